@@ -1,0 +1,194 @@
+//! What a [`crate::tcb::Tcb`] asks of the Streamer.
+//!
+//! The TCE puts the connection in front of each and writes them to the command
+//! ring. A handler issues at most [`MAX_COMMANDS`] per call, so that the TCE can
+//! see to it beforehand that the ring has room.
+
+use crate::segment::ParkId;
+use baton_wire::seq::{Seq, WindowScale};
+use baton_wire::tcp::{Flags, SackBlocks};
+
+/// The most commands that one call into a `Tcb` issues.
+pub const MAX_COMMANDS: usize = 24;
+
+/// SYN options that we send (RFC 9293 §3.7.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SynReply {
+    /// Our MSS option, in bytes.
+    pub mss: u16,
+    /// Our window scale shift, if the option goes out.
+    pub window_scale: Option<WindowScale>,
+    /// Whether SACK-permitted goes out.
+    pub sack_permitted: bool,
+}
+
+/// The Streamer's first copy of a connection that may now carry data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Synchronized {
+    /// First sequence number that we may send data with (`iss + 1`).
+    pub snd_nxt: Seq,
+    /// First sequence number expected (`irs + 1`).
+    pub rcv_nxt: Seq,
+    /// Shift for windows that we send.
+    pub rcv_wscale: WindowScale,
+    /// Peer's last TSval, if both sides use timestamps.
+    pub ts_recent: Option<u32>,
+    /// Whether SACK was agreed on.
+    pub sack: bool,
+    /// Whether ECN was agreed on (RFC 3168 §6.1.1): data goes out as ECT(0).
+    pub ecn: bool,
+}
+
+/// Fields of the Streamer's transmit context, replaced as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TransmitContext {
+    /// Oldest unacknowledged sequence number; send buffer before it is free.
+    pub snd_una: Seq,
+    /// New data may be sent up to here: what both `snd_wnd` and the congestion
+    /// window allow.
+    pub limit: Seq,
+    /// Payload bytes of a full segment, options already taken off.
+    pub mss: u16,
+    /// Largest window the peer ever offered, for sender silly-window avoidance
+    /// (RFC 9293 §3.8.6.2.1).
+    pub max_wnd: u32,
+    /// Nagle's algorithm is off (`TCP_NODELAY`).
+    pub nodelay: bool,
+    /// Only full segments leave (`TCP_CORK`).
+    pub cork: bool,
+    /// ECE is to be set on what we send (RFC 3168 §6.1.3).
+    pub ece: bool,
+    /// CWR is to be set on the next new data segment (RFC 3168 §6.1.2).
+    pub cwr: bool,
+}
+
+/// Things that a consumer is told; the Streamer completes them to its queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// An active open completed, or a passive one reached ESTABLISHED.
+    Established,
+    /// The peer's FIN was reached: the receive stream ends at `rcv_nxt`.
+    PeerFin,
+    /// Everything that we sent, FIN included, is acknowledged.
+    SendDone,
+    /// The connection is gone, for this reason.
+    Closed(CloseReason),
+    /// A soft error to report at the next operation (ICMP; RFC 9293 MUST-56).
+    SoftError(CloseReason),
+    /// Urgent data ends before this sequence number (RFC 9293 MUST-62, RFC 6093).
+    Urgent(Seq),
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum CloseReason {
+    /// Both sides closed; everything was delivered.
+    Normal,
+    /// The peer reset it (`ECONNRESET`).
+    Reset,
+    /// The peer refused our SYN (`ECONNREFUSED`).
+    Refused,
+    /// Retransmission, keepalive or the user timeout gave up (`ETIMEDOUT`).
+    TimedOut,
+    /// The network said that the host cannot be reached (`EHOSTUNREACH`).
+    HostUnreachable,
+    /// The network said that the network cannot be reached (`ENETUNREACH`).
+    NetworkUnreachable,
+    /// We aborted it (`ECONNABORTED`).
+    Aborted,
+}
+
+/// What the Streamer is to do for one connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// The connection synchronised: the fast path opens.
+    Synchronized(Synchronized),
+    /// Replace the transmit context.
+    Transmit(TransmitContext),
+    /// Send one ACK without data. The Streamer fills in its own `snd_nxt`; the
+    /// timestamp is `now` and `ts_recent`.
+    Ack {
+        /// Acknowledgment number. The Streamer sends its own `rcv_nxt` if that
+        /// is later.
+        ack: Seq,
+        /// SACK blocks, a D-SACK first (RFC 2883 §4).
+        sack: SackBlocks,
+    },
+    /// Send a segment that only headers make up: SYN, SYN-ACK, RST, probe,
+    /// keepalive. The window field is final (unscaled for a SYN).
+    Control {
+        /// Control bits.
+        flags: Flags,
+        /// Sequence number.
+        seq: Seq,
+        /// Acknowledgment number if `flags` has ACK.
+        ack: Seq,
+        /// Window field as it goes on the wire.
+        wnd: u16,
+        /// Options of a SYN.
+        syn: Option<SynReply>,
+        /// TSecr if the timestamps option goes along.
+        ts_ecr: Option<u32>,
+    },
+    /// Send `[seq, end)` again, at most as far as it was sent before; a FIN
+    /// within it is repeated. Also a zero-window probe with one byte beyond
+    /// `limit`: then `end` is past what was sent, and the byte counts as sent.
+    Retransmit {
+        /// First byte.
+        seq: Seq,
+        /// Just past the last.
+        end: Seq,
+    },
+    /// Move parked payload to its final position: `len` bytes whose first has
+    /// sequence number `seq`, found `skip` bytes into the parked payload.
+    Place {
+        /// Which payload.
+        park: ParkId,
+        /// Sequence number of the first byte placed.
+        seq: Seq,
+        /// Bytes of the parked payload to skip.
+        skip: u32,
+        /// Bytes to place.
+        len: u32,
+    },
+    /// Forget parked payload.
+    Drop {
+        /// Which payload.
+        park: ParkId,
+    },
+    /// Receive context: the right edge that we have promised (never moves back),
+    /// and the timestamp to echo.
+    Receive {
+        /// Right edge of the receive window: `rcv_nxt + rcv_wnd`.
+        right_edge: Seq,
+        /// `TS.Recent` (RFC 7323 §4.3); ignored without timestamps.
+        ts_recent: u32,
+    },
+    /// The peer's FIN occupies this sequence number and all before it arrived:
+    /// the Streamer's `rcv_nxt` steps over it.
+    PeerFin {
+        /// Sequence number of the FIN.
+        seq: Seq,
+    },
+    /// After the last byte posted so far, send a FIN (RFC 9293 §3.10.4).
+    Fin,
+    /// Tell the consumer.
+    Notify(Notice),
+    /// Detach from the consumer: no buffer of it is used after this
+    /// (TIME-WAIT, or gone).
+    Detach,
+    /// Forget the connection; its tuple is free.
+    Release,
+}
+
+/// Takes commands, in order.
+pub trait CommandSink {
+    /// Adds one command.
+    fn command(&mut self, command: Command);
+}
+
+impl CommandSink for Vec<Command> {
+    fn command(&mut self, command: Command) {
+        self.push(command);
+    }
+}

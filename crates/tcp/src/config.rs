@@ -1,0 +1,73 @@
+//! What a host may choose; one `Config` serves all connections of an engine.
+
+use crate::time::Duration;
+
+/// Which congestion control a connection runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Congestion {
+    /// NewReno (RFC 5681, RFC 6582).
+    Reno,
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+}
+
+/// Host-wide choices. The defaults are Linux's where it has them.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Congestion control of new connections.
+    pub congestion: Congestion,
+    /// Offer and accept SACK (RFC 2018).
+    pub sack: bool,
+    /// Offer and accept timestamps (RFC 7323).
+    pub timestamps: bool,
+    /// Offer and accept window scaling (RFC 7323).
+    pub window_scaling: bool,
+    /// Negotiate ECN (RFC 3168): ask for it when opening, grant it when asked.
+    pub ecn: bool,
+    /// Receive window promised before the consumer posts any buffer, bytes.
+    pub unposted_window: u32,
+    /// Largest receive window, which decides the scale that we offer, bytes.
+    pub max_window: u32,
+    /// Lower bound of the retransmission timeout (RFC 6298 §2.4; Linux 200 ms).
+    pub rto_min: Duration,
+    /// Upper bound of the retransmission timeout (RFC 6298 §2.5: at least 60 s).
+    pub rto_max: Duration,
+    /// Delay of an ACK that waits for company (RFC 9293 MUST-59: below 500 ms).
+    pub delayed_ack: Duration,
+    /// 2 MSL, the stay in TIME-WAIT (Linux 60 s).
+    pub time_wait: Duration,
+    /// FIN-WAIT-2 of a connection that nobody holds any more (Linux 60 s).
+    pub fin_wait2: Duration,
+    /// SYNs repeated before an active open fails (Linux 6; R2 of RFC 9293 MUST-23).
+    pub syn_retries: u8,
+    /// SYN-ACKs repeated before a half-open connection is forgotten (Linux 5).
+    pub synack_retries: u8,
+    /// Data retransmissions before giving up (Linux 15; R2 of RFC 9293 SHLD-11).
+    pub retries: u8,
+    /// Challenge ACKs a second, all connections together (RFC 5961 §7).
+    pub challenge_acks_per_second: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            congestion: Congestion::Cubic,
+            sack: true,
+            timestamps: true,
+            window_scaling: true,
+            ecn: false,
+            unposted_window: 64 * 1024,
+            max_window: 4 << 20,
+            rto_min: Duration::from_millis(200),
+            rto_max: Duration::from_secs(120),
+            delayed_ack: Duration::from_millis(40),
+            time_wait: Duration::from_secs(60),
+            fin_wait2: Duration::from_secs(60),
+            syn_retries: 6,
+            synack_retries: 5,
+            retries: 15,
+            challenge_acks_per_second: 1000,
+        }
+    }
+}
