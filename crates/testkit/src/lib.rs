@@ -1,0 +1,66 @@
+//! What tests of several crates share; a dev-dependency only.
+//!
+//! * [`skip!`], [`note_skip!`], [`need_root!`], [`need_program!`]: a test that
+//!   cannot run here says so and is counted as skipped, never as passed.
+//! * [`Netns`]: a network namespace that goes away with the test, whatever
+//!   happens to it; [`veth`] puts a wire between two of them.
+//! * [`Running`]: a program in the background that ends with the test.
+//!
+//! # How a skip is counted
+//!
+//! The test runner knows only passed and failed. So a skip prints `SKIPPED why`
+//! and appends a line to the file named by `BATON_SKIP_LOG`, from which
+//! `cargo xtask test` moves the test from *passed* to *skipped*. In CI (`CI=true`)
+//! and as root, nothing that set-up provides can be missing: there the `need_*`
+//! macros fail the test instead.
+#![forbid(unsafe_code)]
+
+pub mod netns;
+pub mod process;
+pub mod skip;
+
+pub use netns::{Netns, veth};
+pub use process::{Running, output, run};
+
+/// Ends the test here and counts it as skipped: `skip!("no {name} on this kernel")`.
+///
+/// For what no set-up can change, such as a kernel without a feature. The test
+/// function must return `()`.
+#[macro_export]
+macro_rules! skip {
+    ($($why:tt)*) => {{
+        $crate::skip::record($crate::skip::Extent::Whole, &format!($($why)*));
+        return;
+    }};
+}
+
+/// Records that a part of the test cannot run here; the test goes on and counts
+/// by its outcome.
+#[macro_export]
+macro_rules! note_skip {
+    ($($why:tt)*) => {
+        $crate::skip::record($crate::skip::Extent::Part, &format!($($why)*))
+    };
+}
+
+/// Skips the test unless it may make namespaces and devices; fails it in CI as root.
+#[macro_export]
+macro_rules! need_root {
+    () => {
+        if let Err(why) = $crate::skip::check_root() {
+            $crate::skip::missing(&why);
+            return;
+        }
+    };
+}
+
+/// Skips the test unless a program is on the `PATH`; fails it in CI as root.
+#[macro_export]
+macro_rules! need_program {
+    ($name:expr) => {
+        if let Err(why) = $crate::skip::check_program($name) {
+            $crate::skip::missing(&why);
+            return;
+        }
+    };
+}
