@@ -1,1 +1,34 @@
-//! placeholder
+//! Frame sources and sinks behind one contract, [`FrameIo`].
+//!
+//! ```text
+//!   port            carries                               the port does for the Streamer
+//!   memory          frames between two engines            vouches, carries super-frames (by option)
+//!   tap, vnet_hdr   frames to and from this kernel        checksums, cuts and joins super-frames
+//!   tap             the same, one segment a frame         nothing
+//!   capture         whatever the port inside it carries   as that port; writes pcapng beside it
+//!   pcap file       a recorded capture, receive only      nothing
+//! ```
+//!
+//! A port knows nothing of TCP beyond where its checksum lies. It is driven
+//! from one thread, never waits, and allocates nothing per frame. Whoever drives
+//! it sleeps outside of it: [`wait`] says on what.
+//!
+//! `unsafe` stands in `sys` (system calls) and `slab_unsafe` (the slots that
+//! two ends of the in-memory wire share).
+#![deny(unsafe_code)]
+
+pub mod error;
+pub mod link;
+pub mod memory;
+mod slab_unsafe;
+mod sys;
+pub mod tap;
+pub mod wait;
+
+pub use baton_engine::frame_io::{
+    BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
+};
+pub use error::OpenError;
+pub use memory::{MemoryOptions, MemoryPort};
+pub use tap::{Tap, TapOptions};
+pub use wait::{WaitSet, Waitable};

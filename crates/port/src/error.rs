@@ -1,0 +1,52 @@
+//! Why a port could not be opened, and what to do about it.
+
+use std::io;
+
+/// Opening a port failed. The message ends in the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The process lacks a capability or the device belongs to another user.
+    #[error("{device}: not permitted: {remedy}")]
+    NotPermitted {
+        /// The port, as it was asked for.
+        device: String,
+        /// What to run or to ask for.
+        remedy: String,
+    },
+    /// Another program holds the device.
+    #[error("{device}: in use by another program: {remedy}")]
+    Busy {
+        /// The port, as it was asked for.
+        device: String,
+        /// What to run or to ask for.
+        remedy: String,
+    },
+    /// The device, or the kernel's support for its kind, is not there.
+    #[error("{device}: not there: {remedy}")]
+    Missing {
+        /// The port, as it was asked for.
+        device: String,
+        /// What to run or to ask for.
+        remedy: String,
+    },
+    /// The device exists, but cannot do what was asked.
+    #[error("{device}: {what}: {remedy}")]
+    Unsuitable {
+        /// The port, as it was asked for.
+        device: String,
+        /// What it cannot do.
+        what: String,
+        /// What to run or to ask for.
+        remedy: String,
+    },
+    /// Any other answer of the operating system.
+    #[error("{device}: {what}: {source}")]
+    System {
+        /// The port, as it was asked for.
+        device: String,
+        /// What was being done.
+        what: &'static str,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+}

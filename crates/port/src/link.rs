@@ -1,0 +1,75 @@
+//! Interfaces and network namespaces: the little that ports, tests and demos ask
+//! of the kernel beside frames. All of it works on the calling thread's namespace.
+
+use std::fs::File;
+use std::io;
+
+use crate::sys;
+
+/// Brings an interface up.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`, `ENODEV` if there is none of that name.
+pub fn set_up(name: &str) -> io::Result<()> {
+    sys::ioctl::set_link_up(name)
+}
+
+/// MTU of an interface, in bytes.
+///
+/// # Errors
+/// `ENODEV` if there is none of that name.
+pub fn mtu(name: &str) -> io::Result<u32> {
+    sys::ioctl::link_mtu(name)
+}
+
+/// Sets the MTU of an interface, in bytes.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`, `EINVAL` if the device refuses that size.
+pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
+    sys::ioctl::set_link_mtu(name, mtu)
+}
+
+/// Link-layer address of an interface. For a TAP device this is the kernel's
+/// side; the port's side needs one of its own.
+///
+/// # Errors
+/// `ENODEV` if there is none of that name.
+pub fn address(name: &str) -> io::Result<[u8; 6]> {
+    sys::ioctl::link_address(name)
+}
+
+/// Sets the link-layer address of an Ethernet interface.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`, `EBUSY` if the device has to be down for it.
+pub fn set_address(name: &str, address: [u8; 6]) -> io::Result<()> {
+    sys::ioctl::set_link_address(name, address)
+}
+
+/// Index of an interface.
+///
+/// # Errors
+/// `ENODEV` if there is none of that name.
+pub fn index(name: &str) -> io::Result<u32> {
+    sys::ioctl::link_index(name)
+}
+
+/// Moves the calling thread into a new, empty network namespace. Processes that
+/// it starts inherit it; it ends with the last user of it, so nothing has to be
+/// cleaned up.
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_ADMIN`.
+pub fn unshare_namespace() -> io::Result<()> {
+    sys::io::unshare_net()
+}
+
+/// Moves the calling thread into the namespace that `file` stands for
+/// (`/proc/PID/ns/net`, `/run/netns/NAME`).
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_ADMIN`, `EINVAL` if the file is no network namespace.
+pub fn enter_namespace(file: &File) -> io::Result<()> {
+    sys::io::set_net(file)
+}
