@@ -1,5 +1,8 @@
 //! TCP headers and options (RFC 9293 §3.1, RFC 7323, RFC 2018).
 
+pub mod header;
+pub mod options;
+
 use crate::seq::Seq;
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};

@@ -1,0 +1,101 @@
+//! The room of the checksum kernels' `unsafe`.
+//!
+//! What is upheld here:
+//!
+//! * a kernel touches exactly `len` bytes at `src` (reads) and at `dst` (writes),
+//!   with unaligned or masked accesses, so no alignment is asked for;
+//! * no reference is made to that memory, only raw accesses: another process may
+//!   be writing to `src`. Each byte is loaded once into a register, and the sum
+//!   is taken of what was loaded, so it always fits the bytes at `dst`, whatever
+//!   the other process does meanwhile;
+//! * code for an instruction set runs only through a [`Kernel`], which cannot be
+//!   had on a CPU without it.
+
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(all(target_arch = "x86_64", baton_avx512))]
+mod avx512;
+mod portable;
+
+use super::fold64;
+use super::kernel::{Kernel, KernelKind, kernel};
+
+/// True if the AVX2 kernel may run.
+pub(super) fn has_avx2() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}
+
+/// True if the AVX-512 kernel may run.
+pub(super) fn has_avx512() -> bool {
+    #[cfg(all(target_arch = "x86_64", baton_avx512))]
+    return std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bw");
+    #[cfg(not(all(target_arch = "x86_64", baton_avx512)))]
+    return false;
+}
+
+/// A sum over native-order words as a partial sum in network order.
+#[inline(always)]
+fn partial(native: u64) -> u32 {
+    u32::from(fold64(native).to_be())
+}
+
+/// Runs a kernel: sums `len` bytes at `src`, and if `COPY` writes them to `dst`.
+///
+/// # Safety
+/// `src` is valid for reads of `len` bytes and, if `COPY`, `dst` for writes of
+/// `len` bytes that do not overlap them.
+#[inline]
+unsafe fn run<const COPY: bool>(kernel: Kernel, dst: *mut u8, src: *const u8, len: usize) -> u32 {
+    let native = match kernel.kind() {
+        // SAFETY: the caller's promise is the kernel's; AVX2 is there, or there would be no such Kernel.
+        #[cfg(target_arch = "x86_64")]
+        KernelKind::Avx2 => unsafe { avx2::run::<COPY>(dst, src, len) },
+        // SAFETY: as above, for AVX-512 F and BW.
+        #[cfg(all(target_arch = "x86_64", baton_avx512))]
+        KernelKind::Avx512 => unsafe { avx512::run::<COPY>(dst, src, len) },
+        // SAFETY: the caller's promise is the kernel's.
+        _ => unsafe { portable::run::<COPY>(dst, src, len) },
+    };
+    partial(native)
+}
+
+#[inline]
+pub(super) fn sum(kernel: Kernel, data: &[u8]) -> u32 {
+    // SAFETY: a slice is valid for reads of its length; nothing is written without COPY.
+    unsafe { run::<false>(kernel, core::ptr::null_mut(), data.as_ptr(), data.len()) }
+}
+
+/// The caller has made sure that the lengths are equal.
+#[inline]
+pub(super) fn copy_and_sum(kernel: Kernel, dst: &mut [u8], src: &[u8]) -> u32 {
+    let len = src.len().min(dst.len());
+    // SAFETY: both slices hold `len` bytes, and a `&mut` overlaps nothing.
+    unsafe { run::<true>(kernel, dst.as_mut_ptr(), src.as_ptr(), len) }
+}
+
+/// The partial sum of `len` bytes at `src`, which another process may be writing.
+///
+/// # Safety
+/// `src` is valid for reads of `len` bytes.
+#[inline]
+pub unsafe fn sum_raw(src: *const u8, len: usize) -> u32 {
+    // SAFETY: the caller's promise; nothing is written without COPY.
+    unsafe { run::<false>(kernel(), core::ptr::null_mut(), src, len) }
+}
+
+/// Copies `len` bytes from `src`, which another process may be writing, to `dst`
+/// and returns the partial sum of what it wrote there.
+///
+/// # Safety
+/// `src` is valid for reads and `dst` for writes of `len` bytes, and the two do
+/// not overlap.
+#[inline]
+pub unsafe fn copy_and_sum_raw(dst: *mut u8, src: *const u8, len: usize) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { run::<true>(kernel(), dst, src, len) }
+}

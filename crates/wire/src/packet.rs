@@ -1,0 +1,384 @@
+//! From a frame to a TCP segment in one pass: the parse of every data frame.
+//!
+//! ```text
+//!   | Ethernet (+ up to 2 VLAN tags) | IPv4 / IPv6 (+ options) | TCP | options | payload | padding
+//!   0                                ip_offset       tcp_offset      payload_offset
+//! ```
+//!
+//! A header is looked at once, front to back, each with one bounds check. What a
+//! data segment of a normal sender has (no tag, no IP options, timestamps as the
+//! only TCP option, behind two no-operations) runs straight through; all else
+//! leaves into cold functions and comes back. A refused frame has one [`Reject`],
+//! the first that applies in their order.
+
+use crate::addr::Addr;
+use crate::bytes::{be16, be32, bytes4, bytes16};
+use crate::checksum;
+use crate::eth::{VlanTag, VlanTags, ether_type};
+use crate::ipv6;
+use crate::seq::Seq;
+use crate::tcp::options::{OptionsIter, TIMESTAMPS_WORD, TcpOption};
+use crate::tcp::{Flags, Timestamps};
+
+/// Protocol number of TCP.
+pub const PROTOCOL_TCP: u8 = 6;
+
+/// What a frame starts with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Link {
+    /// An Ethernet II header.
+    Ethernet,
+    /// The IP header; its first four bits say which.
+    Ip,
+}
+
+/// Why a frame is not taken for a TCP segment. Tested in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Reject {
+    /// Neither IPv4 nor IPv6, or shorter than its link header.
+    NotIp,
+    /// Lengths or version contradict one another, or a header is cut off. An
+    /// IPv4-mapped address in an IPv6 header counts as that: it would pass for the
+    /// IPv4 packet that it is not (Linux refuses it too, `ip6_rcv_core`).
+    Malformed,
+    /// The IPv4 header's checksum is wrong.
+    IpChecksum,
+    /// Another protocol than TCP.
+    NotTcp,
+    /// A fragment: offset not 0, more to come, or an IPv6 fragment header.
+    Fragment,
+}
+
+/// What [`Packet::parse_with`] insists on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Checks {
+    /// The IPv4 header's checksum is right. To be left out when the port vouches
+    /// for it.
+    pub ip_checksum: bool,
+    /// The frame holds the whole packet. To be left out for captures that kept
+    /// only the first bytes of each frame; headers must be whole even then.
+    pub whole: bool,
+}
+
+impl Checks {
+    /// Everything is checked.
+    pub const ALL: Checks = Checks { ip_checksum: true, whole: true };
+}
+
+/// The facts of a TCP segment's headers, and where its parts lie in the frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// Source address.
+    pub src: Addr,
+    /// Destination address.
+    pub dst: Addr,
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// Sequence number.
+    pub seq: Seq,
+    /// Acknowledgment number.
+    pub ack: Seq,
+    /// Control bits.
+    pub flags: Flags,
+    /// Window field, unscaled.
+    pub window: u16,
+    /// Urgent pointer.
+    pub urgent: u16,
+    /// ECN field of the IP header (RFC 3168 §5): the low two bits of
+    /// `traffic_class`.
+    pub ecn: u8,
+    /// Traffic class or type of service, ECN included.
+    pub traffic_class: u8,
+    /// Time to live or hop limit.
+    pub ttl: u8,
+    /// The timestamps option; of several, the last.
+    pub timestamps: Option<Timestamps>,
+    /// There is no TCP option but timestamps and padding, and the list is whole.
+    pub plain_options: bool,
+    /// There are IPv4 options or IPv6 extension headers.
+    pub ip_options: bool,
+    /// VLAN tags.
+    pub vlan: VlanTags,
+    /// Offset of the IP header in the frame, in bytes.
+    pub ip_offset: u16,
+    /// Offset of the TCP header in the frame, in bytes.
+    pub tcp_offset: u16,
+    /// Offset of the payload in the frame, in bytes.
+    pub payload_offset: u16,
+    /// Length of the payload in bytes, by the IP header.
+    pub payload_len: u32,
+}
+
+/// What an IP header says.
+struct Ip {
+    src: Addr,
+    dst: Addr,
+    traffic_class: u8,
+    ttl: u8,
+    options: bool,
+    /// It is the first fragment of several, or an IPv6 one of any kind.
+    fragment: bool,
+    /// Offset of the TCP header, from the IP header.
+    tcp_offset: usize,
+    /// End of the packet, from the IP header.
+    end: usize,
+}
+
+impl Packet {
+    /// Parses a frame with [`Checks::ALL`].
+    ///
+    /// What follows the IP packet (Ethernet padding) is left out. A packet with a
+    /// length of 0 in its IP header (BIG TCP, RFC 2675, and some captures made
+    /// above a segmenting NIC) is [`Reject::Malformed`]: no port hands out frames
+    /// longer than 64 KiB.
+    ///
+    /// # Errors
+    /// The reason why it is not a TCP segment.
+    #[inline]
+    pub fn parse(frame: &[u8], link: Link) -> Result<Packet, Reject> {
+        Packet::parse_with(frame, link, Checks::ALL)
+    }
+
+    /// Parses a frame.
+    ///
+    /// # Errors
+    /// The reason why it is not a TCP segment.
+    #[inline]
+    pub fn parse_with(frame: &[u8], link: Link, checks: Checks) -> Result<Packet, Reject> {
+        let mut vlan = VlanTags::NONE;
+        let (ip_offset, version) = match link {
+            Link::Ethernet => ethernet(frame, &mut vlan)?,
+            Link::Ip => (0, first_nibble(frame)?),
+        };
+        let packet = frame.get(ip_offset..).ok_or(Reject::Malformed)?;
+        let ip = if version == 4 { ipv4(packet, checks)? } else { ipv6(packet, checks)? };
+        let segment = packet.get(ip.tcp_offset..ip.end.min(packet.len())).ok_or(Reject::Malformed)?;
+        let tcp = segment.first_chunk::<20>().ok_or(Reject::Malformed)?;
+        let header_len = usize::from(tcp[12] >> 4) * 4;
+        if header_len < 20 {
+            return Err(Reject::Malformed);
+        }
+        let options = segment.get(20..header_len).ok_or(Reject::Malformed)?;
+        if ip.fragment {
+            return Err(Reject::Fragment);
+        }
+        let (timestamps, plain_options) = common_options(options);
+        let tcp_offset = ip_offset + ip.tcp_offset;
+        Ok(Packet {
+            src: ip.src,
+            dst: ip.dst,
+            src_port: be16(tcp, 0),
+            dst_port: be16(tcp, 2),
+            seq: Seq(be32(tcp, 4)),
+            ack: Seq(be32(tcp, 8)),
+            flags: Flags(be16(tcp, 12) & 0x1ff),
+            window: be16(tcp, 14),
+            urgent: be16(tcp, 18),
+            ecn: ip.traffic_class & 3,
+            traffic_class: ip.traffic_class,
+            ttl: ip.ttl,
+            timestamps,
+            plain_options,
+            ip_options: ip.options,
+            vlan,
+            ip_offset: ip_offset as u16,
+            tcp_offset: tcp_offset as u16,
+            payload_offset: (tcp_offset + header_len) as u16,
+            payload_len: (ip.end - ip.tcp_offset - header_len) as u32,
+        })
+    }
+
+    /// True if the packet is IPv6.
+    #[inline]
+    pub const fn is_v6(&self) -> bool {
+        !self.src.is_v4()
+    }
+
+    /// The options of the TCP header. `frame` is the one that was parsed.
+    #[inline]
+    pub fn options<'a>(&self, frame: &'a [u8]) -> OptionsIter<'a> {
+        OptionsIter::new(self.tcp_header(frame).get(20..).unwrap_or_default())
+    }
+
+    /// The TCP header with its options. `frame` is the one that was parsed.
+    #[inline]
+    pub fn tcp_header<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        frame.get(usize::from(self.tcp_offset)..usize::from(self.payload_offset)).unwrap_or_default()
+    }
+
+    /// The payload: `payload_len` bytes, or what the frame has of them if it was
+    /// parsed without [`Checks::whole`]. `frame` is the one that was parsed.
+    #[inline]
+    pub fn payload<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        let rest = frame.get(usize::from(self.payload_offset)..).unwrap_or_default();
+        rest.get(..self.payload_len as usize).unwrap_or(rest)
+    }
+
+    /// The partial sum of pseudo header, TCP header with its checksum field, and
+    /// options. Added to the payload's sum it folds to 0xffff when the checksum
+    /// is right. `frame` is the one that was parsed.
+    // MUST-3 (RFC 9293 §3.1): half of the check; the payload's sum comes from its copy.
+    #[inline]
+    pub fn header_sum(&self, frame: &[u8]) -> u32 {
+        let header = self.tcp_header(frame);
+        let pseudo = checksum::pseudo_addrs(self.src, self.dst)
+            + u64::from(PROTOCOL_TCP)
+            + u64::from(self.payload_len)
+            + header.len() as u64;
+        u32::from(checksum::fold64(pseudo + checksum::header_sum(header)))
+    }
+}
+
+/// The IP header's offset and the version that the ethertype announces.
+#[inline(always)]
+fn ethernet(frame: &[u8], vlan: &mut VlanTags) -> Result<(usize, u8), Reject> {
+    let header = frame.first_chunk::<14>().ok_or(Reject::NotIp)?;
+    match be16(header, 12) {
+        ether_type::IPV4 => Ok((14, 4)),
+        ether_type::IPV6 => Ok((14, 6)),
+        tpid => tagged(frame, tpid, vlan),
+    }
+}
+
+/// The same behind one or two VLAN tags (IEEE 802.1Q, 802.1ad).
+#[cold]
+fn tagged(frame: &[u8], mut tpid: u16, vlan: &mut VlanTags) -> Result<(usize, u8), Reject> {
+    let mut at = 14;
+    while VlanTag::is_tpid(tpid) {
+        let rest = frame.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or(Reject::NotIp)?;
+        if !vlan.push(VlanTag { tpid, tci: be16(rest, 0) }) {
+            return Err(Reject::NotIp);
+        }
+        tpid = be16(rest, 2);
+        at += 4;
+    }
+    match tpid {
+        ether_type::IPV4 => Ok((at, 4)),
+        ether_type::IPV6 => Ok((at, 6)),
+        _ => Err(Reject::NotIp),
+    }
+}
+
+/// The version of a bare IP packet.
+#[inline(always)]
+fn first_nibble(frame: &[u8]) -> Result<u8, Reject> {
+    match frame.first().map(|byte| byte >> 4) {
+        Some(version @ (4 | 6)) => Ok(version),
+        _ => Err(Reject::NotIp),
+    }
+}
+
+#[inline(always)]
+fn ipv4(packet: &[u8], checks: Checks) -> Result<Ip, Reject> {
+    let header = packet.first_chunk::<20>().ok_or(Reject::Malformed)?;
+    let header_len = usize::from(header[0] & 0xf) * 4;
+    let end = usize::from(be16(header, 2));
+    if header[0] >> 4 != 4 || header_len < 20 || end < header_len {
+        return Err(Reject::Malformed);
+    }
+    if packet.len() < if checks.whole { end } else { header_len } {
+        return Err(Reject::Malformed);
+    }
+    if checks.ip_checksum {
+        let sum = if header_len == 20 { checksum::header_sum(header) } else { options_sum(packet, header_len) };
+        if checksum::fold64(sum) != 0xffff {
+            return Err(Reject::IpChecksum);
+        }
+    }
+    let fragment = be16(header, 6) & 0x3fff;
+    if header[9] != PROTOCOL_TCP {
+        return Err(Reject::NotTcp);
+    }
+    // Past the first fragment there is no TCP header to look at.
+    if fragment & 0x1fff != 0 {
+        return Err(Reject::Fragment);
+    }
+    Ok(Ip {
+        src: Addr::v4(bytes4(header, 12)),
+        dst: Addr::v4(bytes4(header, 16)),
+        traffic_class: header[1],
+        ttl: header[8],
+        options: header_len != 20,
+        fragment: fragment != 0,
+        tcp_offset: header_len,
+        end,
+    })
+}
+
+#[cold]
+fn options_sum(packet: &[u8], header_len: usize) -> u64 {
+    checksum::header_sum(packet.get(..header_len).unwrap_or_default())
+}
+
+#[inline(always)]
+fn ipv6(packet: &[u8], checks: Checks) -> Result<Ip, Reject> {
+    let header = packet.first_chunk::<{ ipv6::HEADER_LEN }>().ok_or(Reject::Malformed)?;
+    let end = ipv6::HEADER_LEN + usize::from(be16(header, 4));
+    if header[0] >> 4 != 6 || (checks.whole && packet.len() < end) {
+        return Err(Reject::Malformed);
+    }
+    let mut ip = Ip {
+        src: Addr::v6(bytes16(header, 8)),
+        dst: Addr::v6(bytes16(header, 24)),
+        traffic_class: (be16(header, 0) >> 4) as u8,
+        ttl: header[7],
+        options: false,
+        fragment: false,
+        tcp_offset: ipv6::HEADER_LEN,
+        end,
+    };
+    if ip.src.is_v4() || ip.dst.is_v4() {
+        return Err(Reject::Malformed);
+    }
+    if header[6] != PROTOCOL_TCP {
+        extensions(packet, header[6], &mut ip)?;
+    }
+    Ok(ip)
+}
+
+/// Walks extension headers up to the TCP header.
+#[cold]
+fn extensions(packet: &[u8], next: u8, ip: &mut Ip) -> Result<(), Reject> {
+    let data = packet.get(ipv6::HEADER_LEN..ip.end.min(packet.len())).unwrap_or_default();
+    let chain = ipv6::walk_extensions(next, data).map_err(|_| Reject::Malformed)?;
+    let later_fragment = chain.fragment.is_some_and(|fragment| fragment.offset != 0);
+    if chain.protocol != PROTOCOL_TCP && !(later_fragment && ipv6::is_extension(chain.protocol)) {
+        return Err(Reject::NotTcp);
+    }
+    // Past the first fragment there is no TCP header to look at.
+    if later_fragment {
+        return Err(Reject::Fragment);
+    }
+    ip.options = true;
+    ip.fragment = chain.fragment.is_some();
+    ip.tcp_offset += chain.len;
+    Ok(())
+}
+
+/// Timestamps, and whether nothing else but padding is there.
+#[inline(always)]
+fn common_options(options: &[u8]) -> (Option<Timestamps>, bool) {
+    if options.is_empty() {
+        return (None, true);
+    }
+    match options.first_chunk::<12>() {
+        Some(words) if options.len() == 12 && be32(words, 0) == TIMESTAMPS_WORD => {
+            (Some(Timestamps { val: be32(words, 4), ecr: be32(words, 8) }), true)
+        }
+        _ => other_options(options),
+    }
+}
+
+#[cold]
+fn other_options(options: &[u8]) -> (Option<Timestamps>, bool) {
+    let (mut timestamps, mut plain) = (None, true);
+    for option in OptionsIter::new(options) {
+        match option {
+            Ok(TcpOption::Timestamps(ts)) => timestamps = Some(ts),
+            _ => plain = false,
+        }
+    }
+    (timestamps, plain)
+}
