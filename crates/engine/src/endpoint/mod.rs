@@ -1,0 +1,270 @@
+//! Endpoint mode: Baton as a host of its own on a link.
+//!
+//! What a TCP/IP host does besides TCP stands here: it answers ARP, neighbour
+//! solicitations and echo requests, refuses what it does not serve, finds its
+//! neighbours' link addresses, and passes on what ICMP says of its connections.
+//!
+//! ```text
+//!   frame, not TCP --handle_frame--> arp | ndisc | icmp --> Verdict, IcmpForTcp
+//!                                      |      |       |
+//!                                      v      v       v
+//!   hop_for, hop_from_frame -----> neighbours -----> outbox ---> the port
+//!   link_header <--------------------- '
+//! ```
+//!
+//! An [`Endpoint`] has no clock and does no I/O: it is told the time, and what it
+//! wants to send waits in a bounded outbox until its driver takes it. All that a
+//! stranger can make it keep is bounded: 4096 neighbours, 256 frames.
+//!
+//! Left out, on purpose: duplicate address detection (the addresses are
+//! configured, and waiting a second before the first packet serves nobody here;
+//! another host that claims one is counted), multicast listener reports,
+//! fragments (neither made nor reassembled), redirects and router advertisements
+//! (ignored: whoever is on the link could move our traffic with them).
+
+mod config;
+mod neighbour;
+mod outbox;
+mod route;
+
+pub use config::{Cidr, CidrError, InterfaceConfig};
+pub use neighbour::HopId;
+
+use baton_tcp::time::Instant;
+use baton_wire::addr::{Addr, Tuple};
+use baton_wire::seq::Seq;
+use neighbour::{LinkAddress, Neighbours};
+use outbox::Outbox;
+use route::Routes;
+
+/// What ICMP says of a segment that we sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IcmpForTcp {
+    /// The connection, our address being local.
+    pub tuple: Tuple,
+    /// Sequence number of the quoted segment: an error is believed only if it
+    /// was in flight (RFC 5927 §4.1).
+    pub seq: Seq,
+    /// What happened to it.
+    pub kind: IcmpKind,
+}
+
+/// The errors of RFC 792 and RFC 4443 as a TCP cares for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IcmpKind {
+    /// No route to the network (RFC 792 type 3 code 0 and the like; RFC 4443
+    /// type 1 code 0).
+    NetworkUnreachable,
+    /// The host cannot be reached, also because a filter forbids it.
+    HostUnreachable,
+    /// The host speaks no TCP (code 2) or has nobody at that port (code 3; RFC
+    /// 4443 type 1 code 4).
+    PortUnreachable,
+    /// The packet was larger than the next link's MTU, in bytes (RFC 1191, RFC
+    /// 8201); estimated by RFC 1191 §7 if the router did not say.
+    PacketTooBig {
+        /// That MTU.
+        mtu: u32,
+    },
+    /// Its time to live ran out.
+    TimeExceeded,
+    /// A field of its header was not understood.
+    ParameterProblem,
+}
+
+/// What became of a frame, for the counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Verdict {
+    /// An echo request was answered.
+    EchoReply,
+    /// An ARP request or neighbour solicitation for us was answered.
+    NeighbourReply,
+    /// A neighbour's link address was learned or confirmed.
+    NeighbourLearned,
+    /// An ICMP error about a TCP segment of ours was passed on.
+    IcmpError,
+    /// Refused with an ICMP error: no such port or protocol here.
+    Refused,
+    /// Somebody else uses an address of ours.
+    AddressConflict,
+    /// Would have been answered, but for the rate limit.
+    RateLimited,
+    /// Addressed to somebody else.
+    NotOurs,
+    /// Contradicts its own lengths, checksum or format.
+    Malformed,
+    /// Well formed, and of no concern.
+    Ignored,
+}
+
+impl Verdict {
+    /// All verdicts, in the order of [`Counters`].
+    pub const ALL: [Verdict; 10] = [
+        Verdict::EchoReply,
+        Verdict::NeighbourReply,
+        Verdict::NeighbourLearned,
+        Verdict::IcmpError,
+        Verdict::Refused,
+        Verdict::AddressConflict,
+        Verdict::RateLimited,
+        Verdict::NotOurs,
+        Verdict::Malformed,
+        Verdict::Ignored,
+    ];
+}
+
+/// Frames by verdict, and what was lost for want of room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    verdicts: [u64; Verdict::ALL.len()],
+    /// Frames that the outbox had no room for.
+    pub outbox_overflows: u64,
+    /// Hops refused because every entry of the table was in use.
+    pub neighbours_full: u64,
+}
+
+impl Counters {
+    /// Frames with this verdict.
+    pub fn of(&self, verdict: Verdict) -> u64 {
+        self.verdicts[verdict as usize]
+    }
+}
+
+/// One interface as a TCP/IP host.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: InterfaceConfig,
+    routes: Routes,
+    neighbours: Neighbours,
+    outbox: Outbox,
+    counters: Counters,
+}
+
+impl Endpoint {
+    /// An endpoint with these addresses. The first `poll` announces them.
+    pub fn new(config: InterfaceConfig) -> Endpoint {
+        let own = LinkAddress { mac: config.mac, vlan: config.vlan };
+        Endpoint {
+            routes: Routes::new(&config),
+            neighbours: Neighbours::new(own),
+            outbox: Outbox::default(),
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// True for a unicast address of ours.
+    #[inline]
+    pub fn is_ours(&self, addr: Addr) -> bool {
+        self.routes.is_ours(addr)
+    }
+
+    /// All our addresses, the link-local one included.
+    pub fn addresses(&self) -> &[Cidr] {
+        self.routes.addresses()
+    }
+
+    /// The address to connect to `remote` from; `None` without a route.
+    pub fn source_for(&self, remote: Addr) -> Option<Addr> {
+        self.routes.source_for(remote)
+    }
+
+    /// Takes a frame that is not a TCP segment. What ICMP says of a connection
+    /// goes to `out`; answers go to the outbox.
+    pub fn handle_frame(&mut self, now: Instant, frame: &[u8], out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
+        let _ = (now, frame, out);
+        let verdict = Verdict::Ignored;
+        self.counters.verdicts[verdict as usize] += 1;
+        verdict
+    }
+
+    /// Takes a reference on the next hop to `remote`; `None` if there is no route
+    /// or no room for one more neighbour.
+    pub fn hop_for(&mut self, now: Instant, remote: Addr) -> Option<HopId> {
+        if !self.config.ethernet {
+            return (self.routes.is_host(remote) && !self.is_ours(remote)).then_some(HopId::BARE);
+        }
+        let next = self.routes.next_hop(remote)?;
+        let hop = self.neighbours.acquire(next, now);
+        self.counters.neighbours_full += u64::from(hop.is_none());
+        hop
+    }
+
+    /// Takes a reference on the next hop back to `remote`, who sent `frame`: a
+    /// neighbour not known yet is taken to be where the frame came from.
+    pub fn hop_from_frame(&mut self, now: Instant, remote: Addr, frame: &[u8]) -> Option<HopId> {
+        if self.config.ethernet && self.routes.next_hop(remote) == Some(remote) {
+            let source = frame.get(6..12).and_then(|mac| mac.try_into().ok());
+            if let Some(mac) = source.filter(|mac: &[u8; 6]| mac[0] & 1 == 0) {
+                self.neighbours.learn((remote, mac), neighbour::Source::Frame, true, now, &mut self.outbox);
+            }
+        }
+        self.hop_for(now, remote)
+    }
+
+    /// Gives back a reference that [`Endpoint::hop_for`] or
+    /// [`Endpoint::hop_from_frame`] took.
+    pub fn hop_release(&mut self, hop: HopId) {
+        self.neighbours.release(hop);
+    }
+
+    /// The link header for packets through `hop`, ready to copy: empty on a port
+    /// without, `None` while the neighbour's address is unknown. It holds the
+    /// ethertype too, since a neighbour is of one IP version.
+    #[inline]
+    pub fn link_header(&self, hop: HopId) -> Option<&[u8]> {
+        self.neighbours.header(hop)
+    }
+
+    /// A connection through `hop` made forward progress: its neighbour is
+    /// reachable (RFC 4861 §7.3.1).
+    pub fn confirm(&mut self, hop: HopId, now: Instant) {
+        self.neighbours.confirm(hop, now);
+    }
+
+    /// Sends a packet (IP header first) through `hop` as soon as its neighbour's
+    /// address is known, and sees to it that it is asked for. Four packets of up
+    /// to 128 bytes wait for one neighbour, the oldest making room; false if this
+    /// one is too big to wait.
+    pub fn hold(&mut self, hop: HopId, packet: &[u8]) -> bool {
+        self.neighbours.hold(hop, packet, &mut self.outbox)
+    }
+
+    /// Does what is due: asks for neighbours, gives up on those that stay silent.
+    pub fn poll(&mut self, now: Instant) {
+        self.neighbours.poll(now, &mut |_| {});
+    }
+
+    /// When [`Endpoint::poll`] is to be called next; `None` if nothing is planned.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.neighbours.next_deadline()
+    }
+
+    /// The oldest frame to be sent, which stays in the outbox.
+    pub fn peek_outbox(&self) -> Option<&[u8]> {
+        self.outbox.front()
+    }
+
+    /// Takes the oldest frame to be sent.
+    pub fn pop_outbox(&mut self) -> Option<&[u8]> {
+        self.outbox.pop()
+    }
+
+    /// A hop in use whose neighbour did not answer: connections being opened
+    /// through it fail with `EHOSTUNREACH`, established ones are told a soft
+    /// error. Each failed attempt is told once.
+    pub fn pop_unreachable(&mut self) -> Option<HopId> {
+        self.neighbours.pop_failed()
+    }
+
+    /// Neighbours in the table, known or asked for.
+    pub fn neighbours(&self) -> usize {
+        self.neighbours.len()
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> Counters {
+        Counters { outbox_overflows: self.outbox.overflows(), ..self.counters }
+    }
+}
