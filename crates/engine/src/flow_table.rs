@@ -1,0 +1,242 @@
+//! From a connection's tuple to its index: one cache line in the usual case.
+//!
+//! A bucket is one cache line with seven entries. An entry is a 32-bit tag of
+//! the hash and a connection index; the tuple itself stays in the connection's
+//! context, where the caller compares it. An entry whose home bucket is full goes
+//! to the first bucket behind it with room, and each full bucket that it passes
+//! counts it in `passed`; a search ends at the first bucket that nobody passed.
+//! So removal leaves no tombstones, and a miss costs one line as well.
+//!
+//! ```text
+//!   bucket   | tag x 7 | passed |  index + 1 (0: empty) x 7 | unused |   64 bytes
+//!   hash     | high half: home bucket | low half: tag |
+//! ```
+//!
+//! Buckets are allocated for the most connections that there may be, 5.25 a
+//! bucket (three quarters full), so 12.2 bytes a connection; the memory comes
+//! zeroed from the system as buckets are first used, so that an engine with few
+//! connections does not pay for many, and growing never stalls.
+
+use crate::prefetch_unsafe::prefetch_index;
+use baton_wire::addr::Tuple;
+
+/// Entries in a bucket.
+const ENTRIES: usize = 7;
+/// Where `passed` is in a bucket.
+const PASSED: usize = 7;
+/// Where the indices start in a bucket.
+const INDICES: usize = 8;
+
+/// A bucket: see the module's picture.
+type Bucket = [u32; 16];
+
+/// The table is as full as it was made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the flow table holds as many connections as it was made for")]
+pub struct Full;
+
+/// Map from tuples to connection indices. See the module's documentation.
+pub struct FlowTable {
+    /// One bucket more than are used, so that they can start at a line.
+    memory: Vec<[u32; 4]>,
+    /// Quarter lines to skip in `memory`.
+    skew: usize,
+    buckets: u32,
+    entries: u32,
+    limit: u32,
+    key: HashKey,
+}
+
+/// Key of the tuple hash, spread from two random words.
+///
+/// The hash multiplies 64-bit halves to 128 bits and folds them, as wyhash and
+/// rapidhash do, with each input first combined with a secret. Somebody who does
+/// not know the key cannot choose tuples that collide, as long as hashes (and
+/// what depends on them: order, timing) stay unseen. It is no pseudorandom
+/// function in the sense of cryptography: do not show its values to anyone, and
+/// do not use it for SYN cookies or sequence numbers.
+#[derive(Clone, Copy)]
+pub struct HashKey([u64; 6]);
+
+/// The product's halves, exclusive-ored.
+#[inline(always)]
+const fn fold(a: u64, b: u64) -> u64 {
+    let product = a as u128 * b as u128;
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl HashKey {
+    /// A key from 128 random bits.
+    pub const fn new(random: [u64; 2]) -> HashKey {
+        // splitmix64 over each word, so that no secret is weak but by chance.
+        let mut secrets = [0; 6];
+        let mut at = 0;
+        while at < 6 {
+            let z = random[at % 2].wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(at as u64 + 1));
+            let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            secrets[at] = z ^ (z >> 31);
+            at += 1;
+        }
+        HashKey(secrets)
+    }
+
+    /// The hash of a tuple.
+    #[inline]
+    pub const fn hash(&self, tuple: &Tuple) -> u64 {
+        let [k0, k1, k2, k3, k4, k5] = self.0;
+        let (local, remote) = (tuple.local.0, tuple.remote.0);
+        let ports = (tuple.local_port as u64) << 16 | tuple.remote_port as u64;
+        // The two products do not wait for each other.
+        let low = fold(local as u64 ^ k0, remote as u64 ^ k1);
+        let high = fold((local >> 64) as u64 ^ k2, (remote >> 64) as u64 ^ k3);
+        fold(low ^ ports ^ k4, high ^ ports.rotate_left(32) ^ k5)
+    }
+}
+
+impl FlowTable {
+    /// A table for up to `max_conns` connections, its hash keyed by `key`, which
+    /// is 128 random bits.
+    pub fn new(max_conns: u32, key: [u64; 2]) -> FlowTable {
+        let buckets = (u64::from(max_conns) * 4).div_ceil(ENTRIES as u64 * 3).max(1) as u32;
+        let memory = vec![[0; 4]; (buckets as usize + 1) * 4];
+        let skew = (memory.as_ptr() as usize).wrapping_neg() % 64 / 16;
+        FlowTable { memory, skew, buckets, entries: 0, limit: max_conns, key: HashKey::new(key) }
+    }
+
+    /// Connections in the table.
+    pub fn len(&self) -> u32 {
+        self.entries
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// The hash that the other calls take.
+    #[inline]
+    pub fn hash(&self, tuple: &Tuple) -> u64 {
+        self.key.hash(tuple)
+    }
+
+    #[inline]
+    fn home(&self, hash: u64) -> u32 {
+        (((hash >> 32) * u64::from(self.buckets)) >> 32) as u32
+    }
+
+    #[inline]
+    fn following(&self, bucket: u32) -> u32 {
+        if bucket + 1 == self.buckets { 0 } else { bucket + 1 }
+    }
+
+    #[inline]
+    fn bucket(&self, bucket: u32) -> &Bucket {
+        let at = self.skew + bucket as usize * 4;
+        self.memory[at..at + 4].as_flattened().try_into().expect("four quarters make a bucket")
+    }
+
+    #[inline]
+    fn bucket_mut(&mut self, bucket: u32) -> &mut Bucket {
+        let at = self.skew + bucket as usize * 4;
+        self.memory[at..at + 4].as_flattened_mut().try_into().expect("four quarters make a bucket")
+    }
+
+    /// Starts to fetch the line where `hash` would be found.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        prefetch_index(&self.memory, self.skew + self.home(hash) as usize * 4);
+    }
+
+    /// The connection with this hash for which `equal` says that its tuple is the
+    /// one looked for.
+    #[inline]
+    pub fn lookup(&self, hash: u64, mut equal: impl FnMut(u32) -> bool) -> Option<u32> {
+        let tag = hash as u32;
+        let mut at = self.home(hash);
+        loop {
+            let bucket = self.bucket(at);
+            let mut hits = matching(bucket, tag);
+            while hits != 0 {
+                let entry = hits.trailing_zeros() as usize;
+                // An empty entry has tag 0 as well; its index tells.
+                if let Some(index) = bucket[INDICES + entry].checked_sub(1)
+                    && equal(index)
+                {
+                    return Some(index);
+                }
+                hits &= hits - 1;
+            }
+            if bucket[PASSED] == 0 {
+                return None;
+            }
+            at = self.following(at);
+        }
+    }
+
+    /// Adds a connection whose tuple is not in the table.
+    ///
+    /// # Errors
+    /// [`Full`] if there are as many as the table was made for.
+    ///
+    /// # Panics
+    /// If `index` is `u32::MAX`.
+    pub fn insert(&mut self, hash: u64, index: u32) -> Result<(), Full> {
+        assert!(index != u32::MAX, "an index plus one has to fit");
+        if self.entries == self.limit {
+            return Err(Full);
+        }
+        let mut at = self.home(hash);
+        // Ends: a quarter of all entries is free.
+        loop {
+            let bucket = self.bucket_mut(at);
+            if let Some(entry) = (0..ENTRIES).find(|&entry| bucket[INDICES + entry] == 0) {
+                bucket[entry] = hash as u32;
+                bucket[INDICES + entry] = index + 1;
+                self.entries += 1;
+                return Ok(());
+            }
+            bucket[PASSED] += 1;
+            at = self.following(at);
+        }
+    }
+
+    /// Takes a connection out that was added with this hash; false if it is not
+    /// in the table.
+    pub fn remove(&mut self, hash: u64, index: u32) -> bool {
+        let home = self.home(hash);
+        let mut at = home;
+        let entry = loop {
+            let bucket = self.bucket(at);
+            let found = (0..ENTRIES)
+                .find(|&entry| bucket[entry] == hash as u32 && bucket[INDICES + entry].checked_sub(1) == Some(index));
+            match found {
+                Some(entry) => break entry,
+                None if bucket[PASSED] == 0 => return false,
+                None => at = self.following(at),
+            }
+        };
+        let bucket = self.bucket_mut(at);
+        bucket[entry] = 0;
+        bucket[INDICES + entry] = 0;
+        self.entries -= 1;
+        let mut passed = home;
+        while passed != at {
+            self.bucket_mut(passed)[PASSED] -= 1;
+            passed = self.following(passed);
+        }
+        true
+    }
+}
+
+/// Which of a bucket's entries have this tag, a bit each.
+#[inline(always)]
+fn matching(bucket: &Bucket, tag: u32) -> u32 {
+    // Eight at a time, so that it becomes two vector compares; the eighth is
+    // `passed` and is masked off.
+    let mut bits = 0;
+    for (entry, &word) in bucket[..8].iter().enumerate() {
+        bits |= u32::from(word == tag) << entry;
+    }
+    bits & 0x7f
+}
