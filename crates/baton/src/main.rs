@@ -1,2 +1,6 @@
-//! Command line.
-fn main() {}
+//! The `baton` program: see the crate's library for what it does.
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    baton::cli::main()
+}

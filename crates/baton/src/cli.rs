@@ -1,0 +1,81 @@
+//! The command line: parsing, and how a command's outcome becomes an exit code.
+
+use crate::commands::{get, load, serve};
+use crate::fail;
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// A TCP offload NIC written in software.
+#[derive(Parser, Debug)]
+#[command(name = "baton", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Baton's commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Offer echo, discard, chargen or the files of a directory
+    Serve(serve::Args),
+    /// Fetch a file over HTTP
+    Get(get::Args),
+    /// Generate load against a service
+    #[command(hide = true)]
+    Load(load::Args),
+}
+
+/// Parses the command line, runs the command, and reports how it went: 0, 1 for
+/// a failure, 2 for what the caller or the machine has to change.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let result = match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Get(args) => get::run(args),
+        Command::Load(args) => load::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&fail::one_line(&error));
+            ExitCode::from(fail::exit_code(&error))
+        }
+    }
+}
+
+/// Prints help, or a usage error on one line with what helps.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // Help that a closed pipe did not take was not wanted.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(2);
+    }
+    let text = error.render().to_string();
+    let (what, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let what = what.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ");
+    let tip = rest.lines().find_map(|line| line.trim().strip_prefix("tip: ")).map(|tip| format!("{tip}; "));
+    let command = std::env::args().nth(1).filter(|word| !word.starts_with('-')).map(|word| format!(" {word}"));
+    let known = command.filter(|word| clap_knows(word.trim()));
+    complain(&format!("{what}; {}try 'baton{} --help'", tip.unwrap_or_default(), known.unwrap_or_default()));
+    ExitCode::from(2)
+}
+
+fn clap_knows(command: &str) -> bool {
+    use clap::CommandFactory;
+    Cli::command().find_subcommand(command).is_some()
+}
+
+fn complain(line: &str) {
+    // Nobody is left to tell if standard error is gone.
+    let _ = writeln!(std::io::stderr(), "baton: {line}");
+}

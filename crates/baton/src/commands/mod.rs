@@ -1,0 +1,6 @@
+//! One file a command: arguments, then a call into the library, then printing.
+
+pub mod get;
+pub mod load;
+pub mod serve;
+pub mod stack;

@@ -1,0 +1,139 @@
+//! Load generators: requests and responses, bulk sending, bulk receiving.
+//!
+//! They are [`Handler`](crate::net::Handler)s like the services, so they run on
+//! kernel sockets and on the engine. [`run`] opens the connections, lets them
+//! settle for a warm-up, then measures an interval: what passed, how long each
+//! request took, and what the whole machine spent.
+
+mod clients;
+
+use crate::measure::Cpu;
+use crate::net::Net;
+use clients::{Receiver, Requester, Sender};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// What is generated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Send a request to an echo service, wait for all of it, repeat.
+    Echo,
+    /// Send the ramp to a discard service.
+    Send,
+    /// Receive the ramp from a chargen service.
+    Receive,
+}
+
+/// A load to run.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// What is generated.
+    pub kind: Kind,
+    /// Where to.
+    pub target: SocketAddr,
+    /// Connections at once.
+    pub connections: usize,
+    /// Bytes in a request, or in a write of bulk data; 0 for as many as fit.
+    pub size: usize,
+    /// Time before the measured interval.
+    pub warmup: Duration,
+    /// Length of the measured interval.
+    pub length: Duration,
+    /// Compare every byte received, not only the ends of what each read gave.
+    pub verify: bool,
+}
+
+/// What a load measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Length of the interval in seconds.
+    pub seconds: f64,
+    /// Payload bytes that passed in the loaded direction.
+    pub bytes: u64,
+    /// Requests answered in full.
+    pub requests: u64,
+    /// Connections that carried data.
+    pub connections: usize,
+    /// Latency of a request in nanoseconds: median, 99th percentile, largest.
+    pub latency_ns: Option<[u64; 3]>,
+    /// What the whole machine spent in the interval.
+    pub cpu: Cpu,
+}
+
+/// What all connections of a load write to.
+struct Shared {
+    measuring: bool,
+    bytes: u64,
+    requests: u64,
+    /// Connections that carried data.
+    started: usize,
+    latency: Histogram<u64>,
+    failure: Option<String>,
+}
+
+/// The longest latency that is told apart, in nanoseconds.
+const MAX_LATENCY: u64 = 60_000_000_000;
+
+/// Time allowed for connections to open, beside the warm-up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs `load` on `net`; `also` is called once a turn, to drive a peer that
+/// lives in the same thread.
+///
+/// # Errors
+/// If a connection fails, a byte is not the one that was sent, or not all
+/// connections carry data in time.
+pub fn run(net: &mut dyn Net, load: &Load, also: &mut dyn FnMut() -> io::Result<()>) -> io::Result<Outcome> {
+    let latency = Histogram::new_with_bounds(1, MAX_LATENCY, 3).map_err(io::Error::other)?;
+    let shared = Shared { measuring: false, bytes: 0, requests: 0, started: 0, latency, failure: None };
+    let shared = Rc::new(RefCell::new(shared));
+    for _ in 0..load.connections {
+        match load.kind {
+            Kind::Echo => net.connect(load.target, Box::new(Requester::new(load, shared.clone())))?,
+            Kind::Send => net.connect(load.target, Box::new(Sender::new(load, shared.clone())))?,
+            Kind::Receive => net.connect(load.target, Box::new(Receiver::new(load, shared.clone())))?,
+        }
+    }
+    let mut turn_until = |done: &dyn Fn(&Shared) -> bool, deadline: Instant| -> io::Result<bool> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let shared = shared.borrow();
+            if let Some(failure) = &shared.failure {
+                return Err(io::Error::other(failure.clone()));
+            }
+            if done(&shared) {
+                return Ok(true);
+            }
+            if left.is_zero() {
+                return Ok(false);
+            }
+            drop(shared);
+            net.turn(left.min(Duration::from_millis(100)))?;
+            also()?;
+        }
+    };
+    if !turn_until(&|shared| shared.started == load.connections, Instant::now() + PATIENCE)? {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "not all connections carried data within 20 s"));
+    }
+    turn_until(&|_| false, Instant::now() + load.warmup)?;
+    let (cpu, start) = (Cpu::now()?, Instant::now());
+    shared.borrow_mut().measuring = true;
+    turn_until(&|_| false, start + load.length)?;
+    let (seconds, cpu) = (start.elapsed().as_secs_f64(), Cpu::now()? - cpu);
+    let shared = shared.borrow();
+    let at = |quantile| shared.latency.value_at_quantile(quantile);
+    Ok(Outcome {
+        seconds,
+        bytes: shared.bytes,
+        requests: shared.requests,
+        connections: shared.started,
+        latency_ns: (!shared.latency.is_empty()).then(|| [at(0.5), at(0.99), shared.latency.max()]),
+        cpu,
+    })
+}

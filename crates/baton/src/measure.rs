@@ -1,0 +1,124 @@
+//! What the whole machine spent, from `/proc/stat`, and medians.
+//!
+//! A process's own times leave out softirq work that the kernel does on its
+//! behalf, which for a network path is most of it. So CPU time here is that of
+//! all CPUs together. Whatever else runs on the machine is counted too:
+//! [`Cpu::idle_check`] says how much that is.
+
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::ops::Sub;
+use std::time::Duration;
+
+/// Ticks a second in `/proc/stat`: `USER_HZ`, fixed at 100 on x86 and ARM.
+const TICKS: f64 = 100.0;
+
+/// CPU time in seconds, all CPUs together.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Programs, niced ones included.
+    pub user: f64,
+    /// The kernel on behalf of programs.
+    pub system: f64,
+    /// Hardware interrupts.
+    pub irq: f64,
+    /// Soft interrupts: most of the kernel's network path.
+    pub softirq: f64,
+    /// Time that the hypervisor gave to others.
+    pub steal: f64,
+}
+
+impl Cpu {
+    /// Reads the machine's counters.
+    ///
+    /// # Errors
+    /// If `/proc/stat` cannot be read or is not as proc_stat(5) says.
+    pub fn now() -> io::Result<Cpu> {
+        Cpu::parse(&std::fs::read_to_string("/proc/stat")?)
+            .ok_or_else(|| io::Error::other("/proc/stat has no cpu line"))
+    }
+
+    fn parse(stat: &str) -> Option<Cpu> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let fields: Vec<f64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+        let seconds = |i: usize| fields.get(i).map(|ticks| ticks / TICKS);
+        Some(Cpu {
+            user: seconds(0)? + seconds(1)?,
+            system: seconds(2)?,
+            irq: seconds(5)?,
+            softirq: seconds(6)?,
+            steal: seconds(7)?,
+        })
+    }
+
+    /// Time that was worked, in seconds; steal was not.
+    pub fn busy(&self) -> f64 {
+        self.user + self.system + self.irq + self.softirq
+    }
+
+    /// The share of the machine's CPUs that others use while we only wait.
+    ///
+    /// # Errors
+    /// As for [`Cpu::now`].
+    pub fn idle_check(wait: Duration) -> io::Result<f64> {
+        let before = Cpu::now()?;
+        std::thread::sleep(wait);
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        Ok((Cpu::now()? - before).busy() / (wait.as_secs_f64() * cpus))
+    }
+}
+
+impl Sub for Cpu {
+    type Output = Cpu;
+    fn sub(self, earlier: Cpu) -> Cpu {
+        Cpu {
+            user: self.user - earlier.user,
+            system: self.system - earlier.system,
+            irq: self.irq - earlier.irq,
+            softirq: self.softirq - earlier.softirq,
+            steal: self.steal - earlier.steal,
+        }
+    }
+}
+
+/// A median with the range around it.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Median {
+    /// The middle value; of an even number the mean of the middle two.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+/// The median of `values`, or `None` of none.
+pub fn median(values: &[f64]) -> Option<Median> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (min, max) = (*sorted.first()?, *sorted.last()?);
+    let mid = sorted.len() / 2;
+    let median = if sorted.len() % 2 == 1 { sorted[mid] } else { (sorted[mid - 1] + sorted[mid]) / 2.0 };
+    Some(Median { median, min, max })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_line_is_split_as_the_manual_says() {
+        let cpu = Cpu::parse("cpu  100 50 200 9999 7 10 300 40 0 0\ncpu0 1 2 3\n").unwrap();
+        assert_eq!(cpu, Cpu { user: 1.5, system: 2.0, irq: 0.1, softirq: 3.0, steal: 0.4 });
+        assert!((cpu.busy() - 6.6).abs() < 1e-9);
+        assert_eq!(Cpu::parse("cpu 1 2\n"), None);
+        assert!(Cpu::now().unwrap().busy() > 0.0);
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(Median { median: 2.0, min: 1.0, max: 3.0 }));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+    }
+}

@@ -1,0 +1,235 @@
+//! [`Net`] over kernel sockets: one thread, edge-triggered epoll through mio.
+//!
+//! This is the other side of every comparison, so it is what a careful program
+//! would do: one event loop, no allocation per event, no wake-up between
+//! threads, large reads, `TCP_NODELAY`.
+
+use super::{Accept, Flow, Handler, Net, Stats, StreamIo};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use slab::Slab;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// Bytes that one [`StreamIo::skip`] reads at most.
+const SCRATCH: usize = 256 * 1024;
+
+/// Time between two looks for connections that stayed idle too long.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Kernel sockets and the handlers on them.
+pub struct KernelNet {
+    poll: Poll,
+    entries: Slab<Entry>,
+    /// Connections whose handler asked to be called again.
+    again: Vec<Token>,
+    limit: usize,
+    next_sweep: Instant,
+    shared: Shared,
+}
+
+/// What all streams of one [`KernelNet`] use.
+struct Shared {
+    scratch: Vec<u8>,
+    stats: Stats,
+}
+
+enum Entry {
+    Listener(TcpListener, Accept),
+    Stream(Connection),
+}
+
+struct Connection {
+    socket: TcpStream,
+    handler: Box<dyn Handler>,
+    /// False until a connect was seen to have succeeded.
+    connected: bool,
+    last_event: Instant,
+}
+
+struct KernelStream<'a> {
+    socket: &'a TcpStream,
+    shared: &'a mut Shared,
+}
+
+impl StreamIo for KernelStream<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = retry(|| (&mut &*self.socket).read(buf))?;
+        self.shared.stats.bytes_in += len as u64;
+        Ok(len)
+    }
+
+    fn skip(&mut self, limit: usize) -> io::Result<usize> {
+        let len = limit.min(SCRATCH);
+        let len = retry(|| (&mut &*self.socket).read(&mut self.shared.scratch[..len]))?;
+        self.shared.stats.bytes_in += len as u64;
+        Ok(len)
+    }
+
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let len = retry(|| (&mut &*self.socket).write(data))?;
+        self.shared.stats.bytes_out += len as u64;
+        Ok(len)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.socket.shutdown(Shutdown::Write)
+    }
+}
+
+/// Repeats a call that a signal interrupted.
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+impl KernelNet {
+    /// No socket yet; at most `limit` connections at once.
+    ///
+    /// # Errors
+    /// If the kernel has no epoll instance to give.
+    pub fn new(limit: usize) -> io::Result<KernelNet> {
+        Ok(KernelNet {
+            poll: Poll::new()?,
+            entries: Slab::new(),
+            again: Vec::new(),
+            limit,
+            next_sweep: Instant::now() + SWEEP,
+            shared: Shared { scratch: vec![0; SCRATCH], stats: Stats::default() },
+        })
+    }
+
+    fn add(&mut self, mut socket: TcpStream, handler: Box<dyn Handler>, connected: bool) -> io::Result<()> {
+        let slot = self.entries.vacant_entry();
+        self.poll.registry().register(&mut socket, Token(slot.key()), Interest::READABLE | Interest::WRITABLE)?;
+        slot.insert(Entry::Stream(Connection { socket, handler, connected, last_event: Instant::now() }));
+        Ok(())
+    }
+
+    fn accept_all(&mut self, token: Token) {
+        loop {
+            let Some(Entry::Listener(listener, accept)) = self.entries.get_mut(token.0) else { return };
+            let (socket, handler) = match listener.accept() {
+                Ok((socket, peer)) => (socket, accept(peer)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Out of descriptors, or the peer left already: epoll is edge
+                // triggered, so look again later rather than lose the edge.
+                Err(_) => return self.again.push(token),
+            };
+            if self.open() >= self.limit {
+                self.shared.stats.refused += 1;
+                continue;
+            }
+            self.shared.stats.accepted += 1;
+            // A socket that takes no option any more was reset: its handler will see.
+            let _ = socket.set_nodelay(true);
+            if self.add(socket, handler, true).is_err() {
+                self.shared.stats.refused += 1;
+            }
+        }
+    }
+
+    fn serve(&mut self, token: Token) {
+        let Some(Entry::Stream(connection)) = self.entries.get_mut(token.0) else { return };
+        connection.last_event = Instant::now();
+        if !connection.connected {
+            match connect_result(&connection.socket) {
+                Ok(true) => connection.connected = true,
+                Ok(false) => return,
+                Err(error) => return self.end(token, Some(error)),
+            }
+        }
+        let mut io = KernelStream { socket: &connection.socket, shared: &mut self.shared };
+        match connection.handler.on_ready(&mut io) {
+            Ok(Flow::Wait) => {}
+            Ok(Flow::Again) => self.again.push(token),
+            Ok(Flow::Done) => self.end(token, None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => self.end(token, Some(error)),
+        }
+    }
+
+    fn end(&mut self, token: Token, error: Option<io::Error>) {
+        if let Entry::Stream(mut connection) = self.entries.remove(token.0) {
+            connection.handler.on_end(error.as_ref());
+        }
+    }
+
+    fn sweep(&mut self) {
+        let now = Instant::now();
+        if now < self.next_sweep {
+            return;
+        }
+        self.next_sweep = now + SWEEP;
+        let late = |(key, entry): (usize, &Entry)| match entry {
+            Entry::Stream(c) => c.handler.idle_limit().filter(|&limit| now - c.last_event > limit).map(|_| Token(key)),
+            Entry::Listener(..) => None,
+        };
+        let late: Vec<Token> = self.entries.iter().filter_map(late).collect();
+        for token in late {
+            self.end(token, Some(io::ErrorKind::TimedOut.into()));
+        }
+    }
+}
+
+/// Whether a connect has succeeded (true), is under way (false) or failed.
+fn connect_result(socket: &TcpStream) -> io::Result<bool> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    match socket.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl Net for KernelNet {
+    fn listen(&mut self, addr: SocketAddr, accept: Accept) -> io::Result<SocketAddr> {
+        let mut listener = TcpListener::bind(addr)?;
+        let addr = listener.local_addr()?;
+        let slot = self.entries.vacant_entry();
+        self.poll.registry().register(&mut listener, Token(slot.key()), Interest::READABLE)?;
+        slot.insert(Entry::Listener(listener, accept));
+        Ok(addr)
+    }
+
+    fn connect(&mut self, addr: SocketAddr, handler: Box<dyn Handler>) -> io::Result<()> {
+        let socket = TcpStream::connect(addr)?;
+        socket.set_nodelay(true)?;
+        self.add(socket, handler, false)
+    }
+
+    fn turn(&mut self, wait: Duration) -> io::Result<()> {
+        let wait = if self.again.is_empty() { wait } else { Duration::ZERO };
+        let mut events = Events::with_capacity(256);
+        match self.poll.poll(&mut events, Some(wait)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        let again = std::mem::take(&mut self.again);
+        for token in events.iter().map(|event| event.token()).chain(again) {
+            match self.entries.get(token.0) {
+                Some(Entry::Listener(..)) => self.accept_all(token),
+                Some(Entry::Stream(_)) => self.serve(token),
+                None => {}
+            }
+        }
+        self.sweep();
+        Ok(())
+    }
+
+    fn open(&self) -> usize {
+        self.entries.iter().filter(|(_, entry)| matches!(entry, Entry::Stream(_))).count()
+    }
+
+    fn stats(&self) -> Stats {
+        self.shared.stats.clone()
+    }
+}

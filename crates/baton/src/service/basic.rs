@@ -1,0 +1,109 @@
+//! Echo, discard and chargen.
+
+use super::ramp;
+use crate::net::{Flow, Handler, StreamIo};
+use std::io::{self, ErrorKind};
+
+/// Bytes that a handler moves before others have their turn.
+const SHARE: usize = 4 << 20;
+
+/// Sends back what it receives (RFC 862). It reads on only once all of what it
+/// read before is queued, so a peer that does not read holds one buffer.
+pub struct Echo {
+    buf: Vec<u8>,
+    /// `buf[sent..len]` is still to be sent.
+    sent: usize,
+    len: usize,
+}
+
+impl Echo {
+    /// First and largest size of the buffer: small while requests are small.
+    const SIZES: (usize, usize) = (2048, 64 * 1024);
+
+    /// A new connection.
+    pub fn new() -> Echo {
+        Echo { buf: vec![0; Echo::SIZES.0], sent: 0, len: 0 }
+    }
+}
+
+impl Default for Echo {
+    fn default() -> Echo {
+        Echo::new()
+    }
+}
+
+impl Handler for Echo {
+    fn on_ready(&mut self, io: &mut dyn StreamIo) -> io::Result<Flow> {
+        let mut moved = 0;
+        loop {
+            while self.sent < self.len {
+                self.sent += io.write(&self.buf[self.sent..self.len])?;
+            }
+            if moved >= SHARE {
+                return Ok(Flow::Again);
+            }
+            if self.len == self.buf.len() && self.buf.len() < Echo::SIZES.1 {
+                self.buf.resize(Echo::SIZES.1, 0);
+            }
+            (self.sent, self.len) = (0, 0);
+            self.len = io.read(&mut self.buf)?;
+            moved += self.len;
+            if self.len == 0 {
+                io.finish()?;
+                return Ok(Flow::Done);
+            }
+        }
+    }
+}
+
+/// Receives and forgets (RFC 863).
+pub struct Discard;
+
+impl Handler for Discard {
+    fn on_ready(&mut self, io: &mut dyn StreamIo) -> io::Result<Flow> {
+        let mut moved = 0;
+        while moved < SHARE {
+            match io.skip(SHARE)? {
+                0 => return Ok(Flow::Done),
+                len => moved += len,
+            }
+        }
+        Ok(Flow::Again)
+    }
+}
+
+/// Sends the ramp until the peer closes (RFC 864, which leaves the data open).
+pub struct Chargen {
+    offset: u64,
+}
+
+impl Chargen {
+    /// A new connection.
+    pub fn new() -> Chargen {
+        Chargen { offset: 0 }
+    }
+}
+
+impl Default for Chargen {
+    fn default() -> Chargen {
+        Chargen::new()
+    }
+}
+
+impl Handler for Chargen {
+    fn on_ready(&mut self, io: &mut dyn StreamIo) -> io::Result<Flow> {
+        // What the peer sends is thrown away; its end is the end of the service.
+        match io.skip(SHARE) {
+            Ok(0) => return Ok(Flow::Done),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+        let mut moved = 0;
+        while moved < SHARE {
+            let len = io.write(ramp::from(self.offset))?;
+            self.offset += len as u64;
+            moved += len;
+        }
+        Ok(Flow::Again)
+    }
+}

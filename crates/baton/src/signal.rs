@@ -1,0 +1,33 @@
+//! SIGINT and SIGTERM as a flag that loops look at.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Set once the program was asked to end.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// From now on SIGINT and SIGTERM set the flag instead of ending the program.
+    ///
+    /// # Errors
+    /// If the handlers cannot be installed.
+    pub fn install() -> io::Result<Stop> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, flag.clone())?;
+        }
+        Ok(Stop(flag))
+    }
+
+    /// Sets the flag, as a signal would.
+    pub fn request(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// True once the program was asked to end.
+    pub fn requested(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,89 @@
+//! What the program says and how it exits.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Output, Stdio};
+
+fn baton(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_baton")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn what_the_caller_has_to_change_is_one_line_and_exit_code_2() {
+    for args in [
+        &["--no-such-flag"][..],
+        &["no-such-command"],
+        &["serve", "--port", "kernel", "echo", "--no-such-flag"],
+        &["serve", "--port", "nonsense", "echo"],
+        &["serve", "--port", "kernel", "gopher"],
+        &["serve", "--port", "kernel", "http", "/no/such/directory"],
+        &["serve", "--port", "kernel", "--addr", "192.0.2.1/24", "echo", "--listen", "0"],
+        &["serve", "--port", "kernel", "--service", "echo@70", "--service", "discard@70"],
+        &["get", "--port", "kernel", "https://127.0.0.1/"],
+        &["get", "--port", "kernel", "http://127.0.0.1/"],
+        &["get", "--port", "kernel", "http://127.0.0.1/x", "-o", "/no/such/directory/x"],
+    ] {
+        let output = baton(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+        assert!(stderr.starts_with("baton: ") && stderr.contains("; "), "{args:?}: no remedy in {stderr}");
+    }
+}
+
+#[test]
+fn an_address_in_use_names_its_remedy() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = baton(&["serve", "--port", "kernel", "--addr", "127.0.0.1", "echo", "--listen", &port]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--listen"));
+}
+
+#[test]
+fn a_failed_fetch_is_exit_code_1() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = baton(&["get", "--port", "kernel", &format!("http://{free}/x"), "-o", "-"]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    for command in ["serve", "get"] {
+        let output = baton(&[command, "--help"]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"), "{command}");
+    }
+    assert_eq!(baton(&[]).status.code(), Some(2));
+}
+
+#[test]
+fn a_file_served_is_the_file_got() {
+    let dir = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..3_000_000u32).flat_map(|i| i.to_le_bytes()).collect();
+    std::fs::write(dir.path().join("file"), &content).unwrap();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_baton"))
+        .args(["serve", "--port", "kernel", "--addr", "127.0.0.1", "--json", "--control", "--listen", "0", "http"])
+        .arg(dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let ready: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let addr = ready["services"][0][1].as_str().unwrap().to_owned();
+    let got = dir.path().join("got");
+    let output =
+        baton(&["get", "--port", "kernel", "--json", &format!("http://{addr}/file"), "-o", got.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(std::fs::read(&got).unwrap() == content);
+    let sum = Command::new("sha256sum").arg(&got).output().unwrap();
+    assert_eq!(outcome["sha256"].as_str().unwrap(), String::from_utf8_lossy(&sum.stdout).split(' ').next().unwrap());
+    // Counters on request; the end with the end of standard input.
+    let mut stdin = server.stdin.take().unwrap();
+    stdin.write_all(b"stats\n").unwrap();
+    let stats: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(stats["accepted"], 1);
+    drop(stdin);
+    assert!(server.wait().unwrap().success());
+}
