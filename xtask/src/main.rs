@@ -1,2 +1,91 @@
-//! Project chores.
-fn main() {}
+//! Chores of the house, as `cargo xtask COMMAND`.
+//!
+//! Make and CI only call this. Each command is a module: `setup` (system
+//! packages), `check` (`test`: the list of steps), `tidy`, `rfc`, `bench`, and
+//! `chores` for those that only start a program. `steps` runs a list of steps and
+//! prints their summary; `counts` reads what the test runner says.
+//!
+//! Nothing here needs the network once everything is installed.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod check;
+mod chores;
+mod counts;
+mod rfc;
+mod run;
+mod setup;
+mod steps;
+mod tidy;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+cargo xtask COMMAND
+
+  setup [--print]            install the system packages that are missing (as
+                             root; else, or with --print, print the command)
+  run [ARGUMENTS]            set up, build, and run `baton demo`
+  test [--quick]             set up, then every check; --quick leaves out the
+                             documentation, the simulator's seeds and the C example
+  tidy [--write]             check the rules of the house; --write renews what
+                             follows from others (dependency table, line ratchet)
+  rfc [--json] [--check]     requirements of RFC 9293 and 5961: met, tested, or why not
+  sim [ARGUMENTS]            simulated worlds, e.g. --seeds 2000 --from 1
+  fuzz [--seconds N] [TARGET...]
+                             each fuzz target for N seconds (600)
+  bench [NAME...]            every benchmark, or those named, into bench/runs/
+  doc                        the documentation of every crate
+";
+
+fn main() -> ExitCode {
+    let mut arguments = env::args().skip(1);
+    let command = arguments.next().unwrap_or_else(|| "help".into());
+    let rest: Vec<String> = arguments.collect();
+    match dispatch(&command, &rest) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("xtask {command}: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn dispatch(command: &str, rest: &[String]) -> Result<ExitCode> {
+    env::set_current_dir(root())?;
+    match command {
+        "setup" => setup::command(&flags(rest, &["--print"])?),
+        "run" => chores::demo(rest),
+        "test" => check::command(&flags(rest, &["--quick"])?),
+        "tidy" => tidy::command(&flags(rest, &["--write"])?),
+        "rfc" => rfc::command(&flags(rest, &["--json", "--check"])?),
+        "sim" => chores::sim(rest),
+        "fuzz" => chores::fuzz(rest),
+        "bench" => bench::command(rest),
+        "doc" => chores::doc(),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        other => bail!("no such command: {other}\n\n{USAGE}"),
+    }
+}
+
+/// The top of the workspace.
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+}
+
+/// Checks that each argument is one of the known flags.
+fn flags<'a>(arguments: &'a [String], known: &[&str]) -> Result<Vec<&'a str>> {
+    for argument in arguments {
+        if !known.contains(&argument.as_str()) {
+            bail!("unknown argument {argument}; known: {}", known.join(" "));
+        }
+    }
+    Ok(arguments.iter().map(String::as_str).collect())
+}

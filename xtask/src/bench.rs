@@ -1,0 +1,117 @@
+//! `cargo xtask bench`: runs every benchmark and keeps what it measured.
+//!
+//! A run lives in `bench/runs/DATE/`: `meta.toml` (commands, commit, kernel, CPU),
+//! each benchmark's words in `NAME.txt`, and what it writes itself (csv, json,
+//! plots) into the directory named by `BATON_BENCH_OUT`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use crate::chores::target;
+use crate::run::{self, cargo};
+use crate::tidy::metadata::Metadata;
+
+/// A thing to measure.
+#[derive(Debug)]
+struct Benchmark {
+    name: String,
+    command: Command,
+}
+
+/// What a person needs to judge or repeat a run.
+#[derive(Debug, Serialize)]
+struct Meta {
+    date: String,
+    commit: String,
+    /// Files changed since that commit.
+    changed: bool,
+    kernel: String,
+    cpu: String,
+    cpus: usize,
+    rustc: String,
+    commands: Vec<String>,
+}
+
+/// Runs all benchmarks, or those whose names contain one of `names`.
+pub fn command(names: &[String]) -> Result<ExitCode> {
+    let mut all = benchmarks()?;
+    let known: Vec<String> = all.iter().map(|b| b.name.clone()).collect();
+    all.retain(|b| names.is_empty() || names.iter().any(|name| b.name.contains(name.as_str())));
+    if all.is_empty() {
+        bail!("no such benchmark; known: {}", known.join(" "));
+    }
+    run::succeed(cargo().args(["build", "--release", "--locked", "--package", "baton"]))?;
+    let date = run::capture(&mut run::program("date", &["-u", "+%Y-%m-%d-%H%M%S"]))?.trim().to_owned();
+    let directory = PathBuf::from("bench/runs").join(&date);
+    fs::create_dir_all(&directory)?;
+    // Written first, so that a run that is broken off still says what it was.
+    let commands = all.iter().map(|b| run::line(&b.command)).collect();
+    fs::write(directory.join("meta.toml"), toml::to_string(&meta(date, commands)?)?)?;
+    let mut failed = Vec::new();
+    for benchmark in &mut all {
+        if !measure(benchmark, &directory)? {
+            failed.push(benchmark.name.clone());
+        }
+    }
+    println!("\nKept in {}", directory.display());
+    if failed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("FAILED: {}", failed.join(" "));
+    Ok(ExitCode::FAILURE)
+}
+
+fn measure(benchmark: &mut Benchmark, directory: &Path) -> Result<bool> {
+    println!("\n── {}", benchmark.name);
+    let out = directory.canonicalize().context("the run's directory")?;
+    let mut words = String::new();
+    let status = run::watch(benchmark.command.env("BATON_BENCH_OUT", out), None, |line| {
+        words.push_str(line);
+        words.push('\n');
+    })?;
+    fs::write(directory.join(format!("{}.txt", benchmark.name)), words)?;
+    Ok(status.is_some_and(|status| status.success()))
+}
+
+/// The bench targets of all crates, then those that are commands of `baton`.
+fn benchmarks() -> Result<Vec<Benchmark>> {
+    let mut all = Vec::new();
+    for package in Metadata::load()?.members() {
+        for target in package.targets_of_kind("bench") {
+            let mut command = cargo();
+            command.args(["bench", "--locked", "--package", &package.name, "--bench", target]);
+            all.push(Benchmark { name: format!("{}-{target}", package.short_name()), command });
+        }
+    }
+    for name in BATON_BENCHES {
+        let mut command = Command::new(target().join("release/baton"));
+        command.args(["bench", name]);
+        all.push(Benchmark { name: format!("baton-{name}"), command });
+    }
+    Ok(all)
+}
+
+/// `baton bench NAME`.
+const BATON_BENCHES: &[&str] = &[];
+
+fn meta(date: String, commands: Vec<String>) -> Result<Meta> {
+    let words = |program: &str, arguments: &[&str]| {
+        run::capture(&mut run::program(program, arguments)).map(|text| text.trim().to_owned())
+    };
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
+    let cpu = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    Ok(Meta {
+        date,
+        commit: words("git", &["rev-parse", "HEAD"])?,
+        changed: !words("git", &["status", "--porcelain"])?.is_empty(),
+        kernel: words("uname", &["-srm"])?,
+        cpu: cpu.map_or("unknown", |(_, name)| name.trim()).to_owned(),
+        cpus: std::thread::available_parallelism()?.get(),
+        rustc: words("rustc", &["--version"])?,
+        commands,
+    })
+}

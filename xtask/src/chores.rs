@@ -1,0 +1,117 @@
+//! Commands that set up and start a program of the house.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, ExitStatus};
+
+use anyhow::{Context, Result, bail};
+
+use crate::run::{self, cargo};
+use crate::setup::{self, Setup};
+
+/// `cargo xtask run`: the demo, from a release build.
+pub fn demo(arguments: &[String]) -> Result<ExitCode> {
+    if let Setup::Incomplete(why) = setup::ensure(true)? {
+        println!("{why}\n");
+    }
+    run::succeed(cargo().args(["build", "--release", "--locked", "--package", "baton"]))?;
+    let status = Command::new(target().join("release/baton")).arg("demo").args(arguments).status();
+    Ok(code(status.context("cannot start target/release/baton")?))
+}
+
+/// `cargo xtask sim`.
+pub fn sim(arguments: &[String]) -> Result<ExitCode> {
+    if let Err(why) = sim_available() {
+        bail!("{why}");
+    }
+    Ok(code(sim_command().args(arguments).status()?))
+}
+
+/// The simulator's program, from a release build.
+pub fn sim_command() -> Command {
+    let mut command = cargo();
+    command.args(["run", "--release", "--quiet", "--locked", "--package", "baton-sim", "--bin", "sim", "--"]);
+    command
+}
+
+/// Whether the simulator has a program.
+///
+/// # Errors
+/// Why there is none.
+pub fn sim_available() -> Result<(), String> {
+    if Path::new("crates/sim/src/bin/sim.rs").exists() { Ok(()) } else { Err("crates/sim has no program yet".into()) }
+}
+
+/// `cargo xtask fuzz`: each target for a time, with cargo-fuzz on nightly.
+pub fn fuzz(arguments: &[String]) -> Result<ExitCode> {
+    let (seconds, mut targets) = fuzz_arguments(arguments)?;
+    let mut list = run::program("cargo", &["+nightly", "fuzz", "list"]);
+    let known = run::capture(&mut list).context(
+        "fuzzing needs a nightly toolchain and cargo-fuzz: \
+         rustup toolchain install nightly && cargo install cargo-fuzz",
+    )?;
+    if targets.is_empty() {
+        targets = known.split_whitespace().map(str::to_owned).collect();
+    }
+    let mut failed = Vec::new();
+    for target in &targets {
+        println!("\n── fuzz {target}, {seconds} s");
+        let limit = format!("-max_total_time={seconds}");
+        let mut command = run::program("cargo", &["+nightly", "fuzz", "run", target, "--", &limit]);
+        if !command.status()?.success() {
+            failed.push(target.as_str());
+        }
+    }
+    println!("\n{} targets clean, {} not: {}", targets.len() - failed.len(), failed.len(), failed.join(" "));
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn fuzz_arguments(arguments: &[String]) -> Result<(u32, Vec<String>)> {
+    let mut seconds = 600;
+    let mut targets = Vec::new();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--seconds" => {
+                let value = rest.next().context("--seconds needs a number")?;
+                seconds = value.parse().with_context(|| format!("--seconds {value}: not a number"))?;
+            }
+            flag if flag.starts_with('-') => bail!("unknown argument {flag}; known: --seconds N"),
+            target => targets.push(target.to_owned()),
+        }
+    }
+    Ok((seconds, targets))
+}
+
+/// `cargo xtask doc`.
+pub fn doc() -> Result<ExitCode> {
+    run::succeed(cargo().args(["doc", "--workspace", "--no-deps", "--locked"]))?;
+    println!("Open {}", target().join("doc/baton_engine/index.html").display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where cargo puts what it builds.
+pub fn target() -> std::path::PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), Into::into)
+}
+
+fn code(status: ExitStatus) -> ExitCode {
+    // A program ended by a signal has no code: 1, as for any failure.
+    ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn fuzz_takes_a_time_and_targets() {
+        assert_eq!(fuzz_arguments(&[]).unwrap(), (600, vec![]));
+        assert_eq!(fuzz_arguments(&words("--seconds 5 ipv4 tcp")).unwrap(), (5, words("ipv4 tcp")));
+        assert!(fuzz_arguments(&words("--seconds soon")).is_err());
+        assert!(fuzz_arguments(&words("--second 5")).is_err());
+    }
+}

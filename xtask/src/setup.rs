@@ -1,0 +1,209 @@
+//! System packages: what the house needs that cargo does not bring.
+//!
+//! Each is probed for by the program that is used, so that what was
+//! installed by hand counts. What is missing is installed through apt as root;
+//! otherwise the one command to run is printed, with what works without it.
+
+use std::fs;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use crate::run;
+
+/// A Debian package and why it is wanted.
+#[derive(Debug)]
+struct Package {
+    name: &'static str,
+    /// The program that is looked for.
+    program: &'static str,
+    /// What cannot be done without it.
+    purpose: &'static str,
+    /// `run` needs it; the others only `test` and `bench` do.
+    for_run: bool,
+}
+
+const PACKAGES: &[Package] = &[
+    Package {
+        name: "iproute2",
+        program: "ip",
+        purpose: "namespaces and wires (demo and tests against the kernel)",
+        for_run: true,
+    },
+    Package {
+        name: "curl",
+        program: "curl",
+        purpose: "downloads in the demo and in interoperation tests",
+        for_run: true,
+    },
+    Package { name: "nginx", program: "nginx", purpose: "interoperation tests", for_run: false },
+    Package { name: "chromium", program: "chromium", purpose: "the test of the report page", for_run: false },
+];
+
+/// What setting up came to.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Setup {
+    /// Everything is there.
+    Complete,
+    /// These are not, and why.
+    Incomplete(String),
+}
+
+/// `cargo xtask setup`.
+pub fn command(flags: &[&str]) -> Result<ExitCode> {
+    if flags.contains(&"--print") {
+        let packages = missing(false);
+        if packages.is_empty() {
+            println!("Nothing is missing.");
+        } else {
+            println!("{}", advice(&packages));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    match ensure(false)? {
+        Setup::Complete => println!("Nothing is missing."),
+        Setup::Incomplete(why) => println!("{why}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Installs what is missing, if it can.
+pub fn ensure(for_run: bool) -> Result<Setup> {
+    let packages = missing(for_run);
+    if packages.is_empty() {
+        return Ok(Setup::Complete);
+    }
+    if !run::on_path("apt-get") {
+        let purposes = purposes(&packages);
+        return Ok(Setup::Incomplete(format!("No apt-get here; these are missing, by Debian's names:\n{purposes}")));
+    }
+    if !run::is_root() {
+        return Ok(Setup::Incomplete(advice(&packages)));
+    }
+    println!("Installing:\n{}", purposes(&packages));
+    if let Err(e) = install(&packages) {
+        println!("{e:#}");
+    }
+    let still = missing(for_run);
+    Ok(if still.is_empty() {
+        Setup::Complete
+    } else {
+        Setup::Incomplete(format!("Could not be installed; what needs them is skipped:\n{}", purposes(&still)))
+    })
+}
+
+fn missing(for_run: bool) -> Vec<&'static Package> {
+    PACKAGES.iter().filter(|package| (package.for_run || !for_run) && !run::on_path(package.program)).collect()
+}
+
+fn names(packages: &[&Package]) -> Vec<&'static str> {
+    packages.iter().map(|package| package.name).collect()
+}
+
+fn purposes(packages: &[&Package]) -> String {
+    packages.iter().map(|p| format!("  {:<12} {}", p.name, p.purpose)).collect::<Vec<_>>().join("\n")
+}
+
+fn advice(packages: &[&Package]) -> String {
+    format!(
+        "Missing, each with what cannot be done without it:\n{}\nInstall them with:\n  \
+         sudo apt-get update && sudo apt-get install -y --no-install-recommends {}",
+        purposes(packages),
+        names(packages).join(" ")
+    )
+}
+
+fn install(packages: &[&Package]) -> Result<()> {
+    // Old lists name files that mirrors no longer have. With no network this
+    // fails, and what apt has cached may still do.
+    if let Err(e) = run::succeed(&mut apt(&["update", "-qq"])) {
+        println!("{e:#}; going on with the lists that are there");
+    }
+    let nginx_is_new = packages.iter().any(|package| package.name == "nginx");
+    let outcome = install_quietly(packages);
+    if nginx_is_new && Path::new("/run/systemd/system").exists() {
+        // Not started now, it would be at the next boot.
+        run::succeed(&mut run::program("systemctl", &["disable", "--quiet", "nginx"]))?;
+    }
+    outcome
+}
+
+fn install_quietly(packages: &[&Package]) -> Result<()> {
+    let _quiet = NoServices::new()?;
+    let all = names(packages);
+    if run::succeed(&mut apt_install(&all)).is_ok() {
+        return Ok(());
+    }
+    // One that cannot be had (chromium is not a package everywhere) must not keep
+    // the others away.
+    for name in all {
+        if let Err(e) = run::succeed(&mut apt_install(&[name])) {
+            println!("{e:#}");
+        }
+    }
+    Ok(())
+}
+
+/// Keeps packages from starting their services while it lives: nginx is wanted
+/// as a program, and its service would take port 80.
+struct NoServices {
+    ours: bool,
+}
+
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+impl NoServices {
+    fn new() -> Result<NoServices> {
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(POLICY);
+        match file {
+            Ok(mut file) => {
+                use std::io::Write;
+                // 101: "action forbidden by policy" (invoke-rc.d(8)).
+                file.write_all(b"#!/bin/sh\nexit 101\n")?;
+                file.set_permissions(fs::Permissions::from_mode(0o755))?;
+                Ok(NoServices { ours: true })
+            }
+            // Somebody has a policy already, as in containers: it is theirs to say.
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(NoServices { ours: false }),
+            Err(e) => Err(e).with_context(|| format!("cannot write {POLICY}")),
+        }
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.ours {
+            let _ = fs::remove_file(POLICY);
+        }
+    }
+}
+
+fn apt(arguments: &[&str]) -> std::process::Command {
+    let mut command = run::program("apt-get", arguments);
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+fn apt_install(packages: &[&str]) -> std::process::Command {
+    let mut command = apt(&["install", "-y", "-qq", "--no-install-recommends"]);
+    command.args(packages);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_is_one_command_with_every_package() {
+        let all: Vec<&Package> = PACKAGES.iter().collect();
+        let text = advice(&all);
+        let command = text.lines().last().unwrap();
+        assert!(command.contains("apt-get update && sudo apt-get install"), "{text}");
+        for package in PACKAGES {
+            assert!(command.contains(package.name) && text.contains(package.purpose), "{text}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What `cargo metadata` says of the workspace: the few fields that are used.
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::run::{self, cargo};
+
+/// Packages and who is a member.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Metadata {
+    /// Ours and those that we depend on, directly or not.
+    pub packages: Vec<Package>,
+    /// Ids of ours.
+    pub workspace_members: Vec<String>,
+}
+
+/// A package.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Package {
+    /// Its name.
+    pub name: String,
+    /// Opaque.
+    pub id: String,
+    /// SPDX expression.
+    pub license: Option<String>,
+    /// Absolute path of its `Cargo.toml`.
+    pub manifest_path: String,
+    /// What it asks for.
+    pub dependencies: Vec<Dependency>,
+    /// What it builds.
+    pub targets: Vec<Target>,
+}
+
+/// An edge to another package.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Dependency {
+    /// The other's name.
+    pub name: String,
+    /// `dev`, `build`, or none.
+    pub kind: Option<String>,
+}
+
+/// A library, binary, test or bench.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// `lib`, `bin`, `bench`, …
+    pub kind: Vec<String>,
+}
+
+impl Metadata {
+    /// Asks cargo, for the one platform that there is.
+    ///
+    /// # Errors
+    /// If cargo fails, for example because `Cargo.lock` is not up to date.
+    pub fn load() -> Result<Metadata> {
+        let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        let text = run::capture(cargo().args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--locked",
+            "--filter-platform",
+            &platform,
+        ]))?;
+        serde_json::from_str(&text).context("cannot understand cargo metadata")
+    }
+
+    /// Our own packages.
+    pub fn members(&self) -> impl Iterator<Item = &Package> {
+        self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
+    }
+}
+
+impl Package {
+    /// The directory's name: `tcp` for `baton-tcp`.
+    pub fn short_name(&self) -> &str {
+        self.name.strip_prefix("baton-").unwrap_or(&self.name)
+    }
+
+    /// Names of its targets of a kind.
+    pub fn targets_of_kind(&self, kind: &str) -> impl Iterator<Item = &str> {
+        self.targets.iter().filter(move |t| t.kind.iter().any(|k| k == kind)).map(|t| t.name.as_str())
+    }
+}
