@@ -1,0 +1,18 @@
+# Thin on purpose: what these do is in xtask/.
+.PHONY: help run test bench fuzz doc
+
+help:
+	@echo 'make run    set up, build, and show Baton beside the kernel'
+	@echo 'make test   set up, then everything that proves it right'
+	@echo 'make bench  every benchmark, into bench/runs/'
+	@echo 'make fuzz   every fuzz target, ten minutes each (SECONDS_EACH=600)'
+	@echo 'make doc    the documentation of every crate'
+	@echo 'More: cargo xtask help'
+
+run test bench doc:
+	@sh xtask/bootstrap.sh
+	@cargo xtask $@
+
+fuzz:
+	@sh xtask/bootstrap.sh
+	@cargo xtask fuzz --seconds $(or $(SECONDS_EACH),600)
