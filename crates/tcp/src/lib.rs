@@ -8,7 +8,9 @@
 //! consistent: a `Tcb` knows of transmitted data only once `on_transmitted` has
 //! told it.
 
+mod cc;
 pub mod command;
 pub mod config;
 pub mod segment;
+pub mod snd;
 pub mod time;
