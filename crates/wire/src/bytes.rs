@@ -24,5 +24,7 @@ pub(crate) const fn bytes4<const N: usize>(header: &[u8; N], at: usize) -> [u8; 
 /// The sixteen bytes at `at`.
 #[inline(always)]
 pub(crate) fn bytes16<const N: usize>(header: &[u8; N], at: usize) -> [u8; 16] {
-    core::array::from_fn(|i| header[at + i])
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&header[at..at + 16]);
+    bytes
 }

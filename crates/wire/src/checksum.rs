@@ -25,9 +25,15 @@ pub use kernel::{Kernel, KernelKind, copy_and_sum, copy_and_sum_raw, kernel, set
 /// The loop of RFC 1071 §4.1, one 16-bit word at a time: what every kernel is
 /// compared with. Returns the folded sum, not its complement.
 pub fn rfc1071(data: &[u8]) -> u16 {
-    let mut sum = 0u32;
-    for pair in data.chunks(2) {
-        sum += u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
+    let (pairs, odd) = data.as_chunks::<2>();
+    let mut sum = 0;
+    for pair in pairs {
+        sum += u64::from(u16::from_be_bytes(*pair));
+    }
+    if let [last] = odd {
+        sum += u64::from(*last) << 8;
+    }
+    while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     sum as u16
@@ -36,17 +42,15 @@ pub fn rfc1071(data: &[u8]) -> u16 {
 /// Folds a partial sum to 16 bits by end-around carry.
 #[inline(always)]
 pub const fn fold(sum: u32) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    (sum + (sum >> 16)) as u16
+    // The halves are added twice, side by side; the lower addition's carry is what
+    // the upper one has to take in.
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// Folds a 64-bit partial sum to 16 bits by end-around carry.
 #[inline(always)]
 pub const fn fold64(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    (sum + (sum >> 16)) as u16
+    fold((sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32)
 }
 
 /// The value of a checksum field for data that sums to `sum` with the field
@@ -98,10 +102,22 @@ const fn addr_sum(addr: Addr) -> u64 {
     (low & 0xffff_ffff) + (low >> 32) + (high & 0xffff_ffff) + (high >> 32)
 }
 
-/// The sum of a whole header, a multiple of 4 bytes and short: no kernel is
+/// The sum of a whole header, a multiple of 4 bytes and at most 60: no kernel is
 /// worth a call. Not folded.
 #[inline(always)]
 pub(crate) fn header_sum(header: &[u8]) -> u64 {
-    let native: u64 = header.as_chunks::<4>().0.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
-    u64::from(fold64(native).to_be())
+    // A header without options, and a TCP header with timestamps only, are summed
+    // without a loop: this is on the path of every data segment.
+    let native = match header.len() {
+        20 => sum_words(&header[..20]),
+        32 => sum_words(&header[..32]),
+        _ => sum_words(header),
+    };
+    // The carries, a few bits above 32, are one more word.
+    u64::from((native as u32).to_be()) + u64::from(((native >> 32) as u16).to_be())
+}
+
+#[inline(always)]
+fn sum_words(header: &[u8]) -> u64 {
+    header.as_chunks::<4>().0.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum()
 }

@@ -164,7 +164,7 @@ impl Packet {
         if ip.fragment {
             return Err(Reject::Fragment);
         }
-        let (timestamps, plain_options) = common_options(options);
+        let (values, facts) = common_options(options);
         let tcp_offset = ip_offset + ip.tcp_offset;
         Ok(Packet {
             src: ip.src,
@@ -179,8 +179,9 @@ impl Packet {
             ecn: ip.traffic_class & 3,
             traffic_class: ip.traffic_class,
             ttl: ip.ttl,
-            timestamps,
-            plain_options,
+            timestamps: (facts & HAS_TIMESTAMPS != 0)
+                .then_some(Timestamps { val: (values >> 32) as u32, ecr: values as u32 }),
+            plain_options: facts & PLAIN != 0,
             ip_options: ip.options,
             vlan,
             ip_offset: ip_offset as u16,
@@ -357,28 +358,37 @@ fn extensions(packet: &[u8], next: u8, ip: &mut Ip) -> Result<(), Reject> {
     Ok(())
 }
 
-/// Timestamps, and whether nothing else but padding is there.
+/// The options are whole, and nothing but timestamps and padding.
+const PLAIN: u8 = 1;
+/// There are timestamps.
+const HAS_TIMESTAMPS: u8 = 2;
+
+/// TSval and TSecr, and what else is to be said. Two registers and not a tuple
+/// with an `Option`, which would go through memory and stall on the way back.
 #[inline(always)]
-fn common_options(options: &[u8]) -> (Option<Timestamps>, bool) {
+fn common_options(options: &[u8]) -> (u64, u8) {
     if options.is_empty() {
-        return (None, true);
+        return (0, PLAIN);
     }
     match options.first_chunk::<12>() {
         Some(words) if options.len() == 12 && be32(words, 0) == TIMESTAMPS_WORD => {
-            (Some(Timestamps { val: be32(words, 4), ecr: be32(words, 8) }), true)
+            (u64::from(be32(words, 4)) << 32 | u64::from(be32(words, 8)), PLAIN | HAS_TIMESTAMPS)
         }
         _ => other_options(options),
     }
 }
 
 #[cold]
-fn other_options(options: &[u8]) -> (Option<Timestamps>, bool) {
-    let (mut timestamps, mut plain) = (None, true);
+fn other_options(options: &[u8]) -> (u64, u8) {
+    let (mut values, mut facts) = (0, PLAIN);
     for option in OptionsIter::new(options) {
         match option {
-            Ok(TcpOption::Timestamps(ts)) => timestamps = Some(ts),
-            _ => plain = false,
+            Ok(TcpOption::Timestamps(ts)) => {
+                values = u64::from(ts.val) << 32 | u64::from(ts.ecr);
+                facts |= HAS_TIMESTAMPS;
+            }
+            _ => facts &= !PLAIN,
         }
     }
-    (timestamps, plain)
+    (values, facts)
 }

@@ -99,11 +99,14 @@ impl Template {
     pub fn new(route: &Route<'_>) -> Result<Template, BuildError> {
         let mut bytes = [0; STORED];
         let link_len = route.link.len();
-        if !matches!(link_len, 0 | 14 | 18 | 22) {
-            return Err(BuildError::TooLong);
+        match link_len {
+            0 => {}
+            14 => bytes[..14].copy_from_slice(&route.link[..14]),
+            18 => bytes[..18].copy_from_slice(&route.link[..18]),
+            22 => bytes[..22].copy_from_slice(&route.link[..22]),
+            _ => return Err(BuildError::TooLong),
         }
         let v6 = !route.dst.is_v4();
-        bytes[..link_len].copy_from_slice(route.link);
         if link_len != 0 {
             let ether_type = if v6 { ether_type::IPV6 } else { ether_type::IPV4 };
             bytes[link_len - 2..link_len].copy_from_slice(&ether_type.to_be_bytes());

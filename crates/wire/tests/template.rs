@@ -115,6 +115,8 @@ impl Case {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     // tests: MUST-2
     #[test]
     fn parse_reads_what_emit_wrote(case in case()) {

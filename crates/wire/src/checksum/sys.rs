@@ -38,6 +38,34 @@ pub(super) fn has_avx512() -> bool {
     return false;
 }
 
+/// How far ahead of the loop lines are fetched, in bytes: all of a segment.
+const AHEAD: usize = 2048;
+
+/// Asks for the lines of the first [`AHEAD`] bytes at `src`, before a kernel's
+/// loop comes to them: a loop of small steps fills the CPU's window with the work
+/// of a few lines and so waits for few lines at a time.
+#[inline(always)]
+fn prefetch_start(src: *const u8, len: usize) {
+    let mut at = 0;
+    while at < len.min(AHEAD) {
+        prefetch(src.wrapping_add(at));
+        at += 64;
+    }
+}
+
+/// Asks for the line at `address`, which need not be valid.
+#[inline(always)]
+fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch is a hint that reads nothing and cannot fault; SSE is in every x86-64.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
 /// A sum over native-order words as a partial sum in network order.
 #[inline(always)]
 fn partial(native: u64) -> u32 {

@@ -17,6 +17,9 @@ use core::arch::x86_64::{
 pub(super) unsafe fn run<const COPY: bool>(dst: *mut u8, src: *const u8, len: usize) -> u64 {
     let mut sums = [_mm512_setzero_si512(); 4];
     let mut at = 0;
+    if !COPY {
+        super::prefetch_start(src, len);
+    }
     while len - at >= 256 {
         // SAFETY: at + 256 <= len.
         unsafe {

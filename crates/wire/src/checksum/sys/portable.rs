@@ -14,6 +14,9 @@ pub(super) unsafe fn run<const COPY: bool>(dst: *mut u8, src: *const u8, len: us
     let mut low = [0u64; UNROLL];
     let mut high = [0u64; UNROLL];
     let mut at = 0;
+    if COPY {
+        super::prefetch_start(src, len);
+    }
     while len - at >= 8 * UNROLL {
         let mut words = [0u64; UNROLL];
         for (i, word) in words.iter_mut().enumerate() {
