@@ -33,3 +33,6 @@ if ! command -v cc >/dev/null 2>&1; then
             'Install it: sudo apt-get update && sudo apt-get install -y gcc libc6-dev'
     fi
 fi
+
+# Here and not in silence behind `cargo xtask`: the first time it takes a while.
+cargo build --locked --package xtask

@@ -26,19 +26,11 @@ struct Package {
 }
 
 const PACKAGES: &[Package] = &[
-    Package {
-        name: "iproute2",
-        program: "ip",
-        purpose: "namespaces and wires (demo and tests against the kernel)",
-        for_run: true,
-    },
-    Package {
-        name: "curl",
-        program: "curl",
-        purpose: "downloads in the demo and in interoperation tests",
-        for_run: true,
-    },
-    Package { name: "nginx", program: "nginx", purpose: "interoperation tests", for_run: false },
+    Package { name: "clang", program: "clang", purpose: "AF_XDP ports: the XDP program is compiled", for_run: true },
+    Package { name: "iproute2", program: "ip", purpose: "wires to the kernel, in the demo and tests", for_run: true },
+    Package { name: "curl", program: "curl", purpose: "downloads in the demo and in tests", for_run: true },
+    Package { name: "iputils-ping", program: "ping", purpose: "tests against the kernel", for_run: false },
+    Package { name: "nginx", program: "nginx", purpose: "tests against a real server", for_run: false },
     Package { name: "chromium", program: "chromium", purpose: "the test of the report page", for_run: false },
 ];
 
