@@ -8,3 +8,5 @@
 pub mod agenda;
 pub mod chance;
 pub mod link;
+pub mod nic;
+pub mod port;
