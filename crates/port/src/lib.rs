@@ -5,6 +5,7 @@
 //!   memory          frames between two engines            vouches, carries super-frames (by option)
 //!   tap, vnet_hdr   frames to and from this kernel        checksums, cuts and joins super-frames
 //!   tap             the same, one segment a frame         nothing
+//!   xdp             frames of an interface, AF_XDP        nothing
 //!   capture         whatever the port inside it carries   as that port; writes pcapng beside it
 //!   pcap file       a recorded capture, receive only      nothing
 //! ```
@@ -13,8 +14,9 @@
 //! from one thread, never waits, and allocates nothing per frame. Whoever drives
 //! it sleeps outside of it: [`wait`] says on what.
 //!
-//! `unsafe` stands in `sys` (system calls) and `slab_unsafe` (the slots that
-//! two ends of the in-memory wire share).
+//! `unsafe` stands in `sys` (system calls), `slab_unsafe` (the slots that two ends
+//! of the in-memory wire share), and `ring_unsafe` and `umem_unsafe` (what AF_XDP
+//! shares with the kernel).
 #![deny(unsafe_code)]
 
 pub mod error;
@@ -24,6 +26,7 @@ mod slab_unsafe;
 mod sys;
 pub mod tap;
 pub mod wait;
+pub mod xdp;
 
 pub use baton_engine::frame_io::{
     BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
@@ -32,3 +35,4 @@ pub use error::OpenError;
 pub use memory::{MemoryOptions, MemoryPort};
 pub use tap::{Tap, TapOptions};
 pub use wait::{WaitSet, Waitable};
+pub use xdp::{XdpOptions, XdpPort};

@@ -55,6 +55,24 @@ pub fn index(name: &str) -> io::Result<u32> {
     sys::ioctl::link_index(name)
 }
 
+/// Receive queues of an interface; 1 if its driver cannot tell.
+///
+/// # Errors
+/// `ENODEV` if there is none of that name.
+pub fn rx_queues(name: &str) -> io::Result<u32> {
+    sys::ioctl::link_rx_queues(name)
+}
+
+/// Has the kernel complete checksums before frames reach the interface (`on` is
+/// false), or leaves them to the device. A veth leaves them out altogether, which
+/// an AF_XDP port at its other end cannot tell from damage.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`, `EOPNOTSUPP` if the driver cannot.
+pub fn set_tx_checksum_offload(name: &str, on: bool) -> io::Result<()> {
+    sys::ioctl::set_link_tx_checksum(name, on)
+}
+
 /// Moves the calling thread into a new, empty network namespace. Processes that
 /// it starts inherit it; it ends with the last user of it, so nothing has to be
 /// cleaned up.

@@ -158,3 +158,38 @@ pub fn set_link_up(name: &str) -> io::Result<()> {
     request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
     call(control.as_fd(), libc::SIOCSIFFLAGS as libc::c_ulong, &mut request)
 }
+
+/// `ETHTOOL_GCHANNELS`, `ETHTOOL_STXCSUM` (include/uapi/linux/ethtool.h).
+const GET_CHANNELS: u32 = 0x3c;
+const SET_TX_CHECKSUM: u32 = 0x17;
+
+/// Runs an ethtool command: `value` starts with its number.
+fn ethtool<const N: usize>(name: &str, value: &mut [u32; N]) -> io::Result<()> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+    call(control()?.as_fd(), libc::SIOCETHTOOL as libc::c_ulong, &mut request)
+}
+
+/// Receive queues of an interface.
+///
+/// # Errors
+/// `ENODEV` if there is none of that name.
+pub fn link_rx_queues(name: &str) -> io::Result<u32> {
+    // struct ethtool_channels: command; most of rx, tx, other, combined; the same now.
+    let mut channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+    match ethtool(name, &mut channels) {
+        Ok(()) => Ok((channels[5] + channels[8]).max(1)),
+        // A driver that cannot tell has one queue.
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(1),
+        Err(e) => Err(e),
+    }
+}
+
+/// Switches filling in of checksums by the device on or off.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`, `EOPNOTSUPP` if the driver cannot.
+pub fn set_link_tx_checksum(name: &str, on: bool) -> io::Result<()> {
+    // struct ethtool_value.
+    ethtool(name, &mut [SET_TX_CHECKSUM, on.into()])
+}
