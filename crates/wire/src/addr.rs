@@ -56,9 +56,21 @@ impl Addr {
 impl From<IpAddr> for Addr {
     fn from(ip: IpAddr) -> Addr {
         match ip {
-            IpAddr::V4(v4) => Addr::v4(v4.octets()),
-            IpAddr::V6(v6) => Addr::v6(v6.octets()),
+            IpAddr::V4(v4) => v4.into(),
+            IpAddr::V6(v6) => v6.into(),
         }
+    }
+}
+
+impl From<Ipv4Addr> for Addr {
+    fn from(ip: Ipv4Addr) -> Addr {
+        Addr::v4(ip.octets())
+    }
+}
+
+impl From<Ipv6Addr> for Addr {
+    fn from(ip: Ipv6Addr) -> Addr {
+        Addr::v6(ip.octets())
     }
 }
 

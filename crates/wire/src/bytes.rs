@@ -21,6 +21,12 @@ pub(crate) const fn bytes4<const N: usize>(header: &[u8; N], at: usize) -> [u8; 
     [header[at], header[at + 1], header[at + 2], header[at + 3]]
 }
 
+/// The six bytes at `at`.
+#[inline(always)]
+pub(crate) const fn bytes6<const N: usize>(header: &[u8; N], at: usize) -> [u8; 6] {
+    [header[at], header[at + 1], header[at + 2], header[at + 3], header[at + 4], header[at + 5]]
+}
+
 /// The sixteen bytes at `at`.
 #[inline(always)]
 pub(crate) fn bytes16<const N: usize>(header: &[u8; N], at: usize) -> [u8; 16] {

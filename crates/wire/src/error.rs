@@ -11,6 +11,9 @@ pub enum ParseError {
     /// A length field contradicts the header or the bytes there are.
     #[error("a length field contradicts the rest of the packet")]
     BadLength,
+    /// The checksum is wrong.
+    #[error("the checksum is wrong")]
+    BadChecksum,
     /// A version, hardware type or other field that selects the format has a
     /// value that this view does not know.
     #[error("a field that selects the format has an unknown value")]

@@ -4,7 +4,7 @@
 //!   destination 6 | source 6 | (TPID 2 | TCI 2) x 0..2 | ethertype 2 | payload
 //! ```
 
-use crate::bytes::be16;
+use crate::bytes::{be16, bytes6};
 use crate::error::{BuildError, ParseError};
 
 /// Length of an untagged header in bytes.
@@ -111,8 +111,9 @@ impl MacAddr {
     }
 
     /// The group address of an IPv6 multicast address (RFC 2464 §7).
-    pub const fn ipv6_multicast(group: [u8; 16]) -> MacAddr {
-        MacAddr([0x33, 0x33, group[12], group[13], group[14], group[15]])
+    pub const fn ipv6_multicast(group: core::net::Ipv6Addr) -> MacAddr {
+        let [.., a, b, c, d] = group.octets();
+        MacAddr([0x33, 0x33, a, b, c, d])
     }
 }
 
@@ -151,7 +152,6 @@ impl Header {
     /// [`ParseError::Truncated`].
     pub fn parse(frame: &[u8]) -> Result<(Header, &[u8]), ParseError> {
         let (header, mut rest) = frame.split_first_chunk::<HEADER_LEN>().ok_or(ParseError::Truncated)?;
-        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *header;
         let mut vlan = VlanTags::NONE;
         let mut ether_type = be16(header, 12);
         while VlanTag::is_tpid(ether_type) && vlan.len() < VlanTags::MAX {
@@ -160,7 +160,7 @@ impl Header {
             ether_type = be16(tag, 2);
             rest = after;
         }
-        let (dst, src) = (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
+        let (dst, src) = (MacAddr(bytes6(header, 0)), MacAddr(bytes6(header, 6)));
         Ok((Header { dst, src, vlan, ether_type }, rest))
     }
 

@@ -1,14 +1,114 @@
 //! IPv6 (RFC 8200): header view and builder, and the bounded walk over extension
 //! headers.
 
-use crate::bytes::be16;
-use crate::error::ParseError;
+use crate::bytes::{be16, be32, bytes16};
+use crate::error::{BuildError, ParseError};
+use core::net::Ipv6Addr;
 
 /// Length of the fixed header in bytes.
 pub const HEADER_LEN: usize = 40;
 
 /// Most extension headers that a walk passes.
 pub const MAX_EXTENSIONS: usize = 8;
+
+/// The fixed header, but for the payload length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Traffic class, ECN included.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Protocol of the payload or of the first extension header.
+    pub next_header: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Source address.
+    pub src: Ipv6Addr,
+    /// Destination address.
+    pub dst: Ipv6Addr,
+}
+
+/// A packet, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagram<'a> {
+    /// The fixed header.
+    pub header: Header,
+    /// What the extension headers say.
+    pub chain: Chain,
+    /// The extension headers' bytes.
+    pub extensions: &'a [u8],
+    /// What follows them, of protocol [`Chain::protocol`], without padding of the
+    /// frame.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Datagram<'a> {
+    /// Takes apart the packet at the start of `data`.
+    ///
+    /// # Errors
+    /// [`ParseError::Truncated`] if `data` ends before the packet or an extension
+    /// header passes its end, [`ParseError::BadFormat`] for another version,
+    /// [`ParseError::TooManyExtensions`].
+    pub fn parse(data: &'a [u8]) -> Result<Datagram<'a>, ParseError> {
+        match Datagram::parse_cut(data)? {
+            (datagram, true) => Ok(datagram),
+            (_, false) => Err(ParseError::Truncated),
+        }
+    }
+
+    /// The same for a packet whose payload may be cut short, as in the quotation
+    /// of an ICMP error. Says too whether the payload is whole.
+    ///
+    /// # Errors
+    /// As for [`Datagram::parse`].
+    pub fn parse_cut(data: &'a [u8]) -> Result<(Datagram<'a>, bool), ParseError> {
+        let (fixed, rest) = data.split_first_chunk::<HEADER_LEN>().ok_or(ParseError::Truncated)?;
+        let first = be32(fixed, 0);
+        if first >> 28 != 6 {
+            return Err(ParseError::BadFormat);
+        }
+        let header = Header {
+            traffic_class: (first >> 20) as u8,
+            flow_label: first & 0xf_ffff,
+            next_header: fixed[6],
+            hop_limit: fixed[7],
+            src: Ipv6Addr::from(bytes16(fixed, 8)),
+            dst: Ipv6Addr::from(bytes16(fixed, 24)),
+        };
+        let payload_len = usize::from(be16(fixed, 4));
+        let payload = &rest[..payload_len.min(rest.len())];
+        let chain = walk_extensions(header.next_header, payload)?;
+        let (extensions, payload) = payload.split_at(chain.len);
+        Ok((Datagram { header, chain, extensions, payload }, payload_len <= rest.len()))
+    }
+}
+
+impl Header {
+    /// Writes the header of a packet with `payload_len` bytes after it, extension
+    /// headers included, to the start of `out` and returns its length.
+    ///
+    /// # Errors
+    /// [`BuildError::TooLong`] for more than 65535 bytes of payload,
+    /// [`BuildError::BufferTooSmall`].
+    pub fn write(&self, payload_len: usize, out: &mut [u8]) -> Result<usize, BuildError> {
+        let payload_len = u16::try_from(payload_len).map_err(|_| BuildError::TooLong)?;
+        let out = out.first_chunk_mut::<HEADER_LEN>().ok_or(BuildError::BufferTooSmall)?;
+        let first = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0xf_ffff;
+        out[..4].copy_from_slice(&first.to_be_bytes());
+        out[4..6].copy_from_slice(&payload_len.to_be_bytes());
+        out[6] = self.next_header;
+        out[7] = self.hop_limit;
+        out[8..24].copy_from_slice(&self.src.octets());
+        out[24..40].copy_from_slice(&self.dst.octets());
+        Ok(HEADER_LEN)
+    }
+}
+
+/// The solicited-node multicast address of an address (RFC 4291 §2.7.1).
+pub const fn solicited_node(addr: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = addr.octets();
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | a as u16, (b as u16) << 8 | c as u16)
+}
 
 /// Next-header values of the extension headers that a walk passes or stops at.
 pub mod next_header {
@@ -85,8 +185,7 @@ pub fn walk_extensions(mut protocol: u8, data: &[u8]) -> Result<Chain, ParseErro
         count += 1;
         if protocol == next_header::FRAGMENT {
             let field = be16(header, 2);
-            let id = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
-            fragment = Some(FragmentInfo { offset: field & !7, more: field & 1 != 0, id });
+            fragment = Some(FragmentInfo { offset: field & !7, more: field & 1 != 0, id: be32(header, 4) });
             if field & !7 != 0 {
                 protocol = header[0];
                 break;

@@ -16,12 +16,17 @@
 #![deny(unsafe_code)]
 
 pub mod addr;
+pub mod arp;
 mod bytes;
 pub mod checksum;
 pub mod error;
 pub mod eth;
+pub mod icmpv4;
+pub mod icmpv6;
+pub mod ipv4;
 pub mod ipv6;
 pub mod packet;
+pub mod quote;
 pub mod seq;
 pub mod tcp;
 pub mod template;
