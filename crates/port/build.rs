@@ -24,9 +24,13 @@ fn main() {
         Ok(status) if status.success() => println!("cargo::rustc-cfg=bpf_endpoint"),
         // A clang that is there and fails is a mistake in the program.
         Ok(status) => panic!("{} failed on endpoint.c: {status}", clang.to_string_lossy()),
-        Err(error) => println!(
-            "cargo::warning=no AF_XDP ports in this build: {} cannot be run ({error}); install clang and build again",
-            clang.to_string_lossy()
-        ),
+        Err(error) => {
+            println!(
+                "cargo::warning=no AF_XDP ports in this build: {} cannot be run ({error}); install clang and build again",
+                clang.to_string_lossy()
+            );
+            // A file that is not there makes cargo try again each time.
+            println!("cargo::rerun-if-changed={}", Path::new(&out).join("endpoint.o").display());
+        }
     }
 }
