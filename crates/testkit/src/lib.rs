@@ -1,10 +1,11 @@
-//! What tests of several crates share; a dev-dependency only.
+//! What tests and benchmarks of several crates share; a dev-dependency only.
 //!
 //! * [`skip!`], [`note_skip!`], [`need_root!`], [`need_program!`]: a test that
 //!   cannot run here says so and is counted as skipped, never as passed.
 //! * [`Netns`]: a network namespace that goes away with the test, whatever
 //!   happens to it; [`veth`] puts a wire between two of them.
 //! * [`Running`]: a program in the background that ends with the test.
+//! * [`rounds::Rounds`]: benchmarks that alternate, with medians and raw figures.
 //!
 //! # How a skip is counted
 //!
@@ -17,10 +18,18 @@
 
 pub mod netns;
 pub mod process;
+pub mod rounds;
 pub mod skip;
 
 pub use netns::{Netns, veth};
 pub use process::{Running, output, run};
+
+/// The running test's or benchmark's name, without the hash that cargo adds.
+fn binary_name() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    stem.rsplit_once('-').map_or(stem.clone(), |(name, _)| name.to_owned())
+}
 
 /// Ends the test here and counts it as skipped: `skip!("no {name} on this kernel")`.
 ///

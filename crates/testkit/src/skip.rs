@@ -27,7 +27,7 @@ pub enum Extent {
 pub fn record(extent: Extent, why: &str) {
     println!("SKIPPED {why}");
     let Some(path) = env::var_os(LOG_VARIABLE) else { return };
-    let line = log_line(extent, &binary_name(), thread::current().name().unwrap_or("?"), why);
+    let line = log_line(extent, &crate::binary_name(), thread::current().name().unwrap_or("?"), why);
     let mut file = fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -81,13 +81,6 @@ fn log_line(extent: Extent, binary: &str, test: &str, why: &str) -> String {
     };
     let why = why.replace(['\n', '\t'], " ");
     format!("{extent}\t{binary}\t{test}\t{why}\n")
-}
-
-fn binary_name() -> String {
-    let path = env::current_exe().unwrap_or_default();
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    // Cargo adds a hash: `stack-5f0c…`.
-    stem.rsplit_once('-').map_or(stem.clone(), |(name, _)| name.to_owned())
 }
 
 /// The first capability that `status` (of `/proc/self/status`) does not show as

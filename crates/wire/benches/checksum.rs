@@ -1,14 +1,12 @@
 //! Copy-and-checksum against memcpy, checksums against the RFC 1071 loop.
 //!
-//! `cargo bench -p baton-wire --bench checksum [-- --json]`. Payloads of 1448
-//! bytes, cache-hot, and from a working set of 256 MiB in order and at random;
-//! they go to a ring of 64 frames, as a Streamer's do. A turn takes well under a
+//! `cargo bench -p baton-wire --bench checksum`. Payloads of 1448 bytes,
+//! cache-hot, and from a working set of 256 MiB in order and at random; they go
+//! to a ring of 64 frames, as a Streamer's do. A turn takes well under a
 //! millisecond, so that most turns of most rounds are not interrupted.
 
-mod rounds;
-
+use baton_testkit::rounds::{Effort, Rounds};
 use baton_wire::checksum::{self, Kernel, KernelKind};
-use rounds::Rounds;
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 
@@ -19,19 +17,17 @@ const FRAMES: usize = 64;
 const TURN: usize = 512;
 
 fn main() {
-    let (rounds, size, json) = match rounds::arguments() {
-        Some(json) => (301, 256 << 20, json),
-        None => (1, 1 << 20, false),
-    };
+    let effort = Effort::asked();
+    let (rounds, size) = (effort.rounds(301), effort.pick(256 << 20, 1 << 20));
     let arena: Vec<u8> = (0..size).map(|i| (i ^ (i >> 11)) as u8).collect();
     let in_order: Vec<u32> = (0..size / PAYLOAD).map(|i| (i * PAYLOAD) as u32).collect();
     let hot = vec![0u32; TURN];
     let random = shuffled(&in_order);
     for (name, offsets) in [("hot", &hot), ("in order", &in_order), ("random", &random)] {
-        copies(&format!("copy, {name}"), &Payloads::new(&arena, offsets), rounds, json);
+        copies(&format!("copy, {name}"), &Payloads::new(&arena, offsets), rounds);
     }
     for (name, offsets) in [("hot", &hot), ("in order", &in_order)] {
-        sums(&format!("checksum, {name}"), &Payloads::new(&arena, offsets), rounds, json);
+        sums(&format!("checksum, {name}"), &Payloads::new(&arena, offsets), rounds);
     }
 }
 
@@ -39,7 +35,7 @@ fn kernels() -> impl Iterator<Item = Kernel> {
     KernelKind::ALL.into_iter().filter_map(Kernel::new)
 }
 
-fn copies(title: &str, payloads: &Payloads<'_>, rounds: usize, json: bool) {
+fn copies(title: &str, payloads: &Payloads<'_>, rounds: usize) {
     let mut set = Rounds::new(title, TURN);
     set.add("memcpy", || {
         payloads.turn(|dst, src| {
@@ -60,17 +56,17 @@ fn copies(title: &str, payloads: &Payloads<'_>, rounds: usize, json: bool) {
         });
     });
     set.run(rounds);
-    set.print(json);
+    set.report();
 }
 
-fn sums(title: &str, payloads: &Payloads<'_>, rounds: usize, json: bool) {
+fn sums(title: &str, payloads: &Payloads<'_>, rounds: usize) {
     let mut set = Rounds::new(title, TURN);
     set.add("RFC 1071 loop", || payloads.turn(|_, src| u32::from(checksum::rfc1071(src))));
     for kernel in kernels() {
         set.add(format!("sum, {:?}", kernel.kind()), move || payloads.turn(|_, src| kernel.sum(src)));
     }
     set.run(rounds);
-    set.print(json);
+    set.report();
 }
 
 /// Payloads that all contenders of a set take in turn, so that none finds in the

@@ -1,25 +1,21 @@
 //! Parsing a data frame and stamping out its headers, cache-hot.
 //!
-//! `cargo bench -p baton-wire --bench packet [-- --json]`.
+//! `cargo bench -p baton-wire --bench packet`.
 
-mod rounds;
-
+use baton_testkit::rounds::{Effort, Rounds};
 use baton_wire::addr::Addr;
 use baton_wire::checksum;
 use baton_wire::packet::{Link, Packet};
 use baton_wire::seq::Seq;
 use baton_wire::tcp::{Flags, SackBlocks, Timestamps};
 use baton_wire::template::{Emit, MAX_HEADERS, Route, Template};
-use rounds::Rounds;
 use std::hint::black_box;
 
 const BATCH: usize = 64;
 
 fn main() {
-    let (rounds, batches, json) = match rounds::arguments() {
-        Some(json) => (301, 100, json),
-        None => (1, 10, false),
-    };
+    let effort = Effort::asked();
+    let (rounds, batches) = (effort.rounds(301), effort.pick(100, 10));
     let v4 = (Addr::v4([10, 77, 0, 1]), Addr::v4([10, 77, 0, 2]));
     let v6 = (Addr::v6([0xfd; 16]), Addr::v6([0xfe; 16]));
     let mut set = Rounds::new("headers of a 1448-byte data segment with timestamps", batches * BATCH);
@@ -65,7 +61,7 @@ fn main() {
         });
     }
     set.run(rounds);
-    set.print(json);
+    set.report();
 }
 
 fn route(addrs: (Addr, Addr)) -> Route<'static> {
