@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use crate::chores::target;
+use crate::plot;
 use crate::run::{self, cargo};
 use crate::tidy::metadata::Metadata;
 
@@ -44,7 +45,9 @@ pub fn command(names: &[String]) -> Result<ExitCode> {
     if all.is_empty() {
         bail!("no such benchmark; known: {}", known.join(" "));
     }
-    run::succeed(cargo().args(["build", "--release", "--locked", "--package", "baton"]))?;
+    if all.iter().any(|b| b.name.starts_with("baton-")) {
+        run::succeed(cargo().args(["build", "--release", "--locked", "--package", "baton"]))?;
+    }
     let date = run::capture(&mut run::program("date", &["-u", "+%Y-%m-%d-%H%M%S"]))?.trim().to_owned();
     let directory = PathBuf::from("bench/runs").join(&date);
     fs::create_dir_all(&directory)?;
@@ -57,6 +60,7 @@ pub fn command(names: &[String]) -> Result<ExitCode> {
             failed.push(benchmark.name.clone());
         }
     }
+    plot::draw_all(&directory)?;
     println!("\nKept in {}", directory.display());
     if failed.is_empty() {
         return Ok(ExitCode::SUCCESS);

@@ -39,8 +39,9 @@ pub fn command(flags: &[&str]) -> Result<ExitCode> {
     steps.check("clippy", || {
         component("clippy", "clippy", &["--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     });
-    tests(&mut steps);
+    tests(&mut steps, "tests", &mut workspace_tests());
     if !quick {
+        tests(&mut steps, "rings under loom", &mut model_checks());
         steps.check("documentation", documentation);
         steps.check("simulator", || chores::sim_available().map_or_else(skipped, |()| passes(&mut simulator())));
     }
@@ -50,14 +51,13 @@ pub fn command(flags: &[&str]) -> Result<ExitCode> {
 
 /// `cargo test`, with the tests that found that they cannot run here counted as
 /// skipped.
-fn tests(steps: &mut Steps) {
+fn tests(steps: &mut Steps, name: &'static str, command: &mut Command) {
     let mut runner = Runner::default();
     let mut skips = Skips::default();
-    steps.count("tests", || {
+    steps.count(name, || {
         let log = SkipLog::new();
-        let mut command = cargo();
-        command.args(["test", "--workspace", "--locked", "--no-fail-fast"]).env("BATON_SKIP_LOG", &log.path);
-        let status = run::watch(&mut command, run::in_ci().then_some(LIMIT), |line| runner.see(line))?;
+        command.env("BATON_SKIP_LOG", &log.path);
+        let status = run::watch(command, run::in_ci().then_some(LIMIT), |line| runner.see(line))?;
         skips = log.read()?;
         let mut counts = runner.counts;
         counts.passed = counts.passed.saturating_sub(skips.whole.len());
@@ -80,6 +80,21 @@ fn tests(steps: &mut Steps) {
         let tests: Vec<String> = tests.into_iter().collect();
         steps.note(format!("SKIPPED {why}: {}", tests.join(", ")));
     }
+}
+
+fn workspace_tests() -> Command {
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
+    command
+}
+
+/// The rings under loom. It replaces atomics in the whole build, so it has a
+/// target directory of its own, lest each build undo the other.
+fn model_checks() -> Command {
+    let mut command = cargo();
+    command.args(["test", "--release", "--locked", "--package", "baton-engine", "--test", "ring_loom"]);
+    command.arg("--target-dir").arg(chores::target().join("loom")).env("RUSTFLAGS", "--cfg loom");
+    command
 }
 
 fn documentation() -> Result<Outcome> {

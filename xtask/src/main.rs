@@ -1,7 +1,7 @@
 //! Chores of the house, as `cargo xtask COMMAND`.
 //!
 //! Make and CI only call this. Each command is a module: `setup` (system
-//! packages), `check` (`test`: the list of steps), `tidy`, `rfc`, `bench`, and
+//! packages), `check` (`test`: the list of steps), `tidy`, `rfc`, `bench` (with `plot`), and
 //! `chores` for those that only start a program. `steps` runs a list of steps and
 //! prints their summary; `counts` reads what the test runner says.
 //!
@@ -12,6 +12,7 @@ mod bench;
 mod check;
 mod chores;
 mod counts;
+mod plot;
 mod rfc;
 mod run;
 mod setup;
@@ -30,8 +31,8 @@ cargo xtask COMMAND
   setup [--print]            install the system packages that are missing (as
                              root; else, or with --print, print the command)
   run [ARGUMENTS]            set up, build, and run `baton demo`
-  test [--quick]             set up, then every check; --quick leaves out the
-                             documentation, the simulator's seeds and the C example
+  test [--quick]             set up, then every check; --quick leaves out what
+                             takes long: documentation, loom, the simulator's seeds
   tidy [--write]             check the rules of the house; --write renews what
                              follows from others (dependency table, line ratchet)
   rfc [--json] [--check]     requirements of RFC 9293 and 5961: met, tested, or why not
