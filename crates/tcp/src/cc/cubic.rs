@@ -19,7 +19,7 @@ const MAX_DISTANCE: u64 = 1 << 20;
 const NEVER: u32 = u32::MAX;
 
 /// What outlives an epoch.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Memory {
     /// Window before the last reduction, bytes, lowered by fast convergence.
     w_max: u32,
@@ -72,6 +72,11 @@ fn tick(now: Instant) -> u32 {
 }
 
 impl Memory {
+    #[cfg(test)]
+    pub(super) fn of(w_max: u32, cwnd_prior: u32) -> Memory {
+        Memory { w_max, cwnd_prior }
+    }
+
     /// RFC 9438 §4.6 and §4.7: remembers the window and returns the new `ssthresh`.
     pub(super) fn on_congestion(&mut self, cwnd: u32, flight: u32) -> u32 {
         // Fast convergence: a flow whose window did not get back to W_max leaves

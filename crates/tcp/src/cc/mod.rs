@@ -235,3 +235,6 @@ impl Cc {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

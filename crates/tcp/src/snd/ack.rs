@@ -25,6 +25,8 @@ pub(super) struct Tally {
     pub lost: u32,
     /// It is a duplicate in the sense of RFC 5681 §2.
     pub duplicate: bool,
+    /// It ended a recovery or a reduction.
+    pub left_phase: bool,
     /// Bytes in pipe before it.
     pub prior_pipe: u32,
     /// FlightSize before it.
@@ -32,6 +34,17 @@ pub(super) struct Tally {
 }
 
 impl AckInput<'_> {
+    /// How many of the acknowledgments that this stands for told of `part` of the
+    /// `whole` bytes.
+    #[inline]
+    fn acks_for(&self, part: u32, whole: u32) -> u16 {
+        let acks = self.segments.max(1);
+        if part == whole || acks == 1 {
+            return acks;
+        }
+        (u64::from(acks) * u64::from(part)).div_ceil(u64::from(whole)) as u16
+    }
+
     /// True if TSecr shows that what triggered this acknowledgment was sent before
     /// `sent_at`. One tick of slack: our reports of sending may lag behind it.
     pub(super) fn echoes_before(&self, now: Instant, sent_at: Instant) -> bool {
@@ -77,26 +90,31 @@ impl Sender {
         let rtt = now.since(sent_at);
         self.rtt.sample(now, rtt, share_of_flight(newly_acked, flight));
         self.rack.on_plain(now, sent_at, a.ack);
-        self.grow(now, a, newly_acked, Some(rtt));
+        self.grow(now, a, (newly_acked, newly_acked), Some(rtt));
         // RFC 6298 §5.3: an ACK of new data restarts the timer.
         self.rto_base = now;
         self.arm(now);
         AckOutcome { newly_acked, ..AckOutcome::default() }
     }
 
-    /// Lets congestion control grow the window, if the window was the limit.
+    /// Lets congestion control grow the window for `bytes` out of the `whole` newly
+    /// acknowledged, as far as they were sent while the window was the limit.
     #[inline]
-    pub(super) fn grow(&mut self, now: Instant, a: &AckInput<'_>, bytes: u32, rtt: Option<Duration>) {
+    pub(super) fn grow(&mut self, now: Instant, a: &AckInput<'_>, (bytes, whole): (u32, u32), rtt: Option<Duration>) {
         let after_timeout = self.phase == Phase::Loss;
+        let mut counted = bytes;
         if !after_timeout && self.snd_una.after(self.limited_end) {
+            counted = bytes.saturating_sub(self.snd_una.0.wrapping_sub(self.limited_end.0));
             self.limited_end = self.snd_una - 1;
             self.cc.on_unlimited_ack();
+        }
+        if counted == 0 {
             return;
         }
         self.cc.on_ack(&Acked {
             now,
-            bytes,
-            acks: a.segments.max(1),
+            bytes: counted,
+            acks: a.acks_for(counted, whole),
             mss: self.mss,
             srtt: self.rtt.srtt(),
             rtt,
@@ -129,7 +147,7 @@ impl Sender {
         self.detect_spurious(now, a, dsack, &tally, &mut out);
         let reorder_at = self.find_losses(now, &mut tally);
         self.change_phase(a, &mut tally, &mut out);
-        self.spend_or_grow(now, a, &tally, rtt);
+        self.spend_or_grow(now, a, &tally, rtt, &out);
         self.restart_timer(now, &tally);
         self.settle();
         self.arm_with(now, reorder_at);

@@ -396,6 +396,33 @@ impl Sender {
         }
     }
 
+    /// Records that the flight takes up, at most 1024.
+    pub fn records(&self) -> usize {
+        self.flight.len()
+    }
+
+    /// Asserts what always holds between the scoreboard and its sums. For tests; its
+    /// cost grows with [`Sender::records`].
+    ///
+    /// # Panics
+    ///
+    /// If an invariant is broken, which is a bug of this module.
+    pub fn assert_consistent(&self) {
+        let (mut start, mut sacked, mut lost) = (self.snd_una, 0, 0);
+        for burst in self.flight.iter() {
+            assert!(start.before(burst.end), "an empty record");
+            let bytes = burst.end.0.wrapping_sub(start.0);
+            start = burst.end;
+            assert!(!(burst.has(flight::SACKED) && burst.has(flight::LOST)), "SACKed and lost");
+            sacked += if burst.has(flight::SACKED) { bytes } else { 0 };
+            lost += if burst.has(flight::LOST) { bytes } else { 0 };
+        }
+        assert_eq!(start, self.snd_nxt, "the flight has a gap");
+        assert_eq!(lost, self.lost);
+        assert!(sacked == self.sacked || (!self.sack && sacked == 0));
+        assert!(self.sacked + self.lost <= self.in_flight());
+    }
+
     /// `[seq, end)` was handed to the port. A range that starts at `snd_nxt` is new
     /// data; whatever lies before it was sent again. `queued` bytes wait behind it.
     pub fn on_sent(&mut self, now: Instant, seq: Seq, end: Seq, retransmit: bool, queued: u32) {
@@ -470,5 +497,18 @@ impl Sender {
                 self.lost += if burst.has(flight::LOST) { bytes } else { 0 };
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_state_is_small() {
+        // An idle connection has no episode and no spilled flight: this is all.
+        assert!(size_of::<Sender>() <= 248, "{}", size_of::<Sender>());
+        assert!(size_of::<Cc>() <= 64, "{}", size_of::<Cc>());
+        assert!(size_of::<Burst>() == 16);
     }
 }

@@ -8,7 +8,7 @@
 use super::ack::{AckInput, AckOutcome, Tally};
 use super::flight::{LOST, SACKED};
 use super::{Phase, Probe, Sender};
-use crate::cc::{Cc, Signal};
+use crate::cc::{Cc, MAX_CWND, Signal};
 use crate::time::{Duration, Instant};
 use baton_wire::seq::Seq;
 
@@ -30,7 +30,7 @@ pub(super) struct Episode {
     saved: Cc,
     /// `snd_una` when it began: D-SACKs below are of another time.
     undo_marker: Seq,
-    /// End of the flight after which the episode is history; set when recovery ends.
+    /// Once data beyond this is acknowledged the episode is history; set when recovery ends.
     undo_until: Option<Seq>,
     /// Bytes sent again, and bytes that D-SACK told were so in vain.
     pub retransmitted: u32,
@@ -71,7 +71,7 @@ impl Sender {
     /// Leaves, enters or stays in recovery after an acknowledgment.
     pub(super) fn change_phase(&mut self, a: &AckInput<'_>, tally: &mut Tally, out: &mut AckOutcome) {
         if tally.newly_acked > 0 {
-            self.leave_if_recovered(out);
+            tally.left_phase = self.leave_if_recovered(out);
         }
         let threshold = !self.sack && self.count_duplicates(a, tally);
         match self.phase {
@@ -94,17 +94,18 @@ impl Sender {
         }
     }
 
-    fn leave_if_recovered(&mut self, out: &mut AckOutcome) {
+    /// Ends a phase whose data is all acknowledged; true if one ended.
+    fn leave_if_recovered(&mut self, out: &mut AckOutcome) -> bool {
         if self.recover_bars && self.phase == Phase::Open && self.snd_una.after(self.recover) {
             self.recover_bars = false;
         }
         if let Some(episode) = &self.episode
-            && episode.undo_until.is_some_and(|until| self.snd_una.after_eq(until))
+            && episode.undo_until.is_some_and(|until| self.snd_una.after(until))
         {
             self.episode = None;
         }
         if self.phase == Phase::Open || self.snd_una.before(self.recover) {
-            return;
+            return false;
         }
         // RFC 6675 §5 (A), RFC 6582 §3.2 step 3: all that was out when recovery
         // began is acknowledged.
@@ -123,11 +124,12 @@ impl Sender {
         }
         let until = self.snd_nxt;
         match &mut self.episode {
-            Some(episode) if self.sack && episode.retransmitted > 0 && until != self.snd_una => {
+            Some(episode) if self.sack && episode.retransmitted > 0 => {
                 episode.undo_until = Some(until);
             }
             other => *other = None,
         }
+        true
     }
 
     /// RFC 5681 §3.2 steps 2 and 3, RFC 6675 §5 step 4.
@@ -175,12 +177,26 @@ impl Sender {
     }
 
     /// In recovery, PRR decides what `cwnd` allows (RFC 6937 §3); otherwise the
-    /// window may grow.
-    pub(super) fn spend_or_grow(&mut self, now: Instant, a: &AckInput<'_>, tally: &Tally, rtt: Option<Duration>) {
+    /// window may grow, after a recovery for what lies beyond it.
+    pub(super) fn spend_or_grow(
+        &mut self,
+        now: Instant,
+        a: &AckInput<'_>,
+        tally: &Tally,
+        rtt: Option<Duration>,
+        out: &AckOutcome,
+    ) {
         match self.phase {
             Phase::Recovery => self.reduce_proportionally(tally),
             Phase::Reduced => {}
-            Phase::Open | Phase::Loss if tally.newly_acked > 0 => self.grow(now, a, tally.newly_acked, rtt),
+            Phase::Open if out.undone => {}
+            Phase::Open if tally.left_phase => {
+                let beyond = (self.snd_una.0.wrapping_sub(self.recover.0)).min(tally.newly_acked);
+                self.grow(now, a, (beyond, tally.newly_acked), rtt);
+            }
+            Phase::Open | Phase::Loss if tally.newly_acked > 0 => {
+                self.grow(now, a, (tally.newly_acked, tally.newly_acked), rtt);
+            }
             Phase::Open | Phase::Loss => {}
         }
     }
@@ -204,7 +220,7 @@ impl Sender {
             let safe = tally.newly_acked > 0 && tally.lost == 0;
             (conservative + if safe { mss } else { 0 }).min(ssthresh - pipe)
         };
-        self.cc.cwnd = pipe + owed;
+        self.cc.cwnd = pipe.saturating_add(owed).min(MAX_CWND);
     }
 
     /// The first partial ACK of this recovery?

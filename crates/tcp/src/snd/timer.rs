@@ -46,10 +46,8 @@ impl Sender {
                     && !self.handshake
                     && matches!(self.phase, Phase::Open | Phase::Reduced)));
         if may_probe {
-            let pto_at = now + self.pto();
-            if pto_at < rto_at {
-                return self.set_deadline(Timer::Tlp, pto_at);
-            }
+            // "If the RTO would expire earlier": then the probe goes at that time.
+            return self.set_deadline(Timer::Tlp, (now + self.pto()).min(rto_at));
         }
         self.set_deadline(Timer::Rto, rto_at);
     }
