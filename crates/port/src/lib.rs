@@ -19,20 +19,27 @@
 //! shares with the kernel).
 #![deny(unsafe_code)]
 
+pub mod any;
+pub mod capture;
 pub mod error;
 pub mod link;
 pub mod memory;
+pub mod pcap_file;
+mod pcapng;
 mod slab_unsafe;
 mod sys;
 pub mod tap;
 pub mod wait;
 pub mod xdp;
 
+pub use any::{AnyPort, PortSpec};
 pub use baton_engine::frame_io::{
     BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
 };
+pub use capture::{Capture, Captured};
 pub use error::OpenError;
 pub use memory::{MemoryOptions, MemoryPort};
+pub use pcap_file::PcapFile;
 pub use tap::{Tap, TapOptions};
 pub use wait::{WaitSet, Waitable};
 pub use xdp::{XdpOptions, XdpPort};

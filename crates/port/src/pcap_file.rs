@@ -1,0 +1,237 @@
+//! A recorded capture as a port: its frames are received in order, all at once;
+//! what is sent goes nowhere.
+//!
+//! Reads pcap and pcapng. Bounded: a block longer than [`BLOCK_MAX`] ends the
+//! capture with an error. Only frames of the first interface's link type count.
+
+use std::fs::File;
+use std::io;
+
+use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta};
+use pcap_parser::pcapng::Block;
+use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
+use pcap_parser::{Linktype, PcapBlockOwned, PcapError, create_reader};
+
+use crate::error::OpenError;
+use crate::wait::{WaitSet, Waitable};
+
+/// Longest block, in bytes.
+pub const BLOCK_MAX: usize = 1 << 20;
+/// Longest frame that can be sent (nowhere), in bytes.
+const FRAME_MAX: usize = 14 + 65_535;
+
+/// A capture file as a port.
+pub struct PcapFile {
+    name: String,
+    reader: Box<dyn PcapReaderIterator + Send>,
+    link: Linktype,
+    /// Link type of each interface of the section.
+    interfaces: Vec<Linktype>,
+    done: bool,
+    tx: Box<[u8]>,
+    counters: PcapFileCounters,
+}
+
+/// Frames of a capture file that were not received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PcapFileCounters {
+    /// Of another link type than the first interface's, or of no interface.
+    pub other_link: u64,
+    /// Shorter in the file than on the wire.
+    pub truncated: u64,
+}
+
+/// What a block of a capture means here.
+enum Item<'a> {
+    Frame { link: Option<Linktype>, data: &'a [u8], whole: bool },
+    Interface(Linktype),
+    Section,
+    Other,
+}
+
+impl PcapFile {
+    /// Opens a capture of Ethernet frames or bare IP packets.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no such capture.
+    pub fn open(path: &str) -> Result<Self, OpenError> {
+        let device = format!("pcap:{path}");
+        let file = File::open(path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => {
+                OpenError::Missing { device: device.clone(), remedy: "name a capture that is there".into() }
+            }
+            _ => OpenError::System { device: device.clone(), what: "opening the file", source },
+        })?;
+        let unsuitable = |what: String| OpenError::Unsuitable {
+            device: device.clone(),
+            what,
+            remedy: "use a pcap or pcapng file of Ethernet or raw IP (editcap converts others)".into(),
+        };
+        let reader = create_reader(BLOCK_MAX, file).map_err(|e| unsuitable(describe(&e)))?;
+        let mut port = Self {
+            name: path.to_owned(),
+            reader,
+            link: Linktype::NULL,
+            interfaces: Vec::new(),
+            done: false,
+            tx: vec![0; FRAME_MAX].into_boxed_slice(),
+            counters: PcapFileCounters::default(),
+        };
+        while port.interfaces.is_empty() {
+            // A frame before any interface is damage, and met again below.
+            match port.step(&mut |_| {}) {
+                Ok(true) => {}
+                Ok(false) => return Err(unsuitable("no interface in it".into())),
+                Err(e) => return Err(unsuitable(e.to_string())),
+            }
+        }
+        port.link = port.interfaces[0];
+        if ![Linktype::ETHERNET, Linktype::RAW].contains(&port.link) {
+            return Err(unsuitable(format!("link type {}", port.link.0)));
+        }
+        Ok(port)
+    }
+
+    /// Frames not received so far, by reason.
+    pub fn counters(&self) -> PcapFileCounters {
+        self.counters
+    }
+
+    /// Reads one block and hands its frame, if it is one to receive, to `take`;
+    /// false at the end.
+    fn step(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
+        loop {
+            let (len, block) = match self.reader.next().map_err(|e| stop(&e)) {
+                Ok(next) => next,
+                Err(Stop::End) => return Ok(false),
+                Err(Stop::Incomplete) => {
+                    if self.reader.reader_exhausted() {
+                        return Err(damaged::<()>(&PcapError::UnexpectedEof));
+                    }
+                    self.reader.refill().map_err(|e| damaged(&e))?;
+                    continue;
+                }
+                Err(Stop::Damaged(error)) => return Err(error),
+            };
+            match understand(&block, &self.interfaces) {
+                Item::Frame { link, .. } if link != Some(self.link) => self.counters.other_link += 1,
+                Item::Frame { whole: false, .. } => self.counters.truncated += 1,
+                Item::Frame { data, .. } => take(data),
+                Item::Interface(link) => self.interfaces.push(link),
+                Item::Section => self.interfaces.clear(),
+                Item::Other => {}
+            }
+            self.reader.consume(len);
+            return Ok(true);
+        }
+    }
+}
+
+fn understand<'a>(block: &'a PcapBlockOwned<'_>, interfaces: &[Linktype]) -> Item<'a> {
+    match block {
+        PcapBlockOwned::LegacyHeader(header) => Item::Interface(header.network),
+        PcapBlockOwned::Legacy(b) => Item::Frame {
+            link: interfaces.first().copied(),
+            data: &b.data[..b.data.len().min(b.caplen as usize)],
+            whole: b.caplen >= b.origlen,
+        },
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => Item::Section,
+        PcapBlockOwned::NG(Block::InterfaceDescription(b)) => Item::Interface(b.linktype),
+        PcapBlockOwned::NG(Block::EnhancedPacket(b)) => Item::Frame {
+            link: interfaces.get(b.if_id as usize).copied(),
+            data: b.packet_data(),
+            whole: b.caplen >= b.origlen,
+        },
+        PcapBlockOwned::NG(Block::SimplePacket(b)) => Item::Frame {
+            link: interfaces.first().copied(),
+            data: b.packet_data(),
+            whole: b.data.len() >= b.origlen as usize,
+        },
+        PcapBlockOwned::NG(_) => Item::Other,
+    }
+}
+
+/// Why the parser gave no block.
+enum Stop {
+    End,
+    Incomplete,
+    Damaged(io::Error),
+}
+
+fn stop<I>(error: &PcapError<I>) -> Stop {
+    match error {
+        PcapError::Eof => Stop::End,
+        PcapError::Incomplete(_) => Stop::Incomplete,
+        other => Stop::Damaged(damaged(other)),
+    }
+}
+
+fn damaged<I>(error: &PcapError<I>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, describe(error))
+}
+
+/// A parser's error in words.
+fn describe<I>(error: &PcapError<I>) -> String {
+    match error {
+        PcapError::HeaderNotRecognized => "neither pcap nor pcapng".into(),
+        PcapError::BufferTooSmall => format!("a block longer than {BLOCK_MAX} bytes"),
+        PcapError::ReadError => "it cannot be read".into(),
+        PcapError::Eof | PcapError::UnexpectedEof | PcapError::Incomplete(_) => {
+            "it ends in the middle of a block".into()
+        }
+        PcapError::NomError(..) | PcapError::OwnedNomError(..) => "a damaged block".into(),
+    }
+}
+
+impl FrameIo for PcapFile {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            mtu: u16::MAX,
+            ethernet: self.link == Linktype::ETHERNET,
+            tx_checksum: false,
+            tx_gso_max: 0,
+            tx_gather: false,
+        }
+    }
+
+    fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {
+        let mut total = 0;
+        while total < limit && !self.done {
+            let mut take = |data: &[u8]| {
+                sink.burst(&[RxFrame { data, meta: RxMeta::default() }]);
+                total += 1;
+            };
+            match self.step(&mut take) {
+                Ok(more) => self.done = !more,
+                Err(source) => {
+                    self.done = true;
+                    return Err(PortError { what: format!("pcap:{}: reading", self.name), source });
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    fn slot(&mut self, len: usize) -> Option<&mut [u8]> {
+        Some(&mut self.tx[..len])
+    }
+
+    fn commit(&mut self, _len: usize, _meta: TxMeta) {}
+
+    fn gather(&mut self, _header: &[u8], _payload: &[PayloadPart], _meta: TxMeta) -> bool {
+        true
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
+}
+
+impl Waitable for PcapFile {
+    /// There is nothing to wait for: what has not been received is there now.
+    fn poll_fds(&self, _set: &mut WaitSet) {}
+
+    fn prepare_wait(&mut self) -> bool {
+        self.done
+    }
+}
