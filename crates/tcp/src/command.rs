@@ -9,7 +9,7 @@ use baton_wire::seq::{Seq, WindowScale};
 use baton_wire::tcp::{Flags, SackBlocks};
 
 /// The most commands that one call into a `Tcb` issues.
-pub const MAX_COMMANDS: usize = 24;
+pub const MAX_COMMANDS: usize = 32;
 
 /// SYN options that we send (RFC 9293 §3.7.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

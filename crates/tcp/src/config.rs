@@ -33,13 +33,14 @@ pub struct Config {
     pub rto_min: Duration,
     /// Upper bound of the retransmission timeout (RFC 6298 §2.5: at least 60 s).
     pub rto_max: Duration,
-    /// Delay of an ACK that waits for company (RFC 9293 MUST-59: below 500 ms).
+    /// Delay of an ACK that waits for company; 499 ms at most (RFC 9293 §3.8.6.3).
     pub delayed_ack: Duration,
     /// 2 MSL, the stay in TIME-WAIT (Linux 60 s).
     pub time_wait: Duration,
     /// FIN-WAIT-2 of a connection that nobody holds any more (Linux 60 s).
     pub fin_wait2: Duration,
-    /// SYNs repeated before an active open fails (Linux 6; R2 of RFC 9293 MUST-23).
+    /// SYNs repeated before an active open fails: R2 of RFC 9293 §3.8.3, which asks
+    /// for 3 minutes. Linux's 6 give 127 s, one more gives 247 s.
     pub syn_retries: u8,
     /// SYN-ACKs repeated before a half-open connection is forgotten (Linux 5).
     pub synack_retries: u8,
@@ -64,7 +65,7 @@ impl Default for Config {
             delayed_ack: Duration::from_millis(40),
             time_wait: Duration::from_secs(60),
             fin_wait2: Duration::from_secs(60),
-            syn_retries: 6,
+            syn_retries: 7,
             synack_retries: 5,
             retries: 15,
             challenge_acks_per_second: 1000,

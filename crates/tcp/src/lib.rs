@@ -8,9 +8,36 @@
 //! consistent: a `Tcb` knows of transmitted data only once `on_transmitted` has
 //! told it.
 
+mod ack;
+mod arrive;
 mod cc;
+pub mod challenge;
+mod close;
 pub mod command;
 pub mod config;
+pub mod cookie;
+mod ecn;
+mod expire;
+pub mod handshake;
+pub mod icmp;
+pub mod info;
+pub mod isn;
+mod keepalive;
+pub mod listen;
+mod open;
+pub mod options;
+pub mod path;
+mod persist;
+mod pmtu;
+mod rare;
+mod rcv;
+mod reassembly;
+pub mod reset;
 pub mod segment;
 pub mod snd;
+pub mod state;
+pub mod tcb;
 pub mod time;
+mod time_wait;
+mod timers;
+mod urgent;

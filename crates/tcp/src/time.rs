@@ -55,6 +55,9 @@ impl Add for Duration {
 pub struct Instant(pub u64);
 
 impl Instant {
+    /// The end of time: a deadline that never comes.
+    pub const NEVER: Instant = Instant(u64::MAX);
+
     /// Time from `earlier` to `self`; zero if `earlier` is the later one.
     pub const fn since(self, earlier: Instant) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))

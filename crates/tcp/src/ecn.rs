@@ -1,0 +1,23 @@
+//! Congestion signals of the network, received (RFC 3168 §6.1.3).
+
+use crate::command::CommandSink;
+use crate::segment::Segment;
+use crate::tcb::{Reply, Tcb};
+use baton_wire::tcp::Flags;
+
+impl Tcb {
+    /// A CE mark is echoed in every ACK until the peer says CWR. A segment that
+    /// has both starts a new echo.
+    pub(crate) fn process_ce(&mut self, seg: &Segment, reply: &mut Reply, out: &mut impl CommandSink) {
+        if !self.is.ecn {
+            return;
+        }
+        let echo = seg.ce || (self.is.ece && !seg.flags.contains(Flags::CWR));
+        if echo != self.is.ece {
+            self.is.ece = echo;
+            self.is.untold = true;
+            self.tell_transmit(out);
+        }
+        reply.ack_now |= seg.ce;
+    }
+}

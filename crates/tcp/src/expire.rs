@@ -1,0 +1,137 @@
+//! What happens when a deadline passes (RFC 9293 §3.10.8, §3.8.3).
+
+use crate::command::{CloseReason, Command, CommandSink, Notice};
+use crate::snd::Expired;
+use crate::state::{Event, State};
+use crate::tcb::{Context, Tcb};
+use crate::time::{Duration, Instant};
+use crate::timers::Timer;
+
+/// Retransmissions of one segment after which the network is told: R1 of
+/// RFC 9293 §3.8.3 (SHLD-10: at least 3).
+pub const R1: u8 = 3;
+
+/// How long a peer with a closed window may stay silent although asked
+/// (Linux: `TCP_RTO_MAX`).
+const SILENCE: Duration = Duration::from_secs(120);
+
+impl Tcb {
+    /// Does whatever is due.
+    pub fn on_deadline(&mut self, cx: &mut Context<'_>, out: &mut impl CommandSink) {
+        if self.timers.take_due(Timer::DelayedAck, cx.now) {
+            self.send_ack(None, out);
+        }
+        if self.timers.take_due(Timer::Persist, cx.now) {
+            self.persist_due(cx, out);
+        }
+        if self.timers.take_due(Timer::Life, cx.now) {
+            self.life_due(cx, out);
+        }
+        if self.timers.take_due(Timer::Rare, cx.now) {
+            self.rare_due(cx, out);
+        }
+        if matches!(self.state, State::Closed | State::TimeWait) {
+            return;
+        }
+        if self.snd.deadline().is_some_and(|at| at <= cx.now) {
+            self.sender_due(cx, out);
+        } else if self.is.behind {
+            self.send_again(cx, out);
+        }
+    }
+
+    fn sender_due(&mut self, cx: &mut Context<'_>, out: &mut impl CommandSink) {
+        if let Expired::Rto { count } = self.snd.on_deadline(cx.now) {
+            if !self.retransmission_due(cx, count, out) {
+                return;
+            }
+            if self.is_opening() {
+                return self.send_syn(cx, true, out);
+            }
+        }
+        self.tell_transmit(out);
+        self.send_again(cx, out);
+    }
+
+    /// The retransmission timer ran out for the `count`th time in a row. False if
+    /// the connection is given up.
+    fn retransmission_due(&mut self, cx: &Context<'_>, count: u8, out: &mut impl CommandSink) -> bool {
+        // MUST-20, MUST-22 (RFC 9293 §3.8.3): R2 closes, for SYNs and for data.
+        let most = match self.state {
+            // MUST-23: three minutes and more, see `Config::syn_retries`.
+            State::SynSent => cx.config.syn_retries,
+            State::SynReceived => cx.config.synack_retries,
+            _ => cx.config.retries,
+        };
+        // MUST-21: the consumer's own R2, as a time.
+        let out_of_time = self.user_deadline().is_some_and(|at| at <= cx.now);
+        // SHLD-17, MUST-37 (RFC 9293 §3.8.6): a peer that closed its window over data
+        // in flight, and says so, is not dead.
+        let held = self.snd_wnd == 0 && !self.is_opening() && cx.now.since(self.last_heard) < SILENCE;
+        if out_of_time || (count > most && !held) {
+            self.give_up(out);
+            return false;
+        }
+        if count == R1 && !self.is_opening() {
+            // MUST-20 (RFC 9293 §3.8.3): negative advice at R1; SHLD-9: the consumer hears of it.
+            out.command(Command::Notify(Notice::SoftError(CloseReason::TimedOut)));
+        }
+        if self.state.is_synchronized() {
+            self.suspect_black_hole(cx, count);
+        }
+        true
+    }
+
+    /// No answer for too long.
+    pub(crate) fn give_up(&mut self, out: &mut impl CommandSink) {
+        if self.is_opening() {
+            self.step(Event::Abort);
+            self.finish(CloseReason::TimedOut, out);
+        } else {
+            self.abort_with(CloseReason::TimedOut, out);
+        }
+    }
+
+    /// TIME-WAIT, an orphan's FIN-WAIT-2, or silence.
+    fn life_due(&mut self, cx: &Context<'_>, out: &mut impl CommandSink) {
+        match self.state {
+            State::TimeWait => {
+                self.step(Event::Timeout);
+                self.end(CloseReason::Normal, true, out);
+            }
+            State::FinWait2 if self.is.orphan => {
+                self.step(Event::Timeout);
+                self.finish(CloseReason::Normal, out);
+            }
+            _ => self.keepalive_due(cx, out),
+        }
+    }
+
+    /// When the user timeout ends what waits now, if the consumer set one.
+    fn user_deadline(&self) -> Option<Instant> {
+        let rare = self.rare.as_deref()?;
+        let waiting = self.snd.snd_una() != self.snd.snd_nxt() || self.timers.is_armed(Timer::Persist);
+        rare.user_timeout.filter(|_| waiting).map(|timeout| rare.stalled_since + timeout)
+    }
+
+    /// Starts, moves or stops the user timeout.
+    pub(crate) fn arm_user_timeout(&mut self) {
+        let at = self.user_deadline();
+        if let Some(rare) = &mut self.rare {
+            rare.user_at = at.unwrap_or(Instant::NEVER);
+            self.arm_rare();
+        }
+    }
+
+    fn rare_due(&mut self, cx: &Context<'_>, out: &mut impl CommandSink) {
+        if self.user_deadline().is_some_and(|at| at <= cx.now) {
+            return self.give_up(out);
+        }
+        let path_due = self.rare.as_ref().is_some_and(|rare| rare.path_mtu_at <= cx.now);
+        if path_due {
+            self.rare().path_mtu_at = Instant::NEVER;
+            self.raise_path_mtu(out);
+        }
+        self.arm_user_timeout();
+    }
+}

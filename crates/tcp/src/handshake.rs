@@ -1,0 +1,83 @@
+//! What two SYNs agree on (RFC 9293 §3.7.1, RFC 7323 §2-3, RFC 2018 §2, RFC 3168 §6.1.1).
+
+use crate::command::SynReply;
+use crate::config::Config;
+use crate::path::{MIN_MSS, Path};
+use crate::segment::Segment;
+use baton_wire::seq::{Seq, Window, WindowScale};
+use baton_wire::tcp::Flags;
+
+/// What the opener of a connection brings along.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Open {
+    /// Our initial sequence number ([`crate::isn::Key::iss`]).
+    pub iss: Seq,
+    /// What the path carries.
+    pub path: Path,
+    /// Bytes of room that the consumer has posted already.
+    pub rcv_space: u32,
+    /// Added to the millisecond clock for our TSval ([`crate::isn::Key::ts_offset`]).
+    pub ts_offset: u32,
+}
+
+/// What both sides agreed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Agreed {
+    /// The peer's MSS, in bytes: what it said, or the default.
+    pub peer_mss: u16,
+    /// The peer's shift, if both scale.
+    pub snd_wscale: Option<WindowScale>,
+    /// Both send SACK.
+    pub sack: bool,
+    /// Both send timestamps.
+    pub timestamps: bool,
+    /// Both do ECN.
+    pub ecn: bool,
+}
+
+impl Agreed {
+    /// What `syn` and our own offer come to. A SYN that answers ours grants ECN
+    /// with ECE alone; one that opens asks for it with ECE and CWR
+    /// (RFC 3168 §6.1.1).
+    pub fn with(config: &Config, path: Path, syn: &Segment) -> Agreed {
+        let asked = syn.flags.without(Flags::ACK | Flags::SYN);
+        let ecn = if syn.flags.contains(Flags::ACK) {
+            asked.contains(Flags::ECE) && !asked.contains(Flags::CWR)
+        } else {
+            asked.contains(Flags::ECE | Flags::CWR)
+        };
+        Agreed {
+            // MUST-15 (RFC 9293 §3.7.1): the default if the option is missing.
+            peer_mss: syn.syn.mss.unwrap_or(path.default_mss()).max(MIN_MSS),
+            snd_wscale: syn.syn.window_scale.filter(|_| config.window_scaling).map(WindowScale::new),
+            sack: config.sack && syn.syn.sack_permitted,
+            timestamps: config.timestamps && syn.timestamps.is_some(),
+            ecn: config.ecn && ecn,
+        }
+    }
+
+    /// The options of the SYN-ACK that confirms this.
+    pub fn reply(&self, config: &Config, path: Path) -> SynReply {
+        SynReply {
+            // MUST-14 (RFC 9293 §3.7.1): sent in each SYN (MAY-3), and in nothing else (MUST-65).
+            mss: path.mss_limit(),
+            window_scale: self.snd_wscale.map(|_| our_scale(config)),
+            sack_permitted: self.sack,
+        }
+    }
+}
+
+/// The options of the SYN that opens a connection.
+pub(crate) fn offer(config: &Config, path: Path) -> SynReply {
+    SynReply {
+        // MUST-14 (RFC 9293 §3.7.1)
+        mss: path.mss_limit(),
+        window_scale: config.window_scaling.then(|| our_scale(config)),
+        sack_permitted: config.sack,
+    }
+}
+
+/// The shift that we offer: the smallest that shows `max_window`.
+pub(crate) fn our_scale(config: &Config) -> WindowScale {
+    WindowScale::for_window(Window(config.max_window))
+}

@@ -1,0 +1,48 @@
+//! What the path to a peer carries, as far as TCP has to know.
+
+/// The smallest MSS that we cut data to, whatever a peer or an ICMP error says,
+/// in bytes (Linux: `TCP_MIN_SND_MSS`, 48; less lets a peer make us send a
+/// header for each few bytes).
+pub const MIN_MSS: u16 = 48;
+
+/// The link's or path's maximum packet and the IP version, from which the MSS
+/// follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    /// Largest IP packet in bytes.
+    pub mtu: u16,
+    /// The connection runs over IPv6.
+    pub ipv6: bool,
+}
+
+impl Path {
+    /// Largest TCP payload of a packet of `mtu` bytes without any IP or TCP option.
+    pub const fn mss_limit(self) -> u16 {
+        // MUST-67 (RFC 9293 §3.7.1): the MSS option says MMS_R - 20. What we can
+        // reassemble is not more than what the link carries: we ask for no fragments.
+        let headers = if self.ipv6 { 60 } else { 40 };
+        let mss = self.mtu.saturating_sub(headers);
+        if mss < MIN_MSS { MIN_MSS } else { mss }
+    }
+
+    /// The MSS of a peer that does not say (RFC 9293 §3.7.1).
+    pub const fn default_mss(self) -> u16 {
+        // MUST-15 (RFC 9293 §3.7.1)
+        if self.ipv6 { 1220 } else { 536 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // tests: MUST-15, MUST-67
+    #[test]
+    fn mss_follows_from_mtu_and_version() {
+        let v4 = Path { mtu: 1500, ipv6: false };
+        let v6 = Path { mtu: 1500, ipv6: true };
+        assert_eq!((v4.mss_limit(), v6.mss_limit()), (1460, 1440));
+        assert_eq!((v4.default_mss(), v6.default_mss()), (536, 1220));
+        assert_eq!(Path { mtu: 20, ipv6: true }.mss_limit(), MIN_MSS);
+    }
+}

@@ -1,0 +1,74 @@
+//! What few connections need, boxed once one does: options that a consumer set,
+//! the timers that go with them, urgent data, a path smaller than its link.
+
+use crate::options::KeepAlive;
+use crate::tcb::Tcb;
+use crate::time::{Duration, Instant};
+use crate::timers::Timer;
+use baton_wire::seq::Seq;
+
+/// See the file's head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rare {
+    // MUST-25 (RFC 9293 §3.8.4): off unless asked for.
+    pub keepalive: Option<KeepAlive>,
+    /// Keepalive probes sent since the peer was last heard.
+    pub keepalive_sent: u8,
+    pub user_timeout: Option<Duration>,
+    pub linger2: Option<Duration>,
+    /// Since when the oldest unacknowledged byte makes no progress.
+    pub stalled_since: Instant,
+    /// When the user timeout is looked at next.
+    pub user_at: Instant,
+    /// When a larger packet is tried on the path again (RFC 1191 §6.3).
+    pub path_mtu_at: Instant,
+    /// RCV.UP of RFC 9293 §3.8.5, once urgent data was announced.
+    pub rcv_up: Option<Seq>,
+}
+
+impl Rare {
+    fn new(now: Instant) -> Rare {
+        Rare {
+            keepalive: None,
+            keepalive_sent: 0,
+            user_timeout: None,
+            linger2: None,
+            stalled_since: now,
+            user_at: Instant::NEVER,
+            path_mtu_at: Instant::NEVER,
+            rcv_up: None,
+        }
+    }
+}
+
+impl Tcb {
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        let heard = self.last_heard;
+        self.rare.get_or_insert_with(|| Box::new(Rare::new(heard)))
+    }
+
+    /// Arms the one timer for both of the rare deadlines.
+    pub(crate) fn arm_rare(&mut self) {
+        let at = self.rare.as_ref().map_or(Instant::NEVER, |rare| rare.user_at.min(rare.path_mtu_at));
+        self.timers.arm(Timer::Rare, at);
+    }
+
+    /// Something moved: an acknowledgment of new data, or the first byte in flight.
+    #[inline]
+    pub(crate) fn note_progress(&mut self, now: Instant) {
+        if let Some(rare) = &mut self.rare {
+            rare.stalled_since = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // tests: MUST-25
+    #[test]
+    fn keepalive_is_off_by_default() {
+        assert_eq!(Rare::new(Instant(0)).keepalive, None);
+    }
+}

@@ -1,0 +1,300 @@
+//! The receiving side: what was received, what may come, what the window says.
+//!
+//! ```text
+//!   last_ack_sent    rcv_nxt             posted            right_edge
+//!  --------|------------|===================|- - - - - - - - - |-------
+//!   acked    received    room in buffers      promised without room
+//! ```
+//!
+//! `right_edge` is what the peer was promised; it never moves back (SHLD-14,
+//! RFC 9293 §3.8.6). Before the consumer posts its first buffer a fixed window
+//! is promised; payload that comes into it stays parked. From the first posting
+//! on the promise follows the room, in steps (silly-window avoidance).
+
+use crate::command::{Command, CommandSink};
+use crate::reassembly::{Parked, Reassembly};
+use crate::segment::ParkId;
+use baton_wire::seq::{Seq, Window, WindowScale};
+use baton_wire::tcp::SackBlocks;
+
+/// What a segment's payload was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arrived {
+    /// The next bytes, with nothing missing.
+    InOrder,
+    /// Beyond a gap.
+    OutOfOrder,
+    /// It closed a gap, or part of one.
+    FilledGap,
+    /// All of it was here before.
+    Duplicate,
+    /// It waits for room; nothing can be acknowledged yet.
+    Held,
+}
+
+/// Receive state of one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Receiver {
+    pub rcv_nxt: Seq,
+    right_edge: Seq,
+    posted: Seq,
+    /// Right edge that the peer has been shown, as far as we know.
+    advertised: Seq,
+    /// Last.ACK.sent of RFC 7323 §4.3.
+    pub last_ack_sent: Seq,
+    /// TS.Recent of RFC 7323 §4.3.
+    pub ts_recent: u32,
+    /// Most room seen: RCV.BUFF of RFC 9293 §3.8.6.2.2.
+    rcv_buff: u32,
+    fin: Seq,
+    fin_known: bool,
+    has_posted: bool,
+    /// Shift of windows that we send.
+    pub scale: WindowScale,
+    reassembly: Option<Box<Reassembly>>,
+}
+
+impl Receiver {
+    /// A receiver that expects `rcv_nxt` next. `room` bytes are posted already;
+    /// without any, `unposted` bytes are promised.
+    pub fn new(rcv_nxt: Seq, room: u32, unposted: u32, scale: WindowScale) -> Receiver {
+        let right_edge = rcv_nxt + if room > 0 { room } else { unposted };
+        Receiver {
+            rcv_nxt,
+            right_edge,
+            posted: rcv_nxt + room,
+            advertised: right_edge,
+            last_ack_sent: rcv_nxt,
+            ts_recent: 0,
+            rcv_buff: room.max(unposted),
+            fin: rcv_nxt,
+            fin_known: false,
+            has_posted: room > 0,
+            scale,
+            reassembly: None,
+        }
+    }
+
+    /// Bytes that the peer may send beyond `rcv_nxt`.
+    pub fn rcv_wnd(&self) -> u32 {
+        self.right_edge.since(self.rcv_nxt).max(0) as u32
+    }
+
+    pub fn right_edge(&self) -> Seq {
+        self.right_edge
+    }
+
+    /// Room posted ahead of `rcv_nxt`.
+    pub fn room(&self) -> u32 {
+        self.posted.since(self.rcv_nxt).max(0) as u32
+    }
+
+    /// The window field of a segment that we send now.
+    pub fn window_field(&self) -> u16 {
+        self.scale.field(Window(self.rcv_wnd()))
+    }
+
+    /// The window field of a SYN, which is never scaled (RFC 7323 §2.2).
+    pub fn syn_window_field(&self) -> u16 {
+        self.rcv_wnd().min(0xffff) as u16
+    }
+
+    /// RFC 9293 §3.10.7.4 first step (table 6), with the tolerance of its
+    /// appendix A.2: a segment without length may also stand at the right edge,
+    /// where a peer that filled the window stands, or between the last
+    /// acknowledgment and `rcv_nxt`, where an overtaken ACK stands. With a zero
+    /// window a segment at `rcv_nxt` passes, for its ACK, URG and RST (MUST-66).
+    pub fn is_acceptable(&self, seq: Seq, len: u32) -> bool {
+        if seq.after(self.right_edge) {
+            return false;
+        }
+        if len == 0 {
+            return seq.after_eq(self.last_ack_sent);
+        }
+        let window_closed = self.right_edge == self.rcv_nxt;
+        (window_closed && seq == self.rcv_nxt) || (seq.before(self.right_edge) && (seq + len).after(self.rcv_nxt))
+    }
+
+    /// True while a gap waits to be filled.
+    #[inline]
+    pub fn has_gap(&self) -> bool {
+        self.reassembly.as_ref().is_some_and(|r| r.has_ranges())
+    }
+
+    /// True if nothing but the next bytes is known of.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.reassembly.is_none() && !self.fin_known
+    }
+
+    /// The Streamer placed `[seq, end)`, of which `new_bytes` were new, and says
+    /// that all before `rcv_nxt` is there. Either side may know more than the
+    /// other for a while.
+    #[inline]
+    pub fn on_placed(&mut self, seq: Seq, end: Seq, rcv_nxt: Seq, new_bytes: u32) -> Arrived {
+        let had_gap = self.has_gap();
+        self.rcv_nxt = self.rcv_nxt.latest(rcv_nxt);
+        if new_bytes == 0 {
+            if end.after(self.rcv_nxt) {
+                // Its range becomes the most recent one (RFC 2883 §4).
+                self.note(seq, end);
+            }
+            return Arrived::Duplicate;
+        }
+        if end.after(self.rcv_nxt) {
+            self.note(seq, end);
+            return Arrived::OutOfOrder;
+        }
+        if had_gap {
+            self.pass_ranges();
+            return Arrived::FilledGap;
+        }
+        Arrived::InOrder
+    }
+
+    fn note(&mut self, seq: Seq, end: Seq) {
+        let start = seq.latest(self.rcv_nxt);
+        self.reassembly.get_or_insert_default().add_range(start, end);
+        self.pass_ranges();
+    }
+
+    fn pass_ranges(&mut self) {
+        if let Some(reassembly) = &mut self.reassembly {
+            self.rcv_nxt = reassembly.advance(self.rcv_nxt);
+            if reassembly.is_empty() {
+                self.reassembly = None;
+            }
+        }
+    }
+
+    /// Takes `len` parked bytes at `seq`, placing or dropping what can be, if
+    /// `open` (before the connection is synchronised all is held).
+    pub fn on_parked(&mut self, id: ParkId, seq: Seq, len: u32, open: bool, out: &mut impl CommandSink) -> Arrived {
+        let mut end = (seq + len).earliest(self.right_edge);
+        if self.fin_known {
+            end = end.earliest(self.fin);
+        }
+        let start = seq.latest(self.rcv_nxt);
+        if !start.before(end) {
+            out.command(Command::Drop { park: id });
+            return Arrived::Duplicate;
+        }
+        let had_gap = self.has_gap();
+        let rcv_nxt = self.rcv_nxt;
+        let reassembly = self.reassembly.get_or_insert_default();
+        if let Some(evicted) = reassembly.park(Parked { id, seq, start, end }) {
+            out.command(Command::Drop { park: evicted });
+        }
+        if !open || !self.settle(out) {
+            return Arrived::Held;
+        }
+        match (self.rcv_nxt != rcv_nxt, had_gap) {
+            (true, false) => Arrived::InOrder,
+            (true, true) => Arrived::FilledGap,
+            (false, _) => Arrived::OutOfOrder,
+        }
+    }
+
+    /// Places parked payload for which there is room; true if any was placed.
+    pub fn settle(&mut self, out: &mut impl CommandSink) -> bool {
+        let mut placed = false;
+        while let Some(parked) = self.reassembly.as_mut().and_then(|r| r.take_before(self.posted)) {
+            let start = parked.start.latest(self.rcv_nxt);
+            // What no room is posted for is lost, as if by the network.
+            let end = parked.end.earliest(self.posted);
+            if !start.before(end) {
+                out.command(Command::Drop { park: parked.id });
+                self.pass_ranges();
+                continue;
+            }
+            let skip = start.since(parked.seq) as u32;
+            out.command(Command::Place { park: parked.id, seq: start, skip, len: end.since(start) as u32 });
+            self.note(start, end);
+            placed = true;
+        }
+        placed
+    }
+
+    /// Gives up whatever is parked.
+    pub fn drop_parked(&mut self, out: &mut impl CommandSink) {
+        while let Some(park) = self.reassembly.as_mut().and_then(|r| r.take_any()) {
+            out.command(Command::Drop { park });
+        }
+        self.pass_ranges();
+    }
+
+    /// Payloads parked.
+    pub fn parked(&self) -> usize {
+        self.reassembly.as_ref().map_or(0, |r| r.parked())
+    }
+
+    /// The peer's FIN stands at `seq`. The first word on this counts.
+    pub fn on_fin(&mut self, seq: Seq) {
+        if !self.fin_known && seq.after_eq(self.rcv_nxt) {
+            self.fin_known = true;
+            self.fin = seq;
+        }
+    }
+
+    /// Steps over the peer's FIN if everything before it is here; its place.
+    pub fn take_fin(&mut self) -> Option<Seq> {
+        // A peer that sends beyond its own FIN may have moved `rcv_nxt` past it.
+        if !self.fin_known || self.rcv_nxt.before(self.fin) {
+            return None;
+        }
+        self.fin_known = false;
+        self.fin = self.rcv_nxt;
+        self.rcv_nxt = self.fin + 1;
+        // The FIN takes a sequence number, not room.
+        self.right_edge = self.right_edge.latest(self.rcv_nxt);
+        Some(self.fin)
+    }
+
+    /// The consumer's room now reaches `edge`. True if the promise moved.
+    pub fn on_posted(&mut self, edge: Seq, eff_snd_mss: u16) -> bool {
+        if !self.has_posted {
+            self.has_posted = true;
+            self.posted = edge.latest(self.rcv_nxt);
+        }
+        self.posted = self.posted.latest(edge);
+        let room = self.room();
+        self.rcv_buff = self.rcv_buff.max(room);
+        // MUST-39 (RFC 9293 §3.8.6.2.2): the right edge moves by at least a
+        // segment, or half of the buffer if that is less.
+        let step = (self.rcv_buff / 2).min(u32::from(eff_snd_mss)).max(1);
+        if self.posted.since(self.right_edge) < step as i32 {
+            return false;
+        }
+        self.right_edge = self.posted;
+        true
+    }
+
+    /// True if the peer should hear of a wider window without waiting for data:
+    /// the window that it knows has shrunk to less than half of what it could
+    /// be (as Linux's `__tcp_cleanup_rbuf`), so it may soon have to stop.
+    pub fn wants_window_update(&self) -> bool {
+        let known = self.advertised.since(self.rcv_nxt).max(0) as u32;
+        let now = self.rcv_wnd();
+        now > known && known < self.rcv_buff / 2 && now / 2 >= known
+    }
+
+    /// A segment with this acknowledgment number, and the present window, left.
+    #[inline]
+    pub fn on_ack_sent(&mut self, ack: Seq) {
+        self.last_ack_sent = self.last_ack_sent.latest(ack);
+        self.advertised = self.right_edge;
+    }
+
+    /// SACK blocks for an ACK now, `dsack` first, at most `most`.
+    #[inline]
+    pub fn sack_blocks(&self, dsack: Option<(Seq, Seq)>, most: usize) -> SackBlocks {
+        let mut blocks = SackBlocks::new();
+        if let Some((start, end)) = dsack {
+            blocks.push(start, end);
+        }
+        if let Some(reassembly) = &self.reassembly {
+            reassembly.sack_blocks(&mut blocks, most);
+        }
+        blocks
+    }
+}

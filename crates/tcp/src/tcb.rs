@@ -1,0 +1,448 @@
+//! The TCP Control Engine's copy of a connection, and its one way in.
+//!
+//! A [`Tcb`] is told of segments ([`Tcb::handle_segment`]), of what the Streamer
+//! sent ([`Tcb::on_transmitted`]), of room, of time and of the consumer's wishes,
+//! and answers with commands. The work is cut by concern:
+//!
+//! ```text
+//!   open.rs      LISTEN, SYN-SENT, SYN-RECEIVED up to ESTABLISHED
+//!   arrive.rs    a segment in any later state, step by step as RFC 9293 §3.10.7.4
+//!   expire.rs    deadlines: retransmission, probes, delayed ACKs
+//!   close.rs     CLOSE, ABORT, FINs, TIME-WAIT, the end
+//!   rcv.rs ack.rs reassembly.rs      receiving side
+//!   snd/ cc/                         sending side
+//! ```
+//!
+//! Header prediction (LA §3) stands in [`Tcb::handle_segment`]: the next bytes of
+//! an established connection, or an ACK of ours, take the short way.
+
+use crate::ack::{AckPolicy, Need};
+use crate::challenge::ChallengeLimiter;
+use crate::command::{Command, CommandSink, Synchronized, TransmitContext};
+use crate::config::Config;
+use crate::handshake::{Agreed, Open};
+use crate::path::Path;
+use crate::rare::Rare;
+use crate::rcv::{Arrived, Receiver};
+use crate::segment::{Placement, Segment, Transmitted};
+use crate::snd::Sender;
+use crate::state::{Event, State};
+use crate::time::{Duration, Instant};
+use crate::timers::{Timer, Timers};
+use baton_wire::seq::{Seq, Window, WindowScale};
+use baton_wire::tcp::Flags;
+
+/// What a connection may look at while it decides.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// The time.
+    pub now: Instant,
+    /// The host's choices.
+    pub config: &'a Config,
+    /// The host's budget of challenge ACKs (RFC 5961 §7).
+    pub challenge: &'a mut ChallengeLimiter,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Tcb {
+    pub(crate) snd: Sender,
+    pub(crate) rcv: Receiver,
+    pub(crate) ack: AckPolicy,
+    pub(crate) state: State,
+    pub(crate) is: Is,
+    pub(crate) snd_wscale: WindowScale,
+    /// SND.WND of RFC 9293 §3.3.1, in bytes.
+    pub(crate) snd_wnd: u32,
+    /// SND.WL1. SND.WL2 is not kept: an older acknowledgment than SND.UNA is not
+    /// looked at, so its test always holds.
+    pub(crate) snd_wl1: Seq,
+    /// MAX.SND.WND of RFC 5961 §5.
+    pub(crate) max_wnd: u32,
+    /// What the Streamer was told last.
+    told_limit: Seq,
+    pub(crate) ts_offset: u32,
+    pub(crate) path: Path,
+    /// What the path was taken to carry when the connection opened, in bytes.
+    pub(crate) link_mtu: u16,
+    pub(crate) peer_mss: u16,
+    /// Window probes sent since one was answered, and by how much they are backed off.
+    pub(crate) probes: u8,
+    pub(crate) probe_backoff: u8,
+    /// Millisecond clock of the last ACK that a segment without data provoked.
+    pub(crate) challenged_ms: u32,
+    /// When an acceptable segment was last received.
+    pub(crate) last_heard: Instant,
+    pub(crate) timers: Timers,
+    pub(crate) rare: Option<Box<Rare>>,
+}
+
+/// The yes-or-no facts of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Is {
+    /// MUST-11 (RFC 9293 §3.5): opened by a listener.
+    pub passive: bool,
+    pub timestamps: bool,
+    pub sack: bool,
+    pub scaled: bool,
+    pub ecn: bool,
+    /// The consumer closed its sending side.
+    pub shut: bool,
+    pub fin_sent: bool,
+    /// Nobody holds the connection any more.
+    pub orphan: bool,
+    pub nodelay: bool,
+    pub cork: bool,
+    /// We owe the peer an ECE (RFC 3168 §6.1.3), a CWR (§6.1.2).
+    pub ece: bool,
+    pub cwr: bool,
+    /// The Streamer has to be told whatever the limit says.
+    pub untold: bool,
+    /// More is to be sent again than one call may command: go on at once.
+    pub behind: bool,
+}
+
+/// What a segment calls for once it was processed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reply {
+    pub ack_now: bool,
+    pub dsack: Option<(Seq, Seq)>,
+}
+
+impl Tcb {
+    pub(crate) fn new(cx: &Context<'_>, open: &Open, state: State, rcv: Receiver) -> Tcb {
+        Tcb {
+            snd: Sender::new(cx.config, open.iss, open.path.default_mss(), cx.now),
+            rcv,
+            ack: AckPolicy::new(),
+            state,
+            is: Is { untold: true, ..Is::default() },
+            snd_wscale: WindowScale::default(),
+            snd_wnd: 0,
+            snd_wl1: Seq(0),
+            max_wnd: 0,
+            told_limit: open.iss,
+            ts_offset: open.ts_offset,
+            path: open.path,
+            link_mtu: open.path.mtu,
+            peer_mss: open.path.default_mss(),
+            probes: 0,
+            probe_backoff: 0,
+            challenged_ms: cx.now.timestamp_ms().wrapping_sub(u32::MAX / 2),
+            last_heard: cx.now,
+            timers: Timers::new(),
+            rare: None,
+        }
+    }
+
+    /// State.
+    #[inline]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The connection is gone: [`Command::Release`] was issued.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// When [`Tcb::on_deadline`] is to be called next, if ever.
+    #[inline]
+    pub fn deadline(&self) -> Option<Instant> {
+        let sender = match self.state {
+            State::Closed | State::TimeWait => Instant::NEVER,
+            _ if self.is.behind => Instant(0),
+            _ => self.snd.deadline().unwrap_or(Instant::NEVER),
+        };
+        let earliest = self.timers.earliest().min(sender);
+        (earliest != Instant::NEVER).then_some(earliest)
+    }
+
+    /// A segment, or a run of them, arrived. Its parked payload, if any, is
+    /// answered by exactly one [`Command::Place`] or [`Command::Drop`], now or later.
+    #[inline]
+    pub fn handle_segment(
+        &mut self,
+        cx: &mut Context<'_>,
+        seg: &Segment,
+        placement: Placement,
+        out: &mut impl CommandSink,
+    ) {
+        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.is.ece;
+        if plain && self.state == State::Established && self.ack_is_current(seg) {
+            match placement {
+                Placement::Placed { rcv_nxt, new_bytes }
+                    if new_bytes == seg.lengths.len && rcv_nxt == seg.seq + new_bytes && self.rcv.is_plain() =>
+                {
+                    return self.next_bytes(cx, seg, rcv_nxt, out);
+                }
+                Placement::Empty if seg.seq == self.rcv.rcv_nxt && seg.lengths.len == 0 && self.ts_in_order(seg) => {
+                    self.last_heard = cx.now;
+                    if self.update_ts_recent(seg) {
+                        self.tell_receive(out);
+                    }
+                    return self.process_ack(cx, seg, out);
+                }
+                _ => {}
+            }
+        }
+        self.segment_arrives(cx, seg, placement, out);
+    }
+
+    /// Header prediction: exactly the next bytes were placed.
+    #[inline]
+    fn next_bytes(&mut self, cx: &mut Context<'_>, seg: &Segment, rcv_nxt: Seq, out: &mut impl CommandSink) {
+        self.last_heard = cx.now;
+        if self.update_ts_recent(seg) {
+            self.tell_receive(out);
+        }
+        self.rcv.rcv_nxt = self.rcv.rcv_nxt.latest(rcv_nxt);
+        if seg.ack != self.snd.snd_una() || self.window_of(seg) != self.snd_wnd || !seg.sack.is_empty() {
+            self.process_ack(cx, seg, out);
+        }
+        self.data_in_order(cx, seg, out);
+    }
+
+    /// In-order data: acknowledge it now or before long.
+    #[inline]
+    pub(crate) fn data_in_order(&mut self, cx: &Context<'_>, seg: &Segment, out: &mut impl CommandSink) {
+        let pending = self.rcv.rcv_nxt.since(self.rcv.last_ack_sent).max(0) as u32;
+        match self.ack.on_data(&seg.lengths, pending) {
+            Need::Now => self.send_ack(None, out),
+            Need::Delayed => self.delay_ack(cx),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn delay_ack(&mut self, cx: &Context<'_>) {
+        if !self.timers.is_armed(Timer::DelayedAck) {
+            // MUST-40 (RFC 9293 §3.8.6.3): less than half a second, whatever is configured.
+            let delay = cx.config.delayed_ack.min(Duration::from_millis(499));
+            self.timers.arm(Timer::DelayedAck, cx.now + delay);
+        }
+    }
+
+    /// The window that a segment offers, in bytes (not for a SYN, whose window
+    /// is never scaled).
+    #[inline]
+    pub(crate) fn window_of(&self, seg: &Segment) -> u32 {
+        // MUST-1 (RFC 9293 §3.1): unsigned all the way, in 32 bits (REC-1).
+        self.snd_wscale.expand(seg.wnd).0
+    }
+
+    /// RFC 5961 §5: `SND.UNA - MAX.SND.WND =< SEG.ACK =< SND.NXT`.
+    #[inline]
+    pub(crate) fn ack_is_current(&self, seg: &Segment) -> bool {
+        // RFC5961-5.2-1: an ACK outside of this range makes the segment unacceptable.
+        let una = self.snd.snd_una();
+        seg.ack.since(una) >= -(self.max_wnd.min(1 << 30) as i32) && seg.ack.before_eq(self.snd.snd_nxt())
+    }
+
+    /// Timestamp not older than the last (RFC 7323 §5.3 R1), and there if agreed on.
+    #[inline]
+    pub(crate) fn ts_in_order(&self, seg: &Segment) -> bool {
+        match seg.timestamps {
+            Some(timestamps) => !self.is.timestamps || Seq(timestamps.val).after_eq(Seq(self.rcv.ts_recent)),
+            None => !self.is.timestamps,
+        }
+    }
+
+    /// TS.Recent (RFC 7323 §4.3); true if it changed.
+    #[inline]
+    pub(crate) fn update_ts_recent(&mut self, seg: &Segment) -> bool {
+        match seg.timestamps {
+            Some(timestamps)
+                if self.is.timestamps
+                    && Seq(timestamps.val).after(Seq(self.rcv.ts_recent))
+                    && seg.seq.before_eq(self.rcv.last_ack_sent) =>
+            {
+                self.rcv.ts_recent = timestamps.val;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The Streamer sent something.
+    pub fn on_transmitted(&mut self, cx: &mut Context<'_>, sent: &Transmitted, out: &mut impl CommandSink) {
+        if self.is_closed() {
+            return;
+        }
+        if self.rare.is_some() && self.snd.snd_una() == self.snd.snd_nxt() {
+            self.note_progress(cx.now);
+            self.arm_user_timeout();
+        }
+        self.snd.on_sent(cx.now, sent.seq, sent.end, sent.retransmit, sent.queued);
+        self.timers.disarm(Timer::Persist);
+        if sent.fin {
+            self.is.fin_sent = true;
+        }
+        if !sent.retransmit {
+            self.ack.on_data_sent();
+            // RFC 3168 §6.1.2: CWR on the first new data after the window was cut.
+            self.is.untold |= self.is.cwr;
+            self.is.cwr = false;
+        }
+        self.on_ack_left(sent.ack);
+        self.tell_transmit(out);
+    }
+
+    /// An acknowledgment number left, alone or with data.
+    #[inline]
+    fn on_ack_left(&mut self, ack: Seq) {
+        self.rcv.on_ack_sent(ack);
+        if self.rcv.last_ack_sent.after_eq(self.rcv.rcv_nxt) {
+            self.timers.disarm(Timer::DelayedAck);
+        }
+    }
+
+    /// The consumer made room: it now reaches up to `right_edge`.
+    pub fn on_posted(&mut self, cx: &mut Context<'_>, right_edge: Seq, out: &mut impl CommandSink) {
+        if self.is_closed() {
+            return;
+        }
+        let moved = self.rcv.on_posted(right_edge, self.eff_snd_mss());
+        if !self.state.is_synchronized() {
+            return;
+        }
+        if moved {
+            self.tell_receive(out);
+        }
+        if self.rcv.parked() > 0 && self.rcv.settle(out) {
+            let mut reply = Reply { ack_now: true, dsack: None };
+            self.pass_fin(cx, &mut reply, out);
+            if !self.is_closed() {
+                self.send_ack(None, out);
+            }
+        } else if moved && self.rcv.wants_window_update() {
+            self.send_ack(None, out);
+        }
+    }
+
+    /// One ACK without data.
+    pub(crate) fn send_ack(&mut self, dsack: Option<(Seq, Seq)>, out: &mut impl CommandSink) {
+        // RFC 2018 §3: three blocks beside timestamps, four without.
+        let most = match (self.is.sack, self.is.timestamps) {
+            (false, _) => 0,
+            (true, true) => 3,
+            (true, false) => 4,
+        };
+        let ack = self.rcv.rcv_nxt;
+        let sack = if most == 0 { Default::default() } else { self.rcv.sack_blocks(dsack, most) };
+        out.command(Command::Ack { ack, sack });
+        self.ack.on_pure_ack();
+        self.on_ack_left(ack);
+    }
+
+    /// A segment of headers only, with the timestamps option if agreed on.
+    pub(crate) fn send_control(&mut self, flags: Flags, seq: Seq, out: &mut impl CommandSink) {
+        let ack = if flags.contains(Flags::ACK) { self.rcv.rcv_nxt } else { Seq(0) };
+        let ts_ecr = self.is.timestamps.then_some(self.rcv.ts_recent);
+        out.command(Command::Control { flags, seq, ack, wnd: self.rcv.window_field(), syn: None, ts_ecr });
+        if flags.contains(Flags::ACK) {
+            self.on_ack_left(ack);
+        }
+    }
+
+    /// Replaces the Streamer's transmit context if anything in it changed.
+    #[inline]
+    pub(crate) fn tell_transmit(&mut self, out: &mut impl CommandSink) {
+        let limit = self.snd.limit(Window(self.snd_wnd));
+        if !self.is.untold && limit == self.told_limit {
+            return;
+        }
+        if !self.state.is_synchronized() {
+            return;
+        }
+        self.is.untold = false;
+        self.told_limit = limit;
+        out.command(Command::Transmit(TransmitContext {
+            snd_una: self.snd.snd_una(),
+            limit,
+            mss: self.eff_snd_mss(),
+            max_wnd: self.max_wnd,
+            nodelay: self.is.nodelay,
+            cork: self.is.cork,
+            ece: self.is.ece,
+            cwr: self.is.cwr,
+        }));
+    }
+
+    /// Right edge and timestamp for the Streamer.
+    #[inline]
+    pub(crate) fn tell_receive(&mut self, out: &mut impl CommandSink) {
+        out.command(Command::Receive { right_edge: self.rcv.right_edge(), ts_recent: self.rcv.ts_recent });
+    }
+
+    /// Payload bytes of a full segment that we send (RFC 9293 §3.7.1).
+    #[inline]
+    pub(crate) fn eff_snd_mss(&self) -> u16 {
+        // MUST-16 (RFC 9293 §3.7.1): the lesser of what the peer takes and what
+        // the path carries, less the options that go along with data.
+        let options = if self.is.timestamps { 12 } else { 0 };
+        self.peer_mss.min(self.path.mss_limit()) - options
+    }
+
+    /// Takes over what the SYNs agreed on.
+    pub(crate) fn agree(&mut self, agreed: &Agreed) {
+        self.peer_mss = agreed.peer_mss;
+        self.is.scaled = agreed.snd_wscale.is_some();
+        self.is.sack = agreed.sack;
+        self.is.timestamps = agreed.timestamps;
+        self.is.ecn = agreed.ecn;
+        self.snd_wscale = agreed.snd_wscale.unwrap_or_default();
+        if !self.is.scaled {
+            self.rcv.scale = WindowScale::default();
+        }
+        self.snd.set_sack(agreed.sack);
+        self.snd.set_timestamps(agreed.timestamps);
+        self.snd.set_mss(self.eff_snd_mss());
+    }
+
+    /// The Streamer's first copy.
+    pub(crate) fn synchronized(&self) -> Synchronized {
+        Synchronized {
+            snd_nxt: self.snd.snd_nxt(),
+            rcv_nxt: self.rcv.rcv_nxt,
+            rcv_wscale: self.rcv.scale,
+            ts_recent: self.is.timestamps.then_some(self.rcv.ts_recent),
+            sack: self.is.sack,
+            ecn: self.is.ecn,
+        }
+    }
+
+    /// Moves along the table of `state.rs`.
+    pub(crate) fn step(&mut self, event: Event) {
+        self.state = self.state.next(event).expect("callers move only along the table");
+    }
+
+    /// What arrived, as a reply.
+    pub(crate) fn note_arrival(
+        &mut self,
+        cx: &Context<'_>,
+        seg: &Segment,
+        arrived: Arrived,
+        reply: &mut Reply,
+        out: &mut impl CommandSink,
+    ) {
+        match arrived {
+            Arrived::InOrder if !reply.ack_now => self.data_in_order(cx, seg, out),
+            Arrived::Held if self.state == State::SynReceived => {}
+            // RFC 5681 §4.2: at once beyond a gap and when one is filled. Also a
+            // duplicate: our ACK was lost, or the peer's timeout was spurious.
+            _ => reply.ack_now = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tcb;
+
+    /// An idle connection may cost 1 KiB in all; this is its part of the decisions.
+    #[test]
+    fn a_connection_is_small() {
+        assert!(size_of::<Tcb>() <= 400, "{}", size_of::<Tcb>());
+    }
+}
