@@ -87,13 +87,13 @@ impl<const N: usize> Ranges<N> {
         if first == last && self.len == N {
             return Outcome::Full;
         }
-        let mut new_bytes = 0;
+        let mut new_bytes = 0u32;
         let mut told = start;
         let (mut merged_start, mut merged_end) = (start, end);
         for &(from, to) in &ranges[first..last] {
             if told.before(from) {
                 new(told, from);
-                new_bytes += from.since(told) as u32;
+                new_bytes = new_bytes.wrapping_add(from.since(told) as u32);
             }
             told = told.latest(to);
             merged_start = merged_start.earliest(from);
@@ -101,7 +101,7 @@ impl<const N: usize> Ranges<N> {
         }
         if told.before(end) {
             new(told, end);
-            new_bytes += end.since(told) as u32;
+            new_bytes = new_bytes.wrapping_add(end.since(told) as u32);
         }
         let (start, end) = (merged_start, merged_end);
         self.replace(first, last, (start, end));

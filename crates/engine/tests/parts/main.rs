@@ -1,0 +1,10 @@
+//! The parts beneath Streamer and TCE, each against a simple model of itself.
+
+mod flow_table;
+mod hostile_unsafe;
+mod ranges;
+mod reassembly;
+mod region;
+mod region_threads;
+mod ring;
+mod wheel;
