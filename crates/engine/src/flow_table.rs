@@ -240,3 +240,31 @@ fn matching(bucket: &Bucket, tag: u32) -> u32 {
     }
     bits & 0x7f
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_removed_leaves_no_trace() {
+        let mut table = FlowTable::new(100, [1, 2]);
+        for index in 0..100 {
+            // Four home buckets for a hundred entries.
+            table.insert(u64::from(index % 4) << 60 | u64::from(index), index).unwrap();
+        }
+        assert!(table.memory.iter().flatten().any(|&word| word != 0));
+        for index in (0..100).rev() {
+            assert!(table.remove(u64::from(index % 4) << 60 | u64::from(index), index));
+        }
+        assert!(table.memory.iter().flatten().all(|&word| word == 0), "a count of entries that passed is left");
+    }
+
+    #[test]
+    fn buckets_start_at_cache_lines() {
+        for conns in [1, 1000, 100_000] {
+            let table = FlowTable::new(conns, [1, 2]);
+            assert_eq!(table.bucket(0).as_ptr() as usize % 64, 0);
+            assert!(table.buckets as usize * ENTRIES * 3 >= conns as usize * 4);
+        }
+    }
+}

@@ -50,6 +50,7 @@ mod engine_side;
 mod layout;
 mod request;
 mod sys;
+mod wake;
 
 pub use consumer_side::{ConsumerRegion, PostError, QpConsumer, RequestError};
 pub use cursor::{ExtentCursor, Queue};
@@ -59,7 +60,6 @@ pub use request::{Completion, Events, Extent, Identity, Request};
 pub use sys::Region;
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicU32, fence};
 
 impl Region {
     /// Writes the header of a new region.
@@ -84,24 +84,4 @@ impl Region {
     pub fn extent(&self, offset: u64, len: u32) -> Option<Extent> {
         Extent::checked(offset, len, self.geometry().layout.data_bytes)
     }
-}
-
-/// Says that this side is about to sleep; false if `more` work turned up.
-fn announce_sleep(asleep: &AtomicU32, more: impl FnOnce() -> bool) -> bool {
-    asleep.store(1, SeqCst);
-    // Pairs with the fence in `claim_wake`: either that side sees the flag, or
-    // this one sees what it put into the ring.
-    fence(SeqCst);
-    if more() {
-        asleep.store(0, Relaxed);
-        return false;
-    }
-    true
-}
-
-/// True if the other side sleeps and it is the caller who now has to wake it.
-#[inline]
-fn claim_wake(asleep: &AtomicU32) -> bool {
-    fence(SeqCst);
-    asleep.load(Relaxed) != 0 && asleep.swap(0, SeqCst) != 0
 }

@@ -8,7 +8,7 @@ use super::cursor::Queue;
 use super::layout::QpWords;
 use super::request::{Completion, Events, Extent, Identity, Request};
 use super::sys::Region;
-use super::{announce_sleep, claim_wake};
+use super::wake::{announce_sleep, claim_wake};
 use baton_wire::addr::Addr;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -4,7 +4,7 @@ use super::cursor::{ExtentCursor, Queue};
 use super::layout::QpWords;
 use super::request::{Completion, Events, Extent, Identity, Request};
 use super::sys::Region;
-use super::{announce_sleep, claim_wake};
+use super::wake::{announce_sleep, claim_wake};
 use crate::frame_io::PayloadPart;
 use crate::prefetch_unsafe::prefetch;
 use core::cell::Cell;
