@@ -1,6 +1,6 @@
 //! The command line: parsing, and how a command's outcome becomes an exit code.
 
-use crate::commands::{get, load, serve};
+use crate::commands::{demo, get, load, serve};
 use crate::fail;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -23,6 +23,8 @@ pub enum Command {
     Serve(serve::Args),
     /// Fetch a file over HTTP
     Get(get::Args),
+    /// Show Baton and the kernel side by side, over a wire between two namespaces
+    Demo(demo::Args),
     /// Generate load against a service
     #[command(hide = true)]
     Load(load::Args),
@@ -38,6 +40,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Get(args) => get::run(args),
+        Command::Demo(args) => demo::run(args),
         Command::Load(args) => load::run(args),
     };
     match result {

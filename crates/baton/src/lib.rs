@@ -15,10 +15,13 @@
 
 pub mod cli;
 mod commands;
+pub mod demo;
 pub mod fail;
 pub mod fetch;
+mod html_text;
 pub mod load;
 pub mod measure;
 pub mod net;
+pub mod report;
 pub mod service;
 pub mod signal;

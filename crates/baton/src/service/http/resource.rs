@@ -4,6 +4,7 @@
 //! it is decoded, a component that decodes to `..` or holds a slash is refused,
 //! and the file's real path, links followed, has to lie below the root's.
 
+use crate::html_text::escape;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -165,11 +166,6 @@ fn listing(dir: &Path, relative: &Path) -> io::Result<String> {
     }
     page.push_str("</table></html>\n");
     Ok(page)
-}
-
-/// `text` with HTML's special characters written as entities.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 fn content_type(path: &Path) -> &'static str {

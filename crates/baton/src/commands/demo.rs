@@ -1,0 +1,99 @@
+//! `baton demo`: runs the demo, prints its table, writes its page.
+
+use crate::demo::{self, Options, Watch, World};
+use crate::fail::usage;
+use crate::report::{Report, html, table};
+use crate::signal::Stop;
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `baton demo`.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  baton demo\n  baton demo --rounds 5 --report out/demo.html\n  baton demo --json > demo.json"
+)]
+pub struct Args {
+    /// Measured runs of every load on every wire
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: u16,
+
+    /// Seconds of one run
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+
+    /// Where to write the report
+    #[arg(long, value_name = "FILE", default_value = "out/demo.html")]
+    report: PathBuf,
+
+    /// Print the report as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Time after which no new round starts: the whole is to end within 90 s.
+const LIMIT: Duration = Duration::from_secs(75);
+
+/// Runs the demo.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let length = Duration::try_from_secs_f64(args.seconds).ok().filter(|length| !length.is_zero());
+    let length = length.ok_or_else(|| usage(format!("a run cannot take {} s", args.seconds), "give it 0.1 or more"))?;
+    if let Some(dir) = args.report.parent() {
+        std::fs::create_dir_all(dir).map_err(|error| {
+            usage(format!("cannot make {}: {error}", dir.display()), "name another place with --report")
+        })?;
+    }
+    let options = Options { rounds: args.rounds.into(), run: length, limit: LIMIT };
+    let stop = Stop::install().context("cannot catch signals")?;
+    let world = World::new().map_err(|why| usage(why.to_string(), "run it as root"))?;
+    let bar = Bar::new();
+    let report = demo::run(&world, &options, &stop, &bar);
+    bar.0.finish_and_clear();
+    drop(world);
+    show(&args, &report?)
+}
+
+fn show(args: &Args, report: &Report) -> anyhow::Result<()> {
+    std::fs::write(&args.report, html::render(report))
+        .with_context(|| format!("cannot write {}", args.report.display()))?;
+    let mut stdout = std::io::stdout();
+    if args.json {
+        writeln!(stdout, "{}", serde_json::to_string_pretty(report)?)?;
+    } else {
+        let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        write!(stdout, "{}", table::render(report, colour))?;
+        writeln!(stdout, "report: {}", args.report.display())?;
+    }
+    if !report.all_right() {
+        bail!("not everything that was checked is right");
+    }
+    Ok(())
+}
+
+/// Progress on standard error.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Bar {
+        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed} {msg}");
+        let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Bar(bar)
+    }
+}
+
+impl Watch for Bar {
+    fn plan(&self, steps: usize) {
+        self.0.set_length(steps as u64);
+    }
+
+    fn step(&self, what: &str) {
+        self.0.inc(1);
+        self.0.set_message(what.to_owned());
+        if self.0.is_hidden() {
+            eprintln!("{what}");
+        }
+    }
+}

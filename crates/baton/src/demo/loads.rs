@@ -1,0 +1,235 @@
+//! What clients do over a wire, and how a run of it is measured.
+
+use super::Options;
+use super::plan::Link;
+use super::process;
+use super::server::port;
+use super::world::World;
+use crate::load::{Kind, Outcome};
+use crate::measure::Cpu;
+use crate::report::{LoadInfo, Run};
+use crate::signal::Stop;
+use anyhow::Context;
+use sha2::{Digest, Sha256};
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+/// Bytes of the file that is served: fits in every cache of pages, and a
+/// download takes long enough to be timed.
+const FILE: usize = 64 << 20;
+
+/// Time that one run may take beyond its length.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The directory that HTTP serves.
+pub struct Site {
+    dir: tempfile::TempDir,
+    /// Digest of the file in it.
+    pub sha256: [u8; 32],
+}
+
+impl Site {
+    /// Name of the file.
+    pub const NAME: &'static str = "file";
+
+    /// Writes the file: bytes without pattern.
+    pub fn new() -> std::io::Result<Site> {
+        let dir = tempfile::Builder::new().prefix("baton-demo-").tempdir()?;
+        let mut file = std::fs::File::create(dir.path().join(Site::NAME))?;
+        let (mut random, mut digest, mut block) = (fastrand::Rng::new(), Sha256::new(), vec![0; 1 << 20]);
+        for _ in 0..FILE / block.len() {
+            random.fill(&mut block);
+            digest.update(&block);
+            file.write_all(&block)?;
+        }
+        Ok(Site { dir, sha256: digest.finalize().into() })
+    }
+
+    /// Where it is.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// A load of the demo.
+pub struct Load {
+    /// How the report names it.
+    pub info: LoadInfo,
+    /// What is run.
+    pub what: What,
+    length: Duration,
+}
+
+/// What a load runs.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// `curl`, one connection, as many downloads of the file in a row as fit into
+    /// a run.
+    Curl,
+    /// `baton load`.
+    Generator {
+        /// Which.
+        kind: Kind,
+        /// Connections at once.
+        connections: usize,
+        /// Bytes in a request or a write.
+        size: usize,
+    },
+}
+
+/// All loads of the demo.
+pub fn all(options: &Options) -> Vec<Load> {
+    let load = |id: &str, name: &str, about: &str, requests: bool, what: What| Load {
+        info: LoadInfo {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            about: about.to_owned(),
+            requests,
+            command: command_line(&what, options.run),
+        },
+        what,
+        length: options.run,
+    };
+    let generator = |kind, connections, size| What::Generator { kind, connections, size };
+    vec![
+        load(
+            "http",
+            "HTTP download (curl)",
+            "curl fetches a 64 MiB file over one connection, again and again.",
+            false,
+            What::Curl,
+        ),
+        load(
+            "receive",
+            "bulk, service sends",
+            "One connection receives from chargen.",
+            false,
+            generator(Kind::Receive, 1, 0),
+        ),
+        load("send", "bulk, service receives", "One connection sends to discard.", false, generator(Kind::Send, 1, 0)),
+        load(
+            "echo-1",
+            "echo 64 B, 1 connection",
+            "A 64-byte request, its echo, then the next.",
+            true,
+            generator(Kind::Echo, 1, 64),
+        ),
+        load(
+            "echo-256",
+            "echo 64 B, 256 connections",
+            "The same on 256 connections at once.",
+            true,
+            generator(Kind::Echo, 256, 64),
+        ),
+    ]
+}
+
+fn command_line(what: &What, length: Duration) -> String {
+    match what {
+        What::Curl => format!("curl -s -o /dev/null 'http://SERVER/{}?[1-N]'", Site::NAME),
+        What::Generator { kind, .. } => {
+            format!("baton load {} SERVER:{} {}", word(*kind), port_of(*kind), arguments(what, length).join(" "))
+        }
+    }
+}
+
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Echo => "echo",
+        Kind::Send => "send",
+        Kind::Receive => "receive",
+    }
+}
+
+fn port_of(kind: Kind) -> u16 {
+    match kind {
+        Kind::Echo => port::ECHO,
+        Kind::Send => port::DISCARD,
+        Kind::Receive => port::CHARGEN,
+    }
+}
+
+fn arguments(what: &What, length: Duration) -> Vec<String> {
+    let What::Generator { connections, size, .. } = what else { return Vec::new() };
+    vec![
+        format!("--connections={connections}"),
+        format!("--size={size}"),
+        format!("--seconds={}", length.as_secs_f64()),
+        format!("--warmup={}", (length / 4).as_secs_f64()),
+    ]
+}
+
+/// Runs a load over a wire once and measures it.
+pub fn measure(world: &World, link: &mut Link, load: &Load, stop: &Stop) -> anyhow::Result<Run> {
+    let before = link.server.borrow_mut().stats(stop)?;
+    let mut run = match &load.what {
+        What::Curl => {
+            if link.downloads == 0 {
+                let run = curl(world, link, 1, stop)?;
+                link.downloads = fitting(&run, 1, load.length);
+            }
+            let run = curl(world, link, link.downloads, stop)?;
+            link.downloads = fitting(&run, link.downloads, load.length);
+            run
+        }
+        What::Generator { kind, .. } => {
+            let outcome = generate(world, link.addrs[0], *kind, &arguments(&load.what, load.length), stop)?;
+            Run {
+                seconds: outcome.seconds,
+                bytes: outcome.bytes,
+                requests: outcome.requests,
+                latency_ns: outcome.latency_ns,
+                cpu: outcome.cpu,
+                tce: None,
+            }
+        }
+    };
+    let after = link.server.borrow_mut().stats(stop)?;
+    if let (Some(before), Some(after)) = (before.engine, after.engine) {
+        let elapsed = after.elapsed_ns.saturating_sub(before.elapsed_ns).max(1);
+        run.tce = Some(after.tce_busy_ns.saturating_sub(before.tce_busy_ns) as f64 / elapsed as f64);
+    }
+    Ok(run)
+}
+
+/// Runs `baton load` on the client's side.
+pub fn generate(
+    world: &World,
+    server: IpAddr,
+    kind: Kind,
+    arguments: &[String],
+    stop: &Stop,
+) -> anyhow::Result<Outcome> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let target = SocketAddr::new(server, port_of(kind));
+    let mut command = world.client.command(&program.to_string_lossy());
+    command.args(["load", word(kind), &target.to_string()]).args(arguments);
+    let printed = process::run(&mut command, stop, PATIENCE)?;
+    serde_json::from_str(&printed).with_context(|| format!("baton load printed '{}'", printed.trim()))
+}
+
+fn curl(world: &World, link: &Link, downloads: usize, stop: &Stop) -> anyhow::Result<Run> {
+    let mut command = world.client.command("curl");
+    command.args(["--silent", "--show-error", "--fail", "--noproxy", "*", "--output", "/dev/null"]);
+    command.args(["--write-out", "%{size_download} %{time_total}\n"]);
+    command.arg(format!("http://{}/{}?[1-{}]", link.addrs[0], Site::NAME, downloads));
+    let cpu = Cpu::now()?;
+    let printed = process::run(&mut command, stop, PATIENCE)?;
+    let cpu = Cpu::now()? - cpu;
+    let (mut bytes, mut seconds) = (0, 0.0);
+    for line in printed.lines() {
+        let parsed = line.split_once(' ').and_then(|(b, s)| Some((b.parse::<u64>().ok()?, s.parse::<f64>().ok()?)));
+        let (b, s) = parsed.with_context(|| format!("curl printed '{line}'"))?;
+        bytes += b;
+        seconds += s;
+    }
+    Ok(Run { seconds, bytes, requests: 0, latency_ns: None, cpu, tce: None })
+}
+
+/// How many downloads fit into `length` at the rate of a run that did `downloads`.
+fn fitting(run: &Run, downloads: usize, length: Duration) -> usize {
+    let one = (run.seconds / downloads as f64).max(1e-3);
+    ((length.as_secs_f64() / one).round() as usize).clamp(1, 200)
+}

@@ -1,0 +1,131 @@
+//! The demo: kernel and Baton on two ends of a wire, real programs between them.
+//!
+//! ```text
+//!   namespace "client"                         namespace "server"
+//!   curl, baton load  -- kernel TCP --+ wire +-- baton serve --port kernel
+//!                                     |      +-- baton serve --port tap:… | xdp:…
+//! ```
+//!
+//! Every load runs over every wire once a round, so what changes on the machine
+//! meanwhile meets all of them; the kernel-alone wires are the baselines. What
+//! is measured, and how it is shown, is in [`crate::report`].
+//!
+//! Namespaces, devices and processes go away with the values that stand for them
+//! (`world`, `server`), also by a panic; those of a killed demo are removed
+//! by the next.
+
+mod checks;
+mod loads;
+mod plan;
+mod process;
+mod server;
+mod world;
+
+pub use world::{Impossible, World};
+
+use crate::report::{Cell, Machine, Report};
+use crate::signal::Stop;
+use anyhow::Context;
+use loads::Site;
+use plan::Link;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How the demo is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Measured runs of every load on every wire.
+    pub rounds: usize,
+    /// Length of one run.
+    pub run: Duration,
+    /// No new round starts if it would end after this.
+    pub limit: Duration,
+}
+
+/// Told of what happens, to show it.
+pub trait Watch {
+    /// So many steps are planned.
+    fn plan(&self, steps: usize);
+    /// The next step begins.
+    fn step(&self, what: &str);
+}
+
+/// Runs the demo between two namespaces of `world`.
+///
+/// # Errors
+/// What kept it from being run: a program that is missing, a service that did
+/// not start, an interruption. A wire that fails is left out and said so.
+pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> anyhow::Result<Report> {
+    let (start, started) = (Instant::now(), httpdate::fmt_http_date(SystemTime::now()));
+    let background = crate::measure::Cpu::idle_check(Duration::from_millis(300))?;
+    let site = Site::new().context("cannot write the files to serve")?;
+    watch.step("setting up wires");
+    let (mut links, mut not_shown) = plan::links(world, &site, stop)?;
+    let loads = loads::all(options);
+    let cells = || links_by_loads(&links, &loads);
+    watch.plan((options.rounds + 1) * cells().len());
+    let mut report = Report {
+        started,
+        seconds: 0.0,
+        machine: Machine::here(background),
+        rounds: 0,
+        wires: links.iter().map(|link| link.wire.clone()).collect(),
+        loads: loads.iter().map(|load| load.info.clone()).collect(),
+        cells: cells(),
+        checks: Vec::new(),
+        not_shown: Vec::new(),
+    };
+    for link in &links {
+        for load in &loads {
+            watch.step(&format!("checking {}", link.wire.name));
+            if let Some(check) = checks::run(world, link, load, &site, stop)? {
+                report.checks.push(check);
+            }
+        }
+    }
+    let measured = Instant::now();
+    for round in 1..=options.rounds {
+        let round_time = measured.elapsed() / (round as u32 - 1).max(1);
+        if round > 1 && start.elapsed() + round_time > options.limit {
+            not_shown.push(format!("more than {} rounds, for want of time", round - 1));
+            break;
+        }
+        measure_round(world, &mut links, &loads, &mut report, stop, &|what| {
+            watch.step(&format!("round {round} of {} · {what}", options.rounds));
+        })?;
+        report.rounds = round;
+    }
+    report.not_shown = not_shown;
+    report.seconds = start.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+fn links_by_loads(links: &[Link], loads: &[loads::Load]) -> Vec<Cell> {
+    let cell = |load: &loads::Load, link: &Link| Cell {
+        wire: link.wire.id.clone(),
+        load: load.info.id.clone(),
+        runs: Vec::new(),
+    };
+    loads.iter().flat_map(|load| links.iter().map(move |link| cell(load, link))).collect()
+}
+
+fn measure_round(
+    world: &World,
+    links: &mut [Link],
+    loads: &[loads::Load],
+    report: &mut Report,
+    stop: &Stop,
+    tell: &dyn Fn(&str),
+) -> anyhow::Result<()> {
+    for load in loads {
+        for link in links.iter_mut() {
+            tell(&format!("{} · {}", load.info.name, link.wire.name));
+            let run = loads::measure(world, link, load, stop)
+                .with_context(|| format!("{} over {}", load.info.name, link.wire.name))?;
+            let of_this = |cell: &&mut Cell| cell.wire == link.wire.id && cell.load == load.info.id;
+            if let Some(cell) = report.cells.iter_mut().find(of_this) {
+                cell.runs.push(run);
+            }
+        }
+    }
+    Ok(())
+}

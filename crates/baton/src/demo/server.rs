@@ -1,0 +1,112 @@
+//! `baton serve` as a child: started, asked for its counters, ended.
+
+use super::loads::Site;
+use super::world::Namespace;
+use crate::commands::serve::Line;
+use crate::net::Stats;
+use crate::signal::Stop;
+use anyhow::{Context, bail};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Time allowed for a server to start or to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Ports of the services, the registered ones.
+pub mod port {
+    /// Echo.
+    pub const ECHO: u16 = 7;
+    /// Discard.
+    pub const DISCARD: u16 = 9;
+    /// Chargen.
+    pub const CHARGEN: u16 = 19;
+}
+
+/// A running server. It ends when this is dropped, and by itself when this
+/// process dies, since its standard input then ends.
+pub struct Server {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<Line>,
+}
+
+impl Server {
+    /// Starts all services on a stack that the words `stack` choose, in `namespace`.
+    pub fn start(namespace: &Namespace, stack: &str, site: &Site, stop: &Stop) -> anyhow::Result<Server> {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut command = namespace.command(&program.to_string_lossy());
+        command.arg("serve").args(stack.split_whitespace());
+        command.args(["--json", "--control", "--service", "echo", "--service", "discard", "--service", "chargen"]);
+        command.arg("--service").arg(format!("http={}", site.dir().display()));
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("cannot start a server")?;
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().context("no pipe from a server")?);
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if serde_json::from_str(&line).is_ok_and(|line| sender.send(line).is_err()) {
+                    return;
+                }
+            }
+        });
+        let mut server = Server { child, stdin, lines };
+        match server.line(stop)? {
+            Line::Ready { .. } => Ok(server),
+            Line::Stats { .. } => bail!("a server that counts before it is ready"),
+        }
+    }
+
+    /// The server's counters now.
+    pub fn stats(&mut self, stop: &Stop) -> anyhow::Result<Stats> {
+        let stdin = self.stdin.as_mut().context("a server that was told to end")?;
+        stdin.write_all(b"stats\n").context("a server ended")?;
+        match self.line(stop)? {
+            Line::Stats { stats, .. } => Ok(stats),
+            Line::Ready { .. } => bail!("a server that is ready twice"),
+        }
+    }
+
+    fn line(&mut self, stop: &Stop) -> anyhow::Result<Line> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(Duration::from_millis(20)) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Disconnected) => bail!("{}", self.last_words()),
+                Err(RecvTimeoutError::Timeout) if stop.requested() => bail!("interrupted"),
+                Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => bail!("a server did not answer"),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// What a server that ended said last.
+    fn last_words(&mut self) -> String {
+        let mut said = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            // Whatever is readable of it is better than nothing.
+            let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
+        }
+        let last = said.trim().lines().last().unwrap_or("it ended without a word");
+        last.trim_start_matches("baton: ").to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                _ => return,
+            }
+        }
+        // It did not end by itself: no harm if it does so just now.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,72 @@
+//! The report as one table for a terminal.
+
+use super::{Figure, LoadInfo, Report, Wire, short};
+use std::fmt::Write as _;
+
+/// Columns right of the wire's name, with their width.
+const COLUMNS: [(&str, usize); 7] =
+    [("rate", 12), ("CPU", 12), ("CPU vs kernel", 15), ("p50", 10), ("p99", 10), ("softirq", 9), ("TCE", 8)];
+
+/// How parts of the table are set off.
+struct Ink {
+    bold: &'static str,
+    dim: &'static str,
+    good: &'static str,
+    bad: &'static str,
+    plain: &'static str,
+}
+
+const COLOUR: Ink = Ink { bold: "\x1b[1m", dim: "\x1b[2m", good: "\x1b[32m", bad: "\x1b[31m", plain: "\x1b[0m" };
+const NONE: Ink = Ink { bold: "", dim: "", good: "", bad: "", plain: "" };
+
+/// The table, in colour if asked for.
+pub fn render(report: &Report, colour: bool) -> String {
+    let ink = if colour { &COLOUR } else { &NONE };
+    let name_width = report.wires.iter().map(|wire| wire.name.chars().count()).max().unwrap_or(0) + 4;
+    let mut out = String::new();
+    let heads: String = COLUMNS.iter().map(|(head, width)| format!("{head:>width$}")).collect();
+    let _ = writeln!(out, "{}{:name_width$}{heads}{}", ink.dim, "", ink.plain);
+    for load in &report.loads {
+        let _ = writeln!(out, "{}{}{}", ink.bold, load.name, ink.plain);
+        for wire in &report.wires {
+            if let Some(cells) = row(report, wire, load, ink) {
+                let _ = writeln!(out, "  {:<width$}{cells}", wire.name, width = name_width - 2);
+            }
+        }
+    }
+    for check in report.checks.iter().filter(|check| !check.ok) {
+        let _ = writeln!(out, "{}WRONG{} {}: {}: {}", ink.bad, ink.plain, check.wire, check.what, check.seen);
+    }
+    let right = report.checks.iter().filter(|check| check.ok).count();
+    let _ = writeln!(out, "{right} of {} checks right", report.checks.len());
+    for what in &report.not_shown {
+        let _ = writeln!(out, "not shown: {what}");
+    }
+    out
+}
+
+fn row(report: &Report, wire: &Wire, load: &LoadInfo, ink: &Ink) -> Option<String> {
+    let cell = report.cell(&wire.id, &load.id)?;
+    let (rate, cost) =
+        if load.requests { (Figure::Requests, Figure::CpuPerRequest) } else { (Figure::Throughput, Figure::CpuPerGb) };
+    let text = |figure: Figure| match cell.median(figure) {
+        Some(value) => format!("{} {}", short(value.median), figure.unit()),
+        None => String::new(),
+    };
+    let ratio = report.ratio(wire, &load.id, cost);
+    let colour = match ratio {
+        Some(ratio) if ratio < 0.95 => ink.good,
+        Some(ratio) if ratio > 1.05 => ink.bad,
+        _ => "",
+    };
+    let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.2}×"));
+    let texts =
+        [text(rate), text(cost), ratio, text(Figure::P50), text(Figure::P99), text(Figure::Softirq), text(Figure::Tce)];
+    let cells = texts.iter().zip(COLUMNS).enumerate().map(|(i, (text, (_, width)))| {
+        let set = if i == 2 { colour } else { "" };
+        let end = if set.is_empty() { "" } else { ink.plain };
+        format!("{set}{text:>width$}{end}")
+    });
+    let line: String = cells.collect();
+    Some(line.trim_end().to_owned())
+}
