@@ -21,6 +21,8 @@ pub(super) struct Tally {
     pub original: u32,
     /// When the newest cumulatively acknowledged data sent only once was sent.
     pub sample_at: Option<Instant>,
+    /// Data that was sent more than once is among the cumulatively acknowledged.
+    pub repeated: bool,
     /// Bytes newly deemed lost.
     pub lost: u32,
     /// It is a duplicate in the sense of RFC 5681 §2.
@@ -60,7 +62,7 @@ impl Sender {
     /// caller's to answer (RFC 9293 §3.10.7.4) and do nothing here.
     #[inline]
     pub fn on_ack(&mut self, now: Instant, a: &AckInput<'_>) -> AckOutcome {
-        self.wnd_edge = a.ack + a.snd_wnd.0;
+        self.wnd_edge = a.ack.latest(self.snd_una) + a.snd_wnd.0;
         if self.irregular || a.ece || !a.sack.is_empty() || !a.ack.after(self.snd_una) {
             return self.on_irregular_ack(now, a);
         }
@@ -150,7 +152,7 @@ impl Sender {
         self.spend_or_grow(now, a, &tally, rtt, &out);
         self.restart_timer(now, &tally);
         self.settle();
-        self.arm_with(now, reorder_at);
+        self.rearm(now, reorder_at);
         out
     }
 
@@ -176,7 +178,9 @@ impl Sender {
             } else {
                 tally.delivered += bytes;
                 self.lost -= if front.has(LOST) { bytes } else { 0 };
-                if !front.has(RETRANSMITTED) {
+                if front.has(RETRANSMITTED) {
+                    tally.repeated = true;
+                } else {
                     tally.original += bytes;
                     tally.sample_at = Some(front.sent_at);
                 }
@@ -205,15 +209,17 @@ impl Sender {
         tally.delivered -= counted.min(tally.delivered);
     }
 
-    /// One RTT sample: by our own record of sending, or, if only repeated data was
+    /// One RTT sample: by our own record of sending, or, if repeated data was
     /// acknowledged, by the timestamp (Karn's algorithm, RFC 6298 §3; RFC 7323 §4.1).
+    /// What lies behind a hole that was filled had waited for it, so it does not
+    /// count either.
     fn take_sample(&mut self, now: Instant, a: &AckInput<'_>, tally: &Tally) -> Option<Duration> {
         if tally.newly_acked == 0 {
             return None;
         }
         let rtt = match (tally.sample_at, a.ts_ecr) {
-            (Some(sent_at), _) => now.since(sent_at),
-            (None, Some(ecr)) if self.timestamps && tally.delivered > 0 => {
+            (Some(sent_at), _) if !tally.repeated => now.since(sent_at),
+            (_, Some(ecr)) if self.timestamps && tally.delivered > 0 => {
                 let ms = a.ts_now.wrapping_sub(ecr);
                 if ms > i32::MAX as u32 {
                     return None;

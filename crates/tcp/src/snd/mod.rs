@@ -295,15 +295,12 @@ impl Sender {
         self.mss
     }
 
-    /// Changes the segment size: as long as nothing but a SYN was sent, the initial
-    /// window follows it (RFC 6928 §2); later only what is counted in segments does.
+    /// Changes the segment size: as long as the window is the initial one, it
+    /// follows (RFC 6928 §2); later only what is counted in segments does.
     pub fn set_mss(&mut self, mss: u16) {
+        let untouched = self.cc.ssthresh == u32::MAX && self.cc.cwnd == initial_window(self.mss);
         self.mss = mss.max(1);
-        if self.handshake {
-            self.cc.cwnd = initial_window(self.mss);
-        } else {
-            self.cc.cwnd = self.cc.cwnd.max(u32::from(self.mss));
-        }
+        self.cc.cwnd = if untouched { initial_window(self.mss) } else { self.cc.cwnd.max(u32::from(self.mss)) };
     }
 
     /// Whether the peer sends SACK blocks (RFC 2018 §2). RACK and TLP need them

@@ -118,6 +118,7 @@ impl Sender {
             self.recover_bars = !self.sack;
         }
         self.phase = Phase::Open;
+        self.forced = false;
         self.dupacks = 0;
         if !self.sack {
             self.sacked = 0;
@@ -350,6 +351,7 @@ impl Sender {
         let mut spurious = false;
         if let Some((start, end)) = dsack
             && start.after_eq(episode.undo_marker)
+            && end.before_eq(self.recover)
         {
             episode.dsacked = episode.dsacked.saturating_add(end.0.wrapping_sub(start.0));
             spurious = episode.retransmitted > 0 && episode.dsacked >= episode.retransmitted;

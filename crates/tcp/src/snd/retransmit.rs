@@ -38,7 +38,7 @@ impl Sender {
             // RFC 6675 §5 (4.4): the timer restarts with the first repeat.
             self.rto_base = now;
         }
-        self.arm_with(now, None);
+        self.arm(now);
         range
     }
 
@@ -103,7 +103,7 @@ impl Sender {
         self.tlp_end = self.snd_nxt;
         self.rto_base = now;
         let range = self.repeat(now, index, start, self.snd_nxt);
-        self.arm_with(now, None);
+        self.arm(now);
         range
     }
 
@@ -111,7 +111,8 @@ impl Sender {
     /// 8201 §5.3): all in flight is to be sent again in segments of `mss` bytes,
     /// which says nothing about congestion.
     pub fn on_mtu_reduced(&mut self, now: Instant, mss: u16) {
-        self.set_mss(mss);
+        self.mss = mss.max(1);
+        self.cc.cwnd = self.cc.cwnd.max(u32::from(self.mss));
         if self.handshake || self.flight.is_empty() {
             return;
         }
@@ -122,7 +123,7 @@ impl Sender {
         self.forced = true;
         self.probe = Probe::None;
         self.settle();
-        self.arm_with(now, None);
+        self.arm(now);
     }
 
     /// The Streamer tells that `[seq, end)` left again: the time of sending is now.

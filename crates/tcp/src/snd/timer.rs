@@ -28,11 +28,15 @@ impl Sender {
         self.deadline = at;
     }
 
-    /// Sets the timer for what is in flight now.
+    /// Sets the timer for what is in flight now. A reordering timer stays: only what
+    /// [`Sender::detect_loss`] finds next can replace it.
     #[inline]
     pub(super) fn arm(&mut self, now: Instant) {
         if self.flight.is_empty() {
             return self.arm_idle(now);
+        }
+        if self.timer == Timer::Reorder {
+            return;
         }
         let rto_at = self.rto_base + self.rtt.rto();
         // RFC 8985 §7.2: a probe is scheduled if the connection supports SACK, has
@@ -52,8 +56,10 @@ impl Sender {
         self.set_deadline(Timer::Rto, rto_at);
     }
 
-    /// The same, unless RACK wants to look again earlier.
-    pub(super) fn arm_with(&mut self, now: Instant, reorder_at: Option<Instant>) {
+    /// Sets the timer anew after a look for losses: RACK wants to look again at
+    /// `reorder_at`.
+    pub(super) fn rearm(&mut self, now: Instant, reorder_at: Option<Instant>) {
+        self.timer = Timer::Off;
         self.arm(now);
         if let Some(at) = reorder_at
             && self.timer != Timer::Off
@@ -111,7 +117,7 @@ impl Sender {
         if !self.handshake {
             self.enter_loss(now);
         }
-        self.arm(now);
+        self.rearm(now, None);
         Expired::Rto { count: self.retransmits }
     }
 
@@ -125,7 +131,7 @@ impl Sender {
         self.irregular = true;
         // The RTO is counted from the probe.
         self.rto_base = now;
-        self.arm(now);
+        self.rearm(now, None);
         Expired::Tlp
     }
 
@@ -137,7 +143,7 @@ impl Sender {
             self.enter_recovery(&tally);
         }
         self.irregular = true;
-        self.arm_with(now, next);
+        self.rearm(now, next);
         Expired::Reorder
     }
 

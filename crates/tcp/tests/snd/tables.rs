@@ -67,6 +67,18 @@ fn a_timestamp_makes_repeated_data_count_for_the_rtt() {
 }
 
 #[test]
+fn what_waited_behind_a_hole_is_no_rtt_sample() {
+    let mut rig = Rig::new(&reno(), false, 100);
+    rig.send(0, 5).at(100);
+    for _ in 0..3 {
+        rig.ack(0);
+    }
+    assert_eq!(rig.repeats(), [(0, 1)]);
+    rig.at(200).ack(5);
+    assert_eq!(rig.s.srtt(), ms(100), "1 to 4 arrived at 100 ms, not 200");
+}
+
+#[test]
 fn a_lost_syn_leaves_one_segment_and_three_seconds() {
     let mut s = Sender::new(&reno(), Seq(9), 1000, Instant(0));
     s.on_sent(Instant(0), Seq(9), Seq(10), false, 0);
@@ -198,7 +210,8 @@ fn reordering_is_waited_for_once_it_was_seen() {
     // Now even many SACKed segments wait for the reordering window.
     rig.at(109).sack(3, &[(4, 9)]);
     assert_eq!((rig.s.phase(), rig.repeats()), (Phase::Open, vec![]));
-    assert_eq!(rig.expire(), Expired::Reorder);
+    rig.send(10, 11);
+    assert_eq!(rig.expire(), Expired::Reorder, "sending more does not put it off");
     assert_eq!((rig.s.phase(), rig.repeats()), (Phase::Recovery, vec![(3, 4)]));
     assert!((126..=136).contains(&(rig.ms - 1000)), "{}", rig.ms - 1000);
 }
