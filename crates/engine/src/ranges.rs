@@ -74,6 +74,32 @@ impl<const N: usize> Ranges<N> {
         self.len = 0;
     }
 
+    /// True if no byte of `[start, end)` has been received.
+    #[inline]
+    pub fn is_new(&self, start: Seq, end: Seq) -> bool {
+        !self.as_slice().iter().any(|range| range.0.before(end) && start.before(range.1))
+    }
+
+    /// The parts of `[start, end)` that have not been received, in order.
+    pub fn gaps(&self, start: Seq, end: Seq, mut gap: impl FnMut(Seq, Seq)) {
+        let mut told = start;
+        for &(from, to) in self.as_slice() {
+            if to.before_eq(told) {
+                continue;
+            }
+            if !from.before(end) {
+                break;
+            }
+            if told.before(from) {
+                gap(told, from);
+            }
+            told = told.latest(to);
+        }
+        if told.before(end) {
+            gap(told, end);
+        }
+    }
+
     /// Adds `[start, end)` and tells `new` each part of it that had not been
     /// received before, in order. Nothing is told if the outcome is `Full`.
     pub fn insert(&mut self, start: Seq, end: Seq, mut new: impl FnMut(Seq, Seq)) -> Outcome {

@@ -24,6 +24,7 @@ pub mod info;
 pub mod isn;
 mod keepalive;
 pub mod listen;
+pub mod nagle;
 mod open;
 pub mod options;
 pub mod path;

@@ -320,6 +320,17 @@ impl Tcb {
         }
     }
 
+    /// As [`Tcb::on_posted`], with a segment about to be handled whose answer
+    /// shows the window anyway.
+    #[inline]
+    pub fn note_posted(&mut self, cx: &mut Context<'_>, right_edge: Seq, out: &mut impl CommandSink) {
+        if self.rcv.parked() > 0 {
+            self.on_posted(cx, right_edge, out);
+        } else if self.state.is_synchronized() && self.rcv.on_posted(right_edge, self.eff_snd_mss()) {
+            self.tell_receive(out);
+        }
+    }
+
     /// One ACK without data.
     pub(crate) fn send_ack(&mut self, dsack: Option<(Seq, Seq)>, out: &mut impl CommandSink) {
         // RFC 2018 §3: three blocks beside timestamps, four without.

@@ -1,0 +1,132 @@
+//! Counters: one for each verdict, by name (rule 9 of the design).
+
+macro_rules! counters {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl $name {
+            /// Every counter with its name, in order of declaration.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// What the Streamer did, and why it refused what it refused.
+    StreamerCounters {
+        /// Frames taken from the port.
+        rx_frames,
+        /// Bytes of those frames.
+        rx_bytes,
+        /// TCP segments among them; a super-frame counts as its segments.
+        rx_segments,
+        /// Payload bytes placed at their final position without the TCE.
+        rx_placed_bytes,
+        /// Segments taken on the fast path.
+        rx_fast,
+        /// Fast-path segments that came out of order.
+        rx_out_of_order,
+        /// Fast-path segments that brought nothing new.
+        rx_duplicate,
+        /// Segments handed to the TCE to judge.
+        rx_slow,
+        /// Segments to no connection.
+        rx_unknown,
+        /// Dropped: neither IPv4 nor IPv6 nor ARP, or shorter than its link header.
+        drop_not_ip,
+        /// Dropped: lengths or versions that contradict each other.
+        drop_malformed,
+        /// Dropped: IPv4 header checksum wrong.
+        drop_ip_checksum,
+        /// Dropped: TCP checksum wrong.
+        drop_tcp_checksum,
+        /// Dropped: IP fragment (fragments are not reassembled).
+        drop_fragment,
+        /// Dropped: neither TCP nor anything that the endpoint answers.
+        drop_protocol,
+        /// Dropped: not for one of our addresses.
+        drop_not_ours,
+        /// Dropped: the reassembly area was full.
+        drop_reassembly_full,
+        /// Dropped: more out-of-order ranges than a connection may have.
+        drop_ranges_full,
+        /// Frames handed to the port.
+        tx_frames,
+        /// Bytes of those frames.
+        tx_bytes,
+        /// Data segments sent; a super-frame counts as its segments.
+        tx_segments,
+        /// Payload bytes sent for the first time.
+        tx_payload_bytes,
+        /// Payload bytes sent again.
+        tx_retransmitted_bytes,
+        /// ACKs without data sent.
+        tx_acks,
+        /// Segments to no connection answered (RST, SYN cookies).
+        tx_replies,
+        /// Segments not sent because the neighbour's address is not known yet.
+        tx_no_neighbour,
+        /// Times that the port was full.
+        tx_port_full,
+        /// Times that a full event ring stopped the intake of frames.
+        intake_stopped,
+        /// Connections refused because no queue pair was free.
+        no_queue_pair,
+        /// Connections ended because their consumer broke the queue rules.
+        hostile_consumer,
+        /// ICMP errors that named a connection of ours.
+        icmp_errors,
+    }
+}
+
+counters! {
+    /// What the TCE did.
+    TceCounters {
+        /// Events taken from the ring.
+        events,
+        /// Orders put on the ring.
+        orders,
+        /// Timers that fired.
+        timers,
+        /// Active opens.
+        active_opens,
+        /// SYNs taken at a listener.
+        passive_opens,
+        /// SYN cookies sent because a backlog was full.
+        cookies_sent,
+        /// Connections made of a SYN cookie that came back.
+        cookies_accepted,
+        /// SYN cookies that did not verify.
+        cookies_failed,
+        /// Resets sent for segments to no connection.
+        resets_sent,
+        /// Connection attempts refused because the table was full.
+        table_full,
+        /// Connections released.
+        released,
+        /// TIME-WAIT connections that a new SYN reopened (RFC 6191).
+        time_wait_reopened,
+        /// Clock ticks spent working, in the driver's unit.
+        busy_ticks,
+        /// Clock ticks between polls, in the driver's unit.
+        idle_ticks,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_listed_by_name() {
+        let counters = StreamerCounters { rx_frames: 3, ..Default::default() };
+        assert_eq!(counters.iter().next(), Some(("rx_frames", 3)));
+        assert!(counters.iter().any(|(name, value)| name == "icmp_errors" && value == 0));
+    }
+}

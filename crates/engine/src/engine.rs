@@ -1,0 +1,150 @@
+//! Both halves together: one thread drives them in turn, or two threads one each.
+
+use crate::endpoint::{Endpoint, InterfaceConfig};
+use crate::frame_io::{Capabilities, FrameIo, PortError};
+use crate::ring::ring;
+use crate::streamer::{Streamer, StreamerConfig};
+use crate::tce::{Tce, TceConfig};
+use baton_tcp::config::Config;
+use baton_tcp::time::Instant;
+
+/// What an engine is built with.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Addresses, gateways, MTU.
+    pub interface: InterfaceConfig,
+    /// TCP's choices.
+    pub tcp: Config,
+    /// Connections at most, half-open and TIME-WAIT ones included.
+    pub max_connections: u32,
+    /// Entries of the order ring, a power of two; the event ring holds twice as many.
+    pub ring_entries: usize,
+    /// Bytes of slow-path payload parked at most, all connections together.
+    pub reassembly_bytes: usize,
+    /// The same for one connection.
+    pub reassembly_bytes_per_connection: u32,
+    /// Random bytes: initial sequence numbers, SYN cookies, hash key.
+    pub secret: [u8; 32],
+    /// Frames taken from the port in one poll at most.
+    pub rx_budget: usize,
+}
+
+impl EngineConfig {
+    /// Defaults for an interface. The secret has to be random wherever a peer is
+    /// not trusted.
+    pub fn new(interface: InterfaceConfig, secret: [u8; 32]) -> EngineConfig {
+        EngineConfig {
+            interface,
+            tcp: Config::default(),
+            max_connections: 16_384,
+            ring_entries: 1024,
+            reassembly_bytes: 16 << 20,
+            reassembly_bytes_per_connection: 256 << 10,
+            secret,
+            rx_budget: 256,
+        }
+    }
+}
+
+/// What a poll did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Activity {
+    /// Frames received.
+    pub frames: usize,
+    /// Events, timers, orders, doorbells and turns handled.
+    pub steps: usize,
+}
+
+impl Activity {
+    /// True if there was nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.frames == 0 && self.steps == 0
+    }
+}
+
+/// A Streamer and its TCE on one thread.
+pub struct Engine {
+    streamer: Streamer,
+    tce: Tce,
+    rx_budget: usize,
+}
+
+impl Engine {
+    /// An engine for a port with these capabilities.
+    pub fn new(config: &EngineConfig, capabilities: Capabilities) -> Engine {
+        let (events_in, events_out) = ring(2 * config.ring_entries);
+        let (orders_in, orders_out) = ring(config.ring_entries);
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| config.secret[at + i]));
+        let streamer = StreamerConfig {
+            max_connections: config.max_connections,
+            reassembly_bytes: config.reassembly_bytes,
+            reassembly_bytes_per_connection: config.reassembly_bytes_per_connection,
+            hash_key: [word(16), word(24)],
+        };
+        let tce = TceConfig {
+            tcp: config.tcp.clone(),
+            max_connections: config.max_connections,
+            mtu: capabilities.mtu.min(config.interface.mtu),
+            secret: std::array::from_fn(|i| config.secret[i]),
+        };
+        Engine {
+            streamer: Streamer::new(
+                streamer,
+                Endpoint::new(config.interface.clone()),
+                capabilities,
+                events_in,
+                orders_out,
+            ),
+            tce: Tce::new(tce, events_out, orders_in),
+            rx_budget: config.rx_budget,
+        }
+    }
+
+    /// Receives a burst, decides on it, and sends what follows from it. `ticks`
+    /// reads the driver's clock for the TCE's busy and idle time; any unit.
+    ///
+    /// # Errors
+    /// [`PortError`] when the device is gone.
+    pub fn poll<P: FrameIo>(
+        &mut self,
+        now: Instant,
+        port: &mut P,
+        mut ticks: impl FnMut() -> u64,
+    ) -> Result<Activity, PortError> {
+        let frames = self.streamer.poll_receive(now, port, self.rx_budget)?;
+        let mut steps = self.tce.poll_timed(now, &mut ticks);
+        steps += self.streamer.poll_transmit(now, port)?;
+        // What was sent is known to the TCE before the next burst.
+        steps += self.tce.poll_timed(now, &mut ticks);
+        Ok(Activity { frames, steps })
+    }
+
+    /// The next moment at which [`Engine::poll`] has something to do, if nothing
+    /// arrives before; `Some` of a past moment if there is something now.
+    pub fn next_deadline(&mut self) -> Option<Instant> {
+        if self.streamer.has_work() || self.tce.has_work() {
+            return Some(Instant(0));
+        }
+        match (self.streamer.next_deadline(), self.tce.next_deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The data-moving half.
+    pub fn streamer(&mut self) -> &mut Streamer {
+        &mut self.streamer
+    }
+
+    /// The deciding half.
+    pub fn tce(&mut self) -> &mut Tce {
+        &mut self.tce
+    }
+
+    /// The halves, for a thread each. The Streamer's thread calls
+    /// [`Streamer::poll_receive`] and [`Streamer::poll_transmit`] in turn, the
+    /// TCE's [`Tce::poll`].
+    pub fn split(self) -> (Streamer, Tce) {
+        (self.streamer, self.tce)
+    }
+}

@@ -1,0 +1,255 @@
+//! What the Streamer tells the TCE (LC §3.3.1): one entry for each run of
+//! segments it acted upon, one for each burst it sent, and the consumers'
+//! requests.
+//!
+//! An entry is one cache line. What only some segments have (SACK blocks, SYN
+//! options, a tuple that no connection answers to) travels in entries of its own
+//! *before* the entry that it belongs to, so the plain case stays at one line:
+//!
+//! ```text
+//!   [Segment]                         in-order data, plain ACKs
+//!   [Options][Segment]                SACK blocks or SYN options came along
+//!   [Tuple][Options][Segment NONE]    a SYN, or a segment to no connection
+//! ```
+
+use baton_tcp::segment::{Lengths, ParkId, Placement, Segment, SynOptions, Transmitted};
+use baton_wire::addr::Tuple;
+use baton_wire::seq::Seq;
+use baton_wire::tcp::{Flags, SackBlocks, Timestamps};
+
+/// Index of a connection in both halves of the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(transparent)]
+pub struct ConnId(pub u32);
+
+impl ConnId {
+    /// No connection.
+    pub const NONE: ConnId = ConnId(u32::MAX);
+}
+
+/// Entries that one received frame adds at most.
+pub const EVENTS_PER_FRAME: usize = 3;
+
+/// One entry of the event ring.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// A segment or run was received.
+    Segment(SegmentEvent),
+    /// Rare header facts of the [`Event::Segment`] that follows.
+    Options {
+        /// SACK blocks.
+        sack: SackBlocks,
+        /// SYN options.
+        syn: SynOptions,
+        /// Urgent pointer.
+        urgent: u16,
+    },
+    /// Addresses of the [`Event::Segment`] or [`Event::Connect`] that follows.
+    Tuple(Tuple),
+    /// Bytes went to the port.
+    Transmitted {
+        /// Which connection.
+        conn: ConnId,
+        /// What went.
+        sent: Transmitted,
+    },
+    /// The consumer's posted buffers now reach this sequence number.
+    Posted {
+        /// Which connection.
+        conn: ConnId,
+        /// Just past the last posted byte.
+        right_edge: Seq,
+    },
+    /// Data waits, the limit lets none of it out, and nothing is in flight.
+    Blocked {
+        /// Which connection.
+        conn: ConnId,
+        /// Bytes that wait.
+        queued: u32,
+    },
+    /// An ICMP error about a segment of ours (RFC 9293 §3.9.2.2).
+    Icmp {
+        /// Which connection.
+        conn: ConnId,
+        /// What it says.
+        error: baton_tcp::icmp::IcmpError,
+    },
+    /// The slot of a released connection is free again: no event of it follows.
+    Released {
+        /// Which connection.
+        conn: ConnId,
+    },
+    /// A connection reached ESTABLISHED and no queue pair was free for it.
+    NoQueuePair {
+        /// Which connection.
+        conn: ConnId,
+    },
+    /// A consumer wants a connection; the tuple came before.
+    Connect {
+        /// Which consumer.
+        consumer: u16,
+        /// Its queue pair for it.
+        qp: u32,
+        /// The request's token.
+        token: u64,
+        /// Next hop of the route, referenced.
+        hop: u16,
+        /// Option bits of the request.
+        options: u64,
+    },
+    /// A consumer wants to listen at the local half of the tuple before.
+    Listen {
+        /// Which consumer.
+        consumer: u16,
+        /// Its queue pair for it.
+        qp: u32,
+        /// The request's token.
+        token: u64,
+        /// Half-open connections before SYN cookies are used.
+        backlog: u32,
+        /// Option bits that accepted connections inherit.
+        options: u64,
+    },
+    /// A consumer no longer listens.
+    Unlisten {
+        /// Which consumer.
+        consumer: u16,
+        /// The listener's queue pair.
+        qp: u32,
+    },
+    /// A consumer's wish for one of its connections.
+    Consumer {
+        /// Which connection.
+        conn: ConnId,
+        /// What it wants.
+        wish: Wish,
+    },
+}
+
+/// What a consumer may want of its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wish {
+    /// No more data will be posted (RFC 9293 CLOSE).
+    Shutdown,
+    /// It holds the connection no longer.
+    Close,
+    /// Reset it (RFC 9293 ABORT).
+    Abort,
+    /// Set an option.
+    Option(baton_tcp::options::SocketOption),
+    /// Write TCP_INFO into the consumer's data area.
+    Info {
+        /// Whose request it is.
+        consumer: u16,
+        /// The request's token.
+        token: u64,
+        /// Byte offset in the data area.
+        offset: u64,
+        /// Room there, in bytes.
+        len: u32,
+    },
+}
+
+/// Header facts and fate of a received segment or run.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentEvent {
+    /// Which connection; [`ConnId::NONE`] if the tuple before it names none.
+    pub conn: ConnId,
+    /// SEG.SEQ.
+    pub seq: Seq,
+    /// SEG.ACK.
+    pub ack: Seq,
+    /// TSval and TSecr, meaningful if `HAS_TS` is set.
+    pub ts_val: u32,
+    /// See `ts_val`.
+    pub ts_ecr: u32,
+    /// Payload bytes of the run.
+    pub len: u32,
+    /// Payload of each segment but the last.
+    pub size: u16,
+    /// Segments in the run.
+    pub count: u16,
+    /// Control bits.
+    pub flags: Flags,
+    /// SEG.WND, unscaled.
+    pub wnd: u16,
+    /// `HAS_TS`, `CE`.
+    pub bits: u8,
+    /// 0 empty, 1 placed, 2 parked.
+    placement: u8,
+    /// `rcv_nxt` after placement, or the park id.
+    at: u32,
+    /// New bytes placed.
+    new_bytes: u32,
+    /// How far the consumer's posted buffers reach.
+    pub posted: Seq,
+}
+
+impl SegmentEvent {
+    /// `bits`: timestamps are present.
+    pub const HAS_TS: u8 = 1;
+    /// `bits`: Congestion Experienced.
+    pub const CE: u8 = 2;
+    /// `bits`: an [`Event::Options`] entry came before.
+    pub const HAS_OPTIONS: u8 = 4;
+
+    /// Packs what a frame told.
+    #[inline]
+    pub fn new(conn: ConnId, segment: &Segment, placement: Placement, posted: Seq, has_options: bool) -> SegmentEvent {
+        let (kind, at, new_bytes) = match placement {
+            Placement::Empty => (0, 0, 0),
+            Placement::Placed { rcv_nxt, new_bytes } => (1, rcv_nxt.0, new_bytes),
+            Placement::Parked(ParkId(id)) => (2, id, 0),
+        };
+        let ts = segment.timestamps.unwrap_or_default();
+        let bits = if segment.timestamps.is_some() { Self::HAS_TS } else { 0 }
+            | if segment.ce { Self::CE } else { 0 }
+            | if has_options { Self::HAS_OPTIONS } else { 0 };
+        SegmentEvent {
+            conn,
+            seq: segment.seq,
+            ack: segment.ack,
+            ts_val: ts.val,
+            ts_ecr: ts.ecr,
+            len: segment.lengths.len,
+            size: segment.lengths.size,
+            count: segment.lengths.count,
+            flags: segment.flags,
+            wnd: segment.wnd,
+            bits,
+            placement: kind,
+            at,
+            new_bytes,
+            posted,
+        }
+    }
+
+    /// What the Streamer did with the payload.
+    #[inline]
+    pub fn placement(&self) -> Placement {
+        match self.placement {
+            0 => Placement::Empty,
+            1 => Placement::Placed { rcv_nxt: Seq(self.at), new_bytes: self.new_bytes },
+            _ => Placement::Parked(ParkId(self.at)),
+        }
+    }
+
+    /// The segment again, with the rare facts from the entry before, if any.
+    #[inline]
+    pub fn segment(&self, sack: SackBlocks, syn: SynOptions, urgent: u16) -> Segment {
+        Segment {
+            seq: self.seq,
+            ack: self.ack,
+            flags: self.flags,
+            wnd: self.wnd,
+            urgent,
+            lengths: Lengths { len: self.len, size: self.size, count: self.count },
+            timestamps: (self.bits & Self::HAS_TS != 0).then_some(Timestamps { val: self.ts_val, ecr: self.ts_ecr }),
+            sack,
+            syn,
+            ce: self.bits & Self::CE != 0,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Event>() <= 64, "an event is one cache line");

@@ -1,0 +1,109 @@
+//! What the TCE tells the Streamer: connection commands (LC §3.2, §3.3.2) and
+//! the opening, answering and forgetting around them.
+//!
+//! As with events an entry is one cache line, and a tuple travels in an entry
+//! of its own before the order that needs it.
+
+use crate::event::ConnId;
+use crate::region::Completion;
+use baton_tcp::command::{Command, SynReply};
+use baton_wire::addr::Tuple;
+use baton_wire::seq::Seq;
+use baton_wire::tcp::Flags;
+
+/// Bytes of an [`Order::Write`].
+pub const WRITE_BYTES: usize = 40;
+
+/// One entry of the command ring.
+#[derive(Clone, Copy, Debug)]
+pub enum Order {
+    /// A decision about one connection.
+    Tcp {
+        /// Which connection.
+        conn: ConnId,
+        /// What to do.
+        command: Command,
+    },
+    /// Addresses of the [`Order::Open`] or [`Order::Reply`] that follows.
+    Tuple(Tuple),
+    /// A connection exists from now on: enter it in the flow table.
+    Open(Open),
+    /// Send a segment that belongs to no connection (RST, SYN cookie).
+    Reply {
+        /// Control bits.
+        flags: Flags,
+        /// SEG.SEQ.
+        seq: Seq,
+        /// SEG.ACK.
+        ack: Seq,
+        /// Window field.
+        wnd: u16,
+        /// Options of a SYN-ACK.
+        syn: Option<SynReply>,
+        /// TSval and TSecr, if they go along.
+        ts: Option<(u32, u32)>,
+    },
+    /// Free parked payload that belongs to no connection.
+    Unpark {
+        /// Which payload.
+        park: baton_tcp::segment::ParkId,
+    },
+    /// Answer a consumer's request.
+    Answer {
+        /// Which consumer.
+        consumer: u16,
+        /// The answer.
+        completion: Completion,
+        /// Queue pair that was meant for the request and is free again.
+        unused_qp: Option<u32>,
+    },
+    /// A listener exists; its local address came before.
+    Listening {
+        /// Which consumer.
+        consumer: u16,
+        /// The listener's queue pair.
+        qp: u32,
+        /// The request's token.
+        token: u64,
+    },
+    /// A listener is gone: its queue pair goes back.
+    Unlistened {
+        /// Which consumer.
+        consumer: u16,
+        /// The listener's queue pair.
+        qp: u32,
+    },
+    /// Write bytes to a consumer's data area.
+    Write {
+        /// Which consumer.
+        consumer: u16,
+        /// Byte offset in the data area.
+        offset: u64,
+        /// How many of `bytes` count.
+        len: u8,
+        /// The bytes.
+        bytes: [u8; WRITE_BYTES],
+    },
+}
+
+/// How a connection begins for the Streamer; its tuple came before.
+#[derive(Clone, Copy, Debug)]
+pub struct Open {
+    /// Its index in both halves.
+    pub conn: ConnId,
+    /// Whose connection it is, or will be once it is accepted.
+    pub consumer: u16,
+    /// Its queue pair if the consumer asked for the connection; else one is
+    /// taken when it is established.
+    pub qp: Option<u32>,
+    /// The request's token.
+    pub token: u64,
+    /// Queue pair of the listener that it came to.
+    pub listener: u32,
+    /// Added to the millisecond clock for our TSval (RFC 7323 §5.4).
+    pub ts_offset: u32,
+    /// Next hop of the route, if it is known and referenced already.
+    pub hop: Option<u16>,
+}
+
+const _: () = assert!(size_of::<Order>() <= 64, "an order is one cache line");

@@ -1,0 +1,301 @@
+//! The consumers: their regions, queue pairs, doorbells and requests.
+//!
+//! What a consumer says is checked here, once, before anything acts on it. A
+//! consumer that breaks the rules of its queues loses the connection at hand.
+
+use super::context::bits;
+use super::{ConnId, Streamer};
+use crate::event::{Event, Wish};
+use crate::region::{Completion, EngineRegion, Events, Identity, Request};
+use baton_tcp::time::Instant;
+use baton_wire::addr::{Addr, Tuple};
+
+/// A consumer of this engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct ConsumerId(pub u16);
+
+/// Doorbells and requests handled in one poll, each.
+const PER_POLL: usize = 256;
+
+/// Events that one request adds at most.
+const EVENTS_PER_REQUEST: usize = 2;
+
+/// A consumer's region and who its queue pairs belong to.
+pub(super) struct ConsumerSlot {
+    pub region: EngineRegion,
+    /// Connection of each queue pair; `NONE` while it is free, `LISTENER` while
+    /// it listens.
+    owners: Vec<ConnId>,
+    free: Vec<u32>,
+}
+
+/// A queue pair that listens.
+const LISTENER: ConnId = ConnId(u32::MAX - 1);
+
+impl ConsumerSlot {
+    fn take_qp(&mut self, owner: ConnId) -> Option<u32> {
+        let qp = self.free.pop().or_else(|| {
+            let next = self.owners.len() as u32;
+            (next < self.region.region().layout().qps).then(|| {
+                self.owners.push(ConnId::NONE);
+                next
+            })
+        })?;
+        self.owners[qp as usize] = owner;
+        self.region.qp(qp).reset();
+        Some(qp)
+    }
+
+    fn free_qp(&mut self, qp: u32) {
+        self.owners[qp as usize] = ConnId::NONE;
+        self.free.push(qp);
+    }
+
+    fn owner(&self, qp: u32) -> ConnId {
+        self.owners.get(qp as usize).copied().unwrap_or(ConnId::NONE)
+    }
+}
+
+impl Streamer {
+    /// Takes a consumer in; its region is polled from now on.
+    pub fn attach_consumer(&mut self, region: EngineRegion) -> ConsumerId {
+        let slot = ConsumerSlot { region, owners: Vec::new(), free: Vec::new() };
+        let index = self.consumers.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.consumers.push(None);
+            self.consumers.len() - 1
+        });
+        self.consumers[index] = Some(slot);
+        ConsumerId(index as u16)
+    }
+
+    /// A consumer's region, for its driver's sleep and wake flags.
+    pub fn consumer_region(&mut self, id: ConsumerId) -> Option<&mut EngineRegion> {
+        self.region(id.0)
+    }
+
+    /// Looks at every consumer's doorbells and requests.
+    pub(super) fn handle_doorbells(&mut self, now: Instant) -> usize {
+        let mut work = 0;
+        for id in 0..self.consumers.len() as u16 {
+            for _ in 0..PER_POLL {
+                if self.event_room() < EVENTS_PER_REQUEST {
+                    return work;
+                }
+                let Some(qp) = self.region(id).and_then(|region| region.pop_doorbell()) else { break };
+                work += 1;
+                let owner = self.consumer(id).map_or(ConnId::NONE, |slot| slot.owner(qp));
+                if owner.0 < LISTENER.0 {
+                    self.handle_doorbell(owner);
+                }
+            }
+            for _ in 0..PER_POLL {
+                if self.event_room() < EVENTS_PER_REQUEST {
+                    return work;
+                }
+                let Some(request) = self.region(id).and_then(|region| region.pop_request()) else { break };
+                work += 1;
+                self.handle_request(now, id, request);
+            }
+        }
+        work
+    }
+
+    /// Reads both cursors of a queue pair and acts on what moved.
+    fn handle_doorbell(&mut self, conn: ConnId) {
+        let flow = &mut self.flows[conn.0];
+        if !flow.has(bits::ATTACHED) {
+            return;
+        }
+        let Some(Some(slot)) = self.consumers.get(usize::from(flow.consumer)) else { return };
+        let qp = slot.region.qp(flow.qp);
+        // Cursors only ever move forward; what moves back is ignored.
+        let (snd_tail, rcv_limit) = (qp.snd_tail(), qp.rcv_limit());
+        if !flow.has(bits::FIN_WANTED) {
+            flow.tx.tail_pos = flow.tx.tail_pos.max(snd_tail);
+        }
+        flow.tx.sq_tail = qp.sq_tail();
+        flow.rx.rq_tail = qp.rq_tail();
+        if rcv_limit > flow.rx.rq_limit {
+            flow.rx.rq_limit = rcv_limit;
+            flow.bits &= !bits::WANT_TOLD;
+            let edge = flow.posted_edge();
+            // A few segments' worth is worth a word; less waits for the next event.
+            let gain = edge.since(flow.rx.posted_told);
+            let tight = flow.rx.posted_told.since(flow.rx.rcv_nxt) < 2 * i32::from(flow.tx.mss);
+            if tight || gain >= 4 * i32::from(flow.tx.mss) || flow.rx.parked_bytes > 0 {
+                flow.rx.posted_told = edge;
+                self.event(Event::Posted { conn, right_edge: edge });
+            }
+        }
+        if self.flows[conn.0].queued() > 0 {
+            self.activate(conn);
+        }
+    }
+
+    fn handle_request(&mut self, now: Instant, id: u16, request: Request) {
+        match request {
+            Request::Connect { token, local, local_port, remote, remote_port, options } => {
+                let tuple = Tuple { local, remote, local_port, remote_port };
+                self.request_connect(now, id, token, tuple, options);
+            }
+            Request::Listen { token, local, local_port, backlog, options } => {
+                let Some(qp) = self.consumer(id).and_then(|slot| slot.take_qp(LISTENER)) else {
+                    return self.refuse(id, token, Errno::NO_BUFFERS);
+                };
+                let local = Tuple { local, local_port, ..Tuple::default() };
+                self.event(Event::Tuple(local));
+                self.event(Event::Listen { consumer: id, qp, token, backlog, options });
+            }
+            Request::Unlisten { qp } => {
+                if self.consumer(id).is_some_and(|slot| slot.owner(qp) == LISTENER) {
+                    self.event(Event::Unlisten { consumer: id, qp });
+                }
+            }
+            Request::Shutdown { qp } => self.wish(id, qp, Wish::Shutdown),
+            Request::Close { qp } => self.wish(id, qp, Wish::Close),
+            Request::Abort { qp } => self.wish(id, qp, Wish::Abort),
+            Request::SetOption { token, qp, option, value } => match crate::options::decode(option, value) {
+                Some(option) => {
+                    self.wish(id, qp, Wish::Option(option));
+                    self.answer(id, Completion::Done { token, value: 0 });
+                }
+                None => self.refuse(id, token, Errno::NO_OPTION),
+            },
+            Request::Info { token, qp, offset, len } => {
+                let owner = self.consumer(id).map_or(ConnId::NONE, |slot| slot.owner(qp));
+                if owner.0 < LISTENER.0 {
+                    self.event(Event::Consumer { conn: owner, wish: Wish::Info { consumer: id, token, offset, len } });
+                } else {
+                    self.refuse(id, token, Errno::NOT_CONNECTED);
+                }
+            }
+        }
+    }
+
+    /// Passes a wish on, if the queue pair has a connection.
+    fn wish(&mut self, id: u16, qp: u32, wish: Wish) {
+        let owner = self.consumer(id).map_or(ConnId::NONE, |slot| slot.owner(qp));
+        if owner.0 >= LISTENER.0 {
+            return;
+        }
+        // What was posted before the wish belongs to the stream that it ends.
+        self.handle_doorbell(owner);
+        if matches!(wish, Wish::Shutdown | Wish::Close) {
+            self.flows[owner.0].bits &= !bits::BLOCKED_TOLD;
+        }
+        self.event(Event::Consumer { conn: owner, wish });
+    }
+
+    /// An active open: route, source address and port are found here, where the
+    /// flow table is; the rest is the TCE's.
+    fn request_connect(&mut self, now: Instant, id: u16, token: u64, mut tuple: Tuple, options: u64) {
+        if tuple.local == Addr::UNSPECIFIED || tuple.local == Addr::v4([0; 4]) {
+            match self.endpoint.source_for(tuple.remote) {
+                Some(local) => tuple.local = local,
+                None => return self.refuse(id, token, Errno::NETWORK_UNREACHABLE),
+            }
+        } else if !self.endpoint.is_ours(tuple.local) {
+            return self.refuse(id, token, Errno::ADDRESS_NOT_AVAILABLE);
+        }
+        let Some(hop) = self.endpoint.hop_for(now, tuple.remote) else {
+            return self.refuse(id, token, Errno::NETWORK_UNREACHABLE);
+        };
+        if !self.choose_port(&mut tuple) {
+            self.endpoint.hop_release(hop);
+            return self.refuse(id, token, Errno::ADDRESS_IN_USE);
+        }
+        let Some(qp) = self.consumer(id).and_then(|slot| slot.take_qp(ConnId::NONE)) else {
+            self.endpoint.hop_release(hop);
+            return self.refuse(id, token, Errno::NO_BUFFERS);
+        };
+        self.event(Event::Tuple(tuple));
+        self.event(Event::Connect { consumer: id, qp, token, hop: hop.0, options });
+    }
+
+    /// Picks a free local port by hash and walk (RFC 6056 §3.3.3), or checks the
+    /// one asked for.
+    fn choose_port(&mut self, tuple: &mut Tuple) -> bool {
+        const FIRST: u16 = 32_768;
+        const COUNT: u16 = 28_232;
+        if tuple.local_port != 0 {
+            return self.find(tuple).is_none();
+        }
+        let offset = self.table.hash(tuple) as u32;
+        for step in 0..u32::from(COUNT) {
+            self.port_step = self.port_step.wrapping_add(1);
+            let at = offset.wrapping_add(self.port_step).wrapping_add(step) % u32::from(COUNT);
+            tuple.local_port = FIRST + at as u16;
+            if self.find(tuple).is_none() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The queue pair that a request took belongs to this connection.
+    pub(super) fn own_qp(&mut self, id: u16, qp: u32, conn: ConnId) {
+        if let Some(slot) = self.consumer(id)
+            && let Some(owner) = slot.owners.get_mut(qp as usize)
+        {
+            *owner = conn;
+        }
+    }
+
+    /// Says who a queue pair's connection is with, before the consumer is told of it.
+    pub(super) fn describe_qp(&mut self, id: u16, qp: u32, identity: &Identity) {
+        if let Some(region) = self.region(id) {
+            region.qp(qp).write_identity(identity);
+        }
+    }
+
+    /// A queue pair that the consumer never knew of is free again.
+    pub(super) fn return_qp(&mut self, id: u16, qp: u32) {
+        if let Some(slot) = self.consumer(id) {
+            slot.free_qp(qp);
+        }
+    }
+
+    /// A queue pair for a connection that a listener completed.
+    pub(super) fn accept_qp(&mut self, id: u16, conn: ConnId, identity: Identity) -> Option<u32> {
+        let slot = self.consumer(id)?;
+        let qp = slot.take_qp(conn)?;
+        slot.region.qp(qp).write_identity(&identity);
+        slot.region.complete(Completion::Accepted { qp, listener: identity.listener });
+        Some(qp)
+    }
+
+    /// The queue pair is the engine's again.
+    pub(super) fn release_qp(&mut self, id: u16, qp: u32) {
+        if let Some(slot) = self.consumer(id) {
+            slot.region.qp(qp).raise(Events::RELEASED);
+            slot.free_qp(qp);
+        }
+    }
+
+    pub(super) fn answer(&mut self, id: u16, completion: Completion) {
+        if let Some(region) = self.region(id) {
+            region.complete(completion);
+        }
+    }
+
+    pub(super) fn refuse(&mut self, id: u16, token: u64, errno: u32) {
+        self.answer(id, Completion::Failed { token, errno });
+    }
+}
+
+/// Linux's numbers of the errors that requests are refused with.
+pub(crate) struct Errno;
+
+impl Errno {
+    pub(crate) const NO_OPTION: u32 = 92;
+    pub(crate) const ADDRESS_IN_USE: u32 = 98;
+    pub(crate) const ADDRESS_NOT_AVAILABLE: u32 = 99;
+    pub(crate) const NETWORK_UNREACHABLE: u32 = 101;
+    pub(crate) const CONNECTION_ABORTED: u32 = 103;
+    pub(crate) const CONNECTION_RESET: u32 = 104;
+    pub(crate) const NO_BUFFERS: u32 = 105;
+    pub(crate) const NOT_CONNECTED: u32 = 107;
+    pub(crate) const TIMED_OUT: u32 = 110;
+    pub(crate) const CONNECTION_REFUSED: u32 = 111;
+    pub(crate) const HOST_UNREACHABLE: u32 = 113;
+}

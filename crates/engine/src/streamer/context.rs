@@ -1,0 +1,249 @@
+//! The Streamer's copy of a connection: what it needs to place, to send and to
+//! validate, and nothing else. Two cache lines a direction.
+//!
+//! Stream positions count bytes since the start of the stream in 64 bits;
+//! sequence numbers are their shadow on the wire. Each direction keeps one pair
+//! that fixes the relation (`rcv_nxt` with `rcv_pos`, `snd_una` with `una_pos`).
+//!
+//! ```text
+//!   receive:  rcv_pos            rq_limit                 right_edge
+//!     ...delivered|--placed in or out of order--|--parked only--|
+//!   send:     una_pos        nxt_pos     limit       tail_pos
+//!     ...acked  |---in flight---|---may go---|---waits---|
+//! ```
+
+use crate::ranges::Ranges;
+use crate::region::Extent;
+use baton_wire::addr::Tuple;
+use baton_wire::seq::{Seq, WindowScale};
+
+/// A place in a queue of extents: the extent that covers a stream position, and
+/// which one comes next.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cursor {
+    /// Stream position of the extent's first byte.
+    pub start: u64,
+    /// The extent; of length 0 before the first one was read.
+    pub extent: Extent,
+    /// Queue index of the extent that follows.
+    pub next: u32,
+}
+
+impl Cursor {
+    /// Stream position just past the extent.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.start + u64::from(self.extent.len())
+    }
+
+    /// Steps forward until the extent covers `pos`. `read` reads the extent at
+    /// an index and `tail` is the queue's; false if `pos` lies past what is
+    /// posted. Each step uses up one posted extent, so it ends.
+    #[inline]
+    pub fn seek(&mut self, pos: u64, tail: u32, read: impl Fn(u32) -> Option<Extent>) -> bool {
+        while pos >= self.end() {
+            if self.next == tail {
+                return false;
+            }
+            let Some(extent) = read(self.next) else { return false };
+            self.start = self.end();
+            self.extent = extent;
+            self.next = self.next.wrapping_add(1);
+        }
+        true
+    }
+}
+
+/// Bits of [`Flow::bits`].
+pub mod bits {
+    /// The slot holds a connection.
+    pub const OPEN: u16 = 1 << 0;
+    /// Sequence numbers are synchronised: the fast path is open.
+    pub const SYNCHRONIZED: u16 = 1 << 1;
+    /// Both sides use timestamps.
+    pub const TIMESTAMPS: u16 = 1 << 2;
+    /// ECN was agreed on.
+    pub const ECN: u16 = 1 << 3;
+    /// A queue pair is attached.
+    pub const ATTACHED: u16 = 1 << 4;
+    /// On the list of connections that received in this burst.
+    pub const TOUCHED: u16 = 1 << 5;
+    /// On the list of connections that may transmit.
+    pub const ACTIVE: u16 = 1 << 6;
+    /// A FIN is to follow the last posted byte.
+    pub const FIN_WANTED: u16 = 1 << 7;
+    /// The FIN went out at least once.
+    pub const FIN_SENT: u16 = 1 << 8;
+    /// The peer's FIN was reached.
+    pub const FIN_RECEIVED: u16 = 1 << 9;
+    /// Nagle's algorithm is off.
+    pub const NODELAY: u16 = 1 << 10;
+    /// Only full segments leave.
+    pub const CORK: u16 = 1 << 11;
+    /// ECE goes on what is sent.
+    pub const ECE: u16 = 1 << 12;
+    /// CWR goes on the next new data segment.
+    pub const CWR: u16 = 1 << 13;
+    /// The TCE was told that data waits and nothing can go.
+    pub const BLOCKED_TOLD: u16 = 1 << 14;
+    /// The consumer was told that a buffer is wanted.
+    pub const WANT_TOLD: u16 = 1 << 15;
+}
+
+/// Receive half: first cache line validates and places, the second names.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Receive {
+    /// Next sequence number expected.
+    pub rcv_nxt: Seq,
+    /// Right edge promised to the peer; never moves back.
+    pub right_edge: Seq,
+    /// Peer's last TSval, echoed on everything sent.
+    pub ts_recent: u32,
+    /// How far the TCE knows that posted buffers reach.
+    pub posted_told: Seq,
+    /// Stream position of `rcv_nxt`.
+    pub rcv_pos: u64,
+    /// Stream position up to which buffers are posted.
+    pub rq_limit: u64,
+    /// Where `rcv_pos` lies in the receive queue.
+    pub cursor: Cursor,
+    /// Out-of-order bytes already placed; only while there are any.
+    pub ranges: Option<Box<Ranges>>,
+    /// Tail of the receive queue as last read.
+    pub rq_tail: u32,
+    /// Payload parked for this connection, in bytes.
+    pub parked_bytes: u32,
+    /// The connection's name.
+    pub tuple: Tuple,
+}
+
+/// Transmit half.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Transmit {
+    /// Oldest unacknowledged sequence number, as the TCE last said.
+    pub snd_una: Seq,
+    /// Next sequence number to send for the first time.
+    pub snd_nxt: Seq,
+    /// New data may go up to here.
+    pub limit: Seq,
+    /// Largest window the peer ever offered, bytes.
+    pub max_wnd: u32,
+    /// Stream position of `snd_una`.
+    pub una_pos: u64,
+    /// Stream position up to which the consumer posted.
+    pub tail_pos: u64,
+    /// Where `una_pos` lies in the send queue: retransmission starts here.
+    pub una_cursor: Cursor,
+    /// Where `snd_nxt` lies in the send queue.
+    pub nxt_cursor: Cursor,
+    /// Tail of the send queue as last read.
+    pub sq_tail: u32,
+    /// Payload bytes of a full segment.
+    pub mss: u16,
+    /// Next hop: index of the link header.
+    pub hop: u16,
+}
+
+/// The Streamer's context of one connection.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Flow {
+    /// Receive half.
+    pub rx: Receive,
+    /// Transmit half.
+    pub tx: Transmit,
+    /// Queue pair at the consumer.
+    pub qp: u32,
+    /// Added to the millisecond clock for our TSval.
+    pub ts_offset: u32,
+    /// Queue pair of the listener that the connection came to.
+    pub listener: u32,
+    /// The consumer.
+    pub consumer: u16,
+    /// See [`bits`].
+    pub bits: u16,
+    /// Shift for windows that we send.
+    pub rcv_wscale: WindowScale,
+}
+
+const _: () = assert!(size_of::<Flow>() == 256, "two cache lines a direction");
+
+impl Default for Receive {
+    fn default() -> Receive {
+        Receive {
+            rcv_nxt: Seq(0),
+            right_edge: Seq(0),
+            ts_recent: 0,
+            posted_told: Seq(0),
+            rcv_pos: 0,
+            rq_limit: 0,
+            cursor: Cursor::default(),
+            ranges: None,
+            rq_tail: 0,
+            parked_bytes: 0,
+            tuple: Tuple::default(),
+        }
+    }
+}
+
+impl Default for Transmit {
+    fn default() -> Transmit {
+        Transmit {
+            snd_una: Seq(0),
+            snd_nxt: Seq(0),
+            limit: Seq(0),
+            max_wnd: 0,
+            una_pos: 0,
+            tail_pos: 0,
+            una_cursor: Cursor::default(),
+            nxt_cursor: Cursor::default(),
+            sq_tail: 0,
+            mss: 0,
+            hop: 0,
+        }
+    }
+}
+
+impl Default for Flow {
+    fn default() -> Flow {
+        Flow {
+            rx: Receive::default(),
+            tx: Transmit::default(),
+            bits: 0,
+            rcv_wscale: WindowScale::default(),
+            consumer: 0,
+            qp: u32::MAX,
+            ts_offset: 0,
+            listener: u32::MAX,
+        }
+    }
+}
+
+impl Flow {
+    /// True if all of `mask` is set.
+    #[inline]
+    pub fn has(&self, mask: u16) -> bool {
+        self.bits & mask == mask
+    }
+
+    /// Stream position of a sequence number that we may send.
+    #[inline]
+    pub fn snd_pos(&self, seq: Seq) -> u64 {
+        self.tx.una_pos.wrapping_add_signed(i64::from(seq.since(self.tx.snd_una)))
+    }
+
+    /// Posted bytes that were never sent.
+    #[inline]
+    pub fn queued(&self) -> u64 {
+        self.tx.tail_pos.saturating_sub(self.snd_pos(self.tx.snd_nxt))
+    }
+
+    /// Just past the last posted receive byte, as a sequence number.
+    #[inline]
+    pub fn posted_edge(&self) -> Seq {
+        let ahead = self.rx.rq_limit.saturating_sub(self.rx.rcv_pos).min(1 << 30);
+        self.rx.rcv_nxt + ahead as u32
+    }
+}

@@ -1,0 +1,271 @@
+//! Headers of what the Streamer sends.
+//!
+//! A [`Template`] holds what does not change between a connection's segments.
+//! It is as large as a context's half, so it is kept for the connections that
+//! sent last, in a small cache, and not for idle ones.
+
+use super::context::{Flow, bits};
+use super::transmit::Outgoing;
+use super::{ConnId, Streamer};
+use crate::endpoint::HopId;
+use crate::frame_io::TxMeta;
+use arrayvec::ArrayVec;
+use baton_tcp::command::SynReply;
+use baton_tcp::time::Instant;
+use baton_wire::addr::Tuple;
+use baton_wire::seq::Seq;
+use baton_wire::tcp::header::{HEADER_LEN, Header, MAX_HEADER_LEN, fill_checksum};
+use baton_wire::tcp::options::TcpOption;
+use baton_wire::tcp::{Flags, SackBlocks, Timestamps};
+use baton_wire::template::{Emit, Route, Template};
+
+/// Room for all headers of a frame.
+pub(super) const MAX_HEADER: usize = baton_wire::template::MAX_HEADERS;
+
+/// Bytes of the longest link header.
+const LINK: usize = 22;
+
+/// Templates kept; a power of two.
+const KEPT: usize = 256;
+
+/// Time to live of what we send (RFC 9293 MUST-49).
+const TTL: u8 = 64;
+
+/// Templates of the connections that sent last, by connection modulo [`KEPT`].
+pub(super) struct TemplateCache {
+    entries: Vec<Option<Kept>>,
+}
+
+#[derive(Clone)]
+struct Kept {
+    conn: ConnId,
+    /// The link header that it was made with: it changes with the neighbour.
+    link: [u8; LINK],
+    link_len: u8,
+    template: Template,
+}
+
+impl TemplateCache {
+    pub(super) fn new() -> TemplateCache {
+        TemplateCache { entries: vec![None; KEPT] }
+    }
+
+    /// The connection's template, if it is kept.
+    #[inline]
+    fn get(&self, conn: ConnId) -> Option<&Kept> {
+        self.entries[conn.0 as usize % KEPT].as_ref().filter(|kept| kept.conn == conn)
+    }
+
+    /// Forgets a connection whose index is about to name another one.
+    pub(super) fn forget(&mut self, conn: ConnId) {
+        self.entries[conn.0 as usize % KEPT] = None;
+    }
+}
+
+impl Streamer {
+    /// Makes sure that the connection's template is in the cache; false while
+    /// its neighbour is not known.
+    #[inline]
+    pub(super) fn ready_template(&mut self, conn: ConnId) -> bool {
+        let flow = &self.flows[conn.0];
+        let Some(link) = self.endpoint.link_header(HopId(flow.tx.hop)) else { return false };
+        if self.templates.get(conn).is_some_and(|kept| kept.link[..usize::from(kept.link_len)] == *link) {
+            return true;
+        }
+        let tuple = &flow.rx.tuple;
+        let Ok(template) = Template::new(&route(link, tuple)) else { return false };
+        let mut kept = Kept { conn, link: [0; LINK], link_len: link.len() as u8, template };
+        kept.link[..link.len()].copy_from_slice(link);
+        self.templates.entries[conn.0 as usize % KEPT] = Some(kept);
+        true
+    }
+
+    /// The template that [`Streamer::ready_template`] made sure of.
+    #[inline]
+    fn template(&self, conn: ConnId) -> Option<&Template> {
+        self.templates.get(conn).map(|kept| &kept.template)
+    }
+
+    /// Bytes of headers of a data segment of this connection.
+    #[inline]
+    pub(super) fn header_len(&self, conn: ConnId) -> Option<usize> {
+        let options = if self.flows[conn.0].has(bits::TIMESTAMPS) { 12 } else { 0 };
+        Some(self.template(conn)?.tcp_offset() + 20 + options)
+    }
+
+    /// Writes the headers of a data segment; `sum` is its payload's, or `None`
+    /// if the port is to complete the checksum.
+    #[inline]
+    pub(super) fn build_header(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        out: &Outgoing,
+        gso: bool,
+        sum: Option<u32>,
+        buffer: &mut [u8],
+    ) -> Option<(usize, TxMeta)> {
+        self.build(now, conn, out, self.flows[conn.0].rx.rcv_nxt, &SackBlocks::new(), gso, sum, buffer)
+    }
+
+    /// Writes the headers of an ACK without data.
+    #[inline]
+    pub(super) fn build_ack(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        out: &Outgoing,
+        ack: Seq,
+        sack: &SackBlocks,
+        buffer: &mut [u8],
+    ) -> Option<(usize, TxMeta)> {
+        if !self.ready_template(conn) {
+            self.counters.tx_no_neighbour += 1;
+            return None;
+        }
+        let sum = (!self.capabilities.tx_checksum).then_some(0);
+        self.build(now, conn, out, ack, sack, false, sum, buffer)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the one place where a header's facts come together")]
+    #[inline]
+    fn build(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        out: &Outgoing,
+        ack: Seq,
+        sack: &SackBlocks,
+        gso: bool,
+        payload_sum: Option<u32>,
+        buffer: &mut [u8],
+    ) -> Option<(usize, TxMeta)> {
+        self.ip_id = self.ip_id.wrapping_add(1);
+        let flow = &self.flows[conn.0];
+        let template = self.template(conn)?;
+        let emit = Emit {
+            seq: out.seq,
+            ack,
+            flags: out.flags,
+            window: Self::window_field(flow),
+            urgent: 0,
+            ts: Self::timestamps(flow, now),
+            sack,
+            payload_len: out.len,
+            payload_sum,
+            ip_id: self.ip_id,
+            ecn: out.ecn,
+        };
+        let len = template.emit(buffer, &emit);
+        let meta = TxMeta {
+            checksum_start: if payload_sum.is_none() { template.tcp_offset() as u16 } else { 0 },
+            gso_size: if gso { flow.tx.mss } else { 0 },
+            header_len: len as u16,
+            ipv6: template.is_v6(),
+        };
+        (len > 0).then_some((len, meta))
+    }
+
+    /// Writes a segment of headers alone that is not part of the data flow: SYN,
+    /// RST, probe, or the answer to a segment of no connection. While the
+    /// neighbour is not known the packet is held for it (RFC 9293 leaves SYNs to
+    /// the retransmission timer; a second lost at each first contact is too much).
+    pub(super) fn build_control(
+        &mut self,
+        tuple: &Tuple,
+        hop: u16,
+        control: &ControlSegment,
+        buffer: &mut [u8],
+    ) -> Option<(usize, TxMeta)> {
+        self.ip_id = self.ip_id.wrapping_add(1);
+        let hop = HopId(hop);
+        let link = self.endpoint.link_header(hop);
+        let len = write_control(&route(link.unwrap_or_default(), tuple), control, self.ip_id, buffer)?;
+        if link.is_none() {
+            self.endpoint.hold(hop, &buffer[..len]);
+            self.counters.tx_no_neighbour += 1;
+            return None;
+        }
+        Some((len, TxMeta { header_len: len as u16, ipv6: !tuple.remote.is_v4(), ..TxMeta::default() }))
+    }
+}
+
+/// The template lays link and IP headers, the TCP header comes with its options.
+fn write_control(route: &Route<'_>, control: &ControlSegment, ip_id: u16, buffer: &mut [u8]) -> Option<usize> {
+    let mut options: ArrayVec<TcpOption<'_>, 4> = ArrayVec::new();
+    // The order in which Linux sends them.
+    if let Some(syn) = &control.syn {
+        options.push(TcpOption::Mss(syn.mss));
+        if syn.sack_permitted {
+            options.push(TcpOption::SackPermitted);
+        }
+    }
+    options.extend(control.ts.map(TcpOption::Timestamps));
+    options.extend(control.syn.and_then(|syn| syn.window_scale).map(|scale| TcpOption::WindowScale(scale.shift())));
+    let mut tcp = [0; MAX_HEADER_LEN];
+    let header = Header {
+        src_port: route.src_port,
+        dst_port: route.dst_port,
+        seq: control.seq,
+        ack: control.ack,
+        flags: control.flags,
+        window: control.wnd,
+        ..Header::default()
+    };
+    let tcp_len = header.write(&options, &mut tcp).ok()?;
+    let template = Template::new(route).ok()?;
+    let sack = SackBlocks::new();
+    let emit = Emit {
+        seq: control.seq,
+        ack: control.ack,
+        flags: control.flags,
+        window: control.wnd,
+        urgent: 0,
+        ts: None,
+        sack: &sack,
+        payload_len: (tcp_len - HEADER_LEN) as u32,
+        payload_sum: None,
+        ip_id,
+        ecn: 0,
+    };
+    let at = template.tcp_offset();
+    if template.emit(buffer, &emit) == 0 {
+        return None;
+    }
+    let segment = buffer.get_mut(at..at + tcp_len)?;
+    segment.copy_from_slice(&tcp[..tcp_len]);
+    fill_checksum(segment, route.src, route.dst).ok()?;
+    Some(at + tcp_len)
+}
+
+/// The constant part of a connection's headers.
+fn route<'a>(link: &'a [u8], tuple: &Tuple) -> Route<'a> {
+    Route {
+        link,
+        src: tuple.local,
+        dst: tuple.remote,
+        src_port: tuple.local_port,
+        dst_port: tuple.remote_port,
+        ttl: TTL,
+        traffic_class: 0,
+        flow_label: 0,
+    }
+}
+
+/// A segment of headers alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ControlSegment {
+    pub flags: Flags,
+    pub seq: Seq,
+    pub ack: Seq,
+    pub wnd: u16,
+    pub syn: Option<SynReply>,
+    pub ts: Option<Timestamps>,
+}
+
+impl Flow {
+    /// The facts of a segment that the TCE wants sent as it is.
+    pub(super) fn control_timestamps(&self, now: Instant, ecr: Option<u32>) -> Option<Timestamps> {
+        ecr.map(|ecr| Timestamps { val: now.timestamp_ms().wrapping_add(self.ts_offset), ecr })
+    }
+}

@@ -1,0 +1,229 @@
+//! The Streamer: moves bytes, decides nothing that RFC 9293 leaves to judgment
+//! (LC §3.1).
+//!
+//! ```text
+//!   port --frames--> receive --(in place)--> consumer's receive queue
+//!                       |  events                 | completions
+//!                       v                         v
+//!                      TCE                     consumer
+//!                       |  orders                 | doorbells
+//!                       v                         v
+//!   port <--frames-- transmit <--(in place)-- consumer's send queue
+//! ```
+//!
+//! One call of [`Streamer::poll_receive`] takes a burst from the port; one of
+//! [`Streamer::poll_transmit`] carries out the TCE's orders, looks at doorbells
+//! and serves the connections that may send, in round robin. Neither ever waits
+//! for the TCE: what validation needs is in the connection's own [`Flow`].
+//!
+//! Room in the event ring is reserved, never hoped for. Orders may produce one
+//! event each, so an order ring's worth of event places belongs to them; frames
+//! and new data stop when only that reserve is left. So neither ring can wait
+//! for the other in a circle.
+
+mod consumers;
+mod context;
+mod headers;
+mod orders;
+mod receive;
+mod transmit;
+
+pub use consumers::ConsumerId;
+pub(crate) use consumers::Errno;
+pub use context::{Flow, bits};
+
+use crate::counters::StreamerCounters;
+use crate::endpoint::Endpoint;
+use crate::event::{ConnId, EVENTS_PER_FRAME, Event};
+use crate::flow_table::FlowTable;
+use crate::frame_io::{BURST, Capabilities, FrameIo, FrameSink, PortError, RxFrame};
+use crate::order::Order;
+use crate::reassembly::{Reassembly, Usage};
+use crate::region::EngineRegion;
+use crate::ring::{Consumer, Producer};
+use crate::slab::Chunked;
+use baton_tcp::time::Instant;
+use baton_wire::addr::Tuple;
+use baton_wire::seq::Seq;
+use consumers::ConsumerSlot;
+use headers::TemplateCache;
+use std::collections::VecDeque;
+
+/// What a Streamer is built with.
+#[derive(Clone, Debug)]
+pub struct StreamerConfig {
+    /// Connections at most, half-open and TIME-WAIT ones included.
+    pub max_connections: u32,
+    /// Bytes of slow-path payload parked at most, all connections together.
+    pub reassembly_bytes: usize,
+    /// Bytes of slow-path payload parked at most for one connection.
+    pub reassembly_bytes_per_connection: u32,
+    /// Key of the flow table's hash; from a random source, so that nobody can
+    /// choose colliding tuples.
+    pub hash_key: [u64; 2],
+}
+
+/// Half of the engine: data movement.
+pub struct Streamer {
+    config: StreamerConfig,
+    capabilities: Capabilities,
+    flows: Chunked<Flow>,
+    table: FlowTable,
+    endpoint: Endpoint,
+    reassembly: Reassembly,
+    consumers: Vec<Option<ConsumerSlot>>,
+    /// Connections that may have something to send, in order of service.
+    active: VecDeque<ConnId>,
+    /// Connections that received in this burst and owe their consumer a word.
+    touched: Vec<ConnId>,
+    /// Scratch of a burst: its TCP segments.
+    arrivals: Vec<receive::Arrival>,
+    /// Scratch of a partly known segment: its new pieces.
+    gaps: Vec<(Seq, Seq)>,
+    templates: TemplateCache,
+    /// Where a retransmission goes on that a full port stopped.
+    resume: Option<Seq>,
+    /// Walk of the ephemeral port choice.
+    port_step: u32,
+    /// Tuple of the order that comes next.
+    order_tuple: Tuple,
+    events: Producer<Event>,
+    orders: Consumer<Order>,
+    /// Event places kept for what orders produce.
+    event_reserve: usize,
+    ip_id: u16,
+    counters: StreamerCounters,
+}
+
+impl Streamer {
+    /// A Streamer for a port with these capabilities, joined to its TCE by the
+    /// two rings. `events` must hold twice what the order ring holds.
+    pub fn new(
+        config: StreamerConfig,
+        endpoint: Endpoint,
+        capabilities: Capabilities,
+        events: Producer<Event>,
+        orders: Consumer<Order>,
+    ) -> Streamer {
+        let event_reserve = orders.capacity();
+        assert!(events.capacity() >= 2 * event_reserve, "the event ring must hold twice the order ring");
+        Streamer {
+            table: FlowTable::new(config.max_connections, config.hash_key),
+            reassembly: Reassembly::new(config.reassembly_bytes),
+            config,
+            capabilities,
+            flows: Chunked::new(),
+            endpoint,
+            consumers: Vec::new(),
+            active: VecDeque::new(),
+            touched: Vec::with_capacity(BURST),
+            arrivals: Vec::with_capacity(BURST),
+            gaps: Vec::new(),
+            templates: TemplateCache::new(),
+            resume: None,
+            port_step: 0,
+            order_tuple: Tuple::default(),
+            events,
+            orders,
+            event_reserve,
+            ip_id: 0,
+            counters: StreamerCounters::default(),
+        }
+    }
+
+    /// Takes up to `limit` frames from the port and acts on them.
+    ///
+    /// # Errors
+    /// [`PortError`] when the device is gone.
+    pub fn poll_receive<P: FrameIo>(&mut self, now: Instant, port: &mut P, limit: usize) -> Result<usize, PortError> {
+        let room = self.event_room() / EVENTS_PER_FRAME;
+        if room == 0 {
+            self.counters.intake_stopped += 1;
+            return Ok(0);
+        }
+        let frames = port.receive(limit.min(room), &mut Intake { streamer: self, now })?;
+        self.publish_received();
+        Ok(frames)
+    }
+
+    /// Carries out orders, looks at doorbells, sends what may be sent, and
+    /// pushes it out of the port. Returns how much there was to do.
+    ///
+    /// # Errors
+    /// [`PortError`] when the device is gone.
+    pub fn poll_transmit<P: FrameIo>(&mut self, now: Instant, port: &mut P) -> Result<usize, PortError> {
+        self.endpoint.poll(now);
+        let mut work = self.handle_orders(now, port);
+        work += self.handle_doorbells(now);
+        work += self.serve_active(now, port);
+        work += self.send_outbox(port);
+        port.flush()?;
+        Ok(work)
+    }
+
+    /// The next moment at which [`Streamer::poll_transmit`] has something to do
+    /// without a frame, an order or a doorbell.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.endpoint.next_deadline()
+    }
+
+    /// True if something waits that only a full ring or port held back.
+    pub fn has_work(&mut self) -> bool {
+        !self.active.is_empty() || !self.orders.is_empty()
+    }
+
+    /// Counts of every verdict.
+    pub fn counters(&self) -> &StreamerCounters {
+        &self.counters
+    }
+
+    /// The endpoint: our addresses, routes and neighbours.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Slow-path payload parked now and at most.
+    pub fn reassembly(&self) -> Usage {
+        self.reassembly.usage()
+    }
+
+    /// Most orders that ever waited.
+    pub fn orders_high_water(&self) -> usize {
+        self.orders.high_water()
+    }
+
+    /// Event places that frames and new data may use.
+    fn event_room(&mut self) -> usize {
+        self.events.free().saturating_sub(self.event_reserve)
+    }
+
+    /// Adds an event that room was reserved for.
+    fn event(&mut self, event: Event) {
+        assert!(self.events.push(event).is_ok(), "event room is reserved before it is used");
+    }
+
+    fn find(&self, tuple: &Tuple) -> Option<ConnId> {
+        let hash = self.table.hash(tuple);
+        self.table.lookup(hash, |index| self.flows[index].rx.tuple == *tuple).map(ConnId)
+    }
+
+    fn consumer(&mut self, id: u16) -> Option<&mut ConsumerSlot> {
+        self.consumers.get_mut(usize::from(id))?.as_mut()
+    }
+
+    fn region(&mut self, id: u16) -> Option<&mut EngineRegion> {
+        self.consumer(id).map(|slot| &mut slot.region)
+    }
+}
+
+/// The Streamer while it takes a burst.
+struct Intake<'s> {
+    streamer: &'s mut Streamer,
+    now: Instant,
+}
+
+impl FrameSink for Intake<'_> {
+    fn burst(&mut self, frames: &[RxFrame<'_>]) {
+        self.streamer.handle_burst(self.now, frames);
+    }
+}

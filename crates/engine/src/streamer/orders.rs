@@ -1,0 +1,370 @@
+//! Carrying out what the TCE decided.
+//!
+//! An order leaves the ring only once it is done: a full port, or an event ring
+//! without room for what the order produces, stops here and goes on next time.
+
+use super::consumers::Errno;
+use super::context::{Flow, bits};
+use super::headers::{ControlSegment, MAX_HEADER};
+use super::{ConnId, Streamer};
+use crate::endpoint::HopId;
+use crate::event::Event;
+use crate::frame_io::FrameIo;
+use crate::order::{Open, Order};
+use crate::reassembly::Reassembly;
+use crate::region::{Completion, Events, Identity};
+use baton_tcp::command::{CloseReason, Command, Notice, Synchronized, TransmitContext};
+use baton_tcp::segment::{ParkId, Transmitted};
+use baton_tcp::time::Instant;
+use baton_wire::seq::Seq;
+use baton_wire::tcp::Timestamps;
+
+/// Orders carried out in one poll.
+const PER_POLL: usize = 1024;
+
+impl Streamer {
+    /// Carries out orders until there are none, or one cannot be done now.
+    pub(super) fn handle_orders<P: FrameIo>(&mut self, now: Instant, port: &mut P) -> usize {
+        let mut done = 0;
+        while done < PER_POLL && self.events.free() > 0 {
+            let Some(order) = self.orders.batch().first().copied() else { break };
+            if !self.handle_order(now, port, order) {
+                self.counters.tx_port_full += 1;
+                break;
+            }
+            self.orders.advance(1);
+            done += 1;
+        }
+        done
+    }
+
+    /// False if the port is full and the order is to be tried again.
+    fn handle_order<P: FrameIo>(&mut self, now: Instant, port: &mut P, order: Order) -> bool {
+        match order {
+            Order::Tcp { conn, command } => return self.handle_command(now, port, conn, command),
+            Order::Tuple(tuple) => self.order_tuple = tuple,
+            Order::Open(open) => self.open(now, open),
+            Order::Reply { flags, seq, ack, wnd, syn, ts } => {
+                let tuple = self.order_tuple;
+                let Some(hop) = self.endpoint.hop_for(now, tuple.remote) else { return true };
+                let ts = ts.map(|(val, ecr)| Timestamps { val, ecr });
+                let control = ControlSegment { flags, seq, ack, wnd, syn, ts };
+                let mut header = [0; MAX_HEADER];
+                let built = self.build_control(&tuple, hop.0, &control, &mut header);
+                self.endpoint.hop_release(hop);
+                let Some((len, meta)) = built else { return true };
+                let sent = self.send_header(port, &header[..len], meta);
+                self.counters.tx_replies += u64::from(sent);
+                return sent;
+            }
+            Order::Unpark { park } => self.reassembly.free(park),
+            Order::Answer { consumer, completion, unused_qp } => {
+                if let Some(qp) = unused_qp {
+                    self.return_qp(consumer, qp);
+                }
+                self.answer(consumer, completion);
+            }
+            Order::Listening { consumer, qp, token } => {
+                let (local, local_port) = (self.order_tuple.local, self.order_tuple.local_port);
+                let identity = Identity { local, local_port, token, listener: u32::MAX, ..Identity::default() };
+                self.describe_qp(consumer, qp, &identity);
+                self.answer(consumer, Completion::Opened { qp, token });
+            }
+            Order::Unlistened { consumer, qp } => self.release_qp(consumer, qp),
+            Order::Write { consumer, offset, len, bytes } => {
+                if let Some(region) = self.region(consumer)
+                    && let Some(extent) = region.extent(offset, u32::from(len))
+                {
+                    region.copy_in(extent, &bytes[..usize::from(len)]);
+                }
+            }
+        }
+        true
+    }
+
+    fn handle_command<P: FrameIo>(&mut self, now: Instant, port: &mut P, conn: ConnId, command: Command) -> bool {
+        match command {
+            Command::Transmit(context) => self.update_transmit(conn, &context),
+            Command::Receive { right_edge, ts_recent } => {
+                let flow = &mut self.flows[conn.0];
+                flow.rx.right_edge = flow.rx.right_edge.latest(right_edge);
+                flow.rx.ts_recent = ts_recent;
+            }
+            Command::Ack { ack, sack } => return self.send_ack(now, port, conn, ack, &sack),
+            Command::Retransmit { seq, end } => return self.order_retransmit(now, port, conn, seq, end),
+            Command::Place { park, seq, skip, len } => self.place_order(conn, park, seq, skip, len),
+            Command::Drop { park } => self.unpark(conn, park),
+            Command::Control { flags, seq, ack, wnd, syn, ts_ecr } => {
+                let flow = &self.flows[conn.0];
+                let (tuple, hop) = (flow.rx.tuple, flow.tx.hop);
+                let ts = flow.control_timestamps(now, ts_ecr);
+                let control = ControlSegment { flags, seq, ack, wnd, syn, ts };
+                let mut header = [0; MAX_HEADER];
+                let Some((len, meta)) = self.build_control(&tuple, hop, &control, &mut header) else { return true };
+                return self.send_header(port, &header[..len], meta);
+            }
+            Command::Synchronized(sync) => self.synchronize(conn, &sync),
+            Command::PeerFin { seq } => self.peer_fin(conn, seq),
+            Command::Fin => {
+                self.flows[conn.0].bits |= bits::FIN_WANTED;
+                self.activate(conn);
+            }
+            Command::Notify(notice) => self.notify(conn, notice),
+            Command::Detach => self.detach(conn),
+            Command::Release => self.release(conn),
+        }
+        true
+    }
+
+    fn open(&mut self, now: Instant, open: Open) {
+        let tuple = self.order_tuple;
+        self.flows.grow_to(open.conn.0);
+        // A passive opener's hop was learned from its SYN; an active one's is held.
+        let hop = open.hop.map(HopId).or_else(|| self.endpoint.hop_for(now, tuple.remote));
+        let flow = &mut self.flows[open.conn.0];
+        *flow = Flow::default();
+        flow.rx.tuple = tuple;
+        flow.tx.hop = hop.map_or(u16::MAX, |hop| hop.0);
+        flow.ts_offset = open.ts_offset;
+        flow.consumer = open.consumer;
+        flow.listener = open.listener;
+        flow.bits = bits::OPEN;
+        if let Some(qp) = open.qp {
+            flow.qp = qp;
+            flow.bits |= bits::ATTACHED;
+            let identity = Identity {
+                local: tuple.local,
+                remote: tuple.remote,
+                local_port: tuple.local_port,
+                remote_port: tuple.remote_port,
+                token: open.token,
+                listener: u32::MAX,
+            };
+            self.own_qp(open.consumer, qp, open.conn);
+            self.describe_qp(open.consumer, qp, &identity);
+            self.answer(open.consumer, Completion::Opened { qp, token: open.token });
+        }
+        let hash = self.table.hash(&tuple);
+        assert!(self.table.insert(hash, open.conn.0).is_ok(), "the TCE opens no more connections than the table holds");
+    }
+
+    fn synchronize(&mut self, conn: ConnId, sync: &Synchronized) {
+        let flow = &mut self.flows[conn.0];
+        flow.tx.snd_una = sync.snd_nxt;
+        flow.tx.snd_nxt = sync.snd_nxt;
+        flow.tx.limit = sync.snd_nxt;
+        flow.rx.rcv_nxt = sync.rcv_nxt;
+        flow.rx.right_edge = sync.rcv_nxt;
+        flow.rx.posted_told = sync.rcv_nxt;
+        flow.rcv_wscale = sync.rcv_wscale;
+        flow.rx.ts_recent = sync.ts_recent.unwrap_or(0);
+        flow.bits |= bits::SYNCHRONIZED;
+        if sync.ts_recent.is_some() {
+            flow.bits |= bits::TIMESTAMPS;
+        }
+        if sync.ecn {
+            flow.bits |= bits::ECN;
+        }
+        if flow.rx.rq_limit > 0 {
+            let edge = flow.posted_edge();
+            flow.rx.posted_told = edge;
+            self.event(Event::Posted { conn, right_edge: edge });
+        }
+    }
+
+    fn update_transmit(&mut self, conn: ConnId, context: &TransmitContext) {
+        let flow = &mut self.flows[conn.0];
+        let acked = context.snd_una.since(flow.tx.snd_una).max(0) as u32;
+        flow.tx.snd_una = flow.tx.snd_una + acked;
+        flow.tx.una_pos += u64::from(acked);
+        flow.tx.limit = context.limit;
+        flow.tx.mss = context.mss;
+        flow.tx.max_wnd = context.max_wnd;
+        let set = |flow: &mut Flow, bit: u16, on: bool| flow.bits = flow.bits & !bit | if on { bit } else { 0 };
+        set(flow, bits::NODELAY, context.nodelay);
+        set(flow, bits::CORK, context.cork);
+        set(flow, bits::ECE, context.ece);
+        set(flow, bits::CWR, context.cwr);
+        flow.bits &= !bits::BLOCKED_TOLD;
+        if acked > 0 {
+            self.publish_acknowledged(conn);
+        }
+        let flow = &self.flows[conn.0];
+        if flow.queued() > 0 || flow.has(bits::FIN_WANTED) {
+            self.activate(conn);
+        }
+    }
+
+    /// The consumer's buffers before `snd_una` are free again.
+    fn publish_acknowledged(&mut self, conn: ConnId) {
+        let flow = &mut self.flows[conn.0];
+        if !flow.has(bits::ATTACHED) {
+            return;
+        }
+        let Some(Some(slot)) = self.consumers.get(usize::from(flow.consumer)) else { return };
+        let qp = slot.region.qp(flow.qp);
+        // A FIN takes a sequence number, but no stream position.
+        let done = flow.tx.una_pos.min(flow.tx.tail_pos);
+        // Moved before the consumer may use the slots again; each extent is read once.
+        flow.tx.una_cursor.seek(done, flow.tx.sq_tail, |index| qp.sq_extent(index));
+        if flow.tx.nxt_cursor.start < flow.tx.una_cursor.start {
+            flow.tx.nxt_cursor = flow.tx.una_cursor;
+        }
+        qp.set_snd_done(done);
+        qp.raise(Events::SEND);
+    }
+
+    fn order_retransmit<P: FrameIo>(&mut self, now: Instant, port: &mut P, conn: ConnId, seq: Seq, end: Seq) -> bool {
+        let flow = &self.flows[conn.0];
+        if !flow.has(bits::SYNCHRONIZED | bits::ATTACHED) {
+            return true;
+        }
+        let from = self.resume.take().unwrap_or(seq);
+        let reached = self.retransmit(now, port, conn, from, end);
+        if reached.before(end) {
+            self.resume = Some(reached);
+            return false;
+        }
+        let flow = &mut self.flows[conn.0];
+        let new = reached.after(flow.tx.snd_nxt);
+        flow.tx.snd_nxt = flow.tx.snd_nxt.latest(reached);
+        let sent = Transmitted {
+            seq,
+            end: reached,
+            retransmit: !new,
+            fin: flow.has(bits::FIN_SENT) && reached == flow.tx.snd_nxt,
+            ack: flow.rx.rcv_nxt,
+            queued: flow.queued().min(u64::from(u32::MAX)) as u32,
+        };
+        self.event(Event::Transmitted { conn, sent });
+        true
+    }
+
+    fn place_order(&mut self, conn: ConnId, park: ParkId, seq: Seq, skip: u32, len: u32) {
+        // Set aside for the while: placing needs the rest of the Streamer.
+        let reassembly = std::mem::replace(&mut self.reassembly, Reassembly::new(0));
+        let (from, to) = (skip as usize, skip as usize + len as usize);
+        if let Some(piece) = reassembly.get(park).get(from..to) {
+            self.place_parked(conn, seq, piece);
+        }
+        self.reassembly = reassembly;
+        self.unpark(conn, park);
+        self.publish_received();
+    }
+
+    fn unpark(&mut self, conn: ConnId, park: ParkId) {
+        let len = self.reassembly.get(park).len() as u32;
+        // Payload that came with a SYN cookie was parked for no connection.
+        let parked = &mut self.flows[conn.0].rx.parked_bytes;
+        *parked = parked.saturating_sub(len);
+        self.reassembly.free(park);
+    }
+
+    fn peer_fin(&mut self, conn: ConnId, seq: Seq) {
+        let flow = &mut self.flows[conn.0];
+        if seq == flow.rx.rcv_nxt && !flow.has(bits::FIN_RECEIVED) {
+            flow.rx.rcv_nxt += 1;
+            flow.bits |= bits::FIN_RECEIVED;
+        }
+    }
+
+    /// Completes to the consumer's queue. A connection that was listened for
+    /// gets its queue pair now: half-open ones have none.
+    fn notify(&mut self, conn: ConnId, notice: Notice) {
+        if notice == Notice::Established && !self.flows[conn.0].has(bits::ATTACHED) {
+            self.accept(conn);
+            return;
+        }
+        let flow = &self.flows[conn.0];
+        if !flow.has(bits::ATTACHED) {
+            return;
+        }
+        let Some(Some(slot)) = self.consumers.get(usize::from(flow.consumer)) else { return };
+        let qp = slot.region.qp(flow.qp);
+        match notice {
+            Notice::Established => qp.raise(Events::ESTABLISHED),
+            Notice::PeerFin => {
+                qp.set_rcv_done(flow.rx.rcv_pos);
+                qp.raise(Events::PEER_FIN);
+            }
+            Notice::SendDone => qp.raise(Events::SEND),
+            Notice::Closed(reason) => {
+                qp.set_error(errno(reason));
+                qp.raise(if reason == CloseReason::Normal { Events::CLOSED } else { Events::CLOSED | Events::ERROR });
+            }
+            Notice::SoftError(reason) => {
+                qp.set_error(errno(reason));
+                qp.raise(Events::ERROR);
+            }
+            Notice::Urgent(seq) => {
+                let ahead = i64::from(seq.since(flow.rx.rcv_nxt));
+                qp.set_urgent(flow.rx.rcv_pos.saturating_add_signed(ahead));
+                qp.raise(Events::URGENT);
+            }
+        }
+    }
+
+    fn accept(&mut self, conn: ConnId) {
+        let flow = &self.flows[conn.0];
+        let tuple = flow.rx.tuple;
+        let identity = Identity {
+            local: tuple.local,
+            remote: tuple.remote,
+            local_port: tuple.local_port,
+            remote_port: tuple.remote_port,
+            token: 0,
+            listener: flow.listener,
+        };
+        match self.accept_qp(flow.consumer, conn, identity) {
+            Some(qp) => {
+                let flow = &mut self.flows[conn.0];
+                flow.qp = qp;
+                flow.bits |= bits::ATTACHED;
+            }
+            None => {
+                self.counters.no_queue_pair += 1;
+                self.event(Event::NoQueuePair { conn });
+            }
+        }
+    }
+
+    /// No buffer of the consumer is used after this.
+    fn detach(&mut self, conn: ConnId) {
+        let flow = &mut self.flows[conn.0];
+        if flow.has(bits::ATTACHED) {
+            flow.bits &= !bits::ATTACHED;
+            let (consumer, qp) = (flow.consumer, flow.qp);
+            flow.rx.ranges = None;
+            self.release_qp(consumer, qp);
+        }
+    }
+
+    fn release(&mut self, conn: ConnId) {
+        self.detach(conn);
+        let flow = &mut self.flows[conn.0];
+        let (tuple, hop) = (flow.rx.tuple, flow.tx.hop);
+        // Still on the list of active ones if it is; its turn finds nothing to do.
+        flow.bits &= bits::ACTIVE;
+        flow.rx.tuple = Default::default();
+        let hash = self.table.hash(&tuple);
+        self.table.remove(hash, conn.0);
+        if hop != u16::MAX {
+            self.endpoint.hop_release(HopId(hop));
+        }
+        self.templates.forget(conn);
+        self.event(Event::Released { conn });
+    }
+}
+
+/// Linux's number for why a connection ended.
+fn errno(reason: CloseReason) -> u32 {
+    match reason {
+        CloseReason::Normal => 0,
+        CloseReason::Reset => Errno::CONNECTION_RESET,
+        CloseReason::Refused => Errno::CONNECTION_REFUSED,
+        CloseReason::TimedOut => Errno::TIMED_OUT,
+        CloseReason::HostUnreachable => Errno::HOST_UNREACHABLE,
+        CloseReason::NetworkUnreachable => Errno::NETWORK_UNREACHABLE,
+        CloseReason::Aborted => Errno::CONNECTION_ABORTED,
+    }
+}

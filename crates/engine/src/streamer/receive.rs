@@ -1,0 +1,494 @@
+//! Receiving: validate on the small context, place at the final position, tell
+//! the TCE (LC §3.3.1).
+//!
+//! **Fast path**: plain flags, timestamp not old, acknowledgment recent, data
+//! inside the promised window and inside posted buffers; in order or not, with
+//! new ACK information or not. The bytes go to the consumer in one pass of copy
+//! and checksum and count as received once the sum is right.
+//!
+//! **Slow path**: everything else that belongs to a connection, and what belongs
+//! to none. The payload is parked in the reassembly area and the TCE disposes
+//! of it.
+
+use super::context::{Flow, bits};
+use super::{ConnId, Streamer};
+use crate::endpoint::Verdict;
+use crate::event::{Event, SegmentEvent};
+use crate::frame_io::RxFrame;
+use crate::prefetch_unsafe::prefetch;
+use crate::ranges::Outcome;
+use crate::region::Events;
+use baton_tcp::segment::{Lengths, Placement, Segment, SynOptions};
+use baton_tcp::time::Instant;
+use baton_wire::addr::Tuple;
+use baton_wire::checksum;
+use baton_wire::packet::{Link, Packet, Reject};
+use baton_wire::seq::Seq;
+use baton_wire::tcp::options::TcpOption;
+use baton_wire::tcp::{Flags, SackBlocks};
+
+/// With fewer connections than this the contexts are in the cache anyway, and
+/// looking ahead costs more than it saves.
+const PREFETCH_FROM: u32 = 512;
+
+/// A frame of the burst that holds a TCP segment.
+pub(super) struct Arrival {
+    frame: u16,
+    packet: Packet,
+    /// `None` while it is the tuple of the arrival before it.
+    hash: Option<u64>,
+}
+
+/// What became of payload that was to be placed.
+enum Placing {
+    /// It is in place; so many bytes were new.
+    Done(u32),
+    /// Posted buffers do not reach so far.
+    NoBuffer,
+    /// The checksum is wrong: nothing counts as received.
+    Corrupt,
+    /// Too many holes: the out-of-order list is full.
+    TooManyRanges,
+}
+
+impl Streamer {
+    /// Acts on a burst in three steps, so that the memory that one needs is on
+    /// its way while the step before works on other frames.
+    pub(super) fn handle_burst(&mut self, now: Instant, frames: &[RxFrame<'_>]) {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        let link = if self.capabilities.ethernet { Link::Ethernet } else { Link::Ip };
+        for (index, frame) in frames.iter().enumerate() {
+            self.counters.rx_frames += 1;
+            self.counters.rx_bytes += frame.data.len() as u64;
+            match Packet::parse(frame.data, link) {
+                Ok(packet) => {
+                    let repeated = arrivals.last().is_some_and(|last: &Arrival| same_tuple(&last.packet, &packet));
+                    let hash = (!repeated).then(|| self.table.hash(&tuple_of(&packet)));
+                    if let Some(hash) = hash {
+                        self.table.prefetch(hash);
+                    }
+                    arrivals.push(Arrival { frame: index as u16, packet, hash });
+                }
+                Err(reject) => self.handle_other(now, frame.data, reject),
+            }
+        }
+        if self.table.len() >= PREFETCH_FROM {
+            for hash in arrivals.iter().filter_map(|arrival| arrival.hash) {
+                // The first index with the right tag is nearly always the one.
+                if let Some(index) = self.table.lookup(hash, |_| true) {
+                    prefetch(&self.flows[index]);
+                }
+            }
+        }
+        let mut conn = None;
+        for arrival in &arrivals {
+            if let Some(hash) = arrival.hash {
+                let tuple = tuple_of(&arrival.packet);
+                conn = self.table.lookup(hash, |index| self.flows[index].rx.tuple == tuple).map(ConnId);
+            }
+            let frame = &frames[usize::from(arrival.frame)];
+            let lengths = lengths_of(&arrival.packet, frame.meta.gso_size);
+            self.counters.rx_segments += u64::from(lengths.count);
+            match conn {
+                Some(conn) => self.handle_segment(conn, frame, &arrival.packet, lengths),
+                None => self.handle_unknown(now, frame, &arrival.packet, lengths),
+            }
+        }
+        arrivals.clear();
+        self.arrivals = arrivals;
+    }
+
+    fn handle_segment(&mut self, conn: ConnId, frame: &RxFrame<'_>, packet: &Packet, lengths: Lengths) {
+        let flow = &self.flows[conn.0];
+        if packet.payload_len == 0 {
+            if !self.checksum_right(frame, packet) {
+                return;
+            }
+            self.tell_segment(conn, frame, packet, lengths, Placement::Empty);
+            return;
+        }
+        if !is_fast(flow, packet) {
+            self.park_segment(conn, frame, packet, lengths);
+            return;
+        }
+        // The sum of everything but the payload; `None` if the port vouches.
+        let header_sum = (!frame.meta.checksum_verified).then(|| packet.header_sum(frame.data));
+        match self.place(conn, packet.seq, packet.payload(frame.data), header_sum) {
+            Placing::Done(new_bytes) => {
+                self.counters.rx_fast += 1;
+                let rcv_nxt = self.flows[conn.0].rx.rcv_nxt;
+                self.tell_segment(conn, frame, packet, lengths, Placement::Placed { rcv_nxt, new_bytes });
+            }
+            Placing::NoBuffer => {
+                self.want_buffer(conn);
+                self.park_segment(conn, frame, packet, lengths);
+            }
+            Placing::Corrupt => self.counters.drop_tcp_checksum += 1,
+            Placing::TooManyRanges => self.counters.drop_ranges_full += 1,
+        }
+    }
+
+    /// Puts payload whose first byte is `seq` at its final position: only over
+    /// bytes that were not received yet (rule 5 of the design).
+    fn place(&mut self, conn: ConnId, seq: Seq, payload: &[u8], header_sum: Option<u32>) -> Placing {
+        let flow = &mut self.flows[conn.0];
+        let len = payload.len() as u32;
+        let ahead = seq.since(flow.rx.rcv_nxt);
+        let end = seq + len;
+        let untouched = match &flow.rx.ranges {
+            None => ahead >= 0,
+            Some(ranges) => ahead >= 0 && ranges.is_new(seq, end),
+        };
+        if !untouched {
+            return self.place_overlapping(conn, seq, payload, header_sum);
+        }
+        let Some(sum) = self.copy_in(conn, ahead as u32, payload, header_sum.is_some()) else {
+            return Placing::NoBuffer;
+        };
+        if header_sum.is_some_and(|header| !sums_right(header, sum)) {
+            return Placing::Corrupt;
+        }
+        let flow = &mut self.flows[conn.0];
+        if ahead > 0 && !Self::note_range(flow, seq, end) {
+            return Placing::TooManyRanges;
+        }
+        if ahead > 0 {
+            self.counters.rx_out_of_order += 1;
+        } else {
+            self.received_in_order(conn, end);
+        }
+        self.counters.rx_placed_bytes += u64::from(len);
+        Placing::Done(len)
+    }
+
+    /// The rare case: part of the payload was received before. The checksum is
+    /// verified first, then only the new pieces are copied.
+    fn place_overlapping(&mut self, conn: ConnId, seq: Seq, payload: &[u8], header_sum: Option<u32>) -> Placing {
+        if header_sum.is_some_and(|header| !sums_right(header, checksum::sum(payload))) {
+            return Placing::Corrupt;
+        }
+        let flow = &self.flows[conn.0];
+        let rcv_nxt = flow.rx.rcv_nxt;
+        let start = seq.latest(rcv_nxt);
+        let end = seq + payload.len() as u32;
+        if end.before_eq(rcv_nxt) {
+            self.counters.rx_duplicate += 1;
+            return Placing::Done(0);
+        }
+        let mut gaps = std::mem::take(&mut self.gaps);
+        gaps.clear();
+        match &flow.rx.ranges {
+            None => gaps.push((start, end)),
+            Some(ranges) => ranges.gaps(start, end, |from, to| gaps.push((from, to))),
+        }
+        let mut new_bytes = 0;
+        let mut outcome = None;
+        for &(from, to) in &gaps {
+            let at = from.since(seq) as usize;
+            let len = to.since(from) as usize;
+            let ahead = from.since(rcv_nxt) as u32;
+            if self.copy_in(conn, ahead, &payload[at..at + len], false).is_none() {
+                outcome = Some(Placing::NoBuffer);
+                break;
+            }
+            new_bytes += len as u32;
+        }
+        self.gaps = gaps;
+        if let Some(outcome) = outcome {
+            return outcome;
+        }
+        if new_bytes == 0 {
+            self.counters.rx_duplicate += 1;
+            return Placing::Done(0);
+        }
+        if start == rcv_nxt {
+            self.received_in_order(conn, end);
+        } else if !Self::note_range(&mut self.flows[conn.0], start, end) {
+            return Placing::TooManyRanges;
+        }
+        self.counters.rx_placed_bytes += u64::from(new_bytes);
+        Placing::Done(new_bytes)
+    }
+
+    /// Copies `payload` to the consumer's buffers, `ahead` bytes past `rcv_nxt`;
+    /// returns its sum if asked for (else 0), or `None` if they do not reach.
+    #[inline]
+    fn copy_in(&mut self, conn: ConnId, ahead: u32, payload: &[u8], sum: bool) -> Option<u32> {
+        let flow = &mut self.flows[conn.0];
+        let pos = flow.rx.rcv_pos + u64::from(ahead);
+        if pos + payload.len() as u64 > flow.rx.rq_limit {
+            return None;
+        }
+        let slot = self.consumers.get(usize::from(flow.consumer))?.as_ref()?;
+        let (region, tail) = (&slot.region, flow.rx.rq_tail);
+        let qp = region.qp(flow.qp);
+        let read = |index| qp.rq_extent(index);
+        if !flow.rx.cursor.seek(flow.rx.rcv_pos, tail, read) {
+            return None;
+        }
+        let mut cursor = flow.rx.cursor;
+        let mut done = 0;
+        let mut total = 0;
+        while done < payload.len() {
+            let at = pos + done as u64;
+            if !cursor.seek(at, tail, read) {
+                return None;
+            }
+            let piece = &payload[done..payload.len().min(done + (cursor.end() - at) as usize)];
+            let place = cursor.extent.part((at - cursor.start) as u32, piece.len() as u32);
+            if sum {
+                total = checksum::combine(total, done, region.copy_in_sum(place, piece));
+            } else {
+                region.copy_in(place, piece);
+            }
+            done += piece.len();
+        }
+        Some(total)
+    }
+
+    /// All bytes before `end` are in place: the stream moves on, over what came
+    /// out of order before.
+    fn received_in_order(&mut self, conn: ConnId, end: Seq) {
+        let rx = &mut self.flows[conn.0].rx;
+        let mut next = end;
+        if let Some(ranges) = &mut rx.ranges {
+            next = ranges.advance(end);
+            if ranges.is_empty() {
+                rx.ranges = None;
+            }
+        }
+        rx.rcv_pos += u64::from(next.since(rx.rcv_nxt) as u32);
+        rx.rcv_nxt = next;
+        self.touch(conn);
+    }
+
+    fn note_range(flow: &mut Flow, start: Seq, end: Seq) -> bool {
+        let ranges = flow.rx.ranges.get_or_insert_with(Box::default);
+        !matches!(ranges.insert(start, end, |_, _| {}), Outcome::Full)
+    }
+
+    /// Remembers that the consumer is owed a completion for this burst.
+    fn touch(&mut self, conn: ConnId) {
+        let flow = &mut self.flows[conn.0];
+        if flow.bits & bits::TOUCHED == 0 {
+            flow.bits |= bits::TOUCHED;
+            self.touched.push(conn);
+        }
+    }
+
+    /// One completion a connection and burst: how far its stream reaches now.
+    pub(super) fn publish_received(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for conn in touched.drain(..) {
+            let flow = &mut self.flows[conn.0];
+            flow.bits &= !bits::TOUCHED;
+            if flow.has(bits::ATTACHED)
+                && let Some(Some(slot)) = self.consumers.get_mut(usize::from(flow.consumer))
+            {
+                let qp = slot.region.qp(flow.qp);
+                // Moved before the consumer may use the slots again; each extent is read once.
+                flow.rx.cursor.seek(flow.rx.rcv_pos, flow.rx.rq_tail, |index| qp.rq_extent(index));
+                qp.set_rcv_done(flow.rx.rcv_pos);
+                qp.raise(Events::RECV);
+            }
+        }
+        self.touched = touched;
+    }
+
+    /// Slow path: keeps the payload for the TCE to judge.
+    fn park_segment(&mut self, conn: ConnId, frame: &RxFrame<'_>, packet: &Packet, lengths: Lengths) {
+        if !self.checksum_right(frame, packet) {
+            return;
+        }
+        self.counters.rx_slow += 1;
+        let payload = packet.payload(frame.data);
+        let parked = &mut self.flows[conn.0].rx.parked_bytes;
+        if *parked + packet.payload_len > self.config.reassembly_bytes_per_connection {
+            self.counters.drop_reassembly_full += 1;
+            return;
+        }
+        match self.reassembly.park(payload) {
+            Some(id) => {
+                *parked += packet.payload_len;
+                self.tell_segment(conn, frame, packet, lengths, Placement::Parked(id));
+            }
+            None => self.counters.drop_reassembly_full += 1,
+        }
+    }
+
+    /// A segment that no connection answers to: the TCE looks for a listener.
+    fn handle_unknown(&mut self, now: Instant, frame: &RxFrame<'_>, packet: &Packet, lengths: Lengths) {
+        if !self.endpoint.is_ours(packet.dst) {
+            self.counters.drop_not_ours += 1;
+            return;
+        }
+        if !self.checksum_right(frame, packet) {
+            return;
+        }
+        self.counters.rx_unknown += 1;
+        if packet.flags.contains(Flags::SYN) {
+            // The answer goes back where the SYN came from, without asking around.
+            if let Some(hop) = self.endpoint.hop_from_frame(now, packet.src, frame.data) {
+                self.endpoint.hop_release(hop);
+            }
+        }
+        let placement = match packet.payload_len {
+            0 => Placement::Empty,
+            // Only data that completes a handshake by SYN cookie is ever used.
+            _ if packet.flags.without(Flags::PSH) != Flags::ACK => Placement::Empty,
+            _ => match self.reassembly.park(packet.payload(frame.data)) {
+                Some(id) => Placement::Parked(id),
+                None => {
+                    self.counters.drop_reassembly_full += 1;
+                    return;
+                }
+            },
+        };
+        self.event(Event::Tuple(tuple_of(packet)));
+        self.tell_segment(ConnId::NONE, frame, packet, lengths, placement);
+    }
+
+    /// One event for the run, with an entry before it for rare options.
+    fn tell_segment(
+        &mut self,
+        conn: ConnId,
+        frame: &RxFrame<'_>,
+        packet: &Packet,
+        lengths: Lengths,
+        placement: Placement,
+    ) {
+        let rare = !packet.plain_options || packet.flags.intersects(Flags::SYN | Flags::URG);
+        if rare {
+            if conn != ConnId::NONE && packet.flags.contains(Flags::SYN) {
+                self.event(Event::Tuple(tuple_of(packet)));
+            }
+            let (sack, syn) = rare_options(packet, frame.data);
+            self.event(Event::Options { sack, syn, urgent: packet.urgent });
+        }
+        let posted = self.flows.get_mut(conn.0).map_or(Seq(0), |flow| {
+            let edge = flow.posted_edge();
+            flow.rx.posted_told = edge;
+            edge
+        });
+        let segment = Segment {
+            seq: packet.seq,
+            ack: packet.ack,
+            flags: packet.flags,
+            wnd: packet.window,
+            urgent: packet.urgent,
+            lengths,
+            timestamps: packet.timestamps,
+            sack: SackBlocks::new(),
+            syn: SynOptions::default(),
+            ce: packet.ecn == 3,
+        };
+        self.event(Event::Segment(SegmentEvent::new(conn, &segment, placement, posted, rare)));
+    }
+
+    fn checksum_right(&mut self, frame: &RxFrame<'_>, packet: &Packet) -> bool {
+        // MUST-3 (RFC 9293 §3.1): the receiver checks the checksum.
+        let right = frame.meta.checksum_verified
+            || sums_right(packet.header_sum(frame.data), checksum::sum(packet.payload(frame.data)));
+        if !right {
+            self.counters.drop_tcp_checksum += 1;
+        }
+        right
+    }
+
+    fn want_buffer(&mut self, conn: ConnId) {
+        let flow = &mut self.flows[conn.0];
+        if flow.bits & (bits::WANT_TOLD | bits::ATTACHED) == bits::ATTACHED {
+            flow.bits |= bits::WANT_TOLD;
+            if let Some(Some(slot)) = self.consumers.get_mut(usize::from(flow.consumer)) {
+                slot.region.qp(flow.qp).raise(Events::WANT_BUFFER);
+            }
+        }
+    }
+
+    /// Places parked payload on the TCE's word; true if all of it was placed.
+    pub(super) fn place_parked(&mut self, conn: ConnId, seq: Seq, payload: &[u8]) -> bool {
+        matches!(self.place(conn, seq, payload, None), Placing::Done(_))
+    }
+
+    /// What is not a TCP segment goes to the endpoint, or is counted and dropped.
+    fn handle_other(&mut self, now: Instant, frame: &[u8], reject: Reject) {
+        match reject {
+            Reject::Malformed => self.counters.drop_malformed += 1,
+            Reject::IpChecksum => self.counters.drop_ip_checksum += 1,
+            Reject::Fragment => self.counters.drop_fragment += 1,
+            Reject::NotIp | Reject::NotTcp => {
+                let mut about = None;
+                match self.endpoint.handle_frame(now, frame, &mut |icmp| about = Some(icmp)) {
+                    Verdict::Malformed => self.counters.drop_malformed += 1,
+                    Verdict::NotOurs => self.counters.drop_not_ours += 1,
+                    Verdict::Ignored if reject == Reject::NotIp => self.counters.drop_not_ip += 1,
+                    Verdict::Ignored => self.counters.drop_protocol += 1,
+                    // The endpoint counts what it acted upon itself.
+                    _ => {}
+                }
+                if let Some(icmp) = about
+                    && let Some(conn) = self.find(&icmp.tuple)
+                {
+                    self.counters.icmp_errors += 1;
+                    self.event(Event::Icmp { conn, error: icmp.error });
+                }
+            }
+        }
+    }
+}
+
+/// The fast path's validation (LC §3.3.1), on the hot context alone.
+#[inline]
+fn is_fast(flow: &Flow, packet: &Packet) -> bool {
+    let (rx, tx) = (&flow.rx, &flow.tx);
+    let plain = packet.flags.without(Flags::PSH) == Flags::ACK && flow.has(bits::SYNCHRONIZED | bits::ATTACHED);
+    let fresh = flow.bits & bits::TIMESTAMPS == 0
+        || packet.timestamps.is_some_and(|ts| ts.val.wrapping_sub(rx.ts_recent) as i32 >= 0);
+    let acked = packet.ack.since(tx.snd_una);
+    let recent = acked <= tx.snd_nxt.since(tx.snd_una) && acked >= -(tx.max_wnd.min(1 << 30) as i32);
+    let end = packet.seq + packet.payload_len;
+    // What lies wholly before rcv_nxt is a duplicate that the TCE answers.
+    let inside = end.before_eq(rx.right_edge) && rx.rcv_nxt.since(packet.seq) < 1 << 30;
+    plain && fresh && recent && inside && flow.bits & bits::FIN_RECEIVED == 0
+}
+
+/// True if a segment's header sum and payload sum come to what a right checksum
+/// makes of them.
+#[inline]
+fn sums_right(header: u32, payload: u32) -> bool {
+    checksum::fold(header + payload) == 0xffff
+}
+
+fn tuple_of(packet: &Packet) -> Tuple {
+    Tuple { local: packet.dst, remote: packet.src, local_port: packet.dst_port, remote_port: packet.src_port }
+}
+
+fn same_tuple(a: &Packet, b: &Packet) -> bool {
+    a.src == b.src && a.src_port == b.src_port && a.dst_port == b.dst_port && a.dst == b.dst
+}
+
+/// How a frame's payload is cut: a super-frame is a run (RA §3.4).
+fn lengths_of(packet: &Packet, gso_size: u16) -> Lengths {
+    let len = packet.payload_len;
+    if gso_size == 0 || len <= u32::from(gso_size) {
+        return Lengths::single(len);
+    }
+    let count = len.div_ceil(u32::from(gso_size)).min(0xffff) as u16;
+    Lengths { len, size: gso_size, count }
+}
+
+fn rare_options(packet: &Packet, frame: &[u8]) -> (SackBlocks, SynOptions) {
+    let (mut sack, mut syn) = (SackBlocks::new(), SynOptions::default());
+    for option in packet.options(frame) {
+        match option {
+            Ok(TcpOption::Mss(mss)) => syn.mss = Some(mss),
+            Ok(TcpOption::WindowScale(shift)) => syn.window_scale = Some(shift),
+            Ok(TcpOption::SackPermitted) => syn.sack_permitted = true,
+            Ok(TcpOption::Sack(blocks)) => sack = blocks,
+            Ok(_) => {}
+            // MUST-7 (RFC 9293 §3.1): an illegal length ends the walk, quietly.
+            Err(_) => break,
+        }
+    }
+    (sack, syn)
+}

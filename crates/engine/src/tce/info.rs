@@ -1,0 +1,77 @@
+//! TCP_INFO in the kernel's layout (`include/uapi/linux/tcp.h`), up to and with
+//! `tcpi_total_retrans`: what every version of the structure begins with.
+
+use super::{Tce, push};
+use crate::event::ConnId;
+use crate::order::{Order, WRITE_BYTES};
+use crate::region::Completion;
+use crate::streamer::Errno;
+use baton_tcp::info::Info;
+use baton_tcp::time::Instant;
+
+/// Bytes of the structure that are filled in.
+pub const TCP_INFO_BYTES: usize = 104;
+
+const OPT_TIMESTAMPS: u8 = 1;
+const OPT_SACK: u8 = 2;
+const OPT_WSCALE: u8 = 4;
+const OPT_ECN: u8 = 8;
+
+/// A connection's facts as `struct tcp_info`; times in microseconds or
+/// milliseconds and windows in segments, as the kernel has them.
+pub fn tcp_info_bytes(info: &Info) -> [u8; TCP_INFO_BYTES] {
+    let mut out = [0; TCP_INFO_BYTES];
+    let option = |on: bool, bit: u8| if on { bit } else { 0 };
+    let sender = &info.sender;
+    out[0] = info.state.linux();
+    out[2] = sender.retransmits;
+    out[3] = info.probes;
+    out[4] = sender.retransmits;
+    out[5] = option(info.timestamps, OPT_TIMESTAMPS)
+        | option(info.sack, OPT_SACK)
+        | option(info.snd_wscale.is_some(), OPT_WSCALE)
+        | option(info.ecn, OPT_ECN);
+    out[6] = info.snd_wscale.map_or(0, |s| s.shift()) | info.rcv_wscale.map_or(0, |s| s.shift()) << 4;
+    let mss = u32::from(info.snd_mss).max(1);
+    let micros = |span: baton_tcp::time::Duration| span.as_micros().min(u64::from(u32::MAX)) as u32;
+    let words = [
+        (8, micros(sender.rto)),
+        (16, u32::from(info.snd_mss)),
+        (20, u32::from(info.rcv_mss)),
+        (24, sender.in_flight.div_ceil(mss)),
+        (28, sender.sacked.div_ceil(mss)),
+        (32, sender.lost.div_ceil(mss)),
+        (52, info.last_received.as_millis().min(u64::from(u32::MAX)) as u32),
+        (60, u32::from(info.pmtu)),
+        (68, micros(sender.srtt)),
+        (72, micros(sender.rttvar)),
+        (76, if sender.ssthresh == u32::MAX { 0x7fff_ffff } else { sender.ssthresh / mss }),
+        (80, sender.cwnd / mss),
+        (84, u32::from(info.advmss)),
+        (96, info.rcv_space),
+        (100, sender.total_retransmits),
+    ];
+    for (at, word) in words {
+        out[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+    }
+    out
+}
+
+impl Tce {
+    /// Writes TCP_INFO to the consumer's data area, in as many orders as it takes.
+    pub(super) fn write_info(&mut self, now: Instant, conn: ConnId, consumer: u16, token: u64, offset: u64, len: u32) {
+        let Some(info) = self.info(now, conn) else {
+            self.answer(consumer, Completion::Failed { token, errno: Errno::NOT_CONNECTED }, None);
+            return;
+        };
+        let bytes = tcp_info_bytes(&info);
+        let bytes = &bytes[..bytes.len().min(len as usize)];
+        for (index, piece) in bytes.chunks(WRITE_BYTES).enumerate() {
+            let mut data = [0; WRITE_BYTES];
+            data[..piece.len()].copy_from_slice(piece);
+            let offset = offset.saturating_add((index * WRITE_BYTES) as u64);
+            push(&mut self.orders, Order::Write { consumer, offset, len: piece.len() as u8, bytes: data });
+        }
+        self.answer(consumer, Completion::Done { token, value: bytes.len() as u32 }, None);
+    }
+}

@@ -1,0 +1,383 @@
+//! The TCP Control Engine: takes events, decides, issues orders (LC §3.1).
+//!
+//! It never touches payload and shares nothing with the Streamer but the two
+//! rings. All protocol is in [`baton_tcp`]; here is what joins it to them: the
+//! table of connections, their timers, the listeners.
+//!
+//! Each handler issues at most [`MAX_COMMANDS`] commands and a few orders around
+//! them, so an event is taken only while the order ring has room for as many.
+
+mod info;
+mod open;
+
+use crate::counters::TceCounters;
+use crate::event::{ConnId, Event, SegmentEvent, Wish};
+use crate::order::Order;
+use crate::prefetch_unsafe::prefetch;
+use crate::region::Completion;
+use crate::ring::{Consumer, Producer};
+use crate::slab::Chunked;
+use crate::wheel::Wheel;
+use baton_tcp::challenge::ChallengeLimiter;
+use baton_tcp::command::{Command, CommandSink, MAX_COMMANDS};
+use baton_tcp::config::Config;
+use baton_tcp::isn;
+use baton_tcp::segment::{Placement, Segment, SynOptions};
+use baton_tcp::state::State;
+use baton_tcp::tcb::{Context, Tcb};
+use baton_tcp::time::Instant;
+use baton_wire::addr::Tuple;
+use baton_wire::seq::Seq;
+use baton_wire::tcp::{Flags, SackBlocks};
+use open::Listeners;
+use std::collections::VecDeque;
+
+/// Orders that handling one event adds at most.
+const ORDERS_PER_EVENT: usize = 2 * MAX_COMMANDS + 8;
+
+/// Events looked at ahead of their turn.
+const LOOK_AHEAD: usize = 16;
+
+/// With fewer connections than this their state is in the cache anyway.
+const PREFETCH_FROM: u32 = 512;
+
+/// What a TCE is built with.
+#[derive(Clone, Debug)]
+pub struct TceConfig {
+    /// TCP's choices.
+    pub tcp: Config,
+    /// Connections at most, half-open and TIME-WAIT ones included.
+    pub max_connections: u32,
+    /// Largest IP packet of the interface, in bytes.
+    pub mtu: u16,
+    /// Secret of initial sequence numbers, timestamps and SYN cookies
+    /// (RFC 6528 §3); from a random source.
+    pub secret: [u8; 16],
+}
+
+/// What the TCE keeps of a connection beside its [`Tcb`].
+#[derive(Default)]
+struct Slot {
+    tcb: Option<Tcb>,
+    /// When the wheel will call; later deadlines wait for that call.
+    armed: Option<Instant>,
+    /// The listener that counts it as half-open; 0 for none.
+    half_open_at: u32,
+}
+
+/// Half of the engine: decisions.
+pub struct Tce {
+    config: TceConfig,
+    key: isn::Key,
+    challenge: ChallengeLimiter,
+    slots: Chunked<Slot>,
+    free: Vec<u32>,
+    /// Indices handed out so far.
+    used: u32,
+    open: u32,
+    wheel: Wheel,
+    /// Connections whose timer fired and was not handled yet.
+    due: VecDeque<u32>,
+    listeners: Listeners,
+    /// Where a connection that takes the place of an old one has to start.
+    least_iss: Option<Seq>,
+    /// From the entries before the event at hand.
+    tuple: Tuple,
+    rare: (SackBlocks, SynOptions, u16),
+    events: Consumer<Event>,
+    orders: Producer<Order>,
+    /// End of the last poll that had work, on the driver's clock; idle until the next.
+    last_tick: u64,
+    counters: TceCounters,
+}
+
+/// The order ring, as a connection's command sink.
+struct Commands<'a> {
+    conn: ConnId,
+    orders: &'a mut Producer<Order>,
+    /// A [`Command::Release`] went by.
+    released: bool,
+}
+
+impl CommandSink for Commands<'_> {
+    #[inline]
+    fn command(&mut self, command: Command) {
+        self.released |= command == Command::Release;
+        push(self.orders, Order::Tcp { conn: self.conn, command });
+    }
+}
+
+#[inline]
+fn push(orders: &mut Producer<Order>, order: Order) {
+    assert!(orders.push(order).is_ok(), "order room is seen to before an event is taken");
+}
+
+impl Tce {
+    /// A TCE joined to its Streamer by the two rings.
+    pub fn new(config: TceConfig, events: Consumer<Event>, orders: Producer<Order>) -> Tce {
+        let seed = u64::from_le_bytes(std::array::from_fn(|i| config.secret[i]));
+        Tce {
+            wheel: Wheel::new(config.max_connections, Instant(0)),
+            key: isn::Key(config.secret),
+            challenge: ChallengeLimiter::new(config.tcp.challenge_acks_per_second, seed),
+            slots: Chunked::new(),
+            free: Vec::new(),
+            used: 0,
+            open: 0,
+            config,
+            due: VecDeque::new(),
+            listeners: Listeners::default(),
+            least_iss: None,
+            tuple: Tuple::default(),
+            rare: (SackBlocks::new(), SynOptions::default(), 0),
+            events,
+            orders,
+            last_tick: 0,
+            counters: TceCounters::default(),
+        }
+    }
+
+    /// Handles the events and timers that are due. Returns how many there were;
+    /// stops early while the order ring has no room.
+    pub fn poll(&mut self, now: Instant) -> usize {
+        let mut work = self.poll_events(now);
+        work += self.poll_timers(now);
+        work
+    }
+
+    /// [`Tce::poll`] with its busy and idle time taken on the driver's clock; a
+    /// poll without work counts as idle.
+    pub fn poll_timed(&mut self, now: Instant, ticks: &mut impl FnMut() -> u64) -> usize {
+        if !self.has_work() && self.next_deadline().is_none_or(|deadline| deadline > now) {
+            return 0;
+        }
+        let start = ticks();
+        let work = self.poll(now);
+        let end = ticks();
+        self.counters.idle_ticks += start.saturating_sub(self.last_tick);
+        self.counters.busy_ticks += end.saturating_sub(start);
+        self.last_tick = end;
+        work
+    }
+
+    fn poll_events(&mut self, now: Instant) -> usize {
+        let mut handled = 0;
+        loop {
+            let mut batch = [None; LOOK_AHEAD];
+            let mut count = 0;
+            for (place, event) in batch.iter_mut().zip(self.events.batch()) {
+                *place = Some(*event);
+                count += 1;
+            }
+            if count == 0 {
+                return handled;
+            }
+            if self.used >= PREFETCH_FROM {
+                for event in batch.iter().flatten() {
+                    self.prefetch(event);
+                }
+            }
+            for event in batch.iter().flatten() {
+                if self.orders.free() < ORDERS_PER_EVENT {
+                    return handled;
+                }
+                self.events.advance(1);
+                handled += 1;
+                self.counters.events += 1;
+                self.handle_event(now, event);
+            }
+        }
+    }
+
+    fn prefetch(&self, event: &Event) {
+        let conn = match event {
+            Event::Segment(segment) => segment.conn,
+            Event::Transmitted { conn, .. } | Event::Posted { conn, .. } => *conn,
+            _ => return,
+        };
+        if let Some(slot) = self.slots.get(conn.0) {
+            prefetch(slot);
+        }
+    }
+
+    fn handle_event(&mut self, now: Instant, event: &Event) {
+        match *event {
+            Event::Segment(ref segment) => self.handle_segment(now, segment),
+            Event::Options { sack, syn, urgent } => self.rare = (sack, syn, urgent),
+            Event::Tuple(tuple) => self.tuple = tuple,
+            Event::Transmitted { conn, sent } => {
+                self.with(now, conn, |tcb, cx, out| tcb.on_transmitted(cx, &sent, out))
+            }
+            Event::Posted { conn, right_edge } => {
+                self.with(now, conn, |tcb, cx, out| tcb.on_posted(cx, right_edge, out))
+            }
+            Event::Blocked { conn, queued } => self.with(now, conn, |tcb, cx, out| tcb.on_blocked(cx, queued, out)),
+            Event::Icmp { conn, error } => self.with(now, conn, |tcb, cx, out| tcb.on_icmp(cx, &error, out)),
+            Event::NoQueuePair { conn } => self.with(now, conn, |tcb, cx, out| tcb.abort(cx, out)),
+            Event::Released { conn } => self.free.push(conn.0),
+            Event::Connect { consumer, qp, token, hop, options } => {
+                self.connect(now, consumer, qp, token, hop, options);
+            }
+            Event::Listen { consumer, qp, token, backlog, options } => {
+                self.listen(consumer, qp, token, backlog, options);
+            }
+            Event::Unlisten { consumer, qp } => self.unlisten(consumer, qp),
+            Event::Consumer { conn, wish } => self.handle_wish(now, conn, wish),
+        }
+    }
+
+    #[inline]
+    fn handle_segment(&mut self, now: Instant, event: &SegmentEvent) {
+        let segment = if event.bits & SegmentEvent::HAS_OPTIONS == 0 {
+            event.segment(SackBlocks::new(), SynOptions::default(), 0)
+        } else {
+            event.segment(self.rare.0, self.rare.1, self.rare.2)
+        };
+        let placement = event.placement();
+        if event.conn == ConnId::NONE {
+            self.handle_unknown(now, &segment, placement);
+            return;
+        }
+        if segment.flags.contains(Flags::SYN) && self.reopens(now, event.conn, &segment) {
+            self.handle_unknown(now, &segment, placement);
+            self.least_iss = None;
+            return;
+        }
+        let posted = event.posted;
+        if !self.holds(event.conn) {
+            // Released a moment ago; the Streamer has not heard of it yet.
+            self.dispose(event.conn, placement);
+            return;
+        }
+        self.with(now, event.conn, |tcb, cx, out| {
+            tcb.note_posted(cx, posted, out);
+            tcb.handle_segment(cx, &segment, placement, out);
+        });
+    }
+
+    /// Runs a handler of a connection, then sees to its timer and its end.
+    #[inline]
+    fn with(&mut self, now: Instant, conn: ConnId, run: impl FnOnce(&mut Tcb, &mut Context<'_>, &mut Commands<'_>)) {
+        let Some(slot) = self.slots.get_mut(conn.0) else { return };
+        let Some(tcb) = &mut slot.tcb else { return };
+        let mut cx = Context { now, config: &self.config.tcp, challenge: &mut self.challenge };
+        let mut out = Commands { conn, orders: &mut self.orders, released: false };
+        run(tcb, &mut cx, &mut out);
+        let released = out.released;
+        if slot.half_open_at != 0 && (released || tcb.state() != State::SynReceived) {
+            self.listeners.half_open_done(slot.half_open_at);
+            slot.half_open_at = 0;
+        }
+        if released {
+            self.forget(conn);
+            return;
+        }
+        if let Some(deadline) = tcb.deadline()
+            && slot.armed.is_none_or(|armed| deadline < armed)
+        {
+            slot.armed = Some(deadline);
+            self.wheel.arm(conn.0, deadline);
+        }
+    }
+
+    /// The Tcb said its last; the index is free once the Streamer says so too.
+    fn forget(&mut self, conn: ConnId) {
+        let slot = &mut self.slots[conn.0];
+        slot.tcb = None;
+        if slot.armed.take().is_some() {
+            self.wheel.cancel(conn.0);
+        }
+        self.open -= 1;
+        self.counters.released += 1;
+    }
+
+    fn holds(&self, conn: ConnId) -> bool {
+        self.slots.get(conn.0).is_some_and(|slot| slot.tcb.is_some())
+    }
+
+    /// Frees parked payload that nobody will ask for.
+    fn dispose(&mut self, conn: ConnId, placement: Placement) {
+        if let Placement::Parked(park) = placement {
+            let order = if conn == ConnId::NONE {
+                Order::Unpark { park }
+            } else {
+                Order::Tcp { conn, command: Command::Drop { park } }
+            };
+            push(&mut self.orders, order);
+        }
+    }
+
+    fn handle_wish(&mut self, now: Instant, conn: ConnId, wish: Wish) {
+        match wish {
+            Wish::Shutdown => self.with(now, conn, |tcb, cx, out| tcb.shutdown(cx, out)),
+            Wish::Close => self.with(now, conn, |tcb, cx, out| tcb.release(cx, out)),
+            Wish::Abort => self.with(now, conn, |tcb, cx, out| tcb.abort(cx, out)),
+            Wish::Option(option) => self.with(now, conn, |tcb, cx, out| tcb.set_option(cx, option, out)),
+            Wish::Info { consumer, token, offset, len } => self.write_info(now, conn, consumer, token, offset, len),
+        }
+    }
+
+    fn poll_timers(&mut self, now: Instant) -> usize {
+        let due = &mut self.due;
+        self.wheel.expire(now, &mut |id| due.push_back(id));
+        let mut fired = 0;
+        while self.orders.free() >= ORDERS_PER_EVENT {
+            let Some(id) = self.due.pop_front() else { break };
+            self.slots[id].armed = None;
+            fired += 1;
+            self.counters.timers += 1;
+            self.with(now, ConnId(id), |tcb, cx, out| {
+                if tcb.deadline().is_some_and(|deadline| deadline <= cx.now) {
+                    tcb.on_deadline(cx, out);
+                }
+            });
+        }
+        fired
+    }
+
+    /// When [`Tce::poll`] has something to do without a new event, at the latest.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        if self.due.is_empty() { self.wheel.next() } else { Some(Instant(0)) }
+    }
+
+    /// True if events wait.
+    pub fn has_work(&mut self) -> bool {
+        !self.events.is_empty() || !self.due.is_empty()
+    }
+
+    /// Counts of what it did.
+    pub fn counters(&self) -> &TceCounters {
+        &self.counters
+    }
+
+    /// Connections that it holds.
+    pub fn connections(&self) -> u32 {
+        self.open
+    }
+
+    /// Most events that ever waited.
+    pub fn events_high_water(&self) -> usize {
+        self.events.high_water()
+    }
+
+    /// Facts of a connection, for a driver in the same address space.
+    pub fn info(&mut self, now: Instant, conn: ConnId) -> Option<baton_tcp::info::Info> {
+        let cx = Context { now, config: &self.config.tcp, challenge: &mut self.challenge };
+        Some(self.slots.get(conn.0)?.tcb.as_ref()?.info(&cx))
+    }
+
+    fn answer(&mut self, consumer: u16, completion: Completion, unused_qp: Option<u32>) {
+        push(&mut self.orders, Order::Answer { consumer, completion, unused_qp });
+    }
+
+    /// True, and the connection is gone, if it is in TIME-WAIT and this SYN may
+    /// reopen its tuple (RFC 6191 §2).
+    fn reopens(&mut self, now: Instant, conn: ConnId, segment: &Segment) -> bool {
+        let tcb = self.slots.get(conn.0).and_then(|slot| slot.tcb.as_ref());
+        let Some(least_iss) = tcb.and_then(|tcb| tcb.reopens_for(segment)) else { return false };
+        self.counters.time_wait_reopened += 1;
+        self.least_iss = Some(least_iss);
+        self.with(now, conn, |tcb, cx, out| tcb.abort(cx, out));
+        true
+    }
+}

@@ -1,0 +1,208 @@
+//! How connections begin: listeners, SYN cookies, active opens, and resets for
+//! segments that belong to nothing (RFC 9293 §3.10.7.1, §3.10.7.2).
+
+use super::{Commands, Slot, Tce, push};
+use crate::event::ConnId;
+use crate::order::{Open, Order};
+use crate::region::Completion;
+use crate::streamer::Errno;
+use baton_tcp::command::Command;
+use baton_tcp::handshake;
+use baton_tcp::listen::{Arrival, Disposition, Listener};
+use baton_tcp::path::Path;
+use baton_tcp::reset::reset_for;
+use baton_tcp::segment::{Placement, Segment};
+use baton_tcp::tcb::{Context, Tcb};
+use baton_tcp::time::Instant;
+use baton_wire::addr::{Addr, Tuple};
+use std::collections::BTreeMap;
+
+/// A listener and whose it is.
+struct Entry {
+    /// Never 0 and never used again.
+    id: u32,
+    consumer: u16,
+    qp: u32,
+    options: u64,
+    listener: Listener,
+}
+
+/// Listeners by port and address; an unspecified address takes all.
+#[derive(Default)]
+pub(super) struct Listeners {
+    by_name: BTreeMap<(u16, Addr), Entry>,
+    last_id: u32,
+}
+
+impl Listeners {
+    fn find(&mut self, tuple: &Tuple) -> Option<&mut Entry> {
+        let any = if tuple.local.is_v4() { Addr::v4([0; 4]) } else { Addr::UNSPECIFIED };
+        let names = [(tuple.local_port, tuple.local), (tuple.local_port, any), (tuple.local_port, Addr::UNSPECIFIED)];
+        let name = names.into_iter().find(|name| self.by_name.contains_key(name))?;
+        self.by_name.get_mut(&name)
+    }
+
+    /// A half-open connection of listener `id` is established or gone.
+    pub(super) fn half_open_done(&mut self, id: u32) {
+        if let Some(entry) = self.by_name.values_mut().find(|entry| entry.id == id) {
+            entry.listener.on_half_open_done();
+        }
+    }
+}
+
+impl Tce {
+    /// A segment to no connection: a listener's, or to be reset.
+    pub(super) fn handle_unknown(&mut self, now: Instant, segment: &Segment, placement: Placement) {
+        let tuple = self.tuple;
+        let path = self.path(&tuple);
+        let Some(entry) = self.listeners.find(&tuple) else {
+            self.dispose(ConnId::NONE, placement);
+            if let Some(reset) = reset_for(segment) {
+                self.reply(&tuple, reset, None);
+                self.counters.resets_sent += 1;
+            }
+            return;
+        };
+        let arrival = Arrival { now, config: &self.config.tcp, key: &self.key, tuple: &tuple, path };
+        let (id, consumer, qp, options) = (entry.id, entry.consumer, entry.qp, entry.options);
+        match entry.listener.handle_segment(&arrival, segment) {
+            Disposition::Ignore => {}
+            Disposition::Reset(reset) => {
+                self.counters.resets_sent += 1;
+                self.reply(&tuple, reset, None);
+            }
+            Disposition::Cookie { reply, ts_val } => {
+                self.counters.cookies_sent += 1;
+                self.reply(&tuple, reply, Some(ts_val));
+            }
+            Disposition::Accept => {
+                self.counters.passive_opens += 1;
+                let begin = Begin { consumer, qp: None, token: 0, listener: qp, hop: None, options };
+                match self.begin(now, &tuple, &begin, |cx, open, out| Tcb::accept(cx, segment, &open, out)) {
+                    Some(conn) => self.slots[conn.0].half_open_at = id,
+                    None => self.listeners.half_open_done(id),
+                }
+            }
+            Disposition::Established(decoded) => {
+                self.counters.cookies_accepted += 1;
+                let begin = Begin { consumer, qp: None, token: 0, listener: qp, hop: None, options };
+                let conn = self
+                    .begin(now, &tuple, &begin, |cx, open, out| Tcb::from_cookie(cx, segment, &decoded, &open, out));
+                if let Some(conn) = conn {
+                    // Data that came with the last ACK of the handshake.
+                    if segment.seg_len() > 0 {
+                        let park = placement;
+                        self.with(now, conn, |tcb, cx, out| tcb.handle_segment(cx, segment, park, out));
+                        return;
+                    }
+                }
+            }
+        }
+        self.dispose(ConnId::NONE, placement);
+    }
+
+    /// An active open (RFC 9293 §3.10.1).
+    pub(super) fn connect(&mut self, now: Instant, consumer: u16, qp: u32, token: u64, hop: u16, options: u64) {
+        let tuple = self.tuple;
+        let begin = Begin { consumer, qp: Some(qp), token, listener: u32::MAX, hop: Some(hop), options };
+        if self.begin(now, &tuple, &begin, |cx, open, out| Tcb::connect(cx, &open, out)).is_some() {
+            self.counters.active_opens += 1;
+        } else {
+            self.answer(consumer, Completion::Failed { token, errno: Errno::NO_BUFFERS }, Some(qp));
+        }
+    }
+
+    /// Makes a connection: the Streamer hears of it before its first command.
+    fn begin(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        begin: &Begin,
+        make: impl FnOnce(&mut Context<'_>, handshake::Open, &mut Commands<'_>) -> Tcb,
+    ) -> Option<ConnId> {
+        let Some(conn) = self.take_index() else {
+            self.counters.table_full += 1;
+            return None;
+        };
+        let ts_offset = self.key.ts_offset(tuple);
+        push(&mut self.orders, Order::Tuple(*tuple));
+        push(
+            &mut self.orders,
+            Order::Open(Open {
+                conn,
+                consumer: begin.consumer,
+                qp: begin.qp,
+                token: begin.token,
+                listener: begin.listener,
+                ts_offset,
+                hop: begin.hop,
+            }),
+        );
+        let open = handshake::Open { iss: self.key.iss(now, tuple), path: self.path(tuple), rcv_space: 0, ts_offset };
+        let mut cx = Context { now, config: &self.config.tcp, challenge: &mut self.challenge };
+        let mut out = Commands { conn, orders: &mut self.orders, released: false };
+        let tcb = make(&mut cx, open, &mut out);
+        self.slots[conn.0] = Slot { tcb: Some(tcb), armed: None, half_open_at: 0 };
+        self.open += 1;
+        let options = begin.options;
+        self.with(now, conn, |tcb, cx, out| {
+            for option in crate::options::from_bits(options) {
+                tcb.set_option(cx, option, out);
+            }
+        });
+        Some(conn)
+    }
+
+    fn take_index(&mut self) -> Option<ConnId> {
+        let index = self.free.pop().or_else(|| {
+            (self.used < self.config.max_connections).then(|| {
+                self.used += 1;
+                self.used - 1
+            })
+        })?;
+        self.slots.grow_to(index);
+        Some(ConnId(index))
+    }
+
+    /// Starts to listen, unless the name is taken.
+    pub(super) fn listen(&mut self, consumer: u16, qp: u32, token: u64, backlog: u32, options: u64) {
+        let name = (self.tuple.local_port, self.tuple.local);
+        if self.listeners.by_name.contains_key(&name) {
+            self.answer(consumer, Completion::Failed { token, errno: Errno::ADDRESS_IN_USE }, Some(qp));
+            return;
+        }
+        self.listeners.last_id += 1;
+        let id = self.listeners.last_id;
+        let entry = Entry { id, consumer, qp, options, listener: Listener::new(backlog) };
+        self.listeners.by_name.insert(name, entry);
+        push(&mut self.orders, Order::Tuple(self.tuple));
+        push(&mut self.orders, Order::Listening { consumer, qp, token });
+    }
+
+    /// Stops listening; half-open connections finish, and are the consumer's to close.
+    pub(super) fn unlisten(&mut self, consumer: u16, qp: u32) {
+        self.listeners.by_name.retain(|_, entry| (entry.consumer, entry.qp) != (consumer, qp));
+        push(&mut self.orders, Order::Unlistened { consumer, qp });
+    }
+
+    fn reply(&mut self, tuple: &Tuple, command: Command, ts_val: Option<u32>) {
+        let Command::Control { flags, seq, ack, wnd, syn, ts_ecr } = command else { return };
+        let ts = ts_val.zip(ts_ecr);
+        push(&mut self.orders, Order::Tuple(*tuple));
+        push(&mut self.orders, Order::Reply { flags, seq, ack, wnd, syn, ts });
+    }
+
+    fn path(&self, tuple: &Tuple) -> Path {
+        Path { mtu: self.config.mtu, ipv6: !tuple.remote.is_v4() }
+    }
+}
+
+/// What is known of a connection before its Tcb exists.
+struct Begin {
+    consumer: u16,
+    qp: Option<u32>,
+    token: u64,
+    listener: u32,
+    hop: Option<u16>,
+    options: u64,
+}

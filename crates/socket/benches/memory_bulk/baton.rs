@@ -1,0 +1,178 @@
+//! Two engines on an in-memory wire, driven in turn on one thread by raw queue
+//! pairs.
+
+use baton_engine::endpoint::InterfaceConfig;
+use baton_engine::engine::{Engine, EngineConfig};
+use baton_engine::region::{Completion, ConsumerRegion, EngineRegion, Events, Layout, Queue, Region, Request};
+use baton_port::memory::{MemoryOptions, MemoryPort};
+use baton_tcp::time::Instant;
+use baton_wire::addr::Addr;
+
+/// Bytes of a stream buffer: a ring that is posted again for each lap.
+const RING: u32 = 1 << 20;
+
+/// A host: engine, port and one consumer with one connection.
+pub struct Host {
+    engine: Engine,
+    port: MemoryPort,
+    consumer: ConsumerRegion,
+    qp: Option<u32>,
+    established: bool,
+    laps_sent: u32,
+    laps_received: u32,
+    posted: u64,
+    pub received: u64,
+    pub acked: u64,
+}
+
+impl Host {
+    fn new(address: &str, mac: u8, port: MemoryPort, mtu: u16) -> Host {
+        let interface = InterfaceConfig {
+            mac: [2, 0, 0, 0, 0, mac],
+            addresses: vec![address.parse().expect("an address")],
+            gateway_v4: None,
+            gateway_v6: None,
+            mtu,
+            ethernet: true,
+            vlan: None,
+        };
+        let config = EngineConfig::new(interface, [mac; 32]);
+        let mut engine = Engine::new(&config, baton_engine::frame_io::FrameIo::capabilities(&port));
+        let layout = Layout { qps: 16, queue_depth: 4, requests: 16, data_bytes: 2 * u64::from(RING) };
+        let region = Region::heap(layout).expect("a region");
+        engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
+        Host {
+            engine,
+            port,
+            consumer: ConsumerRegion::new(region),
+            qp: None,
+            established: false,
+            laps_sent: 0,
+            laps_received: 0,
+            posted: 0,
+            received: 0,
+            acked: 0,
+        }
+    }
+
+    fn request(&mut self, request: &Request) {
+        self.consumer.request(request).expect("room in the request ring");
+    }
+
+    /// One turn of the engine and its consumer.
+    pub fn poll(&mut self, now: Instant) -> bool {
+        let activity = self.engine.poll(now, &mut self.port, || 0).expect("the wire holds");
+        while let Some(completion) = self.consumer.poll_completion() {
+            match completion {
+                Completion::Opened { qp, .. } => self.qp = Some(qp),
+                Completion::Accepted { qp, .. } => {
+                    self.qp = Some(qp);
+                    self.established = true;
+                    self.post_receive(qp);
+                }
+                Completion::Ready { qp, events } => {
+                    if events.contains(Events::ESTABLISHED) {
+                        self.established = true;
+                        self.post_receive(qp);
+                    }
+                    if events.contains(Events::RECV) {
+                        self.received = self.consumer.qp(qp).rcv_done();
+                        self.post_receive(qp);
+                    }
+                    if events.contains(Events::SEND) {
+                        self.acked = self.consumer.qp(qp).snd_done();
+                    }
+                }
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        !activity.is_idle()
+    }
+
+    /// Keeps the receive ring posted: everything read at once is free at once.
+    fn post_receive(&mut self, qp: u32) {
+        let view = self.consumer.qp(qp);
+        let limit = self.received + u64::from(RING);
+        while u64::from(self.laps_received) * u64::from(RING) < limit {
+            let extent = self.consumer.extent(u64::from(RING), RING).expect("within the data area");
+            view.post(Queue::Receive, self.laps_received, 1, extent).expect("two laps at a time");
+            self.laps_received += 1;
+        }
+        view.set_rcv_limit(limit);
+        self.consumer.ring_doorbell(qp);
+    }
+
+    /// Keeps the send ring full up to `total` bytes of the stream.
+    pub fn feed(&mut self, total: u64) {
+        let Some(qp) = self.qp.filter(|_| self.established) else { return };
+        let tail = total.min(self.acked + u64::from(RING));
+        if tail < self.posted + u64::from(RING) / 8 && tail != total || tail == self.posted {
+            return;
+        }
+        let view = self.consumer.qp(qp);
+        while u64::from(self.laps_sent) * u64::from(RING) < tail {
+            let extent = self.consumer.extent(0, RING).expect("within the data area");
+            view.post(Queue::Send, self.laps_sent, 1, extent).expect("two laps at a time");
+            self.laps_sent += 1;
+        }
+        view.set_snd_tail(tail);
+        self.posted = tail;
+        self.consumer.ring_doorbell(qp);
+    }
+
+    /// Counters, for whoever wonders.
+    pub fn print_counters(&mut self) {
+        for (name, value) in self.engine.streamer().counters().iter().filter(|(_, value)| *value > 0) {
+            println!("    {name:<28} {value}");
+        }
+        let tce = *self.engine.tce().counters();
+        for (name, value) in tce.iter().filter(|(_, value)| *value > 0) {
+            println!("    tce.{name:<24} {value}");
+        }
+    }
+}
+
+/// A client and a server with an open connection between them.
+pub fn connected(options: MemoryOptions) -> (Host, Host) {
+    let (a, b) = MemoryPort::pair(options);
+    let mut client = Host::new("10.0.0.1/24", 1, a, options.mtu);
+    let mut server = Host::new("10.0.0.2/24", 2, b, options.mtu);
+    server.request(&Request::Listen { token: 1, local: Addr::v4([0; 4]), local_port: 80, backlog: 16, options: 0 });
+    server.poll(Instant(0));
+    client.request(&Request::Connect {
+        token: 2,
+        local: Addr::UNSPECIFIED,
+        local_port: 0,
+        remote: Addr::v4([10, 0, 0, 2]),
+        remote_port: 80,
+        options: 0,
+    });
+    for step in 0..1000 {
+        let now = Instant(step * 10_000);
+        client.poll(now);
+        server.poll(now);
+        if client.established && server.established {
+            return (client, server);
+        }
+    }
+    panic!("no connection after 1000 turns");
+}
+
+/// Sends `total` bytes from client to server; returns the data segments it took.
+pub fn transfer(client: &mut Host, server: &mut Host, total: u64, now: &mut u64) -> u64 {
+    let before = client.engine.streamer().counters().tx_segments;
+    let target = server.received + total;
+    let mut idle = 0;
+    while server.received < target {
+        *now += 2_000;
+        client.feed(target);
+        let busy = client.poll(Instant(*now)) | server.poll(Instant(*now));
+        idle = if busy { 0 } else { idle + 1 };
+        if idle > 1000 {
+            // Nothing moves but time.
+            *now += 1_000_000;
+        }
+        assert!(idle < 1_000_000, "stuck at {} of {target}", server.received);
+    }
+    client.engine.streamer().counters().tx_segments - before
+}
