@@ -513,7 +513,7 @@ fn news_of(entry: &Entry, mac: [u8; 6], source: Source, now: Instant) -> News {
     let differs = entry.mac != mac;
     match source {
         Source::Arp { solicited } => {
-            let overrides = now.since(entry.learned) >= ARP_LOCKTIME;
+            let overrides = !entry.state.is_resolved() || now.since(entry.learned) >= ARP_LOCKTIME;
             News { differs, solicited: solicited && (overrides || !differs), overrides, doubts: false }
         }
         Source::Solicitation => News { differs, solicited: false, overrides: true, doubts: false },
@@ -521,3 +521,6 @@ fn news_of(entry: &Entry, mac: [u8; 6], source: Source, now: Instant) -> News {
         Source::Frame => News { differs, solicited: false, overrides: entry.refs == 0 && !confirmed, doubts: false },
     }
 }
+
+#[cfg(test)]
+mod tests;
