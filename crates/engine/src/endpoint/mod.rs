@@ -22,7 +22,12 @@
 //! fragments (neither made nor reassembled), redirects and router advertisements
 //! (ignored: whoever is on the link could move our traffic with them).
 
+mod arp;
+mod bucket;
 mod config;
+mod icmp;
+mod ip;
+mod ndisc;
 mod neighbour;
 mod outbox;
 mod route;
@@ -30,10 +35,13 @@ mod route;
 pub use config::{Cidr, CidrError, InterfaceConfig};
 pub use neighbour::HopId;
 
+use baton_tcp::icmp::IcmpError;
 use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
-use baton_wire::seq::Seq;
-use neighbour::{LinkAddress, Neighbours};
+use baton_wire::eth::{self, MacAddr, ether_type};
+use bucket::Bucket;
+use core::net::IpAddr;
+use neighbour::{LinkAddress, Neighbours, Solicit};
 use outbox::Outbox;
 use route::Routes;
 
@@ -42,34 +50,8 @@ use route::Routes;
 pub struct IcmpForTcp {
     /// The connection, our address being local.
     pub tuple: Tuple,
-    /// Sequence number of the quoted segment: an error is believed only if it
-    /// was in flight (RFC 5927 §4.1).
-    pub seq: Seq,
-    /// What happened to it.
-    pub kind: IcmpKind,
-}
-
-/// The errors of RFC 792 and RFC 4443 as a TCP cares for them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum IcmpKind {
-    /// No route to the network (RFC 792 type 3 code 0 and the like; RFC 4443
-    /// type 1 code 0).
-    NetworkUnreachable,
-    /// The host cannot be reached, also because a filter forbids it.
-    HostUnreachable,
-    /// The host speaks no TCP (code 2) or has nobody at that port (code 3; RFC
-    /// 4443 type 1 code 4).
-    PortUnreachable,
-    /// The packet was larger than the next link's MTU, in bytes (RFC 1191, RFC
-    /// 8201); estimated by RFC 1191 §7 if the router did not say.
-    PacketTooBig {
-        /// That MTU.
-        mtu: u32,
-    },
-    /// Its time to live ran out.
-    TimeExceeded,
-    /// A field of its header was not understood.
-    ParameterProblem,
+    /// What happened to the segment.
+    pub error: IcmpError,
 }
 
 /// What became of a frame, for the counters.
@@ -138,6 +120,13 @@ pub struct Endpoint {
     routes: Routes,
     neighbours: Neighbours,
     outbox: Outbox,
+    echo_limit: Bucket,
+    error_limit: Bucket,
+    /// Scratch for a message on its way out, as long as the MTU.
+    scratch: Vec<u8>,
+    /// Scratch of a poll: neighbours to ask for.
+    asks: Vec<Solicit>,
+    announced: bool,
     counters: Counters,
 }
 
@@ -149,6 +138,11 @@ impl Endpoint {
             routes: Routes::new(&config),
             neighbours: Neighbours::new(own),
             outbox: Outbox::default(),
+            echo_limit: Bucket::new(icmp::ECHO_LIMIT.0, icmp::ECHO_LIMIT.1),
+            error_limit: Bucket::new(icmp::ERROR_LIMIT.0, icmp::ERROR_LIMIT.1),
+            scratch: vec![0; usize::from(config.mtu)],
+            asks: Vec::new(),
+            announced: !config.ethernet,
             counters: Counters::default(),
             config,
         }
@@ -173,10 +167,42 @@ impl Endpoint {
     /// Takes a frame that is not a TCP segment. What ICMP says of a connection
     /// goes to `out`; answers go to the outbox.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8], out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
-        let _ = (now, frame, out);
-        let verdict = Verdict::Ignored;
+        let verdict = self.judge(now, frame, out);
         self.counters.verdicts[verdict as usize] += 1;
         verdict
+    }
+
+    fn judge(&mut self, now: Instant, frame: &[u8], out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
+        if !self.config.ethernet {
+            return match frame.first().map(|byte| byte >> 4) {
+                Some(4) => self.handle_ipv4(now, None, frame, out),
+                Some(6) => self.handle_ipv6(now, None, frame, out),
+                _ => Verdict::Malformed,
+            };
+        }
+        let Ok((link, packet)) = eth::Header::parse(frame) else { return Verdict::Malformed };
+        if link.src.is_multicast() {
+            return Verdict::Malformed;
+        }
+        let for_us = link.dst == MacAddr(self.config.mac) || link.dst.is_multicast();
+        if !for_us || !self.is_our_vlan(&link) {
+            return Verdict::NotOurs;
+        }
+        match link.ether_type {
+            ether_type::ARP => self.handle_arp(now, &link, packet),
+            ether_type::IPV4 => self.handle_ipv4(now, Some(&link), packet, out),
+            ether_type::IPV6 => self.handle_ipv6(now, Some(&link), packet, out),
+            _ => Verdict::Ignored,
+        }
+    }
+
+    /// VLAN 0 is a priority, not a VLAN (IEEE 802.1Q §9.6).
+    fn is_our_vlan(&self, link: &eth::Header) -> bool {
+        match link.vlan.as_slice() {
+            [] => self.config.vlan.is_none(),
+            [tag] => tag.vid() == self.config.vlan.unwrap_or(0),
+            _ => false,
+        }
     }
 
     /// Takes a reference on the next hop to `remote`; `None` if there is no route
@@ -233,12 +259,43 @@ impl Endpoint {
 
     /// Does what is due: asks for neighbours, gives up on those that stay silent.
     pub fn poll(&mut self, now: Instant) {
-        self.neighbours.poll(now, &mut |_| {});
+        if !self.announced {
+            self.announced = true;
+            self.announce();
+        }
+        let mut asks = std::mem::take(&mut self.asks);
+        self.neighbours.poll(now, &mut |ask| asks.push(ask));
+        for ask in asks.drain(..) {
+            self.ask(ask);
+        }
+        self.asks = asks;
+    }
+
+    fn announce(&mut self) {
+        for index in 0..self.addresses().len() {
+            match self.addresses()[index].addr.ip() {
+                IpAddr::V4(own) => self.announce_by_arp(own),
+                IpAddr::V6(own) => self.announce_by_advertisement(own),
+            }
+        }
+    }
+
+    fn ask(&mut self, ask: Solicit) {
+        let Some(source) = self.routes.solicit_from(ask.target) else { return };
+        match (source.ip(), ask.target.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(target)) => self.ask_by_arp(ask, source, target),
+            (IpAddr::V6(source), IpAddr::V6(target)) => self.ask_by_solicitation(ask, source, target),
+            _ => {}
+        }
+    }
+
+    fn own_link(&self) -> LinkAddress {
+        LinkAddress { mac: self.config.mac, vlan: self.config.vlan }
     }
 
     /// When [`Endpoint::poll`] is to be called next; `None` if nothing is planned.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.neighbours.next_deadline()
+        if self.announced { self.neighbours.next_deadline() } else { Some(Instant(0)) }
     }
 
     /// The oldest frame to be sent, which stays in the outbox.
@@ -268,3 +325,6 @@ impl Endpoint {
         Counters { outbox_overflows: self.outbox.overflows(), ..self.counters }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -340,6 +340,13 @@ impl Neighbours {
         changed
     }
 
+    /// `addr` answered without naming its link address; true if it is known.
+    pub(super) fn confirm_known(&mut self, addr: Addr, now: Instant) -> bool {
+        let Some(&hop) = self.index.get(&addr) else { return false };
+        self.confirm(hop, now);
+        self.header(hop).is_some()
+    }
+
     /// The link address of `addr`, if it is known.
     #[cfg(test)]
     pub(super) fn lookup(&self, addr: Addr) -> Option<([u8; 6], State)> {
@@ -372,6 +379,7 @@ impl Neighbours {
         self.index.len()
     }
 
+    #[cfg(test)]
     fn entry(&self, hop: HopId) -> Option<&Entry> {
         self.entries.get(usize::from(hop.0))?.as_ref()
     }

@@ -10,13 +10,6 @@ fn at(ms: u64) -> Instant {
     Instant(ms * 1_000_000)
 }
 
-/// Runs what is due at `now` and returns what was asked.
-fn poll(table: &mut Neighbours, now: Instant) -> Vec<Solicit> {
-    let mut asked = Vec::new();
-    table.poll(now, &mut |solicit| asked.push(solicit));
-    asked
-}
-
 /// Runs the table until nothing is due by `end`, deadline by deadline.
 fn run(table: &mut Neighbours, end: Instant) -> Vec<(u64, Option<[u8; 6]>)> {
     let mut asked = Vec::new();
