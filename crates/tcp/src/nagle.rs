@@ -38,8 +38,7 @@ pub const fn may_send_partial(partial: &Partial) -> bool {
 mod tests {
     use super::*;
 
-    const HELD: Partial =
-        Partial { bytes: 100, last: true, idle: false, max_wnd: 65_535, nodelay: false, cork: false };
+    const HELD: Partial = Partial { bytes: 100, last: true, idle: false, max_wnd: 65_535, nodelay: false, cork: false };
 
     // tests: MUST-17, MUST-38
     #[test]

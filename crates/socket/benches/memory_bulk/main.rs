@@ -6,7 +6,9 @@ mod baton;
 use baton_port::memory::MemoryOptions;
 use std::time::Instant;
 
-fn total() -> u64 { std::env::var("MB").map_or(1 << 30, |mb| mb.parse::<u64>().unwrap() << 20) }
+fn total() -> u64 {
+    std::env::var("MB").map_or(1 << 30, |mb| mb.parse::<u64>().unwrap() << 20)
+}
 
 fn main() {
     let (mut client, mut server) = baton::connected(MemoryOptions::default());
