@@ -1,3 +1,5 @@
+//! The neighbour table: its transitions, and who may change an address.
+
 use super::*;
 use std::fmt::Write as _;
 
