@@ -1,12 +1,12 @@
 //! Every interleaving of a short life of the ring, under loom:
-//! `RUSTFLAGS="--cfg loom" cargo test -p baton-engine --test ring_loom --release`.
+//! `RUSTFLAGS="--cfg loom" cargo test -p baton-engine --lib --test ring_loom under_loom`.
 #![cfg(loom)]
 
 use baton_engine::ring::ring;
 use loom::thread;
 
 #[test]
-fn pushed_values_are_popped_in_order() {
+fn under_loom_pushed_values_are_popped_in_order() {
     loom::model(|| {
         let (mut producer, mut consumer) = ring::<u32>(2);
         let sender = thread::spawn(move || {
@@ -31,7 +31,7 @@ fn pushed_values_are_popped_in_order() {
 }
 
 #[test]
-fn staged_values_are_seen_whole_in_batches() {
+fn under_loom_staged_values_are_seen_whole_in_batches() {
     loom::model(|| {
         let (mut producer, mut consumer) = ring::<u32>(2);
         let sender = thread::spawn(move || {

@@ -68,7 +68,7 @@ pub(super) fn claim_wake<W: Word>(asleep: &W) -> bool {
 }
 
 #[cfg(all(loom, test))]
-mod tests {
+mod under_loom {
     use super::*;
     use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
     use loom::sync::atomic::AtomicU32;

@@ -1,20 +1,20 @@
 //! A consumer that writes anything anywhere, while the engine polls its region.
 //!
 //! [`fuzz_region`] takes its steps from arbitrary bytes; a fuzz target and the
-//! property test below call it. The unsafe code here does what a hostile process
-//! could do through its mapping: it stores to any word of a region's memory, as
-//! atomics, so that this process stays within Rust's rules. It also guards the
-//! memory before and after the region.
+//! property test in `hostile.rs` call it. The unsafe code here does what a
+//! hostile process could do through its mapping: it stores to any word of a
+//! region's memory, as atomics, so that this process stays within Rust's rules.
+//! It also guards the memory before and after the region.
 
 use baton_engine::region::{
-    Completion, ConsumerRegion, EngineRegion, Events, ExtentCursor, Layout, Queue, Region, Request,
+    Completion, ConsumerRegion, EngineRegion, Events, ExtentCursor, Layout, LayoutError, Queue, Region, Request,
 };
-use proptest::prelude::*;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-const LAYOUT: Layout = Layout { qps: 3, queue_depth: 2, requests: 4, data_bytes: 512 };
+/// The region's sizes: small, so that random steps meet.
+pub const LAYOUT: Layout = Layout { qps: 3, queue_depth: 2, requests: 4, data_bytes: 512 };
 const GUARD: u64 = 0x6a72_6475_6172_6421;
 
 /// A cache line pair, as aligned as a region has to be.
@@ -22,14 +22,17 @@ const GUARD: u64 = 0x6a72_6475_6172_6421;
 struct Lines([AtomicU64; 16]);
 
 /// A region in memory of our own, with a guard on either side.
-struct Hostage {
+pub struct Hostage {
     lines: Arc<Vec<Lines>>,
-    region: Arc<Region>,
-    words: usize,
+    /// The region.
+    pub region: Arc<Region>,
+    /// Words of memory that the consumer can write.
+    pub words: usize,
 }
 
 impl Hostage {
-    fn new() -> Hostage {
+    /// A fresh region.
+    pub fn new() -> Hostage {
         let bytes = LAYOUT.bytes().expect("a layout that can be");
         let inside = bytes.div_ceil(size_of::<Lines>());
         let line = |at: usize| {
@@ -50,7 +53,7 @@ impl Hostage {
     }
 
     /// What the consumer's process could do: a store of `value` at any word.
-    fn scribble(&self, word: usize, wide: bool, value: u64) {
+    pub fn scribble(&self, word: usize, wide: bool, value: u64) {
         let word = word % self.words;
         let target = &self.lines[1 + word / 16].0[word % 16];
         if wide {
@@ -60,6 +63,17 @@ impl Hostage {
             let half = unsafe { AtomicU32::from_ptr(target.as_ptr().cast()) };
             half.store(value as u32, Ordering::Relaxed);
         }
+    }
+
+    /// A second region over the first `len` bytes, by what the header says now.
+    ///
+    /// # Errors
+    /// [`LayoutError`] as [`Region::open_raw_parts`] gives it.
+    pub fn open(&self, len: usize) -> Result<Arc<Region>, LayoutError> {
+        assert!(len <= self.words * 8);
+        let base = NonNull::from(&self.lines[1..]).cast::<u8>();
+        // SAFETY: as in `new`, and no longer than that.
+        unsafe { Region::open_raw_parts(base, len, Box::new(Arc::clone(&self.lines))) }
     }
 
     fn guards_hold(&self) -> bool {
@@ -184,64 +198,4 @@ fn run_step(
         }
     }
     Some(())
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 20 } else { 3000 }))]
-
-    #[test]
-    fn nothing_that_memory_holds_harms_the_engine(data in prop::collection::vec(any::<u8>(), 0..600)) {
-        fuzz_region(&data);
-    }
-}
-
-#[test]
-fn what_makes_no_sense_is_counted_and_skipped() {
-    let hostage = Hostage::new();
-    let engine = EngineRegion::new(hostage.region.clone());
-    // Doorbell ring of 4 entries after the header, two a word; its tail is the
-    // first word of the header's second line pair.
-    let (ring, tail) = (1152 / 8, 128 / 8);
-    hostage.scribble(ring, true, 1 << 32 | 77);
-    hostage.scribble(ring + 1, true, u64::from(u32::MAX) << 32 | 2);
-    hostage.scribble(tail, false, 4);
-    let mut out = [0; 8];
-    assert_eq!(engine.pop_doorbells(&mut out), 2);
-    assert_eq!((out[0], out[1], engine.bad_input().doorbells), (1, 2, 2));
-    hostage.scribble(tail, false, 9);
-    assert_eq!(engine.pop_doorbell(), None);
-    assert_eq!(engine.bad_input().positions, 1);
-    hostage.scribble(tail, false, 10);
-    hostage.scribble(ring, true, 2 << 32);
-    assert_eq!(engine.pop_doorbell(), Some(2), "it goes on from the position that made no sense");
-}
-
-#[test]
-fn a_region_is_opened_by_what_its_header_says() {
-    let hostage = Hostage::new();
-    let open = |len: usize| {
-        let base = NonNull::from(&hostage.lines[1..]).cast::<u8>();
-        let owner = Box::new(Arc::clone(&hostage.lines));
-        // SAFETY: as in `Hostage::new`; `len` is at most that of the region.
-        unsafe { Region::open_raw_parts(base, len, owner) }.map(|region| region.layout())
-    };
-    let whole = hostage.words * 8;
-    assert_eq!(open(whole), Ok(LAYOUT));
-    assert!(open(whole - 4096).is_err() && open(8).is_err());
-    hostage.scribble(2, true, u64::MAX);
-    assert!(open(whole).is_err(), "another version");
-    hostage.scribble(0, true, 0);
-    assert!(open(whole).is_err(), "no magic");
-}
-
-#[test]
-fn a_region_larger_than_its_memory_is_not_opened() {
-    let hostage = Hostage::new();
-    hostage.scribble(1, true, LAYOUT.data_bytes + (1 << 20));
-    let base = NonNull::from(&hostage.lines[1..]).cast::<u8>();
-    // SAFETY: as in `Hostage::new`.
-    let opened = unsafe { Region::open_raw_parts(base, hostage.words * 8, Box::new(Arc::clone(&hostage.lines))) };
-    assert!(opened.is_err());
-    // The region that is open already does not look at its header again.
-    assert_eq!(hostage.region.layout(), LAYOUT);
 }

@@ -20,7 +20,7 @@ fn request() -> impl Strategy<Value = Request> {
     let (qp, token) = (0..LAYOUT.qps, any::<u64>());
     let addr = any::<u128>().prop_map(Addr);
     prop_oneof![
-        (token.clone(), addr.clone(), any::<u16>(), addr.clone(), any::<u16>(), any::<u64>()).prop_map(
+        (token, addr.clone(), any::<u16>(), addr.clone(), any::<u16>(), any::<u64>()).prop_map(
             |(token, local, local_port, remote, remote_port, options)| Request::Connect {
                 token,
                 local,
@@ -30,7 +30,7 @@ fn request() -> impl Strategy<Value = Request> {
                 options
             }
         ),
-        (token.clone(), addr, any::<u16>(), any::<u32>(), any::<u64>()).prop_map(
+        (token, addr, any::<u16>(), any::<u32>(), any::<u64>()).prop_map(
             |(token, local, local_port, backlog, options)| Request::Listen {
                 token,
                 local,
@@ -43,8 +43,12 @@ fn request() -> impl Strategy<Value = Request> {
         qp.clone().prop_map(|qp| Request::Shutdown { qp }),
         qp.clone().prop_map(|qp| Request::Close { qp }),
         qp.clone().prop_map(|qp| Request::Abort { qp }),
-        (token.clone(), qp.clone(), any::<u32>(), any::<u64>())
-            .prop_map(|(token, qp, option, value)| Request::SetOption { token, qp, option, value }),
+        (token, qp.clone(), any::<u32>(), any::<u64>()).prop_map(|(token, qp, option, value)| Request::SetOption {
+            token,
+            qp,
+            option,
+            value
+        }),
         (token, qp, any::<u64>(), any::<u32>()).prop_map(|(token, qp, offset, len)| Request::Info {
             token,
             qp,
@@ -130,8 +134,12 @@ fn a_queue_pair_starts_afresh_but_for_what_is_under_way() {
     theirs.set_snd_tail(10);
     theirs.set_rcv_limit(10);
     consumer.ring_doorbell(0);
-    (ours.set_rcv_done(1), ours.set_snd_done(2), ours.set_snd_sent(3), ours.set_urgent(4));
-    (ours.set_state(5), ours.set_error(6));
+    ours.set_rcv_done(1);
+    ours.set_snd_done(2);
+    ours.set_snd_sent(3);
+    ours.set_urgent(4);
+    ours.set_state(5);
+    ours.set_error(6);
     assert_eq!((theirs.rcv_done(), theirs.snd_done(), theirs.snd_sent(), theirs.urgent()), (1, 2, 3, 4));
     assert_eq!((theirs.state(), theirs.error()), (5, 6));
     assert_eq!((ours.snd_tail(), ours.rcv_limit(), ours.sq_tail(), ours.rq_tail()), (10, 10, 1, 1));
@@ -280,10 +288,11 @@ proptest! {
                 Step::TakeEvents(qp) => {
                     consumer.qp(qp).take_events();
                 }
-                Step::Poll => match consumer.poll_completion() {
-                    Some(Completion::Opened { qp, .. } | Completion::Accepted { qp, .. }) => known.push(qp),
-                    _ => {}
-                },
+                Step::Poll => {
+                    if let Some(Completion::Opened { qp, .. } | Completion::Accepted { qp, .. }) = consumer.poll_completion() {
+                        known.push(qp);
+                    }
+                }
                 Step::Serve => match engine.pop_request() {
                     Some(Request::Connect { token, .. }) => {
                         let answer = match free.pop_front() {
