@@ -14,6 +14,7 @@
 
 use baton_tcp::segment::{Lengths, ParkId, Placement, Segment, SynOptions, Transmitted};
 use baton_wire::addr::Tuple;
+use baton_wire::packet::Packet;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::{Flags, SackBlocks, Timestamps};
 
@@ -150,6 +151,10 @@ pub enum Wish {
     },
 }
 
+const EMPTY: u8 = 0;
+const PLACED: u8 = 1;
+const PARKED: u8 = 2;
+
 /// Header facts and fate of a received segment or run.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentEvent {
@@ -175,7 +180,7 @@ pub struct SegmentEvent {
     pub wnd: u16,
     /// `HAS_TS`, `CE`.
     pub bits: u8,
-    /// 0 empty, 1 placed, 2 parked.
+    /// `EMPTY`, `PLACED` or `PARKED`.
     placement: u8,
     /// `rcv_nxt` after placement, or the park id.
     at: u32,
@@ -195,27 +200,34 @@ impl SegmentEvent {
 
     /// Packs what a frame told.
     #[inline]
-    pub fn new(conn: ConnId, segment: &Segment, placement: Placement, posted: Seq, has_options: bool) -> SegmentEvent {
+    pub fn new(
+        conn: ConnId,
+        packet: &Packet,
+        lengths: Lengths,
+        placement: Placement,
+        posted: Seq,
+        has_options: bool,
+    ) -> SegmentEvent {
         let (kind, at, new_bytes) = match placement {
-            Placement::Empty => (0, 0, 0),
-            Placement::Placed { rcv_nxt, new_bytes } => (1, rcv_nxt.0, new_bytes),
-            Placement::Parked(ParkId(id)) => (2, id, 0),
+            Placement::Empty => (EMPTY, 0, 0),
+            Placement::Placed { rcv_nxt, new_bytes } => (PLACED, rcv_nxt.0, new_bytes),
+            Placement::Parked(ParkId(id)) => (PARKED, id, 0),
         };
-        let ts = segment.timestamps.unwrap_or_default();
-        let bits = if segment.timestamps.is_some() { Self::HAS_TS } else { 0 }
-            | if segment.ce { Self::CE } else { 0 }
+        let ts = packet.timestamps.unwrap_or_default();
+        let bits = if packet.timestamps.is_some() { Self::HAS_TS } else { 0 }
+            | if packet.ecn == 3 { Self::CE } else { 0 }
             | if has_options { Self::HAS_OPTIONS } else { 0 };
         SegmentEvent {
             conn,
-            seq: segment.seq,
-            ack: segment.ack,
+            seq: packet.seq,
+            ack: packet.ack,
             ts_val: ts.val,
             ts_ecr: ts.ecr,
-            len: segment.lengths.len,
-            size: segment.lengths.size,
-            count: segment.lengths.count,
-            flags: segment.flags,
-            wnd: segment.wnd,
+            len: lengths.len,
+            size: lengths.size,
+            count: lengths.count,
+            flags: packet.flags,
+            wnd: packet.window,
             bits,
             placement: kind,
             at,
@@ -224,12 +236,50 @@ impl SegmentEvent {
         }
     }
 
+    /// New data in order and nothing else: others may follow in the same run.
+    #[inline]
+    pub fn is_plain_data(&self) -> bool {
+        self.placement == PLACED
+            && self.new_bytes == self.len
+            && Seq(self.at) == self.seq + self.len
+            && self.bits & !Self::HAS_TS == 0
+    }
+
+    /// Takes `next` into this run if it continues it: the next bytes, the same
+    /// acknowledgment, window and timestamps, and segments of one size, the last
+    /// of which alone may be shorter. What the TCE is told then is exactly what
+    /// single events would have told (rule 6 of the design).
+    #[inline]
+    pub fn join(&mut self, next: &SegmentEvent) -> bool {
+        let follows = next.conn == self.conn
+            && next.seq == self.seq + self.len
+            && next.ack == self.ack
+            && next.wnd == self.wnd
+            && next.bits == self.bits
+            && next.ts_val == self.ts_val
+            && next.ts_ecr == self.ts_ecr
+            && next.is_plain_data();
+        let size = u32::from(self.size);
+        let even =
+            self.len == size * u32::from(self.count) && (next.size == self.size || next.count == 1 && next.len <= size);
+        if !follows || !even || self.count > u16::MAX - next.count {
+            return false;
+        }
+        self.len += next.len;
+        self.count += next.count;
+        self.new_bytes += next.new_bytes;
+        self.at = next.at;
+        self.posted = next.posted;
+        self.flags |= next.flags;
+        true
+    }
+
     /// What the Streamer did with the payload.
     #[inline]
     pub fn placement(&self) -> Placement {
         match self.placement {
-            0 => Placement::Empty,
-            1 => Placement::Placed { rcv_nxt: Seq(self.at), new_bytes: self.new_bytes },
+            EMPTY => Placement::Empty,
+            PLACED => Placement::Placed { rcv_nxt: Seq(self.at), new_bytes: self.new_bytes },
             _ => Placement::Parked(ParkId(self.at)),
         }
     }

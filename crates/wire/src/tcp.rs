@@ -106,6 +106,9 @@ impl SackBlocks {
     pub const MAX: usize = 4;
 
     /// No blocks.
+    pub const EMPTY: SackBlocks = SackBlocks::new();
+
+    /// No blocks.
     pub const fn new() -> SackBlocks {
         SackBlocks { blocks: [(Seq(0), Seq(0)); 4], len: 0 }
     }

@@ -4,8 +4,7 @@
 //! It is as large as a context's half, so it is kept for the connections that
 //! sent last, in a small cache, and not for idle ones.
 
-use super::context::{Flow, bits};
-use super::transmit::Outgoing;
+use super::context::Flow;
 use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
 use crate::frame_io::TxMeta;
@@ -56,6 +55,12 @@ impl TemplateCache {
         self.entries[conn.0 as usize % KEPT].as_ref().filter(|kept| kept.conn == conn)
     }
 
+    /// The template that [`Streamer::ready_template`] made sure of.
+    #[inline]
+    pub(super) fn template(&self, conn: ConnId) -> Option<&Template> {
+        self.get(conn).map(|kept| &kept.template)
+    }
+
     /// Forgets a connection whose index is about to name another one.
     pub(super) fn forget(&mut self, conn: ConnId) {
         self.entries[conn.0 as usize % KEPT] = None;
@@ -78,92 +83,6 @@ impl Streamer {
         kept.link[..link.len()].copy_from_slice(link);
         self.templates.entries[conn.0 as usize % KEPT] = Some(kept);
         true
-    }
-
-    /// The template that [`Streamer::ready_template`] made sure of.
-    #[inline]
-    fn template(&self, conn: ConnId) -> Option<&Template> {
-        self.templates.get(conn).map(|kept| &kept.template)
-    }
-
-    /// Bytes of headers of a data segment of this connection.
-    #[inline]
-    pub(super) fn header_len(&self, conn: ConnId) -> Option<usize> {
-        let options = if self.flows[conn.0].has(bits::TIMESTAMPS) { 12 } else { 0 };
-        Some(self.template(conn)?.tcp_offset() + 20 + options)
-    }
-
-    /// Writes the headers of a data segment; `sum` is its payload's, or `None`
-    /// if the port is to complete the checksum.
-    #[inline]
-    pub(super) fn build_header(
-        &mut self,
-        now: Instant,
-        conn: ConnId,
-        out: &Outgoing,
-        gso: bool,
-        sum: Option<u32>,
-        buffer: &mut [u8],
-    ) -> Option<(usize, TxMeta)> {
-        self.build(now, conn, out, self.flows[conn.0].rx.rcv_nxt, &SackBlocks::new(), gso, sum, buffer)
-    }
-
-    /// Writes the headers of an ACK without data.
-    #[inline]
-    pub(super) fn build_ack(
-        &mut self,
-        now: Instant,
-        conn: ConnId,
-        out: &Outgoing,
-        ack: Seq,
-        sack: &SackBlocks,
-        buffer: &mut [u8],
-    ) -> Option<(usize, TxMeta)> {
-        if !self.ready_template(conn) {
-            self.counters.tx_no_neighbour += 1;
-            return None;
-        }
-        let sum = (!self.capabilities.tx_checksum).then_some(0);
-        self.build(now, conn, out, ack, sack, false, sum, buffer)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the one place where a header's facts come together")]
-    #[inline]
-    fn build(
-        &mut self,
-        now: Instant,
-        conn: ConnId,
-        out: &Outgoing,
-        ack: Seq,
-        sack: &SackBlocks,
-        gso: bool,
-        payload_sum: Option<u32>,
-        buffer: &mut [u8],
-    ) -> Option<(usize, TxMeta)> {
-        self.ip_id = self.ip_id.wrapping_add(1);
-        let flow = &self.flows[conn.0];
-        let template = self.template(conn)?;
-        let emit = Emit {
-            seq: out.seq,
-            ack,
-            flags: out.flags,
-            window: Self::window_field(flow),
-            urgent: 0,
-            ts: Self::timestamps(flow, now),
-            sack,
-            payload_len: out.len,
-            payload_sum,
-            ip_id: self.ip_id,
-            ecn: out.ecn,
-        };
-        let len = template.emit(buffer, &emit);
-        let meta = TxMeta {
-            checksum_start: if payload_sum.is_none() { template.tcp_offset() as u16 } else { 0 },
-            gso_size: if gso { flow.tx.mss } else { 0 },
-            header_len: len as u16,
-            ipv6: template.is_v6(),
-        };
-        (len > 0).then_some((len, meta))
     }
 
     /// Writes a segment of headers alone that is not part of the data flow: SYN,
@@ -214,7 +133,6 @@ fn write_control(route: &Route<'_>, control: &ControlSegment, ip_id: u16, buffer
     };
     let tcp_len = header.write(&options, &mut tcp).ok()?;
     let template = Template::new(route).ok()?;
-    let sack = SackBlocks::new();
     let emit = Emit {
         seq: control.seq,
         ack: control.ack,
@@ -222,7 +140,7 @@ fn write_control(route: &Route<'_>, control: &ControlSegment, ip_id: u16, buffer
         window: control.wnd,
         urgent: 0,
         ts: None,
-        sack: &sack,
+        sack: &SackBlocks::EMPTY,
         payload_len: (tcp_len - HEADER_LEN) as u32,
         payload_sum: None,
         ip_id,

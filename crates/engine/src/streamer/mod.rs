@@ -26,6 +26,7 @@ mod context;
 mod headers;
 mod orders;
 mod receive;
+mod segment;
 mod transmit;
 
 pub use consumers::ConsumerId;
@@ -34,7 +35,7 @@ pub use context::{Flow, bits};
 
 use crate::counters::StreamerCounters;
 use crate::endpoint::Endpoint;
-use crate::event::{ConnId, EVENTS_PER_FRAME, Event};
+use crate::event::{ConnId, EVENTS_PER_FRAME, Event, SegmentEvent};
 use crate::flow_table::FlowTable;
 use crate::frame_io::{BURST, Capabilities, FrameIo, FrameSink, PortError, RxFrame};
 use crate::order::Order;
@@ -76,6 +77,10 @@ pub struct Streamer {
     active: VecDeque<ConnId>,
     /// Connections that received in this burst and owe their consumer a word.
     touched: Vec<ConnId>,
+    /// Segments in order that become one event, while a burst is handled.
+    run: Option<SegmentEvent>,
+    /// The connection of the last segment: most often of the next one too.
+    last_conn: ConnId,
     /// Scratch of a burst: its TCP segments.
     arrivals: Vec<receive::Arrival>,
     /// Scratch of a partly known segment: its new pieces.
@@ -117,6 +122,8 @@ impl Streamer {
             consumers: Vec::new(),
             active: VecDeque::new(),
             touched: Vec::with_capacity(BURST),
+            run: None,
+            last_conn: ConnId::NONE,
             arrivals: Vec::with_capacity(BURST),
             gaps: Vec::new(),
             templates: TemplateCache::new(),
@@ -198,7 +205,12 @@ impl Streamer {
     }
 
     /// Adds an event that room was reserved for.
+    #[inline]
     fn event(&mut self, event: Event) {
+        if let Some(run) = self.run.take() {
+            // What was collected happened before.
+            assert!(self.events.push(Event::Segment(run)).is_ok(), "event room is reserved before it is used");
+        }
         assert!(self.events.push(event).is_ok(), "event room is reserved before it is used");
     }
 

@@ -17,8 +17,8 @@ use crate::event::{Event, SegmentEvent};
 use crate::frame_io::RxFrame;
 use crate::prefetch_unsafe::prefetch;
 use crate::ranges::Outcome;
-use crate::region::Events;
-use baton_tcp::segment::{Lengths, Placement, Segment, SynOptions};
+use crate::region::{EngineRegion, Events};
+use baton_tcp::segment::{Lengths, Placement, SynOptions};
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use baton_wire::checksum;
@@ -35,8 +35,7 @@ const PREFETCH_FROM: u32 = 512;
 pub(super) struct Arrival {
     frame: u16,
     packet: Packet,
-    /// `None` while it is the tuple of the arrival before it.
-    hash: Option<u64>,
+    hash: u64,
 }
 
 /// What became of payload that was to be placed.
@@ -52,62 +51,93 @@ enum Placing {
 }
 
 impl Streamer {
+    /// Acts on a burst of frames.
+    pub(super) fn handle_burst(&mut self, now: Instant, frames: &[RxFrame<'_>]) {
+        if self.table.len() >= PREFETCH_FROM {
+            self.handle_looking_ahead(now, frames);
+        } else {
+            for frame in frames {
+                if let Some(packet) = self.parse(now, frame) {
+                    let conn = self.conn_of(&packet);
+                    self.handle_packet(now, frame, &packet, conn);
+                }
+            }
+        }
+        self.flush_run();
+    }
+
     /// Acts on a burst in three steps, so that the memory that one needs is on
     /// its way while the step before works on other frames.
-    pub(super) fn handle_burst(&mut self, now: Instant, frames: &[RxFrame<'_>]) {
+    fn handle_looking_ahead(&mut self, now: Instant, frames: &[RxFrame<'_>]) {
         let mut arrivals = std::mem::take(&mut self.arrivals);
-        let link = if self.capabilities.ethernet { Link::Ethernet } else { Link::Ip };
         for (index, frame) in frames.iter().enumerate() {
-            self.counters.rx_frames += 1;
-            self.counters.rx_bytes += frame.data.len() as u64;
-            match Packet::parse(frame.data, link) {
-                Ok(packet) => {
-                    let repeated = arrivals.last().is_some_and(|last: &Arrival| same_tuple(&last.packet, &packet));
-                    let hash = (!repeated).then(|| self.table.hash(&tuple_of(&packet)));
-                    if let Some(hash) = hash {
-                        self.table.prefetch(hash);
-                    }
-                    arrivals.push(Arrival { frame: index as u16, packet, hash });
-                }
-                Err(reject) => self.handle_other(now, frame.data, reject),
+            if let Some(packet) = self.parse(now, frame) {
+                let hash = self.table.hash(&tuple_of(&packet));
+                self.table.prefetch(hash);
+                arrivals.push(Arrival { frame: index as u16, packet, hash });
             }
         }
-        if self.table.len() >= PREFETCH_FROM {
-            for hash in arrivals.iter().filter_map(|arrival| arrival.hash) {
-                // The first index with the right tag is nearly always the one.
-                if let Some(index) = self.table.lookup(hash, |_| true) {
-                    prefetch(&self.flows[index]);
-                }
-            }
-        }
-        let mut conn = None;
         for arrival in &arrivals {
-            if let Some(hash) = arrival.hash {
-                let tuple = tuple_of(&arrival.packet);
-                conn = self.table.lookup(hash, |index| self.flows[index].rx.tuple == tuple).map(ConnId);
+            // The first index with the right tag is nearly always the one.
+            if let Some(index) = self.table.lookup(arrival.hash, |_| true) {
+                prefetch(&self.flows[index]);
             }
-            let frame = &frames[usize::from(arrival.frame)];
-            let lengths = lengths_of(&arrival.packet, frame.meta.gso_size);
-            self.counters.rx_segments += u64::from(lengths.count);
-            match conn {
-                Some(conn) => self.handle_segment(conn, frame, &arrival.packet, lengths),
-                None => self.handle_unknown(now, frame, &arrival.packet, lengths),
-            }
+        }
+        for arrival in &arrivals {
+            let tuple = tuple_of(&arrival.packet);
+            let conn = self.table.lookup(arrival.hash, |index| self.flows[index].rx.tuple == tuple).map(ConnId);
+            self.handle_packet(now, &frames[usize::from(arrival.frame)], &arrival.packet, conn);
         }
         arrivals.clear();
         self.arrivals = arrivals;
     }
 
-    fn handle_segment(&mut self, conn: ConnId, frame: &RxFrame<'_>, packet: &Packet, lengths: Lengths) {
-        let flow = &self.flows[conn.0];
-        if packet.payload_len == 0 {
-            if !self.checksum_right(frame, packet) {
-                return;
+    /// The TCP segment in a frame; all else is dealt with here.
+    #[inline]
+    fn parse(&mut self, now: Instant, frame: &RxFrame<'_>) -> Option<Packet> {
+        self.counters.rx_frames += 1;
+        self.counters.rx_bytes += frame.data.len() as u64;
+        let link = if self.capabilities.ethernet { Link::Ethernet } else { Link::Ip };
+        match Packet::parse(frame.data, link) {
+            Ok(packet) => Some(packet),
+            Err(reject) => {
+                self.handle_other(now, frame.data, reject);
+                None
             }
-            self.tell_segment(conn, frame, packet, lengths, Placement::Empty);
+        }
+    }
+
+    /// The connection of a segment: most often that of the one before it.
+    #[inline]
+    fn conn_of(&mut self, packet: &Packet) -> Option<ConnId> {
+        let tuple = tuple_of(packet);
+        if self.flows.get(self.last_conn.0).is_some_and(|flow| flow.rx.tuple == tuple) {
+            return Some(self.last_conn);
+        }
+        let conn = self.find(&tuple)?;
+        self.last_conn = conn;
+        Some(conn)
+    }
+
+    #[inline]
+    fn handle_packet(&mut self, now: Instant, frame: &RxFrame<'_>, packet: &Packet, conn: Option<ConnId>) {
+        let lengths = lengths_of(packet, frame.meta.gso_size);
+        self.counters.rx_segments += u64::from(lengths.count);
+        match conn {
+            Some(conn) => self.handle_segment(conn, frame, packet, lengths),
+            None => self.handle_unknown(now, frame, packet, lengths),
+        }
+    }
+
+    #[inline]
+    fn handle_segment(&mut self, conn: ConnId, frame: &RxFrame<'_>, packet: &Packet, lengths: Lengths) {
+        if packet.payload_len == 0 {
+            if self.checksum_right(frame, packet) {
+                self.tell_segment(conn, frame, packet, lengths, Placement::Empty);
+            }
             return;
         }
-        if !is_fast(flow, packet) {
+        if !is_fast(&self.flows[conn.0], packet) {
             self.park_segment(conn, frame, packet, lengths);
             return;
         }
@@ -130,34 +160,38 @@ impl Streamer {
 
     /// Puts payload whose first byte is `seq` at its final position: only over
     /// bytes that were not received yet (rule 5 of the design).
+    #[inline]
     fn place(&mut self, conn: ConnId, seq: Seq, payload: &[u8], header_sum: Option<u32>) -> Placing {
-        let flow = &mut self.flows[conn.0];
+        let Streamer { flows, consumers, counters, touched, .. } = self;
+        let flow = &mut flows[conn.0];
         let len = payload.len() as u32;
         let ahead = seq.since(flow.rx.rcv_nxt);
         let end = seq + len;
-        let untouched = match &flow.rx.ranges {
-            None => ahead >= 0,
-            Some(ranges) => ahead >= 0 && ranges.is_new(seq, end),
-        };
+        let untouched = ahead >= 0
+            && match &flow.rx.ranges {
+                None => true,
+                Some(ranges) => ranges.is_new(seq, end),
+            };
         if !untouched {
             return self.place_overlapping(conn, seq, payload, header_sum);
         }
-        let Some(sum) = self.copy_in(conn, ahead as u32, payload, header_sum.is_some()) else {
+        let Some(Some(slot)) = consumers.get(usize::from(flow.consumer)) else { return Placing::NoBuffer };
+        let Some(sum) = copy_in(flow, &slot.region, ahead as u32, payload, header_sum.is_some()) else {
             return Placing::NoBuffer;
         };
         if header_sum.is_some_and(|header| !sums_right(header, sum)) {
             return Placing::Corrupt;
         }
-        let flow = &mut self.flows[conn.0];
-        if ahead > 0 && !Self::note_range(flow, seq, end) {
-            return Placing::TooManyRanges;
-        }
         if ahead > 0 {
-            self.counters.rx_out_of_order += 1;
+            if !note_range(flow, seq, end) {
+                return Placing::TooManyRanges;
+            }
+            counters.rx_out_of_order += 1;
         } else {
-            self.received_in_order(conn, end);
+            received_in_order(flow, end);
+            touch(flow, conn, touched);
         }
-        self.counters.rx_placed_bytes += u64::from(len);
+        counters.rx_placed_bytes += u64::from(len);
         Placing::Done(len)
     }
 
@@ -181,99 +215,30 @@ impl Streamer {
             None => gaps.push((start, end)),
             Some(ranges) => ranges.gaps(start, end, |from, to| gaps.push((from, to))),
         }
+        let Streamer { flows, consumers, counters, touched, .. } = self;
+        let flow = &mut flows[conn.0];
+        let Some(Some(slot)) = consumers.get(usize::from(flow.consumer)) else { return Placing::NoBuffer };
         let mut new_bytes = 0;
-        let mut outcome = None;
         for &(from, to) in &gaps {
             let at = from.since(seq) as usize;
             let len = to.since(from) as usize;
             let ahead = from.since(rcv_nxt) as u32;
-            if self.copy_in(conn, ahead, &payload[at..at + len], false).is_none() {
-                outcome = Some(Placing::NoBuffer);
-                break;
+            if copy_in(flow, &slot.region, ahead, &payload[at..at + len], false).is_none() {
+                return Placing::NoBuffer;
             }
             new_bytes += len as u32;
         }
-        self.gaps = gaps;
-        if let Some(outcome) = outcome {
-            return outcome;
-        }
         if new_bytes == 0 {
-            self.counters.rx_duplicate += 1;
-            return Placing::Done(0);
-        }
-        if start == rcv_nxt {
-            self.received_in_order(conn, end);
-        } else if !Self::note_range(&mut self.flows[conn.0], start, end) {
+            counters.rx_duplicate += 1;
+        } else if start == rcv_nxt {
+            received_in_order(flow, end);
+            touch(flow, conn, touched);
+        } else if !note_range(flow, start, end) {
             return Placing::TooManyRanges;
         }
-        self.counters.rx_placed_bytes += u64::from(new_bytes);
+        counters.rx_placed_bytes += u64::from(new_bytes);
+        self.gaps = gaps;
         Placing::Done(new_bytes)
-    }
-
-    /// Copies `payload` to the consumer's buffers, `ahead` bytes past `rcv_nxt`;
-    /// returns its sum if asked for (else 0), or `None` if they do not reach.
-    #[inline]
-    fn copy_in(&mut self, conn: ConnId, ahead: u32, payload: &[u8], sum: bool) -> Option<u32> {
-        let flow = &mut self.flows[conn.0];
-        let pos = flow.rx.rcv_pos + u64::from(ahead);
-        if pos + payload.len() as u64 > flow.rx.rq_limit {
-            return None;
-        }
-        let slot = self.consumers.get(usize::from(flow.consumer))?.as_ref()?;
-        let (region, tail) = (&slot.region, flow.rx.rq_tail);
-        let qp = region.qp(flow.qp);
-        let read = |index| qp.rq_extent(index);
-        if !flow.rx.cursor.seek(flow.rx.rcv_pos, tail, read) {
-            return None;
-        }
-        let mut cursor = flow.rx.cursor;
-        let mut done = 0;
-        let mut total = 0;
-        while done < payload.len() {
-            let at = pos + done as u64;
-            if !cursor.seek(at, tail, read) {
-                return None;
-            }
-            let piece = &payload[done..payload.len().min(done + (cursor.end() - at) as usize)];
-            let place = cursor.extent.part((at - cursor.start) as u32, piece.len() as u32);
-            if sum {
-                total = checksum::combine(total, done, region.copy_in_sum(place, piece));
-            } else {
-                region.copy_in(place, piece);
-            }
-            done += piece.len();
-        }
-        Some(total)
-    }
-
-    /// All bytes before `end` are in place: the stream moves on, over what came
-    /// out of order before.
-    fn received_in_order(&mut self, conn: ConnId, end: Seq) {
-        let rx = &mut self.flows[conn.0].rx;
-        let mut next = end;
-        if let Some(ranges) = &mut rx.ranges {
-            next = ranges.advance(end);
-            if ranges.is_empty() {
-                rx.ranges = None;
-            }
-        }
-        rx.rcv_pos += u64::from(next.since(rx.rcv_nxt) as u32);
-        rx.rcv_nxt = next;
-        self.touch(conn);
-    }
-
-    fn note_range(flow: &mut Flow, start: Seq, end: Seq) -> bool {
-        let ranges = flow.rx.ranges.get_or_insert_with(Box::default);
-        !matches!(ranges.insert(start, end, |_, _| {}), Outcome::Full)
-    }
-
-    /// Remembers that the consumer is owed a completion for this burst.
-    fn touch(&mut self, conn: ConnId) {
-        let flow = &mut self.flows[conn.0];
-        if flow.bits & bits::TOUCHED == 0 {
-            flow.bits |= bits::TOUCHED;
-            self.touched.push(conn);
-        }
     }
 
     /// One completion a connection and burst: how far its stream reaches now.
@@ -348,7 +313,9 @@ impl Streamer {
         self.tell_segment(ConnId::NONE, frame, packet, lengths, placement);
     }
 
-    /// One event for the run, with an entry before it for rare options.
+    /// One event for the run, with an entry before it for rare options. Segments
+    /// that continue the run before them become part of it.
+    #[inline]
     fn tell_segment(
         &mut self,
         conn: ConnId,
@@ -359,32 +326,47 @@ impl Streamer {
     ) {
         let rare = !packet.plain_options || packet.flags.intersects(Flags::SYN | Flags::URG);
         if rare {
-            if conn != ConnId::NONE && packet.flags.contains(Flags::SYN) {
-                self.event(Event::Tuple(tuple_of(packet)));
-            }
-            let (sack, syn) = rare_options(packet, frame.data);
-            self.event(Event::Options { sack, syn, urgent: packet.urgent });
+            self.tell_rare(conn, frame, packet);
         }
         let posted = self.flows.get_mut(conn.0).map_or(Seq(0), |flow| {
             let edge = flow.posted_edge();
             flow.rx.posted_told = edge;
             edge
         });
-        let segment = Segment {
-            seq: packet.seq,
-            ack: packet.ack,
-            flags: packet.flags,
-            wnd: packet.window,
-            urgent: packet.urgent,
-            lengths,
-            timestamps: packet.timestamps,
-            sack: SackBlocks::new(),
-            syn: SynOptions::default(),
-            ce: packet.ecn == 3,
-        };
-        self.event(Event::Segment(SegmentEvent::new(conn, &segment, placement, posted, rare)));
+        let event = SegmentEvent::new(conn, packet, lengths, placement, posted, rare);
+        if let Some(run) = &mut self.run {
+            if run.join(&event) {
+                return;
+            }
+            self.flush_run();
+        }
+        if event.is_plain_data() {
+            self.run = Some(event);
+        } else {
+            self.event(Event::Segment(event));
+        }
     }
 
+    /// Entries before a segment's own: its tuple if it is a SYN, which may reopen
+    /// it, and the options that only few segments have.
+    #[cold]
+    fn tell_rare(&mut self, conn: ConnId, frame: &RxFrame<'_>, packet: &Packet) {
+        if conn != ConnId::NONE && packet.flags.contains(Flags::SYN) {
+            self.event(Event::Tuple(tuple_of(packet)));
+        }
+        let (sack, syn) = rare_options(packet, frame.data);
+        self.event(Event::Options { sack, syn, urgent: packet.urgent });
+    }
+
+    /// Tells the TCE of the run that was being collected.
+    #[inline]
+    pub(super) fn flush_run(&mut self) {
+        if let Some(run) = self.run.take() {
+            self.event(Event::Segment(run));
+        }
+    }
+
+    #[inline]
     fn checksum_right(&mut self, frame: &RxFrame<'_>, packet: &Packet) -> bool {
         // MUST-3 (RFC 9293 §3.1): the receiver checks the checksum.
         let right = frame.meta.checksum_verified
@@ -452,6 +434,78 @@ fn is_fast(flow: &Flow, packet: &Packet) -> bool {
     plain && fresh && recent && inside && flow.bits & bits::FIN_RECEIVED == 0
 }
 
+/// Copies `payload` to the consumer's buffers, `ahead` bytes past `rcv_nxt`;
+/// returns its sum if asked for (else 0), or `None` if they do not reach.
+#[inline]
+fn copy_in(flow: &mut Flow, region: &EngineRegion, ahead: u32, payload: &[u8], sum: bool) -> Option<u32> {
+    let rx = &mut flow.rx;
+    let pos = rx.rcv_pos + u64::from(ahead);
+    if pos + payload.len() as u64 > rx.rq_limit {
+        return None;
+    }
+    let qp = region.qp(flow.qp);
+    let (tail, read) = (rx.rq_tail, |index| qp.rq_extent(index));
+    if !rx.cursor.seek(rx.rcv_pos, tail, read) {
+        return None;
+    }
+    let at = pos - rx.cursor.start;
+    if at + payload.len() as u64 <= u64::from(rx.cursor.extent.len()) {
+        let place = rx.cursor.extent.part(at as u32, payload.len() as u32);
+        if sum {
+            return Some(region.copy_in_sum(place, payload));
+        }
+        region.copy_in(place, payload);
+        return Some(0);
+    }
+    let mut cursor = rx.cursor;
+    let (mut done, mut total) = (0, 0);
+    while done < payload.len() {
+        let at = pos + done as u64;
+        if !cursor.seek(at, tail, read) {
+            return None;
+        }
+        let piece = &payload[done..payload.len().min(done + (cursor.end() - at) as usize)];
+        let place = cursor.extent.part((at - cursor.start) as u32, piece.len() as u32);
+        if sum {
+            total = checksum::combine(total, done, region.copy_in_sum(place, piece));
+        } else {
+            region.copy_in(place, piece);
+        }
+        done += piece.len();
+    }
+    Some(total)
+}
+
+/// All bytes before `end` are in place: the stream moves on, over what came out
+/// of order before.
+#[inline]
+fn received_in_order(flow: &mut Flow, end: Seq) {
+    let rx = &mut flow.rx;
+    let mut next = end;
+    if let Some(ranges) = &mut rx.ranges {
+        next = ranges.advance(end);
+        if ranges.is_empty() {
+            rx.ranges = None;
+        }
+    }
+    rx.rcv_pos += u64::from(next.since(rx.rcv_nxt) as u32);
+    rx.rcv_nxt = next;
+}
+
+/// Remembers that the consumer is owed a completion for this burst.
+#[inline]
+fn touch(flow: &mut Flow, conn: ConnId, touched: &mut Vec<ConnId>) {
+    if flow.bits & bits::TOUCHED == 0 {
+        flow.bits |= bits::TOUCHED;
+        touched.push(conn);
+    }
+}
+
+fn note_range(flow: &mut Flow, start: Seq, end: Seq) -> bool {
+    let ranges = flow.rx.ranges.get_or_insert_with(Box::default);
+    !matches!(ranges.insert(start, end, |_, _| {}), Outcome::Full)
+}
+
 /// True if a segment's header sum and payload sum come to what a right checksum
 /// makes of them.
 #[inline]
@@ -461,10 +515,6 @@ fn sums_right(header: u32, payload: u32) -> bool {
 
 fn tuple_of(packet: &Packet) -> Tuple {
     Tuple { local: packet.dst, remote: packet.src, local_port: packet.dst_port, remote_port: packet.src_port }
-}
-
-fn same_tuple(a: &Packet, b: &Packet) -> bool {
-    a.src == b.src && a.src_port == b.src_port && a.dst_port == b.dst_port && a.dst == b.dst
 }
 
 /// How a frame's payload is cut: a super-frame is a run (RA §3.4).

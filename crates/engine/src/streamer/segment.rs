@@ -1,0 +1,257 @@
+//! One segment, or one super-frame, from the consumer's memory to the port.
+
+use super::context::{Cursor, Flow, bits};
+use crate::counters::StreamerCounters;
+use crate::frame_io::{Capabilities, FrameIo, PayloadPart, TxMeta};
+use crate::region::EngineRegion;
+use baton_tcp::time::Instant;
+use baton_wire::checksum;
+use baton_wire::seq::Seq;
+use baton_wire::tcp::{Flags, SackBlocks};
+use baton_wire::template::{Emit, MAX_HEADERS, Template};
+
+/// Extents that one gathered frame's payload may be spread over.
+const MAX_PARTS: usize = 8;
+
+/// Bytes that a super-frame leaves for headers: 18 of link, 40 of IPv6, 60 of TCP.
+const HEADER_ROOM: u32 = 118;
+
+/// What a segment is to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    pub seq: Seq,
+    /// Payload; more than the MSS makes it a super-frame that the port cuts.
+    pub len: u32,
+    pub flags: Flags,
+    pub ecn: u8,
+}
+
+/// All that sending one connection's segments touches.
+pub(super) struct Sender<'a> {
+    pub now: Instant,
+    pub flow: &'a mut Flow,
+    pub region: &'a EngineRegion,
+    /// `None` while the neighbour is not known.
+    pub template: Option<&'a Template>,
+    pub capabilities: &'a Capabilities,
+    pub counters: &'a mut StreamerCounters,
+    pub ip_id: &'a mut u16,
+}
+
+impl Sender<'_> {
+    /// The most payload that one frame to this port takes.
+    pub(super) fn largest_payload(&self) -> u32 {
+        let mss = u32::from(self.flow.tx.mss).max(1);
+        let room = self.capabilities.tx_gso_max.min(65_535).saturating_sub(HEADER_ROOM);
+        if room <= mss { mss } else { room - room % mss }
+    }
+
+    /// Builds one frame and hands it to the port; false if it is full. A segment
+    /// whose neighbour is not known counts as sent: as lost on the way.
+    #[inline]
+    pub(super) fn send<P: FrameIo>(&mut self, port: &mut P, cut: &Cut) -> bool {
+        let Some(template) = self.template else {
+            self.counters.tx_no_neighbour += 1;
+            return true;
+        };
+        let pos = self.flow.snd_pos(cut.seq);
+        if !self.seek(pos, cut) {
+            // The consumer took back what it had posted: nothing to send.
+            self.counters.hostile_consumer += 1;
+            return true;
+        }
+        let sent = if self.capabilities.tx_gather {
+            self.gather(port, template, cut, pos)
+        } else {
+            self.copy(port, template, cut, pos)
+        };
+        let Some(header_len) = sent else { return false };
+        let mss = u32::from(self.flow.tx.mss);
+        self.counters.tx_frames += 1;
+        self.counters.tx_bytes += header_len as u64 + u64::from(cut.len);
+        self.counters.tx_segments += if cut.len <= mss { 1 } else { u64::from(cut.len.div_ceil(mss)) };
+        true
+    }
+
+    /// Moves the cursor for new data to `pos`; false if it is not posted.
+    #[inline]
+    fn seek(&mut self, pos: u64, cut: &Cut) -> bool {
+        let tx = &mut self.flow.tx;
+        if cut.len == 0 || pos < tx.nxt_cursor.start {
+            return true;
+        }
+        if pos < tx.nxt_cursor.end() {
+            return true;
+        }
+        let qp = self.region.qp(self.flow.qp);
+        tx.nxt_cursor.seek(pos, tx.sq_tail, |index| qp.sq_extent(index))
+    }
+
+    /// The cursor from which a send position is reached soonest.
+    #[inline]
+    fn cursor(&self, pos: u64) -> Cursor {
+        let tx = &self.flow.tx;
+        if pos >= tx.nxt_cursor.start { tx.nxt_cursor } else { tx.una_cursor }
+    }
+
+    /// Headers and payload into the port's own frame. Length of the headers, or
+    /// `None` if the port is full.
+    #[inline]
+    fn copy<P: FrameIo>(&mut self, port: &mut P, template: &Template, cut: &Cut, pos: u64) -> Option<usize> {
+        let options = if self.flow.has(bits::TIMESTAMPS) { 12 } else { 0 };
+        let header_len = template.tcp_offset() + 20 + options;
+        let len = cut.len as usize;
+        let slot = port.slot(header_len + len)?;
+        let (header, payload) = slot.split_at_mut(header_len);
+        let sum = self.copy_payload(pos, &mut payload[..len]);
+        let meta = self.write_header(template, cut, sum, header);
+        port.commit(header_len + len, meta);
+        Some(header_len)
+    }
+
+    /// Copies payload into the frame; its sum, unless the port fills it in.
+    #[inline]
+    fn copy_payload(&self, pos: u64, frame: &mut [u8]) -> Option<u32> {
+        let with_sum = !self.capabilities.tx_checksum;
+        let mut cursor = self.cursor(pos);
+        let at = pos.wrapping_sub(cursor.start);
+        if at + frame.len() as u64 <= u64::from(cursor.extent.len()) {
+            let piece = cursor.extent.part(at as u32, frame.len() as u32);
+            if with_sum {
+                return Some(self.region.copy_out_sum(piece, frame));
+            }
+            self.region.copy_out(piece, frame);
+            return None;
+        }
+        let qp = self.region.qp(self.flow.qp);
+        let (mut done, mut total) = (0, 0);
+        while done < frame.len() {
+            let at = pos + done as u64;
+            if !cursor.seek(at, self.flow.tx.sq_tail, |index| qp.sq_extent(index)) {
+                // Taken back a moment ago: its own stream suffers, and no other
+                // frame's bytes go out.
+                frame[done..].fill(0);
+                break;
+            }
+            let piece = cursor.extent.part((at - cursor.start) as u32, (frame.len() - done) as u32);
+            let to = &mut frame[done..done + piece.len() as usize];
+            if with_sum {
+                total = checksum::combine(total, done, self.region.copy_out_sum(piece, to));
+            } else {
+                self.region.copy_out(piece, to);
+            }
+            done += piece.len() as usize;
+        }
+        with_sum.then_some(total)
+    }
+
+    /// References to the payload, for a port that copies it itself.
+    fn gather<P: FrameIo>(&mut self, port: &mut P, template: &Template, cut: &Cut, pos: u64) -> Option<usize> {
+        let mut parts = [PayloadPart { ptr: std::ptr::null(), len: 0 }; MAX_PARTS];
+        let (mut count, mut done) = (0, 0);
+        let qp = self.region.qp(self.flow.qp);
+        let mut cursor = self.cursor(pos);
+        while done < cut.len {
+            let at = pos + u64::from(done);
+            if count == MAX_PARTS || !cursor.seek(at, self.flow.tx.sq_tail, |index| qp.sq_extent(index)) {
+                // Taken back, or in more pieces than a frame may have.
+                self.counters.hostile_consumer += 1;
+                return Some(0);
+            }
+            let piece = cursor.extent.part((at - cursor.start) as u32, cut.len - done);
+            parts[count] = self.region.part(piece);
+            count += 1;
+            done += piece.len();
+        }
+        let mut header = [0; MAX_HEADERS];
+        let sum = if self.capabilities.tx_checksum { None } else { Some(self.sum_parts(pos, cut.len)) };
+        let meta = self.write_header(template, cut, sum, &mut header);
+        let header_len = usize::from(meta.header_len);
+        port.gather(&header[..header_len], &parts[..count], meta).then_some(header_len)
+    }
+
+    /// The payload's sum where it lies, for a port that gathers but does not sum.
+    fn sum_parts(&self, pos: u64, len: u32) -> u32 {
+        let qp = self.region.qp(self.flow.qp);
+        let mut cursor = self.cursor(pos);
+        let (mut done, mut total) = (0, 0);
+        while done < len {
+            let at = pos + u64::from(done);
+            if !cursor.seek(at, self.flow.tx.sq_tail, |index| qp.sq_extent(index)) {
+                break;
+            }
+            let piece = cursor.extent.part((at - cursor.start) as u32, len - done);
+            total = checksum::combine(total, done as usize, self.region.sum(piece));
+            done += piece.len();
+        }
+        total
+    }
+
+    #[inline]
+    fn write_header(&mut self, template: &Template, cut: &Cut, sum: Option<u32>, header: &mut [u8]) -> TxMeta {
+        *self.ip_id = self.ip_id.wrapping_add(1);
+        let flow = &*self.flow;
+        let len = template.emit(
+            header,
+            &Emit {
+                seq: cut.seq,
+                ack: flow.rx.rcv_nxt,
+                flags: cut.flags,
+                window: flow.window_field(),
+                urgent: 0,
+                ts: flow.timestamps(self.now),
+                sack: &SackBlocks::EMPTY,
+                payload_len: cut.len,
+                payload_sum: sum,
+                ip_id: *self.ip_id,
+                ecn: cut.ecn,
+            },
+        );
+        TxMeta {
+            checksum_start: if sum.is_none() { template.tcp_offset() as u16 } else { 0 },
+            gso_size: if cut.len > u32::from(flow.tx.mss) { flow.tx.mss } else { 0 },
+            header_len: len as u16,
+            ipv6: template.is_v6(),
+        }
+    }
+}
+
+/// An ACK without data; its length, or `None` if the port is full.
+#[expect(clippy::too_many_arguments, reason = "disjoint parts of the Streamer, borrowed one by one")]
+#[inline]
+pub(super) fn send_ack<P: FrameIo>(
+    now: Instant,
+    port: &mut P,
+    flow: &Flow,
+    template: &Template,
+    capabilities: &Capabilities,
+    ip_id: &mut u16,
+    ack: Seq,
+    sack: &SackBlocks,
+) -> Option<usize> {
+    let options = if flow.has(bits::TIMESTAMPS) { 12 } else { 0 };
+    let sack_len = if sack.is_empty() { 0 } else { 4 + 8 * sack.len() };
+    let room = template.tcp_offset() + 20 + (options + sack_len).min(40);
+    let slot = port.slot(room)?;
+    *ip_id = ip_id.wrapping_add(1);
+    let complete = !capabilities.tx_checksum;
+    let len = template.emit(
+        slot,
+        &Emit {
+            seq: flow.tx.snd_nxt,
+            ack: ack.latest(flow.rx.rcv_nxt),
+            flags: Flags::ACK | if flow.has(bits::ECE) { Flags::ECE } else { Flags::NONE },
+            window: flow.window_field(),
+            urgent: 0,
+            ts: flow.timestamps(now),
+            sack,
+            payload_len: 0,
+            payload_sum: complete.then_some(0),
+            ip_id: *ip_id,
+            ecn: 0,
+        },
+    );
+    let checksum_start = if complete { 0 } else { template.tcp_offset() as u16 };
+    port.commit(len, TxMeta { checksum_start, gso_size: 0, header_len: len as u16, ipv6: template.is_v6() });
+    Some(len)
+}
