@@ -48,7 +48,7 @@ pub enum Message<'a> {
     },
     /// Destination unreachable.
     Unreachable {
-        /// Why, see [`unreachable`]; not [`unreachable::FRAGMENTATION_NEEDED`].
+        /// Why, see [`mod@unreachable`]; not [`unreachable::FRAGMENTATION_NEEDED`].
         code: u8,
         /// Start of the packet.
         quote: &'a [u8],

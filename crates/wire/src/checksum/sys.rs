@@ -127,3 +127,23 @@ pub unsafe fn copy_and_sum_raw(dst: *mut u8, src: *const u8, len: usize) -> u32 
     // SAFETY: the caller's promise.
     unsafe { run::<true>(kernel(), dst, src, len) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{copy_and_sum_raw, sum_raw};
+    use crate::checksum::rfc1071;
+
+    #[test]
+    fn raw_memory_is_summed_and_copied_like_slices() {
+        let src: Vec<u8> = (0..200u8).collect();
+        for len in 0..=src.len() {
+            let mut dst = vec![0xee; src.len()];
+            let reference = u32::from(rfc1071(&src[..len]));
+            // SAFETY: both vectors hold 200 bytes, and `len` is at most that.
+            let sums = unsafe { (sum_raw(src.as_ptr(), len), copy_and_sum_raw(dst.as_mut_ptr(), src.as_ptr(), len)) };
+            assert_eq!(sums, (reference, reference));
+            assert_eq!(dst[..len], src[..len]);
+            assert!(dst[len..].iter().all(|byte| *byte == 0xee));
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The bodies of the fuzz targets, one module a crate.
+//!
+//! A body takes any bytes and must return: a panic, a hang or growth without
+//! bound is a finding. The same functions run under `cargo test`, over the
+//! committed corpora (`tests/corpus.rs` of each crate includes its module), so a
+//! module uses nothing but its crate.
+
+pub mod wire;
