@@ -184,8 +184,8 @@ impl Sender {
                     tally.original += bytes;
                     tally.sample_at = Some(front.sent_at);
                 }
-                let echoes_earlier = a.echoes_before(now, front.sent_at);
-                self.rack.on_delivered(now, &Delivered { burst: front, end, echoes_earlier }, self.rtt.min());
+                let maybe_first = self.in_frto() || a.echoes_before(now, front.sent_at);
+                self.rack.on_delivered(now, &Delivered { burst: front, end, maybe_first }, self.rtt.min());
             }
             start = end;
             if front.end.after(a.ack) {
@@ -237,7 +237,7 @@ impl Sender {
         let mut dsack = None;
         if self.sack && !a.sack.is_empty() {
             let blocks = self.read_blocks(a);
-            self.mark_sacked(now, a, &blocks, tally);
+            self.mark_sacked(now, &blocks, tally);
             dsack = blocks.dsack;
         }
         let answered = self.probe_sent() && a.ack.after_eq(self.tlp_end);

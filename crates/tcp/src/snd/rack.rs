@@ -41,8 +41,9 @@ pub(super) struct Delivered {
     pub burst: Burst,
     /// Where the delivered part of the burst ends.
     pub end: Seq,
-    /// The acknowledgment's TSecr precedes the burst's (re)transmission.
-    pub echoes_earlier: bool,
+    /// The first copy may have triggered this: TSecr precedes the second, or F-RTO
+    /// has not decided yet.
+    pub maybe_first: bool,
 }
 
 /// RACK_sent_after (RFC 8985 §6.2): by time, and within a burst by position.
@@ -88,7 +89,7 @@ impl Rack {
         }
         // Step 2: an ACK of repeated data may be due to the first try.
         let rtt = now.since(d.burst.sent_at);
-        if retransmitted && (d.echoes_earlier || min_rtt.is_some_and(|min| rtt < min)) {
+        if retransmitted && (d.maybe_first || min_rtt.is_some_and(|min| rtt < min)) {
             return;
         }
         if sent_after(d.burst.sent_at, d.end, self.xmit_at, self.end) {
@@ -136,7 +137,10 @@ impl Sender {
     /// RACK_detect_loss (RFC 8985 §6.2 step 5): marks what is lost. Returns the
     /// bytes newly marked, and the moment at which more will be.
     pub(super) fn detect_loss(&mut self, now: Instant) -> (u32, Option<Instant>) {
-        let deadline_after = self.rack.rtt + self.reo_wnd();
+        if self.in_frto() {
+            return (0, None);
+        }
+        let age = self.rack_age();
         let (xmit_at, end) = (self.rack.xmit_at, self.rack.end);
         let mut lost = 0;
         let mut next: Option<Instant> = None;
@@ -154,7 +158,7 @@ impl Sender {
                 }
                 break;
             }
-            let due = burst.sent_at + Duration(deadline_after);
+            let due = burst.sent_at + age;
             if due <= now {
                 burst.marks |= LOST;
                 lost += bytes;
@@ -166,23 +170,21 @@ impl Sender {
         (lost, next)
     }
 
-    /// Marks lost what was sent an RTT or longer ago, and the first burst in any
-    /// case: RFC 8985 §6.3, after a timeout.
-    pub(super) fn mark_lost_after_timeout(&mut self, now: Instant) {
-        let age = Duration(self.rack.rtt + self.reo_wnd());
+    /// How old data is when RACK takes it for lost.
+    pub(super) fn rack_age(&self) -> Duration {
+        Duration(self.rack.rtt + self.reo_wnd())
+    }
+
+    /// Marks as lost what is neither SACKED nor lost and meets `test`.
+    pub(super) fn mark_lost_if(&mut self, test: impl Fn(&Burst) -> bool) {
         let mut start = self.snd_una;
-        let mut first = true;
-        let mut lost = 0;
         for burst in self.flight.iter_mut() {
-            let bytes = burst.end.0.wrapping_sub(start.0);
-            start = burst.end;
-            if !burst.has(SACKED | LOST) && (first || burst.sent_at + age <= now) {
+            if !burst.has(SACKED | LOST) && test(burst) {
                 burst.marks |= LOST;
-                lost += bytes;
+                self.lost += burst.end.0.wrapping_sub(start.0);
             }
-            first = false;
+            start = burst.end;
         }
-        self.lost += lost;
     }
 
     /// Marks all that is not SACKED as lost; forgets SACK marks first if `renege`

@@ -43,6 +43,8 @@ pub(super) struct Episode {
     recover_fs: u32,
     /// The first partial ACK has come (RFC 6582 §3.2 step 3).
     partial_seen: bool,
+    /// When the retransmission timer last ran out.
+    timeout_at: Instant,
     /// Eifel detection is still possible: no ACK of new data since (RFC 3522 §3.2).
     eifel: bool,
     pub frto: Frto,
@@ -61,6 +63,7 @@ impl Episode {
             prr_out: 0,
             recover_fs: pipe.max(1),
             partial_seen: false,
+            timeout_at: Instant(0),
             eifel: true,
             frto: Frto::Off,
         }
@@ -88,7 +91,11 @@ impl Sender {
                     out.cwr_needed = true;
                 }
             }
-            Phase::Recovery if !self.sack && tally.newly_acked > 0 => self.mark_first_lost(),
+            Phase::Recovery if !self.sack && tally.newly_acked > 0 => {
+                // RFC 6582 §3.2 step 3: a partial ACK; the next hole is repeated at once.
+                self.mark_first_lost();
+                self.forced = true;
+            }
             Phase::Loss => self.step_frto(tally),
             Phase::Recovery => {}
         }
@@ -282,16 +289,19 @@ impl Sender {
         if renege {
             // RFC 2018 §8: the receiver may have dropped what it had reported.
             self.mark_all_lost(true);
-        } else if self.sack {
-            self.mark_first_lost();
-            self.mark_lost_after_timeout(now);
         } else if frto {
             self.mark_first_lost();
+        } else if self.sack {
+            self.mark_first_lost();
+            // RFC 8985 §6.3: and what was sent an RTT or longer ago.
+            let age = self.rack_age();
+            self.mark_lost_if(|burst| burst.sent_at + age <= now);
         } else {
             self.mark_all_lost(false);
         }
         if let Some(episode) = &mut self.episode {
             episode.frto = if frto { Frto::Repeated } else { Frto::Off };
+            episode.timeout_at = now;
             if !first_time {
                 episode.eifel = false;
             }
@@ -312,7 +322,6 @@ impl Sender {
                 let room = self.wnd_edge.since(self.snd_nxt) >= i32::from(self.mss);
                 if self.queued > 0 && room {
                     episode.frto = Frto::NewData;
-                    self.unmark_lost();
                 } else {
                     self.give_up_frto();
                 }
@@ -326,15 +335,23 @@ impl Sender {
         }
     }
 
-    /// The timeout was real: everything outstanding then is taken as lost.
+    /// The timeout was real: what was sent before it and did not arrive is lost.
     fn give_up_frto(&mut self) {
         if let Some(episode) = &mut self.episode {
+            if episode.frto == Frto::NewData {
+                // RFC 5682 §2.1 step 3a: two segments more were sent.
+                self.cc.cwnd = 3 * u32::from(self.mss);
+            }
             episode.frto = Frto::Off;
+            let at = episode.timeout_at;
+            self.mark_lost_if(|burst| burst.sent_at < at);
         }
-        if self.sack {
-            return;
-        }
-        self.mark_all_lost(false);
+    }
+
+    /// F-RTO has not decided yet: until then nothing but the first segment is taken
+    /// for lost, and an ACK of what was repeated may be due to either copy.
+    pub(super) fn in_frto(&self) -> bool {
+        self.episode.as_ref().is_some_and(|episode| episode.frto != Frto::Off)
     }
 
     /// Was the reduction spurious? By timestamps (Eifel, RFC 3522), by F-RTO (RFC

@@ -53,7 +53,7 @@ impl Sender {
     }
 
     /// Marks what the blocks cover. Data is counted as delivered once.
-    pub(super) fn mark_sacked(&mut self, now: Instant, a: &AckInput<'_>, blocks: &Blocks, tally: &mut Tally) {
+    pub(super) fn mark_sacked(&mut self, now: Instant, blocks: &Blocks, tally: &mut Tally) {
         let mut index = 0;
         let mut start = self.snd_una;
         for &(from, to) in &blocks.list[..blocks.len] {
@@ -83,7 +83,7 @@ impl Sender {
                 if burst.end.after(to) {
                     self.flight.split(index, to);
                 }
-                start = self.mark_one(now, a, index, start, tally);
+                start = self.mark_one(now, index, start, tally);
                 if !self.flight.join_sacked(index) {
                     index += 1;
                 }
@@ -92,7 +92,7 @@ impl Sender {
     }
 
     /// Marks the record at `index`, which begins at `start`; returns its end.
-    fn mark_one(&mut self, now: Instant, a: &AckInput<'_>, index: usize, start: Seq, tally: &mut Tally) -> Seq {
+    fn mark_one(&mut self, now: Instant, index: usize, start: Seq, tally: &mut Tally) -> Seq {
         let Some(burst) = self.flight.get_mut(index) else { return start };
         let before = *burst;
         burst.marks = (burst.marks | SACKED) & !LOST;
@@ -106,8 +106,10 @@ impl Sender {
         if !before.has(RETRANSMITTED) {
             tally.original += bytes;
         }
-        let echoes_earlier = a.echoes_before(now, before.sent_at);
-        let delivered = Delivered { burst: before, end: before.end, echoes_earlier };
+        // TSecr tells nothing here: the peer does not echo what is out of order (RFC
+        // 7323 §4.3).
+        let maybe_first = self.in_frto();
+        let delivered = Delivered { burst: before, end: before.end, maybe_first };
         self.rack.on_delivered(now, &delivered, self.rtt.min());
         before.end
     }
