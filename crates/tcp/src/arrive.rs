@@ -240,8 +240,10 @@ impl Tcb {
         }
         self.last_heard = cx.now;
         let mut receive_changed = self.update_ts_recent(seg);
+        let mut released = false;
         if self.state == State::SynReceived {
             self.establish(cx, seg, Event::AckOfSyn, out);
+            released = self.rcv.settle(out);
             receive_changed = false;
         } else {
             self.process_ack(cx, seg, out);
@@ -252,7 +254,8 @@ impl Tcb {
         if receive_changed {
             self.tell_receive(out);
         }
-        let mut reply = Reply { ack_now: false, dsack: self.duplicate_of(seg) };
+        let dsack = self.duplicate_of(seg);
+        let mut reply = Reply { ack_now: released || dsack.is_some(), dsack };
         self.process_ce(seg, &mut reply, out);
         self.process_urgent(seg, out);
         self.process_text(cx, seg, placement, &mut reply, out);
@@ -364,6 +367,9 @@ impl Tcb {
                 if !self.state.may_receive() {
                     return;
                 }
+                if new_bytes == 0 && seg.lengths.len > 0 {
+                    reply.dsack = Some((seq, seq + seg.lengths.len));
+                }
                 self.rcv.on_placed(seq, seq + seg.lengths.len, rcv_nxt, new_bytes)
             }
             Placement::Parked(id) if self.state.may_receive() => {
@@ -374,7 +380,7 @@ impl Tcb {
                 return out.command(Command::Drop { park });
             }
         };
-        self.note_arrival(cx, seg, arrived, reply, out);
+        self.note_arrival(cx, seg, arrived, reply);
     }
 
     /// Eighth: the FIN.

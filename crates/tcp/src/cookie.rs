@@ -14,7 +14,6 @@
 use crate::config::Config;
 use crate::handshake::Agreed;
 use crate::isn::{Key, Purpose};
-use crate::path::Path;
 use crate::segment::Segment;
 use crate::time::{Duration, Instant};
 use baton_wire::addr::Tuple;
@@ -25,8 +24,7 @@ pub const TICK: Duration = Duration::from_secs(64);
 
 /// The MSS values that a cookie can tell, in bytes, ascending: the defaults of
 /// both IP versions, tunnels, PPPoE, Ethernet, jumbo frames.
-const MSS: [u16; 8] = [MSS_FLOOR, 536, 1220, 1360, 1440, 1452, 1460, 8940];
-const MSS_FLOOR: u16 = 216;
+const MSS: [u16; 8] = [216, 536, 1220, 1360, 1440, 1452, 1460, 8940];
 
 const OPTION_BITS: u32 = 6;
 const NO_SCALE: u32 = 0xf;
@@ -67,14 +65,7 @@ pub(crate) fn make(key: &Key, now: Instant, tuple: &Tuple, syn: &Segment, agreed
 
 /// Reads the cookie that `ack` acknowledges; `None` if it is not one of ours or
 /// too old.
-pub(crate) fn check(
-    key: &Key,
-    now: Instant,
-    tuple: &Tuple,
-    ack: &Segment,
-    config: &Config,
-    path: Path,
-) -> Option<Decoded> {
+pub(crate) fn check(key: &Key, now: Instant, tuple: &Tuple, ack: &Segment, config: &Config) -> Option<Decoded> {
     let (iss, irs) = (ack.ack - 1, ack.seq - 1);
     let index = iss.0 >> 24 & 7;
     let tick = now.0 / TICK.0;
@@ -83,7 +74,7 @@ pub(crate) fn check(
     if !valid {
         return None;
     }
-    let mut agreed = Agreed { peer_mss: MSS[index as usize].min(path.mss_limit().max(MSS_FLOOR)), ..Agreed::default() };
+    let mut agreed = Agreed { peer_mss: MSS[index as usize], ..Agreed::default() };
     if let Some(timestamps) = ack.timestamps.filter(|_| config.timestamps) {
         let scale = timestamps.ecr & 0xf;
         agreed.timestamps = true;

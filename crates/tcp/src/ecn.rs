@@ -17,7 +17,7 @@ impl Tcb {
             self.is.ece = echo;
             self.is.untold = true;
             self.tell_transmit(out);
+            reply.ack_now |= echo;
         }
-        reply.ack_now |= seg.ce;
     }
 }

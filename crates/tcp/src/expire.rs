@@ -4,16 +4,12 @@ use crate::command::{CloseReason, Command, CommandSink, Notice};
 use crate::snd::Expired;
 use crate::state::{Event, State};
 use crate::tcb::{Context, Tcb};
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 use crate::timers::Timer;
 
 /// Retransmissions of one segment after which the network is told: R1 of
 /// RFC 9293 §3.8.3 (SHLD-10: at least 3).
 pub const R1: u8 = 3;
-
-/// How long a peer with a closed window may stay silent although asked
-/// (Linux: `TCP_RTO_MAX`).
-const SILENCE: Duration = Duration::from_secs(120);
 
 impl Tcb {
     /// Does whatever is due.
@@ -67,7 +63,9 @@ impl Tcb {
         let out_of_time = self.user_deadline().is_some_and(|at| at <= cx.now);
         // SHLD-17, MUST-37 (RFC 9293 §3.8.6): a peer that closed its window over data
         // in flight, and says so, is not dead.
-        let held = self.snd_wnd == 0 && !self.is_opening() && cx.now.since(self.last_heard) < SILENCE;
+        let held = self.snd_wnd == 0
+            && !self.is_opening()
+            && cx.now.since(self.last_heard) < cx.config.rto_max.saturating_mul(2);
         if out_of_time || (count > most && !held) {
             self.give_up(out);
             return false;

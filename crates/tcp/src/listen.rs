@@ -124,7 +124,7 @@ impl Listener {
         let plain = !seg.flags.contains(Flags::SYN);
         if plain
             && at.now < self.cookies_until
-            && let Some(decoded) = cookie::check(at.key, at.now, at.tuple, seg, at.config, at.path)
+            && let Some(decoded) = cookie::check(at.key, at.now, at.tuple, seg, at.config)
         {
             return Disposition::Established(decoded);
         }

@@ -20,11 +20,12 @@ const OVERRIDE: Duration = Duration::from_millis(500);
 const ORPHAN_PROBES: u8 = 8;
 
 impl Tcb {
-    /// The Streamer has `queued` bytes to send, nothing in flight, and may not
-    /// send: then only we can find out when it may.
+    /// The Streamer has `queued` bytes or a FIN to send, nothing in flight, and may
+    /// not send: then only we can find out when it may.
     pub fn on_blocked(&mut self, cx: &mut Context<'_>, queued: u32, _out: &mut impl CommandSink) {
         let idle = self.snd.snd_una() == self.snd.snd_nxt();
-        if queued == 0 || !idle || !self.state.is_synchronized() || self.timers.is_armed(Timer::Persist) {
+        let waiting = queued > 0 || (self.is.shut && !self.is.fin_sent);
+        if !waiting || !idle || !self.state.is_synchronized() || self.timers.is_armed(Timer::Persist) {
             return;
         }
         self.probe_backoff = 0;

@@ -62,7 +62,8 @@ impl Tcb {
     /// The retransmission timer ran out for the `count`th time: is it the size?
     pub(crate) fn suspect_black_hole(&mut self, cx: &Context<'_>, count: u8) {
         let in_flight = self.snd.snd_nxt().since(self.snd.snd_una()).max(0) as u32;
-        let full = in_flight >= u32::from(self.eff_snd_mss());
+        // A peer that closed its window over what is in flight drops it for that.
+        let full = in_flight >= u32::from(self.eff_snd_mss()) && self.snd_wnd > 0;
         if !full || count < R1 || !(count - R1).is_multiple_of(2) {
             return;
         }

@@ -28,7 +28,7 @@ pub(crate) enum Arrived {
     FilledGap,
     /// All of it was here before.
     Duplicate,
-    /// It waits for room; nothing can be acknowledged yet.
+    /// The next bytes, but they wait for room or for the connection to open.
     Held,
 }
 
@@ -182,11 +182,16 @@ impl Receiver {
         let had_gap = self.has_gap();
         let rcv_nxt = self.rcv_nxt;
         let reassembly = self.reassembly.get_or_insert_default();
+        if reassembly.holds(start, end) {
+            out.command(Command::Drop { park: id });
+            return Arrived::Duplicate;
+        }
+        let next = start.before_eq(reassembly.held_from(rcv_nxt));
         if let Some(evicted) = reassembly.park(Parked { id, seq, start, end }) {
             out.command(Command::Drop { park: evicted });
         }
         if !open || !self.settle(out) {
-            return Arrived::Held;
+            return if next { Arrived::Held } else { Arrived::OutOfOrder };
         }
         match (self.rcv_nxt != rcv_nxt, had_gap) {
             (true, false) => Arrived::InOrder,

@@ -18,7 +18,8 @@ use baton_wire::tcp::SackBlocks;
 /// passes; the peer may only send them once more than needed.
 pub(crate) const MAX_RANGES: usize = 32;
 
-/// Payloads held of one connection. Beyond this the oldest is dropped.
+/// Payloads held of one connection. Beyond this the one farthest ahead is
+/// dropped, so that what comes next is never lost to what comes later.
 pub(crate) const MAX_PARKED: usize = 12;
 
 /// Payload that waits in the reassembly area.
@@ -95,11 +96,28 @@ impl Reassembly {
         }
     }
 
-    /// Holds `parked`; gives back the oldest if there were too many.
+    /// Holds `parked`; gives back the farthest if there are too many.
     pub fn park(&mut self, parked: Parked) -> Option<ParkId> {
-        let evicted = (self.parked.len() == MAX_PARKED).then(|| self.parked.remove(0).id);
         self.parked.push(parked);
-        evicted
+        if self.parked.len() <= MAX_PARKED {
+            return None;
+        }
+        let farthest = (0..self.parked.len())
+            .reduce(|best, i| if self.parked[i].start.after(self.parked[best].start) { i } else { best })?;
+        Some(self.parked.remove(farthest).id)
+    }
+
+    /// True if one parked payload has all of `[start, end)`.
+    pub fn holds(&self, start: Seq, end: Seq) -> bool {
+        self.parked.iter().any(|p| p.start.before_eq(start) && p.end.after_eq(end))
+    }
+
+    /// How far parked payloads reach from `seq` on without a gap.
+    pub fn held_from(&self, mut seq: Seq) -> Seq {
+        while let Some(next) = self.parked.iter().find(|p| p.start.before_eq(seq) && p.end.after(seq)) {
+            seq = next.end;
+        }
+        seq
     }
 
     /// Takes out a parked payload that now starts at or before `limit`, the
@@ -151,7 +169,10 @@ mod tests {
             assert_eq!(r.park(Parked { id: ParkId(i), seq, start: seq, end: seq + 10 }), None);
         }
         let seq = Seq(2000);
+        assert_eq!(r.park(Parked { id: ParkId(99), seq, start: seq, end: seq + 10 }), Some(ParkId(99)));
+        let seq = Seq(100);
         assert_eq!(r.park(Parked { id: ParkId(99), seq, start: seq, end: seq + 10 }), Some(ParkId(0)));
+        assert_eq!(r.take_before(Seq(500)).map(|p| p.id), Some(ParkId(99)));
         assert_eq!(r.take_before(Seq(1000)).map(|p| p.id), Some(ParkId(MAX_PARKED as u32 - 1)));
         assert_eq!(r.take_before(Seq(500)), None);
     }

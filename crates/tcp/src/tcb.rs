@@ -201,26 +201,22 @@ impl Tcb {
         if seg.ack != self.snd.snd_una() || self.window_of(seg) != self.snd_wnd || !seg.sack.is_empty() {
             self.process_ack(cx, seg, out);
         }
-        self.data_in_order(cx, seg, out);
-    }
-
-    /// In-order data: acknowledge it now or before long.
-    #[inline]
-    pub(crate) fn data_in_order(&mut self, cx: &Context<'_>, seg: &Segment, out: &mut impl CommandSink) {
-        let pending = self.rcv.rcv_nxt.since(self.rcv.last_ack_sent).max(0) as u32;
-        match self.ack.on_data(&seg.lengths, pending) {
-            Need::Now => self.send_ack(None, out),
-            Need::Delayed => self.delay_ack(cx),
+        if self.data_in_order(cx, seg) {
+            self.send_ack(None, out);
         }
     }
 
+    /// In-order data: true if it is to be acknowledged now; else it will be before long.
     #[inline]
-    pub(crate) fn delay_ack(&mut self, cx: &Context<'_>) {
-        if !self.timers.is_armed(Timer::DelayedAck) {
+    fn data_in_order(&mut self, cx: &Context<'_>, seg: &Segment) -> bool {
+        let pending = self.rcv.rcv_nxt.since(self.rcv.last_ack_sent).max(0) as u32;
+        let now = self.ack.on_data(&seg.lengths, pending) == Need::Now;
+        if !now && !self.timers.is_armed(Timer::DelayedAck) {
             // MUST-40 (RFC 9293 §3.8.6.3): less than half a second, whatever is configured.
             let delay = cx.config.delayed_ack.min(Duration::from_millis(499));
             self.timers.arm(Timer::DelayedAck, cx.now + delay);
         }
+        now
     }
 
     /// The window that a segment offers, in bytes (not for a SYN, whose window
@@ -269,12 +265,13 @@ impl Tcb {
         if self.is_closed() {
             return;
         }
-        if self.rare.is_some() && self.snd.snd_una() == self.snd.snd_nxt() {
+        let was_idle = self.snd.snd_una() == self.snd.snd_nxt();
+        self.snd.on_sent(cx.now, sent.seq, sent.end, sent.retransmit, sent.queued);
+        self.timers.disarm(Timer::Persist);
+        if was_idle && self.rare.is_some() {
             self.note_progress(cx.now);
             self.arm_user_timeout();
         }
-        self.snd.on_sent(cx.now, sent.seq, sent.end, sent.retransmit, sent.queued);
-        self.timers.disarm(Timer::Persist);
         if sent.fin {
             self.is.fin_sent = true;
         }
@@ -363,7 +360,7 @@ impl Tcb {
         if !self.is.untold && limit == self.told_limit {
             return;
         }
-        if !self.state.is_synchronized() {
+        if !self.state.is_synchronized() || self.state == State::TimeWait {
             return;
         }
         self.is.untold = false;
@@ -429,21 +426,15 @@ impl Tcb {
     }
 
     /// What arrived, as a reply.
-    pub(crate) fn note_arrival(
-        &mut self,
-        cx: &Context<'_>,
-        seg: &Segment,
-        arrived: Arrived,
-        reply: &mut Reply,
-        out: &mut impl CommandSink,
-    ) {
-        match arrived {
-            Arrived::InOrder if !reply.ack_now => self.data_in_order(cx, seg, out),
-            Arrived::Held if self.state == State::SynReceived => {}
+    pub(crate) fn note_arrival(&mut self, cx: &Context<'_>, seg: &Segment, arrived: Arrived, reply: &mut Reply) {
+        reply.ack_now |= match arrived {
+            Arrived::InOrder => self.data_in_order(cx, seg),
+            // Nothing to acknowledge yet, and nothing lost that a duplicate ACK would tell of.
+            Arrived::Held => false,
             // RFC 5681 §4.2: at once beyond a gap and when one is filled. Also a
             // duplicate: our ACK was lost, or the peer's timeout was spurious.
-            _ => reply.ack_now = true,
-        }
+            Arrived::OutOfOrder | Arrived::FilledGap | Arrived::Duplicate => true,
+        };
     }
 }
 

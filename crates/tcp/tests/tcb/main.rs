@@ -1,0 +1,17 @@
+//! Tests of a connection's decisions: tables of segments and answers, laws under
+//! arbitrary input, and two connections joined by a wire.
+
+mod arbitrary;
+mod arrive;
+mod closing;
+mod handshake;
+mod host;
+mod listen;
+mod network;
+mod options;
+mod pair;
+mod probes;
+mod receive;
+mod rig;
+mod states;
+mod window;

@@ -1,0 +1,74 @@
+//! Windows: ours, and the peer's.
+
+use crate::rig::*;
+use baton_tcp::command::Command;
+use baton_tcp::config::Config;
+use baton_wire::seq::Seq;
+use baton_wire::tcp::Flags;
+
+fn edges(commands: &[Command]) -> Vec<Seq> {
+    commands
+        .iter()
+        .filter_map(|c| if let Command::Receive { right_edge, .. } = c { Some(*right_edge) } else { None })
+        .collect()
+}
+
+fn post(rig: &mut Rig, edge: Seq) -> Vec<Command> {
+    rig.take();
+    rig.call(|t, cx, out| t.on_posted(cx, edge, out));
+    rig.take()
+}
+
+// tests: MUST-39
+#[test]
+fn the_right_edge_moves_by_whole_segments() {
+    let mut rig = Rig::established();
+    let edge = RCV + (1 << 16);
+    rig.placed(&seg(Flags::ACK, RCV, SND, 1 << 16), edge);
+    assert_eq!(post(&mut rig, edge + 1), [], "one byte is not worth a window");
+    assert_eq!(post(&mut rig, edge + 1_459), []);
+    let out = post(&mut rig, edge + 1_460);
+    assert_eq!(edges(&out), [edge + 1_460]);
+    assert_eq!(acks(&out), [edge], "the peer was stopped: tell it");
+    assert_eq!(edges(&post(&mut rig, edge + 100)), [], "and it never moves back");
+}
+
+#[test]
+fn a_wide_window_is_not_announced_for_its_own_sake() {
+    let mut rig = Rig::established();
+    rig.placed(&seg(Flags::ACK, RCV, SND, 10_000), RCV + 10_000);
+    let out = post(&mut rig, RCV + 10_000 + (1 << 16));
+    assert_eq!((edges(&out), acks(&out)), (vec![RCV + 75_536], vec![]));
+}
+
+// tests: MUST-1
+#[test]
+fn windows_are_unsigned_and_scaled() {
+    let mut rig = Rig::connecting(Config { window_scaling: true, ..plain() });
+    let mut answer = syn(SYN_ACK, SND);
+    answer.syn.window_scale = Some(14);
+    answer.wnd = 0xffff;
+    rig.arrive(&answer);
+    assert_eq!(rig.info().snd_wnd, 0xffff, "that of a SYN is not scaled");
+    let mut ack = seg(Flags::ACK, RCV, SND, 0);
+    ack.wnd = 0xffff;
+    rig.arrive(&ack);
+    assert_eq!(rig.info().snd_wnd, 0xffff << 14);
+}
+
+/// RFC 9293 §3.10.7.4 fifth: SND.WL1.
+#[test]
+fn an_old_segment_does_not_change_the_window() {
+    let mut rig = Rig::established();
+    rig.placed(&seg(Flags::ACK, RCV, SND, 100), RCV + 100);
+    let mut new = seg(Flags::ACK, RCV + 100, SND, 0);
+    new.wnd = 40_000;
+    rig.arrive(&new);
+    let mut old = seg(Flags::ACK | Flags::URG, RCV + 50, SND, 50);
+    old.wnd = 10;
+    rig.parked(1, &old);
+    assert_eq!(rig.info().snd_wnd, 40_000);
+    new.wnd = 39_000;
+    rig.arrive(&new);
+    assert_eq!(rig.info().snd_wnd, 39_000, "the same sequence number counts");
+}
