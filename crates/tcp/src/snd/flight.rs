@@ -21,6 +21,11 @@ use std::collections::VecDeque;
 /// Most records of one connection (16 KiB of them).
 pub(crate) const MAX_BURSTS: usize = 1024;
 
+/// A flight of this many records need not tell moments apart that are close
+/// together: with a quantum of a 64th of the round trip it stays below 128 records
+/// however small the bursts are.
+const LONG: usize = 64;
+
 /// The receiver reported the bytes as arrived (RFC 2018 §3).
 pub(crate) const SACKED: u8 = 1;
 /// The bytes are deemed to have left the network undelivered; not in pipe.
@@ -120,12 +125,13 @@ impl Flight {
     }
 
     /// Adds a burst at the end. One with the marks and the time of the last one
-    /// joins it.
+    /// joins it; in a long flight, so does one sent within `quantum` ns of it.
     #[inline]
-    pub(crate) fn push(&mut self, burst: Burst) {
+    pub(crate) fn push(&mut self, burst: Burst, quantum: u64) {
+        let long = self.len() >= LONG;
         if let Some(back) = self.back_mut()
-            && back.sent_at == burst.sent_at
             && back.marks == burst.marks
+            && (back.sent_at == burst.sent_at || (long && burst.sent_at.since(back.sent_at).0 < quantum))
         {
             back.end = burst.end;
             return;
@@ -196,34 +202,38 @@ impl Flight {
         self.len() >= MAX_BURSTS
     }
 
-    /// Coarsens the list when it is full, to at most half: neighbours with equal
-    /// marks become one, with the later time (so that they are deemed lost later
-    /// rather than earlier). If that is not enough, SACK and loss marks of the
-    /// upper half are forgotten, which RFC 2018 §8 allows: SACK is advice.
-    /// Returns true if marks were forgotten.
+    /// Coarsens the list when it is full, to at most three quarters: pairs of
+    /// neighbours with equal marks become one, with the later time (so that they are
+    /// deemed lost later rather than earlier). If that is not enough, SACK and loss
+    /// marks of the upper three quarters are forgotten, which RFC 2018 §8 allows:
+    /// SACK is advice. Returns true if marks were forgotten.
     pub(crate) fn make_room(&mut self) -> bool {
-        self.join_equal();
-        if self.len() <= MAX_BURSTS / 2 {
+        self.join_pairs();
+        if self.len() <= MAX_BURSTS * 3 / 4 {
             return false;
         }
-        let keep = MAX_BURSTS / 4;
-        for burst in self.iter_mut().skip(keep) {
+        for burst in self.iter_mut().skip(MAX_BURSTS / 4) {
             burst.marks = RETRANSMITTED;
         }
-        self.join_equal();
+        self.join_pairs();
         true
     }
 
-    fn join_equal(&mut self) {
+    fn join_pairs(&mut self) {
         let Flight::Spilled(list) = self else { return };
         let mut kept: VecDeque<Burst> = VecDeque::with_capacity(list.len());
+        let mut joined = true;
         for burst in list.drain(..) {
             match kept.back_mut() {
-                Some(last) if last.marks == burst.marks => {
+                Some(last) if !joined && last.marks == burst.marks => {
                     last.end = burst.end;
                     last.sent_at = last.sent_at.max(burst.sent_at);
+                    joined = true;
                 }
-                _ => kept.push_back(burst),
+                _ => {
+                    kept.push_back(burst);
+                    joined = false;
+                }
             }
         }
         *list = kept;
@@ -242,7 +252,7 @@ mod tests {
     fn spills_after_two_and_returns_inline_when_drained() {
         let mut flight = Flight::default();
         for i in 1..=5 {
-            flight.push(burst(i * 10, u64::from(i), 0));
+            flight.push(burst(i * 10, u64::from(i), 0), 0);
         }
         assert!(matches!(flight, Flight::Spilled(_)));
         assert_eq!(flight.iter().map(|b| b.end.0).collect::<Vec<_>>(), [10, 20, 30, 40, 50]);
@@ -256,17 +266,27 @@ mod tests {
     #[test]
     fn bursts_of_one_moment_are_one_record() {
         let mut flight = Flight::default();
-        flight.push(burst(10, 1, 0));
-        flight.push(burst(20, 1, 0));
-        flight.push(burst(30, 2, 0));
+        flight.push(burst(10, 1, 0), 0);
+        flight.push(burst(20, 1, 0), 0);
+        flight.push(burst(30, 2, 0), 0);
         assert_eq!(flight.len(), 2);
         assert_eq!(flight.front(), Some(burst(20, 1, 0)));
     }
 
     #[test]
+    fn a_long_flight_joins_what_was_sent_close_together() {
+        let mut flight = Flight::default();
+        for i in 0..6_400 {
+            flight.push(burst(i + 1, u64::from(i) * 10, 0), 1_000);
+        }
+        assert!((64..=128).contains(&flight.len()), "{}", flight.len());
+        assert_eq!(flight.get(70).map(|b| b.sent_at), Some(Instant(64 * 10 - 10 + 7 * 1_000)));
+    }
+
+    #[test]
     fn split_and_join_keep_the_range() {
         let mut flight = Flight::default();
-        flight.push(burst(100, 1, 0));
+        flight.push(burst(100, 1, 0), 0);
         flight.split(0, Seq(40));
         flight.split(1, Seq(70));
         assert_eq!(flight.iter().map(|b| b.end.0).collect::<Vec<_>>(), [40, 70, 100]);
@@ -278,18 +298,18 @@ mod tests {
     }
 
     #[test]
-    fn making_room_halves_the_list_even_if_marks_alternate() {
+    fn making_room_shortens_the_list_even_if_marks_alternate() {
         let mut flight = Flight::default();
         for i in 0..MAX_BURSTS as u32 {
-            flight.push(burst((i + 1) * 10, u64::from(i), 0));
+            flight.push(burst((i + 1) * 10, u64::from(i), 0), 0);
         }
-        assert!(!flight.make_room() && flight.len() == 1, "equal marks join without forgetting any");
+        assert!(!flight.make_room() && flight.len() == MAX_BURSTS / 2, "equal marks join and none is forgotten");
         let mut flight = Flight::default();
         for i in 0..MAX_BURSTS as u32 {
-            flight.push(burst((i + 1) * 10, u64::from(i), if i % 2 == 0 { SACKED } else { LOST }));
+            flight.push(burst((i + 1) * 10, u64::from(i), if i % 2 == 0 { SACKED } else { LOST }), 0);
         }
         assert!(flight.is_full() && flight.make_room());
-        assert!(flight.len() <= MAX_BURSTS / 2);
+        assert!(flight.len() <= MAX_BURSTS * 3 / 4);
         assert_eq!(flight.back_mut().map(|b| b.end), Some(Seq(MAX_BURSTS as u32 * 10)));
     }
 }

@@ -436,7 +436,7 @@ impl Sender {
         } else if self.flight.is_full() {
             self.make_room();
         }
-        self.flight.push(Burst { sent_at: now, end, marks: 0 });
+        self.flight.push(Burst { sent_at: now, end, marks: 0 }, self.rtt.srtt().0 / 64);
         let bytes = end.0.wrapping_sub(self.snd_nxt.0);
         self.snd_nxt = end;
         self.note_limited();
