@@ -71,6 +71,10 @@ fn the_table_lines_up_and_colour_changes_no_text() {
     assert!(
         plain.contains("WRONG tap") && plain.contains("1 of 2 checks right") && plain.contains("not shown: something")
     );
+    assert!(!plain.contains("caution"));
+    let mut busy = example();
+    busy.machine.background = 0.5;
+    assert!(table::render(&busy, false).contains("caution: other programs used 50 %"));
     let coloured = table::render(&example(), true);
     assert!(coloured.contains('\x1b'));
     let stripped: String =

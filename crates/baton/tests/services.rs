@@ -186,7 +186,7 @@ fn loads_measure_and_notice_a_wrong_byte() {
         length: Duration::from_millis(200),
         verify,
     };
-    let run = |load: &Load| load::run(&mut KernelNet::new(10).unwrap(), load, &mut || Ok(()));
+    let run = |load: &Load| load::run(&mut KernelNet::new(10).unwrap(), load, None);
     for (kind, service) in
         [(LoadKind::Echo, Kind::Echo), (LoadKind::Send, Kind::Discard), (LoadKind::Receive, Kind::Chargen)]
     {

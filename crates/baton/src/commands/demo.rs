@@ -77,7 +77,7 @@ struct Bar(ProgressBar);
 
 impl Bar {
     fn new() -> Bar {
-        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed} {msg}");
+        let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {elapsed} {wide_msg}");
         let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.enable_steady_tick(Duration::from_millis(500));
         Bar(bar)

@@ -51,8 +51,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         length: seconds(args.seconds)?,
         verify: args.verify,
     };
-    let outcome =
-        load::run(&mut net, &load, &mut || Ok(())).with_context(|| format!("{:?} at {}", args.kind, args.target))?;
+    let outcome = load::run(&mut net, &load, None).with_context(|| format!("{:?} at {}", args.kind, args.target))?;
     println!("{}", serde_json::to_string(&outcome)?);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::loads::Site;
 use super::server::Server;
-use super::world::World;
+use super::world::{Namespace, World};
 use crate::report::{Side, Wire};
 use crate::signal::Stop;
 use std::cell::RefCell;
@@ -21,30 +21,66 @@ pub struct Link {
     pub downloads: usize,
 }
 
-/// A kernel wire to be made.
-struct KernelWire {
+/// A wire to be made.
+struct Plan {
     id: &'static str,
     name: &'static str,
     about: &'static str,
-    offloads: bool,
+    kind: Kind,
+    baseline: Option<&'static str>,
 }
 
-const KERNEL_WIRES: [KernelWire; 2] = [
-    KernelWire {
+/// What a wire is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A veth pair with the kernel at both ends.
+    Kernel { offloads: bool },
+    /// A TAP device, Baton behind it.
+    Tap { vnet: bool },
+    /// A veth pair, Baton on an AF_XDP socket at one end.
+    Xdp,
+}
+
+/// The wires in the order shown; a wire's place is its subnet.
+const PLANS: [Plan; 5] = [
+    Plan {
         id: "veth",
         name: "kernel, offloads",
         about: "veth pair, MTU 1500: segments of up to 64 KB pass whole and checksums are left out.",
-        offloads: true,
+        kind: Kind::Kernel { offloads: true },
+        baseline: None,
     },
-    KernelWire {
+    Plan {
+        id: "tap",
+        name: "Baton, TAP offloads",
+        about: "TAP device with virtio header, MTU 1500: segments of up to 64 KB pass whole and checksums are left out.",
+        kind: Kind::Tap { vnet: true },
+        baseline: Some("veth"),
+    },
+    Plan {
         id: "veth-plain",
         name: "kernel, no offloads",
         about: "veth pair, MTU 1500, all offloads off: every segment is a frame with a checksum in software.",
-        offloads: false,
+        kind: Kind::Kernel { offloads: false },
+        baseline: None,
+    },
+    Plan {
+        id: "tap-plain",
+        name: "Baton, TAP",
+        about: "TAP device without virtio header, MTU 1500: every segment is a frame with a checksum in software.",
+        kind: Kind::Tap { vnet: false },
+        baseline: Some("veth-plain"),
+    },
+    Plan {
+        id: "xdp",
+        name: "Baton, AF_XDP",
+        about: "veth pair, MTU 1500, all offloads off, with an AF_XDP socket at Baton's end.",
+        kind: Kind::Xdp,
+        baseline: Some("veth-plain"),
     },
 ];
 
-/// Subnet number of a wire: its place in the plan.
+/// Addresses of a host on a wire's subnet, IPv4 and IPv6.
 fn addrs(subnet: u8, host: u8) -> [IpAddr; 2] {
     [
         Ipv4Addr::new(10, 77, subnet, host).into(),
@@ -58,43 +94,95 @@ fn addrs(subnet: u8, host: u8) -> [IpAddr; 2] {
 /// # Errors
 /// If not even the kernel's own wires can be made.
 pub fn links(world: &World, site: &Site, stop: &Stop) -> anyhow::Result<(Vec<Link>, Vec<String>)> {
-    for (subnet, wire) in KERNEL_WIRES.iter().enumerate() {
-        veth(world, wire.id, subnet as u8, wire.offloads)?;
+    let (mut links, mut not_shown) = (Vec::new(), Vec::new());
+    for (plan, subnet) in PLANS.iter().zip(0..) {
+        if let Kind::Kernel { offloads } = plan.kind {
+            veth(world, plan.id, offloads)?;
+            configure(&world.server, plan.id, addrs(subnet, 2))?;
+            configure(&world.client, plan.id, addrs(subnet, 1))?;
+        }
     }
-    let kernel = Rc::new(RefCell::new(Server::start(&world.server, "--port kernel", site, stop)?));
-    let link = |(subnet, wire): (usize, &KernelWire)| Link {
-        wire: Wire {
-            id: wire.id.to_owned(),
-            side: Side::Kernel,
-            name: wire.name.to_owned(),
-            about: wire.about.to_owned(),
-            baseline: None,
-            command: "baton serve --port kernel --service echo --service discard --service chargen --service http=DIR"
-                .to_owned(),
-        },
-        addrs: addrs(subnet as u8, 2),
-        server: kernel.clone(),
-        downloads: 0,
-    };
-    let links: Vec<Link> = KERNEL_WIRES.iter().enumerate().map(link).collect();
-    Ok((links, Vec::new()))
+    let kernel = Rc::new(RefCell::new(Server::start(&world.server, KERNEL, site, stop)?));
+    for (plan, subnet) in PLANS.iter().zip(0..) {
+        let started = match plan.kind {
+            Kind::Kernel { .. } => Ok((KERNEL.to_owned(), kernel.clone())),
+            _ => baton(world, plan, subnet, site, stop),
+        };
+        match started {
+            Ok((stack, server)) => links.push(plan.link(subnet, &stack, server)),
+            Err(_) if stop.requested() => anyhow::bail!("interrupted"),
+            Err(error) => not_shown.push(format!("{}: {error:#}", plan.name)),
+        }
+    }
+    Ok((links, not_shown))
 }
 
-/// A veth pair with one end in each namespace, named alike, with addresses.
-fn veth(world: &World, name: &str, subnet: u8, offloads: bool) -> anyhow::Result<()> {
+/// The kernel's stack, as `baton serve` is told.
+const KERNEL: &str = "--port kernel";
+
+/// Makes a wire with Baton at its far end and starts Baton there.
+fn baton(
+    world: &World,
+    plan: &Plan,
+    subnet: u8,
+    site: &Site,
+    stop: &Stop,
+) -> anyhow::Result<(String, Rc<RefCell<Server>>)> {
+    let id = plan.id;
+    let port = match plan.kind {
+        Kind::Tap { vnet: true } => format!("tap:{id}"),
+        Kind::Tap { vnet: false } => format!("tap:{id},novnet"),
+        _ => format!("xdp:{id}"),
+    };
+    let [v4, v6] = addrs(subnet, 2);
+    let stack = format!("--port {port} --addr {v4}/24 --addr {v6}/64");
+    if plan.kind == Kind::Xdp {
+        veth(world, id, false)?;
+        world.server.ip(&format!("link set {id} up"))?;
+    }
+    let server = Server::start(&world.server, &stack, site, stop)?;
+    if plan.kind != Kind::Xdp {
+        // The kernel's end of the TAP goes to the client; Baton's stays open here.
+        world.server.ip(&format!("link set {id} netns {}", world.client.name()))?;
+    }
+    configure(&world.client, id, addrs(subnet, 1))?;
+    Ok((stack, Rc::new(RefCell::new(server))))
+}
+
+impl Plan {
+    fn link(&self, subnet: u8, stack: &str, server: Rc<RefCell<Server>>) -> Link {
+        let command =
+            format!("baton serve {stack} --service echo --service discard --service chargen --service http=DIR");
+        Link {
+            wire: Wire {
+                id: self.id.to_owned(),
+                side: if matches!(self.kind, Kind::Kernel { .. }) { Side::Kernel } else { Side::Baton },
+                name: self.name.to_owned(),
+                about: self.about.to_owned(),
+                baseline: self.baseline.map(str::to_owned),
+                command,
+            },
+            addrs: addrs(subnet, 2),
+            server,
+            downloads: 0,
+        }
+    }
+}
+
+/// A veth pair with one end in each namespace, named alike.
+fn veth(world: &World, name: &str, offloads: bool) -> anyhow::Result<()> {
     let (client, server) = (&world.client, &world.server);
     client.ip(&format!("link add {name} mtu 1500 type veth peer name {name} mtu 1500 netns {}", server.name()))?;
-    for (namespace, host) in [(client, 1), (server, 2)] {
+    for namespace in [client, server] {
         if !offloads {
             namespace.run(&format!("ethtool -K {name} tx off rx off tso off gso off gro off"))?;
         }
-        configure(namespace, name, addrs(subnet, host))?;
     }
     Ok(())
 }
 
 /// Gives a device its addresses and brings it up.
-fn configure(namespace: &super::world::Namespace, name: &str, addrs: [IpAddr; 2]) -> anyhow::Result<()> {
+fn configure(namespace: &Namespace, name: &str, addrs: [IpAddr; 2]) -> anyhow::Result<()> {
     namespace.ip(&format!("addr add {}/24 dev {name}", addrs[0]))?;
     namespace.ip(&format!("addr add {}/64 dev {name} nodad", addrs[1]))?;
     namespace.ip(&format!("link set {name} up"))

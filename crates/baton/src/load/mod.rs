@@ -83,13 +83,13 @@ const MAX_LATENCY: u64 = 60_000_000_000;
 /// Time allowed for connections to open, beside the warm-up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs `load` on `net`; `also` is called once a turn, to drive a peer that
-/// lives in the same thread.
+/// Runs `load` on `net`. A `peer` that lives in the same thread is driven in
+/// turns with it, and neither waits.
 ///
 /// # Errors
 /// If a connection fails, a byte is not the one that was sent, or not all
 /// connections carry data in time.
-pub fn run(net: &mut dyn Net, load: &Load, also: &mut dyn FnMut() -> io::Result<()>) -> io::Result<Outcome> {
+pub fn run(net: &mut dyn Net, load: &Load, mut peer: Option<&mut dyn Net>) -> io::Result<Outcome> {
     let latency = Histogram::new_with_bounds(1, MAX_LATENCY, 3).map_err(io::Error::other)?;
     let shared = Shared { measuring: false, bytes: 0, requests: 0, started: 0, latency, failure: None };
     let shared = Rc::new(RefCell::new(shared));
@@ -114,8 +114,13 @@ pub fn run(net: &mut dyn Net, load: &Load, also: &mut dyn FnMut() -> io::Result<
                 return Ok(false);
             }
             drop(shared);
-            net.turn(left.min(Duration::from_millis(100)))?;
-            also()?;
+            match &mut peer {
+                None => net.turn(left.min(Duration::from_millis(100)))?,
+                Some(peer) => {
+                    net.turn(Duration::ZERO)?;
+                    peer.turn(Duration::ZERO)?;
+                }
+            }
         }
     };
     if !turn_until(&|shared| shared.started == load.connections, Instant::now() + PATIENCE)? {

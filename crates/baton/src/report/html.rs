@@ -44,6 +44,9 @@ fn header(page: &mut String, report: &Report) {
         count(report.rounds, "round"),
         report.seconds,
     );
+    if let Some(caution) = report.caution() {
+        let _ = write!(page, "<p class=\"caution\">Caution: {}.</p>", escape(&caution));
+    }
     if !report.not_shown.is_empty() {
         page.push_str("<h2>Not shown here</h2><ul>");
         for what in &report.not_shown {

@@ -192,6 +192,14 @@ impl Report {
         Some(value(&wire.id)? / baseline)
     }
 
+    /// What a reader has to know of the machine's state, if anything.
+    pub fn caution(&self) -> Option<String> {
+        let percent = self.machine.background * 100.0;
+        (percent >= 10.0).then(|| {
+            format!("other programs used {percent:.0} % of the CPUs just before: all figures here are disturbed")
+        })
+    }
+
     /// True if nothing that was checked was wrong.
     pub fn all_right(&self) -> bool {
         self.checks.iter().all(|check| check.ok)

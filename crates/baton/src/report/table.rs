@@ -39,6 +39,9 @@ pub fn render(report: &Report, colour: bool) -> String {
     }
     let right = report.checks.iter().filter(|check| check.ok).count();
     let _ = writeln!(out, "{right} of {} checks right", report.checks.len());
+    if let Some(caution) = report.caution() {
+        let _ = writeln!(out, "caution: {caution}");
+    }
     for what in &report.not_shown {
         let _ = writeln!(out, "not shown: {what}");
     }
