@@ -7,9 +7,10 @@
 //!
 //! A header is looked at once, front to back, each with one bounds check. What a
 //! data segment of a normal sender has (no tag, no IP options, timestamps as the
-//! only TCP option, behind two no-operations) runs straight through; all else
-//! leaves into cold functions and comes back. A refused frame has one [`Reject`],
-//! the first that applies in their order.
+//! only TCP option, behind two no-operations) runs straight through, with offsets
+//! that the compiler knows; all else goes through cold copies of the same
+//! functions. A refused frame has one [`Reject`], the first that applies in their
+//! order.
 
 use crate::addr::Addr;
 use crate::bytes::{be16, be32, bytes4, bytes16};
@@ -111,6 +112,14 @@ pub struct Packet {
     pub payload_len: u32,
 }
 
+/// Where a parse is when the link header is behind it.
+struct Start<'a> {
+    frame: &'a [u8],
+    ip_offset: usize,
+    vlan: VlanTags,
+    checks: Checks,
+}
+
 /// What an IP header says.
 struct Ip {
     src: Addr,
@@ -147,48 +156,22 @@ impl Packet {
     /// The reason why it is not a TCP segment.
     #[inline]
     pub fn parse_with(frame: &[u8], link: Link, checks: Checks) -> Result<Packet, Reject> {
-        let mut vlan = VlanTags::NONE;
-        let (ip_offset, version) = match link {
-            Link::Ethernet => ethernet(frame, &mut vlan)?,
-            Link::Ip => (0, first_nibble(frame)?),
-        };
-        let packet = frame.get(ip_offset..).ok_or(Reject::Malformed)?;
-        let ip = if version == 4 { ipv4(packet, checks)? } else { ipv6(packet, checks)? };
-        let segment = packet.get(ip.tcp_offset..ip.end.min(packet.len())).ok_or(Reject::Malformed)?;
-        let tcp = segment.first_chunk::<20>().ok_or(Reject::Malformed)?;
-        let header_len = usize::from(tcp[12] >> 4) * 4;
-        if header_len < 20 {
-            return Err(Reject::Malformed);
+        let start = |ip_offset| Start { frame, ip_offset, vlan: VlanTags::NONE, checks };
+        match link {
+            Link::Ethernet => {
+                let header = frame.first_chunk::<14>().ok_or(Reject::NotIp)?;
+                match be16(header, 12) {
+                    ether_type::IPV4 => ipv4(start(14)),
+                    ether_type::IPV6 => ipv6(start(14)),
+                    tpid => tagged(start(14), tpid),
+                }
+            }
+            Link::Ip => match frame.first().map(|byte| byte >> 4) {
+                Some(4) => ipv4(start(0)),
+                Some(6) => ipv6(start(0)),
+                _ => Err(Reject::NotIp),
+            },
         }
-        let options = segment.get(20..header_len).ok_or(Reject::Malformed)?;
-        if ip.fragment {
-            return Err(Reject::Fragment);
-        }
-        let (values, facts) = common_options(options);
-        let tcp_offset = ip_offset + ip.tcp_offset;
-        Ok(Packet {
-            src: ip.src,
-            dst: ip.dst,
-            src_port: be16(tcp, 0),
-            dst_port: be16(tcp, 2),
-            seq: Seq(be32(tcp, 4)),
-            ack: Seq(be32(tcp, 8)),
-            flags: Flags(be16(tcp, 12) & 0x1ff),
-            window: be16(tcp, 14),
-            urgent: be16(tcp, 18),
-            ecn: ip.traffic_class & 3,
-            traffic_class: ip.traffic_class,
-            ttl: ip.ttl,
-            timestamps: (facts & HAS_TIMESTAMPS != 0)
-                .then_some(Timestamps { val: (values >> 32) as u32, ecr: values as u32 }),
-            plain_options: facts & PLAIN != 0,
-            ip_options: ip.options,
-            vlan,
-            ip_offset: ip_offset as u16,
-            tcp_offset: tcp_offset as u16,
-            payload_offset: (tcp_offset + header_len) as u16,
-            payload_len: (ip.end - ip.tcp_offset - header_len) as u32,
-        })
     }
 
     /// True if the packet is IPv6.
@@ -232,71 +215,63 @@ impl Packet {
     }
 }
 
-/// The IP header's offset and the version that the ethertype announces.
-#[inline(always)]
-fn ethernet(frame: &[u8], vlan: &mut VlanTags) -> Result<(usize, u8), Reject> {
-    let header = frame.first_chunk::<14>().ok_or(Reject::NotIp)?;
-    match be16(header, 12) {
-        ether_type::IPV4 => Ok((14, 4)),
-        ether_type::IPV6 => Ok((14, 6)),
-        tpid => tagged(frame, tpid, vlan),
-    }
-}
-
-/// The same behind one or two VLAN tags (IEEE 802.1Q, 802.1ad).
+/// Behind one or two VLAN tags (IEEE 802.1Q, 802.1ad).
 #[cold]
-fn tagged(frame: &[u8], mut tpid: u16, vlan: &mut VlanTags) -> Result<(usize, u8), Reject> {
-    let mut at = 14;
+fn tagged(mut start: Start<'_>, mut tpid: u16) -> Result<Packet, Reject> {
     while VlanTag::is_tpid(tpid) {
-        let rest = frame.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or(Reject::NotIp)?;
-        if !vlan.push(VlanTag { tpid, tci: be16(rest, 0) }) {
+        let rest = start.frame.get(start.ip_offset..).and_then(|rest| rest.first_chunk::<4>()).ok_or(Reject::NotIp)?;
+        if !start.vlan.push(VlanTag { tpid, tci: be16(rest, 0) }) {
             return Err(Reject::NotIp);
         }
         tpid = be16(rest, 2);
-        at += 4;
+        start.ip_offset += 4;
     }
     match tpid {
-        ether_type::IPV4 => Ok((at, 4)),
-        ether_type::IPV6 => Ok((at, 6)),
-        _ => Err(Reject::NotIp),
-    }
-}
-
-/// The version of a bare IP packet.
-#[inline(always)]
-fn first_nibble(frame: &[u8]) -> Result<u8, Reject> {
-    match frame.first().map(|byte| byte >> 4) {
-        Some(version @ (4 | 6)) => Ok(version),
+        ether_type::IPV4 => ipv4(start),
+        ether_type::IPV6 => ipv6(start),
         _ => Err(Reject::NotIp),
     }
 }
 
 #[inline(always)]
-fn ipv4(packet: &[u8], checks: Checks) -> Result<Ip, Reject> {
+fn ipv4(start: Start<'_>) -> Result<Packet, Reject> {
+    match start.frame.get(start.ip_offset) {
+        Some(0x45) => ipv4_of(start, 20),
+        _ => ipv4_with_options(start),
+    }
+}
+
+#[cold]
+fn ipv4_with_options(start: Start<'_>) -> Result<Packet, Reject> {
+    let first = *start.frame.get(start.ip_offset).ok_or(Reject::Malformed)?;
+    if first >> 4 != 4 || first & 0xf < 5 {
+        return Err(Reject::Malformed);
+    }
+    ipv4_of(start, usize::from(first & 0xf) * 4)
+}
+
+/// IPv4 with a header of `header_len` bytes.
+#[inline(always)]
+fn ipv4_of(start: Start<'_>, header_len: usize) -> Result<Packet, Reject> {
+    let packet = start.frame.get(start.ip_offset..).ok_or(Reject::Malformed)?;
     let header = packet.first_chunk::<20>().ok_or(Reject::Malformed)?;
-    let header_len = usize::from(header[0] & 0xf) * 4;
+    let all = packet.get(..header_len).ok_or(Reject::Malformed)?;
     let end = usize::from(be16(header, 2));
-    if header[0] >> 4 != 4 || header_len < 20 || end < header_len {
+    if end < header_len || (start.checks.whole && packet.len() < end) {
         return Err(Reject::Malformed);
     }
-    if packet.len() < if checks.whole { end } else { header_len } {
-        return Err(Reject::Malformed);
+    if start.checks.ip_checksum && checksum::fold64(checksum::header_sum(all)) != 0xffff {
+        return Err(Reject::IpChecksum);
     }
-    if checks.ip_checksum {
-        let sum = if header_len == 20 { checksum::header_sum(header) } else { options_sum(packet, header_len) };
-        if checksum::fold64(sum) != 0xffff {
-            return Err(Reject::IpChecksum);
-        }
-    }
-    let fragment = be16(header, 6) & 0x3fff;
     if header[9] != PROTOCOL_TCP {
         return Err(Reject::NotTcp);
     }
+    let fragment = be16(header, 6) & 0x3fff;
     // Past the first fragment there is no TCP header to look at.
     if fragment & 0x1fff != 0 {
         return Err(Reject::Fragment);
     }
-    Ok(Ip {
+    let ip = Ip {
         src: Addr::v4(bytes4(header, 12)),
         dst: Addr::v4(bytes4(header, 16)),
         traffic_class: header[1],
@@ -305,22 +280,19 @@ fn ipv4(packet: &[u8], checks: Checks) -> Result<Ip, Reject> {
         fragment: fragment != 0,
         tcp_offset: header_len,
         end,
-    })
-}
-
-#[cold]
-fn options_sum(packet: &[u8], header_len: usize) -> u64 {
-    checksum::header_sum(packet.get(..header_len).unwrap_or_default())
+    };
+    tcp(&start, packet, &ip)
 }
 
 #[inline(always)]
-fn ipv6(packet: &[u8], checks: Checks) -> Result<Ip, Reject> {
+fn ipv6(start: Start<'_>) -> Result<Packet, Reject> {
+    let packet = start.frame.get(start.ip_offset..).ok_or(Reject::Malformed)?;
     let header = packet.first_chunk::<{ ipv6::HEADER_LEN }>().ok_or(Reject::Malformed)?;
     let end = ipv6::HEADER_LEN + usize::from(be16(header, 4));
-    if header[0] >> 4 != 6 || (checks.whole && packet.len() < end) {
+    if header[0] >> 4 != 6 || (start.checks.whole && packet.len() < end) {
         return Err(Reject::Malformed);
     }
-    let mut ip = Ip {
+    let ip = Ip {
         src: Addr::v6(bytes16(header, 8)),
         dst: Addr::v6(bytes16(header, 24)),
         traffic_class: (be16(header, 0) >> 4) as u8,
@@ -333,15 +305,15 @@ fn ipv6(packet: &[u8], checks: Checks) -> Result<Ip, Reject> {
     if ip.src.is_v4() || ip.dst.is_v4() {
         return Err(Reject::Malformed);
     }
-    if header[6] != PROTOCOL_TCP {
-        extensions(packet, header[6], &mut ip)?;
+    match header[6] {
+        PROTOCOL_TCP => tcp(&start, packet, &ip),
+        next => ipv6_with_extensions(&start, packet, ip, next),
     }
-    Ok(ip)
 }
 
 /// Walks extension headers up to the TCP header.
 #[cold]
-fn extensions(packet: &[u8], next: u8, ip: &mut Ip) -> Result<(), Reject> {
+fn ipv6_with_extensions(start: &Start<'_>, packet: &[u8], mut ip: Ip, next: u8) -> Result<Packet, Reject> {
     let data = packet.get(ipv6::HEADER_LEN..ip.end.min(packet.len())).unwrap_or_default();
     let chain = ipv6::walk_extensions(next, data).map_err(|_| Reject::Malformed)?;
     let later_fragment = chain.fragment.is_some_and(|fragment| fragment.offset != 0);
@@ -355,7 +327,47 @@ fn extensions(packet: &[u8], next: u8, ip: &mut Ip) -> Result<(), Reject> {
     ip.options = true;
     ip.fragment = chain.fragment.is_some();
     ip.tcp_offset += chain.len;
-    Ok(())
+    tcp(start, packet, &ip)
+}
+
+/// The TCP header of `packet`, which begins with the IP header.
+#[inline(always)]
+fn tcp(start: &Start<'_>, packet: &[u8], ip: &Ip) -> Result<Packet, Reject> {
+    let segment = packet.get(ip.tcp_offset..ip.end.min(packet.len())).ok_or(Reject::Malformed)?;
+    let header = segment.first_chunk::<20>().ok_or(Reject::Malformed)?;
+    let header_len = usize::from(header[12] >> 4) * 4;
+    if header_len < 20 {
+        return Err(Reject::Malformed);
+    }
+    let options = segment.get(20..header_len).ok_or(Reject::Malformed)?;
+    if ip.fragment {
+        return Err(Reject::Fragment);
+    }
+    let (values, facts) = common_options(options);
+    let tcp_offset = start.ip_offset + ip.tcp_offset;
+    Ok(Packet {
+        src: ip.src,
+        dst: ip.dst,
+        src_port: be16(header, 0),
+        dst_port: be16(header, 2),
+        seq: Seq(be32(header, 4)),
+        ack: Seq(be32(header, 8)),
+        flags: Flags(be16(header, 12) & 0x1ff),
+        window: be16(header, 14),
+        urgent: be16(header, 18),
+        ecn: ip.traffic_class & 3,
+        traffic_class: ip.traffic_class,
+        ttl: ip.ttl,
+        timestamps: (facts & HAS_TIMESTAMPS != 0)
+            .then_some(Timestamps { val: (values >> 32) as u32, ecr: values as u32 }),
+        plain_options: facts & PLAIN != 0,
+        ip_options: ip.options,
+        vlan: start.vlan,
+        ip_offset: start.ip_offset as u16,
+        tcp_offset: tcp_offset as u16,
+        payload_offset: (tcp_offset + header_len) as u16,
+        payload_len: (ip.end - ip.tcp_offset - header_len) as u32,
+    })
 }
 
 /// The options are whole, and nothing but timestamps and padding.
