@@ -24,13 +24,16 @@ const EVENTS_PER_REQUEST: usize = 2;
 pub(super) struct ConsumerSlot {
     pub region: EngineRegion,
     /// Connection of each queue pair; `NONE` while it is free, `LISTENER` while
-    /// it listens.
+    /// it listens, `ENDED` while the consumer holds on to an ended connection.
     owners: Vec<ConnId>,
     free: Vec<u32>,
 }
 
 /// A queue pair that listens.
 const LISTENER: ConnId = ConnId(u32::MAX - 1);
+
+/// A queue pair whose connection has ended and whose consumer has not let go.
+const ENDED: ConnId = ConnId(u32::MAX - 2);
 
 impl ConsumerSlot {
     fn take_qp(&mut self, owner: ConnId) -> Option<u32> {
@@ -73,6 +76,11 @@ impl Streamer {
         self.region(id.0)
     }
 
+    /// True if a consumer has said something that was not looked at yet.
+    pub fn has_doorbells(&self) -> bool {
+        self.consumers.iter().flatten().any(|slot| slot.region.has_work())
+    }
+
     /// Looks at every consumer's doorbells and requests.
     pub(super) fn handle_doorbells(&mut self, now: Instant) -> usize {
         let mut work = 0;
@@ -84,7 +92,7 @@ impl Streamer {
                 let Some(qp) = self.region(id).and_then(|region| region.pop_doorbell()) else { break };
                 work += 1;
                 let owner = self.consumer(id).map_or(ConnId::NONE, |slot| slot.owner(qp));
-                if owner.0 < LISTENER.0 {
+                if owner.0 < ENDED.0 {
                     self.handle_doorbell(owner);
                 }
             }
@@ -163,7 +171,7 @@ impl Streamer {
             },
             Request::Info { token, qp, offset, len } => {
                 let owner = self.consumer(id).map_or(ConnId::NONE, |slot| slot.owner(qp));
-                if owner.0 < LISTENER.0 {
+                if owner.0 < ENDED.0 {
                     self.event(Event::Consumer { conn: owner, wish: Wish::Info { consumer: id, token, offset, len } });
                 } else {
                     self.refuse(id, token, Errno::NOT_CONNECTED);
@@ -175,13 +183,17 @@ impl Streamer {
     /// Passes a wish on, if the queue pair has a connection.
     fn wish(&mut self, id: u16, qp: u32, wish: Wish) {
         let owner = self.consumer(id).map_or(ConnId::NONE, |slot| slot.owner(qp));
-        if owner.0 >= LISTENER.0 {
+        let lets_go = matches!(wish, Wish::Close | Wish::Abort);
+        if owner == ENDED && lets_go {
+            self.release_qp(id, qp);
+        }
+        if owner.0 >= ENDED.0 {
             return;
         }
         // What was posted before the wish belongs to the stream that it ends.
         self.handle_doorbell(owner);
-        if matches!(wish, Wish::Shutdown | Wish::Close) {
-            self.flows[owner.0].bits &= !bits::BLOCKED_TOLD;
+        if lets_go {
+            self.flows[owner.0].bits |= bits::ABANDONED;
         }
         self.event(Event::Consumer { conn: owner, wish });
     }
@@ -262,6 +274,11 @@ impl Streamer {
         slot.region.qp(qp).write_identity(&identity);
         slot.region.complete(Completion::Accepted { qp, listener: identity.listener });
         Some(qp)
+    }
+
+    /// The engine is done with a queue pair that its consumer still holds.
+    pub(super) fn leave_qp(&mut self, id: u16, qp: u32) {
+        self.own_qp(id, qp, ENDED);
     }
 
     /// The queue pair is the engine's again.

@@ -56,8 +56,8 @@ impl Cursor {
 
 /// Bits of [`Flow::bits`].
 pub mod bits {
-    /// The slot holds a connection.
-    pub const OPEN: u16 = 1 << 0;
+    /// The consumer let go of the connection: its queue pair goes back with it.
+    pub const ABANDONED: u16 = 1 << 0;
     /// Sequence numbers are synchronised: the fast path is open.
     pub const SYNCHRONIZED: u16 = 1 << 1;
     /// Both sides use timestamps.

@@ -128,7 +128,6 @@ impl Streamer {
         flow.ts_offset = open.ts_offset;
         flow.consumer = open.consumer;
         flow.listener = open.listener;
-        flow.bits = bits::OPEN;
         if let Some(qp) = open.qp {
             flow.qp = qp;
             flow.bits |= bits::ATTACHED;
@@ -328,14 +327,19 @@ impl Streamer {
         }
     }
 
-    /// No buffer of the consumer is used after this.
+    /// No buffer of the consumer is used after this. Its queue pair goes back
+    /// now, or once the consumer lets go of it too: it may have bytes to read.
     fn detach(&mut self, conn: ConnId) {
         let flow = &mut self.flows[conn.0];
         if flow.has(bits::ATTACHED) {
             flow.bits &= !bits::ATTACHED;
-            let (consumer, qp) = (flow.consumer, flow.qp);
+            let (consumer, qp, abandoned) = (flow.consumer, flow.qp, flow.has(bits::ABANDONED));
             flow.rx.ranges = None;
-            self.release_qp(consumer, qp);
+            if abandoned {
+                self.release_qp(consumer, qp);
+            } else {
+                self.leave_qp(consumer, qp);
+            }
         }
     }
 

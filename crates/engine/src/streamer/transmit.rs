@@ -232,7 +232,7 @@ fn next_cut(flow: &Flow, largest: u32) -> Option<(u32, bool)> {
     if queued > largest && usable >= largest {
         return Some((largest, false));
     }
-    let fin_wanted = flow.has(bits::FIN_WANTED);
+    let fin_wanted = flow.has(bits::FIN_WANTED) && !flow.has(bits::FIN_SENT);
     if queued == 0 && !fin_wanted {
         return None;
     }

@@ -1,0 +1,69 @@
+//! Where stream buffers lie in a consumer's data area.
+//!
+//! All buffers of a pool have one size. The area is larger than what is ever
+//! used at once and its pages exist only once touched, so a buffer costs what was
+//! written to it. A connection has none until data moves.
+
+/// Hands out equal buffers of a data area by offset.
+#[derive(Debug)]
+pub struct BufferPool {
+    /// Bytes of each buffer.
+    size: u32,
+    free: Vec<u32>,
+    /// Buffers handed out at least once.
+    used: u32,
+    capacity: u32,
+}
+
+impl BufferPool {
+    /// `capacity` buffers of `size` bytes, from offset 0 of the data area on.
+    pub fn new(size: u32, capacity: u32) -> BufferPool {
+        BufferPool { size, free: Vec::new(), used: 0, capacity }
+    }
+
+    /// Bytes of data area that the pool spans.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.size) * u64::from(self.capacity)
+    }
+
+    /// Bytes of each buffer.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// The offset of a buffer, the one given back last first: its pages are warm.
+    pub fn take(&mut self) -> Option<u64> {
+        let index = self.free.pop().or_else(|| {
+            (self.used < self.capacity).then(|| {
+                self.used += 1;
+                self.used - 1
+            })
+        })?;
+        Some(u64::from(index) * u64::from(self.size))
+    }
+
+    /// Gives a buffer back.
+    pub fn give_back(&mut self, offset: u64) {
+        self.free.push((offset / u64::from(self.size)) as u32);
+    }
+
+    /// Buffers in use.
+    pub fn in_use(&self) -> usize {
+        self.used as usize - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_do_not_overlap_and_come_back() {
+        let mut pool = BufferPool::new(4096, 2);
+        let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
+        assert_eq!((a, b, pool.take()), (0, 4096, None));
+        pool.give_back(a);
+        assert_eq!((pool.in_use(), pool.take()), (1, Some(a)));
+    }
+}
