@@ -2,11 +2,31 @@
 //!
 //! Time is virtual, chance comes from a seed, and everything else is the code
 //! that serves real wires: a seed and a commit replay a run to the bit.
+//!
+//! ```text
+//!   program -- region -- engine -- port ==== link ==== port -- engine -- region -- program
+//!   (app, end)                     (nic)   (path)
+//!                     everything by turns, in order of time (world, agenda)
+//! ```
+//!
+//! A seed picks a swarm ([`swarm`]): hosts, links with faults, dialogues. While
+//! faults last nothing wrong may happen (safety); once they stop everything must
+//! end (liveness); then nothing may be left. [`check`] says what that means.
 
 #![forbid(unsafe_code)]
 
 pub mod agenda;
+pub mod app;
 pub mod chance;
+pub mod check;
+pub mod circle;
+pub mod end;
+pub mod host;
 pub mod link;
 pub mod nic;
+pub mod path;
 pub mod port;
+pub mod script;
+pub mod stream;
+pub mod swarm;
+pub mod world;

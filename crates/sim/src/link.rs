@@ -22,12 +22,12 @@ pub enum Loss {
     None,
     /// Each with the same probability.
     Random(Ppm),
-    /// In bursts (Gilbert and Elliott): all that is sent while the link is bad.
+    /// In bursts (after Gilbert and Elliott): all that is sent while the link is bad.
     Bursts {
         /// The link turns bad, tried at each frame.
         begin: Ppm,
-        /// It turns good again, tried at each frame.
-        end: Ppm,
+        /// It turns good again after this long, at most.
+        longest: Duration,
     },
 }
 
@@ -109,6 +109,21 @@ pub struct LinkCounters {
     pub marked: u64,
 }
 
+impl std::ops::Add for LinkCounters {
+    type Output = LinkCounters;
+    fn add(self, other: LinkCounters) -> LinkCounters {
+        LinkCounters {
+            sent: self.sent + other.sent,
+            lost: self.lost + other.lost,
+            overflowed: self.overflowed + other.overflowed,
+            late: self.late + other.late,
+            doubled: self.doubled + other.doubled,
+            damaged: self.damaged + other.damaged,
+            marked: self.marked + other.marked,
+        }
+    }
+}
+
 /// One direction of a link at work.
 #[derive(Debug)]
 pub struct Link {
@@ -120,7 +135,7 @@ pub struct Link {
     free_at: Instant,
     /// The last arrival planned, for links that keep order.
     last_arrival: Instant,
-    bad: bool,
+    bad_until: Instant,
     counters: LinkCounters,
 }
 
@@ -129,13 +144,14 @@ impl Link {
     /// come before its IP header.
     pub fn new(config: LinkConfig, link_header: usize, rng: fastrand::Rng) -> Link {
         let counters = LinkCounters::default();
-        Link { config, rng, link_header, free_at: Instant(0), last_arrival: Instant(0), bad: false, counters }
+        let (free_at, last_arrival, bad_until) = (Instant(0), Instant(0), Instant(0));
+        Link { config, rng, link_header, free_at, last_arrival, bad_until, counters }
     }
 
     /// From now on the link is like this.
     pub fn reconfigure(&mut self, config: LinkConfig) {
         self.config = config;
-        self.bad = false;
+        self.bad_until = Instant(0);
     }
 
     /// What the link is like.
@@ -161,7 +177,7 @@ impl Link {
             self.counters.marked += 1;
         }
         let left = self.serialize(now, frame.len());
-        if self.is_lost() {
+        if self.is_lost(now) {
             self.counters.lost += 1;
             return;
         }
@@ -190,14 +206,15 @@ impl Link {
         self.free_at
     }
 
-    fn is_lost(&mut self) -> bool {
+    fn is_lost(&mut self, now: Instant) -> bool {
         match self.config.loss {
             Loss::None => false,
             Loss::Random(chance) => chance.draw(&mut self.rng),
-            Loss::Bursts { begin, end } => {
-                let turn = if self.bad { end } else { begin };
-                self.bad ^= turn.draw(&mut self.rng);
-                self.bad
+            Loss::Bursts { begin, longest } => {
+                if now >= self.bad_until && begin.draw(&mut self.rng) {
+                    self.bad_until = now + up_to(&mut self.rng, longest);
+                }
+                now < self.bad_until
             }
         }
     }
@@ -339,7 +356,7 @@ mod tests {
         };
         let (lost, gaps) = lost_runs(Loss::Random(Ppm(100_000)));
         assert!((1_700..2_300).contains(&lost) && gaps * 10 > lost * 8, "{lost} lost in {gaps} gaps");
-        let (lost, gaps) = lost_runs(Loss::Bursts { begin: Ppm(10_000), end: Ppm(100_000) });
+        let (lost, gaps) = lost_runs(Loss::Bursts { begin: Ppm(10_000), longest: Duration::from_micros(20) });
         assert!((1_200..2_400).contains(&lost) && gaps * 7 < lost, "{lost} lost in {gaps} gaps");
     }
 

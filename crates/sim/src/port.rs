@@ -71,13 +71,20 @@ impl SimPort {
         !self.received.is_empty()
     }
 
-    /// Gives `carry` every segment that the engine has sent and flushed.
-    pub fn carry_off(&mut self, carry: &mut dyn FnMut(Vec<u8>)) {
+    /// The engine sent frames that are still here.
+    pub fn has_sent(&self) -> bool {
+        self.committed > 0
+    }
+
+    /// Gives `carry` the segments of up to `limit` frames that the engine has sent
+    /// and flushed.
+    pub fn carry_off(&mut self, limit: usize, carry: &mut dyn FnMut(Vec<u8>)) {
         let link = self.link();
-        for (frame, meta) in self.sent.drain(..self.committed) {
+        let count = self.committed.min(limit);
+        for (frame, meta) in self.sent.drain(..count) {
             nic::cut(frame, meta, link, carry);
         }
-        self.committed = 0;
+        self.committed -= count;
     }
 
     /// Frames that came while the port was full.

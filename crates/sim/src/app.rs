@@ -1,0 +1,282 @@
+//! A host's program: its listeners, and all its ends of connections.
+
+use crate::end::{Buffers, End, Phase};
+use crate::script::{Dialogue, Expect};
+use crate::stream::WrongByte;
+use baton_engine::options;
+use baton_engine::region::{Completion, ConsumerRegion, Events, Request};
+use baton_tcp::options::{KeepAlive, SocketOption};
+use baton_tcp::time::{Duration, Instant};
+use baton_wire::addr::Addr;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Who opened which dialogue: the world's knowledge, from client addresses.
+pub type Directory = BTreeMap<(Addr, u16), usize>;
+
+/// What must not happen.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Violation {
+    /// A byte arrived that was never sent there.
+    #[error("dialogue {id}: wrong byte {wrong:?} at the {end}")]
+    WrongByte {
+        /// Number of the dialogue.
+        id: usize,
+        /// Which end.
+        end: &'static str,
+        /// The byte.
+        wrong: WrongByte,
+    },
+    /// A connection ended in another way than it had to.
+    #[error("dialogue {id} had to be {expect:?}: {what}")]
+    WrongEnd {
+        /// Number of the dialogue.
+        id: usize,
+        /// How it had to end.
+        expect: Expect,
+        /// How it ended.
+        what: String,
+    },
+    /// Something is still there that should be gone, or grew beyond its bound.
+    #[error("{0}")]
+    Leak(String),
+    /// Virtual or real work without end.
+    #[error("no end in sight: {0}")]
+    Stuck(String),
+}
+
+/// Token of a request that opens dialogue `n` is `n`; of listeners this and up.
+const LISTENERS: u64 = 1 << 32;
+/// Token of answers that nobody waits for.
+const OPTION: u64 = 1 << 33;
+
+/// Pause before a client tries a port again that is still in use.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// How a dialogue went, as one end saw it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// Bytes read.
+    pub received: u64,
+    /// Bytes posted to send.
+    pub sent: u64,
+    /// errno that it ended with; 0 for none.
+    pub error: u32,
+    /// The peer's stream came to its end.
+    pub peer_fin: bool,
+    /// This end reset the connection.
+    pub aborted: bool,
+}
+
+/// One host's program.
+pub struct App {
+    region: ConsumerRegion,
+    ends: BTreeMap<u32, End>,
+    /// Ends that may have something to do.
+    dirty: BTreeSet<u32>,
+    /// Accepted, and not in the directory yet.
+    strangers: Vec<u32>,
+    /// Clients to be opened, or to be tried again.
+    openings: Vec<(Instant, usize)>,
+    pending: VecDeque<Request>,
+    /// How each dialogue ended here, by number, clients apart from servers.
+    pub reports: BTreeMap<(usize, bool), Report>,
+    buffers: (u32, u32),
+    completions: u64,
+}
+
+impl App {
+    /// A program with this region; `buffers` are the sizes of each end's send and
+    /// receive buffer, in bytes.
+    pub fn new(region: ConsumerRegion, buffers: (u32, u32)) -> App {
+        App {
+            region,
+            ends: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            strangers: Vec::new(),
+            openings: Vec::new(),
+            pending: VecDeque::new(),
+            reports: BTreeMap::new(),
+            buffers,
+            completions: 0,
+        }
+    }
+
+    /// Listens at `port` on every address.
+    pub fn listen(&mut self, v6: bool, port: u16, backlog: u32, options: u64) {
+        let local = if v6 { Addr::UNSPECIFIED } else { Addr::v4([0; 4]) };
+        let token = LISTENERS + u64::from(port);
+        self.pending.push_back(Request::Listen { token, local, local_port: port, backlog, options });
+    }
+
+    /// Opens dialogue `id` at `at`.
+    pub fn open_at(&mut self, at: Instant, id: usize) {
+        self.openings.push((at, id));
+    }
+
+    /// A completion waits.
+    pub fn has_completion(&self) -> bool {
+        self.region.has_completion()
+    }
+
+    /// Completions taken so far.
+    pub fn completions(&self) -> u64 {
+        self.completions
+    }
+
+    /// True if there is nothing left to do.
+    pub fn is_done(&self) -> bool {
+        self.ends.is_empty() && self.openings.is_empty() && self.strangers.is_empty()
+    }
+
+    /// When it wants to run though nothing happens.
+    pub fn alarm(&self, now: Instant) -> Option<Instant> {
+        let openings = self.openings.iter().map(|(at, _)| *at);
+        let stranger = (!self.strangers.is_empty() || !self.pending.is_empty()).then(|| now + Duration::from_millis(1));
+        self.ends.values().filter_map(End::alarm).chain(openings).chain(stranger).min()
+    }
+
+    /// Every end is to look again at what it may do.
+    pub fn stir(&mut self) {
+        self.dirty.extend(self.ends.keys());
+    }
+
+    /// Takes completions and lets every end do what it can.
+    ///
+    /// # Errors
+    /// What must not happen.
+    pub fn run(
+        &mut self,
+        now: Instant,
+        calm: bool,
+        server: Addr,
+        dialogues: &[Dialogue],
+        directory: &mut Directory,
+    ) -> Result<(), Violation> {
+        self.open_due(now, server, dialogues);
+        while let Some(completion) = self.region.poll_completion() {
+            self.completions += 1;
+            self.handle_completion(now, completion, dialogues, directory)?;
+        }
+        for qp in std::mem::take(&mut self.strangers) {
+            self.accept(qp, dialogues, directory);
+        }
+        let due = self.ends.iter().filter(|(_, end)| end.alarm().is_some_and(|at| at <= now)).map(|(qp, _)| *qp);
+        let due: Vec<u32> = due.collect();
+        self.dirty.extend(due);
+        for qp in std::mem::take(&mut self.dirty) {
+            let Some(end) = self.ends.get_mut(&qp) else { continue };
+            let role = if end.client { "client" } else { "server" };
+            end.run(now, calm, &self.region, &mut self.pending).map_err(|wrong| Violation::WrongByte {
+                id: end.id,
+                end: role,
+                wrong,
+            })?;
+        }
+        while let Some(request) = self.pending.pop_front() {
+            if self.region.request(&request).is_err() {
+                self.pending.push_front(request);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is still open, in words.
+    pub fn describe(&self) -> String {
+        let ends = self.ends.values().map(|end| end.describe(&self.region));
+        let rest = format!("{} to be opened, {} strangers", self.openings.len(), self.strangers.len());
+        ends.chain([rest]).collect::<Vec<_>>().join("\n  ")
+    }
+
+    fn open_due(&mut self, now: Instant, server: Addr, dialogues: &[Dialogue]) {
+        for (at, id) in std::mem::take(&mut self.openings) {
+            if at > now {
+                self.openings.push((at, id));
+                continue;
+            }
+            let dialogue = &dialogues[id];
+            let local = if server.is_v4() { Addr::v4([0; 4]) } else { Addr::UNSPECIFIED };
+            let options = if dialogue.client.nodelay { options::NODELAY } else { 0 };
+            self.pending.push_back(Request::Connect {
+                token: id as u64,
+                local,
+                local_port: dialogue.from_port,
+                remote: server,
+                remote_port: dialogue.port,
+                options,
+            });
+        }
+    }
+
+    fn handle_completion(
+        &mut self,
+        now: Instant,
+        completion: Completion,
+        dialogues: &[Dialogue],
+        directory: &mut Directory,
+    ) -> Result<(), Violation> {
+        match completion {
+            Completion::Opened { token, .. } if token >= LISTENERS => {}
+            Completion::Opened { qp, token } => {
+                let id = token as usize;
+                let identity = self.region.qp(qp).identity();
+                directory.insert((identity.local, identity.local_port), id);
+                self.begin(id, true, qp, dialogues);
+            }
+            Completion::Accepted { qp, .. } => self.accept(qp, dialogues, directory),
+            Completion::Failed { token, .. } if token < LISTENERS => self.openings.push((now + RETRY, token as usize)),
+            Completion::Failed { token, errno } => {
+                return Err(Violation::Leak(format!("request {token:#x} failed with errno {errno}")));
+            }
+            Completion::Done { .. } => {}
+            Completion::Ready { qp, events } => {
+                let Some(end) = self.ends.get_mut(&qp) else { return Ok(()) };
+                end.on_events(&self.region, events);
+                self.dirty.insert(qp);
+                if end.phase == Phase::Done {
+                    self.finish(qp);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A listener got a connection: whose it is stands in the directory, as soon
+    /// as the client's program has heard of it.
+    fn accept(&mut self, qp: u32, dialogues: &[Dialogue], directory: &Directory) {
+        let identity = self.region.qp(qp).identity();
+        match directory.get(&(identity.remote, identity.remote_port)) {
+            Some(&id) => self.begin(id, false, qp, dialogues),
+            None => self.strangers.push(qp),
+        }
+    }
+
+    fn begin(&mut self, id: usize, client: bool, qp: u32, dialogues: &[Dialogue]) {
+        let dialogue = &dialogues[id];
+        let script = if client { &dialogue.client } else { &dialogue.server };
+        let (send, receive) = self.buffers;
+        let base = u64::from(qp) * u64::from(send + receive);
+        let mut end = End::new(id, client, qp, script.clone(), Buffers { base, send, receive });
+        // What happened before the program knew the queue pair.
+        end.on_events(&self.region, self.region.qp(qp).take_events());
+        self.ends.insert(qp, end);
+        self.dirty.insert(qp);
+        if script.keepalive {
+            let often = KeepAlive { idle: Duration::from_secs(5), interval: Duration::from_secs(5), probes: 6 };
+            let (option, value) = options::encode(SocketOption::KeepAlive(Some(often)));
+            self.pending.push_back(Request::SetOption { token: OPTION, qp, option, value });
+        }
+    }
+
+    fn finish(&mut self, qp: u32) {
+        let Some(end) = self.ends.remove(&qp) else { return };
+        let report = Report {
+            received: end.received(),
+            sent: end.sent(),
+            error: end.error,
+            peer_fin: end.seen.contains(Events::PEER_FIN),
+            aborted: end.aborted,
+        };
+        self.reports.insert((end.id, end.client), report);
+    }
+}

@@ -1,0 +1,83 @@
+//! What must hold: while a world runs, and when it has come to rest.
+
+use crate::app::{Report, Violation};
+use crate::host::Host;
+use crate::script::Expect;
+use crate::world::WorldConfig;
+
+/// `ECONNREFUSED`.
+const REFUSED: u32 = 111;
+
+/// Every dialogue ended as it had to, at both ends.
+///
+/// # Errors
+/// The first that did not.
+pub fn endings(config: &WorldConfig, hosts: &[Host; 2]) -> Result<(), Violation> {
+    for (id, dialogue) in config.dialogues.iter().enumerate() {
+        let client = hosts[0].app.reports.get(&(id, true));
+        let server = hosts[1].app.reports.get(&(id, false));
+        let sends = (dialogue.client.sends(), dialogue.server.sends());
+        let fine = match dialogue.expect {
+            Expect::Complete => is_complete(client, sends.0, sends.1) && is_complete(server, sends.1, sends.0),
+            Expect::Refused => client.is_some_and(|report| report.error == REFUSED) && server.is_none(),
+            // The reset may come before the accept: then the server's program never hears of it.
+            Expect::Aborted => client.is_some_and(|report| report.received <= sends.1),
+        };
+        if !fine {
+            let what = format!("client {client:?}, server {server:?}, sends {sends:?}");
+            return Err(Violation::WrongEnd { id, expect: dialogue.expect, what });
+        }
+    }
+    Ok(())
+}
+
+fn is_complete(report: Option<&Report>, sends: u64, receives: u64) -> bool {
+    report.is_some_and(|report| {
+        report.error == 0 && report.peer_fin && report.sent == sends && report.received == receives
+    })
+}
+
+/// Queues and memory keep within their bounds.
+///
+/// # Errors
+/// The first that does not.
+pub fn bounds(host: &mut Host) -> Result<(), Violation> {
+    let limit = host.config.engine.reassembly_bytes;
+    let usage = host.streamer().reassembly();
+    if usage.bytes > limit {
+        return Err(Violation::Leak(format!("{} bytes parked, {limit} allowed", usage.bytes)));
+    }
+    let most = host.config.engine.max_connections;
+    let connections = host.tce().connections();
+    if connections > most {
+        return Err(Violation::Leak(format!("{connections} connections, {most} allowed")));
+    }
+    let counters = host.streamer().counters();
+    if counters.hostile_consumer != 0 {
+        return Err(Violation::Leak("a good consumer was taken for a hostile one".into()));
+    }
+    Ok(())
+}
+
+/// After the last connection nothing of any is left.
+///
+/// # Errors
+/// What is.
+pub fn nothing_left(hosts: &mut [Host; 2]) -> Result<(), Violation> {
+    for host in hosts {
+        let parked = host.streamer().reassembly().bytes;
+        let connections = host.tce().connections();
+        if parked != 0 || connections != 0 {
+            return Err(Violation::Leak(format!("{parked} bytes parked, {connections} connections at the end")));
+        }
+    }
+    Ok(())
+}
+
+/// A host's counters that are not 0, in words.
+pub fn counters(host: &mut Host) -> String {
+    let streamer: Vec<_> = host.streamer().counters().iter().collect();
+    let tce: Vec<_> = host.tce().counters().iter().collect();
+    let counted = streamer.into_iter().chain(tce).filter(|(_, value)| *value != 0);
+    counted.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,292 @@
+//! One end of a connection: a program that follows its script over a queue pair.
+
+use crate::circle::Circle;
+use crate::script::{Act, Script};
+use crate::stream::{Stream, WrongByte};
+use baton_engine::region::{ConsumerRegion, Events, Queue, Request};
+use baton_tcp::time::Instant;
+use std::collections::VecDeque;
+
+/// How far an end has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Its queue pair is the program's.
+    Open,
+    /// It asked for the close, or the reset, and waits for the engine's last word.
+    Closing,
+    /// The queue pair is the engine's again.
+    Done,
+}
+
+/// Where one end's buffers lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers {
+    /// Start of its part of the data area.
+    pub base: u64,
+    /// Bytes of its send buffer.
+    pub send: u32,
+    /// Bytes of its receive buffer, which follows.
+    pub receive: u32,
+}
+
+/// A program at one end of a connection.
+#[derive(Debug)]
+pub struct End {
+    /// Number of the dialogue.
+    pub id: usize,
+    /// True for the end that opened it.
+    pub client: bool,
+    qp: u32,
+    script: Script,
+    act: usize,
+    /// Bytes of the act at hand that are posted already.
+    act_sent: u64,
+    act_since: Option<Instant>,
+    out: Stream,
+    into: Stream,
+    send: Circle,
+    receive: Circle,
+    read: u64,
+    since_stall: u64,
+    stalled_until: Option<Instant>,
+    /// All events so far.
+    pub seen: Events,
+    /// The errno that the connection ended with; 0 for none.
+    pub error: u32,
+    /// It reset the connection itself.
+    pub aborted: bool,
+    /// How far it has come.
+    pub phase: Phase,
+}
+
+impl End {
+    /// An end that has just got its queue pair.
+    pub fn new(id: usize, client: bool, qp: u32, script: Script, buffers: Buffers) -> End {
+        let stream = |forth: bool| Stream { phase: 2 * id as u64 + u64::from(forth) };
+        End {
+            id,
+            client,
+            qp,
+            script,
+            act: 0,
+            act_sent: 0,
+            act_since: None,
+            out: stream(client),
+            into: stream(!client),
+            send: Circle::new(Queue::Send, buffers.base, buffers.send),
+            receive: Circle::new(Queue::Receive, buffers.base + u64::from(buffers.send), buffers.receive),
+            read: 0,
+            since_stall: 0,
+            stalled_until: None,
+            seen: Events::NONE,
+            error: 0,
+            aborted: false,
+            phase: Phase::Open,
+        }
+    }
+
+    /// Bytes read so far.
+    pub fn received(&self) -> u64 {
+        self.read
+    }
+
+    /// Bytes posted to send so far.
+    pub fn sent(&self) -> u64 {
+        self.send.posted()
+    }
+
+    /// Takes in what happened to the queue pair.
+    pub fn on_events(&mut self, region: &ConsumerRegion, events: Events) {
+        self.seen |= events;
+        if events.intersects(Events::ERROR | Events::CLOSED) && self.phase == Phase::Open {
+            self.error = region.qp(self.qp).error();
+        }
+        if events.contains(Events::RELEASED) {
+            self.phase = Phase::Done;
+        }
+    }
+
+    /// Reads, writes and moves on, as far as it goes now; requests go to `asks`.
+    /// With `calm` it neither stalls nor sleeps.
+    ///
+    /// # Errors
+    /// A received byte that was never sent there.
+    pub fn run(
+        &mut self,
+        now: Instant,
+        calm: bool,
+        region: &ConsumerRegion,
+        asks: &mut VecDeque<Request>,
+    ) -> Result<(), WrongByte> {
+        if self.phase != Phase::Open {
+            return Ok(());
+        }
+        self.read_arrived(now, calm, region)?;
+        let mut moved = self.post_receive(region);
+        while self.phase == Phase::Open && self.step(now, calm, region, asks, &mut moved) {}
+        if moved {
+            region.ring_doorbell(self.qp);
+        }
+        let over = self.act == self.script.acts.len() && self.has_read_all(region);
+        if self.phase == Phase::Open && (over || self.seen.contains(Events::CLOSED)) {
+            self.phase = Phase::Closing;
+            asks.push_back(Request::Close { qp: self.qp });
+        }
+        Ok(())
+    }
+
+    /// When it wants to run again though nothing happens.
+    pub fn alarm(&self) -> Option<Instant> {
+        let sleeping = match (self.script.acts.get(self.act), self.act_since) {
+            (Some(Act::Sleep(span)), Some(since)) => Some(since + *span),
+            _ => None,
+        };
+        let open = self.phase == Phase::Open;
+        [sleeping, self.stalled_until].into_iter().flatten().min().filter(|_| open)
+    }
+
+    /// The peer's stream has ended and all of it was read.
+    fn has_read_all(&self, region: &ConsumerRegion) -> bool {
+        self.seen.contains(Events::PEER_FIN) && self.read == region.qp(self.qp).rcv_done()
+    }
+
+    fn read_arrived(&mut self, now: Instant, calm: bool, region: &ConsumerRegion) -> Result<(), WrongByte> {
+        if self.stalled_until.is_some_and(|until| !calm && now < until) {
+            return Ok(());
+        }
+        self.stalled_until = None;
+        let done = region.qp(self.qp).rcv_done();
+        let mut buffer = [0; 4096];
+        while self.read < done {
+            let at_once = if self.script.reader.at_once == 0 { u64::MAX } else { self.script.reader.at_once };
+            let wanted = (done - self.read).min(at_once).min(buffer.len() as u64);
+            let (offset, len) = self.receive.contiguous(self.read, wanted);
+            let part = &mut buffer[..len as usize];
+            if let Some(extent) = region.extent(offset, len) {
+                region.read(extent, part);
+            }
+            self.into.check(self.read, part)?;
+            self.read += u64::from(len);
+            self.since_stall += u64::from(len);
+            if let Some((every, span)) = self.script.reader.stall
+                && self.since_stall >= every
+                && !calm
+            {
+                self.since_stall = 0;
+                self.stalled_until = Some(now + span);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts what was read again; true if anything was.
+    fn post_receive(&mut self, region: &ConsumerRegion) -> bool {
+        let mut moved = false;
+        let done = region.qp(self.qp).rcv_done();
+        loop {
+            let room = self.receive.room(self.read);
+            if room == 0 || self.receive.post(region, self.qp, room.min(self.script.piece.into()), done) == 0 {
+                break;
+            }
+            moved = true;
+        }
+        if moved {
+            region.qp(self.qp).set_rcv_limit(self.receive.posted());
+        }
+        moved
+    }
+
+    /// Does what it can of the act at hand; true if that is done and it is on to
+    /// the next.
+    fn step(
+        &mut self,
+        now: Instant,
+        calm: bool,
+        region: &ConsumerRegion,
+        asks: &mut VecDeque<Request>,
+        moved: &mut bool,
+    ) -> bool {
+        let Some(&act) = self.script.acts.get(self.act) else { return false };
+        // A shutdown or reset before the handshake is done would take back the
+        // open (RFC 9293 §3.10.4, §3.10.5): no program does that.
+        let opening = self.client && !self.seen.contains(Events::ESTABLISHED);
+        if opening && matches!(act, Act::Shutdown | Act::Abort) {
+            return false;
+        }
+        let since = *self.act_since.get_or_insert(now);
+        let done = match act {
+            Act::Send(bytes) => {
+                *moved |= self.post_send(region, bytes);
+                self.act_sent == bytes
+            }
+            Act::Await(bytes) => self.read >= bytes,
+            Act::Sleep(span) => calm || now >= since + span,
+            Act::Shutdown => {
+                asks.push_back(Request::Shutdown { qp: self.qp });
+                true
+            }
+            Act::Abort => {
+                self.phase = Phase::Closing;
+                self.aborted = true;
+                asks.push_back(Request::Abort { qp: self.qp });
+                true
+            }
+        };
+        if done {
+            self.act += 1;
+            self.act_sent = 0;
+            self.act_since = None;
+        }
+        done
+    }
+
+    /// Writes and posts what there is room for; true if anything was.
+    fn post_send(&mut self, region: &ConsumerRegion, bytes: u64) -> bool {
+        let mut moved = false;
+        let done = region.qp(self.qp).snd_done();
+        while self.act_sent < bytes {
+            let room = self.send.room(done).min(bytes - self.act_sent).min(self.script.piece.into());
+            let position = self.send.posted();
+            let (offset, len) = self.send.contiguous(position, room);
+            if let Some(extent) = region.extent(offset, len).filter(|extent| !extent.is_empty()) {
+                let mut data = vec![0; len as usize];
+                self.out.fill(position, &mut data);
+                region.write(extent, &data);
+            }
+            let posted = self.send.post(region, self.qp, room, done);
+            if posted == 0 {
+                break;
+            }
+            self.act_sent += u64::from(posted);
+            moved = true;
+        }
+        if moved {
+            region.qp(self.qp).set_snd_tail(self.send.posted());
+        }
+        moved
+    }
+
+    /// What it waits for, in words.
+    pub fn describe(&self, region: &ConsumerRegion) -> String {
+        let qp = region.qp(self.qp);
+        format!(
+            "{} of dialogue {}: {:?} at act {} of {:?}; read {}, rcv_done {}, posted {}; sent {}, snd_sent {}, \
+             snd_done {}; events {:?}, error {}, state {}",
+            if self.client { "client" } else { "server" },
+            self.id,
+            self.phase,
+            self.act,
+            self.script.acts,
+            self.read,
+            qp.rcv_done(),
+            self.receive.posted(),
+            self.send.posted(),
+            qp.snd_sent(),
+            qp.snd_done(),
+            self.seen,
+            self.error,
+            qp.state(),
+        )
+    }
+}

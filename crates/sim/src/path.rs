@@ -1,0 +1,82 @@
+//! A narrower place between two hosts: a router whose next link has a smaller
+//! MTU, which says so (RFC 1191, RFC 8201) or, as some do, says nothing.
+
+use baton_tcp::time::Duration;
+use baton_wire::eth::{Header, ether_type};
+use baton_wire::packet::{Link, Packet};
+use baton_wire::{icmpv4, icmpv6, ipv4, ipv6};
+use core::net::IpAddr;
+
+/// What the place is like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathMtu {
+    /// Largest IP packet that passes, in bytes.
+    pub mtu: u16,
+    /// It tells the sender of what does not pass.
+    pub tells: bool,
+    /// How long its word takes.
+    pub delay: Duration,
+}
+
+/// None if `frame` passes; else what its sender is told, if anything.
+#[expect(clippy::option_option, reason = "whether it passes, and whether its sender is told")]
+pub fn too_big(frame: &[u8], link: Link, narrow: PathMtu) -> Option<Option<Vec<u8>>> {
+    let packet = Packet::parse(frame, link).ok()?;
+    let ip = usize::from(packet.ip_offset);
+    if frame.len() - ip <= usize::from(narrow.mtu) {
+        return None;
+    }
+    Some(narrow.tells.then(|| complaint(frame, &packet, narrow.mtu)).flatten())
+}
+
+/// The ICMP error for a packet. It comes in the receiver's name: this world has no
+/// addresses for routers, and hosts do not ask who complains.
+fn complaint(frame: &[u8], packet: &Packet, mtu: u16) -> Option<Vec<u8>> {
+    let ip = usize::from(packet.ip_offset);
+    let mut out = vec![0; 1300];
+    let mut body = vec![0; 1240];
+    let header = match (packet.src.ip(), packet.dst.ip()) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let quote = &frame[ip..frame.len().min(ip + 548)];
+            let len = icmpv4::Message::FragmentationNeeded { mtu, quote }.write(&mut body).ok()?;
+            body.truncate(len);
+            let header = ipv4::Header {
+                traffic_class: 0,
+                id: 0,
+                dont_fragment: true,
+                more_fragments: false,
+                fragment_offset: 0,
+                ttl: 60,
+                protocol: icmpv4::PROTOCOL,
+                src: dst,
+                dst: src,
+            };
+            header.write(&[], len, &mut out).ok()?
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            let quote = &frame[ip..frame.len().min(ip + 1232)];
+            let message = icmpv6::Message::PacketTooBig { mtu: mtu.into(), quote };
+            let len = message.write(dst, src, &mut body).ok()?;
+            body.truncate(len);
+            let header = ipv6::Header {
+                traffic_class: 0,
+                flow_label: 0,
+                next_header: icmpv6::PROTOCOL,
+                hop_limit: 60,
+                src: dst,
+                dst: src,
+            };
+            header.write(len, &mut out).ok()?
+        }
+        _ => return None,
+    };
+    let mut link = Vec::new();
+    if ip != 0 {
+        let (forth, _) = Header::parse(frame).ok()?;
+        let ether_type = if packet.is_v6() { ether_type::IPV6 } else { ether_type::IPV4 };
+        let back = Header { dst: forth.src, src: forth.dst, vlan: forth.vlan, ether_type };
+        link.resize(back.len(), 0);
+        back.write(&mut link).ok()?;
+    }
+    Some([&link[..], &out[..header], &body].concat())
+}

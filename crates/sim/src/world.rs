@@ -1,0 +1,274 @@
+//! Two hosts, a link each way, and virtual time.
+//!
+//! ```text
+//!   safety     faults as the seed has them; programs stall and sleep
+//!   liveness   from `safety` on no faults, no stalls: all dialogues must end
+//!   silence    nothing to do: TIME-WAIT runs out, and nothing may be left
+//! ```
+
+use crate::agenda::Agenda;
+use crate::app::{Directory, Violation};
+use crate::chance::up_to;
+use crate::check;
+use crate::host::{Host, HostConfig, Part};
+use crate::link::{Link, LinkConfig, LinkCounters};
+use crate::path::{PathMtu, too_big};
+use crate::script::Dialogue;
+use baton_tcp::time::{Duration, Instant};
+use baton_wire::addr::Addr;
+
+/// Everything that a run is made of, all of it from the seed.
+#[derive(Clone, Debug)]
+pub struct WorldConfig {
+    /// The seed.
+    pub seed: u64,
+    /// The client's host and the server's.
+    pub hosts: [HostConfig; 2],
+    /// From client to server, and back.
+    pub links: [LinkConfig; 2],
+    /// A narrower place between the two.
+    pub path_mtu: Option<PathMtu>,
+    /// Address that clients connect to.
+    pub server: Addr,
+    /// Ports that the server listens at, and its backlog.
+    pub listen: (Vec<u16>, u32),
+    /// What happens.
+    pub dialogues: Vec<Dialogue>,
+    /// When the faults stop.
+    pub safety: Duration,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Virtual time until all dialogues had ended.
+    pub took: Duration,
+    /// Frames given to the links, and what became of them.
+    pub links: LinkCounters,
+    /// Turns given.
+    pub turns: u64,
+    /// Payload bytes received by programs.
+    pub bytes: u64,
+    /// Payload bytes that were sent again.
+    pub retransmitted: u64,
+    /// Digest of every frame and its time: two runs of a seed have the same.
+    pub digest: u64,
+}
+
+/// Liveness phase, at most: several times the longest backed-off timeout.
+const PATIENCE: Duration = Duration::from_secs(1200);
+/// Turns of one run, at most; a run of the largest workload takes a tenth.
+const TURNS: u64 = 20_000_000;
+/// Pause between turns of a part that always has work.
+const BREATH: Duration = Duration(200);
+
+#[derive(Debug)]
+enum Happening {
+    Frame(usize, Vec<u8>),
+    Turn(usize, Part),
+    Calm,
+}
+
+/// A world at work.
+pub struct World {
+    config: WorldConfig,
+    now: Instant,
+    calm: bool,
+    hosts: [Host; 2],
+    links: [Link; 2],
+    agenda: Agenda<Happening>,
+    directory: Directory,
+    rng: fastrand::Rng,
+    summary: Summary,
+}
+
+impl World {
+    /// The world of `config`, at time 0.
+    ///
+    /// # Errors
+    /// [`Violation::Leak`] if the configuration cannot be.
+    pub fn new(config: WorldConfig) -> Result<World, Violation> {
+        let mut rng = fastrand::Rng::with_seed(config.seed ^ 0x5eed);
+        let host = |i: usize| Host::new(config.hosts[i].clone()).map_err(|e| Violation::Leak(e.to_string()));
+        let mut hosts = [host(0)?, host(1)?];
+        let link_header = if config.hosts[0].port.capabilities.ethernet { 14 } else { 0 };
+        let links = [0, 1].map(|i| Link::new(config.links[i], link_header, rng.fork()));
+        let mut agenda = Agenda::default();
+        agenda.plan(Instant(0) + config.safety, Happening::Calm);
+        for &port in &config.listen.0 {
+            hosts[1].app.listen(!config.server.is_v4(), port, config.listen.1, 0);
+        }
+        for (id, dialogue) in config.dialogues.iter().enumerate() {
+            hosts[0].app.open_at(Instant(0) + dialogue.start, id);
+        }
+        let mut world = World {
+            config,
+            now: Instant(0),
+            calm: false,
+            hosts,
+            links,
+            agenda,
+            directory: Directory::new(),
+            rng,
+            summary: Summary::default(),
+        };
+        world.hosts[1].app.stir();
+        for host in 0..2 {
+            world.plan(host, Part::App, Instant(0));
+            world.plan(host, Part::Streamer, Instant(0));
+        }
+        Ok(world)
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// The first thing that must not happen.
+    pub fn run(mut self) -> Result<Summary, Violation> {
+        let deadline = Instant(0) + self.config.safety + PATIENCE;
+        while !self.is_settled() {
+            let Some((at, what)) = self.agenda.pop() else { return Err(self.stuck("nothing is planned any more")) };
+            if at > deadline {
+                return Err(self.stuck("patience ran out"));
+            }
+            if self.summary.turns > TURNS {
+                return Err(self.stuck("too many turns"));
+            }
+            self.now = self.now.max(at);
+            self.happen(what)?;
+        }
+        self.summary.links = self.links[0].counters() + self.links[1].counters();
+        let retransmitted = self.hosts.each_mut().map(|host| host.streamer().counters().tx_retransmitted_bytes);
+        self.summary.retransmitted = retransmitted.iter().sum();
+        check::endings(&self.config, &self.hosts)?;
+        check::nothing_left(&mut self.hosts)?;
+        Ok(self.summary)
+    }
+
+    /// All programs are done, and the engines have forgotten everything.
+    fn is_settled(&mut self) -> bool {
+        if !self.hosts.iter().all(|host| host.app.is_done()) {
+            return false;
+        }
+        if self.summary.took == Duration::ZERO {
+            self.summary.took = self.now.since(Instant(0));
+        }
+        self.calm && self.hosts.iter_mut().all(|host| host.tce().connections() == 0)
+    }
+
+    fn happen(&mut self, what: Happening) -> Result<(), Violation> {
+        match what {
+            Happening::Calm => {
+                self.calm = true;
+                for (i, link) in self.links.iter_mut().enumerate() {
+                    link.reconfigure(self.config.links[i].calm());
+                }
+                for host in 0..2 {
+                    self.hosts[host].app.stir();
+                    self.plan(host, Part::App, self.now);
+                }
+            }
+            Happening::Frame(host, frame) => {
+                self.digest(host as u64, &frame);
+                self.hosts[host].arrive(frame);
+                let wake = up_to(&mut self.rng, self.config.hosts[host].wake);
+                self.plan(host, Part::Streamer, self.now + wake);
+            }
+            Happening::Turn(host, part) => {
+                if self.hosts[host].planned[part as usize] == Some(self.now) {
+                    self.hosts[host].planned[part as usize] = None;
+                    self.turn(host, part)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, host: usize, part: Part) -> Result<(), Violation> {
+        self.summary.turns += 1;
+        let now = self.now;
+        match part {
+            Part::Streamer => self.hosts[host].turn_streamer(now),
+            Part::Tce => self.hosts[host].turn_tce(now),
+            Part::App => {
+                let (server, dialogues) = (self.config.server, &self.config.dialogues);
+                self.hosts[host].app.run(now, self.calm, server, dialogues, &mut self.directory)?;
+                let wake = up_to(&mut self.rng, self.config.hosts[host].wake);
+                self.plan(host, Part::Streamer, now + wake);
+            }
+        }
+        if part == Part::Streamer {
+            self.carry_off(host);
+        }
+        self.plan_wanted(host);
+        check::bounds(&mut self.hosts[host])
+    }
+
+    /// Plans what each part of a host wants after one of them had its turn.
+    fn plan_wanted(&mut self, host: usize) {
+        let now = self.now;
+        for part in Part::ALL {
+            let Some(at) = self.hosts[host].wants(part, now) else { continue };
+            let at = if at > now {
+                at
+            } else {
+                let longest = match part {
+                    Part::App => self.config.hosts[host].program,
+                    Part::Streamer | Part::Tce => self.config.hosts[host].wake,
+                };
+                now + BREATH + up_to(&mut self.rng, longest)
+            };
+            self.plan(host, part, at);
+        }
+    }
+
+    fn plan(&mut self, host: usize, part: Part, at: Instant) {
+        let planned = &mut self.hosts[host].planned[part as usize];
+        if planned.is_none_or(|earlier| at < earlier) {
+            *planned = Some(at);
+            self.agenda.plan(at, Happening::Turn(host, part));
+        }
+    }
+
+    /// Carries what a port sent over its link.
+    fn carry_off(&mut self, from: usize) {
+        let (now, to) = (self.now, 1 - from);
+        let mut sent = Vec::new();
+        let limit = self.config.hosts[from].carry;
+        self.hosts[from].port.carry_off(limit, &mut |frame| sent.push(frame));
+        let link = self.hosts[from].port.link();
+        for frame in sent {
+            if let Some(narrow) = self.config.path_mtu
+                && let Some(complaint) = too_big(&frame, link, narrow)
+            {
+                if let Some(complaint) = complaint {
+                    self.agenda.plan(now + narrow.delay, Happening::Frame(from, complaint));
+                }
+                continue;
+            }
+            let agenda = &mut self.agenda;
+            self.links[from].send(now, frame, &mut |at, frame| agenda.plan(at, Happening::Frame(to, frame)));
+        }
+    }
+
+    /// Takes a frame and its time into the run's digest.
+    fn digest(&mut self, host: u64, frame: &[u8]) {
+        let mut mix = |word: u64| {
+            self.summary.digest = (self.summary.digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        };
+        mix(self.now.0 << 1 | host);
+        for word in frame.chunks(8) {
+            mix(word.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+        }
+    }
+
+    fn stuck(&mut self, why: &str) -> Violation {
+        let what = self.hosts.each_mut().map(|host| {
+            let wants = Part::ALL.map(|part| host.wants(part, self.now));
+            let connections = host.tce().connections();
+            let counters = check::counters(host);
+            format!("{}\n  connections {connections}, wants {wants:?}\n  {counters}", host.app.describe())
+        });
+        Violation::Stuck(format!("{why}, at {:?}\nclient: {}\nserver: {}", self.now, what[0], what[1]))
+    }
+}
