@@ -17,7 +17,8 @@ pub struct EngineConfig {
     pub tcp: Config,
     /// Connections at most, half-open and TIME-WAIT ones included.
     pub max_connections: u32,
-    /// Entries of the order ring, a power of two; the event ring holds twice as many.
+    /// Entries of the order ring, a power of two of at least 128; the event ring
+    /// holds twice as many.
     pub ring_entries: usize,
     /// Bytes of slow-path payload parked at most, all connections together.
     pub reassembly_bytes: usize,

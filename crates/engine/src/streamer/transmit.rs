@@ -226,7 +226,7 @@ fn next_cut(flow: &Flow, largest: u32) -> Option<(u32, bool)> {
     let queued = flow.queued().min(1 << 30) as u32;
     let usable = flow.tx.limit.since(flow.tx.snd_nxt).max(0) as u32;
     let mss = u32::from(flow.tx.mss);
-    if mss == 0 || usable == 0 {
+    if mss == 0 || usable == 0 || flow.has(bits::FIN_SENT) {
         return None;
     }
     if queued > largest && usable >= largest {

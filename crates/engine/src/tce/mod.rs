@@ -115,6 +115,7 @@ fn push(orders: &mut Producer<Order>, order: Order) {
 impl Tce {
     /// A TCE joined to its Streamer by the two rings.
     pub fn new(config: TceConfig, events: Consumer<Event>, orders: Producer<Order>) -> Tce {
+        assert!(orders.capacity() >= ORDERS_PER_EVENT, "the order ring must hold what one event may lead to");
         let seed = u64::from_le_bytes(std::array::from_fn(|i| config.secret[i]));
         Tce {
             wheel: Wheel::new(config.max_connections, Instant(0)),
