@@ -29,4 +29,5 @@ pub mod port;
 pub mod script;
 pub mod stream;
 pub mod swarm;
+pub mod trace;
 pub mod world;

@@ -108,7 +108,7 @@ fn host(rng: &mut Rng, common: &Common, number: usize, queue_depth: u32) -> Host
     let mut engine = EngineConfig::new(interface, std::array::from_fn(|_| rng.u8(..)));
     engine.tcp = tcp(rng);
     engine.max_connections = 512;
-    engine.ring_entries = pick(rng, &[64, 128, 256, 1024]);
+    engine.ring_entries = pick(rng, &[128, 128, 256, 1024]);
     engine.reassembly_bytes = pick(rng, &[64 << 10, 256 << 10, 4 << 20]);
     engine.reassembly_bytes_per_connection = pick(rng, &[16 << 10, 64 << 10, 256 << 10]);
     engine.rx_budget = pick(rng, &[1, 8, 64, 256]);

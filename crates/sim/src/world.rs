@@ -14,6 +14,7 @@ use crate::host::{Host, HostConfig, Part};
 use crate::link::{Link, LinkConfig, LinkCounters};
 use crate::path::{PathMtu, too_big};
 use crate::script::Dialogue;
+use crate::trace::describe;
 use baton_tcp::time::{Duration, Instant};
 use baton_wire::addr::Addr;
 
@@ -58,7 +59,7 @@ pub struct Summary {
 /// Liveness phase, at most: several times the longest backed-off timeout.
 const PATIENCE: Duration = Duration::from_secs(1200);
 /// Turns of one run, at most; a run of the largest workload takes a tenth.
-const TURNS: u64 = 20_000_000;
+const TURNS: u64 = 3_000_000;
 /// Pause between turns of a part that always has work.
 const BREATH: Duration = Duration(200);
 
@@ -79,6 +80,7 @@ pub struct World {
     agenda: Agenda<Happening>,
     directory: Directory,
     rng: fastrand::Rng,
+    trace: bool,
     summary: Summary,
 }
 
@@ -110,6 +112,7 @@ impl World {
             agenda,
             directory: Directory::new(),
             rng,
+            trace: false,
             summary: Summary::default(),
         };
         world.hosts[1].app.stir();
@@ -118,6 +121,12 @@ impl World {
             world.plan(host, Part::Streamer, Instant(0));
         }
         Ok(world)
+    }
+
+    /// The same world, which prints every frame as it is sent and as it arrives.
+    #[must_use]
+    pub fn traced(self) -> World {
+        World { trace: true, ..self }
     }
 
     /// Runs to the end.
@@ -170,6 +179,7 @@ impl World {
             }
             Happening::Frame(host, frame) => {
                 self.digest(host as u64, &frame);
+                self.tell(host, "   got", &frame);
                 self.hosts[host].arrive(frame);
                 let wake = up_to(&mut self.rng, self.config.hosts[host].wake);
                 self.plan(host, Part::Streamer, self.now + wake);
@@ -246,8 +256,17 @@ impl World {
                 }
                 continue;
             }
+            self.tell(from, "sent", &frame);
             let agenda = &mut self.agenda;
             self.links[from].send(now, frame, &mut |at, frame| agenda.plan(at, Happening::Frame(to, frame)));
+        }
+    }
+
+    fn tell(&self, host: usize, what: &str, frame: &[u8]) {
+        if self.trace {
+            let seconds = self.now.0 as f64 / 1e9;
+            let name = ["client", "server"][host];
+            println!("{seconds:13.6} {name} {what} {}", describe(frame, self.hosts[host].port.link()));
         }
     }
 

@@ -27,6 +27,9 @@ struct Arguments {
     /// Print each world and what it came to.
     #[arg(long, short)]
     verbose: bool,
+    /// Print every frame, too; for one seed.
+    #[arg(long)]
+    trace: bool,
 }
 
 fn default_jobs() -> usize {
@@ -66,7 +69,7 @@ fn main() -> ExitCode {
                     if seed >= end {
                         return;
                     }
-                    run(seed, arguments.verbose, &total);
+                    run(seed, &arguments, &total);
                 }
             });
         }
@@ -91,10 +94,10 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run(seed: u64, verbose: bool, total: &Mutex<Total>) {
+fn run(seed: u64, arguments: &Arguments, total: &Mutex<Total>) {
     let config = swarm::world(seed);
     let started = Instant::now();
-    let outcome = attempt(&config);
+    let outcome = attempt(&config, arguments.trace);
     let took = started.elapsed().as_secs_f64();
     let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     total.worlds += 1;
@@ -108,7 +111,7 @@ fn run(seed: u64, verbose: bool, total: &Mutex<Total>) {
             total.damaged += summary.links.damaged;
             total.bytes += summary.bytes;
             total.virtual_seconds += summary.took.0 as f64 / 1e9;
-            if verbose {
+            if arguments.verbose {
                 println!("seed {seed}: {config:#?}\nseed {seed}: {took:.2} s, {summary:?}");
             }
         }
@@ -116,7 +119,7 @@ fn run(seed: u64, verbose: bool, total: &Mutex<Total>) {
             total.failed.push(seed);
             println!("FAILED seed {seed}: {what}");
             println!("  again: cargo xtask sim --seeds 1 --from {seed} --verbose");
-            if verbose {
+            if arguments.verbose {
                 println!("seed {seed}: {config:#?}");
             }
         }
@@ -124,8 +127,11 @@ fn run(seed: u64, verbose: bool, total: &Mutex<Total>) {
 }
 
 /// Runs a world; a panic is a failure too.
-fn attempt(config: &WorldConfig) -> Result<Summary, String> {
-    let run = || World::new(config.clone()).and_then(World::run);
+fn attempt(config: &WorldConfig, trace: bool) -> Result<Summary, String> {
+    let run = || {
+        let world = World::new(config.clone())?;
+        if trace { world.traced().run() } else { world.run() }
+    };
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => outcome.map_err(|violation| violation.to_string()),
         Err(_) => Err(PANIC.take()),
