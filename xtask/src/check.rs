@@ -88,11 +88,12 @@ fn workspace_tests() -> Command {
     command
 }
 
-/// The rings and the wake-up protocol under loom. It replaces atomics in the whole build, so it has a
-/// target directory of its own, lest each build undo the other.
+/// The rings and the wake-up protocol under loom. It replaces atomics in the
+/// whole build, so it has a target directory of its own, lest each build undo the
+/// other.
 fn model_checks() -> Command {
     let mut command = cargo();
-    command.args(["test", "--release", "--locked", "--package", "baton-engine"]);
+    command.args(["test", "--locked", "--package", "baton-engine"]);
     command.args(["--lib", "--test", "ring_loom", "under_loom"]);
     command.arg("--target-dir").arg(chores::target().join("loom")).env("RUSTFLAGS", "--cfg loom");
     command

@@ -39,7 +39,7 @@ pub fn check(rules: &Rules, file: &File, findings: &mut Vec<Finding>) {
     let mut found = |line: usize, rule: &'static str, message: String| {
         findings.push(Finding { path: file.path.clone(), line, rule, message });
     };
-    if !opens_with_theory(&file.text) && !is_example_or_fuzz(&file.path) {
+    if !opens_with_theory(&file.text) && !is_fuzz_entry(&file.path) {
         found(1, "header", "opens without //! lines that say what it is for".into());
     }
     let paths = match tokens::paths(&file.text, Tests::Keep) {
@@ -68,8 +68,9 @@ fn opens_with_theory(text: &str) -> bool {
     text.lines().find(|line| !line.trim().is_empty()).is_some_and(|line| line.starts_with("//!"))
 }
 
-fn is_example_or_fuzz(path: &str) -> bool {
-    path.contains("fuzz_targets/")
+/// Two lines that hand libFuzzer's bytes to a body.
+fn is_fuzz_entry(path: &str) -> bool {
+    path.starts_with("fuzz/src/bin/")
 }
 
 fn is_room(path: &str) -> bool {
@@ -121,6 +122,7 @@ mod tests {
     fn a_file_says_what_it_is_for() {
         assert_eq!(rules_found("crates/port/src/a.rs", "fn f() {}"), [("header", 1)]);
         assert_eq!(rules_found("crates/port/src/a.rs", "\n//! Frames.\nfn f() {}"), []);
+        assert_eq!(rules_found("fuzz/src/bin/a.rs", "#![no_main]"), []);
     }
 
     #[test]
