@@ -224,7 +224,8 @@ impl Sender {
                 if ms > i32::MAX as u32 {
                     return None;
                 }
-                Duration::from_millis(u64::from(ms))
+                // Within one tick of the clock all that is known is the tick.
+                Duration::from_millis(u64::from(ms.max(1)))
             }
             _ => return None,
         };

@@ -156,6 +156,7 @@ impl Sender {
 
     /// RFC 3168 §6.1.2: ECE is answered like a loss, at most once a window.
     fn reduce_for_ece(&mut self) {
+        // SHLD-8 (RFC 9293 §3.8.2): the sender's part of ECN.
         self.cc.on_congestion(Signal::Congestion, self.in_flight(), self.mss);
         self.recover = self.snd_nxt;
         self.phase = Phase::Reduced;

@@ -125,6 +125,8 @@ impl Rtt {
 
     /// The timer ran out (RFC 6298 §5.5).
     pub(crate) fn back_off(&mut self) {
+        // MUST-19 (RFC 9293 §3.8.2): exponential, and kept until something sent once
+        // is acknowledged.
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
     }
 

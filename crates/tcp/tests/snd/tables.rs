@@ -36,7 +36,7 @@ fn rto_follows_rfc_6298() {
 
 #[test]
 fn timeouts_double_up_to_the_maximum_and_keep_the_first_segment_coming() {
-    // tests: MUST-18
+    // tests: MUST-18, MUST-19
     let mut rig = Rig::new(&reno(), false, 100);
     rig.send(0, 4);
     let mut gaps = Vec::new();
@@ -64,6 +64,18 @@ fn a_timestamp_makes_repeated_data_count_for_the_rtt() {
     rig.echo = Some(300);
     rig.at(420).ack(1);
     assert_eq!((rig.s.srtt().as_micros(), rig.rto_ms()), (102_500, 302), "120 ms entered the estimate");
+}
+
+#[test]
+fn a_timestamp_within_one_tick_does_not_pretend_to_be_exact() {
+    let mut rig = Rig::new(&reno(), false, 2);
+    rig.s.set_timestamps(true);
+    rig.send(0, 1);
+    rig.expire();
+    assert_eq!(rig.repeats(), [(0, 1)]);
+    rig.echo = Some(rig.ms - 1000);
+    rig.ack(1);
+    assert_eq!(rig.s.min_rtt(), Some(ms(1)));
 }
 
 #[test]
@@ -420,6 +432,7 @@ fn prr_spreads_the_reduction_over_the_round_trip() {
 
 #[test]
 fn ece_reduces_once_a_window() {
+    // tests: SHLD-8
     let mut rig = Rig::new(&reno(), true, 100);
     rig.send(0, 10).at(100);
     let first = rig.ece(1);
