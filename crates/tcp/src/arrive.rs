@@ -336,9 +336,13 @@ impl Tcb {
     /// Sends again what the sender takes for lost and the window of the network allows.
     #[inline]
     pub(crate) fn send_again(&mut self, cx: &Context<'_>, out: &mut impl CommandSink) {
-        for _ in 0..MAX_RETRANSMITS {
+        for repeats in 0..MAX_RETRANSMITS {
             let Some((seq, end)) = self.snd.next_retransmit(cx.now) else {
                 self.is.behind = false;
+                if repeats > 0 {
+                    // What they leave of the window is for new data.
+                    self.tell_transmit(out);
+                }
                 return;
             };
             out.command(Command::Retransmit { seq, end });

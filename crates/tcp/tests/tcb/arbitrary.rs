@@ -136,7 +136,7 @@ impl Watch {
         s.ce = wnd & 7 == 0;
         s.timestamps = val.map(|v| ts_at(v).0).and_then(|v| ts(v, 77));
         s.syn.mss = (wnd & 1 == 0).then_some(wnd);
-        let size = 1_460u16.min(len.max(1) as u16);
+        let size = len.clamp(1, 1_460) as u16;
         s.lengths = Lengths { len, size, count: (len.div_ceil(u32::from(size))).max(1) as u16 };
         let plain = s.flags.without(Flags::PSH) == Flags::ACK && info.state.is_synchronized();
         let placement = match way {

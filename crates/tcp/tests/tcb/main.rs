@@ -12,6 +12,7 @@ mod options;
 mod pair;
 mod probes;
 mod receive;
+mod recovery;
 mod rig;
 mod states;
 mod window;
