@@ -11,5 +11,6 @@
 //! No protocol state is held here; what a stream knows is cursors.
 
 pub mod buffers;
+pub mod consumer;
 pub mod host;
 pub mod stream;

@@ -2,7 +2,8 @@
 //! end.
 
 use baton_port::memory::{MemoryOptions, MemoryPort};
-use baton_socket::host::{Conn, Host, HostConfig, HostEvent};
+use baton_socket::consumer::{Conn, SocketEvent};
+use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::Instant;
 use std::io::ErrorKind;
 
@@ -22,7 +23,7 @@ impl Pair {
         let (a, b) = MemoryPort::pair(options);
         let host = |address: &str, port| {
             let mut config = HostConfig::new(address.parse().unwrap());
-            config.stream_buffer = 64 << 10;
+            config.consumer.stream_buffer = 64 << 10;
             config.engine.tcp.time_wait = baton_tcp::time::Duration::from_millis(100);
             Host::new(&config, port).unwrap()
         };
@@ -44,12 +45,12 @@ impl Pair {
         for _ in 0..100 {
             self.step();
             while let Some(event) = self.a.next_event() {
-                if let HostEvent::Opening { conn, .. } = event {
+                if let SocketEvent::Opening { conn, .. } = event {
                     client = Some(conn);
                 }
             }
             while let Some(event) = self.b.next_event() {
-                if let HostEvent::Accepted { conn, .. } = event {
+                if let SocketEvent::Accepted { conn, .. } = event {
                     server = Some(conn);
                 }
             }
@@ -160,8 +161,8 @@ fn a_port_that_nobody_listens_on_refuses() {
         pair.step();
         while let Some(event) = pair.a.next_event() {
             match event {
-                HostEvent::Opening { conn: opening, .. } => conn = Some(opening),
-                HostEvent::Ready { conn } => {
+                SocketEvent::Opening { conn: opening, .. } => conn = Some(opening),
+                SocketEvent::Ready { conn } => {
                     let error = pair.a.error(conn).expect("an error");
                     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
                     return;
@@ -201,7 +202,7 @@ fn an_address_is_listened_on_once() {
     pair.step();
     let mut failed = 0;
     while let Some(event) = pair.b.next_event() {
-        if let HostEvent::Failed { error, .. } = event {
+        if let SocketEvent::Failed { error, .. } = event {
             assert_eq!(error.kind(), ErrorKind::AddrInUse);
             failed += 1;
         }

@@ -1,0 +1,364 @@
+//! A consumer: its region, its streams, and what happened to them.
+//!
+//! It knows no engine and no thread: somebody polls the engine, then
+//! [`Consumer::poll`] takes in what the engine completed. In a
+//! [`crate::host::Host`] that is the same thread; in a [`crate::stack::Stack`]
+//! the consumer stands behind a lock and the engine does not.
+
+use crate::buffers::BufferPool;
+use crate::stream::Stream;
+use baton_engine::options;
+use baton_engine::region::{Completion, ConsumerRegion, Events, Identity, Layout, Region, Request};
+use baton_tcp::options::SocketOption;
+use baton_wire::addr::Addr;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// A connection of a [`Consumer`]: the index of its queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct Conn(pub u32);
+
+/// A listener of a [`Consumer`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct Listener(pub u64);
+
+/// A connection attempt of a [`Consumer`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct Attempt(pub u64);
+
+/// What happened.
+#[derive(Debug)]
+pub enum SocketEvent {
+    /// A listener completed a connection.
+    Accepted {
+        /// The listener.
+        listener: Listener,
+        /// The connection.
+        conn: Conn,
+    },
+    /// A connection attempt got its connection, which is not open yet: a
+    /// `Ready` tells when it is, or that it failed.
+    Opening {
+        /// The attempt.
+        attempt: Attempt,
+        /// The connection.
+        conn: Conn,
+    },
+    /// A listener or attempt failed at once.
+    Failed {
+        /// Number of the [`Listener`] or [`Attempt`].
+        token: u64,
+        /// Why.
+        error: io::Error,
+    },
+    /// A listener is ready.
+    Listening {
+        /// Which.
+        listener: Listener,
+    },
+    /// Something about a connection changed: look at what it allows.
+    Ready {
+        /// Which.
+        conn: Conn,
+    },
+}
+
+/// One consumer of an engine.
+pub struct Consumer {
+    region: ConsumerRegion,
+    pool: BufferPool,
+    streams: Vec<Option<Box<Stream>>>,
+    /// Queue pair of each listener, by token.
+    listeners: Vec<(u64, u32)>,
+    next_token: u64,
+    events: VecDeque<SocketEvent>,
+    /// Requests that found the ring full and cannot be refused.
+    later: VecDeque<Request>,
+}
+
+/// Sizes of a consumer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConsumerConfig {
+    /// Bytes of each stream buffer, a power of two; each direction of a
+    /// connection that moves data has one.
+    pub stream_buffer: u32,
+    /// Stream buffers at most.
+    pub stream_buffers: u32,
+    /// Connections and listeners at most that the program holds at once.
+    pub connections: u32,
+}
+
+impl Default for ConsumerConfig {
+    fn default() -> ConsumerConfig {
+        ConsumerConfig { stream_buffer: 256 << 10, stream_buffers: 4096, connections: 16_384 }
+    }
+}
+
+impl ConsumerConfig {
+    /// The region that a consumer of these sizes needs.
+    pub fn layout(&self) -> Layout {
+        let data_bytes = u64::from(self.stream_buffer) * u64::from(self.stream_buffers);
+        Layout { qps: self.connections, queue_depth: 4, requests: 256, data_bytes }
+    }
+}
+
+impl Consumer {
+    /// A consumer over `region`, which has the layout that `config` asks for.
+    pub fn new(config: &ConsumerConfig, region: Arc<Region>) -> Consumer {
+        assert_eq!(region.layout(), config.layout(), "the region was made for another configuration");
+        Consumer {
+            region: ConsumerRegion::new(region),
+            pool: BufferPool::new(config.stream_buffer, config.stream_buffers),
+            streams: Vec::new(),
+            listeners: Vec::new(),
+            next_token: 1,
+            events: VecDeque::new(),
+            later: VecDeque::new(),
+        }
+    }
+
+    /// Takes in what the engine completed; it is then in [`Consumer::next_event`].
+    pub fn poll(&mut self) {
+        while let Some(completion) = self.region.poll_completion() {
+            self.on_completion(completion);
+        }
+        self.flush_later();
+    }
+
+    /// The consumer's side of its region, for sleep and wake flags.
+    pub fn region(&self) -> &ConsumerRegion {
+        &self.region
+    }
+
+    /// True if an event waits to be taken.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// The oldest event not taken yet.
+    pub fn next_event(&mut self) -> Option<SocketEvent> {
+        self.events.pop_front()
+    }
+
+    fn on_completion(&mut self, completion: Completion) {
+        match completion {
+            Completion::Ready { qp, events } => self.on_ready(qp, events),
+            Completion::Accepted { qp, listener } => {
+                let token = self.listeners.iter().find(|(_, at)| *at == listener).map(|(token, _)| *token);
+                self.new_stream(qp).note_accepted();
+                match token {
+                    Some(token) => {
+                        self.events.push_back(SocketEvent::Accepted { listener: Listener(token), conn: Conn(qp) });
+                    }
+                    // Nobody listens any more.
+                    None => self.abort(Conn(qp)),
+                }
+            }
+            Completion::Opened { qp, token } if self.listeners.iter().any(|(listener, _)| *listener == token) => {
+                for (listener, at) in &mut self.listeners {
+                    if *listener == token {
+                        *at = qp;
+                    }
+                }
+                self.events.push_back(SocketEvent::Listening { listener: Listener(token) });
+            }
+            Completion::Opened { qp, token } => {
+                self.new_stream(qp);
+                self.events.push_back(SocketEvent::Opening { attempt: Attempt(token), conn: Conn(qp) });
+            }
+            Completion::Failed { token, errno } => {
+                self.listeners.retain(|(listener, _)| *listener != token);
+                let error = io::Error::from_raw_os_error(errno as i32);
+                self.events.push_back(SocketEvent::Failed { token, error });
+            }
+            Completion::Done { .. } => {}
+        }
+    }
+
+    fn on_ready(&mut self, qp: u32, events: Events) {
+        let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return };
+        let look = stream.on_events(&self.region, qp, events, &mut self.pool);
+        if events.contains(Events::RELEASED) {
+            stream.drop_buffers(&mut self.pool);
+            self.streams[qp as usize] = None;
+        } else if look && !stream.is_released() {
+            self.events.push_back(SocketEvent::Ready { conn: Conn(qp) });
+        }
+    }
+
+    fn new_stream(&mut self, qp: u32) -> &mut Stream {
+        let index = qp as usize;
+        if self.streams.len() <= index {
+            self.streams.resize_with(index + 1, || None);
+        }
+        self.streams[index].insert(Box::default())
+    }
+
+    /// Listens at `addr`; `Listening` or `Failed` follows.
+    ///
+    /// # Errors
+    /// `WouldBlock` if too many requests are under way.
+    pub fn listen(&mut self, addr: SocketAddr, backlog: u32) -> io::Result<Listener> {
+        let token = self.token();
+        let local = if addr.ip().is_unspecified() && addr.is_ipv6() { Addr::UNSPECIFIED } else { addr.ip().into() };
+        self.request(&Request::Listen { token, local, local_port: addr.port(), backlog, options: options::NODELAY })?;
+        self.listeners.push((token, u32::MAX));
+        Ok(Listener(token))
+    }
+
+    /// Stops listening.
+    ///
+    /// # Errors
+    /// `WouldBlock` if too many requests are under way.
+    pub fn unlisten(&mut self, listener: Listener) -> io::Result<()> {
+        if let Some(at) = self.listeners.iter().position(|(token, _)| *token == listener.0) {
+            let (_, qp) = self.listeners[at];
+            if qp != u32::MAX {
+                self.request(&Request::Unlisten { qp })?;
+            }
+            self.listeners.swap_remove(at);
+        }
+        Ok(())
+    }
+
+    /// Begins to connect to `remote`; `Opening` or `Failed` follows.
+    ///
+    /// # Errors
+    /// `WouldBlock` if too many requests are under way.
+    pub fn connect(&mut self, remote: SocketAddr, local: Option<SocketAddr>) -> io::Result<Attempt> {
+        let token = self.token();
+        let (local, local_port) = local.map_or((Addr::UNSPECIFIED, 0), |local| {
+            let any = matches!(local.ip(), IpAddr::V4(ip) if ip.is_unspecified());
+            (if any { Addr::UNSPECIFIED } else { local.ip().into() }, local.port())
+        });
+        let remote_port = remote.port();
+        let remote = remote.ip().into();
+        let options = options::NODELAY;
+        self.request(&Request::Connect { token, local, local_port, remote, remote_port, options })?;
+        Ok(Attempt(token))
+    }
+
+    fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    fn request(&mut self, request: &Request) -> io::Result<()> {
+        self.region.request(request).map_err(|_| ErrorKind::WouldBlock.into())
+    }
+
+    fn with<R>(
+        &mut self,
+        conn: Conn,
+        run: impl FnOnce(&mut Stream, &ConsumerRegion, &mut BufferPool) -> io::Result<R>,
+    ) -> io::Result<R> {
+        match self.streams.get_mut(conn.0 as usize) {
+            Some(Some(stream)) if !stream.is_released() => run(stream, &self.region, &mut self.pool),
+            _ => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Moves received bytes to `buf`; 0 once the peer has finished.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing waits; else what ended the connection.
+    #[inline]
+    pub fn read(&mut self, conn: Conn, buf: &mut [u8]) -> io::Result<usize> {
+        self.with(conn, |stream, region, pool| stream.read(region, conn.0, buf, pool))
+    }
+
+    /// Forgets up to `limit` received bytes where they lie; 0 once the peer has
+    /// finished.
+    ///
+    /// # Errors
+    /// As for [`Consumer::read`].
+    #[inline]
+    pub fn skip(&mut self, conn: Conn, limit: usize) -> io::Result<usize> {
+        self.with(conn, |stream, region, pool| stream.skip(region, conn.0, limit, pool))
+    }
+
+    /// Queues bytes for sending and returns how many were taken.
+    ///
+    /// # Errors
+    /// `WouldBlock` if none could be taken; else what ended the connection.
+    #[inline]
+    pub fn write(&mut self, conn: Conn, data: &[u8]) -> io::Result<usize> {
+        self.with(conn, |stream, region, pool| stream.write(region, conn.0, data, pool))
+    }
+
+    /// Ends the sending direction after all that was written.
+    ///
+    /// # Errors
+    /// `NotConnected`; `WouldBlock` if too many requests are under way.
+    pub fn shutdown(&mut self, conn: Conn) -> io::Result<()> {
+        if self.with(conn, |stream, _, _| Ok(stream.shut()))? {
+            self.request(&Request::Shutdown { qp: conn.0 })?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of a connection: in form, or by a reset if received bytes were
+    /// never read (RFC 9293 §3.6.1).
+    pub fn close(&mut self, conn: Conn) {
+        let unread = self.stream(conn).is_some_and(|stream| stream.readable() > 0);
+        self.let_go(conn, if unread { Request::Abort { qp: conn.0 } } else { Request::Close { qp: conn.0 } });
+    }
+
+    /// Resets a connection and lets go of it.
+    pub fn abort(&mut self, conn: Conn) {
+        self.let_go(conn, Request::Abort { qp: conn.0 });
+    }
+
+    fn let_go(&mut self, conn: Conn, request: Request) {
+        let Some(Some(stream)) = self.streams.get_mut(conn.0 as usize) else { return };
+        if !stream.is_released() {
+            stream.note_released();
+            self.later.push_back(request);
+            self.flush_later();
+        }
+    }
+
+    /// Passes on what a full request ring held back.
+    fn flush_later(&mut self) {
+        while let Some(request) = self.later.front() {
+            if self.region.request(request).is_err() {
+                return;
+            }
+            self.later.pop_front();
+        }
+    }
+
+    /// Sets an option.
+    ///
+    /// # Errors
+    /// `WouldBlock` if too many requests are under way.
+    pub fn set_option(&mut self, conn: Conn, option: SocketOption) -> io::Result<()> {
+        let token = self.token();
+        let (option, value) = options::encode(option);
+        self.request(&Request::SetOption { token, qp: conn.0, option, value })
+    }
+
+    /// The stream of a connection.
+    #[inline]
+    pub fn stream(&self, conn: Conn) -> Option<&Stream> {
+        self.streams.get(conn.0 as usize)?.as_deref().filter(|stream| !stream.is_released())
+    }
+
+    /// Bytes that can be written now.
+    #[inline]
+    pub fn writable(&self, conn: Conn) -> usize {
+        self.stream(conn).map_or(0, |stream| stream.writable(&self.pool))
+    }
+
+    /// What went wrong with a connection, if anything did.
+    pub fn error(&self, conn: Conn) -> Option<io::Error> {
+        self.stream(conn)?.error(&self.region, conn.0)
+    }
+
+    /// Both ends of a connection.
+    pub fn identity(&self, conn: Conn) -> Option<Identity> {
+        self.stream(conn).map(|_| self.region.qp(conn.0).identity())
+    }
+}
