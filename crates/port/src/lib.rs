@@ -21,6 +21,7 @@
 
 pub mod any;
 pub mod capture;
+pub mod doctor;
 pub mod error;
 pub mod link;
 pub mod memory;

@@ -8,6 +8,7 @@
 
 pub mod io;
 pub mod ioctl;
+pub mod netlink;
 pub mod xsk;
 
 use baton_engine::frame_io::PayloadPart;

@@ -28,11 +28,13 @@
 //! own; the contract here borrows frames where they lie. What would be left of it
 //! is about the length of `ring_unsafe`. `xsk-rs` needs libxdp and libbpf in C.
 
+mod features;
 mod port;
 mod program;
 mod ring_unsafe;
 mod socket;
 mod umem_unsafe;
 
+pub use features::{DriverFeatures, driver_features};
 pub use port::{CopyMode, XdpCounters, XdpMode, XdpOptions, XdpPort};
 pub use program::{Program, ProgramCounters, ProgramSetupError};

@@ -1,0 +1,233 @@
+//! What this machine allows: each thing that a port needs, tried out, and for each
+//! *no* what to do about it.
+//!
+//! What is tried is tried in a network namespace of its own, which is gone
+//! afterwards. Interfaces that are there are only asked what they can do.
+
+use std::fs;
+use std::io;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use crate::error::OpenError;
+use crate::tap::{Tap, TapOptions};
+use crate::xdp::{CopyMode, Program, XdpOptions, XdpPort, driver_features};
+use crate::{FrameIo, link};
+
+/// One thing that a port may need.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// What was looked at.
+    pub name: String,
+    /// Whether this machine allows it.
+    pub ok: bool,
+    /// What was found.
+    pub detail: String,
+    /// What to do about a *no*; empty for a *yes*.
+    pub remedy: String,
+}
+
+impl Finding {
+    fn yes(name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { name: name.into(), ok: true, detail: detail.into(), remedy: String::new() }
+    }
+
+    fn no(name: impl Into<String>, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { name: name.into(), ok: false, detail: detail.into(), remedy: remedy.into() }
+    }
+
+    /// From an attempt to open a port.
+    fn opened(name: &str, result: Result<String, OpenError>) -> Self {
+        match result {
+            Ok(detail) => Self::yes(name, detail),
+            Err(error) => {
+                let (detail, remedy) = split(error);
+                Self::no(name, detail, remedy)
+            }
+        }
+    }
+}
+
+/// An opening error as what was found and what to do.
+fn split(error: OpenError) -> (String, String) {
+    match error {
+        OpenError::NotPermitted { remedy, .. } => ("not permitted".into(), remedy),
+        OpenError::Busy { remedy, .. } => ("in use".into(), remedy),
+        OpenError::Missing { remedy, .. } => ("not there".into(), remedy),
+        OpenError::Unsuitable { what, remedy, .. } => (what, remedy),
+        OpenError::System { what, source, .. } => {
+            (format!("{what}: {source}"), "look into the kernel's log: dmesg".into())
+        }
+    }
+}
+
+/// Looks at everything. Takes a few tenths of a second.
+pub fn examine() -> Vec<Finding> {
+    let mut findings = capabilities();
+    findings.extend(thread::scope(|scope| {
+        // A thread of its own: the namespace ends with it.
+        scope
+            .spawn(in_namespace)
+            .join()
+            .unwrap_or_else(|_| vec![Finding::no("probes", "a probe panicked", "report the message above")])
+    }));
+    findings.push(bpf());
+    findings.extend(interfaces());
+    findings
+}
+
+/// Capabilities, their bit numbers (linux/capability.h), and what they are for.
+const CAPABILITIES: [(&str, u32, &str); 5] = [
+    ("CAP_NET_ADMIN", 12, "makes TAP devices, attaches XDP programs"),
+    ("CAP_NET_RAW", 13, "opens AF_XDP sockets"),
+    ("CAP_IPC_LOCK", 14, "locks packet memory beyond the limit of ulimit -l"),
+    ("CAP_SYS_ADMIN", 21, "makes network namespaces"),
+    ("CAP_BPF", 39, "loads BPF programs"),
+];
+
+/// The capabilities that this thread has in effect.
+fn capabilities() -> Vec<Finding> {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:")).unwrap_or("0");
+    let effective = u64::from_str_radix(effective.trim(), 16).unwrap_or(0);
+    CAPABILITIES
+        .iter()
+        .map(|&(name, bit, purpose)| {
+            if effective & 1 << bit != 0 {
+                Finding::yes(name, purpose)
+            } else {
+                let remedy = format!("run as root, or: setcap {}=ep PROGRAM", name.to_lowercase());
+                Finding::no(name, format!("not held; {purpose}"), remedy)
+            }
+        })
+        .collect()
+}
+
+/// What needs a namespace to be tried in, or at least does no harm without one.
+fn in_namespace() -> Vec<Finding> {
+    let namespace = link::unshare_namespace();
+    let private = namespace.is_ok();
+    let mut findings = vec![match namespace {
+        Ok(()) => Finding::yes("network namespaces", "can be made"),
+        Err(e) => Finding::no("network namespaces", e.to_string(), "run as root, or in a container with CAP_SYS_ADMIN"),
+    }];
+    findings.push(tap("TAP", TapOptions { vnet_hdr: false }));
+    findings.push(tap("TAP with virtio header", TapOptions { vnet_hdr: true }));
+    if private {
+        findings.extend(on_scratch_wire());
+    }
+    findings
+}
+
+fn tap(name: &str, options: TapOptions) -> Finding {
+    let opened = Tap::open("baton%d", options).map(|tap| match tap.capabilities().tx_gso_max {
+        0 => "frames of one segment".to_owned(),
+        max => format!("checksums left out, super-frames of up to {max} bytes"),
+    });
+    Finding::opened(name, opened)
+}
+
+/// AF_XDP modes and clsact, on a veth made for the purpose.
+fn on_scratch_wire() -> Vec<Finding> {
+    let made = run("ip", "link add near type veth peer name far")
+        .and_then(|()| link::set_up("near"))
+        .and_then(|()| link::set_up("far"));
+    if let Err(e) = made {
+        let remedy = "install iproute2; use a kernel with CONFIG_VETH";
+        return vec![Finding::no("veth", e.to_string(), remedy)];
+    }
+    let xdp = |name: &str, generic| {
+        let options = XdpOptions { generic, copy: CopyMode::Auto, queues: None };
+        match XdpPort::open("near", options) {
+            // Asked for the driver, it may have fallen back to the generic hook.
+            Ok(port) if !generic && !port.mode().driver => {
+                Finding::no(name, "only the generic hook", "use a kernel whose veth runs XDP programs (4.19 or later)")
+            }
+            opened => Finding::opened(name, opened.map(|_| "tried on a veth".into())),
+        }
+    };
+    let clsact = match run("tc", "qdisc add dev near clsact") {
+        Ok(()) => Finding::yes("clsact", "can be attached"),
+        Err(e) => {
+            Finding::no("clsact", e.to_string(), "install iproute2; modprobe sch_ingress (CONFIG_NET_SCH_INGRESS)")
+        }
+    };
+    vec![Finding::yes("veth", "can be made"), xdp("AF_XDP, driver", false), xdp("AF_XDP, generic", true), clsact]
+}
+
+/// Runs a program with words for arguments; its complaint if it fails.
+fn run(program: &str, arguments: &str) -> io::Result<()> {
+    let out = Command::new(program).args(arguments.split(' ')).stdin(Stdio::null()).output();
+    let out = out.map_err(|e| io::Error::new(e.kind(), format!("{program} cannot be run: {e}")))?;
+    if out.status.success() {
+        return Ok(());
+    }
+    let complaint = String::from_utf8_lossy(&out.stderr);
+    Err(io::Error::other(format!("{program} {arguments}: {}", complaint.trim().lines().next().unwrap_or("failed"))))
+}
+
+fn bpf() -> Finding {
+    let name = "BPF";
+    match Program::probe() {
+        Ok(()) => Finding::yes(name, "the XDP program loads"),
+        Err(e) => {
+            let remedy = match e.os_error() {
+                None => "install clang and build again",
+                Some(libc::EPERM | libc::EACCES) => "run as root, or with CAP_BPF and CAP_NET_ADMIN",
+                Some(_) => "use a kernel with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS, 6.6 or later",
+            };
+            Finding::no(name, e.to_string(), remedy)
+        }
+    }
+}
+
+/// What the interfaces of this namespace can do with AF_XDP.
+fn interfaces() -> Vec<Finding> {
+    let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    // Two lines of heading, then `name: numbers`.
+    let names = table.lines().skip(2).filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
+    names.filter(|name| *name != "lo").map(interface).collect()
+}
+
+fn interface(name: &str) -> Finding {
+    let what = format!("AF_XDP on {name}");
+    match link::index(name).and_then(driver_features) {
+        Ok(f) if f.driver => {
+            let copy = if f.zero_copy { "zero-copy" } else { "by copy" };
+            let jumbo = if f.pieces { ", frames longer than a page" } else { "" };
+            Finding::yes(what, format!("in the driver, {copy}{jumbo}"))
+        }
+        Ok(_) => Finding::yes(what, "in the generic hook, by copy"),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Finding::yes(what, "at least in the generic hook (this kernel cannot tell)")
+        }
+        Err(e) => Finding::no(what, e.to_string(), "use Linux 6.3 or later, which can tell"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_no_has_a_remedy_and_no_yes_has() {
+        let findings = examine();
+        assert!(findings.len() > CAPABILITIES.len());
+        for f in &findings {
+            assert!(!f.name.is_empty() && !f.detail.is_empty(), "{f:?}");
+            assert_eq!(f.ok, f.remedy.is_empty(), "{f:?}");
+            assert!(!f.detail.contains('\n'), "{f:?}");
+        }
+        let names: Vec<_> = findings.iter().map(|f| f.name.as_str()).collect();
+        for name in ["CAP_NET_ADMIN", "network namespaces", "TAP", "TAP with virtio header", "BPF"] {
+            assert!(names.contains(&name), "{name}: {names:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_fails_is_quoted() {
+        assert!(run("false", "x").is_err());
+        let error = run("no-such-program-at-all", "x").unwrap_err();
+        assert!(error.to_string().contains("no-such-program-at-all cannot be run"), "{error}");
+    }
+}
