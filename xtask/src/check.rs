@@ -101,7 +101,7 @@ fn model_checks() -> Command {
 
 fn documentation() -> Result<Outcome> {
     let mut command = cargo();
-    command.args(["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
+    command.args(["doc", "--workspace", "--no-deps", "--locked"]);
     passes(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
