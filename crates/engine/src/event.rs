@@ -186,7 +186,7 @@ pub struct SegmentEvent {
     at: u32,
     /// New bytes placed.
     new_bytes: u32,
-    /// How far the consumer's posted buffers reach.
+    /// How far the consumer's posted buffers reach, unless `UNPLACED` is set.
     pub posted: Seq,
 }
 
@@ -197,15 +197,19 @@ impl SegmentEvent {
     pub const CE: u8 = 2;
     /// `bits`: an [`Event::Options`] entry came before.
     pub const HAS_OPTIONS: u8 = 4;
+    /// `bits`: the Streamer did not know the connection's sequence numbers yet,
+    /// so `posted` says nothing.
+    pub const UNPLACED: u8 = 8;
 
-    /// Packs what a frame told.
+    /// Packs what a frame told; `posted` is `None` before the Streamer knows the
+    /// connection's sequence numbers.
     #[inline]
     pub fn new(
         conn: ConnId,
         packet: &Packet,
         lengths: Lengths,
         placement: Placement,
-        posted: Seq,
+        posted: Option<Seq>,
         has_options: bool,
     ) -> SegmentEvent {
         let (kind, at, new_bytes) = match placement {
@@ -216,7 +220,8 @@ impl SegmentEvent {
         let ts = packet.timestamps.unwrap_or_default();
         let bits = if packet.timestamps.is_some() { Self::HAS_TS } else { 0 }
             | if packet.ecn == 3 { Self::CE } else { 0 }
-            | if has_options { Self::HAS_OPTIONS } else { 0 };
+            | if has_options { Self::HAS_OPTIONS } else { 0 }
+            | if posted.is_none() { Self::UNPLACED } else { 0 };
         SegmentEvent {
             conn,
             seq: packet.seq,
@@ -232,7 +237,7 @@ impl SegmentEvent {
             placement: kind,
             at,
             new_bytes,
-            posted,
+            posted: posted.unwrap_or_default(),
         }
     }
 

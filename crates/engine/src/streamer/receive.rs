@@ -328,7 +328,8 @@ impl Streamer {
         if rare {
             self.tell_rare(conn, frame, packet);
         }
-        let posted = self.flows.get_mut(conn.0).map_or(Seq(0), |flow| {
+        let flow = self.flows.get_mut(conn.0).filter(|flow| flow.has(bits::SYNCHRONIZED));
+        let posted = flow.map(|flow| {
             let edge = flow.posted_edge();
             flow.rx.posted_told = edge;
             edge

@@ -244,14 +244,16 @@ impl Tce {
             self.least_iss = None;
             return;
         }
-        let posted = event.posted;
+        let posted = (event.bits & SegmentEvent::UNPLACED == 0).then_some(event.posted);
         if !self.holds(event.conn) {
             // Released a moment ago; the Streamer has not heard of it yet.
             self.dispose(event.conn, placement);
             return;
         }
         self.with(now, event.conn, |tcb, cx, out| {
-            tcb.note_posted(cx, posted, out);
+            if let Some(edge) = posted {
+                tcb.note_posted(cx, edge, out);
+            }
             tcb.handle_segment(cx, &segment, placement, out);
         });
     }
