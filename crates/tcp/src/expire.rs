@@ -7,9 +7,10 @@ use crate::tcb::{Context, Tcb};
 use crate::time::Instant;
 use crate::timers::Timer;
 
-/// Retransmissions of one segment after which the network is told: R1 of
-/// RFC 9293 §3.8.3 (SHLD-10: at least 3).
-pub const R1: u8 = 3;
+/// Retransmissions of one segment after which the network is told.
+///
+/// SHLD-10 (RFC 9293 §3.8.3): R1 is at least 3.
+pub(crate) const R1: u8 = 3;
 
 impl Tcb {
     /// Does whatever is due.
@@ -54,12 +55,12 @@ impl Tcb {
     fn retransmission_due(&mut self, cx: &Context<'_>, count: u8, out: &mut impl CommandSink) -> bool {
         // MUST-20, MUST-22 (RFC 9293 §3.8.3): R2 closes, for SYNs and for data.
         let most = match self.state {
-            // MUST-23: three minutes and more, see `Config::syn_retries`.
+            // MUST-23 (RFC 9293 §3.8.3): three minutes and more, see `Config::syn_retries`.
             State::SynSent => cx.config.syn_retries,
             State::SynReceived => cx.config.synack_retries,
             _ => cx.config.retries,
         };
-        // MUST-21: the consumer's own R2, as a time.
+        // MUST-21 (RFC 9293 §3.8.3): the consumer's own R2, as a time.
         let out_of_time = self.user_deadline().is_some_and(|at| at <= cx.now);
         // SHLD-17, MUST-37 (RFC 9293 §3.8.6): a peer that closed its window over data
         // in flight, and says so, is not dead.

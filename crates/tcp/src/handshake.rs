@@ -59,7 +59,7 @@ impl Agreed {
     /// The options of the SYN-ACK that confirms this.
     pub fn reply(&self, config: &Config, path: Path) -> SynReply {
         SynReply {
-            // MUST-14 (RFC 9293 §3.7.1): sent in each SYN (MAY-3), and in nothing else (MUST-65).
+            // MUST-14, MAY-3, MUST-65 (RFC 9293 §3.7.1): sent in each SYN and in nothing else.
             mss: path.mss_limit(),
             window_scale: self.snd_wscale.map(|_| our_scale(config)),
             sack_permitted: self.sack,

@@ -40,7 +40,7 @@ impl Tcb {
             return self.give_up(out);
         }
         rare.keepalive_sent += 1;
-        // SHLD-12: SEG.SEQ = SND.NXT - 1 and no data.
+        // SHLD-12 (RFC 9293 §3.8.4): SEG.SEQ = SND.NXT - 1 and no data.
         self.send_control(Flags::ACK, self.snd.snd_nxt() - 1, out);
         self.timers.arm(Timer::Life, cx.now + keepalive.interval);
     }

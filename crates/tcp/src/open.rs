@@ -152,7 +152,7 @@ impl Tcb {
         if acks_syn {
             self.syn_acked(cx, seg, placement, out);
         } else {
-            // Simultaneous open (RFC 9293 §3.5, figure 8).
+            // MUST-10 (RFC 9293 §3.5): both may open at once.
             self.step(Event::Syn);
             self.send_syn(cx, true, out);
             self.hold(seg, placement, out);

@@ -25,7 +25,9 @@ const fn least(path: Path) -> u16 {
 }
 
 impl Tcb {
-    /// An ICMP error about a segment of ours (MUST-54, RFC 9293 §3.9.2.2).
+    /// An ICMP error about a segment of ours.
+    ///
+    /// MUST-54 (RFC 9293 §3.9.2.2): the endpoint found the connection by the quoted header.
     pub fn on_icmp(&mut self, cx: &mut Context<'_>, error: &IcmpError, out: &mut impl CommandSink) {
         let (una, nxt) = (self.snd.snd_una(), self.snd.snd_nxt());
         // RFC 5927 §4.1: only what quotes a sequence number in flight is believed.
@@ -35,7 +37,7 @@ impl Tcb {
         if let IcmpKind::TooBig { mtu } = error.kind {
             return self.too_big(cx, mtu, out);
         }
-        // SHLD-26 (RFC 9293 §3.9.2.2) where nothing is lost by it; once synchronized,
+        // SHLD-26 (RFC 9293 §3.9.2.2): where nothing is lost by it; once synchronized,
         // RFC 5927 §5.2 takes hard errors as soft ones.
         if !error.kind.is_soft() && self.is_opening() {
             self.step(Event::Abort);

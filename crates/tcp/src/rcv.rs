@@ -6,8 +6,7 @@
 //!   acked    received    room in buffers      promised without room
 //! ```
 //!
-//! `right_edge` is what the peer was promised; it never moves back (SHLD-14,
-//! RFC 9293 §3.8.6). Before the consumer posts its first buffer a fixed window
+//! `right_edge` is what the peer was promised; it never moves back. Before the consumer posts its first buffer a fixed window
 //! is promised; payload that comes into it stays parked. From the first posting
 //! on the promise follows the room, in steps (silly-window avoidance).
 
@@ -102,8 +101,7 @@ impl Receiver {
     /// RFC 9293 §3.10.7.4 first step (table 6), with the tolerance of its
     /// appendix A.2: a segment without length may also stand at the right edge,
     /// where a peer that filled the window stands, or between the last
-    /// acknowledgment and `rcv_nxt`, where an overtaken ACK stands. With a zero
-    /// window a segment at `rcv_nxt` passes, for its ACK, URG and RST (MUST-66).
+    /// acknowledgment and `rcv_nxt`, where an overtaken ACK stands.
     pub fn is_acceptable(&self, seq: Seq, len: u32) -> bool {
         if seq.after(self.right_edge) {
             return false;
@@ -111,6 +109,8 @@ impl Receiver {
         if len == 0 {
             return seq.after_eq(self.last_ack_sent);
         }
+        // MUST-66 (RFC 9293 §3.4): into a closed window a segment at `rcv_nxt` passes,
+        // for its ACK, URG and RST.
         let window_closed = self.right_edge == self.rcv_nxt;
         (window_closed && seq == self.rcv_nxt) || (seq.before(self.right_edge) && (seq + len).after(self.rcv_nxt))
     }
@@ -270,6 +270,7 @@ impl Receiver {
         if self.posted.since(self.right_edge) < step as i32 {
             return false;
         }
+        // SHLD-14 (RFC 9293 §3.8.6): only ever forward.
         self.right_edge = self.posted;
         true
     }

@@ -80,7 +80,7 @@ pub struct Tcb {
 /// The yes-or-no facts of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Is {
-    /// MUST-11 (RFC 9293 §3.5): opened by a listener.
+    /// Opened by a listener.
     pub passive: bool,
     pub timestamps: bool,
     pub sack: bool,

@@ -14,8 +14,8 @@ use baton_wire::seq::Seq;
 use baton_wire::tcp::Flags;
 
 impl Tcb {
-    /// Whether `syn` may open a new connection in place of this one, which is in
-    /// TIME-WAIT (MAY-2): then the least initial sequence number for it. The
+    /// MAY-2 (RFC 9293 §3.6.1): whether `syn` may open a new connection in place of
+    /// this one, which is in TIME-WAIT; then the least initial sequence number for it. The
     /// caller aborts this connection and hands `syn` to the listener.
     pub fn reopens_for(&self, syn: &Segment) -> Option<Seq> {
         let fresh = syn.flags.contains(Flags::SYN) && !syn.flags.intersects(Flags::ACK | Flags::RST);
@@ -24,7 +24,7 @@ impl Tcb {
         }
         let later_seq = syn.seq.after(self.rcv.rcv_nxt);
         let accept = match syn.timestamps {
-            // RFC 6191 §2: by timestamp if both incarnations have them (SHLD-4) ...
+            // SHLD-4 (RFC 9293 §3.6.1), RFC 6191 §2: by timestamp if both incarnations have them ...
             Some(ts) if self.is.timestamps && ts.val != self.rcv.ts_recent => {
                 Seq(ts.val).after(Seq(self.rcv.ts_recent))
             }

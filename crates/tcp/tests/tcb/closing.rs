@@ -70,7 +70,7 @@ fn time_wait_lasts_two_msl_and_starts_again_with_a_repeated_fin() {
     assert_eq!((rig.take(), rig.tcb.is_closed()), (vec![Command::Release], true));
 }
 
-/// RFC 6191 §2, RFC 9293 §3.6.1.
+// tests: MAY-2
 #[test]
 fn a_new_syn_may_end_time_wait() {
     let rig = Rig::in_state(State::TimeWait);
@@ -84,6 +84,26 @@ fn a_new_syn_may_end_time_wait() {
     assert_eq!(Rig::established().tcb.reopens_for(&seg(Flags::SYN, RCV + 100, Seq(0), 0)), None);
 }
 
+// tests: SHLD-4
+#[test]
+fn with_timestamps_they_decide() {
+    let mut rig = Rig::connecting(Config { timestamps: true, ..plain() });
+    let stamped = |s, val| baton_tcp::segment::Segment { timestamps: ts(val, 77), ..s };
+    rig.arrive(&stamped(syn(SYN_ACK, SND), 5_000));
+    rig.call(|t, cx, out| t.shutdown(cx, out));
+    rig.sent_fin();
+    rig.arrive(&stamped(seg(FIN_ACK, RCV, SND + 1, 0), 5_001));
+    assert_eq!(rig.tcb.state(), State::TimeWait);
+    // (SEG.SEQ beyond `rcv_nxt`, TSval) and whether it may open.
+    for (later, val, opens) in
+        [(true, 5_002, true), (false, 5_002, true), (true, 5_000, false), (true, 5_001, true), (false, 5_001, false)]
+    {
+        let seq = if later { RCV + 100 } else { RCV - 100 };
+        let fresh = stamped(seg(Flags::SYN, seq, Seq(0), 0), val);
+        assert_eq!(rig.tcb.reopens_for(&fresh).is_some(), opens, "{later} {val}");
+    }
+}
+
 #[test]
 fn an_orphan_does_not_stay_in_fin_wait_2() {
     let mut rig = Rig::in_state(State::FinWait2);
@@ -94,7 +114,7 @@ fn an_orphan_does_not_stay_in_fin_wait_2() {
     assert!(rig.tcb.is_closed());
 }
 
-/// RFC 9293 §3.6.1, SHLD-3.
+// tests: SHLD-3
 #[test]
 fn data_that_nobody_will_read_is_answered_with_a_reset() {
     let mut rig = Rig::established();

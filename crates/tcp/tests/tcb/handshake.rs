@@ -21,7 +21,7 @@ fn syn_of(commands: &[Command]) -> (Flags, Seq, Seq, u16, SynReply, Option<u32>)
     }
 }
 
-// tests: MUST-14
+// tests: MUST-14, MUST-65, MAY-3
 #[test]
 fn our_syn_offers_everything() {
     let rig = Rig::connecting(Config { ecn: true, ..Config::default() });
@@ -115,7 +115,7 @@ fn a_refusal_is_told() {
     assert_eq!(rig.take(), [Command::Notify(Notice::Closed(CloseReason::Refused)), Command::Detach, Command::Release]);
 }
 
-/// RFC 9293 §3.5, figure 8.
+// tests: MUST-10
 #[test]
 fn both_open_at_once() {
     let mut rig = Rig::connecting(plain());

@@ -35,7 +35,7 @@ fn unreachable_is_soft_once_the_connection_is_open() {
     }
 }
 
-// tests: MUST-56
+// tests: MUST-56, SHLD-26
 #[test]
 fn while_opening_soft_errors_are_told_and_hard_ones_end_it() {
     let mut rig = Rig::connecting(plain());

@@ -36,7 +36,7 @@ fn keepalive_is_on_request() {
     assert_eq!(rig.tcb.deadline(), None);
 }
 
-// tests: MUST-26, MUST-29
+// tests: MUST-26, MUST-29, SHLD-12
 #[test]
 fn keepalive_probes_a_silent_peer_and_gives_up_after_several() {
     let mut rig = Rig::established();

@@ -154,7 +154,7 @@ proptest! {
     }
 }
 
-/// RFC 9293 §3.5, figure 8.
+// tests: MUST-10
 #[test]
 fn both_open_at_once() {
     let mut world = World::new(&Config::default(), [1 << 16, 1 << 16], Faults::default(), 1);

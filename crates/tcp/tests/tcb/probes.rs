@@ -21,7 +21,7 @@ fn closed() -> Rig {
     rig
 }
 
-// tests: MUST-35, MUST-36
+// tests: MUST-35, MUST-36, SHLD-29, SHLD-30
 #[test]
 fn a_closed_window_is_probed_after_an_rto_and_then_ever_more_slowly() {
     let mut rig = closed();
@@ -81,7 +81,7 @@ fn an_orphan_is_not_held_by_a_closed_window() {
     panic!("still there");
 }
 
-// tests: MUST-34, MUST-37
+// tests: MUST-34, MUST-37, SHLD-17
 #[test]
 fn a_window_that_shrinks_over_data_in_flight_is_survived() {
     let mut rig = Rig::established();
@@ -127,7 +127,7 @@ fn a_fin_alone_can_be_blocked_too() {
     assert!(rig.tcb.deadline().is_some());
 }
 
-// tests: MUST-20
+// tests: MUST-20, SHLD-9, SHLD-10
 #[test]
 fn data_is_repeated_up_to_r2_and_the_consumer_told_at_r1() {
     let mut rig = Rig::established();

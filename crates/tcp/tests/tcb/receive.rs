@@ -41,7 +41,7 @@ fn a_lone_segment_is_acknowledged_before_half_a_second() {
     }
 }
 
-/// RA §3.4: a run counts as its segments.
+// tests: SHLD-19
 #[test]
 fn every_second_full_segment_is_acknowledged_alone_or_in_a_run() {
     let mut rig = settled();

@@ -19,7 +19,7 @@ fn post(rig: &mut Rig, edge: Seq) -> Vec<Command> {
     rig.take()
 }
 
-// tests: MUST-39
+// tests: MUST-39, SHLD-14
 #[test]
 fn the_right_edge_moves_by_whole_segments() {
     let mut rig = Rig::established();
@@ -41,7 +41,7 @@ fn a_wide_window_is_not_announced_for_its_own_sake() {
     assert_eq!((edges(&out), acks(&out)), (vec![RCV + 75_536], vec![]));
 }
 
-// tests: MUST-1
+// tests: MUST-1, REC-1
 #[test]
 fn windows_are_unsigned_and_scaled() {
     let mut rig = Rig::connecting(Config { window_scaling: true, ..plain() });
