@@ -3,7 +3,8 @@
 //! `cargo bench -p baton-tcp --bench decisions`. Everything is cache-hot and
 //! plain: established connections, nothing lost. Received data comes as single
 //! segments and as runs, each second segment acknowledged; sent data is reported
-//! in bursts of 44 segments (64 KB) and acknowledged by twos or all at once.
+//! in bursts of 44 segments (64 KB) and acknowledged by twos or all at once. The
+//! last set is not plain: a flight with holes, SACKed segment by segment.
 //! `deadline` is asked for after each event, as an engine does.
 
 use baton_tcp::challenge::ChallengeLimiter;
@@ -37,6 +38,7 @@ fn main() {
     sent(rounds);
     request_response(rounds);
     sender_alone(rounds);
+    recovery(rounds);
 }
 
 /// Looks at each command, as the ring would, and keeps the last.
@@ -250,16 +252,77 @@ fn sender_alone(rounds: usize) {
 
 #[inline]
 fn acknowledge(sender: &mut Sender, now: Instant, ack: Seq, ece: bool) {
-    let input = AckInput {
+    let input = AckInput { ece, ..plain_ack(ack) };
+    black_box(sender.on_ack(now, black_box(&input)));
+}
+
+#[inline]
+fn plain_ack(ack: Seq) -> AckInput<'static> {
+    const NO_BLOCKS: &SackBlocks = &SackBlocks::new();
+    AckInput {
         ack,
-        sack: &SackBlocks::new(),
+        sack: NO_BLOCKS,
         ts_ecr: Some(1),
         ts_now: 1,
-        ece,
+        ece: false,
         segments: 1,
         has_data: false,
         wnd_changed: false,
         snd_wnd: Window(4 << 20),
-    };
+    }
+}
+
+/// A flight of 1024 segments in bursts of 8 of which every `hole`-th is lost: ns
+/// an ACK, with all that is sent again.
+fn recovery(rounds: usize) {
+    const FLIGHT: u32 = 1024;
+    let mut set = Rounds::new("sender alone, an ACK while recovering", FLIGHT as usize);
+    for (name, hole) in [("nothing lost", u32::MAX), ("every 64th lost", 64), ("every 8th lost", 8)] {
+        let mut now = Instant(1_000_000_000);
+        set.add(name, move || {
+            let mut sender = Sender::new(&Config::default(), ISS, MSS as u16, now);
+            sender.set_sack(true);
+            sender.on_sent(now, ISS, ISS + 1, false, 0);
+            now = now + Duration::from_millis(10);
+            acknowledge(&mut sender, now, ISS + 1, false);
+            let first = sender.snd_una();
+            for burst in 0..FLIGHT / 8 {
+                now = now + STEP;
+                let seq = first + burst * 8 * MSS;
+                sender.on_sent(now, seq, seq + 8 * MSS, false, 1 << 20);
+            }
+            now = now + Duration::from_millis(10);
+            for n in 0..FLIGHT {
+                if n % hole == hole - 1 {
+                    continue;
+                }
+                now = now + STEP;
+                arrived(&mut sender, now, first, n, hole);
+                while let Some((seq, end)) = sender.next_retransmit(now) {
+                    sender.on_sent(now, seq, end, true, 1 << 20);
+                }
+            }
+            acknowledge(&mut sender, now, first + FLIGHT * MSS, false);
+        });
+    }
+    set.run(rounds);
+    set.report();
+}
+
+/// The ACK for segment `n`: cumulative up to the first hole, SACK for the last
+/// three stretches beyond.
+fn arrived(sender: &mut Sender, now: Instant, first: Seq, n: u32, hole: u32) {
+    let at = |n: u32| first + n * MSS;
+    let mut sack = SackBlocks::new();
+    let mut ack = at(n + 1);
+    if n >= hole {
+        ack = at(hole - 1);
+        let stretch = n / hole;
+        sack.push(at(stretch * hole), at(n + 1));
+        for before in (1..stretch).rev().take(2) {
+            sack.push(at(before * hole), at(before * hole + hole - 1));
+        }
+    }
+    let input = AckInput { sack: &sack, ..plain_ack(ack) };
     black_box(sender.on_ack(now, black_box(&input)));
 }
