@@ -143,7 +143,10 @@ impl Sender {
     /// RFC 5681 §3.2 steps 2 and 3, RFC 6675 §5 step 4.
     pub(super) fn enter_recovery(&mut self, tally: &Tally) {
         self.episode = Some(Box::new(Episode::new(self.cc, self.snd_una, tally.prior_pipe)));
-        self.cc.on_congestion(Signal::Congestion, tally.prior_flight, self.mss);
+        // RFC 3168 §6.1.2: loss in a window that ECE has reduced does not reduce again.
+        if self.phase != Phase::Reduced {
+            self.cc.on_congestion(Signal::Congestion, tally.prior_flight, self.mss);
+        }
         self.recover = self.snd_nxt;
         self.phase = Phase::Recovery;
         self.probe = Probe::None;
@@ -271,9 +274,11 @@ impl Sender {
     pub(super) fn enter_loss(&mut self, now: Instant) {
         let first_time = self.phase != Phase::Loss;
         // RFC 5681 §3.1: ssthresh is held when the same data times out again, and
-        // when recovery has just lowered it.
+        // when this window has lowered it already.
         if matches!(self.phase, Phase::Open | Phase::Reduced) {
             self.episode = Some(Box::new(Episode::new(self.cc, self.snd_una, self.pipe())));
+        }
+        if self.phase == Phase::Open {
             self.cc.on_congestion(Signal::Timeout, self.in_flight(), self.mss);
         } else {
             self.cc.cwnd = u32::from(self.mss);

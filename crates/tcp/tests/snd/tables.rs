@@ -446,6 +446,17 @@ fn ece_reduces_once_a_window() {
 }
 
 #[test]
+fn ece_and_loss_in_one_window_reduce_it_once() {
+    let mut rig = Rig::new(&reno(), true, 100);
+    rig.send(0, 10).at(100);
+    rig.ece(0);
+    assert_eq!(rig.s.ssthresh(), 5 * MSS);
+    let out = rig.sack(0, &[(1, 5)]);
+    assert!(out.recovery_entered);
+    assert_eq!((rig.s.ssthresh(), rig.repeats()), (5 * MSS, vec![(0, 1)]));
+}
+
+#[test]
 fn an_idle_rto_takes_the_window_back_to_the_restart_window() {
     let mut rig = Rig::new(&reno(), true, 100);
     rig.send(0, 10).at(100).ack(10);
