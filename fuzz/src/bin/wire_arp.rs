@@ -1,2 +1,4 @@
+//! Fuzz target: ARP packets.
+
 #![no_main]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| baton_fuzz::wire::arp(data));
