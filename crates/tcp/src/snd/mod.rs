@@ -40,6 +40,7 @@
 
 mod ack;
 mod flight;
+mod info;
 mod rack;
 mod recovery;
 mod retransmit;
@@ -53,6 +54,7 @@ use crate::time::{Duration, Instant};
 use baton_wire::seq::{Seq, Window};
 use baton_wire::tcp::SackBlocks;
 use flight::{Burst, Flight};
+pub use info::SenderInfo;
 use rack::Rack;
 use recovery::Episode;
 use rtt::Rtt;
@@ -155,41 +157,6 @@ enum Probe {
     NewSent,
     /// A probe that repeated data is out.
     RepeatSent,
-}
-
-/// The sender's figures for TCP_INFO and reports. Times in ns, sizes in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SenderInfo {
-    /// Smoothed round-trip time; zero before the first sample.
-    pub srtt: Duration,
-    /// Its mean deviation.
-    pub rttvar: Duration,
-    /// Minimum round-trip time; zero before the first sample.
-    pub min_rtt: Duration,
-    /// Retransmission timeout, backoff included.
-    pub rto: Duration,
-    /// Congestion window, bytes.
-    pub cwnd: u32,
-    /// Slow start threshold, bytes; `u32::MAX` before the first congestion.
-    pub ssthresh: u32,
-    /// Bytes sent and not acknowledged.
-    pub in_flight: u32,
-    /// Of these, bytes deemed to be in the network.
-    pub pipe: u32,
-    /// Of these, bytes reported by SACK (or inferred from duplicate ACKs).
-    pub sacked: u32,
-    /// Of these, bytes deemed lost and not yet sent again.
-    pub lost: u32,
-    /// Segment size, bytes.
-    pub mss: u16,
-    /// Consecutive timeouts.
-    pub retransmits: u8,
-    /// Segments sent again since the connection began, modulo 2^32.
-    pub total_retransmits: u32,
-    /// What it is in the course of.
-    pub phase: Phase,
-    /// Reordering was seen (RFC 8985 §6.2).
-    pub reordering_seen: bool,
 }
 
 /// The sending side of a connection. All sizes are bytes.
@@ -372,52 +339,9 @@ impl Sender {
         self.phase
     }
 
-    /// All figures.
-    pub fn info(&self) -> SenderInfo {
-        SenderInfo {
-            srtt: self.rtt.srtt(),
-            rttvar: self.rtt.rttvar(),
-            min_rtt: self.rtt.min().unwrap_or(Duration::ZERO),
-            rto: self.rtt.rto(),
-            cwnd: self.cc.cwnd,
-            ssthresh: self.cc.ssthresh,
-            in_flight: self.in_flight(),
-            pipe: self.pipe(),
-            sacked: self.sacked,
-            lost: self.lost,
-            mss: self.mss,
-            retransmits: self.retransmits,
-            total_retransmits: self.total_retransmits,
-            phase: self.phase,
-            reordering_seen: self.rack.reordering_seen,
-        }
-    }
-
     /// Records that the flight takes up, at most 1024.
     pub fn records(&self) -> usize {
         self.flight.len()
-    }
-
-    /// Asserts what always holds between the scoreboard and its sums. For tests; its
-    /// cost grows with [`Sender::records`].
-    ///
-    /// # Panics
-    ///
-    /// If an invariant is broken, which is a bug of this module.
-    pub fn assert_consistent(&self) {
-        let (mut start, mut sacked, mut lost) = (self.snd_una, 0, 0);
-        for burst in self.flight.iter() {
-            assert!(start.before(burst.end), "an empty record");
-            let bytes = burst.end.0.wrapping_sub(start.0);
-            start = burst.end;
-            assert!(!(burst.has(flight::SACKED) && burst.has(flight::LOST)), "SACKed and lost");
-            sacked += if burst.has(flight::SACKED) { bytes } else { 0 };
-            lost += if burst.has(flight::LOST) { bytes } else { 0 };
-        }
-        assert_eq!(start, self.snd_nxt, "the flight has a gap");
-        assert_eq!(lost, self.lost);
-        assert!(sacked == self.sacked || (!self.sack && sacked == 0));
-        assert!(self.sacked + self.lost <= self.in_flight());
     }
 
     /// `[seq, end)` was handed to the port. A range that starts at `snd_nxt` is new

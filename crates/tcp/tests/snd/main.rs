@@ -6,3 +6,4 @@ mod net;
 mod rig;
 mod streams;
 mod tables;
+mod timeouts;
