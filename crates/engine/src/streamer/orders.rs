@@ -174,7 +174,7 @@ impl Streamer {
     fn update_transmit(&mut self, conn: ConnId, context: &TransmitContext) {
         let flow = &mut self.flows[conn.0];
         let acked = context.snd_una.since(flow.tx.snd_una).max(0) as u32;
-        flow.tx.snd_una = flow.tx.snd_una + acked;
+        flow.tx.snd_una += acked;
         flow.tx.una_pos += u64::from(acked);
         flow.tx.limit = context.limit;
         flow.tx.mss = context.mss;
