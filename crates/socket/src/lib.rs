@@ -12,5 +12,8 @@
 
 pub mod buffers;
 pub mod consumer;
+mod driver;
 pub mod host;
+pub mod net;
+pub mod stack;
 pub mod stream;

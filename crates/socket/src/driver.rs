@@ -1,0 +1,238 @@
+//! The threads that drive an engine, and how they and others sleep.
+
+use crate::stack::{Shared, Stats, now};
+use baton_engine::engine::Engine;
+use baton_engine::frame_io::{FrameIo, PortError};
+use baton_engine::streamer::{ConsumerId, Streamer};
+use baton_engine::tce::Tce;
+use baton_port::wait::{WaitSet, Waitable};
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// Frames taken from the port in one turn of the Streamer.
+const RX_BUDGET: usize = 256;
+
+/// Polls between two updates of the statistics while there is no pause.
+const STATS_EVERY: u32 = 4096;
+
+/// Wakes a driver that sleeps on its descriptors.
+pub(crate) struct Doorbell(OwnedFd);
+
+impl Doorbell {
+    pub(crate) fn new() -> io::Result<Doorbell> {
+        Ok(Doorbell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    pub(crate) fn ring(&self) {
+        // Only a counter at its maximum refuses, and that wakes as well.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    fn clear(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+/// Unparks a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Blocks the thread until `poll` is ready; `TimedOut` after `timeout`.
+pub(crate) fn block_on<R>(
+    timeout: Option<Duration>,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>,
+) -> io::Result<R> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    loop {
+        if let Poll::Ready(result) = poll(&mut cx) {
+            return result;
+        }
+        match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+            None => thread::park(),
+            Some(Duration::ZERO) => return Err(io::ErrorKind::WouldBlock.into()),
+            Some(left) => thread::park_timeout(left),
+        }
+    }
+}
+
+/// Both halves on one thread.
+pub(crate) fn spawn_one<P>(shared: Arc<Shared>, engine: Engine, port: P) -> io::Result<Vec<JoinHandle<()>>>
+where
+    P: FrameIo + Waitable + Send + 'static,
+{
+    let thread = thread::Builder::new().name("baton".into()).spawn(move || {
+        let mut engine = engine;
+        let ended = drive_one(&shared, &mut engine, port);
+        shared.end(ended.err().as_ref());
+    })?;
+    Ok(vec![thread])
+}
+
+fn drive_one<P: FrameIo + Waitable>(shared: &Shared, engine: &mut Engine, mut port: P) -> Result<(), PortError> {
+    let started = Instant::now();
+    let ticks = || started.elapsed().as_nanos() as u64;
+    let mut polls = 0u32;
+    while !shared.stop.load(Ordering::Acquire) {
+        let activity = engine.poll(now(started), &mut port, ticks)?;
+        shared.take_completions();
+        polls = polls.wrapping_add(1);
+        if polls.is_multiple_of(STATS_EVERY) {
+            note_stats(shared, engine);
+        }
+        if activity.is_idle() {
+            note_stats(shared, engine);
+            let deadline = engine.next_deadline();
+            sleep(shared, engine.streamer(), &mut port, deadline.map(|at| at.since(now(started))))?;
+        }
+    }
+    note_stats(shared, engine);
+    Ok(())
+}
+
+/// Sleeps until a frame, a doorbell or the time comes.
+fn sleep<P: Waitable>(
+    shared: &Shared,
+    streamer: &mut Streamer,
+    port: &mut P,
+    timeout: Option<baton_tcp::time::Duration>,
+) -> Result<(), PortError> {
+    let Some(region) = streamer.consumer_region(ConsumerId(0)) else { return Ok(()) };
+    if !region.prepare_sleep() {
+        return Ok(());
+    }
+    let slept = if port.prepare_wait() && !shared.stop.load(Ordering::Acquire) {
+        let mut set = WaitSet::new();
+        port.poll_fds(&mut set);
+        set.add(&shared.doorbell.0);
+        let timeout = timeout.map(|span| Duration::from_nanos(span.0));
+        let slept = set.wait(timeout).map(|_| ());
+        shared.doorbell.clear();
+        slept
+    } else {
+        Ok(())
+    };
+    port.finish_wait();
+    if let Some(region) = streamer.consumer_region(ConsumerId(0)) {
+        region.awake();
+    }
+    slept.map_err(|source| PortError { what: "waiting for the port".into(), source })
+}
+
+fn note_stats(shared: &Shared, engine: &mut Engine) {
+    let connections = engine.tce().connections();
+    let (events, tce) = (engine.tce().events_high_water(), *engine.tce().counters());
+    let streamer = engine.streamer();
+    let stats = Stats {
+        streamer: *streamer.counters(),
+        tce,
+        connections,
+        queue_high_water: (events, streamer.orders_high_water()),
+    };
+    *shared.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+}
+
+/// How the two halves' threads wake each other. Before one sleeps it says so and
+/// looks once more; who has put something into a ring then sees that it sleeps.
+struct Pair {
+    tce_asleep: AtomicBool,
+    streamer_asleep: AtomicBool,
+}
+
+/// Each half on a thread of its own.
+pub(crate) fn spawn_two<P>(shared: Arc<Shared>, engine: Engine, port: P) -> io::Result<Vec<JoinHandle<()>>>
+where
+    P: FrameIo + Waitable + Send + 'static,
+{
+    let (streamer, tce) = engine.split();
+    let pair = Arc::new(Pair { tce_asleep: AtomicBool::new(false), streamer_asleep: AtomicBool::new(false) });
+    let started = Instant::now();
+    let decide = {
+        let (shared, pair) = (shared.clone(), pair.clone());
+        thread::Builder::new().name("baton-tce".into()).spawn(move || drive_tce(&shared, &pair, tce, started))?
+    };
+    let tce_thread = decide.thread().clone();
+    let stream = thread::Builder::new().name("baton-streamer".into()).spawn(move || {
+        let ended = drive_streamer(&shared, &pair, &tce_thread, streamer, port, started);
+        shared.stop.store(true, Ordering::Release);
+        tce_thread.unpark();
+        shared.end(ended.err().as_ref());
+    })?;
+    Ok(vec![stream, decide])
+}
+
+fn drive_tce(shared: &Shared, pair: &Pair, mut tce: Tce, started: Instant) {
+    let mut ticks = || started.elapsed().as_nanos() as u64;
+    while !shared.stop.load(Ordering::Acquire) {
+        let work = tce.poll_timed(now(started), &mut ticks);
+        if work > 0 {
+            fence(Ordering::SeqCst);
+            if pair.streamer_asleep.swap(false, Ordering::SeqCst) {
+                shared.doorbell.ring();
+            }
+            continue;
+        }
+        {
+            let mut stats = shared.stats.lock().unwrap_or_else(PoisonError::into_inner);
+            (stats.tce, stats.connections) = (*tce.counters(), tce.connections());
+            stats.queue_high_water.0 = tce.events_high_water();
+        }
+        pair.tce_asleep.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !tce.has_work() {
+            match tce.next_deadline() {
+                Some(at) => thread::park_timeout(Duration::from_nanos(at.since(now(started)).0)),
+                None => thread::park(),
+            }
+        }
+        pair.tce_asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+fn drive_streamer<P: FrameIo + Waitable>(
+    shared: &Shared,
+    pair: &Pair,
+    tce: &Thread,
+    mut streamer: Streamer,
+    mut port: P,
+    started: Instant,
+) -> Result<(), PortError> {
+    while !shared.stop.load(Ordering::Acquire) {
+        let time = now(started);
+        let frames = streamer.poll_receive(time, &mut port, RX_BUDGET)?;
+        let steps = streamer.poll_transmit(time, &mut port)?;
+        fence(Ordering::SeqCst);
+        if frames + steps > 0 {
+            if pair.tce_asleep.swap(false, Ordering::SeqCst) {
+                tce.unpark();
+            }
+            shared.take_completions();
+            continue;
+        }
+        {
+            let mut stats = shared.stats.lock().unwrap_or_else(PoisonError::into_inner);
+            stats.streamer = *streamer.counters();
+            stats.queue_high_water.1 = streamer.orders_high_water();
+        }
+        pair.streamer_asleep.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !streamer.has_work() {
+            let timeout = streamer.next_deadline().map(|at| at.since(now(started)));
+            sleep(shared, &mut streamer, &mut port, timeout)?;
+        }
+        pair.streamer_asleep.store(false, Ordering::SeqCst);
+    }
+    Ok(())
+}

@@ -1,0 +1,397 @@
+//! A stack on threads of its own, for programs with threads or tasks of theirs.
+//!
+//! ```text
+//!   program's threads                         driver thread(s)
+//!   TcpStream, TcpListener                    engine + port
+//!        | lock                                  | poll, no lock
+//!        v                                       v
+//!     Consumer ---- doorbells, requests ----> region
+//!        ^                                       |
+//!        +---- wakers <--- lock <-- completions -+
+//! ```
+//!
+//! Bytes pass through the region and never through the driver. The driver sleeps
+//! on its port and an eventfd; who rings a doorbell wakes it if it sleeps. A
+//! blocked thread is a task whose waker unparks it, so there is one way to wait.
+
+use crate::consumer::{Attempt, Conn, Consumer, Listener, SocketEvent};
+use crate::driver::{self, Doorbell};
+use crate::host::{Host, HostConfig};
+use crate::net::{TcpListener, TcpStream};
+use baton_engine::counters::{StreamerCounters, TceCounters};
+use baton_engine::frame_io::{FrameIo, PortError};
+use baton_port::wait::Waitable;
+use baton_tcp::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+
+/// How a stack is driven.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Threads {
+    /// Streamer and TCE in turn on one thread.
+    #[default]
+    One,
+    /// A thread each.
+    Two,
+}
+
+/// What a stack has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Streamer's counters.
+    pub streamer: StreamerCounters,
+    /// TCE's counters; ticks are nanoseconds.
+    pub tce: TceCounters,
+    /// Connections that the TCE holds.
+    pub connections: u32,
+    /// Most events, and most orders, that ever waited.
+    pub queue_high_water: (usize, usize),
+}
+
+/// What the program's threads and the driver share.
+pub(crate) struct Shared {
+    inner: Mutex<Inner>,
+    pub(crate) doorbell: Doorbell,
+    pub(crate) stop: AtomicBool,
+    pub(crate) stats: Mutex<Stats>,
+}
+
+/// Behind the lock.
+pub(crate) struct Inner {
+    pub(crate) consumer: Consumer,
+    /// Who waits for a connection, by its index.
+    waiting: Vec<Waiting>,
+    listeners: BTreeMap<u64, Accepting>,
+    attempts: BTreeMap<u64, Opening>,
+    /// Why the driver ended, if it did.
+    dead: Option<String>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+#[derive(Default)]
+struct Accepting {
+    ready: bool,
+    failed: Option<io::Error>,
+    queue: VecDeque<Conn>,
+    wakers: Vec<Waker>,
+}
+
+#[derive(Default)]
+struct Opening {
+    outcome: Option<io::Result<Conn>>,
+    waker: Option<Waker>,
+}
+
+/// Which direction a task waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Read,
+    Write,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic while it was held leaves cursors that are still true.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works on the consumer, then wakes the driver if it has to.
+    pub(crate) fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> R {
+        let mut inner = self.lock();
+        let result = run(&mut inner);
+        let wake = inner.consumer.region().must_wake_engine();
+        drop(inner);
+        if wake {
+            self.doorbell.ring();
+        }
+        result
+    }
+
+    /// The driver: takes in completions and wakes whom they concern.
+    pub(crate) fn take_completions(&self) {
+        let mut inner = self.lock();
+        inner.consumer.poll();
+        inner.dispatch();
+    }
+
+    /// The driver ended: nobody waits any longer.
+    pub(crate) fn end(&self, error: Option<&PortError>) {
+        let mut inner = self.lock();
+        inner.dead = Some(error.map_or_else(|| "the stack was shut down".into(), ToString::to_string));
+        inner.wake_all();
+    }
+}
+
+impl Inner {
+    fn dispatch(&mut self) {
+        while let Some(event) = self.consumer.next_event() {
+            match event {
+                SocketEvent::Ready { conn } => self.wake(conn),
+                SocketEvent::Accepted { listener, conn } => match self.listeners.get_mut(&listener.0) {
+                    Some(accepting) => {
+                        accepting.queue.push_back(conn);
+                        accepting.wakers.drain(..).for_each(Waker::wake);
+                    }
+                    None => self.consumer.abort(conn),
+                },
+                SocketEvent::Listening { listener } => {
+                    if let Some(accepting) = self.listeners.get_mut(&listener.0) {
+                        accepting.ready = true;
+                        accepting.wakers.drain(..).for_each(Waker::wake);
+                    }
+                }
+                SocketEvent::Opening { attempt, conn } => match self.attempts.get_mut(&attempt.0) {
+                    Some(opening) => {
+                        opening.outcome = Some(Ok(conn));
+                        opening.waker.take().into_iter().for_each(Waker::wake);
+                    }
+                    None => self.consumer.abort(conn),
+                },
+                SocketEvent::Failed { token, error } => self.fail(token, error),
+            }
+        }
+    }
+
+    fn fail(&mut self, token: u64, error: io::Error) {
+        if let Some(opening) = self.attempts.get_mut(&token) {
+            opening.outcome = Some(Err(error));
+            opening.waker.take().into_iter().for_each(Waker::wake);
+        } else if let Some(accepting) = self.listeners.get_mut(&token) {
+            accepting.failed = Some(error);
+            accepting.wakers.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    fn wake(&mut self, conn: Conn) {
+        if let Some(waiting) = self.waiting.get_mut(conn.0 as usize) {
+            waiting.reader.take().into_iter().for_each(Waker::wake);
+            waiting.writer.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn wake_all(&mut self) {
+        for waiting in &mut self.waiting {
+            waiting.reader.take().into_iter().for_each(Waker::wake);
+            waiting.writer.take().into_iter().for_each(Waker::wake);
+        }
+        self.listeners.values_mut().for_each(|accepting| accepting.wakers.drain(..).for_each(Waker::wake));
+        self.attempts.values_mut().for_each(|opening| opening.waker.take().into_iter().for_each(Waker::wake));
+    }
+
+    /// The driver's end as an error.
+    fn alive(&self) -> io::Result<()> {
+        match &self.dead {
+            None => Ok(()),
+            Some(why) => Err(io::Error::new(ErrorKind::NotConnected, why.clone())),
+        }
+    }
+
+    /// Turns `WouldBlock` into waiting for that side of the connection.
+    pub(crate) fn poll_io<R>(
+        &mut self,
+        conn: Conn,
+        side: Side,
+        cx: &mut Context<'_>,
+        run: impl FnOnce(&mut Consumer) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.alive()?;
+        match run(&mut self.consumer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let index = conn.0 as usize;
+                if self.waiting.len() <= index {
+                    self.waiting.resize_with(index + 1, Waiting::default);
+                }
+                let waiting = &mut self.waiting[index];
+                let place = if side == Side::Read { &mut waiting.reader } else { &mut waiting.writer };
+                *place = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            done => Poll::Ready(done),
+        }
+    }
+
+    /// The next accepted connection.
+    pub(crate) fn poll_accept(&mut self, listener: Listener, cx: &mut Context<'_>) -> Poll<io::Result<Conn>> {
+        self.alive()?;
+        let Some(accepting) = self.listeners.get_mut(&listener.0) else {
+            return Poll::Ready(Err(ErrorKind::NotConnected.into()));
+        };
+        if let Some(conn) = accepting.queue.pop_front() {
+            return Poll::Ready(Ok(conn));
+        }
+        accepting.wakers.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Whether a listener listens.
+    fn poll_listening(&mut self, listener: Listener, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.alive()?;
+        let Some(accepting) = self.listeners.get_mut(&listener.0) else {
+            return Poll::Ready(Err(ErrorKind::NotConnected.into()));
+        };
+        if let Some(error) = accepting.failed.take() {
+            self.listeners.remove(&listener.0);
+            return Poll::Ready(Err(error));
+        }
+        if accepting.ready {
+            return Poll::Ready(Ok(()));
+        }
+        accepting.wakers.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The connection of an attempt; it is not established yet.
+    fn poll_opening(&mut self, attempt: Attempt, cx: &mut Context<'_>) -> Poll<io::Result<Conn>> {
+        self.alive()?;
+        let opening = self.attempts.entry(attempt.0).or_default();
+        match opening.outcome.take() {
+            Some(outcome) => {
+                self.attempts.remove(&attempt.0);
+                Poll::Ready(outcome)
+            }
+            None => {
+                opening.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Stops listening; connections that nobody took are reset.
+    pub(crate) fn unlisten(&mut self, listener: Listener) {
+        if let Some(accepting) = self.listeners.remove(&listener.0) {
+            accepting.queue.into_iter().for_each(|conn| self.consumer.abort(conn));
+        }
+        // A full ring leaves it listening until the stack ends.
+        let _ = self.consumer.unlisten(listener);
+    }
+
+    /// Whether a connection that was opened is established.
+    pub(crate) fn poll_established(&mut self, conn: Conn, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_io(conn, Side::Write, cx, |consumer| {
+            if let Some(error) = consumer.error(conn) {
+                return Err(error);
+            }
+            match consumer.stream(conn) {
+                Some(stream) if stream.is_established() => Ok(()),
+                Some(stream) if stream.is_closed() => Err(ErrorKind::ConnectionAborted.into()),
+                Some(_) => Err(ErrorKind::WouldBlock.into()),
+                None => Err(ErrorKind::NotConnected.into()),
+            }
+        })
+    }
+}
+
+/// A TCP/IP host on a port, with threads that drive it.
+///
+/// Dropping it ends the threads; connections that are still open are reset as
+/// their handles find out.
+pub struct Stack {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Stack {
+    /// Starts a stack on `port`.
+    ///
+    /// # Errors
+    /// Those of [`Host::new`], and of starting threads.
+    pub fn spawn<P>(config: &HostConfig, port: P, threads: Threads) -> io::Result<Stack>
+    where
+        P: FrameIo + Waitable + Send + 'static,
+    {
+        let (engine, port, consumer) = Host::new(config, port)?.into_parts();
+        let inner =
+            Inner { consumer, waiting: Vec::new(), listeners: BTreeMap::new(), attempts: BTreeMap::new(), dead: None };
+        let shared = Arc::new(Shared {
+            inner: Mutex::new(inner),
+            doorbell: Doorbell::new()?,
+            stop: AtomicBool::new(false),
+            stats: Mutex::default(),
+        });
+        let threads = match threads {
+            Threads::One => driver::spawn_one(shared.clone(), engine, port)?,
+            Threads::Two => driver::spawn_two(shared.clone(), engine, port)?,
+        };
+        Ok(Stack { shared, threads })
+    }
+
+    /// Listens at `addr`.
+    ///
+    /// # Errors
+    /// `AddrInUse`; `WouldBlock` if too many requests are under way.
+    pub fn listen(&self, addr: SocketAddr) -> io::Result<TcpListener> {
+        let listener = self.shared.with(|inner| {
+            let listener = inner.consumer.listen(addr, 1024)?;
+            inner.listeners.insert(listener.0, Accepting::default());
+            io::Result::Ok(listener)
+        })?;
+        driver::block_on(None, |cx| self.shared.with(|inner| inner.poll_listening(listener, cx)))?;
+        Ok(TcpListener::new(self.shared.clone(), listener, addr))
+    }
+
+    /// Connects to `remote`.
+    ///
+    /// # Errors
+    /// What the network said: `ConnectionRefused`, `TimedOut`, `HostUnreachable`.
+    pub fn connect(&self, remote: SocketAddr) -> io::Result<TcpStream> {
+        let attempt = self.begin_connect(remote)?;
+        let conn = driver::block_on(None, |cx| self.shared.with(|inner| inner.poll_opening(attempt, cx)))?;
+        let stream = TcpStream::new(self.shared.clone(), conn);
+        driver::block_on(None, |cx| self.shared.with(|inner| inner.poll_established(conn, cx)))?;
+        Ok(stream)
+    }
+
+    /// Connects to `remote` without blocking the thread.
+    ///
+    /// # Errors
+    /// As for [`Stack::connect`].
+    pub async fn connect_async(&self, remote: SocketAddr) -> io::Result<TcpStream> {
+        let attempt = self.begin_connect(remote)?;
+        let shared = &self.shared;
+        let conn = std::future::poll_fn(|cx| shared.with(|inner| inner.poll_opening(attempt, cx))).await?;
+        let stream = TcpStream::new(shared.clone(), conn);
+        std::future::poll_fn(|cx| shared.with(|inner| inner.poll_established(conn, cx))).await?;
+        Ok(stream)
+    }
+
+    fn begin_connect(&self, remote: SocketAddr) -> io::Result<Attempt> {
+        self.shared.with(|inner| {
+            inner.alive()?;
+            let attempt = inner.consumer.connect(remote, None)?;
+            inner.attempts.insert(attempt.0, Opening::default());
+            Ok(attempt)
+        })
+    }
+
+    /// What the stack has done so far, as of its last pause.
+    pub fn stats(&self) -> Stats {
+        *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.doorbell.ring();
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            // A panic in the driver was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The process's clock, as the engine takes it.
+pub(crate) fn now(started: std::time::Instant) -> Instant {
+    Instant(started.elapsed().as_nanos() as u64)
+}
