@@ -77,6 +77,8 @@ pub struct App {
     strangers: Vec<u32>,
     /// Clients to be opened, or to be tried again.
     openings: Vec<(Instant, usize)>,
+    /// Clients whose open the engine has not answered.
+    asked: BTreeSet<usize>,
     pending: VecDeque<Request>,
     /// How each dialogue ended here, by number, clients apart from servers.
     pub reports: BTreeMap<(usize, bool), Report>,
@@ -94,6 +96,7 @@ impl App {
             dirty: BTreeSet::new(),
             strangers: Vec::new(),
             openings: Vec::new(),
+            asked: BTreeSet::new(),
             pending: VecDeque::new(),
             reports: BTreeMap::new(),
             buffers,
@@ -125,7 +128,7 @@ impl App {
 
     /// True if there is nothing left to do.
     pub fn is_done(&self) -> bool {
-        self.ends.is_empty() && self.openings.is_empty() && self.strangers.is_empty()
+        self.ends.is_empty() && self.openings.is_empty() && self.asked.is_empty() && self.strangers.is_empty()
     }
 
     /// When it wants to run though nothing happens.
@@ -184,7 +187,8 @@ impl App {
     /// What is still open, in words.
     pub fn describe(&self) -> String {
         let ends = self.ends.values().map(|end| end.describe(&self.region));
-        let rest = format!("{} to be opened, {} strangers", self.openings.len(), self.strangers.len());
+        let rest =
+            format!("{:?} to be opened, {:?} asked, {} strangers", self.openings, self.asked, self.strangers.len());
         ends.chain([rest]).collect::<Vec<_>>().join("\n  ")
     }
 
@@ -194,6 +198,7 @@ impl App {
                 self.openings.push((at, id));
                 continue;
             }
+            self.asked.insert(id);
             let dialogue = &dialogues[id];
             let local = if server.is_v4() { Addr::v4([0; 4]) } else { Addr::UNSPECIFIED };
             let options = if dialogue.client.nodelay { options::NODELAY } else { 0 };
@@ -219,12 +224,16 @@ impl App {
             Completion::Opened { token, .. } if token >= LISTENERS => {}
             Completion::Opened { qp, token } => {
                 let id = token as usize;
+                self.asked.remove(&id);
                 let identity = self.region.qp(qp).identity();
                 directory.insert((identity.local, identity.local_port), id);
                 self.begin(id, true, qp, dialogues);
             }
             Completion::Accepted { qp, .. } => self.accept(qp, dialogues, directory),
-            Completion::Failed { token, .. } if token < LISTENERS => self.openings.push((now + RETRY, token as usize)),
+            Completion::Failed { token, .. } if token < LISTENERS => {
+                self.asked.remove(&(token as usize));
+                self.openings.push((now + RETRY, token as usize));
+            }
             Completion::Failed { token, errno } => {
                 return Err(Violation::Leak(format!("request {token:#x} failed with errno {errno}")));
             }

@@ -149,6 +149,8 @@ impl World {
         self.summary.links = self.links[0].counters() + self.links[1].counters();
         let retransmitted = self.hosts.each_mut().map(|host| host.streamer().counters().tx_retransmitted_bytes);
         self.summary.retransmitted = retransmitted.iter().sum();
+        let reports = self.hosts.iter().flat_map(|host| host.app.reports.values());
+        self.summary.bytes = reports.map(|report| report.received).sum();
         check::endings(&self.config, &self.hosts)?;
         check::nothing_left(&mut self.hosts)?;
         Ok(self.summary)

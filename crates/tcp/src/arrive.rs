@@ -194,6 +194,9 @@ impl Tcb {
         dsack: Option<(Seq, Seq)>,
         out: &mut impl CommandSink,
     ) {
+        if self.rcv.on_probe() {
+            self.tell_receive(out);
+        }
         // Data is answered always: the peer needs to know. Two ends that only
         // tell each other where they stand must come to rest.
         if seg.lengths.len > 0 || self.may_provoke(cx) {

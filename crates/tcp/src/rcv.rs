@@ -258,8 +258,10 @@ impl Receiver {
     /// The consumer's room now reaches `edge`. True if the promise moved.
     pub fn on_posted(&mut self, edge: Seq, eff_snd_mss: u16) -> bool {
         if !self.has_posted {
+            // Until now the buffer's size was a guess.
             self.has_posted = true;
             self.posted = edge.latest(self.rcv_nxt);
+            self.rcv_buff = self.room();
         }
         self.posted = self.posted.latest(edge);
         let room = self.room();
@@ -271,6 +273,19 @@ impl Receiver {
             return false;
         }
         // SHLD-14 (RFC 9293 §3.8.6): only ever forward.
+        self.right_edge = self.posted;
+        true
+    }
+
+    /// The peer asked whether the window is still closed. Then all that is posted
+    /// is offered, and taken for the buffer's size: a consumer that posts less at
+    /// once than it used to would else wait for ever. True if the promise moved.
+    pub fn on_probe(&mut self) -> bool {
+        let room = self.room();
+        if self.rcv_wnd() > 0 || room == 0 {
+            return false;
+        }
+        self.rcv_buff = room;
         self.right_edge = self.posted;
         true
     }
