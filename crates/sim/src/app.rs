@@ -252,10 +252,11 @@ impl App {
 
     /// A listener got a connection: whose it is stands in the directory, as soon
     /// as the client's program has heard of it.
-    fn accept(&mut self, qp: u32, dialogues: &[Dialogue], directory: &Directory) {
+    fn accept(&mut self, qp: u32, dialogues: &[Dialogue], directory: &mut Directory) {
         let identity = self.region.qp(qp).identity();
-        match directory.get(&(identity.remote, identity.remote_port)) {
-            Some(&id) => self.begin(id, false, qp, dialogues),
+        // Taken out, since a tuple may be opened again.
+        match directory.remove(&(identity.remote, identity.remote_port)) {
+            Some(id) => self.begin(id, false, qp, dialogues),
             None => self.strangers.push(qp),
         }
     }
