@@ -52,6 +52,12 @@ const OPTION: u64 = 1 << 33;
 /// Pause before a client tries a port again that is still in use.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// Pause before a program looks again at what it could not do.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Silence after which an accepted connection is given up that nobody opened.
+const NOBODY: Duration = Duration::from_secs(60);
+
 /// How a dialogue went, as one end saw it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
@@ -73,8 +79,8 @@ pub struct App {
     ends: BTreeMap<u32, End>,
     /// Ends that may have something to do.
     dirty: BTreeSet<u32>,
-    /// Accepted, and not in the directory yet.
-    strangers: Vec<u32>,
+    /// Accepted, and not in the directory yet: queue pair, and since when.
+    strangers: Vec<(u32, Instant)>,
     /// Clients to be opened, or to be tried again.
     openings: Vec<(Instant, usize)>,
     /// Clients whose open the engine has not answered.
@@ -82,6 +88,8 @@ pub struct App {
     pending: VecDeque<Request>,
     /// How each dialogue ended here, by number, clients apart from servers.
     pub reports: BTreeMap<(usize, bool), Report>,
+    /// Connections that nobody had opened.
+    pub ghosts: u64,
     buffers: (u32, u32),
     completions: u64,
 }
@@ -99,6 +107,7 @@ impl App {
             asked: BTreeSet::new(),
             pending: VecDeque::new(),
             reports: BTreeMap::new(),
+            ghosts: 0,
             buffers,
             completions: 0,
         }
@@ -134,8 +143,8 @@ impl App {
     /// When it wants to run though nothing happens.
     pub fn alarm(&self, now: Instant) -> Option<Instant> {
         let openings = self.openings.iter().map(|(at, _)| *at);
-        let stranger = (!self.strangers.is_empty() || !self.pending.is_empty()).then(|| now + Duration::from_millis(1));
-        self.ends.values().filter_map(End::alarm).chain(openings).chain(stranger).min()
+        let again = (!self.strangers.is_empty() || !self.pending.is_empty()).then(|| now + AGAIN);
+        self.ends.values().filter_map(End::alarm).chain(openings).chain(again).min()
     }
 
     /// Every end is to look again at what it may do.
@@ -160,8 +169,8 @@ impl App {
             self.completions += 1;
             self.handle_completion(now, completion, dialogues, directory)?;
         }
-        for qp in std::mem::take(&mut self.strangers) {
-            self.accept(qp, dialogues, directory);
+        for (qp, since) in std::mem::take(&mut self.strangers) {
+            self.accept((qp, since), now, dialogues, directory);
         }
         let due = self.ends.iter().filter(|(_, end)| end.alarm().is_some_and(|at| at <= now)).map(|(qp, _)| *qp);
         let due: Vec<u32> = due.collect();
@@ -229,7 +238,7 @@ impl App {
                 directory.insert((identity.local, identity.local_port), id);
                 self.begin(id, true, qp, dialogues);
             }
-            Completion::Accepted { qp, .. } => self.accept(qp, dialogues, directory),
+            Completion::Accepted { qp, .. } => self.accept((qp, now), now, dialogues, directory),
             Completion::Failed { token, .. } if token < LISTENERS => {
                 self.asked.remove(&(token as usize));
                 self.openings.push((now + RETRY, token as usize));
@@ -251,13 +260,19 @@ impl App {
     }
 
     /// A listener got a connection: whose it is stands in the directory, as soon
-    /// as the client's program has heard of it.
-    fn accept(&mut self, qp: u32, dialogues: &[Dialogue], directory: &mut Directory) {
+    /// as the client's program has heard of it. One that nobody opened was made of
+    /// a cookie that came back twice, the second time after the connection had
+    /// ended: a program gives up on it when nothing is heard.
+    fn accept(&mut self, (qp, since): (u32, Instant), now: Instant, dialogues: &[Dialogue], directory: &mut Directory) {
         let identity = self.region.qp(qp).identity();
         // Taken out, since a tuple may be opened again.
         match directory.remove(&(identity.remote, identity.remote_port)) {
             Some(id) => self.begin(id, false, qp, dialogues),
-            None => self.strangers.push(qp),
+            None if now.since(since) > NOBODY => {
+                self.ghosts += 1;
+                self.pending.push_back(Request::Abort { qp });
+            }
+            None => self.strangers.push((qp, since)),
         }
     }
 

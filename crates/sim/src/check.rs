@@ -3,8 +3,11 @@
 use crate::app::{Report, Violation};
 use crate::host::Host;
 use crate::script::Expect;
+use crate::swarm;
 use crate::world::WorldConfig;
 
+/// `ECONNRESET`.
+const RESET: u32 = 104;
 /// `ECONNREFUSED`.
 const REFUSED: u32 = 111;
 
@@ -13,12 +16,19 @@ const REFUSED: u32 = 111;
 /// # Errors
 /// The first that did not.
 pub fn endings(config: &WorldConfig, hosts: &[Host; 2]) -> Result<(), Violation> {
+    let ghosts = hosts[0].app.ghosts + hosts[1].app.ghosts;
+    if ghosts > 0 && config.listen.1 >= swarm::AMPLE_BACKLOG {
+        return Err(Violation::Leak(format!("{ghosts} connections that nobody opened")));
+    }
     for (id, dialogue) in config.dialogues.iter().enumerate() {
         let client = hosts[0].app.reports.get(&(id, true));
         let server = hosts[1].app.reports.get(&(id, false));
         let sends = (dialogue.client.sends(), dialogue.server.sends());
         let fine = match dialogue.expect {
-            Expect::Complete => is_complete(client, sends.0, sends.1) && is_complete(server, sends.1, sends.0),
+            Expect::Complete => {
+                is_complete(client, sends.0, sends.1) && is_complete(server, sends.1, sends.0)
+                    || config.listen.1 < swarm::AMPLE_BACKLOG && met_by_cookie(client, server)
+            }
             Expect::Refused => client.is_some_and(|report| report.error == REFUSED) && server.is_none(),
             // The reset may come before the accept: then the server's program never hears of it.
             Expect::Aborted => client.is_some_and(|report| report.received <= sends.1),
@@ -29,6 +39,12 @@ pub fn endings(config: &WorldConfig, hosts: &[Host; 2]) -> Result<(), Violation>
         }
     }
     Ok(())
+}
+
+/// A server that had answered with a cookie, and sees another segment than the
+/// first, can only reset it (RFC 4987 §3.6).
+fn met_by_cookie(client: Option<&Report>, server: Option<&Report>) -> bool {
+    server.is_none() && client.is_some_and(|report| report.error == RESET && report.received == 0)
 }
 
 fn is_complete(report: Option<&Report>, sends: u64, receives: u64) -> bool {

@@ -127,8 +127,10 @@ impl End {
         if moved {
             region.ring_doorbell(self.qp);
         }
-        let over = self.act == self.script.acts.len() && self.has_read_all(region);
-        if self.phase == Phase::Open && (over || self.seen.contains(Events::CLOSED)) {
+        // What was received before the connection ended is there to be read after it.
+        let read_all = self.read == region.qp(self.qp).rcv_done();
+        let done = self.act == self.script.acts.len() && self.seen.contains(Events::PEER_FIN);
+        if self.phase == Phase::Open && read_all && (done || self.seen.contains(Events::CLOSED)) {
             self.phase = Phase::Closing;
             asks.push_back(Request::Close { qp: self.qp });
         }
@@ -143,11 +145,6 @@ impl End {
         };
         let open = self.phase == Phase::Open;
         [sleeping, self.stalled_until].into_iter().flatten().min().filter(|_| open)
-    }
-
-    /// The peer's stream has ended and all of it was read.
-    fn has_read_all(&self, region: &ConsumerRegion) -> bool {
-        self.seen.contains(Events::PEER_FIN) && self.read == region.qp(self.qp).rcv_done()
     }
 
     fn read_arrived(&mut self, now: Instant, calm: bool, region: &ConsumerRegion) -> Result<(), WrongByte> {

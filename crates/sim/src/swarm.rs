@@ -25,6 +25,9 @@ const PORT: u16 = 7;
 /// A port where nobody listens.
 const CLOSED_PORT: u16 = 9;
 
+/// A backlog that no workload fills: the server never answers with cookies.
+pub const AMPLE_BACKLOG: u32 = 128;
+
 /// What the parts of a world have in common.
 struct Common {
     ethernet: bool,
@@ -40,8 +43,12 @@ pub fn world(seed: u64) -> WorldConfig {
     let mut rng = Rng::with_seed(seed);
     let v6 = rng.bool();
     let mtu = pick(&mut rng, &[576, 1280, 1400, 1500, 1500, 1500, 4000, 9000]).max(if v6 { 1280 } else { 576 });
-    let mut common =
-        Common { ethernet: rng.u8(..4) != 0, mtu, budget: 0, backlog: pick(&mut rng, &[1, 2, 4, 64, 64, 64]) };
+    let mut common = Common {
+        ethernet: rng.u8(..4) != 0,
+        mtu,
+        budget: 0,
+        backlog: pick(&mut rng, &[1, 2, 4, AMPLE_BACKLOG, AMPLE_BACKLOG, AMPLE_BACKLOG]),
+    };
     let links = [link(&mut rng, mtu), link(&mut rng, mtu)];
     let queue_depth = pick(&mut rng, &[2, 4, 16, 16]);
     let mut hosts = [0, 1].map(|i| host(&mut rng, &common, i, queue_depth));
@@ -238,7 +245,7 @@ impl Make<'_> {
     /// answered with a cookie knows of a connection only by them, if the ACK that
     /// ends the handshake is lost (RFC 4987 §3.6).
     fn greeting(&mut self) -> u64 {
-        if self.common.backlog < 64 { self.rng.u64(1..100) } else { self.rng.u64(..2) }
+        if self.common.backlog < AMPLE_BACKLOG { self.rng.u64(1..100) } else { self.rng.u64(..2) }
     }
 
     fn bulk(mut self, all: &mut Vec<Dialogue>) {
