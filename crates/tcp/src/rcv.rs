@@ -57,7 +57,8 @@ impl Receiver {
     /// A receiver that expects `rcv_nxt` next. `room` bytes are posted already;
     /// without any, `unposted` bytes are promised.
     pub fn new(rcv_nxt: Seq, room: u32, unposted: u32, scale: WindowScale) -> Receiver {
-        let right_edge = rcv_nxt + if room > 0 { room } else { unposted };
+        let rcv_buff = if room > 0 { room } else { unposted };
+        let right_edge = rcv_nxt + rcv_buff;
         Receiver {
             rcv_nxt,
             right_edge,
@@ -65,7 +66,7 @@ impl Receiver {
             advertised: right_edge,
             last_ack_sent: rcv_nxt,
             ts_recent: 0,
-            rcv_buff: room.max(unposted),
+            rcv_buff,
             fin: rcv_nxt,
             fin_known: false,
             has_posted: room > 0,
@@ -282,7 +283,8 @@ impl Receiver {
     /// once than it used to would else wait for ever. True if the promise moved.
     pub fn on_probe(&mut self) -> bool {
         let room = self.room();
-        if self.rcv_wnd() > 0 || room == 0 {
+        // What the field cannot tell, being scaled, is no window either.
+        if self.window_field() > 0 || room == 0 {
             return false;
         }
         self.rcv_buff = room;
@@ -317,5 +319,64 @@ impl Receiver {
             reassembly.sack_blocks(&mut blocks, most);
         }
         blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receiver(room: u32, shift: u8) -> Receiver {
+        Receiver::new(Seq(1000), room, 65_536, WindowScale::new(shift))
+    }
+
+    /// Takes `len` bytes in order.
+    fn take(r: &mut Receiver, len: u32) {
+        r.rcv_nxt = r.rcv_nxt + len;
+    }
+
+    #[test]
+    fn a_buffer_below_half_of_a_segment_opens_again() {
+        // The size is what was posted, before the handshake or after it, not what
+        // was promised until then.
+        let mut before = receiver(600, 0);
+        let mut after = receiver(0, 0);
+        assert!(!after.on_posted(Seq(1600), 1460), "more was promised already");
+        for r in [&mut before, &mut after] {
+            take(r, 600);
+            r.right_edge = r.rcv_nxt;
+            let edge = r.rcv_nxt + 600;
+            assert!(r.on_posted(edge, 1460));
+            assert_eq!(r.rcv_wnd(), 600);
+        }
+    }
+
+    #[test]
+    fn a_probe_opens_what_posting_less_than_before_left_closed() {
+        for shift in [0, 7] {
+            let mut r = receiver(100_000, shift);
+            take(&mut r, 100_000);
+            let edge = r.rcv_nxt + 700;
+            assert!(!r.on_posted(edge, 1460), "silly windows are avoided");
+            assert_eq!(r.window_field(), 0);
+            assert!(r.on_probe() && r.window_field() > 0);
+            assert!(!r.on_probe());
+            // The size was learned: the next 700 need no probe.
+            take(&mut r, 700);
+            let edge = r.rcv_nxt + 700;
+            assert!(r.on_posted(edge, 1460));
+        }
+    }
+
+    #[test]
+    fn a_remainder_that_the_scaled_field_cannot_tell_is_no_window() {
+        let mut r = receiver(1000, 7);
+        take(&mut r, 896);
+        r.rcv_buff = 65_536;
+        let edge = r.rcv_nxt + 604;
+        assert!(!r.on_posted(edge, 1460));
+        assert_eq!((r.rcv_wnd(), r.window_field()), (104, 0));
+        assert!(r.on_probe());
+        assert_eq!(r.rcv_wnd(), 604);
     }
 }
