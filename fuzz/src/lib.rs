@@ -5,4 +5,5 @@
 //! committed corpora (`tests/corpus.rs` of each crate includes its module), so a
 //! module uses nothing but its crate.
 
+pub mod engine;
 pub mod wire;

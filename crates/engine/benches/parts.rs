@@ -4,7 +4,7 @@
 //! `cargo bench -p baton-engine --bench parts`.
 
 use baton_engine::flow_table::FlowTable;
-use baton_engine::region::{ConsumerRegion, EngineRegion, Events, ExtentCursor, Layout, Queue, Region};
+use baton_engine::region::{ConsumerRegion, EngineRegion, Events, Layout, Queue, Region};
 use baton_engine::ring::ring;
 use baton_engine::wheel::Wheel;
 use baton_tcp::time::{Duration, Instant};
@@ -191,11 +191,12 @@ fn regions(effort: Effort) {
     let (engine, consumer) = pair();
     let whole = consumer.extent(0, 1 << 20).expect("within the data area");
     consumer.qp(3).post(Queue::Receive, 0, 0, whole).expect("an empty queue");
-    set.add("cursors read, extent found and checked", move || {
-        for step in 0..steps as u64 {
+    set.add("cursors read, extent read and checked", move || {
+        for step in 0..steps as u32 {
             let qp = engine.qp(3);
             black_box(qp.rcv_limit());
-            black_box(qp.find(Queue::Receive, black_box(ExtentCursor::default()), step, 1448));
+            black_box(qp.rq_tail());
+            black_box(qp.rq_extent(step));
         }
     });
     let (engine, consumer) = pair();

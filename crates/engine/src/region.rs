@@ -45,7 +45,6 @@
 //! its driver's business: no system call is made here.
 
 mod consumer_side;
-mod cursor;
 mod engine_side;
 mod layout;
 mod request;
@@ -53,10 +52,9 @@ mod sys;
 mod wake;
 
 pub use consumer_side::{ConsumerRegion, PostError, QpConsumer, RequestError};
-pub use cursor::{ExtentCursor, Queue};
 pub use engine_side::{BadInput, EngineRegion, QpEngine};
 pub use layout::{Layout, LayoutError, MAX_DATA_BYTES, MAX_QPS, MAX_QUEUE_DEPTH, MAX_REQUESTS};
-pub use request::{Completion, Events, Extent, Identity, Request};
+pub use request::{Completion, Events, Extent, Identity, Queue, Request};
 pub use sys::Region;
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};

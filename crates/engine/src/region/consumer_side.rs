@@ -4,9 +4,8 @@
 //! and, like the engine's side, never panics for what the memory holds: the
 //! engine may have died in the middle of a write.
 
-use super::cursor::Queue;
 use super::layout::QpWords;
-use super::request::{Completion, Events, Extent, Identity, Request};
+use super::request::{Completion, Events, Extent, Identity, Queue, Request};
 use super::sys::Region;
 use super::wake::{announce_sleep, claim_wake};
 use baton_wire::addr::Addr;

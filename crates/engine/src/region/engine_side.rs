@@ -1,8 +1,7 @@
 //! The engine's side of a region: everything read is checked, nothing waits.
 
-use super::cursor::{ExtentCursor, Queue};
 use super::layout::QpWords;
-use super::request::{Completion, Events, Extent, Identity, Request};
+use super::request::{Completion, Events, Extent, Identity, Queue, Request};
 use super::sys::Region;
 use super::wake::{announce_sleep, claim_wake};
 use crate::frame_io::PayloadPart;
@@ -23,7 +22,7 @@ pub struct BadInput {
     pub requests: u64,
     /// Ring positions further ahead than the ring is long.
     pub positions: u64,
-    /// Extents that do not lie within the data area.
+    /// Extents that are empty or do not lie within the data area.
     pub extents: u64,
     /// Completions for which there was no room.
     pub completions: u64,
@@ -328,8 +327,9 @@ impl QpEngine<'_> {
         self.words.rq_tail.load(Acquire)
     }
 
-    /// Send extent number `index`; `None`, and counted, if it lies outside the
-    /// data area.
+    /// Send extent number `index`; `None`, and counted, if it is empty or lies
+    /// outside the data area. So whoever walks a queue gets somewhere by each
+    /// extent.
     #[inline]
     pub fn sq_extent(&self, index: u32) -> Option<Extent> {
         self.queue_extent(Queue::Send, index)
@@ -345,21 +345,11 @@ impl QpEngine<'_> {
     fn queue_extent(&self, queue: Queue, index: u32) -> Option<Extent> {
         let words = self.engine.region.queue_slot(self.qp, queue, index);
         let (offset, len) = (words.offset.load(Relaxed), words.len.load(Relaxed));
-        self.engine.extent(offset, len)
-    }
-
-    /// Where the stream's bytes from `position` on lie, found by walking from
-    /// `cursor`: the extent they lie in (as a cursor to go on from) and at most
-    /// `len` bytes of it. `None` if `position` lies before the cursor or no
-    /// posted extent reaches it.
-    #[inline]
-    pub fn find(&self, queue: Queue, cursor: ExtentCursor, position: u64, len: u32) -> Option<(ExtentCursor, Extent)> {
-        let tail = match queue {
-            Queue::Send => self.sq_tail(),
-            Queue::Receive => self.rq_tail(),
-        };
-        let depth = self.engine.region.geometry().layout.queue_depth;
-        cursor.find(position, len, tail, depth, |index| self.queue_extent(queue, index))
+        let extent = self.engine.region.extent(offset, len).filter(|extent| !extent.is_empty());
+        if extent.is_none() {
+            self.engine.count_bad(|bad| bad.extents += 1);
+        }
+        extent
     }
 
     /// Publishes stream bytes delivered in order; their bytes were copied before.

@@ -142,6 +142,15 @@ impl Extent {
     }
 }
 
+/// Which of a queue pair's two queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queue {
+    /// Buffers to send from.
+    Send,
+    /// Buffers to receive into.
+    Receive,
+}
+
 /// Who a queue pair's connection is with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identity {

@@ -14,9 +14,8 @@
 //! buffer that a device reads by DMA would: a consumer that writes what it has
 //! posted sends garbage of its own. Nothing is decided by bytes read there.
 
-use super::cursor::Queue;
 use super::layout::{CompletionWords, ExtentWords, Geometry, Header, Layout, LayoutError, QpWords, RequestWords};
-use super::request::Extent;
+use super::request::{Extent, Queue};
 use baton_wire::checksum::{copy_and_sum_raw, sum_raw};
 use core::any::Any;
 use core::ptr::NonNull;

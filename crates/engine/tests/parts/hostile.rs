@@ -1,6 +1,8 @@
-//! Regions whose memory holds anything; see `hostile_unsafe.rs`.
+//! Regions whose memory holds anything; the steps are those of the fuzz target `engine_region`.
 
-use crate::hostile_unsafe::{Hostage, LAYOUT, fuzz_region};
+use crate::fuzz::TARGETS;
+use crate::fuzz::consumer::fuzz_consumer;
+use crate::fuzz::region_unsafe::{Hostage, LAYOUT, fuzz_region};
 use baton_engine::region::{EngineRegion, LayoutError};
 use proptest::prelude::*;
 
@@ -8,14 +10,23 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 20 } else { 3000 }))]
 
     #[test]
-    fn nothing_that_memory_holds_harms_the_engine(data in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn nothing_that_memory_holds_harms_the_engines_side(data in prop::collection::vec(any::<u8>(), 0..600)) {
         fuzz_region(&data);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_hostile_consumer_harms_no_other(data in prop::collection::vec(any::<u8>(), 0..600)) {
+        fuzz_consumer(&data);
     }
 }
 
 #[test]
 fn what_makes_no_sense_is_counted_and_skipped() {
-    let hostage = Hostage::new();
+    let hostage = Hostage::fresh();
     let engine = EngineRegion::new(hostage.region.clone());
     // Doorbell ring of 4 entries after the header, two a word; its tail is the
     // first word of the header's second line pair.
@@ -36,7 +47,7 @@ fn what_makes_no_sense_is_counted_and_skipped() {
 
 #[test]
 fn a_region_is_opened_by_what_its_header_says() {
-    let hostage = Hostage::new();
+    let hostage = Hostage::fresh();
     let whole = hostage.words * 8;
     let open = |len| hostage.open(len).map(|region| region.layout());
     assert_eq!(open(whole), Ok(LAYOUT));
@@ -48,4 +59,15 @@ fn a_region_is_opened_by_what_its_header_says() {
     assert_eq!(open(whole), Err(LayoutError::Header), "another version");
     hostage.scribble(0, true, 0);
     assert_eq!(open(whole), Err(LayoutError::Header), "no region");
+}
+
+#[test]
+fn the_fuzzing_corpora_run_clean() {
+    let corpora = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    for (name, body) in TARGETS {
+        let entries = std::fs::read_dir(corpora.join(name)).unwrap_or_else(|error| panic!("corpus of {name}: {error}"));
+        let inputs: Vec<_> = entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect();
+        assert!(!inputs.is_empty(), "the corpus of {name} is empty");
+        inputs.iter().for_each(|input| body(input));
+    }
 }

@@ -1,8 +1,10 @@
 //! The parts beneath Streamer and TCE, each against a simple model of itself.
 
+#[path = "../../../../fuzz/src/engine.rs"]
+mod fuzz;
+
 mod flow_table;
 mod hostile;
-mod hostile_unsafe;
 mod ranges;
 mod reassembly;
 mod region;

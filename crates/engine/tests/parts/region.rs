@@ -1,7 +1,7 @@
 //! A region between an engine and a consumer that keep to the protocol.
 
 use baton_engine::region::{
-    BadInput, Completion, ConsumerRegion, EngineRegion, Events, ExtentCursor, Identity, Layout, LayoutError, PostError,
+    BadInput, Completion, ConsumerRegion, EngineRegion, Events, Extent, Identity, Layout, LayoutError, PostError,
     Queue, Region, Request, RequestError,
 };
 use baton_wire::addr::Addr;
@@ -209,26 +209,18 @@ fn extents_end_where_the_data_area_does() {
 }
 
 #[test]
-fn positions_are_found_across_extents() {
+fn extents_are_read_as_posted_and_slots_come_round() {
     let (engine, consumer) = pair(LAYOUT);
-    let qp = consumer.qp(2);
-    let mut end = 0;
-    for (index, (offset, len)) in [(1000, 100), (50, 0), (3000, 7)].into_iter().enumerate() {
-        qp.post(Queue::Receive, index as u32, index as u32, consumer.extent(offset, len).unwrap()).unwrap();
-        end += u64::from(len);
+    let (ours, theirs) = (engine.qp(2), consumer.qp(2));
+    for index in 0..6u32 {
+        let extent = consumer.extent(u64::from(index) * 100, index + 1).unwrap();
+        theirs.post(Queue::Receive, index, index.min(3), extent).unwrap();
+        assert_eq!((ours.rq_tail(), ours.rq_extent(index)), (index + 1, Some(extent)));
+        assert_eq!((ours.sq_tail(), ours.sq_extent(index)), (0, None), "the other queue: none posted, or an empty one");
     }
-    qp.set_rcv_limit(end);
-    let ours = engine.qp(2);
-    let start = ExtentCursor::default();
-    let find = |cursor, position, len| ours.find(Queue::Receive, cursor, position, len);
-    let (cursor, extent) = find(start, 98, 50).unwrap();
-    assert_eq!((cursor, extent.offset(), extent.len()), (start, 1098, 2));
-    let (third, extent) = find(cursor, 100, 50).unwrap();
-    assert_eq!((third, extent.offset(), extent.len()), (ExtentCursor { index: 2, start: 100 }, 3000, 7));
-    assert_eq!(find(cursor, 107, 1), None, "nothing is posted there");
-    assert_eq!(find(third, 99, 1), None, "before the cursor");
-    assert_eq!(ours.find(Queue::Send, start, 0, 1), None, "the other queue is empty");
-    assert_eq!(qp.post(Queue::Receive, 4, 4, consumer.extent(0, 1).unwrap()), Err(PostError::Full));
+    assert_eq!(ours.rq_extent(1), ours.rq_extent(5), "four slots");
+    assert_eq!(theirs.post(Queue::Receive, 6, 4, Extent::default()), Err(PostError::Full));
+    assert_eq!(ours.rq_tail(), 6);
 }
 
 /// An engine that says as much as it ever may and a consumer that never listens

@@ -1,6 +1,6 @@
 //! The two sides of a region on two threads: nothing is lost, nobody sleeps on.
 
-use baton_engine::region::{Completion, ConsumerRegion, EngineRegion, Events, ExtentCursor, Layout, Queue, Region};
+use baton_engine::region::{Completion, ConsumerRegion, EngineRegion, Events, Layout, Queue, Region};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,7 +15,7 @@ fn ramp(position: u64) -> u8 {
 
 /// The engine's thread: sends back on queue pair 0 whatever is posted there.
 fn echo(engine: &EngineRegion, consumer_thread: &thread::Thread, stop: &AtomicBool) {
-    let (mut sent, mut from, mut into) = (0, ExtentCursor::default(), ExtentCursor::default());
+    let mut sent = 0;
     let mut bytes = vec![0; BUFFER as usize];
     while !stop.load(Ordering::SeqCst) {
         let Some(qp) = engine.pop_doorbell() else {
@@ -28,11 +28,12 @@ fn echo(engine: &EngineRegion, consumer_thread: &thread::Thread, stop: &AtomicBo
         let qp = engine.qp(qp);
         let (tail, limit) = (qp.snd_tail(), qp.rcv_limit());
         while sent < tail.min(limit) {
-            let want = (tail.min(limit) - sent) as u32;
-            let (cursor, source) = qp.find(Queue::Send, from, sent, want).expect("posted up to the tail");
-            from = cursor;
-            let (cursor, target) = qp.find(Queue::Receive, into, sent, source.len()).expect("posted up to the limit");
-            into = cursor;
+            // Every extent is a lap of BUFFER bytes.
+            let (lap, at) = ((sent / u64::from(BUFFER)) as u32, (sent % u64::from(BUFFER)) as u32);
+            assert!(lap < qp.sq_tail() && lap < qp.rq_tail(), "posted before the cursors moved");
+            let want = (tail.min(limit) - sent).min(u64::from(BUFFER)) as u32;
+            let source = qp.sq_extent(lap).expect("as posted").part(at, want);
+            let target = qp.rq_extent(lap).expect("as posted").part(at, want);
             let bytes = &mut bytes[..target.len() as usize];
             engine.copy_out(source, bytes);
             engine.copy_in(target, bytes);

@@ -1,13 +1,13 @@
 //! A consumer that writes anything anywhere, while the engine polls its region.
 //!
-//! [`fuzz_region`] takes its steps from arbitrary bytes; a fuzz target and the
-//! property test in `hostile.rs` call it. The unsafe code here does what a
+//! [`fuzz_region`] takes its steps from arbitrary bytes; the fuzz target and
+//! the engine's property test call it. The unsafe code here does what a
 //! hostile process could do through its mapping: it stores to any word of a
 //! region's memory, as atomics, so that this process stays within Rust's rules.
 //! It also guards the memory before and after the region.
 
 use baton_engine::region::{
-    Completion, ConsumerRegion, EngineRegion, Events, ExtentCursor, Layout, LayoutError, Queue, Region, Request,
+    Completion, ConsumerRegion, EngineRegion, Events, Layout, LayoutError, Queue, Region, Request,
 };
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct Hostage {
 
 impl Hostage {
     /// A fresh region.
-    pub fn new() -> Hostage {
+    pub fn fresh() -> Hostage {
         let bytes = LAYOUT.bytes().expect("a layout that can be");
         let inside = bytes.div_ceil(size_of::<Lines>());
         let line = |at: usize| {
@@ -72,28 +72,30 @@ impl Hostage {
     pub fn open(&self, len: usize) -> Result<Arc<Region>, LayoutError> {
         assert!(len <= self.words * 8);
         let base = NonNull::from(&self.lines[1..]).cast::<u8>();
-        // SAFETY: as in `new`, and no longer than that.
+        // SAFETY: as in `fresh`, and no longer than that.
         unsafe { Region::open_raw_parts(base, len, Box::new(Arc::clone(&self.lines))) }
     }
 
-    fn guards_hold(&self) -> bool {
+    /// True if nothing was written before or after the region.
+    pub fn guards_hold(&self) -> bool {
         let guards = [&self.lines[0], &self.lines[self.lines.len() - 1]];
         guards.iter().all(|line| line.0.iter().all(|word| word.load(Ordering::Relaxed) == GUARD))
     }
 }
 
 /// Steps out of arbitrary bytes.
-struct Script<'a>(&'a [u8]);
+pub struct Script<'a>(pub &'a [u8]);
 
 impl Script<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+    /// The next bytes; `None` at the end.
+    pub fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (first, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*first)
     }
 
     /// A number that is likelier than chance to be of interest.
-    fn number(&mut self) -> Option<u64> {
+    pub fn number(&mut self) -> Option<u64> {
         let [kind] = self.take()?;
         Some(match kind % 8 {
             0 => u64::MAX - u64::from(kind >> 3),
@@ -108,25 +110,22 @@ impl Script<'_> {
     }
 }
 
-/// Everything that the Streamer does to a queue pair when its doorbell rings.
-fn serve(engine: &EngineRegion, qp: u32, at: u64, cursor: &mut ExtentCursor) {
+/// What the Streamer does to a queue pair when its doorbell rings.
+fn serve(engine: &EngineRegion, qp: u32, at: u64) {
     let pair = engine.qp(qp);
     let (tail, limit) = (pair.snd_tail(), pair.rcv_limit());
     let mut bytes = [0; 64];
-    for queue in [Queue::Send, Queue::Receive] {
-        for position in [at, tail.wrapping_sub(1), limit.wrapping_sub(1), cursor.start] {
-            let Some((next, extent)) = pair.find(queue, *cursor, position, 64) else { continue };
-            assert!(extent.len() <= 64 && extent.offset() + u64::from(extent.len()) <= LAYOUT.data_bytes);
-            let bytes = &mut bytes[..extent.len() as usize];
-            engine.copy_out_sum(extent, bytes);
-            engine.copy_in_sum(extent, bytes);
-            engine.sum(extent);
-            assert_eq!(engine.part(extent).len, bytes.len());
-            *cursor = next;
+    for index in [pair.sq_tail(), pair.sq_tail().wrapping_sub(1), pair.rq_tail(), at as u32] {
+        for extent in [pair.sq_extent(index), pair.rq_extent(index)].into_iter().flatten() {
+            assert!(extent.offset() + u64::from(extent.len()) <= LAYOUT.data_bytes);
+            let piece = extent.part(at as u32, 64);
+            assert!(piece.len() <= 64 && piece.offset() + u64::from(piece.len()) <= LAYOUT.data_bytes);
+            let bytes = &mut bytes[..piece.len() as usize];
+            engine.copy_out_sum(piece, bytes);
+            engine.copy_in_sum(piece, bytes);
+            engine.sum(piece);
+            assert_eq!(engine.part(piece).len, bytes.len());
         }
-    }
-    for index in [pair.sq_tail(), pair.rq_tail(), at as u32] {
-        let _ = (pair.sq_extent(index), pair.rq_extent(index));
     }
     pair.set_snd_done(tail);
     pair.set_rcv_done(limit);
@@ -135,12 +134,11 @@ fn serve(engine: &EngineRegion, qp: u32, at: u64, cursor: &mut ExtentCursor) {
 
 /// Runs one script; panics if the engine's side does what it must not.
 pub fn fuzz_region(data: &[u8]) {
-    let hostage = Hostage::new();
+    let hostage = Hostage::fresh();
     let engine = EngineRegion::new(hostage.region.clone());
     let consumer = ConsumerRegion::new(hostage.region.clone());
     let mut script = Script(data);
-    let mut cursors = [ExtentCursor::default(); LAYOUT.qps as usize];
-    while run_step(&hostage, &engine, &consumer, &mut script, &mut cursors).is_some() {}
+    while run_step(&hostage, &engine, &consumer, &mut script).is_some() {}
     assert!(hostage.guards_hold(), "something was written outside the region");
 }
 
@@ -149,7 +147,6 @@ fn run_step(
     engine: &EngineRegion,
     consumer: &ConsumerRegion,
     script: &mut Script<'_>,
-    cursors: &mut [ExtentCursor],
 ) -> Option<()> {
     let [step] = script.take()?;
     let qp = u32::from(step >> 4) % LAYOUT.qps;
@@ -162,7 +159,7 @@ fn run_step(
             let mut out = [0; 8];
             let taken = engine.pop_doorbells(&mut out);
             for &qp in &out[..taken] {
-                serve(engine, qp, 0, &mut cursors[qp as usize]);
+                serve(engine, qp, 0);
             }
         }
         5 => {
@@ -175,7 +172,7 @@ fn run_step(
                 engine.qp(qp).reset();
             }
         }
-        6 => serve(engine, qp, script.number()?, &mut cursors[qp as usize]),
+        6 => serve(engine, qp, script.number()?),
         7 => {
             let free = engine.completion_free();
             assert_eq!(engine.complete(Completion::Opened { qp, token: 1 }), free > 0);
