@@ -49,7 +49,7 @@ mod engine_side;
 mod layout;
 mod request;
 mod sys;
-mod wake;
+pub mod wake;
 
 pub use consumer_side::{ConsumerRegion, PostError, QpConsumer, RequestError};
 pub use engine_side::{BadInput, EngineRegion, QpEngine};

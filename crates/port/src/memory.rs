@@ -16,12 +16,13 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use baton_engine::frame_io::{
     BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
 };
+use baton_engine::region::wake::{announce_sleep, claim_wake};
 
 use crate::slab_unsafe::{Consumer, Producer, slab};
 use crate::sys::{copy_parts, io as sys_io};
@@ -61,7 +62,7 @@ struct Note {
 
 /// How an end that sleeps is woken.
 struct Wake {
-    asleep: AtomicBool,
+    asleep: AtomicU32,
     doorbell: OwnedFd,
 }
 
@@ -92,7 +93,7 @@ impl MemoryPort {
     /// As `eventfd(2)`'s.
     pub fn wakeable_pair(options: MemoryOptions) -> io::Result<(Self, Self)> {
         let wake = || -> io::Result<_> {
-            Ok(Some(Arc::new(Wake { asleep: AtomicBool::new(false), doorbell: sys_io::eventfd()? })))
+            Ok(Some(Arc::new(Wake { asleep: AtomicU32::new(0), doorbell: sys_io::eventfd()? })))
         };
         let (wake_a, wake_b) = (wake()?, wake()?);
         let (a, b) = Self::pair(options);
@@ -174,14 +175,9 @@ impl FrameIo for MemoryPort {
             return Ok(());
         }
         self.tx.publish(std::mem::take(&mut self.committed));
-        if let Some(peer) = &self.wake_peer {
-            // Either this sees that the peer has gone to sleep, or the peer, which
-            // looks once more after it has said so, sees the frames.
-            fence(Ordering::SeqCst);
-            if peer.asleep.swap(false, Ordering::Relaxed) {
-                sys_io::write(peer.doorbell.as_fd(), &1u64.to_ne_bytes())
-                    .map_err(|source| PortError { what: "memory: waking the other end".into(), source })?;
-            }
+        if let Some(peer) = self.wake_peer.as_ref().filter(|peer| claim_wake(&peer.asleep)) {
+            sys_io::write(peer.doorbell.as_fd(), &1u64.to_ne_bytes())
+                .map_err(|source| PortError { what: "memory: waking the other end".into(), source })?;
         }
         Ok(())
     }
@@ -195,16 +191,15 @@ impl Waitable for MemoryPort {
     }
 
     fn prepare_wait(&mut self) -> bool {
-        if let Some(wake) = &self.wake_self {
-            wake.asleep.store(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
+        match &self.wake_self {
+            Some(wake) => announce_sleep(&wake.asleep, || self.rx.waiting(1) != 0),
+            None => self.rx.waiting(1) == 0,
         }
-        self.rx.waiting(1) == 0
     }
 
     fn finish_wait(&mut self) {
         if let Some(wake) = &self.wake_self {
-            wake.asleep.store(false, Ordering::Relaxed);
+            wake.asleep.store(0, Ordering::Relaxed);
             // Empties the doorbell; that it was not rung is no error.
             let _ = sys_io::read(wake.doorbell.as_fd(), &mut [0; 8]);
         }

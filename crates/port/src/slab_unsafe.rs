@@ -14,11 +14,18 @@
 //! grow; `tail - head` is at most the number of slots. Neither handle can be
 //! cloned, so each count has one writer, and a slot is reached through `&mut self`,
 //! so its borrow ends before the count moves.
+//!
+//! Under loom each slot carries a cell of loom's that checks these claims.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+
+#[cfg(loom)]
+use loom::sync::atomic::AtomicUsize;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicUsize;
 
 /// A cache line of its own, so that the two counts do not share one.
 #[repr(align(128))]
@@ -30,6 +37,8 @@ struct Shared<N> {
     slot_len: usize,
     bytes: Box<[UnsafeCell<u8>]>,
     notes: Box<[UnsafeCell<N>]>,
+    #[cfg(loom)]
+    watch: Box<[loom::cell::UnsafeCell<()>]>,
     tail: Line,
     head: Line,
 }
@@ -63,7 +72,16 @@ pub fn slab<N: Copy + Default>(slots: usize, slot_len: usize) -> (Producer<N>, C
     let bytes = unsafe { Box::from_raw(Box::into_raw(bytes) as *mut [UnsafeCell<u8>]) };
     let notes = (0..slots).map(|_| UnsafeCell::new(N::default())).collect();
     let count = || Line(AtomicUsize::new(0));
-    let shared = Arc::new(Shared { mask: slots - 1, slot_len, bytes, notes, tail: count(), head: count() });
+    let shared = Arc::new(Shared {
+        mask: slots - 1,
+        slot_len,
+        bytes,
+        notes,
+        #[cfg(loom)]
+        watch: (0..slots).map(|_| loom::cell::UnsafeCell::new(())).collect(),
+        tail: count(),
+        head: count(),
+    });
     (Producer { shared: shared.clone(), tail: 0, head: 0 }, Consumer { shared, head: 0, tail: 0 })
 }
 
@@ -92,6 +110,8 @@ impl<N: Copy> Producer<N> {
                 return None;
             }
         }
+        #[cfg(loom)]
+        self.shared.watch[count & self.shared.mask].with_mut(|_| ());
         // SAFETY: `count` is not in head..tail and less than a round ahead of head,
         // so the slot is the producer's, and `&mut self` makes the borrow the only one.
         Some(unsafe { std::slice::from_raw_parts_mut(self.shared.slot(count), self.shared.slot_len) })
@@ -101,6 +121,8 @@ impl<N: Copy> Producer<N> {
     pub fn set_note(&mut self, ahead: usize, note: N) {
         let count = self.tail.wrapping_add(ahead);
         assert!(count.wrapping_sub(self.head) <= self.shared.mask, "a note on a slot that was not given");
+        #[cfg(loom)]
+        self.shared.watch[count & self.shared.mask].with_mut(|_| ());
         // SAFETY: as in `slot`.
         unsafe { self.shared.note(count).write(note) };
     }
@@ -127,6 +149,8 @@ impl<N: Copy> Consumer<N> {
     pub fn slot(&self, behind: usize) -> (&[u8], N) {
         assert!(behind < self.tail.wrapping_sub(self.head), "read a slot that is not waiting");
         let count = self.head.wrapping_add(behind);
+        #[cfg(loom)]
+        self.shared.watch[count & self.shared.mask].with(|_| ());
         // SAFETY: `count` is in head..tail, so slot and note are the consumer's and
         // were written before `tail` was; `&self` keeps `release` off meanwhile.
         unsafe {
@@ -140,5 +164,44 @@ impl<N: Copy> Consumer<N> {
         assert!(n <= self.tail.wrapping_sub(self.head), "released slots that were not waiting");
         self.head = self.head.wrapping_add(n);
         self.shared.head.0.store(self.head, Ordering::Release);
+    }
+}
+
+#[cfg(all(loom, test))]
+mod under_loom {
+    use super::slab;
+    use loom::thread;
+
+    #[test]
+    fn frames_pass_whole_and_in_order() {
+        loom::model(|| {
+            let (mut producer, mut consumer) = slab::<u8>(2, 1);
+            let sender = thread::spawn(move || {
+                for (i, burst) in [2, 1].into_iter().enumerate() {
+                    for ahead in 0..burst {
+                        while producer.slot(ahead).is_none() {
+                            thread::yield_now();
+                        }
+                        producer.slot(ahead).expect("free as seen")[0] = (2 * i + ahead) as u8;
+                        producer.set_note(ahead, (2 * i + ahead) as u8);
+                    }
+                    producer.publish(burst);
+                }
+            });
+            let mut expected = 0;
+            while expected < 3 {
+                let count = consumer.waiting(2);
+                if count == 0 {
+                    thread::yield_now();
+                }
+                for behind in 0..count {
+                    let (bytes, note) = consumer.slot(behind);
+                    assert_eq!((bytes[0], note), (expected, expected));
+                    expected += 1;
+                }
+                consumer.release(count);
+            }
+            sender.join().unwrap();
+        });
     }
 }

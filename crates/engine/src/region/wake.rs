@@ -12,11 +12,16 @@
 
 use core::sync::atomic::Ordering::{self, Relaxed, SeqCst};
 
-/// An atomic word: the standard library's, or in a model loom's.
-pub(super) trait Word {
+/// An atomic word: the standard library's, or in a model loom's. Its methods are
+/// those of `AtomicU32`.
+pub trait Word {
+    /// Reads it.
     fn load(&self, order: Ordering) -> u32;
+    /// Writes it.
     fn store(&self, value: u32, order: Ordering);
+    /// Writes it and gives back what it was.
     fn swap(&self, value: u32, order: Ordering) -> u32;
+    /// A fence of the same library.
     fn fence(order: Ordering);
 }
 
@@ -48,7 +53,7 @@ word!(core::sync::atomic);
 word!(loom::sync::atomic);
 
 /// Says that this side is about to sleep; false if `more` work turned up.
-pub(super) fn announce_sleep<W: Word>(asleep: &W, more: impl FnOnce() -> bool) -> bool {
+pub fn announce_sleep<W: Word>(asleep: &W, more: impl FnOnce() -> bool) -> bool {
     // A store would do; of a swap, loom too knows that it comes after the last
     // caller's swap.
     asleep.swap(1, Relaxed);
@@ -62,7 +67,7 @@ pub(super) fn announce_sleep<W: Word>(asleep: &W, more: impl FnOnce() -> bool) -
 
 /// True if the other side sleeps and it is the caller who now has to wake it.
 #[inline]
-pub(super) fn claim_wake<W: Word>(asleep: &W) -> bool {
+pub fn claim_wake<W: Word>(asleep: &W) -> bool {
     W::fence(SeqCst);
     asleep.load(Relaxed) != 0 && asleep.swap(0, SeqCst) != 0
 }
