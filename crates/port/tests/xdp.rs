@@ -37,6 +37,7 @@ fn open(near: &Netns, options: XdpOptions) -> XdpPort {
 #[test]
 fn the_kernel_pings_a_host_on_an_interface_and_still_has_its_own_frames() {
     need_root!();
+    need_program!("clang");
     need_program!("ping");
     for options in [DRIVER, GENERIC] {
         let (far, near) = wire(1500);
@@ -62,6 +63,7 @@ fn the_kernel_pings_a_host_on_an_interface_and_still_has_its_own_frames() {
 #[test]
 fn the_kernel_sends_a_stream_to_a_host_on_an_interface() {
     need_root!();
+    need_program!("clang");
     for options in [DRIVER, GENERIC] {
         let (far, near) = wire(1500);
         let mut port = open(&near, options);
@@ -87,6 +89,7 @@ fn the_kernel_sends_a_stream_to_a_host_on_an_interface() {
 #[test]
 fn frames_longer_than_a_chunk_pass_both_ways() {
     need_root!();
+    need_program!("clang");
     need_program!("ping");
     for options in [DRIVER, GENERIC] {
         let (far, near) = wire(9000);
@@ -96,6 +99,42 @@ fn frames_longer_than_a_chunk_pass_both_ways() {
         assert!(host.run(&mut port, |_| ping.is_finished()), "{options:?}");
         assert!(ping.join().unwrap().contains("3 received"), "{options:?}");
     }
+}
+
+/// Targets of neighbour solicitations, by their last byte.
+#[derive(Default)]
+struct Solicited(Vec<u8>);
+
+impl FrameSink for Solicited {
+    fn burst(&mut self, frames: &[RxFrame<'_>]) {
+        let asks = frames.iter().filter(|f| f.data[12..14] == [0x86, 0xdd] && f.data[20] == 58 && f.data[54] == 135);
+        self.0.extend(asks.map(|f| f.data[77]));
+    }
+}
+
+#[test]
+fn solicitations_for_an_address_of_the_endpoint_are_its_own_and_others_are_not() {
+    need_root!();
+    need_program!("clang");
+    let (far, near) = wire(1500);
+    far.run("ip addr add fd77::1/64 dev far nodad");
+    let mut port = open(&near, DRIVER);
+    port.add_address("fd77::2".parse().unwrap()).unwrap();
+    far.enter(|| {
+        let socket = UdpSocket::bind("[fd77::1]:0").unwrap();
+        // The other first: once ours has come, it has been passed.
+        socket.send_to(&[0], "[fd77::9]:9").unwrap();
+        socket.send_to(&[0], "[fd77::2]:9").unwrap();
+    });
+    let mut solicited = Solicited::default();
+    let mut set = WaitSet::new();
+    port.poll_fds(&mut set);
+    while solicited.0.is_empty() {
+        assert!(!port.prepare_wait() || set.wait(Some(Duration::from_secs(5))).unwrap() > 0, "nobody asked");
+        port.finish_wait();
+        port.receive(1000, &mut solicited).unwrap();
+    }
+    assert!(solicited.0.iter().all(|&target| target == 2), "{solicited:?}", solicited = solicited.0);
 }
 
 /// Remembers the marks (first four bytes of UDP payload) of what arrives.
@@ -112,6 +151,7 @@ impl FrameSink for Marks {
 #[test]
 fn every_queue_is_received_from() {
     need_root!();
+    need_program!("clang");
     let (far, near) = (Netns::new("xdpfar"), Netns::new("xdpnear"));
     far.run("ip link add far numtxqueues 2 numrxqueues 2 type veth peer name near numtxqueues 2 numrxqueues 2");
     far.run(&format!("ip link set near netns {}", near.name()));
@@ -153,6 +193,7 @@ fn every_queue_is_received_from() {
 #[test]
 fn a_burst_larger_than_the_memory_is_sent_as_room_comes_back() {
     need_root!();
+    need_program!("clang");
     const FRAMES: usize = 5000;
     let (far, near) = wire(1500);
     let mut port = open(&near, DRIVER);
@@ -177,6 +218,7 @@ fn a_burst_larger_than_the_memory_is_sent_as_room_comes_back() {
 #[test]
 fn what_cannot_be_opened_is_named_with_a_remedy() {
     need_root!();
+    need_program!("clang");
     let (_far, near) = wire(1500);
     let error = |name: &str, options| near.enter(|| XdpPort::open(name, options)).err().expect("must not open");
     let missing = error("nowhere", DRIVER);
@@ -196,6 +238,7 @@ fn what_cannot_be_opened_is_named_with_a_remedy() {
 #[test]
 fn an_interface_that_goes_away_is_an_error() {
     need_root!();
+    need_program!("clang");
     let (_far, near) = wire(1500);
     let mut port = open(&near, DRIVER);
     near.run("ip link del near");
