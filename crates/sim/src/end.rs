@@ -98,7 +98,8 @@ impl End {
     /// Takes in what happened to the queue pair.
     pub fn on_events(&mut self, region: &ConsumerRegion, events: Events) {
         self.seen |= events;
-        if events.intersects(Events::ERROR | Events::CLOSED) && self.phase == Phase::Open {
+        // Before the end an error is a soft one (RFC 9293 §3.9.2.2): no program here asks.
+        if events.contains(Events::CLOSED) && self.phase == Phase::Open {
             self.error = region.qp(self.qp).error();
         }
         if events.contains(Events::RELEASED) {
