@@ -46,7 +46,13 @@ pub enum Event {
         urgent: u16,
     },
     /// Addresses of the [`Event::Segment`] or [`Event::Connect`] that follows.
-    Tuple(Tuple),
+    Tuple {
+        /// The addresses.
+        tuple: Tuple,
+        /// Orders that the Streamer had carried out, as its end of the ring counts
+        /// them: it cannot know of a connection that a later one opened.
+        orders_done: usize,
+    },
     /// Bytes went to the port.
     Transmitted {
         /// Which connection.

@@ -54,8 +54,8 @@ pub enum Order {
         consumer: u16,
         /// The answer.
         completion: Completion,
-        /// Queue pair that was meant for the request and is free again.
-        unused_qp: Option<u32>,
+        /// What was meant for the request and is free again.
+        unused: Unused,
     },
     /// A listener exists; its local address came before.
     Listening {
@@ -84,6 +84,15 @@ pub enum Order {
         /// The bytes.
         bytes: [u8; WRITE_BYTES],
     },
+}
+
+/// What a request that failed leaves unused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Unused {
+    /// Its queue pair.
+    pub qp: Option<u32>,
+    /// The reference on its next hop.
+    pub hop: Option<u16>,
 }
 
 /// How a connection begins for the Streamer; its tuple came before.

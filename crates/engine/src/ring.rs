@@ -76,6 +76,12 @@ impl<T: Copy + Send> Producer<T> {
         self.capacity() - self.tail.wrapping_sub(self.head) >= count || self.free() >= count
     }
 
+    /// How many values were ever put in, modulo the width of the type.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.tail
+    }
+
     /// Puts `value` behind the others and shows it to the consumer.
     ///
     /// # Errors
@@ -124,6 +130,12 @@ impl<T: Copy + Send> Consumer<T> {
     pub fn len(&mut self) -> usize {
         self.refresh();
         self.tail.wrapping_sub(self.head)
+    }
+
+    /// How many values were ever taken out, modulo the width of the type.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.head
     }
 
     /// True if none waits.

@@ -151,7 +151,7 @@ impl Streamer {
                     return self.refuse(id, token, Errno::NO_BUFFERS);
                 };
                 let local = Tuple { local, local_port, ..Tuple::default() };
-                self.event(Event::Tuple(local));
+                self.event_tuple(local);
                 self.event(Event::Listen { consumer: id, qp, token, backlog, options });
             }
             Request::Unlisten { qp } => {
@@ -220,7 +220,7 @@ impl Streamer {
             self.endpoint.hop_release(hop);
             return self.refuse(id, token, Errno::NO_BUFFERS);
         };
-        self.event(Event::Tuple(tuple));
+        self.event_tuple(tuple);
         self.event(Event::Connect { consumer: id, qp, token, hop: hop.0, options });
     }
 

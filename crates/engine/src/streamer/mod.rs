@@ -204,6 +204,12 @@ impl Streamer {
         self.events.free().saturating_sub(self.event_reserve)
     }
 
+    /// Names the event that comes next.
+    fn event_tuple(&mut self, tuple: Tuple) {
+        let orders_done = self.orders.position();
+        self.event(Event::Tuple { tuple, orders_done });
+    }
+
     /// Adds an event that room was reserved for.
     #[inline]
     fn event(&mut self, event: Event) {

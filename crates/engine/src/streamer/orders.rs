@@ -58,9 +58,12 @@ impl Streamer {
                 return sent;
             }
             Order::Unpark { park } => self.reassembly.free(park),
-            Order::Answer { consumer, completion, unused_qp } => {
-                if let Some(qp) = unused_qp {
+            Order::Answer { consumer, completion, unused } => {
+                if let Some(qp) = unused.qp {
                     self.return_qp(consumer, qp);
+                }
+                if let Some(hop) = unused.hop {
+                    self.endpoint.hop_release(HopId(hop));
                 }
                 self.answer(consumer, completion);
             }

@@ -309,7 +309,7 @@ impl Streamer {
                 }
             },
         };
-        self.event(Event::Tuple(tuple_of(packet)));
+        self.event_tuple(tuple_of(packet));
         self.tell_segment(ConnId::NONE, frame, packet, lengths, placement);
     }
 
@@ -353,7 +353,7 @@ impl Streamer {
     #[cold]
     fn tell_rare(&mut self, conn: ConnId, frame: &RxFrame<'_>, packet: &Packet) {
         if conn != ConnId::NONE && packet.flags.contains(Flags::SYN) {
-            self.event(Event::Tuple(tuple_of(packet)));
+            self.event_tuple(tuple_of(packet));
         }
         let (sack, syn) = rare_options(packet, frame.data);
         self.event(Event::Options { sack, syn, urgent: packet.urgent });

@@ -3,7 +3,7 @@
 
 use super::{Tce, push};
 use crate::event::ConnId;
-use crate::order::{Order, WRITE_BYTES};
+use crate::order::{Order, Unused, WRITE_BYTES};
 use crate::region::Completion;
 use crate::streamer::Errno;
 use baton_tcp::info::Info;
@@ -61,7 +61,7 @@ impl Tce {
     /// Writes TCP_INFO to the consumer's data area, in as many orders as it takes.
     pub(super) fn write_info(&mut self, now: Instant, conn: ConnId, consumer: u16, token: u64, offset: u64, len: u32) {
         let Some(info) = self.info(now, conn) else {
-            self.answer(consumer, Completion::Failed { token, errno: Errno::NOT_CONNECTED }, None);
+            self.answer(consumer, Completion::Failed { token, errno: Errno::NOT_CONNECTED }, Unused::default());
             return;
         };
         let bytes = tcp_info_bytes(&info);
@@ -72,6 +72,6 @@ impl Tce {
             let offset = offset.saturating_add((index * WRITE_BYTES) as u64);
             push(&mut self.orders, Order::Write { consumer, offset, len: piece.len() as u8, bytes: data });
         }
-        self.answer(consumer, Completion::Done { token, value: bytes.len() as u32 }, None);
+        self.answer(consumer, Completion::Done { token, value: bytes.len() as u32 }, Unused::default());
     }
 }

@@ -8,11 +8,12 @@
 //! them, so an event is taken only while the order ring has room for as many.
 
 mod info;
+mod newborn;
 mod open;
 
 use crate::counters::TceCounters;
 use crate::event::{ConnId, Event, SegmentEvent, Wish};
-use crate::order::Order;
+use crate::order::{Order, Unused};
 use crate::prefetch_unsafe::prefetch;
 use crate::region::Completion;
 use crate::ring::{Consumer, Producer};
@@ -29,6 +30,7 @@ use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::{Flags, SackBlocks};
+use newborn::Newborn;
 use open::Listeners;
 use std::collections::VecDeque;
 
@@ -79,6 +81,7 @@ pub struct Tce {
     /// Connections whose timer fired and was not handled yet.
     due: VecDeque<u32>,
     listeners: Listeners,
+    newborn: Newborn,
     /// Where a connection that takes the place of an old one has to start.
     least_iss: Option<Seq>,
     /// From the entries before the event at hand.
@@ -128,6 +131,7 @@ impl Tce {
             config,
             due: VecDeque::new(),
             listeners: Listeners::default(),
+            newborn: Newborn::default(),
             least_iss: None,
             tuple: Tuple::default(),
             rare: (SackBlocks::new(), SynOptions::default(), 0),
@@ -205,7 +209,10 @@ impl Tce {
         match *event {
             Event::Segment(ref segment) => self.handle_segment(now, segment),
             Event::Options { sack, syn, urgent } => self.rare = (sack, syn, urgent),
-            Event::Tuple(tuple) => self.tuple = tuple,
+            Event::Tuple { tuple, orders_done } => {
+                self.tuple = tuple;
+                self.newborn.known_until(orders_done);
+            }
             Event::Transmitted { conn, sent } => {
                 self.with(now, conn, |tcb, cx, out| tcb.on_transmitted(cx, &sent, out))
             }
@@ -369,8 +376,8 @@ impl Tce {
         Some(self.slots.get(conn.0)?.tcb.as_ref()?.info(&cx))
     }
 
-    fn answer(&mut self, consumer: u16, completion: Completion, unused_qp: Option<u32>) {
-        push(&mut self.orders, Order::Answer { consumer, completion, unused_qp });
+    fn answer(&mut self, consumer: u16, completion: Completion, unused: Unused) {
+        push(&mut self.orders, Order::Answer { consumer, completion, unused });
     }
 
     /// True, and the connection is gone, if it is in TIME-WAIT and this SYN may

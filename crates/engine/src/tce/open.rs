@@ -3,7 +3,7 @@
 
 use super::{Commands, Slot, Tce, push};
 use crate::event::ConnId;
-use crate::order::{Open, Order};
+use crate::order::{Open, Order, Unused};
 use crate::region::Completion;
 use crate::streamer::Errno;
 use baton_tcp::command::Command;
@@ -54,6 +54,9 @@ impl Tce {
     /// A segment to no connection: a listener's, or to be reset.
     pub(super) fn handle_unknown(&mut self, now: Instant, segment: &Segment, placement: Placement) {
         let tuple = self.tuple;
+        if let Some(conn) = self.newborn.find(&tuple).filter(|conn| self.holds(*conn)) {
+            return self.handle_early(now, conn, segment, placement);
+        }
         let path = self.path(&tuple);
         let Some(entry) = self.listeners.find(&tuple) else {
             self.dispose(ConnId::NONE, placement);
@@ -101,14 +104,27 @@ impl Tce {
         self.dispose(ConnId::NONE, placement);
     }
 
+    /// A segment of a connection that the Streamer did not know of. Payload that it
+    /// therefore did not keep is lost, as if by the network.
+    fn handle_early(&mut self, now: Instant, conn: ConnId, segment: &Segment, placement: Placement) {
+        if segment.lengths.len > 0 && placement == Placement::Empty {
+            return;
+        }
+        self.with(now, conn, |tcb, cx, out| tcb.handle_segment(cx, segment, placement, out));
+    }
+
     /// An active open (RFC 9293 §3.10.1).
     pub(super) fn connect(&mut self, now: Instant, consumer: u16, qp: u32, token: u64, hop: u16, options: u64) {
         let tuple = self.tuple;
+        let unused = Unused { qp: Some(qp), hop: Some(hop) };
+        if self.newborn.find(&tuple).is_some() {
+            return self.answer(consumer, Completion::Failed { token, errno: Errno::ADDRESS_IN_USE }, unused);
+        }
         let begin = Begin { consumer, qp: Some(qp), token, listener: u32::MAX, hop: Some(hop), options };
         if self.begin(now, &tuple, &begin, |cx, open, out| Tcb::connect(cx, &open, out)).is_some() {
             self.counters.active_opens += 1;
         } else {
-            self.answer(consumer, Completion::Failed { token, errno: Errno::NO_BUFFERS }, Some(qp));
+            self.answer(consumer, Completion::Failed { token, errno: Errno::NO_BUFFERS }, unused);
         }
     }
 
@@ -138,6 +154,7 @@ impl Tce {
                 hop: begin.hop,
             }),
         );
+        self.newborn.add(*tuple, conn, self.orders.position());
         let open = handshake::Open { iss: self.key.iss(now, tuple), path: self.path(tuple), rcv_space: 0, ts_offset };
         let mut cx = Context { now, config: &self.config.tcp, challenge: &mut self.challenge };
         let mut out = Commands { conn, orders: &mut self.orders, released: false };
@@ -168,8 +185,8 @@ impl Tce {
     pub(super) fn listen(&mut self, consumer: u16, qp: u32, token: u64, backlog: u32, options: u64) {
         let name = (self.tuple.local_port, self.tuple.local);
         if self.listeners.by_name.contains_key(&name) {
-            self.answer(consumer, Completion::Failed { token, errno: Errno::ADDRESS_IN_USE }, Some(qp));
-            return;
+            let unused = Unused { qp: Some(qp), hop: None };
+            return self.answer(consumer, Completion::Failed { token, errno: Errno::ADDRESS_IN_USE }, unused);
         }
         self.listeners.last_id += 1;
         let id = self.listeners.last_id;
