@@ -13,6 +13,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod cli;
 mod commands;
 pub mod demo;

@@ -4,7 +4,7 @@ use baton::fetch::{Body, Fetch, Progress};
 use baton::load::{self, Kind as LoadKind, Load};
 use baton::net::Net;
 use baton::net::kernel::KernelNet;
-use baton::service::{Kind, ramp};
+use baton::service::{Kind, Message, ramp};
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -29,7 +29,7 @@ impl Server {
         let seen = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut net = KernelNet::new(100).unwrap();
-            let addr = net.listen("127.0.0.1:0".parse().unwrap(), kind.accept().unwrap()).unwrap();
+            let addr = net.listen("127.0.0.1:0".parse().unwrap(), kind.accept(Message::default()).unwrap()).unwrap();
             tell.send(addr).unwrap();
             while !seen.load(Ordering::Relaxed) {
                 net.turn(Duration::from_millis(10)).unwrap();
@@ -283,7 +283,7 @@ fn fetch_tells_why_it_has_no_file() {
 #[test]
 fn a_kernel_net_refuses_what_is_beyond_its_limit() {
     let mut net = KernelNet::new(0).unwrap();
-    let addr = net.listen("127.0.0.1:0".parse().unwrap(), Kind::Echo.accept().unwrap()).unwrap();
+    let addr = net.listen("127.0.0.1:0".parse().unwrap(), Kind::Echo.accept(Message::default()).unwrap()).unwrap();
     let mut stream = TcpStream::connect(addr).unwrap();
     net.turn(Duration::from_secs(1)).unwrap();
     assert_eq!(net.stats().refused, 1);

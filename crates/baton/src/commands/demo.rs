@@ -1,6 +1,6 @@
 //! `baton demo`: runs the demo, prints its table, writes its page.
 
-use crate::demo::{self, Options, Watch, World};
+use crate::demo::{self, Impossible, Options, Watch, World};
 use crate::fail::usage;
 use crate::report::{Report, html, table};
 use crate::signal::Stop;
@@ -28,6 +28,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "out/demo.html")]
     report: PathBuf,
 
+    /// Stay within this process, as without privileges: two engines over a wire in memory
+    #[arg(long)]
+    in_memory: bool,
+
     /// Print the report as JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -47,11 +51,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let options = Options { rounds: args.rounds.into(), run: length, limit: LIMIT };
     let stop = Stop::install().context("cannot catch signals")?;
-    let world = World::new().map_err(|why| usage(why.to_string(), "run it as root"))?;
     let bar = Bar::new();
-    let report = demo::run(&world, &options, &stop, &bar);
+    let world = if args.in_memory { Err("left out by --in-memory".to_owned()) } else { World::new().map_err(hint) };
+    let report = match world {
+        Ok(world) => demo::run(&world, &options, &stop, &bar),
+        Err(why) => demo::memory::run(&why, &options, &stop, &bar),
+    };
     bar.0.finish_and_clear();
-    drop(world);
     show(&args, &report?)
 }
 
@@ -70,6 +76,11 @@ fn show(args: &Args, report: &Report) -> anyhow::Result<()> {
         bail!("not everything that was checked is right");
     }
     Ok(())
+}
+
+/// Why there is no world, with what to do about it.
+fn hint(why: Impossible) -> String {
+    format!("{why}; run it as root")
 }
 
 /// Progress on standard error.

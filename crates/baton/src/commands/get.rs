@@ -1,6 +1,6 @@
 //! `baton get`: one file over HTTP, with a progress bar and its digest.
 
-use super::stack::{PortSpec, StackArgs};
+use super::stack::{StackArgs, StackSpec};
 use crate::fail::usage;
 use crate::fetch::{Body, Fetch, Progress};
 use crate::signal::Stop;
@@ -172,7 +172,7 @@ struct Outcome {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let url = Url::parse(&args.url)?;
     let target = url.resolve()?;
-    if args.stack.port == PortSpec::Kernel && !args.stack.addrs.is_empty() {
+    if args.stack.port == StackSpec::Kernel && !args.stack.addrs.is_empty() {
         return Err(usage("--addr says who the engine is", "leave it away with --port kernel"));
     }
     let place = Place::open(&args, &url)?;

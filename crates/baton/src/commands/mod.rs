@@ -1,5 +1,6 @@
 //! One file a command: arguments, then a call into the library, then printing.
 
+pub mod bench;
 pub mod demo;
 pub mod get;
 pub mod load;

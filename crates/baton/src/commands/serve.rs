@@ -3,7 +3,7 @@
 use super::stack::{StackArgs, listen_error};
 use crate::fail::usage;
 use crate::net::{Net, Stats};
-use crate::service::{Kind, Spec};
+use crate::service::{Kind, Message, Spec};
 use crate::signal::Stop;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,10 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
+    /// Bytes that discard takes and chargen writes at once
+    #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..))]
+    message: Option<u32>,
+
     /// Answer lines 'stats' on standard input, and end when it ends
     #[arg(long, hide = true)]
     control: bool,
@@ -77,11 +81,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let specs = specs(&args)?;
     let stop = Stop::install().context("cannot catch signals")?;
     let mut net = args.stack.open()?;
+    let message = args.message.map_or_else(Message::default, |bytes| Message(bytes as usize));
     let mut services = Vec::new();
     for spec in &specs {
         for ip in args.stack.local_addrs() {
             let addr = SocketAddr::new(ip, spec.port);
-            let accept = spec.kind.accept().with_context(|| format!("cannot serve {}", spec.kind.name()))?;
+            let accept = spec.kind.accept(message).with_context(|| format!("cannot serve {}", spec.kind.name()))?;
             let addr = net.listen(addr, accept).map_err(|error| listen_error(addr, &error))?;
             services.push((spec.kind.name().to_owned(), addr));
         }
@@ -92,12 +97,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     while !stop.requested() {
         net.turn(if args.control { CONTROL_WAIT } else { WAIT })?;
         match control.as_ref().map(Receiver::try_recv) {
-            Some(Ok(line)) if line == "stats" => print_stats(true, start, net.as_ref()),
+            Some(Ok(line)) if line == "stats" => print_stats(true, start, net.as_mut()),
             Some(Err(TryRecvError::Disconnected)) => break,
             _ => {}
         }
     }
-    print_stats(args.json, start, net.as_ref());
+    print_stats(args.json, start, net.as_mut());
     Ok(())
 }
 
@@ -141,7 +146,7 @@ fn announce(json: bool, services: Vec<(String, SocketAddr)>) {
     }
 }
 
-fn print_stats(json: bool, start: Instant, net: &dyn Net) {
+fn print_stats(json: bool, start: Instant, net: &mut dyn Net) {
     let (seconds, stats) = (start.elapsed().as_secs_f64(), net.stats());
     if json {
         return print(&Line::Stats { seconds, stats });

@@ -2,71 +2,82 @@
 
 use crate::fail::usage;
 use crate::net::Net;
+use crate::net::engine::EngineNet;
 use crate::net::kernel::KernelNet;
 use anyhow::Context;
-use std::net::IpAddr;
+use baton_engine::endpoint::Cidr;
+use baton_port::capture::wall_clock_ns;
+use baton_port::{AnyPort, Capture, Captured, OpenError, PortSpec};
+use baton_socket::host::HostConfig;
+use baton_tcp::config::Congestion;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Connections that are open at once, at most.
+/// Connections that are open at once on kernel sockets, at most.
 const MAX_CONNECTIONS: usize = 65_536;
 
 /// Which stack to run on, and as whom.
 #[derive(clap::Args, Debug)]
 pub struct StackArgs {
-    /// Where frames come from and go to: 'kernel' uses the kernel's sockets
+    /// Where frames come from and go to: tap:NAME[,novnet], xdp:IFACE[,generic][,copy|,zerocopy][,queues=N];
+    /// or 'kernel' for the kernel's own sockets
     #[arg(long, value_name = "PORT")]
-    pub port: PortSpec,
+    pub port: StackSpec,
 
-    /// Own address with prefix length; repeat it for several. On kernel sockets
-    /// the address to listen on
-    #[arg(long = "addr", value_name = "ADDR/LEN")]
+    /// Own address with prefix length; repeat it for several. On kernel sockets the address to listen on
+    #[arg(long = "addr", value_name = "ADDR/LEN", value_parser = parse_cidr)]
     pub addrs: Vec<Cidr>,
+
+    /// Where packets for other networks go; once for IPv4 and once for IPv6
+    #[arg(long = "gateway", value_name = "ADDR")]
+    pub gateways: Vec<IpAddr>,
+
+    /// Capture every frame into this file, or into a pipe that Wireshark reads
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<String>,
+
+    /// Congestion control of new connections
+    #[arg(long, value_enum, default_value_t = CongestionArg::Cubic)]
+    pub cc: CongestionArg,
 }
 
-/// A source and sink of frames, as named on the command line.
+/// A stack as named on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PortSpec {
-    /// No frames at all: the kernel's own TCP.
+pub enum StackSpec {
+    /// The kernel's own TCP.
     Kernel,
+    /// Baton on a port.
+    Baton(PortSpec),
 }
 
-impl FromStr for PortSpec {
+impl FromStr for StackSpec {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<PortSpec, String> {
+    fn from_str(text: &str) -> Result<StackSpec, String> {
         match text {
-            "kernel" => Ok(PortSpec::Kernel),
-            _ => Err("a port is 'kernel'".to_owned()),
+            "kernel" => Ok(StackSpec::Kernel),
+            _ => text.parse().map(StackSpec::Baton).map_err(|error: baton_port::any::SpecError| error.to_string()),
         }
     }
 }
 
-/// An address and the length of its network's prefix.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cidr {
-    /// The address.
-    pub addr: IpAddr,
-    /// Prefix length in bits.
-    pub prefix: u8,
+/// `--cc`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum CongestionArg {
+    /// NewReno (RFC 5681, RFC 6582)
+    Reno,
+    /// CUBIC (RFC 9438)
+    Cubic,
 }
 
-impl FromStr for Cidr {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Cidr, String> {
-        let (addr, prefix) = text.split_once('/').map_or((text, None), |(addr, prefix)| (addr, Some(prefix)));
-        let addr: IpAddr = addr.parse().map_err(|_| format!("'{addr}' is no IP address"))?;
-        let longest = if addr.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
-            None => longest,
-            Some(prefix) => prefix
-                .parse()
-                .ok()
-                .filter(|&prefix| prefix <= longest)
-                .ok_or_else(|| format!("'{prefix}' is no prefix length from 0 to {longest}"))?,
-        };
-        Ok(Cidr { addr, prefix })
-    }
+/// Reads `ADDR/LEN`; a lone address is a network of its own.
+fn parse_cidr(text: &str) -> Result<Cidr, String> {
+    let lone = match text.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) => Some(format!("{text}/32")),
+        Ok(IpAddr::V6(_)) => Some(format!("{text}/128")),
+        Err(_) => None,
+    };
+    lone.as_deref().unwrap_or(text).parse().map_err(|error: baton_engine::endpoint::CidrError| error.to_string())
 }
 
 impl StackArgs {
@@ -75,22 +86,72 @@ impl StackArgs {
     /// # Errors
     /// A usage error with its remedy if the machine does not allow it.
     pub fn open(&self) -> anyhow::Result<Box<dyn Net>> {
-        match self.port {
-            PortSpec::Kernel => Ok(Box::new(KernelNet::new(MAX_CONNECTIONS).context("cannot make an epoll instance")?)),
+        match &self.port {
+            StackSpec::Kernel => {
+                if !self.gateways.is_empty() || self.pcap.is_some() {
+                    return Err(usage("--gateway and --pcap are for an engine", "leave them away with --port kernel"));
+                }
+                Ok(Box::new(KernelNet::new(MAX_CONNECTIONS).context("cannot make an epoll instance")?))
+            }
+            StackSpec::Baton(spec) => self.open_engine(spec),
         }
     }
 
-    /// The addresses to listen on: all of the kernel's if none was named.
+    fn open_engine(&self, spec: &PortSpec) -> anyhow::Result<Box<dyn Net>> {
+        if self.addrs.is_empty() {
+            return Err(usage("an engine needs an address of its own", "give it one, as in --addr 10.77.0.2/24"));
+        }
+        let mut port = AnyPort::open(spec).map_err(open_error)?;
+        let mut config = HostConfig::new(self.addrs[0]);
+        config.engine.tcp.congestion = match self.cc {
+            CongestionArg::Reno => Congestion::Reno,
+            CongestionArg::Cubic => Congestion::Cubic,
+        };
+        let interface = &mut config.engine.interface;
+        interface.addresses.clone_from(&self.addrs);
+        for gateway in &self.gateways {
+            let place = if gateway.is_ipv4() { &mut interface.gateway_v4 } else { &mut interface.gateway_v6 };
+            if place.replace((*gateway).into()).is_some() {
+                return Err(usage("two gateways of one IP version", "give one for IPv4 and one for IPv6"));
+            }
+        }
+        if let Some(mac) = port.required_link_address() {
+            interface.mac = mac;
+        }
+        for cidr in &self.addrs {
+            port.add_address(cidr.addr.ip()).context("cannot steer an address")?;
+        }
+        let capture = self.pcap.as_deref().map(|path| {
+            Capture::create(path, wall_clock_ns)
+                .map_err(|error| usage(format!("cannot write {path}: {error}"), "name another file with --pcap"))
+        });
+        let port = Captured::new(port, &spec.to_string(), capture.transpose()?);
+        Ok(Box::new(EngineNet::new(&config, port).context("cannot make an engine")?))
+    }
+
+    /// The addresses to listen on. An engine listens on all of its own.
     pub fn local_addrs(&self) -> Vec<IpAddr> {
-        match self.addrs.as_slice() {
-            [] => vec![IpAddr::from([0u16; 8])],
-            addrs => addrs.iter().map(|cidr| cidr.addr).collect(),
+        let any = vec![Ipv6Addr::UNSPECIFIED.into()];
+        match (&self.port, self.addrs.as_slice()) {
+            (StackSpec::Baton(_), _) | (StackSpec::Kernel, []) => any,
+            (StackSpec::Kernel, addrs) => addrs.iter().map(|cidr| cidr.addr.ip()).collect(),
         }
     }
 }
 
+/// An opening error as a usage error.
+fn open_error(error: OpenError) -> anyhow::Error {
+    match error {
+        OpenError::NotPermitted { device, remedy } => usage(format!("{device}: not permitted"), remedy),
+        OpenError::Busy { device, remedy } => usage(format!("{device}: in use by another program"), remedy),
+        OpenError::Missing { device, remedy } => usage(format!("{device}: not there"), remedy),
+        OpenError::Unsuitable { device, what, remedy } => usage(format!("{device}: {what}"), remedy),
+        OpenError::System { .. } => usage(error.to_string(), "baton doctor says what this machine allows"),
+    }
+}
+
 /// Says what to do about an address that cannot be listened on.
-pub fn listen_error(addr: std::net::SocketAddr, error: &std::io::Error) -> anyhow::Error {
+pub fn listen_error(addr: SocketAddr, error: &std::io::Error) -> anyhow::Error {
     use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
     let what = format!("cannot listen on {addr}: {error}");
     match error.kind() {
@@ -107,11 +168,11 @@ mod tests {
 
     #[test]
     fn addresses_with_prefix() {
-        assert_eq!("10.77.0.2/24".parse(), Ok(Cidr { addr: [10, 77, 0, 2].into(), prefix: 24 }));
-        assert_eq!("fd77::2/64".parse::<Cidr>().unwrap().prefix, 64);
-        assert_eq!("::1".parse::<Cidr>().unwrap().prefix, 128);
+        for (text, full) in [("10.77.0.2/24", "10.77.0.2/24"), ("::1", "::1/128"), ("10.0.0.1", "10.0.0.1/32")] {
+            assert_eq!(parse_cidr(text).map(|cidr| cidr.to_string()), Ok(full.to_owned()));
+        }
         for bad in ["", "10.77.0/24", "10.77.0.2/33", "10.77.0.2/", "::1/129", "10.77.0.2/-1"] {
-            assert!(bad.parse::<Cidr>().is_err(), "{bad}");
+            assert!(parse_cidr(bad).is_err(), "{bad}");
         }
     }
 }

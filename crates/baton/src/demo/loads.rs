@@ -7,6 +7,7 @@ use super::server::port;
 use super::world::World;
 use crate::load::{Kind, Outcome};
 use crate::measure::Cpu;
+use crate::net::EngineStats;
 use crate::report::{LoadInfo, Run};
 use crate::signal::Stop;
 use anyhow::Context;
@@ -130,7 +131,7 @@ fn command_line(what: &What, length: Duration) -> String {
     match what {
         What::Curl => format!("curl -s -o /dev/null 'http://SERVER/{}?[1-N]'", Site::NAME),
         What::Generator { kind, .. } => {
-            format!("baton load {} SERVER:{} {}", word(*kind), port_of(*kind), arguments(what, length).join(" "))
+            format!("baton load {} SERVER:{} {}", word(*kind), port::of(*kind), arguments(what, length).join(" "))
         }
     }
 }
@@ -140,14 +141,6 @@ fn word(kind: Kind) -> &'static str {
         Kind::Echo => "echo",
         Kind::Send => "send",
         Kind::Receive => "receive",
-    }
-}
-
-fn port_of(kind: Kind) -> u16 {
-    match kind {
-        Kind::Echo => port::ECHO,
-        Kind::Send => port::DISCARD,
-        Kind::Receive => port::CHARGEN,
     }
 }
 
@@ -176,21 +169,11 @@ pub fn measure(world: &World, link: &mut Link, load: &Load, stop: &Stop) -> anyh
         }
         What::Generator { kind, .. } => {
             let outcome = generate(world, link.addrs[0], *kind, &arguments(&load.what, load.length), stop)?;
-            Run {
-                seconds: outcome.seconds,
-                bytes: outcome.bytes,
-                requests: outcome.requests,
-                latency_ns: outcome.latency_ns,
-                cpu: outcome.cpu,
-                tce: None,
-            }
+            Run::from(outcome)
         }
     };
     let after = link.server.borrow_mut().stats(stop)?;
-    if let (Some(before), Some(after)) = (before.engine, after.engine) {
-        let elapsed = after.elapsed_ns.saturating_sub(before.elapsed_ns).max(1);
-        run.tce = Some(after.tce_busy_ns.saturating_sub(before.tce_busy_ns) as f64 / elapsed as f64);
-    }
+    run.tce = tce_share(before.engine.as_ref(), after.engine.as_ref());
     Ok(run)
 }
 
@@ -203,7 +186,7 @@ pub fn generate(
     stop: &Stop,
 ) -> anyhow::Result<Outcome> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    let target = SocketAddr::new(server, port_of(kind));
+    let target = SocketAddr::new(server, port::of(kind));
     let mut command = world.client.command(&program.to_string_lossy());
     command.args(["load", word(kind), &target.to_string()]).args(arguments);
     let printed = process::run(&mut command, stop, PATIENCE)?;
@@ -232,4 +215,30 @@ fn curl(world: &World, link: &Link, downloads: usize, stop: &Stop) -> anyhow::Re
 fn fitting(run: &Run, downloads: usize, length: Duration) -> usize {
     let one = (run.seconds / downloads as f64).max(1e-3);
     ((length.as_secs_f64() / one).round() as usize).clamp(1, 200)
+}
+
+impl From<Outcome> for Run {
+    fn from(outcome: Outcome) -> Run {
+        let Outcome { seconds, bytes, requests, latency_ns, cpu, .. } = outcome;
+        Run { seconds, bytes, requests, latency_ns, cpu, tce: None }
+    }
+}
+
+/// Share of the time between two looks at an engine that its TCE worked.
+pub fn tce_share(before: Option<&EngineStats>, after: Option<&EngineStats>) -> Option<f64> {
+    let (before, after) = (before?, after?);
+    let elapsed = after.elapsed_ns.saturating_sub(before.elapsed_ns).max(1);
+    Some(after.tce_busy_ns.saturating_sub(before.tce_busy_ns) as f64 / elapsed as f64)
+}
+
+impl Load {
+    /// The same load as it is told when clients and services share a process.
+    pub fn in_process(mut self) -> Load {
+        if matches!(self.what, What::Curl) {
+            self.info.name = "HTTP download".to_owned();
+            self.info.about = "A 64 MiB file over one connection after the other.".to_owned();
+        }
+        self.info.command = "in this process".to_owned();
+        self
+    }
 }

@@ -16,6 +16,7 @@
 
 mod checks;
 mod loads;
+pub mod memory;
 mod plan;
 mod process;
 mod server;
@@ -28,6 +29,7 @@ use crate::signal::Stop;
 use anyhow::Context;
 use loads::Site;
 use plan::Link;
+pub use plan::{TapRun, tap_run};
 use std::time::{Duration, Instant, SystemTime};
 
 /// How the demo is run.

@@ -1,13 +1,14 @@
 //! The wires of the demo: what joins client and server, and who serves there.
 
-use super::loads::Site;
+use super::loads::{Site, generate, tce_share};
 use super::server::Server;
 use super::world::{Namespace, World};
-use crate::report::{Side, Wire};
+use crate::report::{Run, Side, Wire};
 use crate::signal::Stop;
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A wire that is up, with services at its far end.
 pub struct Link {
@@ -94,19 +95,20 @@ fn addrs(subnet: u8, host: u8) -> [IpAddr; 2] {
 /// # Errors
 /// If not even the kernel's own wires can be made.
 pub fn links(world: &World, site: &Site, stop: &Stop) -> anyhow::Result<(Vec<Link>, Vec<String>)> {
+    let services = [format!("--service=http={}", site.dir().display())];
     let (mut links, mut not_shown) = (Vec::new(), Vec::new());
     for (plan, subnet) in PLANS.iter().zip(0..) {
         if let Kind::Kernel { offloads } = plan.kind {
-            veth(world, plan.id, offloads)?;
-            configure(&world.server, plan.id, addrs(subnet, 2))?;
-            configure(&world.client, plan.id, addrs(subnet, 1))?;
+            veth(world, &plan.device(), offloads)?;
+            configure(&world.server, &plan.device(), addrs(subnet, 2))?;
+            configure(&world.client, &plan.device(), addrs(subnet, 1))?;
         }
     }
-    let kernel = Rc::new(RefCell::new(Server::start(&world.server, KERNEL, site, stop)?));
+    let kernel = Rc::new(RefCell::new(Server::start(&world.server, KERNEL, &services, stop)?));
     for (plan, subnet) in PLANS.iter().zip(0..) {
         let started = match plan.kind {
             Kind::Kernel { .. } => Ok((KERNEL.to_owned(), kernel.clone())),
-            _ => baton(world, plan, subnet, site, stop),
+            _ => baton(world, plan, subnet, &services, stop),
         };
         match started {
             Ok((stack, server)) => links.push(plan.link(subnet, &stack, server)),
@@ -125,31 +127,36 @@ fn baton(
     world: &World,
     plan: &Plan,
     subnet: u8,
-    site: &Site,
+    options: &[String],
     stop: &Stop,
 ) -> anyhow::Result<(String, Rc<RefCell<Server>>)> {
-    let id = plan.id;
+    let device = plan.device();
     let port = match plan.kind {
-        Kind::Tap { vnet: true } => format!("tap:{id}"),
-        Kind::Tap { vnet: false } => format!("tap:{id},novnet"),
-        _ => format!("xdp:{id}"),
+        Kind::Tap { vnet: true } => format!("tap:{device}"),
+        Kind::Tap { vnet: false } => format!("tap:{device},novnet"),
+        _ => format!("xdp:{device}"),
     };
     let [v4, v6] = addrs(subnet, 2);
     let stack = format!("--port {port} --addr {v4}/24 --addr {v6}/64");
     if plan.kind == Kind::Xdp {
-        veth(world, id, false)?;
-        world.server.ip(&format!("link set {id} up"))?;
+        veth(world, &device, false)?;
+        world.server.ip(&format!("link set {device} up"))?;
     }
-    let server = Server::start(&world.server, &stack, site, stop)?;
+    let server = Server::start(&world.server, &stack, options, stop)?;
     if plan.kind != Kind::Xdp {
         // The kernel's end of the TAP goes to the client; Baton's stays open here.
-        world.server.ip(&format!("link set {id} netns {}", world.client.name()))?;
+        world.server.ip(&format!("link set {device} netns {}", world.client.name()))?;
     }
-    configure(&world.client, id, addrs(subnet, 1))?;
+    configure(&world.client, &device, addrs(subnet, 1))?;
     Ok((stack, Rc::new(RefCell::new(server))))
 }
 
 impl Plan {
+    /// Name of the devices at both ends.
+    fn device(&self) -> String {
+        format!("bt-{}", self.id)
+    }
+
     fn link(&self, subnet: u8, stack: &str, server: Rc<RefCell<Server>>) -> Link {
         let command =
             format!("baton serve {stack} --service echo --service discard --service chargen --service http=DIR");
@@ -167,6 +174,37 @@ impl Plan {
             downloads: 0,
         }
     }
+}
+
+/// A bulk load of one message size over a TAP device.
+pub struct TapRun {
+    /// With virtio header: segments of up to 64 KB pass whole.
+    pub offloads: bool,
+    /// What the client does: send or receive.
+    pub load: crate::load::Kind,
+    /// Bytes that both sides write at once.
+    pub message_bytes: usize,
+    /// Length of the measured interval.
+    pub length: Duration,
+}
+
+/// Runs it against a server of its own.
+///
+/// # Errors
+/// If the device cannot be made, the server not started, or the load fails.
+pub fn tap_run(world: &World, run: &TapRun, stop: &Stop) -> anyhow::Result<Run> {
+    let plan = PLANS.iter().find(|plan| plan.kind == Kind::Tap { vnet: run.offloads }).expect("the plans have both");
+    let options = [format!("--message={}", run.message_bytes)];
+    let (_, server) = baton(world, plan, 100, &options, stop)?;
+    let before = server.borrow_mut().stats(stop)?.engine;
+    let arguments = [
+        format!("--size={}", run.message_bytes),
+        format!("--seconds={}", run.length.as_secs_f64()),
+        format!("--warmup={}", (run.length / 4).as_secs_f64()),
+    ];
+    let outcome = generate(world, addrs(100, 2)[0], run.load, &arguments, stop)?;
+    let after = server.borrow_mut().stats(stop)?.engine;
+    Ok(Run { tce: tce_share(before.as_ref(), after.as_ref()), ..Run::from(outcome) })
 }
 
 /// A veth pair with one end in each namespace, named alike.

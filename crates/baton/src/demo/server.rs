@@ -1,6 +1,5 @@
 //! `baton serve` as a child: started, asked for its counters, ended.
 
-use super::loads::Site;
 use super::world::Namespace;
 use crate::commands::serve::Line;
 use crate::net::Stats;
@@ -23,6 +22,15 @@ pub mod port {
     pub const DISCARD: u16 = 9;
     /// Chargen.
     pub const CHARGEN: u16 = 19;
+
+    /// The port of the service that a load needs.
+    pub fn of(kind: crate::load::Kind) -> u16 {
+        match kind {
+            crate::load::Kind::Echo => ECHO,
+            crate::load::Kind::Send => DISCARD,
+            crate::load::Kind::Receive => CHARGEN,
+        }
+    }
 }
 
 /// A running server. It ends when this is dropped, and by itself when this
@@ -34,13 +42,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts all services on a stack that the words `stack` choose, in `namespace`.
-    pub fn start(namespace: &Namespace, stack: &str, site: &Site, stop: &Stop) -> anyhow::Result<Server> {
+    /// Starts the streams' services in `namespace`, on a stack and with more
+    /// arguments as `stack` and `options` say.
+    pub fn start(namespace: &Namespace, stack: &str, options: &[String], stop: &Stop) -> anyhow::Result<Server> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = namespace.command(&program.to_string_lossy());
-        command.arg("serve").args(stack.split_whitespace());
+        command.arg("serve").args(stack.split_whitespace()).args(options);
         command.args(["--json", "--control", "--service", "echo", "--service", "discard", "--service", "chargen"]);
-        command.arg("--service").arg(format!("http={}", site.dir().display()));
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start a server")?;
         let stdin = child.stdin.take();

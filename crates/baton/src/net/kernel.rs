@@ -229,7 +229,7 @@ impl Net for KernelNet {
         self.entries.iter().filter(|(_, entry)| matches!(entry, Entry::Stream(_))).count()
     }
 
-    fn stats(&self) -> Stats {
+    fn stats(&mut self) -> Stats {
         self.shared.stats.clone()
     }
 }

@@ -3,7 +3,7 @@
 //! A [`Handler`] is one connection's application: a state machine that is
 //! called when its stream may have become readable or writable and works until
 //! the stream would block. A [`Net`] owns streams and calls handlers. There is
-//! one over kernel sockets ([`kernel`]) and one over the engine, so that the
+//! one over kernel sockets ([`kernel`]) and one over the engine ([`engine`]), so that the
 //! same application code runs on both and a comparison compares the stacks.
 //!
 //! ```text
@@ -12,6 +12,7 @@
 //!                        +--> Flow: wait for the stream, call again, or done
 //! ```
 
+pub mod engine;
 pub mod kernel;
 
 use serde::Serialize;
@@ -103,7 +104,7 @@ pub trait Net {
     fn open(&self) -> usize;
 
     /// Counters since the start.
-    fn stats(&self) -> Stats;
+    fn stats(&mut self) -> Stats;
 }
 
 /// Counters of a [`Net`], cumulative.

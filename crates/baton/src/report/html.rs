@@ -8,21 +8,30 @@ use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page.
+/// The report as a page.
 pub fn render(report: &Report) -> String {
-    let mut page = format!(
+    let mut body = String::new();
+    header(&mut body, report);
+    ratios(&mut body, report);
+    plots(&mut body, report);
+    checks(&mut body, report);
+    numbers(&mut body, report);
+    setting(&mut body, report);
+    frame("Baton beside the kernel", &body)
+}
+
+/// A page of another measurement: a title, a sentence as text, and the rest as HTML.
+pub fn page(title: &str, lead: &str, body: &str) -> String {
+    frame(title, &format!("<header><h1>{}</h1><p>{}</p></header>{body}", escape(title), escape(lead)))
+}
+
+fn frame(title: &str, body: &str) -> String {
+    format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><title>Baton beside the kernel</title>\
-         <style>{STYLE}</style></head><body><main>"
-    );
-    header(&mut page, report);
-    ratios(&mut page, report);
-    plots(&mut page, report);
-    checks(&mut page, report);
-    numbers(&mut page, report);
-    setting(&mut page, report);
-    page.push_str("</main></body></html>\n");
-    page
+         content=\"width=device-width, initial-scale=1\"><title>{}</title><style>{STYLE}</style></head>\
+         <body><main>{body}</main></body></html>\n",
+        escape(title)
+    )
 }
 
 fn header(page: &mut String, report: &Report) {

@@ -7,7 +7,7 @@
 
 pub mod html;
 mod machine;
-mod plot;
+pub mod plot;
 pub mod table;
 
 pub use machine::Machine;

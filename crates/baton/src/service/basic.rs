@@ -1,6 +1,6 @@
 //! Echo, discard and chargen.
 
-use super::ramp;
+use super::{Message, ramp};
 use crate::net::{Flow, Handler, StreamIo};
 use std::io::{self, ErrorKind};
 
@@ -57,13 +57,22 @@ impl Handler for Echo {
 }
 
 /// Receives and forgets (RFC 863).
-pub struct Discard;
+pub struct Discard {
+    message: Message,
+}
+
+impl Discard {
+    /// A new connection.
+    pub fn new(message: Message) -> Discard {
+        Discard { message }
+    }
+}
 
 impl Handler for Discard {
     fn on_ready(&mut self, io: &mut dyn StreamIo) -> io::Result<Flow> {
         let mut moved = 0;
         while moved < SHARE {
-            match io.skip(SHARE)? {
+            match io.skip(self.message.0.min(SHARE))? {
                 0 => return Ok(Flow::Done),
                 len => moved += len,
             }
@@ -74,19 +83,14 @@ impl Handler for Discard {
 
 /// Sends the ramp until the peer closes (RFC 864, which leaves the data open).
 pub struct Chargen {
+    message: Message,
     offset: u64,
 }
 
 impl Chargen {
     /// A new connection.
-    pub fn new() -> Chargen {
-        Chargen { offset: 0 }
-    }
-}
-
-impl Default for Chargen {
-    fn default() -> Chargen {
-        Chargen::new()
+    pub fn new(message: Message) -> Chargen {
+        Chargen { message, offset: 0 }
     }
 }
 
@@ -100,7 +104,8 @@ impl Handler for Chargen {
         }
         let mut moved = 0;
         while moved < SHARE {
-            let len = io.write(ramp::from(self.offset))?;
+            let data = ramp::from(self.offset);
+            let len = io.write(&data[..data.len().min(self.message.0)])?;
             self.offset += len as u64;
             moved += len;
         }

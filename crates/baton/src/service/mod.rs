@@ -26,6 +26,17 @@ pub enum Kind {
     Http(PathBuf),
 }
 
+/// Bytes that discard takes and chargen writes at once: the message size of a
+/// measurement. As much as there is, unless it says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message(pub usize);
+
+impl Default for Message {
+    fn default() -> Message {
+        Message(usize::MAX)
+    }
+}
+
 /// A service and the port that it listens on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
@@ -88,11 +99,11 @@ impl Kind {
     ///
     /// # Errors
     /// If the directory of `http` cannot be resolved.
-    pub fn accept(&self) -> std::io::Result<Accept> {
+    pub fn accept(&self, message: Message) -> std::io::Result<Accept> {
         Ok(match self {
             Kind::Echo => Box::new(|_| Box::new(Echo::new()) as Box<dyn Handler>),
-            Kind::Discard => Box::new(|_| Box::new(Discard)),
-            Kind::Chargen => Box::new(|_| Box::new(Chargen::new())),
+            Kind::Discard => Box::new(move |_| Box::new(Discard::new(message))),
+            Kind::Chargen => Box::new(move |_| Box::new(Chargen::new(message))),
             Kind::Http(dir) => {
                 let site = Rc::new(http::Site::new(dir)?);
                 Box::new(move |_| Box::new(http::Http::new(site.clone())))

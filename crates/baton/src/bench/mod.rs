@@ -1,0 +1,3 @@
+//! Measurements that stand beside a paper's.
+
+pub mod tce;

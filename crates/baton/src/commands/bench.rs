@@ -1,0 +1,98 @@
+//! `baton bench`: measurements that stand beside a paper's.
+
+use crate::bench::tce::{self, Outcome};
+use crate::demo::World;
+use crate::fail::usage;
+use crate::signal::Stop;
+use anyhow::Context;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `baton bench`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What is measured
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum What {
+    /// How busy the TCP Control Engine is, by message size and direction
+    Tce(TceArgs),
+}
+
+/// Arguments of `baton bench tce`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  baton bench tce\n  baton bench tce --report out/tce.html --csv out/tce.csv")]
+struct TceArgs {
+    /// Measured runs of every size and direction
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: u16,
+
+    /// Seconds of one run
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+
+    /// Between two engines over a wire in memory, instead of a TAP device and the kernel
+    #[arg(long)]
+    in_memory: bool,
+
+    /// Let segments of up to 64 KB pass whole, instead of frames of 1500 bytes as in the paper
+    #[arg(long)]
+    offloads: bool,
+
+    /// Write a page with the plot
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+
+    /// Write every run as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Print the outcome as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the measurement.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let What::Tce(args) = args.what;
+    let length = Duration::try_from_secs_f64(args.seconds).ok().filter(|length| !length.is_zero());
+    let length = length.ok_or_else(|| usage(format!("a run cannot take {} s", args.seconds), "give it 0.1 or more"))?;
+    let stop = Stop::install().context("cannot catch signals")?;
+    let world = match World::new() {
+        _ if args.in_memory => None,
+        Ok(world) => Some(world),
+        Err(why) => {
+            eprintln!("baton: {why}; measuring over a wire in memory instead");
+            None
+        }
+    };
+    let options = tce::Options { rounds: args.rounds.into(), length, offloads: args.offloads };
+    let tell = |what: &str| eprintln!("{what}");
+    let outcome = tce::run(world.as_ref(), &options, &stop, &tell)?;
+    drop(world);
+    show(&args, &outcome)
+}
+
+fn show(args: &TceArgs, outcome: &Outcome) -> anyhow::Result<()> {
+    let write = |path: &PathBuf, text: String| {
+        std::fs::write(path, text)
+            .map_err(|error| usage(format!("cannot write {}: {error}", path.display()), "name another file"))
+    };
+    if let Some(path) = &args.report {
+        write(path, outcome.page())?;
+    }
+    if let Some(path) = &args.csv {
+        write(path, outcome.csv())?;
+    }
+    let mut stdout = std::io::stdout().lock();
+    if args.json {
+        writeln!(stdout, "{}", serde_json::to_string_pretty(outcome)?)?;
+    } else {
+        write!(stdout, "{}", outcome.table())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! [`Net`] over Baton's engine: port, engine and handlers on one thread.
+//!
+//! ```text
+//!   turn:  poll the engine -> call the handlers of what is ready -> poll again
+//!          until there is nothing to do, then sleep on the port until the next
+//!          frame or deadline
+//! ```
+
+use super::{Accept, EngineStats, Flow, Handler, Net, Stats, StreamIo};
+use baton_engine::frame_io::FrameIo;
+use baton_port::{WaitSet, Waitable};
+use baton_socket::consumer::{Attempt, Conn, Listener, SocketEvent};
+use baton_socket::host::{Host, HostConfig};
+use baton_tcp::time;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Half-open connections of one listener before SYN cookies.
+const BACKLOG: u32 = 1024;
+
+/// Time between two looks for connections that stayed idle too long.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Turns of the engine before the caller has its turn.
+const TURNS: usize = 64;
+
+/// An engine on a port, and the handlers of its connections.
+pub struct EngineNet<P> {
+    host: Host<P>,
+    wait: WaitSet,
+    listeners: HashMap<Listener, Accept>,
+    opening: HashMap<Attempt, Box<dyn Handler>>,
+    /// By index of the connection.
+    connections: Vec<Option<Connection>>,
+    /// Connections whose handler asked to be called again.
+    again: Vec<Conn>,
+    open: usize,
+    next_sweep: Instant,
+    stats: Stats,
+}
+
+struct Connection {
+    handler: Box<dyn Handler>,
+    last_event: Instant,
+}
+
+struct EngineStream<'a, P> {
+    host: &'a mut Host<P>,
+    conn: Conn,
+    stats: &'a mut Stats,
+}
+
+impl<P: FrameIo> StreamIo for EngineStream<'_, P> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.host.read(self.conn, buf)?;
+        self.stats.bytes_in += len as u64;
+        Ok(len)
+    }
+
+    fn skip(&mut self, limit: usize) -> io::Result<usize> {
+        let len = self.host.skip(self.conn, limit)?;
+        self.stats.bytes_in += len as u64;
+        Ok(len)
+    }
+
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let len = self.host.write(self.conn, data)?;
+        self.stats.bytes_out += len as u64;
+        Ok(len)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.host.shutdown(self.conn)
+    }
+}
+
+/// When the clock of this process began.
+fn origin() -> Instant {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(Instant::now)
+}
+
+/// Nanoseconds since the clock's origin.
+fn nanos() -> u64 {
+    origin().elapsed().as_nanos() as u64
+}
+
+impl<P: FrameIo + Waitable> EngineNet<P> {
+    /// An engine on `port`.
+    ///
+    /// # Errors
+    /// If the sizes in `config` make no region.
+    pub fn new(config: &HostConfig, port: P) -> io::Result<EngineNet<P>> {
+        let mut wait = WaitSet::new();
+        port.poll_fds(&mut wait);
+        origin();
+        let mut host = Host::new(config, port)?;
+        host.set_ticks(nanos);
+        Ok(EngineNet {
+            host,
+            wait,
+            listeners: HashMap::new(),
+            opening: HashMap::new(),
+            connections: Vec::new(),
+            again: Vec::new(),
+            open: 0,
+            next_sweep: Instant::now() + SWEEP,
+            stats: Stats::default(),
+        })
+    }
+
+    /// One turn of the engine and of what it made ready; false if there was
+    /// nothing to do.
+    fn work(&mut self) -> io::Result<bool> {
+        let activity = self.host.poll(time::Instant(nanos())).map_err(io::Error::other)?;
+        let mut worked = !activity.is_idle();
+        while let Some(event) = self.host.next_event() {
+            worked = true;
+            self.on_event(event);
+        }
+        for conn in std::mem::take(&mut self.again) {
+            worked = true;
+            self.serve(conn);
+        }
+        Ok(worked)
+    }
+
+    fn on_event(&mut self, event: SocketEvent) {
+        match event {
+            SocketEvent::Accepted { listener, conn } => self.on_accepted(listener, conn),
+            SocketEvent::Opening { attempt, conn } => {
+                if let Some(handler) = self.opening.remove(&attempt) {
+                    self.add(conn, handler);
+                }
+            }
+            SocketEvent::Failed { token, error } => {
+                self.listeners.remove(&Listener(token));
+                if let Some(mut handler) = self.opening.remove(&Attempt(token)) {
+                    handler.on_end(Some(&error));
+                }
+            }
+            SocketEvent::Listening { .. } => {}
+            SocketEvent::Ready { conn } => self.serve(conn),
+        }
+    }
+
+    fn on_accepted(&mut self, listener: Listener, conn: Conn) {
+        let peer = self.host.identity(conn).map(|identity| SocketAddr::new(identity.remote.ip(), identity.remote_port));
+        match (self.listeners.get_mut(&listener), peer) {
+            (Some(accept), Some(peer)) => {
+                let handler = accept(peer);
+                self.stats.accepted += 1;
+                self.add(conn, handler);
+                self.serve(conn);
+            }
+            _ => self.host.abort(conn),
+        }
+    }
+
+    fn add(&mut self, conn: Conn, handler: Box<dyn Handler>) {
+        let index = conn.0 as usize;
+        if self.connections.len() <= index {
+            self.connections.resize_with(index + 1, || None);
+        }
+        self.connections[index] = Some(Connection { handler, last_event: Instant::now() });
+        self.open += 1;
+    }
+
+    fn serve(&mut self, conn: Conn) {
+        let Some(Some(connection)) = self.connections.get_mut(conn.0 as usize) else { return };
+        match self.host.stream(conn) {
+            Some(stream) if stream.is_established() || stream.is_closed() => {}
+            _ => return,
+        }
+        connection.last_event = Instant::now();
+        let mut io = EngineStream { host: &mut self.host, conn, stats: &mut self.stats };
+        match connection.handler.on_ready(&mut io) {
+            Ok(Flow::Wait) => {}
+            Ok(Flow::Again) => self.again.push(conn),
+            Ok(Flow::Done) => self.end(conn, None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => self.end(conn, Some(error)),
+        }
+    }
+
+    fn end(&mut self, conn: Conn, error: Option<io::Error>) {
+        if let Some(mut connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::take) {
+            self.open -= 1;
+            connection.handler.on_end(error.as_ref());
+            self.host.close(conn);
+        }
+    }
+
+    fn sweep(&mut self) {
+        let now = Instant::now();
+        if now < self.next_sweep {
+            return;
+        }
+        self.next_sweep = now + SWEEP;
+        for index in 0..self.connections.len() {
+            let Some(connection) = &self.connections[index] else { continue };
+            let limit = connection.handler.idle_limit();
+            if limit.is_some_and(|limit| now - connection.last_event > limit) {
+                self.end(Conn(index as u32), Some(io::ErrorKind::TimedOut.into()));
+            }
+        }
+    }
+
+    /// Sleeps until a frame arrives, the engine has something to do, or `wait`
+    /// has passed.
+    fn sleep(&mut self, wait: Duration) -> io::Result<()> {
+        let wait = match self.host.next_deadline() {
+            Some(deadline) => wait.min(Duration::from_nanos(deadline.0.saturating_sub(nanos()))),
+            None => wait,
+        };
+        if !wait.is_zero() && self.host.port().prepare_wait() {
+            let waited = self.wait.wait(Some(wait));
+            self.host.port().finish_wait();
+            match waited {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: FrameIo + Waitable> Net for EngineNet<P> {
+    fn listen(&mut self, addr: SocketAddr, accept: Accept) -> io::Result<SocketAddr> {
+        let listener = self.host.listen(addr, BACKLOG)?;
+        self.listeners.insert(listener, accept);
+        loop {
+            self.host.poll(time::Instant(nanos())).map_err(io::Error::other)?;
+            while let Some(event) = self.host.next_event() {
+                match event {
+                    SocketEvent::Listening { listener: ready } if ready == listener => return Ok(addr),
+                    SocketEvent::Failed { token, error } if token == listener.0 => {
+                        self.listeners.remove(&listener);
+                        return Err(error);
+                    }
+                    other => self.on_event(other),
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, addr: SocketAddr, handler: Box<dyn Handler>) -> io::Result<()> {
+        let attempt = self.host.connect(addr, None)?;
+        self.opening.insert(attempt, handler);
+        Ok(())
+    }
+
+    fn turn(&mut self, wait: Duration) -> io::Result<()> {
+        let mut worked = false;
+        for _ in 0..TURNS {
+            if !self.work()? {
+                if !worked {
+                    self.sleep(wait)?;
+                    self.work()?;
+                }
+                break;
+            }
+            worked = true;
+        }
+        self.sweep();
+        Ok(())
+    }
+
+    fn open(&self) -> usize {
+        self.open + self.opening.len()
+    }
+
+    fn stats(&mut self) -> Stats {
+        let engine = self.host.engine();
+        let streamer = engine.streamer().counters().iter().filter(|(_, count)| *count > 0);
+        let mut counters: std::collections::BTreeMap<String, u64> =
+            streamer.map(|(name, count)| (format!("streamer.{name}"), count)).collect();
+        counters.insert("orders_high_water".to_owned(), engine.streamer().orders_high_water() as u64);
+        let (frames_in, frames_out) = (engine.streamer().counters().rx_frames, engine.streamer().counters().tx_frames);
+        let tce = engine.tce().counters();
+        counters.extend(tce.iter().filter(|(_, count)| *count > 0).map(|(name, count)| (format!("tce.{name}"), count)));
+        let tce_busy_ns = tce.busy_ticks;
+        counters.insert("events_high_water".to_owned(), engine.tce().events_high_water() as u64);
+        let engine = EngineStats { tce_busy_ns, elapsed_ns: nanos(), frames_in, frames_out, counters };
+        Stats { engine: Some(engine), ..self.stats.clone() }
+    }
+}
