@@ -1,6 +1,6 @@
 //! The command line: parsing, and how a command's outcome becomes an exit code.
 
-use crate::commands::{bench, demo, get, load, serve};
+use crate::commands::{bench, demo, doctor, get, load, serve};
 use crate::fail;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -25,6 +25,8 @@ pub enum Command {
     Get(get::Args),
     /// Show Baton and the kernel side by side, over a wire between two namespaces
     Demo(demo::Args),
+    /// Say what this machine allows, and what to do where it does not
+    Doctor(doctor::Args),
     /// Measure what stands beside a paper's figures
     Bench(bench::Args),
     /// Generate load against a service
@@ -43,6 +45,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Get(args) => get::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Load(args) => load::run(args),
     };

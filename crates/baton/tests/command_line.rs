@@ -18,6 +18,13 @@ fn what_the_caller_has_to_change_is_one_line_and_exit_code_2() {
         &["serve", "--port", "kernel", "http", "/no/such/directory"],
         &["serve", "--port", "kernel", "--addr", "192.0.2.1/24", "echo", "--listen", "0"],
         &["serve", "--port", "kernel", "--service", "echo@70", "--service", "discard@70"],
+        &["serve", "--port", "tap:no-such-long-device-name", "--addr", "10.77.0.2/24", "echo"],
+        &["serve", "--port", "xdp:nosuchdevice", "--addr", "10.77.0.2/24", "echo"],
+        &["serve", "--port", "tap:batontest%d", "echo"],
+        &["serve", "--port", "kernel", "--pcap", "x", "echo"],
+        &["demo", "--seconds", "-1"],
+        &["demo", "--rounds", "0"],
+        &["bench", "tce", "--seconds", "nan"],
         &["get", "--port", "kernel", "https://127.0.0.1/"],
         &["get", "--port", "kernel", "http://127.0.0.1/"],
         &["get", "--port", "kernel", "http://127.0.0.1/x", "-o", "/no/such/directory/x"],
@@ -48,7 +55,7 @@ fn a_failed_fetch_is_exit_code_1() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["serve", "get"] {
+    for command in ["serve", "get", "demo", "doctor"] {
         let output = baton(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"), "{command}");
@@ -86,4 +93,23 @@ fn a_file_served_is_the_file_got() {
     assert_eq!(stats["accepted"], 1);
     drop(stdin);
     assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn doctor_has_a_remedy_for_every_no() {
+    let output = baton(&["doctor", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    for name in ["network namespaces", "TAP", "curl"] {
+        assert!(findings.iter().any(|finding| finding["name"] == name), "{name} is missing in {findings:?}");
+    }
+    for finding in &findings {
+        let (ok, remedy) = (finding["ok"].as_bool().unwrap(), finding["remedy"].as_str().unwrap());
+        assert_eq!(ok, remedy.is_empty(), "{finding}");
+    }
+    let table = baton(&["doctor"]);
+    assert_eq!(
+        String::from_utf8_lossy(&table.stdout).lines().filter(|line| line.starts_with("yes")).count(),
+        findings.iter().filter(|finding| finding["ok"] == true).count()
+    );
 }

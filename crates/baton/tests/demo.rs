@@ -1,6 +1,6 @@
 //! The demo as a whole, short, and what is left behind when it is cut off.
 
-use baton::report::Report;
+use baton::report::{Report, Side};
 use baton_testkit::{need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command, Stdio};
@@ -49,11 +49,16 @@ fn the_demo_measures_every_load_on_every_wire_and_leaves_nothing() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report.all_right() && !report.checks.is_empty(), "{:?}", report.checks);
+    assert_eq!(report.not_shown, [""; 0]);
+    let wires: Vec<&str> = report.wires.iter().map(|wire| wire.id.as_str()).collect();
+    assert_eq!(wires, ["veth", "tap", "veth-plain", "tap-plain", "xdp"]);
     assert_eq!(report.cells.len(), report.wires.len() * report.loads.len());
     for cell in &report.cells {
         assert_eq!(cell.runs.len(), 1, "{cell:?}");
         let (run, requests) = (&cell.runs[0], report.loads.iter().any(|load| load.id == cell.load && load.requests));
         assert!(run.bytes > 0 && run.seconds > 0.0, "{cell:?}");
+        let baton = report.wires.iter().any(|wire| wire.id == cell.wire && wire.side == Side::Baton);
+        assert_eq!(run.tce.is_some(), baton, "{cell:?}");
         assert_eq!((run.requests > 0, run.latency_ns.is_some()), (requests, requests), "{cell:?}");
     }
     assert!(std::fs::read_to_string(&page).unwrap().contains("data-plot=\"throughput\""));
@@ -85,4 +90,17 @@ fn what_a_killed_demo_leaves_the_next_one_removes() {
     assert_eq!(namespaces_of(killed.id()), [""; 0]);
     kill_process(Pid::from_child(&next), Signal::TERM).unwrap();
     next.wait().unwrap();
+}
+
+#[test]
+fn without_privileges_the_demo_runs_in_memory_and_says_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = demo(&dir.path().join("demo.html")).arg("--in-memory").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report.all_right() && report.checks.len() == 6, "{:?}", report.checks);
+    assert!(
+        report.cells.iter().all(|cell| cell.runs.len() == 1 && cell.runs[0].bytes > 0 && cell.runs[0].tce.is_some())
+    );
+    assert!(report.not_shown.iter().any(|what| what.contains("AF_XDP")), "{:?}", report.not_shown);
 }

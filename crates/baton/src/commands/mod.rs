@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod demo;
+pub mod doctor;
 pub mod get;
 pub mod load;
 pub mod serve;
