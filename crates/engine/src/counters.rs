@@ -52,6 +52,8 @@ counters! {
         drop_protocol,
         /// Dropped: not for one of our addresses.
         drop_not_ours,
+        /// Dropped: to no connection, and from an address that is no host's, or ours.
+        drop_source,
         /// Dropped: the reassembly area was full.
         drop_reassembly_full,
         /// Dropped: more out-of-order ranges than a connection may have.

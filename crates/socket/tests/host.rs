@@ -115,6 +115,7 @@ fn jumbo_frames_carry_the_same_bytes() {
     both_ways(MemoryOptions { mtu: 9000, ..MemoryOptions::default() });
 }
 
+// tests: MUST-60
 #[test]
 fn a_half_closed_stream_still_carries_the_other_direction() {
     let mut pair = Pair::new(MemoryOptions::default());

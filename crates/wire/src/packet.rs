@@ -99,6 +99,7 @@ pub struct Packet {
     /// There is no TCP option but timestamps and padding, and the list is whole.
     pub plain_options: bool,
     /// There are IPv4 options or IPv6 extension headers.
+    // MUST-50 (RFC 9293 §3.9.2.1): walked over, and else ignored.
     pub ip_options: bool,
     /// VLAN tags.
     pub vlan: VlanTags,

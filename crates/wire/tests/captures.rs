@@ -122,6 +122,7 @@ fn verdicts(checks: Checks) -> BTreeMap<String, String> {
         .collect()
 }
 
+// tests: MUST-50
 #[test]
 fn every_crafted_frame_gets_its_verdict() {
     let strict = verdicts(Checks::ALL);

@@ -154,6 +154,11 @@ impl Endpoint {
         self.routes.is_ours(addr)
     }
 
+    /// True for an address that a connection may be with: one host's, not ours.
+    pub fn is_peer(&self, addr: Addr) -> bool {
+        self.routes.is_host(addr) && !self.is_ours(addr)
+    }
+
     /// All our addresses, the link-local one included.
     pub fn addresses(&self) -> &[Cidr] {
         self.routes.addresses()
@@ -209,7 +214,7 @@ impl Endpoint {
     /// or no room for one more neighbour.
     pub fn hop_for(&mut self, now: Instant, remote: Addr) -> Option<HopId> {
         if !self.config.ethernet {
-            return (self.routes.is_host(remote) && !self.is_ours(remote)).then_some(HopId::BARE);
+            return self.is_peer(remote).then_some(HopId::BARE);
         }
         let next = self.routes.next_hop(remote)?;
         let hop = self.neighbours.acquire(next, now);

@@ -59,6 +59,7 @@ impl Routes {
     /// The neighbour that packets to `remote` are given to: itself, or the
     /// gateway; `None` without a route.
     pub(super) fn next_hop(&self, remote: Addr) -> Option<Addr> {
+        // MUST-46 (RFC 9293 §3.9.1.1): no route to a group, so an open to one fails.
         if !self.is_host(remote) || self.is_ours(remote) {
             None
         } else if self.is_on_link(remote) {
@@ -121,6 +122,7 @@ mod tests {
         })
     }
 
+    // tests: MUST-46
     #[test]
     fn next_hop_is_the_neighbour_or_the_gateway() {
         // (remote, next hop with gateways, without)
@@ -147,6 +149,7 @@ mod tests {
         }
     }
 
+    // tests: MUST-44
     #[test]
     fn source_address_shares_the_link_with_the_next_hop() {
         let table = [

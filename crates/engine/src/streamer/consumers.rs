@@ -201,6 +201,7 @@ impl Streamer {
     /// An active open: route, source address and port are found here, where the
     /// flow table is; the rest is the TCE's.
     fn request_connect(&mut self, now: Instant, id: u16, token: u64, mut tuple: Tuple, options: u64) {
+        // MUST-43, MUST-44 (RFC 9293 §3.9.1.1): the consumer's address, or the route's.
         if tuple.local == Addr::UNSPECIFIED || tuple.local == Addr::v4([0; 4]) {
             match self.endpoint.source_for(tuple.remote) {
                 Some(local) => tuple.local = local,

@@ -283,8 +283,14 @@ impl Streamer {
 
     /// A segment that no connection answers to: the TCE looks for a listener.
     fn handle_unknown(&mut self, now: Instant, frame: &RxFrame<'_>, packet: &Packet, lengths: Lengths) {
+        // MUST-57 (RFC 9293 §3.9.2.3): only our unicast addresses are answered for.
         if !self.endpoint.is_ours(packet.dst) {
             self.counters.drop_not_ours += 1;
+            return;
+        }
+        // MUST-63 (RFC 9293 §3.9.2.3): nor is what has no valid source.
+        if !self.endpoint.is_peer(packet.src) {
+            self.counters.drop_source += 1;
             return;
         }
         if !self.checksum_right(frame, packet) {

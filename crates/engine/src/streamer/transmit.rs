@@ -219,6 +219,8 @@ impl Streamer {
     }
 }
 
+// MUST-60 (RFC 9293 §3.9.1.2): what is queued goes as soon as window and Nagle
+// allow; nothing waits for a push.
 /// Payload bytes of the next segment or super-frame, at most `largest`, and
 /// whether a FIN goes with it; `None` if nothing should go now.
 #[inline]

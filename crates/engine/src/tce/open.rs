@@ -141,6 +141,8 @@ impl Tce {
             return None;
         };
         let ts_offset = self.key.ts_offset(tuple);
+        // MUST-45 (RFC 9293 §3.9.1.1): the Streamer makes its header template of this
+        // tuple, and no order changes it.
         push(&mut self.orders, Order::Tuple(*tuple));
         push(
             &mut self.orders,
@@ -183,6 +185,8 @@ impl Tce {
 
     /// Starts to listen, unless the name is taken.
     pub(super) fn listen(&mut self, consumer: u16, qp: u32, token: u64, backlog: u32, options: u64) {
+        // MUST-41, MUST-42 (RFC 9293 §3.9.1.1): connections, in whatever state, are in
+        // the flow table and found there first; a listener's name does not meet them.
         let name = (self.tuple.local_port, self.tuple.local);
         if self.listeners.by_name.contains_key(&name) {
             let unused = Unused { qp: Some(qp), hop: None };
