@@ -73,14 +73,21 @@ pub struct Report {
     pub aborted: bool,
 }
 
+/// A connection that nobody is known to have opened yet.
+#[derive(Clone, Copy)]
+struct Stranger {
+    since: Instant,
+    seen: Events,
+}
+
 /// One host's program.
 pub struct App {
     region: ConsumerRegion,
     ends: BTreeMap<u32, End>,
     /// Ends that may have something to do.
     dirty: BTreeSet<u32>,
-    /// Accepted, and not in the directory yet: queue pair, and since when.
-    strangers: Vec<(u32, Instant)>,
+    /// Accepted, and not in the directory yet, by queue pair.
+    strangers: BTreeMap<u32, Stranger>,
     /// Clients to be opened, or to be tried again.
     openings: Vec<(Instant, usize)>,
     /// Clients whose open the engine has not answered.
@@ -102,7 +109,7 @@ impl App {
             region,
             ends: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            strangers: Vec::new(),
+            strangers: BTreeMap::new(),
             openings: Vec::new(),
             asked: BTreeSet::new(),
             pending: VecDeque::new(),
@@ -169,8 +176,8 @@ impl App {
             self.completions += 1;
             self.handle_completion(now, completion, dialogues, directory)?;
         }
-        for (qp, since) in std::mem::take(&mut self.strangers) {
-            self.accept((qp, since), now, dialogues, directory);
+        for (qp, stranger) in std::mem::take(&mut self.strangers) {
+            self.accept(qp, stranger, now, dialogues, directory);
         }
         let due = self.ends.iter().filter(|(_, end)| end.alarm().is_some_and(|at| at <= now)).map(|(qp, _)| *qp);
         let due: Vec<u32> = due.collect();
@@ -236,9 +243,11 @@ impl App {
                 self.asked.remove(&id);
                 let identity = self.region.qp(qp).identity();
                 directory.insert((identity.local, identity.local_port), id);
-                self.begin(id, true, qp, dialogues);
+                self.begin(id, true, qp, Events::NONE, dialogues);
             }
-            Completion::Accepted { qp, .. } => self.accept((qp, now), now, dialogues, directory),
+            Completion::Accepted { qp, .. } => {
+                self.accept(qp, Stranger { since: now, seen: Events::NONE }, now, dialogues, directory);
+            }
             Completion::Failed { token, .. } if token < LISTENERS => {
                 self.asked.remove(&(token as usize));
                 self.openings.push((now + RETRY, token as usize));
@@ -248,6 +257,9 @@ impl App {
             }
             Completion::Done { .. } => {}
             Completion::Ready { qp, events } => {
+                if let Some(stranger) = self.strangers.get_mut(&qp) {
+                    stranger.seen |= events;
+                }
                 let Some(end) = self.ends.get_mut(&qp) else { return Ok(()) };
                 end.on_events(&self.region, events);
                 self.dirty.insert(qp);
@@ -263,27 +275,29 @@ impl App {
     /// as the client's program has heard of it. One that nobody opened was made of
     /// a cookie that came back twice, the second time after the connection had
     /// ended: a program gives up on it when nothing is heard.
-    fn accept(&mut self, (qp, since): (u32, Instant), now: Instant, dialogues: &[Dialogue], directory: &mut Directory) {
+    fn accept(&mut self, qp: u32, stranger: Stranger, now: Instant, dialogues: &[Dialogue], directory: &mut Directory) {
         let identity = self.region.qp(qp).identity();
         // Taken out, since a tuple may be opened again.
         match directory.remove(&(identity.remote, identity.remote_port)) {
-            Some(id) => self.begin(id, false, qp, dialogues),
-            None if now.since(since) > NOBODY => {
+            Some(id) => self.begin(id, false, qp, stranger.seen, dialogues),
+            None if now.since(stranger.since) > NOBODY => {
                 self.ghosts += 1;
                 self.pending.push_back(Request::Abort { qp });
             }
-            None => self.strangers.push((qp, since)),
+            None => {
+                self.strangers.insert(qp, stranger);
+            }
         }
     }
 
-    fn begin(&mut self, id: usize, client: bool, qp: u32, dialogues: &[Dialogue]) {
+    fn begin(&mut self, id: usize, client: bool, qp: u32, seen: Events, dialogues: &[Dialogue]) {
         let dialogue = &dialogues[id];
         let script = if client { &dialogue.client } else { &dialogue.server };
         let (send, receive) = self.buffers;
         let base = u64::from(qp) * u64::from(send + receive);
         let mut end = End::new(id, client, qp, script.clone(), Buffers { base, send, receive });
         // What happened before the program knew the queue pair.
-        end.on_events(&self.region, self.region.qp(qp).take_events());
+        end.on_events(&self.region, seen | self.region.qp(qp).take_events());
         self.ends.insert(qp, end);
         self.dirty.insert(qp);
         if script.keepalive {
