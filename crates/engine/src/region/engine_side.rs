@@ -408,6 +408,12 @@ impl QpEngine<'_> {
         self.words.listener.store(identity.listener, Release);
     }
 
+    /// True if the consumer has seen all that was raised, a RELEASED above all:
+    /// what it still hears of a queue pair must not be of the next connection.
+    pub fn is_quiet(&self) -> bool {
+        self.words.events.load(Acquire) == 0
+    }
+
     /// Makes a free queue pair ready for its next connection: cursors at 0,
     /// queues empty. A RELEASED that the consumer has not seen yet stays, and so
     /// does a doorbell that was not taken yet: it is still in the ring.

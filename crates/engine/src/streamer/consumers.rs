@@ -9,6 +9,7 @@ use crate::event::{Event, Wish};
 use crate::region::{Completion, EngineRegion, Events, Identity, Request};
 use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
+use std::collections::VecDeque;
 
 /// A consumer of this engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -26,7 +27,8 @@ pub(super) struct ConsumerSlot {
     /// Connection of each queue pair; `NONE` while it is free, `LISTENER` while
     /// it listens, `ENDED` while the consumer holds on to an ended connection.
     owners: Vec<ConnId>,
-    free: Vec<u32>,
+    /// Free again, the longest first.
+    free: VecDeque<u32>,
 }
 
 /// A queue pair that listens.
@@ -37,7 +39,7 @@ const ENDED: ConnId = ConnId(u32::MAX - 2);
 
 impl ConsumerSlot {
     fn take_qp(&mut self, owner: ConnId) -> Option<u32> {
-        let qp = self.free.pop().or_else(|| {
+        let qp = self.take_free().or_else(|| {
             let next = self.owners.len() as u32;
             (next < self.region.region().layout().qps).then(|| {
                 self.owners.push(ConnId::NONE);
@@ -49,9 +51,17 @@ impl ConsumerSlot {
         Some(qp)
     }
 
+    /// A queue pair that is free and that its consumer has let go of in its own
+    /// mind too: it has seen the RELEASED. Most often that is the first one.
+    fn take_free(&mut self) -> Option<u32> {
+        let places = self.free.len().min(PER_POLL);
+        let place = (0..places).find(|&place| self.region.qp(self.free[place]).is_quiet())?;
+        self.free.remove(place)
+    }
+
     fn free_qp(&mut self, qp: u32) {
         self.owners[qp as usize] = ConnId::NONE;
-        self.free.push(qp);
+        self.free.push_back(qp);
     }
 
     fn owner(&self, qp: u32) -> ConnId {
@@ -62,7 +72,7 @@ impl ConsumerSlot {
 impl Streamer {
     /// Takes a consumer in; its region is polled from now on.
     pub fn attach_consumer(&mut self, region: EngineRegion) -> ConsumerId {
-        let slot = ConsumerSlot { region, owners: Vec::new(), free: Vec::new() };
+        let slot = ConsumerSlot { region, owners: Vec::new(), free: VecDeque::new() };
         let index = self.consumers.iter().position(Option::is_none).unwrap_or_else(|| {
             self.consumers.push(None);
             self.consumers.len() - 1
