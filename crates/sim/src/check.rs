@@ -41,10 +41,12 @@ pub fn endings(config: &WorldConfig, hosts: &[Host; 2]) -> Result<(), Violation>
     Ok(())
 }
 
-/// A server that had answered with a cookie, and sees another segment than the
-/// first, can only reset it (RFC 4987 §3.6).
+/// A server that had answered with a cookie, and sees another segment before the
+/// first, can only reset it (RFC 4987 §3.6); the first may still make a connection,
+/// to be reset in its turn.
 fn met_by_cookie(client: Option<&Report>, server: Option<&Report>) -> bool {
-    server.is_none() && client.is_some_and(|report| report.error == RESET && report.received == 0)
+    server.is_none_or(|report| report.error == RESET)
+        && client.is_some_and(|report| report.error == RESET && report.received == 0)
 }
 
 fn is_complete(report: Option<&Report>, sends: u64, receives: u64) -> bool {
