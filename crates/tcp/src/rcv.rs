@@ -280,7 +280,8 @@ impl Receiver {
 
     /// The peer asked whether the window is still closed. Then all that is posted
     /// is offered, and taken for the buffer's size: a consumer that posts less at
-    /// once than it used to would else wait for ever. True if the promise moved.
+    /// once than it used to would else wait for ever. What the scaled field cannot
+    /// tell is rounded up; the surplus is parked. True if the promise moved.
     pub fn on_probe(&mut self) -> bool {
         let room = self.room();
         // What the field cannot tell, being scaled, is no window either.
@@ -288,7 +289,7 @@ impl Receiver {
             return false;
         }
         self.rcv_buff = room;
-        self.right_edge = self.posted;
+        self.right_edge = self.posted.latest(self.rcv_nxt + (1 << self.scale.shift()));
         true
     }
 
@@ -366,6 +367,16 @@ mod tests {
             let edge = r.rcv_nxt + 700;
             assert!(r.on_posted(edge, 1460));
         }
+    }
+
+    #[test]
+    fn a_probe_opens_less_than_the_scaled_field_can_tell() {
+        let mut r = receiver(1000, 7);
+        take(&mut r, 1000);
+        let edge = r.rcv_nxt + 44;
+        assert!(!r.on_posted(edge, 1460));
+        assert!(r.on_probe());
+        assert_eq!((r.rcv_wnd(), r.window_field()), (128, 1));
     }
 
     #[test]
