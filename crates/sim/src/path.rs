@@ -19,7 +19,6 @@ pub struct PathMtu {
 }
 
 /// None if `frame` passes; else what its sender is told, if anything.
-#[expect(clippy::option_option, reason = "whether it passes, and whether its sender is told")]
 pub fn too_big(frame: &[u8], link: Link, narrow: PathMtu) -> Option<Option<Vec<u8>>> {
     let packet = Packet::parse(frame, link).ok()?;
     let ip = usize::from(packet.ip_offset);

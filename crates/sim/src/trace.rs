@@ -1,7 +1,6 @@
 //! One line for a frame, for a person who follows a run.
 
 use baton_wire::packet::{Link, Packet};
-use baton_wire::tcp::options::TcpOption;
 use std::fmt::Write as _;
 
 /// What a frame says, in the manner of tcpdump.

@@ -333,7 +333,7 @@ mod tests {
 
     /// Takes `len` bytes in order.
     fn take(r: &mut Receiver, len: u32) {
-        r.rcv_nxt = r.rcv_nxt + len;
+        r.rcv_nxt += len;
     }
 
     #[test]
