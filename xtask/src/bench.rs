@@ -39,7 +39,9 @@ struct Meta {
 
 /// Runs all benchmarks, or those whose names contain one of `names`.
 pub fn command(names: &[String]) -> Result<ExitCode> {
-    let mut all = benchmarks()?;
+    let date = run::capture(&mut run::program("date", &["-u", "+%Y-%m-%d-%H%M%S"]))?.trim().to_owned();
+    let directory = PathBuf::from("bench/runs").join(&date);
+    let mut all = benchmarks(&directory)?;
     let known: Vec<String> = all.iter().map(|b| b.name.clone()).collect();
     all.retain(|b| names.is_empty() || names.iter().any(|name| b.name.contains(name.as_str())));
     if all.is_empty() {
@@ -48,8 +50,6 @@ pub fn command(names: &[String]) -> Result<ExitCode> {
     if all.iter().any(|b| b.name.starts_with("baton-")) {
         run::succeed(cargo().args(["build", "--release", "--locked", "--package", "baton"]))?;
     }
-    let date = run::capture(&mut run::program("date", &["-u", "+%Y-%m-%d-%H%M%S"]))?.trim().to_owned();
-    let directory = PathBuf::from("bench/runs").join(&date);
     fs::create_dir_all(&directory)?;
     // Written first, so that a run that is broken off still says what it was.
     let commands = all.iter().map(|b| run::line(&b.command)).collect();
@@ -81,8 +81,8 @@ fn measure(benchmark: &mut Benchmark, directory: &Path) -> Result<bool> {
     Ok(status.is_some_and(|status| status.success()))
 }
 
-/// The bench targets of all crates, then those that are commands of `baton`.
-fn benchmarks() -> Result<Vec<Benchmark>> {
+/// The bench targets of all crates, then the commands of `baton` that measure.
+fn benchmarks(directory: &Path) -> Result<Vec<Benchmark>> {
     let mut all = Vec::new();
     for package in Metadata::load()?.members() {
         for target in package.targets_of_kind("bench") {
@@ -91,16 +91,18 @@ fn benchmarks() -> Result<Vec<Benchmark>> {
             all.push(Benchmark { name: format!("{}-{target}", package.short_name()), command });
         }
     }
-    for name in BATON_BENCHES {
+    let mut baton = |name: &str, words: &[&str], files: &[(&str, &str)]| {
         let mut command = Command::new(target().join("release/baton"));
-        command.args(["bench", name]);
-        all.push(Benchmark { name: format!("baton-{name}"), command });
-    }
+        command.args(words);
+        for (flag, end) in files {
+            command.arg(flag).arg(directory.join(format!("{name}.{end}")));
+        }
+        all.push(Benchmark { name: name.into(), command });
+    };
+    baton("baton-demo", &["demo", "--json", "--rounds", "7"], &[("--report", "html")]);
+    baton("baton-tce", &["bench", "tce"], &[("--report", "html"), ("--csv", "csv")]);
     Ok(all)
 }
-
-/// `baton bench NAME`.
-const BATON_BENCHES: &[&str] = &[];
 
 fn meta(date: String, commands: Vec<String>) -> Result<Meta> {
     let words = |program: &str, arguments: &[&str]| {
