@@ -304,7 +304,7 @@ impl Tcb {
             }
         }
         if self.probes > 0 || self.timers.is_armed(Timer::Persist) {
-            self.probe_answered();
+            self.probe_answered(cx);
         }
         self.tell_transmit(out);
         self.send_again(cx, out);

@@ -76,12 +76,17 @@ impl Tcb {
     }
 
     /// The peer acknowledged something while probes were going on.
-    pub(crate) fn probe_answered(&mut self) {
+    pub(crate) fn probe_answered(&mut self, cx: &Context<'_>) {
         self.probes = 0;
+        let usable = self.usable_window();
         let enough = u32::from(self.eff_snd_mss()).min(self.max_wnd / 2).max(1);
-        if self.usable_window() >= enough {
+        if usable > 0 {
             self.probe_backoff = 0;
+        }
+        if usable >= enough {
             self.timers.disarm(Timer::Persist);
+        } else if usable > 0 {
+            self.timers.arm_by(Timer::Persist, cx.now + OVERRIDE);
         }
     }
 }

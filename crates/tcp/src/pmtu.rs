@@ -16,6 +16,11 @@ const RAISE_AFTER: Duration = Duration::from_secs(600);
 /// Typical MTUs below which a router that does not say may have one (RFC 1191 §7.1).
 const PLATEAUS: [u16; 8] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 552];
 
+/// Timeouts in a row after which segments are made smaller still, and after which
+/// their size is found innocent. The first time is R1.
+const FURTHER: u8 = R1 + 2;
+const INNOCENT: u8 = R1 + 4;
+
 /// MTU that works nearly everywhere, to fall back on first (RFC 4821 §7.2).
 const SAFE: u16 = 1_064;
 
@@ -54,8 +59,6 @@ impl Tcb {
         if mtu >= self.path.mtu {
             return;
         }
-        self.rare().path_mtu_at = cx.now + RAISE_AFTER;
-        self.arm_rare();
         self.lower_path_mtu(cx, mtu);
         self.tell_transmit(out);
         self.send_again(cx, out);
@@ -66,12 +69,23 @@ impl Tcb {
         let in_flight = self.snd.snd_nxt().since(self.snd.snd_una()).max(0) as u32;
         // A peer that closed its window over what is in flight drops it for that.
         let full = in_flight >= u32::from(self.eff_snd_mss()) && self.snd_wnd > 0;
-        if !full || count < R1 || !(count - R1).is_multiple_of(2) {
+        if !full {
             return;
         }
-        let mtu = (self.path.mtu / 2).min(SAFE).max(least(self.path));
-        if mtu < self.path.mtu {
-            self.lower_path_mtu(cx, mtu);
+        match count {
+            R1 | FURTHER => {
+                let mtu = (self.path.mtu / 2).min(SAFE).max(least(self.path));
+                if mtu < self.path.mtu {
+                    self.lower_path_mtu(cx, mtu);
+                }
+            }
+            // Small ones vanish too: it was not the size.
+            INNOCENT => {
+                self.path.mtu = self.link_mtu;
+                self.snd.set_mss(self.eff_snd_mss());
+                self.is.untold = true;
+            }
+            _ => {}
         }
     }
 
@@ -88,5 +102,7 @@ impl Tcb {
         self.path.mtu = mtu;
         self.snd.on_mtu_reduced(cx.now, self.eff_snd_mss());
         self.is.untold = true;
+        self.rare().path_mtu_at = cx.now + RAISE_AFTER;
+        self.arm_rare();
     }
 }

@@ -312,20 +312,27 @@ impl Tcb {
             if !self.is_closed() {
                 self.send_ack(None, out);
             }
-        } else if moved && self.rcv.wants_window_update() {
+        } else if moved && self.owes_window_update() {
             self.send_ack(None, out);
         }
     }
 
     /// As [`Tcb::on_posted`], with a segment about to be handled whose answer
-    /// shows the window anyway.
+    /// may show the window anyway: if it does not, a deadline that is due will.
     #[inline]
     pub fn note_posted(&mut self, cx: &mut Context<'_>, right_edge: Seq, out: &mut impl CommandSink) {
         if self.rcv.parked() > 0 {
             self.on_posted(cx, right_edge, out);
         } else if self.state.is_synchronized() && self.rcv.on_posted(right_edge, self.eff_snd_mss()) {
             self.tell_receive(out);
+            if self.owes_window_update() {
+                self.timers.arm(Timer::DelayedAck, cx.now);
+            }
         }
+    }
+
+    fn owes_window_update(&self) -> bool {
+        self.state.may_receive() && self.rcv.wants_window_update()
     }
 
     /// One ACK without data.

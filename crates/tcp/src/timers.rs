@@ -38,6 +38,12 @@ impl Timers {
         self.0[timer as usize] = at;
     }
 
+    /// Moves a timer to `at` unless it is due before.
+    pub fn arm_by(&mut self, timer: Timer, at: Instant) {
+        let due = &mut self.0[timer as usize];
+        *due = (*due).min(at);
+    }
+
     /// Stops a timer.
     #[inline]
     pub fn disarm(&mut self, timer: Timer) {

@@ -115,6 +115,20 @@ fn a_small_window_is_used_up_after_a_while() {
 }
 
 #[test]
+fn a_window_that_opens_a_little_is_not_waited_for_long() {
+    let mut rig = closed();
+    for _ in 0..8 {
+        rig.expire();
+    }
+    let mut small = seg(Flags::ACK, RCV, SND, 0);
+    small.wnd = 100;
+    rig.arrive(&small);
+    let start = rig.now;
+    assert_eq!(retransmits(rig.expire()), [(SND, SND + 100)]);
+    assert!(rig.now.since(start).as_millis() <= 1_000);
+}
+
+#[test]
 fn a_fin_alone_can_be_blocked_too() {
     let mut rig = Rig::established();
     let mut zero = seg(Flags::ACK, RCV, SND, 0);

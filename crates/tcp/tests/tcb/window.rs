@@ -41,6 +41,20 @@ fn a_wide_window_is_not_announced_for_its_own_sake() {
     assert_eq!((edges(&out), acks(&out)), (vec![RCV + 75_536], vec![]));
 }
 
+/// Room reported along with a segment that calls for no answer is announced all the same.
+#[test]
+fn a_window_that_opens_beside_an_acknowledgment_is_told() {
+    let mut rig = Rig::established();
+    let edge = RCV + (1 << 16);
+    rig.placed(&seg(Flags::ACK, RCV, SND, 1 << 16), edge);
+    rig.take();
+    rig.call(|t, cx, out| t.note_posted(cx, edge + 30_000, out));
+    rig.arrive(&seg(Flags::ACK, edge, SND, 0));
+    assert_eq!(rig.tcb.deadline(), Some(rig.now));
+    assert_eq!(acks(rig.expire()), [edge]);
+    assert_eq!(rig.tcb.deadline(), None);
+}
+
 // tests: MUST-1, REC-1
 #[test]
 fn windows_are_unsigned_and_scaled() {
