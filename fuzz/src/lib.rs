@@ -6,4 +6,5 @@
 //! module uses nothing but its crate.
 
 pub mod engine;
+pub mod tcp;
 pub mod wire;

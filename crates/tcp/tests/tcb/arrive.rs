@@ -185,6 +185,12 @@ fn old_timestamps_and_missing_ones() {
     assert_eq!(rig.take(), [Command::Drop { park: baton_tcp::segment::ParkId(2) }], "no timestamp: silence");
     let out = rig.parked(3, &data(5_001)).to_vec();
     assert!(out.iter().any(|c| matches!(c, Command::Receive { ts_recent: 5_001, .. })), "{out:?}");
+    // RFC 7323 §4.3: what lies beyond the last acknowledgment does not say what to echo.
+    rig.take();
+    let mut ahead = seg(Flags::ACK, RCV + 100, SND, 10);
+    ahead.timestamps = ts(5_900, 77);
+    let out = rig.placed(&ahead, RCV + 10).to_vec();
+    assert!(!out.iter().any(|c| matches!(c, Command::Receive { .. })), "{out:?}");
     // After 24 days the comparison means nothing.
     rig.after(Duration::from_secs(25 * 86_400)).take();
     let mut later = seg(Flags::ACK, RCV + 10, SND, 10);

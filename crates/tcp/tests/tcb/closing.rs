@@ -3,6 +3,7 @@
 use crate::rig::*;
 use baton_tcp::command::{CloseReason, Command, Notice};
 use baton_tcp::config::Config;
+use baton_tcp::options::SocketOption;
 use baton_tcp::segment::ParkId;
 use baton_tcp::state::State;
 use baton_tcp::time::Duration;
@@ -39,6 +40,7 @@ fn half_close_goes_on_receiving() {
 #[test]
 fn a_fin_waits_for_what_is_missing_before_it() {
     let mut rig = Rig::established();
+    rig.call(|t, cx, out| t.set_option(cx, SocketOption::QuickAck(false), out));
     let out = rig.arrive(&seg(FIN_ACK, RCV + 100, SND, 0)).to_vec();
     assert_eq!((rig.tcb.state(), acks(&out)), (State::Established, vec![RCV]));
     let out = rig.placed(&seg(Flags::ACK, RCV, SND, 100), RCV + 100).to_vec();

@@ -115,7 +115,10 @@ fn an_echo_is_answered_with_cwr_once() {
     rig.arrive(&syn(SYN_ACK | Flags::ECE, SND));
     rig.sent(14_600);
     rig.take();
-    let out = rig.arrive(&seg(Flags::ACK | Flags::ECE, RCV, SND + 1_460, 0)).to_vec();
+    // The peer's window is what limits us, and does not move below.
+    let mut echo = seg(Flags::ACK | Flags::ECE, RCV, SND + 13_140, 0);
+    echo.wnd = 2_000;
+    let out = rig.arrive(&echo).to_vec();
     assert_eq!(transmit(&out).map(|t| t.cwr), Some(true));
     rig.take();
     let out = rig.sent(10).to_vec();

@@ -169,6 +169,23 @@ fn parked_payload_is_trimmed_to_what_is_new() {
 }
 
 #[test]
+fn parked_payloads_that_overlap_are_placed_once() {
+    let mut rig = unposted(4_000);
+    rig.parked(1, &data(RCV, 1_000));
+    rig.parked(2, &data(RCV + 500, 1_000));
+    rig.take();
+    rig.call(|t, cx, out| t.on_posted(cx, RCV + 10_000, out));
+    let places: Vec<_> = rig.take().into_iter().filter(|c| matches!(c, Command::Place { .. })).collect();
+    assert_eq!(
+        places,
+        [
+            Command::Place { park: ParkId(1), seq: RCV, skip: 0, len: 1_000 },
+            Command::Place { park: ParkId(2), seq: RCV + 1_000, skip: 500, len: 500 },
+        ]
+    );
+}
+
+#[test]
 fn too_much_parked_loses_what_is_farthest() {
     let mut rig = unposted(40_000);
     let mut dropped = Vec::new();

@@ -3,6 +3,7 @@
 use crate::rig::*;
 use baton_tcp::command::Command;
 use baton_tcp::config::Config;
+use baton_tcp::options::SocketOption;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::Flags;
 
@@ -70,19 +71,36 @@ fn windows_are_unsigned_and_scaled() {
     assert_eq!(rig.info().snd_wnd, 0xffff << 14);
 }
 
+#[test]
+fn an_acknowledgment_is_told_even_if_the_limit_stays() {
+    let mut rig = Rig::established();
+    let mut ack = seg(Flags::ACK, RCV, SND, 0);
+    ack.wnd = 2_000;
+    rig.arrive(&ack);
+    rig.sent(2_000);
+    rig.take();
+    ack.ack = SND + 1_000;
+    ack.wnd = 1_000;
+    assert_eq!(transmit(rig.arrive(&ack)).map(|t| (t.snd_una, t.limit)), Some((SND + 1_000, SND + 2_000)));
+}
+
 /// RFC 9293 §3.10.7.4 fifth: SND.WL1.
 #[test]
 fn an_old_segment_does_not_change_the_window() {
     let mut rig = Rig::established();
+    rig.call(|t, cx, out| t.set_option(cx, SocketOption::QuickAck(false), out));
+    rig.sent(10);
     rig.placed(&seg(Flags::ACK, RCV, SND, 100), RCV + 100);
     let mut new = seg(Flags::ACK, RCV + 100, SND, 0);
     new.wnd = 40_000;
     rig.arrive(&new);
-    let mut old = seg(Flags::ACK | Flags::URG, RCV + 50, SND, 50);
+    // Overtaken, but its acknowledgment counts.
+    let mut old = seg(Flags::ACK, RCV + 50, SND + 10, 0);
     old.wnd = 10;
-    rig.parked(1, &old);
+    rig.arrive(&old);
+    assert_eq!(rig.info().snd_una, SND + 10);
     assert_eq!(rig.info().snd_wnd, 40_000);
-    new.wnd = 39_000;
+    (new.wnd, new.ack) = (39_000, SND + 10);
     rig.arrive(&new);
     assert_eq!(rig.info().snd_wnd, 39_000, "the same sequence number counts");
 }
