@@ -72,7 +72,8 @@ impl Tcb {
             return false;
         }
         if count == R1 && !self.is_opening() {
-            // MUST-20 (RFC 9293 §3.8.3): negative advice at R1; SHLD-9: the consumer hears of it.
+            // MUST-20, SHLD-9 (RFC 9293 §3.8.3): R1. The consumer hears of it; a router that
+            // died is found by its neighbour entry's own probing (RFC 4861 §7.3).
             out.command(Command::Notify(Notice::SoftError(CloseReason::TimedOut)));
         }
         if self.state.is_synchronized() {

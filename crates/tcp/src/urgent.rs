@@ -14,7 +14,7 @@ impl Tcb {
         // MUST-62 (RFC 9293 §3.8.5): the pointer is the octet after the urgent data.
         let end = seg.seq + u32::from(seg.urgent);
         let ahead = end.after(self.rcv.rcv_nxt);
-        // MUST-30, MUST-32 (RFC 9293 §3.8.5): told when urgent data is first announced, and when its end moves.
+        // MUST-32 (RFC 9293 §3.8.5): told when urgent data is first announced, and when its end moves.
         // MUST-31 (RFC 9293 §3.8.5): each announcement may move it by 64 KiB, as often as it likes.
         let known = self.rare.as_ref().and_then(|r| r.rcv_up);
         let pending = known.filter(|known| known.after(self.rcv.rcv_nxt));

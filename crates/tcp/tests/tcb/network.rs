@@ -125,7 +125,7 @@ fn an_echo_is_answered_with_cwr_once() {
     assert_eq!(transmit(&out).map(|t| t.cwr), Some(false));
 }
 
-// tests: MUST-30, MUST-31, MUST-32, MUST-33, MUST-62
+// tests: MUST-31, MUST-32, MUST-33, MUST-62
 #[test]
 fn urgent_data_is_announced_when_its_end_moves() {
     let mut rig = Rig::established();
