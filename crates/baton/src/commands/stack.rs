@@ -32,6 +32,10 @@ pub struct StackArgs {
     #[arg(long = "gateway", value_name = "ADDR")]
     pub gateways: Vec<IpAddr>,
 
+    /// Threads of the engine: 1 for both halves in turn, 2 for one each
+    #[arg(long, default_value_t = 1, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub threads: u8,
+
     /// Capture every frame into this file, or into a pipe that Wireshark reads
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<String>,
@@ -126,7 +130,7 @@ impl StackArgs {
                 .map_err(|error| usage(format!("cannot write {path}: {error}"), "name another file with --pcap"))
         });
         let port = Captured::new(port, &spec.to_string(), capture.transpose()?);
-        Ok(Box::new(EngineNet::new(&config, port).context("cannot make an engine")?))
+        Ok(Box::new(EngineNet::new(&config, port, self.threads == 2).context("cannot make an engine")?))
     }
 
     /// The addresses to listen on. An engine listens on all of its own.

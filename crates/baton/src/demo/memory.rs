@@ -49,7 +49,7 @@ impl Pair {
         let options = MemoryOptions { checksum_offload: offloads, gso: offloads, ..MemoryOptions::default() };
         let (near, far) = MemoryPort::pair(options);
         let engine = |address: &str, port| -> anyhow::Result<EngineNet<MemoryPort>> {
-            Ok(EngineNet::new(&HostConfig::new(address.parse()?), port)?)
+            Ok(EngineNet::new(&HostConfig::new(address.parse()?), port, false)?)
         };
         Ok(Pair { server: engine("10.77.0.2/24", near)?, client: engine("10.77.0.1/24", far)? })
     }

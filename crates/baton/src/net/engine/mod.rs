@@ -6,13 +6,16 @@
 //!          frame or deadline
 //! ```
 
+mod drive;
+
 use super::{Accept, EngineStats, Flow, Handler, Net, Stats, StreamIo};
 use baton_engine::frame_io::FrameIo;
 use baton_port::{WaitSet, Waitable};
-use baton_socket::consumer::{Attempt, Conn, Listener, SocketEvent};
+use baton_socket::consumer::{Attempt, Conn, Consumer, Listener, SocketEvent};
 use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time;
-use std::collections::HashMap;
+use drive::Drive;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -29,9 +32,13 @@ const TURNS: usize = 64;
 
 /// An engine on a port, and the handlers of its connections.
 pub struct EngineNet<P> {
-    host: Host<P>,
+    drive: Drive,
+    port: P,
+    consumer: Consumer,
     wait: WaitSet,
     listeners: HashMap<Listener, Accept>,
+    /// Connections to be begun once the ring of requests has room.
+    waiting: VecDeque<(SocketAddr, Box<dyn Handler>)>,
     opening: HashMap<Attempt, Box<dyn Handler>>,
     /// By index of the connection.
     connections: Vec<Option<Connection>>,
@@ -47,33 +54,33 @@ struct Connection {
     last_event: Instant,
 }
 
-struct EngineStream<'a, P> {
-    host: &'a mut Host<P>,
+struct EngineStream<'a> {
+    consumer: &'a mut Consumer,
     conn: Conn,
     stats: &'a mut Stats,
 }
 
-impl<P: FrameIo> StreamIo for EngineStream<'_, P> {
+impl StreamIo for EngineStream<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let len = self.host.read(self.conn, buf)?;
+        let len = self.consumer.read(self.conn, buf)?;
         self.stats.bytes_in += len as u64;
         Ok(len)
     }
 
     fn skip(&mut self, limit: usize) -> io::Result<usize> {
-        let len = self.host.skip(self.conn, limit)?;
+        let len = self.consumer.skip(self.conn, limit)?;
         self.stats.bytes_in += len as u64;
         Ok(len)
     }
 
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let len = self.host.write(self.conn, data)?;
+        let len = self.consumer.write(self.conn, data)?;
         self.stats.bytes_out += len as u64;
         Ok(len)
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.host.shutdown(self.conn)
+        self.consumer.shutdown(self.conn)
     }
 }
 
@@ -89,20 +96,24 @@ fn nanos() -> u64 {
 }
 
 impl<P: FrameIo + Waitable> EngineNet<P> {
-    /// An engine on `port`.
+    /// An engine on `port`, its two halves on one thread or on two.
     ///
     /// # Errors
     /// If the sizes in `config` make no region.
-    pub fn new(config: &HostConfig, port: P) -> io::Result<EngineNet<P>> {
+    pub fn new(config: &HostConfig, port: P, two_threads: bool) -> io::Result<EngineNet<P>> {
+        origin();
+        let (engine, port, consumer) = Host::new(config, port)?.into_parts();
+        let drive = if two_threads { Drive::apart(engine, nanos)? } else { Drive::together(engine) };
         let mut wait = WaitSet::new();
         port.poll_fds(&mut wait);
-        origin();
-        let mut host = Host::new(config, port)?;
-        host.set_ticks(nanos);
+        drive.poll_fds(&mut wait);
         Ok(EngineNet {
-            host,
+            drive,
+            port,
+            consumer,
             wait,
             listeners: HashMap::new(),
+            waiting: VecDeque::new(),
             opening: HashMap::new(),
             connections: Vec::new(),
             again: Vec::new(),
@@ -115,17 +126,42 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
     /// One turn of the engine and of what it made ready; false if there was
     /// nothing to do.
     fn work(&mut self) -> io::Result<bool> {
-        let activity = self.host.poll(time::Instant(nanos())).map_err(io::Error::other)?;
-        let mut worked = !activity.is_idle();
-        while let Some(event) = self.host.next_event() {
+        let mut worked = self.poll()?;
+        while let Some(event) = self.consumer.next_event() {
             worked = true;
             self.on_event(event);
+        }
+        if !self.waiting.is_empty() {
+            self.connect_waiting()?;
         }
         for conn in std::mem::take(&mut self.again) {
             worked = true;
             self.serve(conn);
         }
         Ok(worked)
+    }
+
+    fn poll(&mut self) -> io::Result<bool> {
+        let worked = self.drive.poll(time::Instant(nanos()), &mut self.port, nanos).map_err(io::Error::other)?;
+        self.consumer.poll();
+        Ok(worked)
+    }
+
+    /// Begins connections for as long as the ring of requests takes them.
+    fn connect_waiting(&mut self) -> io::Result<()> {
+        while let Some((addr, handler)) = self.waiting.pop_front() {
+            match self.consumer.connect(addr, None) {
+                Ok(attempt) => {
+                    self.opening.insert(attempt, handler);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.waiting.push_front((addr, handler));
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn on_event(&mut self, event: SocketEvent) {
@@ -148,7 +184,8 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
     }
 
     fn on_accepted(&mut self, listener: Listener, conn: Conn) {
-        let peer = self.host.identity(conn).map(|identity| SocketAddr::new(identity.remote.ip(), identity.remote_port));
+        let peer =
+            self.consumer.identity(conn).map(|identity| SocketAddr::new(identity.remote.ip(), identity.remote_port));
         match (self.listeners.get_mut(&listener), peer) {
             (Some(accept), Some(peer)) => {
                 let handler = accept(peer);
@@ -156,7 +193,7 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
                 self.add(conn, handler);
                 self.serve(conn);
             }
-            _ => self.host.abort(conn),
+            _ => self.consumer.abort(conn),
         }
     }
 
@@ -171,12 +208,12 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
 
     fn serve(&mut self, conn: Conn) {
         let Some(Some(connection)) = self.connections.get_mut(conn.0 as usize) else { return };
-        match self.host.stream(conn) {
+        match self.consumer.stream(conn) {
             Some(stream) if stream.is_established() || stream.is_closed() => {}
             _ => return,
         }
         connection.last_event = Instant::now();
-        let mut io = EngineStream { host: &mut self.host, conn, stats: &mut self.stats };
+        let mut io = EngineStream { consumer: &mut self.consumer, conn, stats: &mut self.stats };
         match connection.handler.on_ready(&mut io) {
             Ok(Flow::Wait) => {}
             Ok(Flow::Again) => self.again.push(conn),
@@ -190,7 +227,7 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
         if let Some(mut connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::take) {
             self.open -= 1;
             connection.handler.on_end(error.as_ref());
-            self.host.close(conn);
+            self.consumer.close(conn);
         }
     }
 
@@ -212,29 +249,31 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
     /// Sleeps until a frame arrives, the engine has something to do, or `wait`
     /// has passed.
     fn sleep(&mut self, wait: Duration) -> io::Result<()> {
-        let wait = match self.host.next_deadline() {
+        let wait = match self.drive.prepare_sleep() {
+            _ if self.consumer.has_events() => Duration::ZERO,
             Some(deadline) => wait.min(Duration::from_nanos(deadline.0.saturating_sub(nanos()))),
             None => wait,
         };
-        if !wait.is_zero() && self.host.port().prepare_wait() {
-            let waited = self.wait.wait(Some(wait));
-            self.host.port().finish_wait();
-            match waited {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                _ => {}
-            }
+        let mut slept = Ok(0);
+        if !wait.is_zero() && self.port.prepare_wait() {
+            slept = self.wait.wait(Some(wait));
+            self.port.finish_wait();
         }
-        Ok(())
+        self.drive.awake();
+        match slept {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
 impl<P: FrameIo + Waitable> Net for EngineNet<P> {
     fn listen(&mut self, addr: SocketAddr, accept: Accept) -> io::Result<SocketAddr> {
-        let listener = self.host.listen(addr, BACKLOG)?;
+        let listener = self.consumer.listen(addr, BACKLOG)?;
         self.listeners.insert(listener, accept);
         loop {
-            self.host.poll(time::Instant(nanos())).map_err(io::Error::other)?;
-            while let Some(event) = self.host.next_event() {
+            self.poll()?;
+            while let Some(event) = self.consumer.next_event() {
                 match event {
                     SocketEvent::Listening { listener: ready } if ready == listener => return Ok(addr),
                     SocketEvent::Failed { token, error } if token == listener.0 => {
@@ -248,9 +287,8 @@ impl<P: FrameIo + Waitable> Net for EngineNet<P> {
     }
 
     fn connect(&mut self, addr: SocketAddr, handler: Box<dyn Handler>) -> io::Result<()> {
-        let attempt = self.host.connect(addr, None)?;
-        self.opening.insert(attempt, handler);
-        Ok(())
+        self.waiting.push_back((addr, handler));
+        self.connect_waiting()
     }
 
     fn turn(&mut self, wait: Duration) -> io::Result<()> {
@@ -270,21 +308,22 @@ impl<P: FrameIo + Waitable> Net for EngineNet<P> {
     }
 
     fn open(&self) -> usize {
-        self.open + self.opening.len()
+        self.open + self.opening.len() + self.waiting.len()
     }
 
     fn stats(&mut self) -> Stats {
-        let engine = self.host.engine();
-        let streamer = engine.streamer().counters().iter().filter(|(_, count)| *count > 0);
-        let mut counters: std::collections::BTreeMap<String, u64> =
-            streamer.map(|(name, count)| (format!("streamer.{name}"), count)).collect();
-        counters.insert("orders_high_water".to_owned(), engine.streamer().orders_high_water() as u64);
-        let (frames_in, frames_out) = (engine.streamer().counters().rx_frames, engine.streamer().counters().tx_frames);
-        let tce = engine.tce().counters();
-        counters.extend(tce.iter().filter(|(_, count)| *count > 0).map(|(name, count)| (format!("tce.{name}"), count)));
-        let tce_busy_ns = tce.busy_ticks;
-        counters.insert("events_high_water".to_owned(), engine.tce().events_high_water() as u64);
-        let engine = EngineStats { tce_busy_ns, elapsed_ns: nanos(), frames_in, frames_out, counters };
+        let (streamer, tce, [events, orders]) = self.drive.counters();
+        let named = streamer.iter().map(|(name, count)| (format!("streamer.{name}"), count));
+        let named = named.chain(tce.iter().map(|(name, count)| (format!("tce.{name}"), count)));
+        let waited = [("events_high_water", events), ("orders_high_water", orders)];
+        let named = named.chain(waited.map(|(name, count)| (name.to_owned(), count as u64)));
+        let engine = EngineStats {
+            tce_busy_ns: tce.busy_ticks,
+            elapsed_ns: nanos(),
+            frames_in: streamer.rx_frames,
+            frames_out: streamer.tx_frames,
+            counters: named.filter(|(_, count)| *count > 0).collect(),
+        };
         Stats { engine: Some(engine), ..self.stats.clone() }
     }
 }

@@ -1,0 +1,205 @@
+//! How the two halves of an engine are driven: both by the caller in turn, or the
+//! TCP Control Engine by a thread of its own.
+//!
+//! ```text
+//!   Together   caller: Streamer, TCE, Streamer ...
+//!   Apart      caller: Streamer <--event ring, order ring--> TCE: thread
+//! ```
+//!
+//! Apart, each side wakes the other: before one sleeps it says so and looks at
+//! its ring once more; who has put something into a ring then sees that the
+//! other sleeps. The caller's side sleeps on descriptors, so it is woken by one.
+
+use baton_engine::counters::{StreamerCounters, TceCounters};
+use baton_engine::engine::Engine;
+use baton_engine::frame_io::{FrameIo, PortError};
+use baton_engine::streamer::Streamer;
+use baton_engine::tce::Tce;
+use baton_port::WaitSet;
+use baton_tcp::time::Instant;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Frames taken from the port in one turn.
+const RX_BUDGET: usize = 256;
+
+/// The halves of an engine and who drives them.
+pub enum Drive {
+    /// Both by the caller.
+    Together(Box<Engine>),
+    /// The TCE by a thread of its own.
+    Apart(Box<Apart>),
+}
+
+/// The Streamer, and what it shares with the thread that drives the TCE.
+pub struct Apart {
+    streamer: Streamer,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    clock: fn() -> u64,
+    stop: AtomicBool,
+    tce_asleep: AtomicBool,
+    streamer_asleep: AtomicBool,
+    /// Wakes the caller's side.
+    bell: OwnedFd,
+    noted: Mutex<Noted>,
+}
+
+/// What the TCE's thread tells of itself whenever it pauses.
+#[derive(Clone, Copy, Default)]
+struct Noted {
+    counters: TceCounters,
+    events_high_water: usize,
+}
+
+impl Drive {
+    /// Drives both halves in turn.
+    pub fn together(engine: Engine) -> Drive {
+        Drive::Together(Box::new(engine))
+    }
+
+    /// Starts a thread for the TCE. `clock` gives nanoseconds, the same in every
+    /// thread.
+    ///
+    /// # Errors
+    /// If the thread or what wakes the caller cannot be made.
+    pub fn apart(engine: Engine, clock: fn() -> u64) -> io::Result<Drive> {
+        let (streamer, tce) = engine.split();
+        let shared = Arc::new(Shared {
+            clock,
+            stop: AtomicBool::new(false),
+            tce_asleep: AtomicBool::new(false),
+            streamer_asleep: AtomicBool::new(false),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            noted: Mutex::default(),
+        });
+        let theirs = shared.clone();
+        let thread = thread::Builder::new().name("baton-tce".into()).spawn(move || decide(&theirs, tce))?;
+        Ok(Drive::Apart(Box::new(Apart { streamer, shared, thread: Some(thread) })))
+    }
+
+    /// Adds what else the caller's side has to sleep on.
+    pub fn poll_fds(&self, set: &mut WaitSet) {
+        if let Drive::Apart(apart) = self {
+            set.add(&apart.shared.bell);
+        }
+    }
+
+    /// One turn; false if there was nothing to do.
+    ///
+    /// # Errors
+    /// [`PortError`] when the device is gone.
+    pub fn poll<P: FrameIo>(&mut self, now: Instant, port: &mut P, clock: fn() -> u64) -> Result<bool, PortError> {
+        match self {
+            Drive::Together(engine) => Ok(!engine.poll(now, port, clock)?.is_idle()),
+            Drive::Apart(apart) => {
+                let frames = apart.streamer.poll_receive(now, port, RX_BUDGET)?;
+                let steps = apart.streamer.poll_transmit(now, port)?;
+                let worked = frames + steps > 0;
+                fence(Ordering::SeqCst);
+                if worked && apart.shared.tce_asleep.swap(false, Ordering::SeqCst) {
+                    apart.wake_tce();
+                }
+                Ok(worked)
+            }
+        }
+    }
+
+    /// To be called before the caller's side sleeps: the next moment at which
+    /// there is something to do, of the past if there is something now.
+    pub fn prepare_sleep(&mut self) -> Option<Instant> {
+        match self {
+            Drive::Together(engine) => {
+                let doorbells = engine.streamer().has_doorbells();
+                if doorbells { Some(Instant(0)) } else { engine.next_deadline() }
+            }
+            Drive::Apart(apart) => {
+                apart.shared.streamer_asleep.store(true, Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+                if apart.streamer.has_work() || apart.streamer.has_doorbells() {
+                    return Some(Instant(0));
+                }
+                apart.streamer.next_deadline()
+            }
+        }
+    }
+
+    /// To be called after the caller's side slept, or decided not to.
+    pub fn awake(&mut self) {
+        if let Drive::Apart(apart) = self {
+            apart.shared.streamer_asleep.store(false, Ordering::SeqCst);
+            // Empty it: nothing to read is as good.
+            let _ = rustix::io::read(&apart.shared.bell, &mut [0; 8]);
+        }
+    }
+
+    /// The Streamer's counters, the TCE's (those of its last pause if it has a
+    /// thread), and the most events and orders that ever waited.
+    pub fn counters(&mut self) -> (StreamerCounters, TceCounters, [usize; 2]) {
+        match self {
+            Drive::Together(engine) => {
+                let waited = [engine.tce().events_high_water(), engine.streamer().orders_high_water()];
+                (*engine.streamer().counters(), *engine.tce().counters(), waited)
+            }
+            Drive::Apart(apart) => {
+                let noted = *apart.shared.noted.lock().unwrap_or_else(PoisonError::into_inner);
+                let waited = [noted.events_high_water, apart.streamer.orders_high_water()];
+                (*apart.streamer.counters(), noted.counters, waited)
+            }
+        }
+    }
+}
+
+impl Apart {
+    fn wake_tce(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.wake_tce();
+        if let Some(thread) = self.thread.take() {
+            // A panic in it was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The TCE's thread.
+fn decide(shared: &Shared, mut tce: Tce) {
+    let now = || Instant((shared.clock)());
+    let mut ticks = shared.clock;
+    while !shared.stop.load(Ordering::Acquire) {
+        if tce.poll_timed(now(), &mut ticks) > 0 {
+            fence(Ordering::SeqCst);
+            if shared.streamer_asleep.swap(false, Ordering::SeqCst) {
+                // Only a counter at its maximum refuses, and that wakes as well.
+                let _ = rustix::io::write(&shared.bell, &1u64.to_ne_bytes());
+            }
+            continue;
+        }
+        *shared.noted.lock().unwrap_or_else(PoisonError::into_inner) =
+            Noted { counters: *tce.counters(), events_high_water: tce.events_high_water() };
+        shared.tce_asleep.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !tce.has_work() && !shared.stop.load(Ordering::Acquire) {
+            match tce.next_deadline() {
+                Some(at) => thread::park_timeout(Duration::from_nanos(at.since(now()).0)),
+                None => thread::park(),
+            }
+        }
+        shared.tce_asleep.store(false, Ordering::SeqCst);
+    }
+}
