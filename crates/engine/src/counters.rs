@@ -30,6 +30,8 @@ counters! {
         rx_placed_bytes,
         /// Segments taken on the fast path.
         rx_fast,
+        /// Of these, segments whose headers were as predicted.
+        rx_predicted,
         /// Fast-path segments that came out of order.
         rx_out_of_order,
         /// Fast-path segments that brought nothing new.

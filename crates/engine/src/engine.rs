@@ -28,6 +28,8 @@ pub struct EngineConfig {
     pub secret: [u8; 32],
     /// Frames taken from the port in one poll at most.
     pub rx_budget: usize,
+    /// Header prediction (LA §3.2); off only to compare.
+    pub header_prediction: bool,
 }
 
 impl EngineConfig {
@@ -43,6 +45,7 @@ impl EngineConfig {
             reassembly_bytes_per_connection: 256 << 10,
             secret,
             rx_budget: 256,
+            header_prediction: true,
         }
     }
 }
@@ -81,6 +84,7 @@ impl Engine {
             reassembly_bytes: config.reassembly_bytes,
             reassembly_bytes_per_connection: config.reassembly_bytes_per_connection,
             hash_key: [word(16), word(24)],
+            header_prediction: config.header_prediction,
         };
         let tce = TceConfig {
             tcp: config.tcp.clone(),

@@ -285,6 +285,19 @@ impl SegmentEvent {
         true
     }
 
+    /// One more segment of `len` bytes, in every other respect like the last.
+    #[inline]
+    pub fn lengthen(&mut self, len: u32, rcv_nxt: Seq, posted: Seq, push: bool) {
+        self.len += len;
+        self.count += 1;
+        self.new_bytes += len;
+        self.at = rcv_nxt.0;
+        self.posted = posted;
+        if push {
+            self.flags |= Flags::PSH;
+        }
+    }
+
     /// What the Streamer did with the payload.
     #[inline]
     pub fn placement(&self) -> Placement {

@@ -131,8 +131,14 @@ impl Streamer {
         if !flow.has(bits::FIN_WANTED) {
             flow.tx.tail_pos = flow.tx.tail_pos.max(snd_tail);
         }
-        flow.tx.sq_tail = qp.sq_tail();
-        flow.rx.rq_tail = qp.rq_tail();
+        // An honest consumer is never further ahead than its queues are deep.
+        let depth = slot.region.region().layout().queue_depth;
+        let (sq_tail, rq_tail) = (qp.sq_tail(), qp.rq_tail());
+        if sq_tail.wrapping_sub(flow.tx.una_cursor.next) > depth || rq_tail.wrapping_sub(flow.rx.cursor.next) > depth {
+            self.counters.hostile_consumer += 1;
+            return;
+        }
+        (flow.tx.sq_tail, flow.rx.rq_tail) = (sq_tail, rq_tail);
         if rcv_limit > flow.rx.rq_limit {
             flow.rx.rq_limit = rcv_limit;
             flow.bits &= !bits::WANT_TOLD;

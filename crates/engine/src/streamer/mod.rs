@@ -25,6 +25,7 @@ mod consumers;
 mod context;
 mod headers;
 mod orders;
+mod predict;
 mod receive;
 mod segment;
 mod transmit;
@@ -62,6 +63,8 @@ pub struct StreamerConfig {
     /// Key of the flow table's hash; from a random source, so that nobody can
     /// choose colliding tuples.
     pub hash_key: [u64; 2],
+    /// Header prediction (LA §3.2); off only to compare.
+    pub header_prediction: bool,
 }
 
 /// Half of the engine: data movement.
@@ -79,6 +82,8 @@ pub struct Streamer {
     touched: Vec<ConnId>,
     /// Segments in order that become one event, while a burst is handled.
     run: Option<SegmentEvent>,
+    /// What the next frame of the burst may be.
+    prediction: Option<predict::Prediction>,
     /// The connection of the last segment: most often of the next one too.
     last_conn: ConnId,
     /// Scratch of a burst: its TCP segments.
@@ -123,6 +128,7 @@ impl Streamer {
             active: VecDeque::new(),
             touched: Vec::with_capacity(BURST),
             run: None,
+            prediction: None,
             last_conn: ConnId::NONE,
             arrivals: Vec::with_capacity(BURST),
             gaps: Vec::new(),

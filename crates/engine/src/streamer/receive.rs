@@ -57,11 +57,18 @@ impl Streamer {
             self.handle_looking_ahead(now, frames);
         } else {
             for frame in frames {
+                if self.take_predicted(frame) {
+                    continue;
+                }
                 if let Some(packet) = self.parse(now, frame) {
                     let conn = self.conn_of(&packet);
                     self.handle_packet(now, frame, &packet, conn);
+                    if let Some(conn) = conn {
+                        self.predict(conn, frame, &packet);
+                    }
                 }
             }
+            self.prediction = None;
         }
         self.flush_run();
     }
@@ -444,7 +451,7 @@ fn is_fast(flow: &Flow, packet: &Packet) -> bool {
 /// Copies `payload` to the consumer's buffers, `ahead` bytes past `rcv_nxt`;
 /// returns its sum if asked for (else 0), or `None` if they do not reach.
 #[inline]
-fn copy_in(flow: &mut Flow, region: &EngineRegion, ahead: u32, payload: &[u8], sum: bool) -> Option<u32> {
+pub(super) fn copy_in(flow: &mut Flow, region: &EngineRegion, ahead: u32, payload: &[u8], sum: bool) -> Option<u32> {
     let rx = &mut flow.rx;
     let pos = rx.rcv_pos + u64::from(ahead);
     if pos + payload.len() as u64 > rx.rq_limit {
@@ -486,7 +493,7 @@ fn copy_in(flow: &mut Flow, region: &EngineRegion, ahead: u32, payload: &[u8], s
 /// All bytes before `end` are in place: the stream moves on, over what came out
 /// of order before.
 #[inline]
-fn received_in_order(flow: &mut Flow, end: Seq) {
+pub(super) fn received_in_order(flow: &mut Flow, end: Seq) {
     let rx = &mut flow.rx;
     let mut next = end;
     if let Some(ranges) = &mut rx.ranges {
@@ -516,7 +523,7 @@ fn note_range(flow: &mut Flow, start: Seq, end: Seq) -> bool {
 /// True if a segment's header sum and payload sum come to what a right checksum
 /// makes of them.
 #[inline]
-fn sums_right(header: u32, payload: u32) -> bool {
+pub(super) fn sums_right(header: u32, payload: u32) -> bool {
     checksum::fold(header + payload) == 0xffff
 }
 

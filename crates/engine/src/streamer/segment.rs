@@ -7,6 +7,7 @@ use crate::region::EngineRegion;
 use baton_tcp::time::Instant;
 use baton_wire::checksum;
 use baton_wire::seq::Seq;
+use baton_wire::stamp::{self, Stamp};
 use baton_wire::tcp::{Flags, SackBlocks};
 use baton_wire::template::{Emit, MAX_HEADERS, Template};
 
@@ -15,6 +16,9 @@ const MAX_PARTS: usize = 8;
 
 /// Bytes that a super-frame leaves for headers: 18 of link, 40 of IPv6, 60 of TCP.
 const HEADER_ROOM: u32 = 118;
+
+/// ECT(0) in the IP header (RFC 3168 §5).
+const ECT0: u8 = 2;
 
 /// What a segment is to be.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +75,55 @@ impl Sender<'_> {
         self.counters.tx_bytes += header_len as u64 + u64::from(cut.len);
         self.counters.tx_segments += if cut.len <= mss { 1 } else { u64::from(cut.len.div_ceil(mss)) };
         true
+    }
+
+    /// What full segments of a turn have in common, for a port that they are
+    /// copied into one by one.
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        let template = self.template.filter(|_| !self.capabilities.tx_gather)?;
+        let sum = (!self.capabilities.tx_checksum).then_some(0);
+        let cut =
+            Cut { seq: self.flow.tx.snd_nxt, len: u32::from(self.flow.tx.mss), flags: Flags::ACK, ecn: self.ecn() };
+        Stamp::new(template, &self.emit(&cut, sum, 0)).filter(|stamp| stamp.len() + cut.len as usize >= stamp::SPAN)
+    }
+
+    /// Sends one full segment like those before it; false if the port is full.
+    #[inline]
+    pub(super) fn send_stamped<P: FrameIo>(&mut self, port: &mut P, stamp: &Stamp, push: bool) -> bool {
+        let seq = self.flow.tx.snd_nxt;
+        let len = usize::from(self.flow.tx.mss);
+        let pos = self.flow.snd_pos(seq);
+        let cut = Cut { seq, len: len as u32, flags: Flags::ACK, ecn: 0 };
+        if !self.seek(pos, &cut) {
+            self.counters.hostile_consumer += 1;
+            return true;
+        }
+        let total = stamp.len() + len;
+        let Some(frame) = port.slot(total) else { return false };
+        let Some(head) = frame.first_chunk_mut() else { return false };
+        stamp.lay(head);
+        let sum = self.copy_payload(pos, &mut frame[stamp.len()..total]).unwrap_or(0);
+        *self.ip_id = self.ip_id.wrapping_add(1);
+        if let Some(head) = frame.first_chunk_mut() {
+            stamp.fill(head, seq, *self.ip_id, push, sum);
+        }
+        let meta = TxMeta {
+            checksum_start: if self.capabilities.tx_checksum { stamp.checksum_start() } else { 0 },
+            gso_size: 0,
+            header_len: stamp.len() as u16,
+            ipv6: stamp.is_v6(),
+        };
+        port.commit(total, meta);
+        self.counters.tx_frames += 1;
+        self.counters.tx_bytes += total as u64;
+        self.counters.tx_segments += 1;
+        true
+    }
+
+    /// The ECN field of data sent for the first time.
+    #[inline]
+    pub(super) fn ecn(&self) -> u8 {
+        if self.flow.has(bits::ECN) { ECT0 } else { 0 }
     }
 
     /// Moves the cursor for new data to `pos`; false if it is not posted.
@@ -190,28 +243,29 @@ impl Sender<'_> {
     #[inline]
     fn write_header(&mut self, template: &Template, cut: &Cut, sum: Option<u32>, header: &mut [u8]) -> TxMeta {
         *self.ip_id = self.ip_id.wrapping_add(1);
-        let flow = &*self.flow;
-        let len = template.emit(
-            header,
-            &Emit {
-                seq: cut.seq,
-                ack: flow.rx.rcv_nxt,
-                flags: cut.flags,
-                window: flow.window_field(),
-                urgent: 0,
-                ts: flow.timestamps(self.now),
-                sack: &SackBlocks::EMPTY,
-                payload_len: cut.len,
-                payload_sum: sum,
-                ip_id: *self.ip_id,
-                ecn: cut.ecn,
-            },
-        );
+        let len = template.emit(header, &self.emit(cut, sum, *self.ip_id));
         TxMeta {
             checksum_start: if sum.is_none() { template.tcp_offset() as u16 } else { 0 },
-            gso_size: if cut.len > u32::from(flow.tx.mss) { flow.tx.mss } else { 0 },
+            gso_size: if cut.len > u32::from(self.flow.tx.mss) { self.flow.tx.mss } else { 0 },
             header_len: len as u16,
             ipv6: template.is_v6(),
+        }
+    }
+
+    #[inline]
+    fn emit(&self, cut: &Cut, payload_sum: Option<u32>, ip_id: u16) -> Emit<'static> {
+        Emit {
+            seq: cut.seq,
+            ack: self.flow.rx.rcv_nxt,
+            flags: cut.flags,
+            window: self.flow.window_field(),
+            urgent: 0,
+            ts: self.flow.timestamps(self.now),
+            sack: &SackBlocks::EMPTY,
+            payload_len: cut.len,
+            payload_sum,
+            ip_id,
+            ecn: cut.ecn,
         }
     }
 }

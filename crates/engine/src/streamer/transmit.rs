@@ -19,9 +19,6 @@ use baton_wire::tcp::{Flags, SackBlocks, Timestamps};
 /// Payload bytes that a connection may send before the next one is served.
 const TURN_BYTES: u32 = 64 * 1024;
 
-/// ECT(0) in the IP header (RFC 3168 §5).
-const ECT0: u8 = 2;
-
 /// Why a connection's turn ended.
 enum Turn {
     /// Nothing more may go now.
@@ -83,14 +80,17 @@ impl Streamer {
         let Some(mut sender) = self.sender(now, conn) else { return Turn::Done };
         let largest = sender.largest_payload();
         let mut turn = Turn::More;
-        while sender.flow.tx.snd_nxt.since(start) < TURN_BYTES as i32 {
+        if largest == u32::from(sender.flow.tx.mss) && !send_full(&mut sender, port, start) {
+            turn = Turn::PortFull;
+        }
+        while matches!(turn, Turn::More) && sender.flow.tx.snd_nxt.since(start) < TURN_BYTES as i32 {
             let Some((len, fin)) = next_cut(sender.flow, largest) else {
                 turn = Turn::Done;
                 break;
             };
             let flow = &*sender.flow;
             let flags = data_flags(flow, len, fin, false);
-            let ecn = if flow.has(bits::ECN) { ECT0 } else { 0 };
+            let ecn = sender.ecn();
             let seq = flow.tx.snd_nxt;
             if !sender.send(port, &Cut { seq, len, flags, ecn }) {
                 turn = Turn::PortFull;
@@ -130,7 +130,7 @@ impl Streamer {
         let idle = flow.tx.snd_una == flow.tx.snd_nxt;
         if done && waits && idle && !flow.has(bits::BLOCKED_TOLD) {
             flow.bits |= bits::BLOCKED_TOLD;
-            self.event(Event::Blocked { conn, queued: queued + u32::from(fin_waits) });
+            self.event(Event::Blocked { conn, queued: queued.saturating_add(u32::from(fin_waits)) });
         }
     }
 
@@ -217,6 +217,29 @@ impl Streamer {
         }
         sent
     }
+}
+
+/// The full segments of a turn, all alike, while there are two or more to send;
+/// false if the port is full.
+#[inline]
+fn send_full<P: FrameIo>(sender: &mut Sender<'_>, port: &mut P, start: Seq) -> bool {
+    let mss = u32::from(sender.flow.tx.mss);
+    let (queued, limit) = (sender.flow.queued(), sender.flow.tx.limit.since(start).max(0) as u32);
+    let most = queued.min(u64::from(limit.min(TURN_BYTES))) as u32 / mss;
+    let marked = sender.flow.bits & (bits::ECE | bits::CWR | bits::FIN_WANTED) != 0;
+    if most < 2 || marked {
+        return true;
+    }
+    let Some(stamp) = sender.stamp() else { return true };
+    for left in (1..=most).rev() {
+        let push = left == 1 && queued == u64::from(most * mss);
+        if !sender.send_stamped(port, &stamp, push) {
+            return false;
+        }
+        sender.flow.tx.snd_nxt += mss;
+        sender.counters.tx_payload_bytes += u64::from(mss);
+    }
+    true
 }
 
 // MUST-60 (RFC 9293 §3.9.1.2): what is queued goes as soon as window and Nagle

@@ -9,10 +9,10 @@ use baton_tcp::time::Instant;
 use baton_wire::addr::Addr;
 
 /// Bytes of a stream buffer: a ring that is posted again for each lap.
-const RING: u32 = 1 << 20;
+const RING: u32 = 256 << 10;
 
 /// A host: engine, port and one consumer with one connection.
-pub struct Host {
+struct Host {
     engine: Engine,
     port: MemoryPort,
     consumer: ConsumerRegion,
@@ -21,12 +21,14 @@ pub struct Host {
     laps_sent: u32,
     laps_received: u32,
     posted: u64,
-    pub received: u64,
-    pub acked: u64,
+    received: u64,
+    acked: u64,
+    /// Memory of the program's own that bytes are copied from and to, if it has any.
+    own: Option<Vec<u8>>,
 }
 
 impl Host {
-    fn new(address: &str, mac: u8, port: MemoryPort, mtu: u16) -> Host {
+    fn new(address: &str, mac: u8, port: MemoryPort, mtu: u16, copied: bool) -> Host {
         let interface = InterfaceConfig {
             mac: [2, 0, 0, 0, 0, mac],
             addresses: vec![address.parse().expect("an address")],
@@ -52,6 +54,7 @@ impl Host {
             posted: 0,
             received: 0,
             acked: 0,
+            own: copied.then(|| vec![5; RING as usize]),
         }
     }
 
@@ -60,7 +63,7 @@ impl Host {
     }
 
     /// One turn of the engine and its consumer.
-    pub fn poll(&mut self, now: Instant) -> bool {
+    fn poll(&mut self, now: Instant) -> bool {
         let activity = self.engine.poll(now, &mut self.port, || 0).expect("the wire holds");
         while let Some(completion) = self.consumer.poll_completion() {
             match completion {
@@ -76,7 +79,9 @@ impl Host {
                         self.post_receive(qp);
                     }
                     if events.contains(Events::RECV) {
+                        let before = self.received;
                         self.received = self.consumer.qp(qp).rcv_done();
+                        self.copy_out(before);
                         self.post_receive(qp);
                     }
                     if events.contains(Events::SEND) {
@@ -87,6 +92,19 @@ impl Host {
             }
         }
         !activity.is_idle()
+    }
+
+    /// Copies what came since `before` out of the ring, if the program wants it so.
+    fn copy_out(&mut self, before: u64) {
+        let Some(own) = &mut self.own else { return };
+        let mut at = before;
+        while at < self.received {
+            let place = (at % u64::from(RING)) as u32;
+            let len = (RING - place).min((self.received - at) as u32);
+            let extent = self.consumer.extent(u64::from(RING) + u64::from(place), len).expect("within the data area");
+            self.consumer.read(extent, &mut own[..len as usize]);
+            at += u64::from(len);
+        }
     }
 
     /// Keeps the receive ring posted: everything read at once is free at once.
@@ -103,7 +121,7 @@ impl Host {
     }
 
     /// Keeps the send ring full up to `total` bytes of the stream.
-    pub fn feed(&mut self, total: u64) {
+    fn feed(&mut self, total: u64) {
         let Some(qp) = self.qp.filter(|_| self.established) else { return };
         let tail = total.min(self.acked + u64::from(RING));
         if tail < self.posted + u64::from(RING) / 8 && tail != total || tail == self.posted {
@@ -115,64 +133,69 @@ impl Host {
             view.post(Queue::Send, self.laps_sent, 1, extent).expect("two laps at a time");
             self.laps_sent += 1;
         }
+        if let Some(own) = &self.own {
+            let mut at = self.posted;
+            while at < tail {
+                let place = (at % u64::from(RING)) as u32;
+                let len = (RING - place).min((tail - at) as u32);
+                let extent = self.consumer.extent(u64::from(place), len).expect("within the data area");
+                self.consumer.write(extent, &own[..len as usize]);
+                at += u64::from(len);
+            }
+        }
         view.set_snd_tail(tail);
         self.posted = tail;
         self.consumer.ring_doorbell(qp);
     }
-
-    /// Counters, for whoever wonders.
-    pub fn print_counters(&mut self) {
-        for (name, value) in self.engine.streamer().counters().iter().filter(|(_, value)| *value > 0) {
-            println!("    {name:<28} {value}");
-        }
-        let tce = *self.engine.tce().counters();
-        for (name, value) in tce.iter().filter(|(_, value)| *value > 0) {
-            println!("    tce.{name:<24} {value}");
-        }
-    }
 }
 
 /// A client and a server with an open connection between them.
-pub fn connected(options: MemoryOptions) -> (Host, Host) {
-    let (a, b) = MemoryPort::pair(options);
-    let mut client = Host::new("10.0.0.1/24", 1, a, options.mtu);
-    let mut server = Host::new("10.0.0.2/24", 2, b, options.mtu);
-    server.request(&Request::Listen { token: 1, local: Addr::v4([0; 4]), local_port: 80, backlog: 16, options: 0 });
-    server.poll(Instant(0));
-    client.request(&Request::Connect {
-        token: 2,
-        local: Addr::UNSPECIFIED,
-        local_port: 0,
-        remote: Addr::v4([10, 0, 0, 2]),
-        remote_port: 80,
-        options: 0,
-    });
-    for step in 0..1000 {
-        let now = Instant(step * 10_000);
-        client.poll(now);
-        server.poll(now);
-        if client.established && server.established {
-            return (client, server);
-        }
-    }
-    panic!("no connection after 1000 turns");
+pub struct Pair {
+    client: Host,
+    server: Host,
+    now: u64,
 }
 
-/// Sends `total` bytes from client to server; returns the data segments it took.
-pub fn transfer(client: &mut Host, server: &mut Host, total: u64, now: &mut u64) -> u64 {
-    let before = client.engine.streamer().counters().tx_segments;
-    let target = server.received + total;
-    let mut idle = 0;
-    while server.received < target {
-        *now += 2_000;
-        client.feed(target);
-        let busy = client.poll(Instant(*now)) | server.poll(Instant(*now));
-        idle = if busy { 0 } else { idle + 1 };
-        if idle > 1000 {
-            // Nothing moves but time.
-            *now += 1_000_000;
+impl Pair {
+    /// `copied`: the program keeps its bytes in memory of its own.
+    pub fn connected(options: MemoryOptions, copied: bool) -> Pair {
+        let (a, b) = MemoryPort::pair(options);
+        let mut client = Host::new("10.0.0.1/24", 1, a, options.mtu, copied);
+        let mut server = Host::new("10.0.0.2/24", 2, b, options.mtu, copied);
+        server.request(&Request::Listen { token: 1, local: Addr::v4([0; 4]), local_port: 80, backlog: 16, options: 0 });
+        server.poll(Instant(0));
+        client.request(&Request::Connect {
+            token: 2,
+            local: Addr::UNSPECIFIED,
+            local_port: 0,
+            remote: Addr::v4([10, 0, 0, 2]),
+            remote_port: 80,
+            options: 0,
+        });
+        let mut pair = Pair { client, server, now: 0 };
+        while !(pair.client.established && pair.server.established) {
+            pair.now += 10_000;
+            pair.client.poll(Instant(pair.now));
+            pair.server.poll(Instant(pair.now));
+            assert!(pair.now < 10_000_000_000, "no connection");
         }
-        assert!(idle < 1_000_000, "stuck at {} of {target}", server.received);
+        pair
     }
-    client.engine.streamer().counters().tx_segments - before
+
+    /// Sends `total` bytes from client to server.
+    pub fn transfer(&mut self, total: u64) {
+        let target = self.server.received + total;
+        let mut idle = 0;
+        while self.server.received < target {
+            self.now += 2_000;
+            self.client.feed(target);
+            let busy = self.client.poll(Instant(self.now)) | self.server.poll(Instant(self.now));
+            idle = if busy { 0 } else { idle + 1 };
+            if idle > 1000 {
+                // Nothing moves but time.
+                self.now += 1_000_000;
+            }
+            assert!(idle < 1_000_000, "stuck at {} of {target}", self.server.received);
+        }
+    }
 }

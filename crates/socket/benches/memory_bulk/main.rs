@@ -1,26 +1,47 @@
 //! In-memory bulk transfer at MTU 1500, both ends on one CPU: CPU time a data
 //! packet, against smoltcp doing the same.
+//!
+//! `cargo bench -p baton-socket --bench memory_bulk`. Both have 256 KiB of stream
+//! buffer a direction, 64 frames of wire, checksums in software on both sides, and a
+//! program that reads and writes through its own memory: Baton's is the
+//! registered memory itself (in place), or a buffer beside it (copied), as
+//! smoltcp's always is.
 
 mod baton;
+mod smol;
 
 use baton_port::memory::MemoryOptions;
-use std::time::Instant;
+use baton_testkit::rounds::{Effort, Rounds};
+use std::cell::RefCell;
 
-fn total() -> u64 {
-    std::env::var("MB").map_or(1 << 30, |mb| mb.parse::<u64>().unwrap() << 20)
-}
+/// Payload bytes of a full segment with timestamps (Baton) and without (smoltcp).
+const BATON_MSS: usize = 1448;
+const SMOL_MSS: usize = 1460;
+
+const OPTIONS: MemoryOptions = MemoryOptions { mtu: 1500, frames: 64, checksum_offload: false, gso: false };
+
+/// Data packets in a turn.
+const PACKETS: usize = 2048;
 
 fn main() {
-    let (mut client, mut server) = baton::connected(MemoryOptions::default());
-    let mut now = 1_000_000_000;
-    baton::transfer(&mut client, &mut server, total() / 8, &mut now);
-    for _ in 0..5 {
-        let start = Instant::now();
-        let segments = baton::transfer(&mut client, &mut server, total(), &mut now);
-        let elapsed = start.elapsed();
-        println!("baton   {:6.1} ns a packet ({segments} packets)", elapsed.as_nanos() as f64 / segments as f64);
-    }
-    client.print_counters();
-    println!();
-    server.print_counters();
+    let rounds = Effort::asked().rounds(301);
+    let smol = RefCell::new(smol::Pair::connected());
+    let in_place = RefCell::new(baton::Pair::connected(OPTIONS, false));
+    let copied = RefCell::new(baton::Pair::connected(OPTIONS, true));
+    let vouched = RefCell::new(baton::Pair::connected(MemoryOptions { checksum_offload: true, ..OPTIONS }, false));
+    let (from, mut to) = (vec![5u8; 256 << 10], vec![0u8; 256 << 10]);
+    let mut set = Rounds::new("a data packet, both ends", PACKETS);
+    set.add("smoltcp", || smol.borrow_mut().transfer(PACKETS * SMOL_MSS));
+    set.add("Baton, in place", || in_place.borrow_mut().transfer((PACKETS * BATON_MSS) as u64));
+    set.add("Baton, copied to and fro", || copied.borrow_mut().transfer((PACKETS * BATON_MSS) as u64));
+    set.add("Baton, in place, no checksums", || vouched.borrow_mut().transfer((PACKETS * BATON_MSS) as u64));
+    set.add("two copies with checksum alone", || {
+        for packet in 0..2 * PACKETS {
+            let at = packet * BATON_MSS % ((256 << 10) - BATON_MSS);
+            let sum = baton_wire::checksum::copy_and_sum(&mut to[at..at + BATON_MSS], &from[at..at + BATON_MSS]);
+            std::hint::black_box(sum);
+        }
+    });
+    set.run(rounds);
+    set.report();
 }
