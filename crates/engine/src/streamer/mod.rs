@@ -25,6 +25,7 @@ mod consumers;
 mod context;
 mod headers;
 mod orders;
+mod place;
 mod predict;
 mod receive;
 mod segment;

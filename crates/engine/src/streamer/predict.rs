@@ -7,7 +7,7 @@
 //! between bursts. What is left is to place it and to lengthen the run.
 
 use super::context::Flow;
-use super::receive::{copy_in, received_in_order, sums_right};
+use super::place::{copy_in, received_in_order, sums_right};
 use super::{ConnId, Streamer};
 use crate::event::SegmentEvent;
 use crate::frame_io::RxFrame;

@@ -11,19 +11,18 @@
 //! of it.
 
 use super::context::{Flow, bits};
+use super::place::{Placing, sums_right};
 use super::{ConnId, Streamer};
 use crate::endpoint::Verdict;
 use crate::event::{Event, SegmentEvent};
 use crate::frame_io::RxFrame;
 use crate::prefetch_unsafe::prefetch;
-use crate::ranges::Outcome;
-use crate::region::{EngineRegion, Events};
+use crate::region::Events;
 use baton_tcp::segment::{Lengths, Placement, SynOptions};
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use baton_wire::checksum;
 use baton_wire::packet::{Link, Packet, Reject};
-use baton_wire::seq::Seq;
 use baton_wire::tcp::options::TcpOption;
 use baton_wire::tcp::{Flags, SackBlocks};
 
@@ -36,18 +35,6 @@ pub(super) struct Arrival {
     frame: u16,
     packet: Packet,
     hash: u64,
-}
-
-/// What became of payload that was to be placed.
-enum Placing {
-    /// It is in place; so many bytes were new.
-    Done(u32),
-    /// Posted buffers do not reach so far.
-    NoBuffer,
-    /// The checksum is wrong: nothing counts as received.
-    Corrupt,
-    /// Too many holes: the out-of-order list is full.
-    TooManyRanges,
 }
 
 impl Streamer {
@@ -163,108 +150,6 @@ impl Streamer {
             Placing::Corrupt => self.counters.drop_tcp_checksum += 1,
             Placing::TooManyRanges => self.counters.drop_ranges_full += 1,
         }
-    }
-
-    /// Puts payload whose first byte is `seq` at its final position: only over
-    /// bytes that were not received yet (rule 5 of the design).
-    #[inline]
-    fn place(&mut self, conn: ConnId, seq: Seq, payload: &[u8], header_sum: Option<u32>) -> Placing {
-        let Streamer { flows, consumers, counters, touched, .. } = self;
-        let flow = &mut flows[conn.0];
-        let len = payload.len() as u32;
-        let ahead = seq.since(flow.rx.rcv_nxt);
-        let end = seq + len;
-        let untouched = ahead >= 0
-            && match &flow.rx.ranges {
-                None => true,
-                Some(ranges) => ranges.is_new(seq, end),
-            };
-        if !untouched {
-            return self.place_overlapping(conn, seq, payload, header_sum);
-        }
-        let Some(Some(slot)) = consumers.get(usize::from(flow.consumer)) else { return Placing::NoBuffer };
-        let Some(sum) = copy_in(flow, &slot.region, ahead as u32, payload, header_sum.is_some()) else {
-            return Placing::NoBuffer;
-        };
-        if header_sum.is_some_and(|header| !sums_right(header, sum)) {
-            return Placing::Corrupt;
-        }
-        if ahead > 0 {
-            if !note_range(flow, seq, end) {
-                return Placing::TooManyRanges;
-            }
-            counters.rx_out_of_order += 1;
-        } else {
-            received_in_order(flow, end);
-            touch(flow, conn, touched);
-        }
-        counters.rx_placed_bytes += u64::from(len);
-        Placing::Done(len)
-    }
-
-    /// The rare case: part of the payload was received before. The checksum is
-    /// verified first, then only the new pieces are copied.
-    fn place_overlapping(&mut self, conn: ConnId, seq: Seq, payload: &[u8], header_sum: Option<u32>) -> Placing {
-        if header_sum.is_some_and(|header| !sums_right(header, checksum::sum(payload))) {
-            return Placing::Corrupt;
-        }
-        let flow = &self.flows[conn.0];
-        let rcv_nxt = flow.rx.rcv_nxt;
-        let start = seq.latest(rcv_nxt);
-        let end = seq + payload.len() as u32;
-        if end.before_eq(rcv_nxt) {
-            self.counters.rx_duplicate += 1;
-            return Placing::Done(0);
-        }
-        let mut gaps = std::mem::take(&mut self.gaps);
-        gaps.clear();
-        match &flow.rx.ranges {
-            None => gaps.push((start, end)),
-            Some(ranges) => ranges.gaps(start, end, |from, to| gaps.push((from, to))),
-        }
-        let Streamer { flows, consumers, counters, touched, .. } = self;
-        let flow = &mut flows[conn.0];
-        let Some(Some(slot)) = consumers.get(usize::from(flow.consumer)) else { return Placing::NoBuffer };
-        let mut new_bytes = 0;
-        for &(from, to) in &gaps {
-            let at = from.since(seq) as usize;
-            let len = to.since(from) as usize;
-            let ahead = from.since(rcv_nxt) as u32;
-            if copy_in(flow, &slot.region, ahead, &payload[at..at + len], false).is_none() {
-                return Placing::NoBuffer;
-            }
-            new_bytes += len as u32;
-        }
-        if new_bytes == 0 {
-            counters.rx_duplicate += 1;
-        } else if start == rcv_nxt {
-            received_in_order(flow, end);
-            touch(flow, conn, touched);
-        } else if !note_range(flow, start, end) {
-            return Placing::TooManyRanges;
-        }
-        counters.rx_placed_bytes += u64::from(new_bytes);
-        self.gaps = gaps;
-        Placing::Done(new_bytes)
-    }
-
-    /// One completion a connection and burst: how far its stream reaches now.
-    pub(super) fn publish_received(&mut self) {
-        let mut touched = std::mem::take(&mut self.touched);
-        for conn in touched.drain(..) {
-            let flow = &mut self.flows[conn.0];
-            flow.bits &= !bits::TOUCHED;
-            if flow.has(bits::ATTACHED)
-                && let Some(Some(slot)) = self.consumers.get_mut(usize::from(flow.consumer))
-            {
-                let qp = slot.region.qp(flow.qp);
-                // Moved before the consumer may use the slots again; each extent is read once.
-                flow.rx.cursor.seek(flow.rx.rcv_pos, flow.rx.rq_tail, |index| qp.rq_extent(index));
-                qp.set_rcv_done(flow.rx.rcv_pos);
-                qp.raise(Events::RECV);
-            }
-        }
-        self.touched = touched;
     }
 
     /// Slow path: keeps the payload for the TCE to judge.
@@ -401,11 +286,6 @@ impl Streamer {
         }
     }
 
-    /// Places parked payload on the TCE's word; true if all of it was placed.
-    pub(super) fn place_parked(&mut self, conn: ConnId, seq: Seq, payload: &[u8]) -> bool {
-        matches!(self.place(conn, seq, payload, None), Placing::Done(_))
-    }
-
     /// What is not a TCP segment goes to the endpoint, or is counted and dropped.
     fn handle_other(&mut self, now: Instant, frame: &[u8], reject: Reject) {
         match reject {
@@ -446,85 +326,6 @@ fn is_fast(flow: &Flow, packet: &Packet) -> bool {
     // What lies wholly before rcv_nxt is a duplicate that the TCE answers.
     let inside = end.before_eq(rx.right_edge) && rx.rcv_nxt.since(packet.seq) < 1 << 30;
     plain && fresh && recent && inside && flow.bits & bits::FIN_RECEIVED == 0
-}
-
-/// Copies `payload` to the consumer's buffers, `ahead` bytes past `rcv_nxt`;
-/// returns its sum if asked for (else 0), or `None` if they do not reach.
-#[inline]
-pub(super) fn copy_in(flow: &mut Flow, region: &EngineRegion, ahead: u32, payload: &[u8], sum: bool) -> Option<u32> {
-    let rx = &mut flow.rx;
-    let pos = rx.rcv_pos + u64::from(ahead);
-    if pos + payload.len() as u64 > rx.rq_limit {
-        return None;
-    }
-    let qp = region.qp(flow.qp);
-    let (tail, read) = (rx.rq_tail, |index| qp.rq_extent(index));
-    if !rx.cursor.seek(rx.rcv_pos, tail, read) {
-        return None;
-    }
-    let at = pos - rx.cursor.start;
-    if at + payload.len() as u64 <= u64::from(rx.cursor.extent.len()) {
-        let place = rx.cursor.extent.part(at as u32, payload.len() as u32);
-        if sum {
-            return Some(region.copy_in_sum(place, payload));
-        }
-        region.copy_in(place, payload);
-        return Some(0);
-    }
-    let mut cursor = rx.cursor;
-    let (mut done, mut total) = (0, 0);
-    while done < payload.len() {
-        let at = pos + done as u64;
-        if !cursor.seek(at, tail, read) {
-            return None;
-        }
-        let piece = &payload[done..payload.len().min(done + (cursor.end() - at) as usize)];
-        let place = cursor.extent.part((at - cursor.start) as u32, piece.len() as u32);
-        if sum {
-            total = checksum::combine(total, done, region.copy_in_sum(place, piece));
-        } else {
-            region.copy_in(place, piece);
-        }
-        done += piece.len();
-    }
-    Some(total)
-}
-
-/// All bytes before `end` are in place: the stream moves on, over what came out
-/// of order before.
-#[inline]
-pub(super) fn received_in_order(flow: &mut Flow, end: Seq) {
-    let rx = &mut flow.rx;
-    let mut next = end;
-    if let Some(ranges) = &mut rx.ranges {
-        next = ranges.advance(end);
-        if ranges.is_empty() {
-            rx.ranges = None;
-        }
-    }
-    rx.rcv_pos += u64::from(next.since(rx.rcv_nxt) as u32);
-    rx.rcv_nxt = next;
-}
-
-/// Remembers that the consumer is owed a completion for this burst.
-#[inline]
-fn touch(flow: &mut Flow, conn: ConnId, touched: &mut Vec<ConnId>) {
-    if flow.bits & bits::TOUCHED == 0 {
-        flow.bits |= bits::TOUCHED;
-        touched.push(conn);
-    }
-}
-
-fn note_range(flow: &mut Flow, start: Seq, end: Seq) -> bool {
-    let ranges = flow.rx.ranges.get_or_insert_with(Box::default);
-    !matches!(ranges.insert(start, end, |_, _| {}), Outcome::Full)
-}
-
-/// True if a segment's header sum and payload sum come to what a right checksum
-/// makes of them.
-#[inline]
-pub(super) fn sums_right(header: u32, payload: u32) -> bool {
-    checksum::fold(header + payload) == 0xffff
 }
 
 fn tuple_of(packet: &Packet) -> Tuple {
