@@ -113,3 +113,23 @@ fn doctor_has_a_remedy_for_every_no() {
         findings.iter().filter(|finding| finding["ok"] == true).count()
     );
 }
+
+#[test]
+fn bench_tce_measures_every_size_both_ways() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (csv, page) = (path("tce.csv"), path("tce.html"));
+    let output =
+        baton(&["bench", "tce", "--in-memory", "--rounds", "2", "--seconds", "0.02", "--csv", &csv, "--report", &page]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(
+        table.lines().filter(|line| line.contains("Gb/s") && !line.starts_with("paper")).count(),
+        1 + 14,
+        "{table}"
+    );
+    let csv = std::fs::read_to_string(csv).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 2 * 14, "{csv}");
+    assert!(csv.lines().skip(1).all(|line| line.split(',').nth(3).unwrap().parse::<u64>().unwrap() > 0), "{csv}");
+    assert!(std::fs::read_to_string(page).unwrap().contains("data-plot=\"tce\""));
+}

@@ -5,6 +5,7 @@
 //! around the frame, from where it is read. The probe is shown to notice what it
 //! looks for on pages that were broken on purpose.
 
+use baton::bench::tce::{Direction, Outcome, Point, SIZES};
 use baton::measure::Cpu;
 use baton::report::{Cell, Check, LoadInfo, Machine, Report, Run, Side, Wire, html, table};
 use serde::Deserialize;
@@ -220,6 +221,19 @@ fn the_page_is_whole_on_phone_and_desk_in_light_and_dark() {
             assert!(seen.plots.iter().any(|plot| plot.name == "latency" && plot.promised == 9), "{seen:?}");
         }
     }
+}
+
+#[test]
+fn the_page_about_the_control_engine_is_whole_too() {
+    baton_testkit::need_program!("chromium");
+    let run = Run { seconds: 0.5, bytes: 500_000_000, tce: Some(0.02), ..Run::default() };
+    let points = [Direction::Receive, Direction::Transmit]
+        .map(|direction| SIZES.map(|message_bytes| Point { direction, message_bytes, runs: vec![run.clone()] }));
+    let outcome = Outcome { machine: example().machine, wire: "made-up wire".into(), points: points.concat() };
+    let seen = look(&outcome.page(), 360, true);
+    assert_eq!(seen.faults(), [""; 0]);
+    // Seven sizes both ways, and the paper's figure for one.
+    assert_eq!(seen.plots.iter().map(|plot| plot.drawn).collect::<Vec<_>>(), [15, 15], "{seen:?}");
 }
 
 #[test]

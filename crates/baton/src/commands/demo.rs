@@ -1,6 +1,6 @@
 //! `baton demo`: runs the demo, prints its table, writes its page.
 
-use crate::demo::{self, Impossible, Options, Watch, World};
+use crate::demo::{self, Options, Watch, World};
 use crate::fail::usage;
 use crate::report::{Report, html, table};
 use crate::signal::Stop;
@@ -52,7 +52,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let options = Options { rounds: args.rounds.into(), run: length, limit: LIMIT };
     let stop = Stop::install().context("cannot catch signals")?;
     let bar = Bar::new();
-    let world = if args.in_memory { Err("left out by --in-memory".to_owned()) } else { World::new().map_err(hint) };
+    let world = if args.in_memory {
+        Err("left out by --in-memory".to_owned())
+    } else {
+        World::new().map_err(|why| why.to_string())
+    };
     let report = match world {
         Ok(world) => demo::run(&world, &options, &stop, &bar),
         Err(why) => demo::memory::run(&why, &options, &stop, &bar),
@@ -76,11 +80,6 @@ fn show(args: &Args, report: &Report) -> anyhow::Result<()> {
         bail!("not everything that was checked is right");
     }
     Ok(())
-}
-
-/// Why there is no world, with what to do about it.
-fn hint(why: Impossible) -> String {
-    format!("{why}; run it as root")
 }
 
 /// Progress on standard error.

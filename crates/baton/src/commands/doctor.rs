@@ -1,9 +1,9 @@
 //! `baton doctor`: what this machine allows, and what to do where it does not.
 
+use crate::demo::find_program;
 use baton_port::doctor::{Finding, examine};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
 
 /// Arguments of `baton doctor`.
 #[derive(clap::Args, Debug)]
@@ -58,10 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn program((name, package, purpose): (&str, &str, &str)) -> Row {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // Daemons are not on every user's path.
-    let places = std::env::split_paths(&path).chain([Path::new("/usr/sbin").into(), Path::new("/sbin").into()]);
-    let found = places.map(|dir| dir.join(name)).find(|file| file.is_file());
+    let found = find_program(name);
     let remedy = if found.is_some() { String::new() } else { format!("apt-get install {package}") };
     Row {
         name: name.to_owned(),

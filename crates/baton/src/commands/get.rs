@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 /// Arguments of `baton get`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  baton get --port kernel http://127.0.0.1:8080/file -o file")]
+#[command(
+    after_help = "Examples:\n  baton get --port tap:baton0 --addr 10.77.0.2/24 http://10.77.0.1/file\n  baton get --port kernel http://127.0.0.1:8080/file -o file"
+)]
 pub struct Args {
     #[command(flatten)]
     stack: StackArgs,

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 /// Arguments of `baton serve`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
+    baton serve --port tap:baton0 --addr 10.77.0.2/24 --addr fd77::2/64 http .\n  \
+    baton serve --port xdp:eth1 --addr 10.77.0.2/24 --service echo --service http=/srv@8080\n  \
     baton serve --port kernel http . --listen 8080\n  \
     baton serve --port kernel --service echo@7007 --service discard@9009")]
 pub struct Args {
@@ -92,6 +94,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
     }
     announce(args.json, services);
+    if let (false, Some(hint)) = (args.json, args.stack.hint()) {
+        println!("{hint}");
+    }
     let control = args.control.then(control_lines);
     let start = Instant::now();
     while !stop.requested() {

@@ -133,6 +133,16 @@ impl StackArgs {
         Ok(Box::new(EngineNet::new(&config, port, self.threads == 2).context("cannot make an engine")?))
     }
 
+    /// What a person has to do before the kernel can reach a TAP device.
+    pub fn hint(&self) -> Option<String> {
+        let StackSpec::Baton(PortSpec::Tap { name, .. }) = &self.port else { return None };
+        let cidr = self.addrs.first()?;
+        Some(format!(
+            "the kernel's end needs an address of the same network: ip addr add ADDRESS/{} dev {name}; ip link set {name} up",
+            cidr.prefix
+        ))
+    }
+
     /// The addresses to listen on. An engine listens on all of its own.
     pub fn local_addrs(&self) -> Vec<IpAddr> {
         let any = vec![Ipv6Addr::UNSPECIFIED.into()];

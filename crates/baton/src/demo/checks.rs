@@ -7,6 +7,7 @@ use super::world::World;
 use crate::load::Kind;
 use crate::report::Check;
 use crate::signal::Stop;
+use anyhow::Context;
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub fn run(world: &World, link: &Link, load: &Load, site: &Site, stop: &Stop) ->
         What::Curl => {
             let mut each = link.addrs.iter().map(|&addr| digest(world, addr, site, stop));
             let seen = each.try_fold(String::new(), |_, seen| seen);
-            ("curl's download has the file's digest, over IPv4 and IPv6", seen)
+            ("curl's download has the file's digest, over each IP version", seen)
         }
         What::Generator { kind: Kind::Echo, connections: 1, .. } => {
             ("16 MiB there and back, every byte compared", echo(world, link, stop))
@@ -73,7 +74,8 @@ fn echo(world: &World, link: &Link, stop: &Stop) -> anyhow::Result<String> {
 
 fn receive(world: &World, link: &Link, stop: &Stop) -> anyhow::Result<String> {
     let arguments = ["--verify", "--warmup=0", "--seconds=0.1"].map(str::to_owned);
-    let outcome = loads::generate(world, link.addrs[1], Kind::Receive, &arguments, stop)?;
+    let addr = link.addrs.last().context("a wire without address")?;
+    let outcome = loads::generate(world, *addr, Kind::Receive, &arguments, stop)?;
     anyhow::ensure!(outcome.bytes > 0, "no bytes");
-    Ok(format!("{} bytes over IPv6", outcome.bytes))
+    Ok(format!("{} bytes from {addr}", outcome.bytes))
 }

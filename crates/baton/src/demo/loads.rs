@@ -22,7 +22,7 @@ use std::time::Duration;
 const FILE: usize = 64 << 20;
 
 /// Time that one run may take beyond its length.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(12);
 
 /// The directory that HTTP serves.
 pub struct Site {

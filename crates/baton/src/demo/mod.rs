@@ -22,9 +22,9 @@ mod process;
 mod server;
 mod world;
 
-pub use world::{Impossible, World};
+pub use world::{Impossible, World, find_program};
 
-use crate::report::{Cell, Machine, Report};
+use crate::report::{Cell, Check, Machine, Report};
 use crate::signal::Stop;
 use anyhow::Context;
 use loads::Site;
@@ -55,7 +55,8 @@ pub trait Watch {
 ///
 /// # Errors
 /// What kept it from being run: a program that is missing, a service that did
-/// not start, an interruption. A wire that fails is left out and said so.
+/// not start, an interruption. A wire that cannot be made is left out and said
+/// so; what goes wrong on one is a check that failed, and ends its part.
 pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> anyhow::Result<Report> {
     let (start, started) = (Instant::now(), httpdate::fmt_http_date(SystemTime::now()));
     let background = crate::measure::Cpu::idle_check(Duration::from_millis(300))?;
@@ -76,10 +77,14 @@ pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> 
         checks: Vec::new(),
         not_shown: Vec::new(),
     };
-    for link in &links {
+    for link in &mut links {
         for load in &loads {
             watch.step(&format!("checking {}", link.wire.name));
+            if link.broken {
+                continue;
+            }
             if let Some(check) = checks::run(world, link, load, &site, stop)? {
+                link.broken = !check.ok;
                 report.checks.push(check);
             }
         }
@@ -120,9 +125,25 @@ fn measure_round(
 ) -> anyhow::Result<()> {
     for load in loads {
         for link in links.iter_mut() {
+            if link.broken {
+                continue;
+            }
             tell(&format!("{} · {}", load.info.name, link.wire.name));
-            let run = loads::measure(world, link, load, stop)
-                .with_context(|| format!("{} over {}", load.info.name, link.wire.name))?;
+            let run = match loads::measure(world, link, load, stop) {
+                Ok(run) => run,
+                Err(error) if stop.requested() => return Err(error),
+                Err(error) => {
+                    // It would take its time to fail again: the wire is left out from here on.
+                    link.broken = true;
+                    report.checks.push(Check {
+                        wire: link.wire.name.clone(),
+                        what: format!("a run of {}", load.info.name),
+                        ok: false,
+                        seen: format!("{error:#}"),
+                    });
+                    continue;
+                }
+            };
             let of_this = |cell: &&mut Cell| cell.wire == link.wire.id && cell.load == load.info.id;
             if let Some(cell) = report.cells.iter_mut().find(of_this) {
                 cell.runs.push(run);

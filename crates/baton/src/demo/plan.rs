@@ -14,12 +14,14 @@ use std::time::Duration;
 pub struct Link {
     /// How the report names it.
     pub wire: Wire,
-    /// The services' addresses, IPv4 and IPv6.
-    pub addrs: [IpAddr; 2],
+    /// The services' addresses: IPv4, then IPv6 if this machine has it.
+    pub addrs: Vec<IpAddr>,
     /// Who serves; the kernel's wires share one.
     pub server: Rc<RefCell<Server>>,
     /// Downloads that fit into a run; 0 while that is not known.
     pub downloads: usize,
+    /// Something went wrong on it: it is used no more.
+    pub broken: bool,
 }
 
 /// A wire to be made.
@@ -81,12 +83,20 @@ const PLANS: [Plan; 5] = [
     },
 ];
 
-/// Addresses of a host on a wire's subnet, IPv4 and IPv6.
-fn addrs(subnet: u8, host: u8) -> [IpAddr; 2] {
-    [
-        Ipv4Addr::new(10, 77, subnet, host).into(),
-        Ipv6Addr::new(0xfd77, subnet.into(), 0, 0, 0, 0, 0, host.into()).into(),
-    ]
+/// Addresses of a host on a wire's subnet: IPv4, then IPv6 if this machine has it.
+fn addrs(subnet: u8, host: u8) -> Vec<IpAddr> {
+    let v4 = Ipv4Addr::new(10, 77, subnet, host).into();
+    let v6 = Ipv6Addr::new(0xfd77, subnet.into(), 0, 0, 0, 0, 0, host.into()).into();
+    if has_ipv6() { vec![v4, v6] } else { vec![v4] }
+}
+
+/// The same with prefix lengths.
+fn cidrs(subnet: u8, host: u8) -> Vec<String> {
+    addrs(subnet, host).iter().map(|addr| format!("{addr}/{}", if addr.is_ipv4() { 24 } else { 64 })).collect()
+}
+
+fn has_ipv6() -> bool {
+    std::path::Path::new("/proc/net/if_inet6").exists()
 }
 
 /// Makes all wires that this machine allows and starts who serves on them; what
@@ -97,11 +107,14 @@ fn addrs(subnet: u8, host: u8) -> [IpAddr; 2] {
 pub fn links(world: &World, site: &Site, stop: &Stop) -> anyhow::Result<(Vec<Link>, Vec<String>)> {
     let services = [format!("--service=http={}", site.dir().display())];
     let (mut links, mut not_shown) = (Vec::new(), Vec::new());
+    if !has_ipv6() {
+        not_shown.push("IPv6: this kernel runs without it".to_owned());
+    }
     for (plan, subnet) in PLANS.iter().zip(0..) {
         if let Kind::Kernel { offloads } = plan.kind {
             veth(world, &plan.device(), offloads)?;
-            configure(&world.server, &plan.device(), addrs(subnet, 2))?;
-            configure(&world.client, &plan.device(), addrs(subnet, 1))?;
+            configure(&world.server, &plan.device(), &cidrs(subnet, 2))?;
+            configure(&world.client, &plan.device(), &cidrs(subnet, 1))?;
         }
     }
     let kernel = Rc::new(RefCell::new(Server::start(&world.server, KERNEL, &services, stop)?));
@@ -136,8 +149,7 @@ fn baton(
         Kind::Tap { vnet: false } => format!("tap:{device},novnet"),
         _ => format!("xdp:{device}"),
     };
-    let [v4, v6] = addrs(subnet, 2);
-    let stack = format!("--port {port} --addr {v4}/24 --addr {v6}/64");
+    let stack = cidrs(subnet, 2).iter().fold(format!("--port {port}"), |stack, cidr| format!("{stack} --addr {cidr}"));
     if plan.kind == Kind::Xdp {
         veth(world, &device, false)?;
         world.server.ip(&format!("link set {device} up"))?;
@@ -147,7 +159,7 @@ fn baton(
         // The kernel's end of the TAP goes to the client; Baton's stays open here.
         world.server.ip(&format!("link set {device} netns {}", world.client.name()))?;
     }
-    configure(&world.client, &device, addrs(subnet, 1))?;
+    configure(&world.client, &device, &cidrs(subnet, 1))?;
     Ok((stack, Rc::new(RefCell::new(server))))
 }
 
@@ -172,6 +184,7 @@ impl Plan {
             addrs: addrs(subnet, 2),
             server,
             downloads: 0,
+            broken: false,
         }
     }
 }
@@ -220,8 +233,11 @@ fn veth(world: &World, name: &str, offloads: bool) -> anyhow::Result<()> {
 }
 
 /// Gives a device its addresses and brings it up.
-fn configure(namespace: &Namespace, name: &str, addrs: [IpAddr; 2]) -> anyhow::Result<()> {
-    namespace.ip(&format!("addr add {}/24 dev {name}", addrs[0]))?;
-    namespace.ip(&format!("addr add {}/64 dev {name} nodad", addrs[1]))?;
+fn configure(namespace: &Namespace, name: &str, cidrs: &[String]) -> anyhow::Result<()> {
+    for cidr in cidrs {
+        // Nobody else has the address: waiting for a duplicate would be in vain.
+        let nodad = if cidr.contains(':') { "nodad" } else { "" };
+        namespace.ip(&format!("addr add {cidr} dev {name} {nodad}"))?;
+    }
     namespace.ip(&format!("link set {name} up"))
 }

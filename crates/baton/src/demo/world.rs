@@ -9,6 +9,7 @@
 use super::process::output;
 use anyhow::{Context, bail};
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 const PREFIX: &str = "baton-";
@@ -29,12 +30,20 @@ pub struct World {
 }
 
 impl World {
+    /// Programs that the demo runs, with the packages that bring them.
+    pub const PROGRAMS: [(&str, &str); 3] = [("ip", "iproute2"), ("ethtool", "ethtool"), ("curl", "curl")];
+
     /// Makes the namespaces, after removing those of demos that were killed.
     ///
     /// # Errors
-    /// [`Impossible`] with the reason: not privileged, or no `ip` program.
+    /// [`Impossible`] with the reason: not privileged, or a program is missing.
     pub fn new() -> Result<World, Impossible> {
-        let impossible = |error: anyhow::Error| Impossible(format!("no network namespaces: {error:#}"));
+        let impossible = |error: anyhow::Error| Impossible(format!("no network namespaces: {error:#}; run it as root"));
+        for (name, package) in World::PROGRAMS {
+            if find_program(name).is_none() {
+                return Err(Impossible(format!("no program {name}: apt-get install {package}")));
+            }
+        }
         sweep().map_err(impossible)?;
         let world = World {
             client: Namespace::new("client", 0).map_err(impossible)?,
@@ -92,6 +101,13 @@ impl Drop for Namespace {
             eprintln!("baton: {} remains: {error:#}; remove it by: ip netns delete {}", self.name, self.name);
         }
     }
+}
+
+/// Where a program is. Daemons and the like are not on every user's path.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    places.map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
 fn ip(words: &str) -> anyhow::Result<()> {

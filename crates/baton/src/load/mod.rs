@@ -81,7 +81,7 @@ struct Shared {
 const MAX_LATENCY: u64 = 60_000_000_000;
 
 /// Time allowed for connections to open, beside the warm-up.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs `load` on `net`. A `peer` that lives in the same thread is driven in
 /// turns with it, and neither waits.
@@ -124,7 +124,7 @@ pub fn run(net: &mut dyn Net, load: &Load, mut peer: Option<&mut dyn Net>) -> io
         }
     };
     if !turn_until(&|shared| shared.started == load.connections, Instant::now() + PATIENCE)? {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, "not all connections carried data within 20 s"));
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "not all connections carried data within 10 s"));
     }
     turn_until(&|_| false, Instant::now() + load.warmup)?;
     let (cpu, start) = (Cpu::now()?, Instant::now());
