@@ -32,7 +32,7 @@ mod neighbour;
 mod outbox;
 mod route;
 
-pub use config::{Cidr, CidrError, InterfaceConfig};
+pub use config::{Cidr, CidrError, InterfaceConfig, link_local};
 pub use neighbour::HopId;
 
 use baton_tcp::icmp::IcmpError;

@@ -86,6 +86,13 @@ impl Streamer {
         self.region(id.0)
     }
 
+    /// The connection that a queue pair of a consumer belongs to, if it has one
+    /// that has not ended.
+    pub fn connection(&self, id: ConsumerId, qp: u32) -> Option<ConnId> {
+        let owner = self.consumers.get(usize::from(id.0))?.as_ref()?.owner(qp);
+        (owner.0 < ENDED.0).then_some(owner)
+    }
+
     /// True if a consumer has said something that was not looked at yet.
     pub fn has_doorbells(&self) -> bool {
         self.consumers.iter().flatten().any(|slot| slot.region.has_work())

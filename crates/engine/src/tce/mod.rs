@@ -30,6 +30,7 @@ use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::{Flags, SackBlocks};
+pub use info::{TCP_INFO_BYTES, tcp_info_bytes};
 use newborn::Newborn;
 use open::Listeners;
 use std::collections::VecDeque;
