@@ -201,9 +201,18 @@ impl Consumer {
     /// # Errors
     /// `WouldBlock` if too many requests are under way.
     pub fn listen(&mut self, addr: SocketAddr, backlog: u32) -> io::Result<Listener> {
+        self.listen_with(addr, backlog, options::NODELAY)
+    }
+
+    /// As [`Consumer::listen`], with the option bits of [`baton_engine::options`]
+    /// for the connections that come of it.
+    ///
+    /// # Errors
+    /// As for [`Consumer::listen`].
+    pub fn listen_with(&mut self, addr: SocketAddr, backlog: u32, options: u64) -> io::Result<Listener> {
         let token = self.token();
         let local = if addr.ip().is_unspecified() && addr.is_ipv6() { Addr::UNSPECIFIED } else { addr.ip().into() };
-        self.request(&Request::Listen { token, local, local_port: addr.port(), backlog, options: options::NODELAY })?;
+        self.request(&Request::Listen { token, local, local_port: addr.port(), backlog, options })?;
         self.listeners.push((token, u32::MAX));
         Ok(Listener(token))
     }
@@ -228,6 +237,14 @@ impl Consumer {
     /// # Errors
     /// `WouldBlock` if too many requests are under way.
     pub fn connect(&mut self, remote: SocketAddr, local: Option<SocketAddr>) -> io::Result<Attempt> {
+        self.connect_with(remote, local, options::NODELAY)
+    }
+
+    /// As [`Consumer::connect`], with option bits of [`baton_engine::options`].
+    ///
+    /// # Errors
+    /// As for [`Consumer::connect`].
+    pub fn connect_with(&mut self, remote: SocketAddr, local: Option<SocketAddr>, options: u64) -> io::Result<Attempt> {
         let token = self.token();
         let (local, local_port) = local.map_or((Addr::UNSPECIFIED, 0), |local| {
             let any = matches!(local.ip(), IpAddr::V4(ip) if ip.is_unspecified());
@@ -235,7 +252,6 @@ impl Consumer {
         });
         let remote_port = remote.port();
         let remote = remote.ip().into();
-        let options = options::NODELAY;
         self.request(&Request::Connect { token, local, local_port, remote, remote_port, options })?;
         Ok(Attempt(token))
     }
@@ -267,6 +283,14 @@ impl Consumer {
     #[inline]
     pub fn read(&mut self, conn: Conn, buf: &mut [u8]) -> io::Result<usize> {
         self.with(conn, |stream, region, pool| stream.read(region, conn.0, buf, pool))
+    }
+
+    /// Copies received bytes to `buf` and leaves them to be read again.
+    ///
+    /// # Errors
+    /// As for [`Consumer::read`].
+    pub fn peek(&mut self, conn: Conn, buf: &mut [u8]) -> io::Result<usize> {
+        self.with(conn, |stream, region, pool| stream.peek(region, conn.0, buf, pool))
     }
 
     /// Forgets up to `limit` received bytes where they lie; 0 once the peer has

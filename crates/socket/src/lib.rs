@@ -15,5 +15,6 @@ pub mod consumer;
 mod driver;
 pub mod host;
 pub mod net;
+pub mod posix;
 pub mod stack;
 pub mod stream;

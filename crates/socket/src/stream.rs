@@ -74,6 +74,12 @@ impl Stream {
         (self.rcv_done - self.rcv_read) as usize
     }
 
+    /// Bytes received in order since the connection began, read or not.
+    #[inline]
+    pub fn received_total(&self) -> u64 {
+        self.rcv_done
+    }
+
     /// Bytes that can be written now.
     #[inline]
     pub fn writable(&self, pool: &BufferPool) -> usize {
@@ -137,6 +143,24 @@ impl Stream {
         buf: &mut [u8],
         pool: &mut BufferPool,
     ) -> io::Result<usize> {
+        let count = self.peek(region, qp, buf, pool)?;
+        if count > 0 {
+            self.consume(region, qp, count, pool);
+        }
+        Ok(count)
+    }
+
+    /// Copies received bytes to `buf` and leaves them to be read again.
+    ///
+    /// # Errors
+    /// As for [`Stream::read`].
+    pub fn peek(
+        &mut self,
+        region: &ConsumerRegion,
+        qp: u32,
+        buf: &mut [u8],
+        pool: &mut BufferPool,
+    ) -> io::Result<usize> {
         let count = self.readable().min(buf.len());
         if count == 0 {
             return self.nothing_to_read(region, qp, buf.is_empty(), pool);
@@ -148,7 +172,6 @@ impl Stream {
             region.read(extent, &mut buf[done..done + extent.len() as usize]);
             done += extent.len() as usize;
         }
-        self.consume(region, qp, count, pool);
         Ok(count)
     }
 

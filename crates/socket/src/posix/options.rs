@@ -1,0 +1,322 @@
+//! `getsockopt(2)` and `setsockopt(2)`, over bytes in the C types' layout.
+
+use super::socket::{Socket, State};
+use super::table::Fd;
+use super::{Answer, Posix, refuse};
+use baton_engine::options as bits;
+use baton_engine::streamer::ConsumerId;
+use baton_engine::tce::{TCP_INFO_BYTES, tcp_info_bytes};
+use baton_tcp::config::Congestion;
+use baton_tcp::options::{KeepAlive, SocketOption};
+use baton_tcp::time::Duration;
+use libc::c_int;
+
+/// The consumer that a host attaches.
+const OURS: ConsumerId = ConsumerId(0);
+
+/// Bytes of a `TCP_CONGESTION` name.
+const NAME_BYTES: usize = 16;
+
+/// What can be set, as far as the socket has to remember it.
+#[derive(Clone)]
+pub(super) struct Options {
+    pub reuse_address: bool,
+    pub v6only: bool,
+    pub nodelay: bool,
+    pub cork: bool,
+    pub quickack: bool,
+    pub keepalive: bool,
+    pub probing: KeepAlive,
+    pub user_timeout: Duration,
+    /// Seconds.
+    pub linger: Option<u32>,
+    /// Seconds; `None` for the host's.
+    pub linger2: Option<u32>,
+    /// 0 for none.
+    pub receive_timeout: Duration,
+    pub send_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            reuse_address: false,
+            v6only: false,
+            nodelay: false,
+            cork: false,
+            quickack: true,
+            keepalive: false,
+            probing: KeepAlive::default(),
+            user_timeout: Duration::ZERO,
+            linger: None,
+            linger2: None,
+            receive_timeout: Duration::ZERO,
+            send_timeout: Duration::ZERO,
+        }
+    }
+}
+
+impl Options {
+    /// Those that a connection starts with.
+    pub fn bits(&self) -> u64 {
+        let nodelay = if self.nodelay { bits::NODELAY } else { 0 };
+        nodelay | if self.keepalive { bits::KEEPALIVE } else { 0 }
+    }
+
+    /// What an accepted socket has of its listener: everything, as in Linux.
+    pub fn inherited(&self) -> Options {
+        self.clone()
+    }
+
+    fn keepalive(&self) -> SocketOption {
+        SocketOption::KeepAlive(self.keepalive.then_some(self.probing))
+    }
+
+    /// What the bits cannot say.
+    fn beyond_bits(&self) -> Vec<SocketOption> {
+        let usual = Options::default();
+        let mut list = Vec::new();
+        if self.keepalive && self.probing != usual.probing {
+            list.push(self.keepalive());
+        }
+        if self.cork {
+            list.push(SocketOption::Cork(true));
+        }
+        if self.user_timeout != usual.user_timeout {
+            list.push(SocketOption::UserTimeout(Some(self.user_timeout)));
+        }
+        if let Some(seconds) = self.linger2 {
+            list.push(SocketOption::Linger2(Some(Duration::from_secs(seconds.into()))));
+        }
+        list
+    }
+}
+
+impl Posix {
+    /// Gives a connection what was set on its socket before it existed.
+    pub(super) fn apply_options(&mut self, fd: Fd) {
+        let Ok(socket) = self.table.socket(fd) else { return };
+        for option in socket.options.beyond_bits() {
+            // A connection without it is better than none.
+            let _ = self.tell(fd, option);
+        }
+    }
+
+    fn tell(&mut self, fd: Fd, option: SocketOption) -> Answer<()> {
+        let Some(conn) = self.table.socket(fd)?.conn() else { return Ok(()) };
+        self.asking(|host| host.set_option(conn, option))
+    }
+
+    /// `setsockopt(2)`.
+    ///
+    /// # Errors
+    /// `EBADF`, `ENOTSOCK`, `ENOPROTOOPT`, `EINVAL`, `ENOENT` for an unknown
+    /// congestion control.
+    pub fn set_option(&mut self, fd: Fd, level: c_int, name: c_int, value: &[u8]) -> Answer<()> {
+        self.table.socket(fd)?;
+        match level {
+            libc::SOL_SOCKET => self.set_socket_option(fd, name, value),
+            libc::IPPROTO_TCP => self.set_tcp_option(fd, name, value),
+            libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY => {
+                let on = int(value)? != 0;
+                let socket = self.table.socket_mut(fd)?;
+                if !socket.v6 || socket.bound.is_some() || !matches!(socket.state, State::Fresh) {
+                    return refuse(libc::EINVAL);
+                }
+                socket.options.v6only = on;
+                Ok(())
+            }
+            _ => refuse(libc::ENOPROTOOPT),
+        }
+    }
+
+    fn set_socket_option(&mut self, fd: Fd, name: c_int, value: &[u8]) -> Answer<()> {
+        let options = &mut self.table.socket_mut(fd)?.options;
+        match name {
+            libc::SO_REUSEADDR => options.reuse_address = int(value)? != 0,
+            libc::SO_KEEPALIVE => {
+                options.keepalive = int(value)? != 0;
+                let option = options.keepalive();
+                return self.tell(fd, option);
+            }
+            libc::SO_LINGER => {
+                let (on, seconds) = (int(value)?, int(value.get(4..).unwrap_or_default())?);
+                options.linger = (on != 0).then_some(u32::try_from(seconds).unwrap_or(0));
+            }
+            libc::SO_RCVTIMEO => options.receive_timeout = timeval(value)?,
+            libc::SO_SNDTIMEO => options.send_timeout = timeval(value)?,
+            // Buffers have the engine's size: asking for another one changes nothing.
+            libc::SO_RCVBUF | libc::SO_SNDBUF => {
+                int(value)?;
+            }
+            _ => return refuse(libc::ENOPROTOOPT),
+        }
+        Ok(())
+    }
+
+    fn set_tcp_option(&mut self, fd: Fd, name: c_int, value: &[u8]) -> Answer<()> {
+        if name == libc::TCP_CONGESTION {
+            let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+            return if &value[..end] == self.congestion_name() { Ok(()) } else { refuse(libc::ENOENT) };
+        }
+        let number = int(value)?;
+        let on = number != 0;
+        let options = &mut self.table.socket_mut(fd)?.options;
+        let option = match name {
+            libc::TCP_NODELAY => {
+                options.nodelay = on;
+                SocketOption::NoDelay(on)
+            }
+            libc::TCP_CORK => {
+                options.cork = on;
+                SocketOption::Cork(on)
+            }
+            libc::TCP_QUICKACK => {
+                options.quickack = on;
+                SocketOption::QuickAck(on)
+            }
+            libc::TCP_KEEPIDLE => {
+                options.probing.idle = seconds(number, 1..=32_767)?;
+                options.keepalive()
+            }
+            libc::TCP_KEEPINTVL => {
+                options.probing.interval = seconds(number, 1..=32_767)?;
+                options.keepalive()
+            }
+            libc::TCP_KEEPCNT if (1..=127).contains(&number) => {
+                options.probing.probes = number as u8;
+                options.keepalive()
+            }
+            libc::TCP_USER_TIMEOUT if number >= 0 => {
+                options.user_timeout = Duration::from_millis(number as u64);
+                SocketOption::UserTimeout((number > 0).then_some(options.user_timeout))
+            }
+            libc::TCP_LINGER2 => {
+                options.linger2 = u32::try_from(number).ok().filter(|seconds| *seconds > 0);
+                SocketOption::Linger2(options.linger2.map(|seconds| Duration::from_secs(seconds.into())))
+            }
+            libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT => return refuse(libc::EINVAL),
+            _ => return refuse(libc::ENOPROTOOPT),
+        };
+        self.tell(fd, option)
+    }
+
+    /// `getsockopt(2)`: the whole value; the caller cuts it to its buffer.
+    ///
+    /// # Errors
+    /// `EBADF`, `ENOTSOCK`, `ENOPROTOOPT`.
+    pub fn option(&mut self, fd: Fd, level: c_int, name: c_int) -> Answer<Vec<u8>> {
+        let buffer = self.buffer_bytes as c_int;
+        let socket = self.table.socket_mut(fd)?;
+        let number = match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_LINGER) => return Ok(linger_bytes(socket.options.linger)),
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => return Ok(timeval_bytes(socket.options.receive_timeout)),
+            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => return Ok(timeval_bytes(socket.options.send_timeout)),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => buffer,
+            (libc::SOL_SOCKET, name) => socket_number(socket, name)?,
+            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if socket.v6 => socket.options.v6only.into(),
+            (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(self.tcp_info(fd)?.to_vec()),
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
+                let mut name = self.congestion_name().to_vec();
+                name.resize(NAME_BYTES, 0);
+                return Ok(name);
+            }
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
+                let info = self.tcp_info(fd)?;
+                let mss = u32::from_ne_bytes([info[16], info[17], info[18], info[19]]);
+                // Before there is a connection, what every host takes (RFC 9293 §3.7.1).
+                if mss == 0 { 536 } else { mss as c_int }
+            }
+            (libc::IPPROTO_TCP, name) => tcp_number(socket, name)?,
+            _ => return refuse(libc::ENOPROTOOPT),
+        };
+        Ok(number.to_ne_bytes().to_vec())
+    }
+
+    /// The connection's facts as `struct tcp_info`; of a socket without one only
+    /// the state.
+    fn tcp_info(&mut self, fd: Fd) -> Answer<[u8; TCP_INFO_BYTES]> {
+        const CLOSE: u8 = 7;
+        const LISTEN: u8 = 10;
+        let socket = self.table.socket(fd)?;
+        let mut nothing = [0; TCP_INFO_BYTES];
+        nothing[0] = if matches!(socket.state, State::Listening(_)) { LISTEN } else { CLOSE };
+        let (conn, now) = (socket.conn(), self.now);
+        let engine = self.host.engine();
+        let id = conn.and_then(|conn| engine.streamer().connection(OURS, conn.0));
+        let info = id.and_then(|id| engine.tce().info(now, id));
+        Ok(info.map_or(nothing, |info| tcp_info_bytes(&info)))
+    }
+
+    fn congestion_name(&self) -> &'static [u8] {
+        match self.congestion {
+            Congestion::Reno => b"reno",
+            Congestion::Cubic => b"cubic",
+        }
+    }
+}
+
+fn socket_number(socket: &mut Socket, name: c_int) -> Answer<c_int> {
+    Ok(match name {
+        libc::SO_ERROR => socket.error.take().map_or(0, |error| error.0),
+        libc::SO_TYPE => libc::SOCK_STREAM,
+        libc::SO_DOMAIN if socket.v6 => libc::AF_INET6,
+        libc::SO_DOMAIN => libc::AF_INET,
+        libc::SO_PROTOCOL => libc::IPPROTO_TCP,
+        libc::SO_ACCEPTCONN => matches!(socket.state, State::Listening(_)).into(),
+        libc::SO_REUSEADDR => socket.options.reuse_address.into(),
+        libc::SO_KEEPALIVE => socket.options.keepalive.into(),
+        _ => return refuse(libc::ENOPROTOOPT),
+    })
+}
+
+fn tcp_number(socket: &Socket, name: c_int) -> Answer<c_int> {
+    let options = &socket.options;
+    let seconds = |span: Duration| (span.as_millis() / 1000) as c_int;
+    Ok(match name {
+        libc::TCP_NODELAY => options.nodelay.into(),
+        libc::TCP_CORK => options.cork.into(),
+        libc::TCP_QUICKACK => options.quickack.into(),
+        libc::TCP_KEEPIDLE => seconds(options.probing.idle),
+        libc::TCP_KEEPINTVL => seconds(options.probing.interval),
+        libc::TCP_KEEPCNT => options.probing.probes.into(),
+        libc::TCP_USER_TIMEOUT => options.user_timeout.as_millis() as c_int,
+        libc::TCP_LINGER2 => options.linger2.map_or(60, |seconds| seconds as c_int),
+        _ => return refuse(libc::ENOPROTOOPT),
+    })
+}
+
+fn int(value: &[u8]) -> Answer<c_int> {
+    match value.first_chunk() {
+        Some(bytes) => Ok(c_int::from_ne_bytes(*bytes)),
+        None => refuse(libc::EINVAL),
+    }
+}
+
+fn seconds(number: c_int, range: std::ops::RangeInclusive<c_int>) -> Answer<Duration> {
+    if range.contains(&number) { Ok(Duration::from_secs(number as u64)) } else { refuse(libc::EINVAL) }
+}
+
+/// `struct timeval`: two 64-bit words.
+fn timeval(value: &[u8]) -> Answer<Duration> {
+    let word = |at: usize| value.get(at..)?.first_chunk().map(|bytes| i64::from_ne_bytes(*bytes));
+    match (word(0), word(8)) {
+        (Some(seconds), Some(micros @ 0..1_000_000)) => {
+            // A negative time has passed already: the shortest that is not "none".
+            let Ok(seconds) = u64::try_from(seconds) else { return Ok(Duration(1)) };
+            Ok(Duration::from_secs(1).saturating_mul(seconds) + Duration::from_micros(micros as u64))
+        }
+        (Some(_), Some(_)) => refuse(libc::EDOM),
+        _ => refuse(libc::EINVAL),
+    }
+}
+
+fn timeval_bytes(span: Duration) -> Vec<u8> {
+    let (seconds, micros) = (span.0 / 1_000_000_000, span.0 % 1_000_000_000 / 1000);
+    [seconds.to_ne_bytes(), micros.to_ne_bytes()].concat()
+}
+
+fn linger_bytes(linger: Option<u32>) -> Vec<u8> {
+    let words = [c_int::from(linger.is_some()), linger.unwrap_or(0) as c_int];
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}

@@ -1,0 +1,180 @@
+//! One socket: what it is, what it allows, and what changed about it.
+
+use super::options::Options;
+use super::table::Fd;
+use super::wire::Wire;
+use super::{Answer, Errno};
+use crate::consumer::{Attempt, Conn, Listener};
+use crate::host::Host;
+use crate::stream::Stream;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+// Bits of `poll` and `epoll`, which have the same values.
+pub(super) const IN: u32 = (libc::POLLIN | libc::POLLRDNORM) as u32;
+pub(super) const OUT: u32 = (libc::POLLOUT | libc::POLLWRNORM) as u32;
+pub(super) const RDHUP: u32 = libc::POLLRDHUP as u32;
+pub(super) const ERR: u32 = libc::POLLERR as u32;
+pub(super) const HUP: u32 = libc::POLLHUP as u32;
+/// Told whether asked for or not.
+pub(super) const ALWAYS: u32 = ERR | HUP;
+pub(super) const ALL: u32 = IN | OUT | RDHUP | ALWAYS;
+
+/// What a socket is at the moment.
+///
+/// ```text
+///   Fresh --listen--> Listening
+///     | ^ ------------- shutdown(SHUT_RD)
+///     | +-- connect failed --+
+///     +--connect--> Opening --> Open (connecting, then connected)
+/// ```
+pub(super) enum State {
+    Fresh,
+    Listening(Listening),
+    /// The engine was asked to connect and has not answered.
+    Opening(Attempt),
+    /// There is a connection, established or on the way.
+    Open(Conn),
+}
+
+/// A socket that listens.
+pub(super) struct Listening {
+    pub listener: Listener,
+    /// What the engine said to the wish to listen.
+    pub answer: Option<Answer<()>>,
+    pub queue: VecDeque<Conn>,
+    pub backlog: usize,
+}
+
+/// What was told of a connection so far: what is more is an edge.
+#[derive(Default)]
+struct Seen {
+    received: u64,
+    established: bool,
+    finished: bool,
+    closed: bool,
+}
+
+/// A socket.
+pub(super) struct Socket {
+    /// AF_INET6.
+    pub v6: bool,
+    pub nonblocking: bool,
+    pub state: State,
+    /// Set by `bind`.
+    pub bound: Option<SocketAddr>,
+    /// Whom `connect` was asked for.
+    pub peer: Option<SocketAddr>,
+    pub options: Options,
+    /// Waits to be told, once.
+    pub error: Option<Errno>,
+    pub shut_read: bool,
+    pub shut_write: bool,
+    /// The success of a connect was not told yet.
+    pub connect_untold: bool,
+    /// A writer found too little room.
+    pub starved: bool,
+    /// Epoll instances that watch it.
+    pub watchers: Vec<Fd>,
+    seen: Seen,
+}
+
+/// Whether so much free room counts as writable: a third of the buffer, as in
+/// Linux, so that writers do not wake for every segment.
+pub(super) fn is_roomy(writable: usize, buffer_bytes: u32) -> bool {
+    writable >= buffer_bytes as usize / 3
+}
+
+impl Socket {
+    pub fn new(v6: bool, nonblocking: bool) -> Socket {
+        Socket {
+            v6,
+            nonblocking,
+            state: State::Fresh,
+            bound: None,
+            peer: None,
+            options: Options::default(),
+            error: None,
+            shut_read: false,
+            shut_write: false,
+            connect_untold: false,
+            starved: false,
+            watchers: Vec::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    /// The connection, established or not.
+    pub fn conn(&self) -> Option<Conn> {
+        match self.state {
+            State::Open(conn) => Some(conn),
+            _ => None,
+        }
+    }
+
+    /// Takes in what became of the connection; returns the bits that are new.
+    pub fn look(&mut self, stream: &Stream, error: Option<Errno>, roomy: bool) -> u32 {
+        let mut edges = 0;
+        if stream.is_established() && !self.seen.established {
+            self.seen.established = true;
+            edges |= OUT;
+        }
+        if stream.received_total() > self.seen.received {
+            self.seen.received = stream.received_total();
+            edges |= IN;
+        }
+        if stream.peer_finished() && !self.seen.finished {
+            self.seen.finished = true;
+            edges |= IN | RDHUP | HUP;
+        }
+        if stream.is_closed() && !self.seen.closed {
+            self.seen.closed = true;
+            self.error = error;
+            edges |= ALL;
+        }
+        if roomy && self.starved {
+            self.starved = false;
+            edges |= OUT;
+        }
+        edges
+    }
+
+    /// What it allows now (Linux, `tcp_poll`).
+    pub fn mask(&self, host: &Host<Wire>, buffer_bytes: u32) -> u32 {
+        let error = if self.error.is_some() { ERR } else { 0 };
+        error
+            | match &self.state {
+                State::Fresh => OUT | HUP,
+                State::Listening(listening) if listening.queue.is_empty() => 0,
+                State::Listening(_) => IN,
+                State::Opening(_) => 0,
+                State::Open(conn) => host.stream(*conn).map_or(ALL & !ERR, |stream| {
+                    self.stream_mask(stream, is_roomy(host.writable(*conn), buffer_bytes))
+                }),
+            }
+    }
+
+    fn stream_mask(&self, stream: &Stream, roomy: bool) -> u32 {
+        if stream.is_closed() {
+            return ALL & !ERR;
+        }
+        if !stream.is_established() {
+            return 0;
+        }
+        let no_more_in = self.shut_read || stream.peer_finished();
+        let mut mask = 0;
+        if stream.readable() > 0 || no_more_in {
+            mask |= IN;
+        }
+        if no_more_in {
+            mask |= RDHUP;
+        }
+        if self.shut_write || roomy {
+            mask |= OUT;
+        }
+        if no_more_in && self.shut_write {
+            mask |= HUP;
+        }
+        mask
+    }
+}
