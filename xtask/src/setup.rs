@@ -31,6 +31,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "curl", program: "curl", purpose: "downloads in the demo and in tests", for_run: true },
     Package { name: "iputils-ping", program: "ping", purpose: "tests against the kernel", for_run: false },
     Package { name: "nginx", program: "nginx", purpose: "tests against a real server", for_run: false },
+    Package { name: "pkg-config", program: "pkg-config", purpose: "C programs against the library", for_run: false },
+    Package { name: "valgrind", program: "valgrind", purpose: "C programs against the library", for_run: false },
     Package { name: "chromium", program: "chromium", purpose: "the test of the report page", for_run: false },
 ];
 

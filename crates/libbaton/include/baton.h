@@ -1,0 +1,254 @@
+/* Baton: TCP sockets on an engine that the caller drives.
+ *
+ * Made from the sources by a test; see crates/libbaton/tests/header.
+ *
+ * Calls named after those of POSIX do what POSIX says, with Linux's numbers: they
+ * return -1 and set errno. No call starts a thread or reads a clock. One thread at
+ * a time may use an engine; a call that finds another in progress fails with
+ * EBUSY. A handle that is none fails with EFAULT. After an internal error every
+ * call on the engine fails with EIO. SIGPIPE is never raised. */
+#ifndef BATON_H
+#define BATON_H
+
+#include <poll.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An engine and its sockets. */
+typedef struct baton baton;
+
+/* Makes time pass. */
+typedef int (*baton_wait_fn)(void *arg, uint64_t until_ns);
+
+/* Congestion control: CUBIC (RFC 9438), the default. */
+#define BATON_CUBIC 0
+
+/* Congestion control: NewReno (RFC 6582). */
+#define BATON_RENO 1
+
+/* What an engine is made with. Fill it by `baton_config_default`, then set at
+ * least `addresses`. Nothing that it points to is needed after `baton_new`. */
+typedef struct baton_config {
+    /* Bytes of this structure. */
+    size_t size;
+    /* Addresses with prefix lengths, separated by spaces:
+     * `"10.77.0.2/24 fd00::2/64"`. */
+    const char *addresses;
+    /* Where IPv4 packets for other networks go; NULL for nowhere. */
+    const char *gateway_v4;
+    /* Where IPv6 packets for other networks go; NULL for nowhere. */
+    const char *gateway_v6;
+    /* Frames have an Ethernet header (1, the default), or are bare IP packets (0). */
+    int ethernet;
+    /* Ethernet address; all zero for a random one. */
+    uint8_t mac[6];
+    /* Largest IP packet in bytes; default 1500. */
+    uint16_t mtu;
+    /* 32 random bytes for sequence numbers and SYN cookies; NULL for the
+     * process's own source. */
+    const uint8_t *secret;
+    /* `BATON_CUBIC` or `BATON_RENO`. */
+    int congestion;
+    /* Sockets at most, those that wait to be accepted included; default 4096. */
+    uint32_t max_sockets;
+    /* Bytes of each socket's send and receive buffer, a power of two; default
+     * 262144. Memory is taken as it is used. */
+    uint32_t buffer_bytes;
+    /* Frames that wait in each direction at most; default 1024. */
+    uint32_t queue_frames;
+    /* Stay in TIME-WAIT in milliseconds; default 60000. */
+    uint32_t time_wait_ms;
+    /* The time at the start, in nanoseconds of the caller's clock. */
+    uint64_t now_ns;
+    /* What blocking calls wait by, or NULL. It is to move frames in and out, let
+     * time pass until `until_ns` at most, call `baton_drive`, and return 0; else
+     * the call that waits fails with `EINTR`. It may use other calls on the
+     * engine, but may not free it. */
+    baton_wait_fn wait;
+    /* Passed to `wait`. */
+    void *wait_arg;
+} baton_config;
+
+/* Fills a configuration with the defaults. Returns 0, or -1 with `errno` set.
+ *
+ * `config` is NULL or leads to a `baton_config` to be written. */
+int baton_config_default(baton_config *config);
+
+/* Makes an engine. NULL on failure, with `errno` set; then `err`, if it is not
+ * NULL, has a line of at most `err_len` bytes that says why.
+ *
+ * `config` leads to a configuration whose strings end in a zero byte; `err` is
+ * NULL or leads to `err_len` bytes. */
+baton *baton_new(const baton_config *config, char *err, size_t err_len);
+
+/* Frees an engine and all its sockets; peers hear nothing. NULL is no error.
+ * Returns 0, or -1 with `errno` set: `EBUSY` while a call is in progress.
+ *
+ * `b` is NULL or came from `baton_new`. */
+int baton_free(baton *b);
+
+/* Gives one frame to the engine; `baton_drive` then looks at it. Returns 0, or
+ * -1 with `errno` set: `ENOBUFS` if too many wait, `EMSGSIZE` if it is longer
+ * than `baton_frame_bytes`. A frame that was not taken may be dropped.
+ *
+ * `frame` leads to `len` bytes. */
+int baton_input(baton *b, const void *frame, size_t len);
+
+/* Takes one frame to be sent: its length, 0 if there is none, or -1 with `errno`
+ * set: `EINVAL` if `cap` is less than `baton_frame_bytes`.
+ *
+ * `buf` leads to `cap` bytes. */
+ssize_t baton_output(baton *b, void *buf, size_t cap);
+
+/* Bytes of the largest frame that comes or goes; -1 with `errno` set.
+ *
+ * `b` came from `baton_new`. */
+ssize_t baton_frame_bytes(baton *b);
+
+/* Lets the engine work, at time `now_ns` of the caller's clock: frames given,
+ * timers due, what calls asked for. Returns 0, or -1 with `errno` set.
+ *
+ * `b` came from `baton_new`. */
+int baton_drive(baton *b, uint64_t now_ns);
+
+/* When `baton_drive` has something to do, in nanoseconds of the caller's clock,
+ * if no frame comes and no call is made before: `UINT64_MAX` for never, a time
+ * that has passed for now. 0 with `errno` set if `b` is no engine.
+ *
+ * `b` came from `baton_new`. */
+uint64_t baton_next_deadline(baton *b);
+
+/* `socket(2)`: AF_INET or AF_INET6, SOCK_STREAM, with SOCK_NONBLOCK or without.
+ * The descriptor is the engine's and means nothing to the kernel.
+ *
+ * `b` came from `baton_new`. */
+int baton_socket(baton *b, int domain, int kind, int protocol);
+
+/* `bind(2)`.
+ *
+ * `addr` leads to `len` bytes. */
+int baton_bind(baton *b, int fd, const struct sockaddr *addr, socklen_t len);
+
+/* `listen(2)`.
+ *
+ * `b` came from `baton_new`. */
+int baton_listen(baton *b, int fd, int backlog);
+
+/* `accept4(2)`.
+ *
+ * `addr` and `len` are NULL, or `addr` leads to `*len` bytes. */
+int baton_accept4(baton *b, int fd, struct sockaddr *addr, socklen_t *len, int flags);
+
+/* `connect(2)`. A blocking socket waits by the engine's wait callback; without
+ * one, and on a non-blocking socket, it fails with `EINPROGRESS` and is connected
+ * once the socket is writable.
+ *
+ * `addr` leads to `len` bytes. */
+int baton_connect(baton *b, int fd, const struct sockaddr *addr, socklen_t len);
+
+/* `shutdown(2)`: SHUT_RD, SHUT_WR or SHUT_RDWR.
+ *
+ * `b` came from `baton_new`. */
+int baton_shutdown(baton *b, int fd, int how);
+
+/* `close(2)`, of sockets and epoll instances.
+ *
+ * `b` came from `baton_new`. */
+int baton_close(baton *b, int fd);
+
+/* `getsockname(2)`.
+ *
+ * `addr` leads to `*len` bytes. */
+int baton_getsockname(baton *b, int fd, struct sockaddr *addr, socklen_t *len);
+
+/* `getpeername(2)`.
+ *
+ * `addr` leads to `*len` bytes. */
+int baton_getpeername(baton *b, int fd, struct sockaddr *addr, socklen_t *len);
+
+/* `fcntl(2)` with F_GETFL (`arg` is not looked at) or F_SETFL (of O_NONBLOCK).
+ *
+ * `b` came from `baton_new`. */
+int baton_fcntl(baton *b, int fd, int cmd, int arg);
+
+/* `send(2)` with MSG_DONTWAIT, MSG_MORE (ignored) and MSG_NOSIGNAL (always so).
+ *
+ * `buf` leads to `len` bytes. */
+ssize_t baton_send(baton *b, int fd, const void *buf, size_t len, int flags);
+
+/* `recv(2)` with MSG_DONTWAIT, MSG_PEEK and MSG_WAITALL.
+ *
+ * `buf` leads to `len` bytes. */
+ssize_t baton_recv(baton *b, int fd, void *buf, size_t len, int flags);
+
+/* `writev(2)`.
+ *
+ * `parts` leads to `count` entries, each to as many bytes as it says. */
+ssize_t baton_writev(baton *b, int fd, const struct iovec *parts, int count);
+
+/* `readv(2)`.
+ *
+ * `parts` leads to `count` entries, each to as many bytes as it says. */
+ssize_t baton_readv(baton *b, int fd, const struct iovec *parts, int count);
+
+/* `getsockopt(2)`. SOL_SOCKET: SO_ERROR, SO_TYPE, SO_DOMAIN, SO_PROTOCOL,
+ * SO_ACCEPTCONN, SO_REUSEADDR, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_SNDBUF,
+ * SO_RCVTIMEO, SO_SNDTIMEO. IPPROTO_TCP: TCP_NODELAY, TCP_CORK, TCP_QUICKACK,
+ * TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT, TCP_LINGER2,
+ * TCP_MAXSEG, TCP_CONGESTION, TCP_INFO. IPPROTO_IPV6: IPV6_V6ONLY.
+ *
+ * `value` leads to `*len` bytes. */
+int baton_getsockopt(baton *b, int fd, int level, int name, void *value, socklen_t *len);
+
+/* `setsockopt(2)`, of those that can be set among `baton_getsockopt`'s. Buffers
+ * keep the engine's size whatever SO_RCVBUF and SO_SNDBUF ask for; the congestion
+ * control is the engine's.
+ *
+ * `value` leads to `len` bytes. */
+int baton_setsockopt(
+    baton *b,
+    int fd,
+    int level,
+    int name,
+    const void *value,
+    socklen_t len);
+
+/* `poll(2)` over descriptors of the engine.
+ *
+ * `fds` leads to `count` entries. */
+int baton_poll(baton *b, struct pollfd *fds, nfds_t count, int timeout_ms);
+
+/* `epoll_create1(2)`. The instance is closed by `baton_close`.
+ *
+ * `b` came from `baton_new`. */
+int baton_epoll_create1(baton *b, int flags);
+
+/* `epoll_ctl(2)`, with EPOLLET, EPOLLONESHOT and EPOLLRDHUP. Only sockets can be
+ * watched.
+ *
+ * `event` is NULL or leads to an event. */
+int baton_epoll_ctl(baton *b, int epfd, int op, int fd, struct epoll_event *event);
+
+/* `epoll_wait(2)`.
+ *
+ * `events` leads to room for `max` events. */
+int baton_epoll_wait(
+    baton *b,
+    int epfd,
+    struct epoll_event *events,
+    int max,
+    int timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

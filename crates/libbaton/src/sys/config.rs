@@ -1,0 +1,158 @@
+//! What an engine is made with.
+
+use super::baton_wait_fn;
+use super::memory::{input, text};
+use baton_engine::endpoint::Cidr;
+use baton_socket::host::HostConfig;
+use baton_socket::posix::PosixConfig;
+use baton_tcp::config::Congestion;
+use baton_tcp::time::{Duration, Instant};
+use baton_wire::addr::Addr;
+use libc::{c_char, c_int, c_void};
+use std::net::IpAddr;
+
+/// Congestion control: CUBIC (RFC 9438), the default.
+pub const BATON_CUBIC: c_int = 0;
+/// Congestion control: NewReno (RFC 6582).
+pub const BATON_RENO: c_int = 1;
+
+/// What an engine is made with. Fill it by `baton_config_default`, then set at
+/// least `addresses`. Nothing that it points to is needed after `baton_new`.
+#[repr(C)]
+pub struct baton_config {
+    /// Bytes of this structure.
+    pub size: usize,
+    /// Addresses with prefix lengths, separated by spaces:
+    /// `"10.77.0.2/24 fd00::2/64"`.
+    pub addresses: *const c_char,
+    /// Where IPv4 packets for other networks go; NULL for nowhere.
+    pub gateway_v4: *const c_char,
+    /// Where IPv6 packets for other networks go; NULL for nowhere.
+    pub gateway_v6: *const c_char,
+    /// Frames have an Ethernet header (1, the default), or are bare IP packets (0).
+    pub ethernet: c_int,
+    /// Ethernet address; all zero for a random one.
+    pub mac: [u8; 6],
+    /// Largest IP packet in bytes; default 1500.
+    pub mtu: u16,
+    /// 32 random bytes for sequence numbers and SYN cookies; NULL for the
+    /// process's own source.
+    pub secret: *const u8,
+    /// `BATON_CUBIC` or `BATON_RENO`.
+    pub congestion: c_int,
+    /// Sockets at most, those that wait to be accepted included; default 4096.
+    pub max_sockets: u32,
+    /// Bytes of each socket's send and receive buffer, a power of two; default
+    /// 262144. Memory is taken as it is used.
+    pub buffer_bytes: u32,
+    /// Frames that wait in each direction at most; default 1024.
+    pub queue_frames: u32,
+    /// Stay in TIME-WAIT in milliseconds; default 60000.
+    pub time_wait_ms: u32,
+    /// The time at the start, in nanoseconds of the caller's clock.
+    pub now_ns: u64,
+    /// What blocking calls wait by, or NULL. It is to move frames in and out, let
+    /// time pass until `until_ns` at most, call `baton_drive`, and return 0; else
+    /// the call that waits fails with `EINTR`. It may use other calls on the
+    /// engine, but may not free it.
+    pub wait: Option<baton_wait_fn>,
+    /// Passed to `wait`.
+    pub wait_arg: *mut c_void,
+}
+
+/// Fills a configuration with the defaults. Returns 0, or -1 with `errno` set.
+///
+/// # Safety
+/// `config` is NULL or leads to a `baton_config` to be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_config_default(config: *mut baton_config) -> c_int {
+    let default = baton_config {
+        size: size_of::<baton_config>(),
+        addresses: std::ptr::null(),
+        gateway_v4: std::ptr::null(),
+        gateway_v6: std::ptr::null(),
+        ethernet: 1,
+        mac: [0; 6],
+        mtu: 1500,
+        secret: std::ptr::null(),
+        congestion: BATON_CUBIC,
+        max_sockets: 4096,
+        buffer_bytes: 256 << 10,
+        queue_frames: 1024,
+        time_wait_ms: 60_000,
+        now_ns: 0,
+        wait: None,
+        wait_arg: std::ptr::null_mut(),
+    };
+    // SAFETY: the caller's promise.
+    super::nothing(unsafe { super::memory::write(config, default) })
+}
+
+/// A configuration as the sockets take it, or what is wrong with it.
+///
+/// # Safety
+/// The strings end in a zero byte and `secret` leads to 32 bytes.
+pub(super) unsafe fn translate(config: &baton_config) -> Result<PosixConfig, String> {
+    // SAFETY: the caller's promise.
+    let string = |ptr| unsafe { text(ptr) }.map(|text| text.to_string_lossy().into_owned());
+    let addresses = string(config.addresses).unwrap_or_default();
+    let addresses: Vec<Cidr> = addresses
+        .split_whitespace()
+        .map(|text| text.parse().map_err(|error| format!("addresses: {error}")))
+        .collect::<Result<_, _>>()?;
+    let first = *addresses.first().ok_or("addresses: none given; for example \"10.77.0.2/24\"")?;
+    let gateway = |name: &str, ptr, v6: bool| match string(ptr) {
+        None => Ok(None),
+        Some(text) => match text.parse::<IpAddr>() {
+            Ok(ip) if ip.is_ipv6() == v6 => Ok(Some(Addr::from(ip))),
+            _ => Err(format!("{name}: {text:?} is not an address of that kind")),
+        },
+    };
+    let mut host = HostConfig::new(first);
+    let interface = &mut host.engine.interface;
+    interface.addresses = addresses;
+    interface.gateway_v4 = gateway("gateway_v4", config.gateway_v4, false)?;
+    interface.gateway_v6 = gateway("gateway_v6", config.gateway_v6, true)?;
+    interface.ethernet = config.ethernet != 0;
+    if config.mac != [0; 6] {
+        interface.mac = config.mac;
+    }
+    within("mtu", config.mtu.into(), 576, u16::MAX.into())?;
+    interface.mtu = config.mtu;
+    // SAFETY: the caller's promise.
+    let secret = unsafe { input(config.secret, if config.secret.is_null() { 0 } else { 32 }) };
+    if let Some(secret) = secret.ok().and_then(|secret| secret.first_chunk()) {
+        host.engine.secret = *secret;
+    }
+    host.engine.tcp.congestion = match config.congestion {
+        BATON_CUBIC => Congestion::Cubic,
+        BATON_RENO => Congestion::Reno,
+        other => return Err(format!("congestion: {other} is neither BATON_CUBIC nor BATON_RENO")),
+    };
+    host.engine.tcp.time_wait = Duration::from_millis(config.time_wait_ms.into());
+    within("max_sockets", config.max_sockets, 1, 1 << 20)?;
+    within("buffer_bytes", config.buffer_bytes, 4096, 1 << 26)?;
+    if !config.buffer_bytes.is_power_of_two() {
+        return Err(format!("buffer_bytes: {} is not a power of two", config.buffer_bytes));
+    }
+    within("queue_frames", config.queue_frames, 1, 1 << 16)?;
+    // Connections that nobody holds any more are still to be finished.
+    host.engine.max_connections = 2 * config.max_sockets + 1024;
+    host.consumer.connections = config.max_sockets;
+    host.consumer.stream_buffer = config.buffer_bytes;
+    host.consumer.stream_buffers = 2 * config.max_sockets;
+    Ok(PosixConfig {
+        host,
+        queue_frames: config.queue_frames as usize,
+        descriptors: config.max_sockets,
+        now: Instant(config.now_ns),
+    })
+}
+
+fn within(name: &str, value: u32, least: u32, most: u32) -> Result<(), String> {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(format!("{name}: {value} is not within {least} to {most}"))
+    }
+}

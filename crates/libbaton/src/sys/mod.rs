@@ -1,0 +1,162 @@
+//! The boundary to C, and the only unsafe code of this crate.
+//!
+//! What these modules uphold:
+//! * A `baton *` is used only after it was found not null, aligned, and marked as
+//!   an engine; the mark goes when it is freed. (A pointer to memory that is not
+//!   readable at all cannot be told.)
+//! * `Posix` is reached only through [`baton::enter`], which one call holds at a
+//!   time; so no two `&mut` to it exist, not even when a wait callback calls back.
+//! * Memory of the caller is read or written only within the lengths that it
+//!   gave, and no reference to it outlives the call.
+//! * No panic leaves: all work happens within [`baton::enter`], which catches it.
+
+mod config;
+mod drive;
+mod events;
+mod memory;
+mod options;
+mod sockets;
+mod transfer;
+
+use baton_socket::posix::{Answer, Errno, Fd, Posix, Side};
+use libc::{c_int, c_void};
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// First word of an engine; nothing else begins so.
+const MARK: u64 = u64::from_le_bytes(*b"batonabi");
+
+/// Makes time pass; see [`config::baton_config`].
+pub type baton_wait_fn = unsafe extern "C" fn(arg: *mut c_void, until_ns: u64) -> c_int;
+
+/// An engine and its sockets. Opaque to C.
+#[repr(C)]
+pub struct baton {
+    /// First, so that what is no engine is read no further.
+    mark: AtomicU64,
+    /// A call is in progress.
+    busy: AtomicBool,
+    /// A panic was caught: the sockets' state is not to be trusted.
+    dead: AtomicBool,
+    /// Calls that are in the wait callback.
+    waiting: AtomicU32,
+    wait: Option<baton_wait_fn>,
+    wait_arg: *mut c_void,
+    posix: UnsafeCell<Posix>,
+}
+
+impl baton {
+    fn new(posix: Posix, wait: Option<baton_wait_fn>, wait_arg: *mut c_void) -> baton {
+        baton {
+            mark: AtomicU64::new(MARK),
+            busy: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+            waiting: AtomicU32::new(0),
+            wait,
+            wait_arg,
+            posix: UnsafeCell::new(posix),
+        }
+    }
+
+    /// The engine behind a handle; `EFAULT` if it is none.
+    ///
+    /// # Safety
+    /// A pointer that is not null leads to eight readable bytes, or `b` came from
+    /// `baton_new`; and it is not freed while the reference is used.
+    unsafe fn of<'a>(b: *mut baton) -> Answer<&'a baton> {
+        if b.is_null() || !b.is_aligned() {
+            return Err(Errno(libc::EFAULT));
+        }
+        // SAFETY: not null, aligned, and eight bytes are readable by the caller's
+        // promise; of an engine they are the mark.
+        let mark = unsafe { (*b.cast::<AtomicU64>()).load(Ordering::Acquire) };
+        if mark != MARK {
+            return Err(Errno(libc::EFAULT));
+        }
+        // SAFETY: it bears the mark that only `new` sets.
+        Ok(unsafe { &*b })
+    }
+
+    /// Runs `work` on the sockets.
+    fn enter<T>(&self, work: impl FnOnce(&mut Posix) -> Answer<T>) -> Answer<T> {
+        if self.dead.load(Ordering::Relaxed) {
+            return Err(Errno(libc::EIO));
+        }
+        if self.busy.swap(true, Ordering::Acquire) {
+            return Err(Errno(libc::EBUSY));
+        }
+        // SAFETY: `busy` was false and is true now: this is the only reference.
+        let posix = unsafe { &mut *self.posix.get() };
+        let done = catch_unwind(AssertUnwindSafe(|| work(posix))).unwrap_or_else(|panic| {
+            self.dead.store(true, Ordering::Relaxed);
+            // Dropping it could panic again.
+            std::mem::forget(panic);
+            Err(Errno(libc::EIO))
+        });
+        self.busy.store(false, Ordering::Release);
+        done
+    }
+
+    /// Lets the caller's callback make time pass, until `until_ns` at the latest.
+    /// `EAGAIN` once that time has come or if there is no callback.
+    fn wait(&self, until_ns: u64) -> Answer<()> {
+        let wait = self.wait.ok_or(Errno(libc::EAGAIN))?;
+        let (now, next) = self.enter(|posix| Ok((posix.now().0, posix.next_deadline())))?;
+        if now >= until_ns {
+            return Err(Errno(libc::EAGAIN));
+        }
+        let until_ns = next.map_or(until_ns, |next| next.0.min(until_ns));
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the callback and its argument are what `baton_new` was given, for
+        // use by the thread that calls; `busy` is not held, so it may call back.
+        let stop = unsafe { wait(self.wait_arg, until_ns) };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        if stop == 0 { Ok(()) } else { Err(Errno(libc::EINTR)) }
+    }
+
+    /// Tries `call` until it does not say `EAGAIN`, as long as the socket may wait.
+    fn blocking<T>(
+        &self,
+        fd: Fd,
+        side: Side,
+        may_wait: bool,
+        mut call: impl FnMut(&mut Posix) -> Answer<T>,
+    ) -> Answer<T> {
+        let mut until = None;
+        loop {
+            let tried = self.enter(&mut call);
+            if !may_wait || !matches!(tried, Err(Errno(libc::EAGAIN))) {
+                return tried;
+            }
+            let until_ns = match until {
+                Some(until_ns) => until_ns,
+                None => match self.enter(|posix| posix.patience(fd, side))? {
+                    Some(until_ns) => *until.insert(until_ns),
+                    None => return tried,
+                },
+            };
+            self.wait(until_ns)?;
+        }
+    }
+}
+
+/// Sets `errno`.
+fn set_errno(errno: Errno) {
+    // SAFETY: glibc and musl return the calling thread's valid `errno`.
+    unsafe { *libc::__errno_location() = errno.0 }
+}
+
+/// An outcome as C has it: -1 and `errno`, or a number that is not negative.
+fn done<T: TryInto<R>, R: From<i8>>(answer: Answer<T>) -> R {
+    let answer = answer.and_then(|value| value.try_into().map_err(|_| Errno(libc::EOVERFLOW)));
+    answer.unwrap_or_else(|errno| {
+        set_errno(errno);
+        R::from(-1)
+    })
+}
+
+/// As [`done`], for calls that succeed with 0.
+fn nothing(answer: Answer<()>) -> c_int {
+    done(answer.map(|()| 0))
+}

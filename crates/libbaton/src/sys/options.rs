@@ -1,0 +1,51 @@
+//! Socket options.
+
+use super::{baton, memory, nothing};
+use libc::{c_int, c_void, socklen_t};
+
+/// `getsockopt(2)`. SOL_SOCKET: SO_ERROR, SO_TYPE, SO_DOMAIN, SO_PROTOCOL,
+/// SO_ACCEPTCONN, SO_REUSEADDR, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_SNDBUF,
+/// SO_RCVTIMEO, SO_SNDTIMEO. IPPROTO_TCP: TCP_NODELAY, TCP_CORK, TCP_QUICKACK,
+/// TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT, TCP_LINGER2,
+/// TCP_MAXSEG, TCP_CONGESTION, TCP_INFO. IPPROTO_IPV6: IPV6_V6ONLY.
+///
+/// # Safety
+/// `value` leads to `*len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_getsockopt(
+    b: *mut baton,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    nothing((|| {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { baton::of(b)? }.enter(|posix| posix.option(fd, level, name))?;
+        // SAFETY: the caller's promise.
+        unsafe { memory::give_bytes(&bytes, value.cast(), len) }
+    })())
+}
+
+/// `setsockopt(2)`, of those that can be set among `baton_getsockopt`'s. Buffers
+/// keep the engine's size whatever SO_RCVBUF and SO_SNDBUF ask for; the congestion
+/// control is the engine's.
+///
+/// # Safety
+/// `value` leads to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_setsockopt(
+    b: *mut baton,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    nothing((|| {
+        // SAFETY: the caller's promise.
+        let (engine, value) = unsafe { (baton::of(b)?, memory::input(value.cast(), len as usize)?) };
+        engine.enter(|posix| posix.set_option(fd, level, name, value))
+    })())
+}

@@ -1,0 +1,196 @@
+//! Calls that make, name, connect and end sockets.
+
+use super::memory::{address, give_address};
+use super::{baton, done, nothing};
+use baton_socket::posix::{Answer, Errno, Fd, Side};
+use libc::{c_int, sockaddr, socklen_t};
+use std::net::Shutdown;
+
+/// `socket(2)`: AF_INET or AF_INET6, SOCK_STREAM, with SOCK_NONBLOCK or without.
+/// The descriptor is the engine's and means nothing to the kernel.
+///
+/// # Safety
+/// `b` came from `baton_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_socket(b: *mut baton, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    done(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.socket(domain, kind, protocol))))
+}
+
+/// `bind(2)`.
+///
+/// # Safety
+/// `addr` leads to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_bind(b: *mut baton, fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    nothing((|| {
+        // SAFETY: the caller's promise.
+        let (engine, addr) = unsafe { (baton::of(b)?, address(addr, len)?) };
+        engine.enter(|posix| posix.bind(fd, addr))
+    })())
+}
+
+/// `listen(2)`.
+///
+/// # Safety
+/// `b` came from `baton_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_listen(b: *mut baton, fd: c_int, backlog: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    nothing(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.listen(fd, backlog))))
+}
+
+/// `accept4(2)`.
+///
+/// # Safety
+/// `addr` and `len` are NULL, or `addr` leads to `*len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_accept4(
+    b: *mut baton,
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    done((|| {
+        // SAFETY: the caller's promise.
+        let engine = unsafe { baton::of(b)? };
+        let (accepted, peer) = engine.blocking(fd, Side::Read, true, |posix| posix.accept(fd, flags))?;
+        // SAFETY: the caller's promise.
+        let given = unsafe { give_address(peer, addr, len) };
+        if given.is_err() {
+            engine.enter(|posix| posix.close(accepted))?;
+        }
+        given.map(|()| accepted)
+    })())
+}
+
+/// `connect(2)`. A blocking socket waits by the engine's wait callback; without
+/// one, and on a non-blocking socket, it fails with `EINPROGRESS` and is connected
+/// once the socket is writable.
+///
+/// # Safety
+/// `addr` leads to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_connect(b: *mut baton, fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    nothing((|| {
+        // SAFETY: the caller's promise.
+        let (engine, addr) = unsafe { (baton::of(b)?, address(addr, len)?) };
+        let begun = engine.enter(|posix| posix.connect(fd, addr));
+        if begun != Err(Errno(libc::EINPROGRESS)) {
+            return begun;
+        }
+        // As a call that is to be repeated, which a second `connect` is.
+        let ended = engine.blocking(fd, Side::Write, true, |posix| match posix.connect(fd, addr) {
+            Err(Errno(libc::EALREADY)) => Err(Errno(libc::EAGAIN)),
+            ended => ended,
+        });
+        if ended == Err(Errno(libc::EAGAIN)) { begun } else { ended }
+    })())
+}
+
+/// `shutdown(2)`: SHUT_RD, SHUT_WR or SHUT_RDWR.
+///
+/// # Safety
+/// `b` came from `baton_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_shutdown(b: *mut baton, fd: c_int, how: c_int) -> c_int {
+    nothing((|| {
+        let how = match how {
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            libc::SHUT_RDWR => Shutdown::Both,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { baton::of(b)? }.enter(|posix| posix.shutdown(fd, how))
+    })())
+}
+
+/// `close(2)`, of sockets and epoll instances.
+///
+/// # Safety
+/// `b` came from `baton_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_close(b: *mut baton, fd: c_int) -> c_int {
+    nothing((|| {
+        // SAFETY: the caller's promise.
+        let engine = unsafe { baton::of(b)? };
+        if let Some(until_ns) = engine.enter(|posix| Ok(posix.lingers_until(fd)))? {
+            linger(engine, fd, until_ns)?;
+        }
+        engine.enter(|posix| posix.close(fd))
+    })())
+}
+
+/// Waits until all was acknowledged, or the time has come.
+fn linger(engine: &baton, fd: Fd, until_ns: u64) -> Answer<()> {
+    // Not connected is no reason not to close.
+    let _ = engine.enter(|posix| posix.shutdown(fd, Shutdown::Write));
+    while engine.enter(|posix| Ok(posix.unacknowledged(fd)))? > 0 {
+        match engine.wait(until_ns) {
+            Ok(()) => {}
+            Err(Errno(libc::EAGAIN)) => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// `getsockname(2)`.
+///
+/// # Safety
+/// `addr` leads to `*len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_getsockname(
+    b: *mut baton,
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    nothing((|| {
+        // SAFETY: the caller's promise.
+        let name = unsafe { baton::of(b)? }.enter(|posix| posix.local_name(fd))?;
+        // SAFETY: the caller's promise.
+        unsafe { give_address(name, addr, len) }
+    })())
+}
+
+/// `getpeername(2)`.
+///
+/// # Safety
+/// `addr` leads to `*len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_getpeername(
+    b: *mut baton,
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    nothing((|| {
+        // SAFETY: the caller's promise.
+        let name = unsafe { baton::of(b)? }.enter(|posix| posix.peer_name(fd))?;
+        // SAFETY: the caller's promise.
+        unsafe { give_address(name, addr, len) }
+    })())
+}
+
+/// `fcntl(2)` with F_GETFL (`arg` is not looked at) or F_SETFL (of O_NONBLOCK).
+///
+/// # Safety
+/// `b` came from `baton_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_fcntl(b: *mut baton, fd: c_int, cmd: c_int, arg: c_int) -> c_int {
+    done((|| {
+        // SAFETY: the caller's promise.
+        let engine = unsafe { baton::of(b)? };
+        match cmd {
+            libc::F_GETFL => {
+                let nonblocking = engine.enter(|posix| posix.is_nonblocking(fd))?;
+                Ok(libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 })
+            }
+            libc::F_SETFL => engine.enter(|posix| posix.set_nonblocking(fd, arg & libc::O_NONBLOCK != 0)).map(|()| 0),
+            _ => Err(Errno(libc::EINVAL)),
+        }
+    })())
+}

@@ -1,0 +1,105 @@
+//! C programs against the library, as its users build them: with `cc`, through
+//! the pkg-config file, shared and static, and under valgrind.
+
+use baton_testkit::{need_program, run};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// A directory of this test's own, below the target directory.
+fn scratch() -> &'static Path {
+    static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
+    SCRATCH.get_or_init(|| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c_abi");
+        fs::create_dir_all(&path).expect("the target directory can be written");
+        path
+    })
+}
+
+/// Where the libraries are. Cargo builds none for a test that cannot link to it
+/// as Rust, so it is asked to.
+fn libraries() -> &'static Path {
+    static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        let test = std::env::current_exe().expect("a path");
+        let profile = test.ancestors().nth(2).expect("target/debug/deps/test");
+        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+        let target = profile.parent().expect("target/debug");
+        let arguments = ["build", "--package", "libbaton", "--lib", "--profile", "test", "--quiet", "--target-dir"];
+        run(Command::new(cargo).current_dir(ROOT).args(arguments).arg(target));
+        profile.to_owned()
+    })
+}
+
+/// The pkg-config file with the places of this build.
+fn pkg_config_file() -> PathBuf {
+    let template = fs::read_to_string(Path::new(ROOT).join("libbaton.pc.in")).expect("the template");
+    let libdir = libraries().display().to_string();
+    let fill = [
+        ("@prefix@", ROOT),
+        ("@includedir@", concat!(env!("CARGO_MANIFEST_DIR"), "/include")),
+        ("@libdir@", &libdir),
+        ("@version@", env!("CARGO_PKG_VERSION")),
+    ];
+    let text = fill.iter().fold(template, |text, (name, value)| text.replace(name, value));
+    assert!(!text.contains('@'), "a place was not filled:\n{text}");
+    let path = scratch().join("libbaton.pc");
+    fs::write(&path, text).expect("the target directory can be written");
+    path
+}
+
+fn cc(source: &str, name: &str) -> (Command, PathBuf) {
+    let program = scratch().join(name);
+    let mut command = Command::new("cc");
+    command.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+    command.arg(Path::new(ROOT).join(source));
+    (command, program)
+}
+
+/// Linked by what the pkg-config file says, static libraries' needs included.
+fn build_static(source: &str, name: &str) -> PathBuf {
+    let (mut command, program) = cc(source, name);
+    command.arg("-I").arg(Path::new(ROOT).join("include")).arg(libraries().join("libbaton.a"));
+    run(command.args(["-lgcc_s", "-lpthread", "-lm", "-ldl", "-lrt"]));
+    program
+}
+
+#[test]
+fn the_example_echoes_through_the_shared_library() {
+    need_program!("cc");
+    need_program!("pkg-config");
+    let directory = pkg_config_file();
+    let directory = directory.parent().expect("a directory");
+    let flags =
+        run(Command::new("pkg-config").env("PKG_CONFIG_PATH", directory).args(["--cflags", "--libs", "libbaton"]));
+    let (mut command, program) = cc("examples/echo.c", "echo-shared");
+    run(command.args(flags.split_whitespace()));
+    let said = run(Command::new(program).env("LD_LIBRARY_PATH", libraries()));
+    assert_eq!(said.trim(), "OK");
+}
+
+#[test]
+fn the_example_echoes_through_the_static_library() {
+    need_program!("cc");
+    let said = run(&mut Command::new(build_static("examples/echo.c", "echo-static")));
+    assert_eq!(said.trim(), "OK");
+}
+
+#[test]
+fn misuse_from_c_is_refused() {
+    need_program!("cc");
+    let said = run(&mut Command::new(build_static("tests/c/misuse.c", "misuse")));
+    assert_eq!(said.trim(), "OK");
+}
+
+#[test]
+fn valgrind_finds_no_error_and_no_leak() {
+    need_program!("cc");
+    need_program!("valgrind");
+    let program = build_static("tests/c/misuse.c", "misuse-valgrind");
+    let mut command = Command::new("valgrind");
+    run(command.args(["--quiet", "--leak-check=full", "--error-exitcode=9"]).arg(program));
+}

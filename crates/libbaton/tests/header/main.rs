@@ -1,0 +1,97 @@
+//! `include/baton.h` is made from the sources of the boundary; this test makes it
+//! again and compares. `BATON_BLESS=1 cargo test -p libbaton --test header`
+//! writes it.
+//!
+//! Made here and not by a tool: the known one is not under a licence that this
+//! project takes, and what is needed of C is little.
+
+mod c;
+
+use std::fs;
+use std::path::Path;
+
+/// Where the declarations are, in the order of the header.
+const SOURCES: &[&str] = &["mod", "config", "drive", "sockets", "transfer", "options", "events"];
+
+const OPENING: &str = "\
+/* Baton: TCP sockets on an engine that the caller drives.
+ *
+ * Made from the sources by a test; see crates/libbaton/tests/header.
+ *
+ * Calls named after those of POSIX do what POSIX says, with Linux's numbers: they
+ * return -1 and set errno. No call starts a thread or reads a clock. One thread at
+ * a time may use an engine; a call that finds another in progress fails with
+ * EBUSY. A handle that is none fails with EFAULT. After an internal error every
+ * call on the engine fails with EIO. SIGPIPE is never raised. */
+#ifndef BATON_H
+#define BATON_H
+
+#include <poll.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern \"C\" {
+#endif
+
+/* An engine and its sockets. */
+typedef struct baton baton;
+";
+
+const CLOSING: &str = "
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+";
+
+fn generate(root: &Path) -> String {
+    let mut header = OPENING.to_owned();
+    for name in SOURCES {
+        let path = root.join("src/sys").join(format!("{name}.rs"));
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let file = syn::parse_file(&text).expect("it compiles");
+        for item in &file.items {
+            if let Some(declaration) = c::declaration(item) {
+                header.push('\n');
+                header.push_str(&declaration);
+            }
+        }
+    }
+    header + CLOSING
+}
+
+#[test]
+fn the_header_is_that_of_the_sources() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = root.join("include/baton.h");
+    let made = generate(root);
+    if std::env::var_os("BATON_BLESS").is_some() {
+        fs::write(&path, &made).expect("include/ can be written");
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    assert!(made == committed, "include/baton.h is not what the sources say; BATON_BLESS=1 writes it");
+}
+
+#[test]
+fn every_exported_function_is_declared() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let header = generate(root);
+    let mut exported = 0;
+    for entry in fs::read_dir(root.join("src/sys")).expect("a directory") {
+        let text = fs::read_to_string(entry.expect("an entry").path()).expect("a source");
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("pub unsafe extern \"C\" fn ") {
+                let name = rest.split('(').next().unwrap_or_default();
+                assert!(header.contains(&format!(" {name}(")) || header.contains(&format!("*{name}(")), "{name}");
+                exported += 1;
+            }
+        }
+    }
+    assert!(exported > 20, "{exported} found");
+}
