@@ -146,8 +146,10 @@ impl Streamer {
             return;
         }
         (flow.tx.sq_tail, flow.rx.rq_tail) = (sq_tail, rq_tail);
-        if rcv_limit > flow.rx.rq_limit {
-            flow.rx.rq_limit = rcv_limit;
+        let more = rcv_limit > flow.rx.rq_limit;
+        flow.rx.rq_limit = flow.rx.rq_limit.max(rcv_limit);
+        // Before the sequence numbers are known an edge cannot be told; `synchronize` will.
+        if more && flow.has(bits::SYNCHRONIZED) {
             flow.bits &= !bits::WANT_TOLD;
             let edge = flow.posted_edge();
             // A few segments' worth is worth a word; less waits for the next event.
