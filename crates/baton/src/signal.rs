@@ -1,5 +1,6 @@
-//! SIGINT and SIGTERM as a flag that loops look at.
+//! SIGINT, SIGTERM and SIGHUP as a flag that loops look at.
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// From now on SIGINT and SIGTERM set the flag instead of ending the program.
+    /// From now on SIGINT, SIGTERM and SIGHUP set the flag instead of ending the program.
     ///
     /// # Errors
     /// If the handlers cannot be installed.
     pub fn install() -> io::Result<Stop> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, flag.clone())?;
         }
         Ok(Stop(flag))

@@ -7,6 +7,7 @@
 use super::{Accept, Flow, Handler, Net, Stats, StreamIo};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use slab::Slab;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -24,7 +25,10 @@ pub struct KernelNet {
     entries: Slab<Entry>,
     /// Connections whose handler asked to be called again.
     again: Vec<Token>,
+    /// Listeners that could not accept: they are looked at again once a second.
+    stalled: Vec<Token>,
     limit: usize,
+    open: usize,
     next_sweep: Instant,
     shared: Shared,
 }
@@ -89,16 +93,20 @@ fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 }
 
 impl KernelNet {
-    /// No socket yet; at most `limit` connections at once.
+    /// No socket yet; at most `limit` connections at once, and as many descriptors
+    /// as the process may have for them.
     ///
     /// # Errors
     /// If the kernel has no epoll instance to give.
     pub fn new(limit: usize) -> io::Result<KernelNet> {
+        raise_descriptor_limit();
         Ok(KernelNet {
             poll: Poll::new()?,
             entries: Slab::new(),
             again: Vec::new(),
+            stalled: Vec::new(),
             limit,
+            open: 0,
             next_sweep: Instant::now() + SWEEP,
             shared: Shared { scratch: vec![0; SCRATCH], stats: Stats::default() },
         })
@@ -108,6 +116,7 @@ impl KernelNet {
         let slot = self.entries.vacant_entry();
         self.poll.registry().register(&mut socket, Token(slot.key()), Interest::READABLE | Interest::WRITABLE)?;
         slot.insert(Entry::Stream(Connection { socket, handler, connected, last_event: Instant::now() }));
+        self.open += 1;
         Ok(())
     }
 
@@ -118,11 +127,12 @@ impl KernelNet {
                 Ok((socket, peer)) => (socket, accept(peer)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // Out of descriptors, or the peer left already: epoll is edge
-                // triggered, so look again later rather than lose the edge.
-                Err(_) => return self.again.push(token),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                // Out of descriptors: epoll is edge triggered, so look again later
+                // rather than lose the edge.
+                Err(_) => return self.stalled.push(token),
             };
-            if self.open() >= self.limit {
+            if self.open >= self.limit {
                 self.shared.stats.refused += 1;
                 continue;
             }
@@ -157,6 +167,7 @@ impl KernelNet {
 
     fn end(&mut self, token: Token, error: Option<io::Error>) {
         if let Entry::Stream(mut connection) = self.entries.remove(token.0) {
+            self.open -= 1;
             connection.handler.on_end(error.as_ref());
         }
     }
@@ -167,6 +178,7 @@ impl KernelNet {
             return;
         }
         self.next_sweep = now + SWEEP;
+        self.again.append(&mut self.stalled);
         let late = |(key, entry): (usize, &Entry)| match entry {
             Entry::Stream(c) => c.handler.idle_limit().filter(|&limit| now - c.last_event > limit).map(|_| Token(key)),
             Entry::Listener(..) => None,
@@ -176,6 +188,15 @@ impl KernelNet {
             self.end(token, Some(io::ErrorKind::TimedOut.into()));
         }
     }
+}
+
+/// Asks for as many descriptors as the process may have: the usual first limit of
+/// 1024 would be a limit of connections.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Refused, there are fewer connections.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Whether a connect has succeeded (true), is under way (false) or failed.
@@ -226,7 +247,7 @@ impl Net for KernelNet {
     }
 
     fn open(&self) -> usize {
-        self.entries.iter().filter(|(_, entry)| matches!(entry, Entry::Stream(_))).count()
+        self.open
     }
 
     fn stats(&mut self) -> Stats {

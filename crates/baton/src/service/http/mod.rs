@@ -77,6 +77,8 @@ impl Http {
             self.output.clear();
             self.sent = 0;
             if self.body.is_none() {
+                // An idle connection keeps no buffer of a file.
+                self.output.shrink_to(MAX_HEAD);
                 return Ok(false);
             }
             self.refill()?;
