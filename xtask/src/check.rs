@@ -20,7 +20,7 @@ use crate::{chores, rfc, tidy};
 const LIMIT: Duration = Duration::from_secs(25 * 60);
 
 /// Seeds of the simulator that are tried each time.
-const SEEDS: &str = "2000";
+const SEEDS: &str = "10000";
 
 /// Runs all steps and prints the summary.
 pub fn command(flags: &[&str]) -> Result<ExitCode> {

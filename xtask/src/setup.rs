@@ -30,6 +30,9 @@ const PACKAGES: &[Package] = &[
     Package { name: "iproute2", program: "ip", purpose: "wires to the kernel, in the demo and tests", for_run: true },
     Package { name: "curl", program: "curl", purpose: "downloads in the demo and in tests", for_run: true },
     Package { name: "iputils-ping", program: "ping", purpose: "tests against the kernel", for_run: false },
+    Package { name: "pkg-config", program: "pkg-config", purpose: "the test of the C library", for_run: false },
+    Package { name: "valgrind", program: "valgrind", purpose: "the test of the C library", for_run: false },
+    Package { name: "tshark", program: "tshark", purpose: "the test of capture files", for_run: false },
     Package { name: "nginx", program: "nginx", purpose: "tests against a real server", for_run: false },
     Package { name: "pkg-config", program: "pkg-config", purpose: "C programs against the library", for_run: false },
     Package { name: "valgrind", program: "valgrind", purpose: "C programs against the library", for_run: false },
@@ -175,7 +178,8 @@ impl Drop for NoServices {
 }
 
 fn apt(arguments: &[&str]) -> std::process::Command {
-    let mut command = run::program("apt-get", arguments);
+    let mut command = run::program("apt-get", &["-o", "Dpkg::Use-Pty=0"]);
+    command.args(arguments);
     command.env("DEBIAN_FRONTEND", "noninteractive");
     command
 }
