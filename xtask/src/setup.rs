@@ -29,6 +29,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "clang", program: "clang", purpose: "AF_XDP ports: the XDP program is compiled", for_run: true },
     Package { name: "iproute2", program: "ip", purpose: "wires to the kernel, in the demo and tests", for_run: true },
     Package { name: "curl", program: "curl", purpose: "downloads in the demo and in tests", for_run: true },
+    Package { name: "ethtool", program: "ethtool", purpose: "wires without offloads in the demo", for_run: true },
     Package { name: "iputils-ping", program: "ping", purpose: "tests against the kernel", for_run: false },
     Package { name: "pkg-config", program: "pkg-config", purpose: "the test of the C library", for_run: false },
     Package { name: "valgrind", program: "valgrind", purpose: "the test of the C library", for_run: false },
