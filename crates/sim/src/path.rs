@@ -18,14 +18,28 @@ pub struct PathMtu {
     pub delay: Duration,
 }
 
-/// None if `frame` passes; else what its sender is told, if anything.
-pub fn too_big(frame: &[u8], link: Link, narrow: PathMtu) -> Option<Option<Vec<u8>>> {
-    let packet = Packet::parse(frame, link).ok()?;
+/// What becomes of a frame there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Passage {
+    /// It passes.
+    Passes,
+    /// It is dropped without a word.
+    Dropped,
+    /// It is dropped, and its sender is sent this frame.
+    Refused(Vec<u8>),
+}
+
+/// What becomes of `frame`; all but TCP passes.
+pub fn pass(frame: &[u8], link: Link, narrow: PathMtu) -> Passage {
+    let Ok(packet) = Packet::parse(frame, link) else { return Passage::Passes };
     let ip = usize::from(packet.ip_offset);
     if frame.len() - ip <= usize::from(narrow.mtu) {
-        return None;
+        return Passage::Passes;
     }
-    Some(narrow.tells.then(|| complaint(frame, &packet, narrow.mtu)).flatten())
+    match complaint(frame, &packet, narrow.mtu) {
+        Some(complaint) if narrow.tells => Passage::Refused(complaint),
+        _ => Passage::Dropped,
+    }
 }
 
 /// The ICMP error for a packet. It comes in the receiver's name: this world has no

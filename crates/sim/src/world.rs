@@ -12,7 +12,7 @@ use crate::chance::up_to;
 use crate::check;
 use crate::host::{Host, HostConfig, Part};
 use crate::link::{Link, LinkConfig, LinkCounters};
-use crate::path::{PathMtu, too_big};
+use crate::path::{Passage, PathMtu, pass};
 use crate::script::Dialogue;
 use crate::trace::describe;
 use baton_tcp::time::{Duration, Instant};
@@ -250,13 +250,15 @@ impl World {
         self.hosts[from].port.carry_off(limit, &mut |frame| sent.push(frame));
         let link = self.hosts[from].port.link();
         for frame in sent {
-            if let Some(narrow) = self.config.path_mtu
-                && let Some(complaint) = too_big(&frame, link, narrow)
-            {
-                if let Some(complaint) = complaint {
-                    self.agenda.plan(now + narrow.delay, Happening::Frame(from, complaint));
+            if let Some(narrow) = self.config.path_mtu {
+                match pass(&frame, link, narrow) {
+                    Passage::Passes => {}
+                    Passage::Dropped => continue,
+                    Passage::Refused(complaint) => {
+                        self.agenda.plan(now + narrow.delay, Happening::Frame(from, complaint));
+                        continue;
+                    }
                 }
-                continue;
             }
             self.tell(from, "sent", &frame);
             let agenda = &mut self.agenda;
