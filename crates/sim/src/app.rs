@@ -1,6 +1,6 @@
 //! A host's program: its listeners, and all its ends of connections.
 
-use crate::end::{Buffers, End, Phase};
+use crate::end::{Buffers, End, OPTION, Phase};
 use crate::script::{Dialogue, Expect};
 use crate::stream::WrongByte;
 use baton_engine::options;
@@ -46,9 +46,6 @@ pub enum Violation {
 
 /// Token of a request that opens dialogue `n` is `n`; of listeners this and up.
 const LISTENERS: u64 = 1 << 32;
-/// Token of answers that nobody waits for.
-const OPTION: u64 = 1 << 33;
-
 /// Pause before a client tries a port again that is still in use.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -82,6 +79,8 @@ struct Stranger {
 
 /// One host's program.
 pub struct App {
+    /// It is the one that opens; else the one that listens.
+    client: bool,
     region: ConsumerRegion,
     ends: BTreeMap<u32, End>,
     /// Ends that may have something to do.
@@ -102,10 +101,11 @@ pub struct App {
 }
 
 impl App {
-    /// A program with this region; `buffers` are the sizes of each end's send and
+    /// The client's program, or the server's, with this region; `buffers` are the sizes of each end's send and
     /// receive buffer, in bytes.
-    pub fn new(region: ConsumerRegion, buffers: (u32, u32)) -> App {
+    pub fn new(client: bool, region: ConsumerRegion, buffers: (u32, u32)) -> App {
         App {
+            client,
             region,
             ends: BTreeMap::new(),
             dirty: BTreeSet::new(),
@@ -159,7 +159,7 @@ impl App {
         self.dirty.extend(self.ends.keys());
     }
 
-    /// Takes completions and lets every end do what it can.
+    /// Takes completions and lets every end do what it can. The other host is `peer`.
     ///
     /// # Errors
     /// What must not happen.
@@ -167,11 +167,11 @@ impl App {
         &mut self,
         now: Instant,
         calm: bool,
-        server: Addr,
+        peer: Addr,
         dialogues: &[Dialogue],
         directory: &mut Directory,
     ) -> Result<(), Violation> {
-        self.open_due(now, server, dialogues);
+        self.open_due(now, peer, dialogues);
         while let Some(completion) = self.region.poll_completion() {
             self.completions += 1;
             self.handle_completion(now, completion, dialogues, directory)?;
@@ -208,7 +208,7 @@ impl App {
         ends.chain([rest]).collect::<Vec<_>>().join("\n  ")
     }
 
-    fn open_due(&mut self, now: Instant, server: Addr, dialogues: &[Dialogue]) {
+    fn open_due(&mut self, now: Instant, peer: Addr, dialogues: &[Dialogue]) {
         for (at, id) in std::mem::take(&mut self.openings) {
             if at > now {
                 self.openings.push((at, id));
@@ -216,16 +216,15 @@ impl App {
             }
             self.asked.insert(id);
             let dialogue = &dialogues[id];
-            let local = if server.is_v4() { Addr::v4([0; 4]) } else { Addr::UNSPECIFIED };
-            let options = if dialogue.client.nodelay { options::NODELAY } else { 0 };
-            self.pending.push_back(Request::Connect {
-                token: id as u64,
-                local,
-                local_port: dialogue.from_port,
-                remote: server,
-                remote_port: dialogue.port,
-                options,
-            });
+            let (local_port, remote_port, script) = if self.client {
+                (dialogue.from_port, dialogue.port, &dialogue.client)
+            } else {
+                (dialogue.port, dialogue.from_port, &dialogue.server)
+            };
+            let local = if peer.is_v4() { Addr::v4([0; 4]) } else { Addr::UNSPECIFIED };
+            let options = if script.nodelay { options::NODELAY } else { 0 };
+            let token = id as u64;
+            self.pending.push_back(Request::Connect { token, local, local_port, remote: peer, remote_port, options });
         }
     }
 
@@ -242,8 +241,10 @@ impl App {
                 let id = token as usize;
                 self.asked.remove(&id);
                 let identity = self.region.qp(qp).identity();
-                directory.insert((identity.local, identity.local_port), id);
-                self.begin(id, true, qp, Events::NONE, dialogues);
+                if self.client {
+                    directory.insert((identity.local, identity.local_port), id);
+                }
+                self.begin(id, self.client, qp, Events::NONE, dialogues);
             }
             Completion::Accepted { qp, .. } => {
                 self.accept(qp, Stranger { since: now, seen: Events::NONE }, now, dialogues, directory);

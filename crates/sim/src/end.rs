@@ -3,9 +3,14 @@
 use crate::circle::Circle;
 use crate::script::{Act, Script};
 use crate::stream::{Stream, WrongByte};
+use baton_engine::options;
 use baton_engine::region::{ConsumerRegion, Events, Queue, Request};
+use baton_tcp::options::SocketOption;
 use baton_tcp::time::Instant;
 use std::collections::VecDeque;
+
+/// Token of requests whose answer nobody waits for.
+pub const OPTION: u64 = 1 << 33;
 
 /// How far an end has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -222,6 +227,11 @@ impl End {
             Act::Sleep(span) => calm || now >= since + span,
             Act::Shutdown => {
                 asks.push_back(Request::Shutdown { qp: self.qp });
+                true
+            }
+            Act::Cork(on) => {
+                let (option, value) = options::encode(SocketOption::Cork(on));
+                asks.push_back(Request::SetOption { token: OPTION, qp: self.qp, option, value });
                 true
             }
             Act::Abort => {

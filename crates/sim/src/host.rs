@@ -70,11 +70,11 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host with nothing to do yet.
+    /// The client's host, or the server's, with nothing to do yet.
     ///
     /// # Errors
     /// If the layout of its region cannot be.
-    pub fn new(config: HostConfig) -> Result<Host, LayoutError> {
+    pub fn new(client: bool, config: HostConfig) -> Result<Host, LayoutError> {
         let (send, receive) = config.buffers;
         let layout = Layout {
             qps: config.qps,
@@ -92,7 +92,7 @@ impl Host {
             Driver::Whole(Box::new(engine))
         };
         Ok(Host {
-            app: App::new(ConsumerRegion::new(region), config.buffers),
+            app: App::new(client, ConsumerRegion::new(region), config.buffers),
             port: SimPort::new(config.port),
             driver,
             inbox: Vec::new(),

@@ -15,6 +15,8 @@ pub enum Act {
     Shutdown,
     /// Resets the connection.
     Abort,
+    /// Only full segments leave, or (false) the rest too (`TCP_CORK`).
+    Cork(bool),
 }
 
 /// How a program reads.
@@ -79,6 +81,8 @@ pub struct Dialogue {
     pub client: Script,
     /// What the server does.
     pub server: Script,
+    /// The server opens it too, at the same time: the SYNs cross (RFC 9293 §3.5).
+    pub crossed: bool,
     /// How it has to end.
     pub expect: Expect,
 }

@@ -34,6 +34,8 @@ struct Common {
     mtu: u16,
     /// Payload bytes that one connection can move in a short while.
     budget: u64,
+    /// SYNs sent at the same time cross.
+    crosses: bool,
     /// Half-open connections before the server answers with cookies.
     backlog: u32,
 }
@@ -47,12 +49,14 @@ pub fn world(seed: u64) -> WorldConfig {
         ethernet: rng.u8(..4) != 0,
         mtu,
         budget: 0,
+        crosses: false,
         backlog: pick(&mut rng, &[1, 2, 4, AMPLE_BACKLOG, AMPLE_BACKLOG, AMPLE_BACKLOG]),
     };
     let links = [link(&mut rng, mtu), link(&mut rng, mtu)];
     let queue_depth = pick(&mut rng, &[2, 4, 16, 16]);
     let mut hosts = [0, 1].map(|i| host(&mut rng, &common, i, queue_depth));
     let piece = pick(&mut rng, &[500, 3_000, 20_000, 1 << 20, 1 << 20]);
+    common.crosses = links.iter().all(|link| link.delay.0 >= 20_000_000);
     common.budget = budget(&hosts, &links, piece, mtu);
     let dialogues = dialogues(&mut rng, &common, piece);
     for host in &mut hosts {
@@ -60,12 +64,12 @@ pub fn world(seed: u64) -> WorldConfig {
     }
     let path_mtu = (rng.u8(..8) == 0 && mtu > 1280).then(|| PathMtu {
         mtu: rng.u16(if v6 { 1280..=mtu } else { 576..=mtu }),
-        tells: true,
+        tells: rng.u8(..3) != 0,
         delay: up_to(&mut rng, Duration::from_millis(20)),
     });
-    let server = address(v6, 1);
+    let addresses = [0, 1].map(|host| address(v6, host));
     let safety = Duration::from_millis(rng.u64(100..20_000));
-    WorldConfig { seed, hosts, links, path_mtu, server, listen: (vec![PORT], common.backlog), dialogues, safety }
+    WorldConfig { seed, hosts, links, path_mtu, addresses, listen: (vec![PORT], common.backlog), dialogues, safety }
 }
 
 /// `n` half of the time, else 0 or something smaller: a fault at random strength.
@@ -182,14 +186,14 @@ fn budget(hosts: &[HostConfig; 2], links: &[LinkConfig; 2], piece: u32, mtu: u16
     let lossy = links.iter().any(|link| link.loss != Loss::None);
     // A window of few segments lives by timers, and so does recovery.
     let seconds = if window < 4 * u64::from(mtu) || lossy { 1 } else { 10 };
-    (per_second.min(slowest.unwrap_or(u64::MAX)) * seconds).clamp(5_000, 1_500_000)
+    (per_second.min(slowest.unwrap_or(u64::MAX)) * seconds).clamp(5_000, 4_000_000)
 }
 
 fn dialogues(rng: &mut Rng, common: &Common, piece: u32) -> Vec<Dialogue> {
     let mut all = Vec::new();
     for _ in 0..rng.u8(1..=3) {
         let make = Make { common, piece, rng };
-        match make.rng.u8(..9) {
+        match make.rng.u8(..11) {
             0 => make.bulk(&mut all),
             1 => make.request_response(&mut all),
             2 => make.half_close(&mut all),
@@ -198,6 +202,8 @@ fn dialogues(rng: &mut Rng, common: &Common, piece: u32) -> Vec<Dialogue> {
             5 => make.stalls(&mut all),
             6 => make.aborts(&mut all),
             7 => make.refused(&mut all),
+            8 if common.crosses => make.crossed(&mut all),
+            9 => make.corked(&mut all),
             _ => make.reopened(&mut all),
         }
     }
@@ -237,6 +243,7 @@ impl Make<'_> {
             from_port: 0,
             client: self.script(client),
             server: self.script(server),
+            crossed: false,
             expect: Expect::Complete,
         }
     }
@@ -262,7 +269,7 @@ impl Make<'_> {
     fn request_response(mut self, all: &mut Vec<Dialogue>) {
         for _ in 0..self.rng.u8(1..=4) {
             let (ask, answer) = (self.size(3_000), self.size(20_000));
-            let rounds = self.rng.u64(1..=30);
+            let rounds = self.rng.u64(1..=100);
             let client = (1..=rounds).flat_map(|i| [Act::Send(ask), Act::Await(i * answer)]);
             let server = (1..=rounds).flat_map(|i| [Act::Await(i * ask), Act::Send(answer)]);
             let (mut client, mut server): (Vec<_>, Vec<_>) = (client.collect(), server.collect());
@@ -283,7 +290,7 @@ impl Make<'_> {
 
     fn many_short(mut self, all: &mut Vec<Dialogue>) {
         let within = Duration(pick(self.rng, &[0, 10_000_000, 1_000_000_000]));
-        for _ in 0..self.rng.u8(5..=60) {
+        for _ in 0..self.rng.u8(5..=120) {
             let (up, down) = (self.size(2_000), self.size(5_000));
             let client = vec![Act::Send(up), Act::Await(down), Act::Shutdown];
             let mut dialogue = self.dialogue(client, vec![Act::Await(up), Act::Send(down), Act::Shutdown]);
@@ -341,6 +348,35 @@ impl Make<'_> {
             dialogue.expect = Expect::Refused;
             all.push(dialogue);
         }
+    }
+
+    /// Both ends open it at once.
+    fn crossed(mut self, all: &mut Vec<Dialogue>) {
+        for _ in 0..self.rng.u8(1..=4) {
+            let (up, down) = (self.size(self.common.budget), self.size(self.common.budget));
+            let client = vec![Act::Send(up), Act::Shutdown];
+            let mut dialogue = self.dialogue(client, vec![Act::Send(down), Act::Shutdown]);
+            dialogue.from_port = 30_000 + all.len() as u16;
+            dialogue.port = 31_000 + all.len() as u16;
+            dialogue.crossed = true;
+            all.push(dialogue);
+        }
+    }
+
+    /// Small writes that wait for company.
+    fn corked(mut self, all: &mut Vec<Dialogue>) {
+        let writes: Vec<u64> = (0..self.rng.u8(1..30)).map(|_| self.size(3_000)).collect();
+        let mut client = vec![Act::Cork(true)];
+        for bytes in writes {
+            let pause = Act::Sleep(up_to(self.rng, Duration::from_millis(300)));
+            client.extend([Act::Send(bytes), pause]);
+            if self.rng.u8(..4) == 0 {
+                client.extend([Act::Cork(false), Act::Cork(true)]);
+            }
+        }
+        client.push(Act::Shutdown);
+        let dialogue = self.dialogue(client, vec![Act::Shutdown]);
+        all.push(dialogue);
     }
 
     /// One tuple again and again; the server closes first, so that it is the one

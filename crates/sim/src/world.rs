@@ -29,8 +29,8 @@ pub struct WorldConfig {
     pub links: [LinkConfig; 2],
     /// A narrower place between the two.
     pub path_mtu: Option<PathMtu>,
-    /// Address that clients connect to.
-    pub server: Addr,
+    /// Addresses of the two.
+    pub addresses: [Addr; 2],
     /// Ports that the server listens at, and its backlog.
     pub listen: (Vec<u16>, u32),
     /// What happens.
@@ -91,17 +91,20 @@ impl World {
     /// [`Violation::Leak`] if the configuration cannot be.
     pub fn new(config: WorldConfig) -> Result<World, Violation> {
         let mut rng = fastrand::Rng::with_seed(config.seed ^ 0x5eed);
-        let host = |i: usize| Host::new(config.hosts[i].clone()).map_err(|e| Violation::Leak(e.to_string()));
+        let host = |i: usize| Host::new(i == 0, config.hosts[i].clone()).map_err(|e| Violation::Leak(e.to_string()));
         let mut hosts = [host(0)?, host(1)?];
         let link_header = if config.hosts[0].port.capabilities.ethernet { 14 } else { 0 };
         let links = [0, 1].map(|i| Link::new(config.links[i], link_header, rng.fork()));
         let mut agenda = Agenda::default();
         agenda.plan(Instant(0) + config.safety, Happening::Calm);
         for &port in &config.listen.0 {
-            hosts[1].app.listen(!config.server.is_v4(), port, config.listen.1, 0);
+            hosts[1].app.listen(!config.addresses[1].is_v4(), port, config.listen.1, 0);
         }
         for (id, dialogue) in config.dialogues.iter().enumerate() {
             hosts[0].app.open_at(Instant(0) + dialogue.start, id);
+            if dialogue.crossed {
+                hosts[1].app.open_at(Instant(0) + dialogue.start, id);
+            }
         }
         let mut world = World {
             config,
@@ -203,8 +206,8 @@ impl World {
             Part::Streamer => self.hosts[host].turn_streamer(now),
             Part::Tce => self.hosts[host].turn_tce(now),
             Part::App => {
-                let (server, dialogues) = (self.config.server, &self.config.dialogues);
-                self.hosts[host].app.run(now, self.calm, server, dialogues, &mut self.directory)?;
+                let (peer, dialogues) = (self.config.addresses[1 - host], &self.config.dialogues);
+                self.hosts[host].app.run(now, self.calm, peer, dialogues, &mut self.directory)?;
                 let wake = up_to(&mut self.rng, self.config.hosts[host].wake);
                 self.plan(host, Part::Streamer, now + wake);
             }
