@@ -296,7 +296,8 @@ impl App {
         let script = if client { &dialogue.client } else { &dialogue.server };
         let (send, receive) = self.buffers;
         let base = u64::from(qp) * u64::from(send + receive);
-        let mut end = End::new(id, client, qp, script.clone(), Buffers { base, send, receive });
+        let mut end =
+            End::new(id, (client, client || dialogue.crossed), qp, script.clone(), Buffers { base, send, receive });
         // What happened before the program knew the queue pair.
         end.on_events(&self.region, seen | self.region.qp(qp).take_events());
         self.ends.insert(qp, end);

@@ -39,8 +39,10 @@ pub struct Buffers {
 pub struct End {
     /// Number of the dialogue.
     pub id: usize,
-    /// True for the end that opened it.
+    /// True for the end on the client's host.
     pub client: bool,
+    /// It opened the connection, as both do if their SYNs cross.
+    opened: bool,
     qp: u32,
     script: Script,
     act: usize,
@@ -66,11 +68,12 @@ pub struct End {
 
 impl End {
     /// An end that has just got its queue pair.
-    pub fn new(id: usize, client: bool, qp: u32, script: Script, buffers: Buffers) -> End {
+    pub fn new(id: usize, (client, opened): (bool, bool), qp: u32, script: Script, buffers: Buffers) -> End {
         let stream = |forth: bool| Stream { phase: 2 * id as u64 + u64::from(forth) };
         End {
             id,
             client,
+            opened,
             qp,
             script,
             act: 0,
@@ -213,7 +216,7 @@ impl End {
         let Some(&act) = self.script.acts.get(self.act) else { return false };
         // A shutdown or reset before the handshake is done would take back the
         // open (RFC 9293 §3.10.4, §3.10.5): no program does that.
-        let opening = self.client && !self.seen.contains(Events::ESTABLISHED);
+        let opening = self.opened && !self.seen.contains(Events::ESTABLISHED);
         if opening && matches!(act, Act::Shutdown | Act::Abort) {
             return false;
         }
