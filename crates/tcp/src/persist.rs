@@ -61,7 +61,8 @@ impl Tcb {
             let snd_nxt = self.snd.snd_nxt();
             let len = usable.min(u32::from(self.eff_snd_mss()));
             out.command(Command::Retransmit { seq: snd_nxt, end: snd_nxt + len });
-            return self.arm_persist(cx);
+            // The Streamer tells us if something is held back still.
+            return;
         }
         // MUST-37 (RFC 9293 §3.8.6.1): only probes that nobody answers are counted.
         let unanswered = self.probes > cx.config.retries;
@@ -83,7 +84,7 @@ impl Tcb {
         if usable > 0 {
             self.probe_backoff = 0;
         }
-        if usable >= enough {
+        if usable >= enough && !self.is.cork {
             self.timers.disarm(Timer::Persist);
         } else if usable > 0 {
             self.timers.arm_by(Timer::Persist, cx.now + OVERRIDE);

@@ -222,14 +222,18 @@ impl Streamer {
             return true;
         }
         let from = self.resume.take().unwrap_or(seq);
-        let reached = self.retransmit(now, port, conn, from, end);
-        if reached.before(end) {
+        let (reached, full) = self.retransmit(now, port, conn, from, end);
+        if full {
             self.resume = Some(reached);
             return false;
         }
         let flow = &mut self.flows[conn.0];
         let new = reached.after(flow.tx.snd_nxt);
-        flow.tx.snd_nxt = flow.tx.snd_nxt.latest(reached);
+        if new {
+            // What the sender held back left by the TCE's word: it may again.
+            flow.tx.snd_nxt = reached;
+            flow.bits &= !bits::BLOCKED_TOLD;
+        }
         let sent = Transmitted {
             seq,
             end: reached,
@@ -239,6 +243,9 @@ impl Streamer {
             queued: flow.queued().min(u64::from(u32::MAX)) as u32,
         };
         self.event(Event::Transmitted { conn, sent });
+        if new {
+            self.activate(conn);
+        }
         true
     }
 

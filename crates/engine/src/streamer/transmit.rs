@@ -134,8 +134,8 @@ impl Streamer {
         }
     }
 
-    /// Sends `[seq, end)` again, segment by segment. Returns how far it came:
-    /// `end`, or less if the port is full.
+    /// Sends `[seq, end)` again, segment by segment, as far as there is anything.
+    /// Returns how far it came, and whether a full port stopped it.
     pub(super) fn retransmit<P: FrameIo>(
         &mut self,
         now: Instant,
@@ -143,8 +143,8 @@ impl Streamer {
         conn: ConnId,
         seq: Seq,
         end: Seq,
-    ) -> Seq {
-        let Some(mut sender) = self.sender(now, conn) else { return end };
+    ) -> (Seq, bool) {
+        let Some(mut sender) = self.sender(now, conn) else { return (seq, false) };
         let largest = sender.largest_payload();
         let mut at = seq.latest(sender.flow.tx.snd_una);
         while at.before(end) {
@@ -155,16 +155,16 @@ impl Streamer {
             let len = (data_end.since(at).max(0) as u32).min(largest);
             let fin = fin_seq.is_some_and(|fin_seq| at + len == fin_seq && end.after(fin_seq));
             if len == 0 && !fin {
-                return end;
+                break;
             }
             let flags = data_flags(flow, len, fin, true);
             if !sender.send(port, &Cut { seq: at, len, flags, ecn: 0 }) {
-                return at;
+                return (at, true);
             }
             at = at + len + u32::from(fin);
             sender.counters.tx_retransmitted_bytes += u64::from(len);
         }
-        at
+        (at, false)
     }
 
     /// An ACK without data; false if the port is full.
