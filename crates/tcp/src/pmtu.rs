@@ -66,21 +66,20 @@ impl Tcb {
 
     /// The retransmission timer ran out for the `count`th time: is it the size?
     pub(crate) fn suspect_black_hole(&mut self, cx: &Context<'_>, count: u8) {
-        let in_flight = self.snd.snd_nxt().since(self.snd.snd_una()).max(0) as u32;
-        // A peer that closed its window over what is in flight drops it for that.
-        let full = in_flight >= u32::from(self.eff_snd_mss()) && self.snd_wnd > 0;
-        if !full {
-            return;
-        }
         match count {
             R1 | FURTHER => {
                 let mtu = (self.path.mtu / 2).min(SAFE).max(least(self.path));
-                if mtu < self.path.mtu {
+                let in_flight = self.snd.snd_nxt().since(self.snd.snd_una()).max(0) as u32;
+                // What would fit is not lost for its size; and a peer that closed its
+                // window over what is in flight drops it for that.
+                let saved = self.path.mtu.saturating_sub(mtu);
+                let too_long = in_flight > u32::from(self.eff_snd_mss().saturating_sub(saved));
+                if saved > 0 && too_long && self.snd_wnd > 0 {
                     self.lower_path_mtu(cx, mtu);
                 }
             }
             // Small ones vanish too: it was not the size.
-            INNOCENT => {
+            INNOCENT if self.path.mtu < self.link_mtu => {
                 self.path.mtu = self.link_mtu;
                 self.snd.set_mss(self.eff_snd_mss());
                 self.is.untold = true;
