@@ -8,6 +8,8 @@ use crate::world::WorldConfig;
 
 /// `ECONNRESET`.
 const RESET: u32 = 104;
+/// `ETIMEDOUT`.
+const TIMED_OUT: u32 = 110;
 /// `ECONNREFUSED`.
 const REFUSED: u32 = 111;
 
@@ -45,7 +47,7 @@ pub fn endings(config: &WorldConfig, hosts: &[Host; 2]) -> Result<(), Violation>
 /// first, can only reset it (RFC 4987 §3.6); the first may still make a connection,
 /// to be reset in its turn.
 fn met_by_cookie(client: Option<&Report>, server: Option<&Report>) -> bool {
-    server.is_none_or(|report| report.error == RESET)
+    server.is_none_or(|report| report.error == RESET || report.error == TIMED_OUT)
         && client.is_some_and(|report| report.error == RESET && report.received == 0)
 }
 

@@ -161,7 +161,8 @@ fn tcp(rng: &mut Rng) -> Config {
         ecn: rng.bool(),
         unposted_window: pick(rng, &[2_000, 16_384, 65_536]),
         max_window: pick(rng, &[16_384, 65_535, 4 << 20]),
-        rto_min: Duration::from_millis(pick(rng, &[10, 200, 200])),
+        // Eight probes of an orphan outlast the longest stall.
+        rto_min: Duration::from_millis(pick(rng, &[50, 200, 200])),
         delayed_ack: Duration::from_millis(pick(rng, &[1, 40, 40])),
         ..Config::default()
     }
@@ -225,13 +226,19 @@ impl Make<'_> {
         self.rng.u64(1..=most.min(2 << magnitude))
     }
 
+    /// A server that may have answered with a cookie can be left with a connection
+    /// that its client never knew of, or was reset out of; only probes tell.
+    fn probes(&self) -> bool {
+        self.common.backlog < AMPLE_BACKLOG
+    }
+
     fn script(&mut self, acts: Vec<Act>) -> Script {
         let at_once = pick(self.rng, &[0, 0, 1_000]);
         Script {
             acts,
             reader: Reader { stall: None, at_once },
             piece: self.piece,
-            keepalive: false,
+            keepalive: self.probes(),
             nodelay: self.rng.bool(),
         }
     }

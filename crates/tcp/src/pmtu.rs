@@ -68,13 +68,17 @@ impl Tcb {
     pub(crate) fn suspect_black_hole(&mut self, cx: &Context<'_>, count: u8) {
         match count {
             R1 | FURTHER => {
-                let mtu = (self.path.mtu / 2).min(SAFE).max(least(self.path));
                 let in_flight = self.snd.snd_nxt().since(self.snd.snd_una()).max(0) as u32;
-                // What would fit is not lost for its size; and a peer that closed its
-                // window over what is in flight drops it for that.
-                let saved = self.path.mtu.saturating_sub(mtu);
-                let too_long = in_flight > u32::from(self.eff_snd_mss().saturating_sub(saved));
-                if saved > 0 && too_long && self.snd_wnd > 0 {
+                let least = least(self.path);
+                let smaller = [(self.path.mtu / 2).min(SAFE).max(least), least];
+                // An MTU at which what is in flight would be cut: what fits as it is
+                // was not lost for its size.
+                let mtu = smaller.into_iter().find(|&mtu| {
+                    let saved = self.path.mtu.saturating_sub(mtu);
+                    saved > 0 && in_flight > u32::from(self.eff_snd_mss().saturating_sub(saved))
+                });
+                // A peer that closed its window over what is in flight drops it for that.
+                if let Some(mtu) = mtu.filter(|_| self.snd_wnd > 0) {
                     self.lower_path_mtu(cx, mtu);
                 }
             }
