@@ -17,7 +17,7 @@ use baton_wire::seq::{Seq, Window};
 use baton_wire::tcp::{Flags, SackBlocks, Timestamps};
 
 /// Payload bytes that a connection may send before the next one is served.
-const TURN_BYTES: u32 = 64 * 1024;
+const TURN_BYTES: u32 = 128 * 1024;
 
 /// Why a connection's turn ended.
 enum Turn {

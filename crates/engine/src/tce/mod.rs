@@ -168,41 +168,29 @@ impl Tce {
 
     fn poll_events(&mut self, now: Instant) -> usize {
         let mut handled = 0;
-        loop {
-            let mut batch = [None; LOOK_AHEAD];
-            let mut count = 0;
-            for (place, event) in batch.iter_mut().zip(self.events.batch()) {
-                *place = Some(*event);
-                count += 1;
+        while self.orders.free() >= ORDERS_PER_EVENT {
+            if self.used >= PREFETCH_FROM && handled % LOOK_AHEAD == 0 {
+                self.look_ahead();
             }
-            if count == 0 {
-                return handled;
-            }
-            if self.used >= PREFETCH_FROM {
-                for event in batch.iter().flatten() {
-                    self.prefetch(event);
-                }
-            }
-            for event in batch.iter().flatten() {
-                if self.orders.free() < ORDERS_PER_EVENT {
-                    return handled;
-                }
-                self.events.advance(1);
-                handled += 1;
-                self.counters.events += 1;
-                self.handle_event(now, event);
-            }
+            let Some(event) = self.events.pop() else { break };
+            handled += 1;
+            self.handle_event(now, &event);
         }
+        self.counters.events += handled as u64;
+        handled
     }
 
-    fn prefetch(&self, event: &Event) {
-        let conn = match event {
-            Event::Segment(segment) => segment.conn,
-            Event::Transmitted { conn, .. } | Event::Posted { conn, .. } => *conn,
-            _ => return,
-        };
-        if let Some(slot) = self.slots.get(conn.0) {
-            prefetch(slot);
+    /// Starts to fetch what the next events will touch.
+    fn look_ahead(&mut self) {
+        let Tce { events, slots, .. } = self;
+        for event in events.batch().iter().take(LOOK_AHEAD) {
+            if let Event::Segment(SegmentEvent { conn, .. })
+            | Event::Transmitted { conn, .. }
+            | Event::Posted { conn, .. } = event
+                && let Some(slot) = slots.get(conn.0)
+            {
+                prefetch(slot);
+            }
         }
     }
 
