@@ -38,7 +38,7 @@ fn at_work(report: &std::path::Path) -> Child {
 #[test]
 fn the_demo_measures_every_load_on_every_wire_and_leaves_nothing() {
     need_root!();
-    for program in ["ip", "curl", "ethtool"] {
+    for program in ["ip", "curl", "ethtool", "nginx"] {
         need_program!(program);
     }
     let dir = tempfile::tempdir().unwrap();

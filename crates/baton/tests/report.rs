@@ -246,7 +246,7 @@ fn the_probe_notices_a_broken_page() {
         ("</main>", "<img src='elsewhere.png' alt=''></main>", "cannot load"),
         ("</main>", "<p style='color:#888'>faint</p></main>", "contrast"),
         ("class=\"mark\"", "class=\"mark\" style=\"display:none\"", "drawn"),
-        ("class=\"value\" x=\"340\"", "class=\"value\" x=\"400\"", "labels: false"),
+        ("class=\"value\" x=\"312\"", "class=\"value\" x=\"400\"", "labels: false"),
     ];
     for (from, to, fault) in broken {
         let faults = look(&page.replacen(from, to, 1), 360, false).faults().join("; ");

@@ -15,6 +15,7 @@
 //! by the next.
 
 mod checks;
+mod client;
 mod loads;
 pub mod memory;
 mod plan;
@@ -88,6 +89,12 @@ pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> 
                 report.checks.push(check);
             }
         }
+    }
+    watch.step("checking Baton as client");
+    match client::check(world, &site, stop) {
+        _ if stop.requested() => anyhow::bail!("interrupted"),
+        Ok(check) => report.checks.push(check),
+        Err(why) => not_shown.push(why),
     }
     let measured = Instant::now();
     for round in 1..=options.rounds {

@@ -2,8 +2,8 @@
 //! light and dark mode.
 //!
 //! All are rows of one shape: a label at the left, a mark on a scale from zero
-//! that the rows of a group share, the number at the right. The drawing is 340 units wide, so that its text
-//! stays readable when a phone shows it at 320 pixels.
+//! that the rows of a group share, the number at the right. The drawing is 312
+//! units wide, so that its text stays readable when a phone shows it at 300 pixels.
 //!
 //! ```text
 //!   group
@@ -16,10 +16,10 @@ use crate::html_text::escape;
 use crate::measure::Median;
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 340.0;
+const WIDTH: f64 = 312.0;
 /// Where marks begin and end.
-const LEFT: f64 = 118.0;
-const RIGHT: f64 = 262.0;
+const LEFT: f64 = 108.0;
+const RIGHT: f64 = 226.0;
 const ROW: f64 = 19.0;
 const GROUP: f64 = 27.0;
 const BAR: f64 = 11.0;
