@@ -34,6 +34,12 @@ const PACKAGES: &[Package] = &[
     Package { name: "pkg-config", program: "pkg-config", purpose: "the test of the C library", for_run: false },
     Package { name: "valgrind", program: "valgrind", purpose: "the test of the C library", for_run: false },
     Package { name: "tshark", program: "tshark", purpose: "the test of capture files", for_run: false },
+    Package {
+        name: "nftables",
+        program: "nft",
+        purpose: "faults injected in tests against the kernel",
+        for_run: false,
+    },
     Package { name: "nginx", program: "nginx", purpose: "tests against a real server", for_run: false },
     Package { name: "pkg-config", program: "pkg-config", purpose: "C programs against the library", for_run: false },
     Package { name: "valgrind", program: "valgrind", purpose: "C programs against the library", for_run: false },
