@@ -19,7 +19,7 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
     ("ip", "iproute2", "makes namespaces and wires"),
     ("ethtool", "ethtool", "switches a device's offloads off"),
     ("curl", "curl", "fetches from Baton"),
-    ("nginx", "nginx-light", "serves to Baton"),
+    ("nginx", "nginx", "serves to Baton"),
 ];
 
 #[derive(Serialize)]

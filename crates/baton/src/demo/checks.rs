@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// Time that one check may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(12);
 
 /// Bytes that are echoed and compared one by one.
 const ECHOED: usize = 16 << 20;

@@ -32,7 +32,7 @@ impl Drop for Running {
 /// Fetches the site's file from nginx; `Err` is why it could not even be tried.
 pub fn check(world: &World, site: &Site, stop: &Stop) -> Result<Check, String> {
     if find_program("nginx").is_none() {
-        return Err("Baton as a client of nginx: no program nginx: apt-get install nginx-light".to_owned());
+        return Err("Baton as a client of nginx: no program nginx: apt-get install nginx".to_owned());
     }
     let seen = fetch(world, site, stop);
     let (ok, seen) = match seen {

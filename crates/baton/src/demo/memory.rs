@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Time that one check may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(12);
 
 /// Bytes that are echoed and compared one by one.
 const ECHOED: usize = 16 << 20;
