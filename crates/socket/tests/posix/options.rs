@@ -1,0 +1,105 @@
+//! Options: what is set is told again, and does what it says.
+
+use crate::pair::{Pair, number, set};
+use baton_socket::posix::Errno;
+use libc::{IPPROTO_TCP, SOL_SOCKET};
+
+#[test]
+fn numbers_come_back_as_they_were_set() {
+    let mut pair = Pair::new();
+    let (client, _) = pair.connect();
+    let fresh = pair.a.socket(libc::AF_INET6, libc::SOCK_STREAM, 0).unwrap();
+    for fd in [fresh, client] {
+        for (level, name, default, value) in [
+            (SOL_SOCKET, libc::SO_KEEPALIVE, 0, 1),
+            (SOL_SOCKET, libc::SO_REUSEADDR, 0, 1),
+            (IPPROTO_TCP, libc::TCP_NODELAY, 0, 1),
+            (IPPROTO_TCP, libc::TCP_CORK, 0, 1),
+            (IPPROTO_TCP, libc::TCP_QUICKACK, 1, 0),
+            (IPPROTO_TCP, libc::TCP_KEEPIDLE, 7200, 30),
+            (IPPROTO_TCP, libc::TCP_KEEPINTVL, 75, 5),
+            (IPPROTO_TCP, libc::TCP_KEEPCNT, 9, 3),
+            (IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 0, 1500),
+            (IPPROTO_TCP, libc::TCP_LINGER2, 60, 9),
+        ] {
+            assert_eq!(number(&mut pair.a, fd, level, name), default, "{level}/{name}");
+            set(&mut pair.a, fd, level, name, value).unwrap();
+            assert_eq!(number(&mut pair.a, fd, level, name), value, "{level}/{name}");
+        }
+    }
+    for (name, wrong) in [(libc::TCP_KEEPCNT, 0), (libc::TCP_KEEPIDLE, 0), (libc::TCP_USER_TIMEOUT, -1)] {
+        assert_eq!(set(&mut pair.a, fresh, IPPROTO_TCP, name, wrong), Err(Errno(libc::EINVAL)));
+    }
+    assert_eq!(set(&mut pair.a, fresh, IPPROTO_TCP, 9999, 1), Err(Errno(libc::ENOPROTOOPT)));
+    assert_eq!(pair.a.option(fresh, 9999, 1), Err(Errno(libc::ENOPROTOOPT)));
+    assert_eq!(pair.a.set_option(fresh, SOL_SOCKET, libc::SO_LINGER, &[1, 0, 0, 0]), Err(Errno(libc::EINVAL)));
+}
+
+#[test]
+fn what_a_socket_is_can_be_asked() {
+    let mut pair = Pair::new();
+    let listener = pair.listen("[fd00::2]:7");
+    assert_eq!(number(&mut pair.b, listener, SOL_SOCKET, libc::SO_ACCEPTCONN), 1);
+    assert_eq!(number(&mut pair.b, listener, SOL_SOCKET, libc::SO_DOMAIN), libc::AF_INET6);
+    assert_eq!(number(&mut pair.b, listener, SOL_SOCKET, libc::SO_TYPE), libc::SOCK_STREAM);
+    assert_eq!(number(&mut pair.b, listener, SOL_SOCKET, libc::SO_PROTOCOL), libc::IPPROTO_TCP);
+    assert_eq!(number(&mut pair.b, listener, SOL_SOCKET, libc::SO_RCVBUF), 64 << 10);
+    assert_eq!(&pair.b.option(listener, IPPROTO_TCP, libc::TCP_CONGESTION).unwrap(), b"cubic\0\0\0\0\0\0\0\0\0\0\0");
+    pair.b.set_option(listener, IPPROTO_TCP, libc::TCP_CONGESTION, b"cubic").unwrap();
+    assert_eq!(pair.b.set_option(listener, IPPROTO_TCP, libc::TCP_CONGESTION, b"bbr\0"), Err(Errno(libc::ENOENT)));
+}
+
+#[test]
+fn tcp_info_is_in_the_kernels_layout() {
+    let mut pair = Pair::new();
+    let (client, server) = pair.connect();
+    pair.a.send(client, &[1; 5000], 0).unwrap();
+    pair.steps(10);
+    let info = pair.a.option(client, IPPROTO_TCP, libc::TCP_INFO).unwrap();
+    let word = |at: usize| u32::from_ne_bytes(*info[at..].first_chunk().unwrap());
+    // tcpi_state ESTABLISHED; tcpi_options timestamps, SACK and window scale.
+    assert_eq!((info[0], info[5] & 7), (1, 7));
+    // tcpi_snd_mss: 1500 less 40 of headers and 12 of timestamps.
+    assert_eq!(word(16), 1448);
+    // tcpi_rtt, tcpi_snd_cwnd, tcpi_unacked.
+    assert!(word(68) > 0 && word(80) >= 10, "{info:?}");
+    assert_eq!(word(24), 0);
+    assert_eq!(number(&mut pair.a, client, IPPROTO_TCP, libc::TCP_MAXSEG), 1448);
+    pair.b.close(server).unwrap();
+    let fresh = pair.a.socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
+    assert_eq!(pair.a.option(fresh, IPPROTO_TCP, libc::TCP_INFO).unwrap()[0], 7, "TCP_CLOSE");
+    assert_eq!(number(&mut pair.a, fresh, IPPROTO_TCP, libc::TCP_MAXSEG), 536);
+}
+
+#[test]
+fn accepted_sockets_inherit_from_their_listener() {
+    let mut pair = Pair::new();
+    let listener = pair.listen("10.0.0.2:7");
+    set(&mut pair.b, listener, SOL_SOCKET, libc::SO_KEEPALIVE, 1).unwrap();
+    set(&mut pair.b, listener, IPPROTO_TCP, libc::TCP_KEEPIDLE, 1).unwrap();
+    set(&mut pair.b, listener, IPPROTO_TCP, libc::TCP_KEEPINTVL, 1).unwrap();
+    set(&mut pair.b, listener, IPPROTO_TCP, libc::TCP_KEEPCNT, 2).unwrap();
+    pair.begin("10.0.0.2:7");
+    pair.steps(20);
+    let (server, _) = pair.b.accept(listener, libc::SOCK_NONBLOCK).unwrap();
+    assert_eq!(number(&mut pair.b, server, IPPROTO_TCP, libc::TCP_KEEPCNT), 2);
+    // And it acts: a peer that answers no probe is given up after three seconds.
+    pair.steps(3);
+    pair.cut = true;
+    pair.steps(50_000);
+    assert_eq!(pair.b.recv(server, &mut [0; 4], 0), Err(Errno(libc::ETIMEDOUT)));
+}
+
+#[test]
+fn a_corked_socket_keeps_a_short_segment_back() {
+    let mut pair = Pair::new();
+    let (client, server) = pair.connect();
+    set(&mut pair.a, client, IPPROTO_TCP, libc::TCP_CORK, 1).unwrap();
+    pair.steps(2);
+    pair.a.send(client, b"short", 0).unwrap();
+    pair.steps(20);
+    assert_eq!(pair.b.recv(server, &mut [0; 8], 0), Err(Errno(libc::EAGAIN)));
+    set(&mut pair.a, client, IPPROTO_TCP, libc::TCP_CORK, 0).unwrap();
+    pair.steps(5);
+    assert_eq!(pair.b.recv(server, &mut [0; 8], 0), Ok(5));
+}
