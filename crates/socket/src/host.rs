@@ -27,13 +27,15 @@
 //! ```
 
 use crate::consumer::{Consumer, ConsumerConfig};
+use crate::memory::Memory;
 use baton_engine::endpoint::{Cidr, InterfaceConfig};
 use baton_engine::engine::{Activity, Engine, EngineConfig};
 use baton_engine::frame_io::{FrameIo, PortError};
-use baton_engine::region::{EngineRegion, Region};
+use baton_engine::region::EngineRegion;
 use baton_tcp::time::Instant;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What a host is built with.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct HostConfig {
     pub engine: EngineConfig,
     /// The consumer's part.
     pub consumer: ConsumerConfig,
+    /// Where the consumer's region lies.
+    pub memory: Memory,
 }
 
 impl HostConfig {
@@ -65,7 +69,11 @@ impl HostConfig {
             ethernet: true,
             vlan: None,
         };
-        HostConfig { engine: EngineConfig::new(interface, secret), consumer: ConsumerConfig::default() }
+        HostConfig {
+            engine: EngineConfig::new(interface, secret),
+            consumer: ConsumerConfig::default(),
+            memory: Memory::default(),
+        }
     }
 }
 
@@ -75,6 +83,7 @@ pub struct Host<P> {
     engine: Engine,
     port: P,
     consumer: Consumer,
+    memory: Option<OwnedFd>,
     ticks: fn() -> u64,
 }
 
@@ -84,12 +93,11 @@ impl<P: FrameIo> Host<P> {
     /// # Errors
     /// `InvalidInput` for sizes that make no region.
     pub fn new(config: &HostConfig, port: P) -> io::Result<Host<P>> {
-        let region =
-            Region::heap(config.consumer.layout()).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+        let (region, memory) = config.memory.region(config.consumer.layout())?;
         let mut engine = Engine::new(&config.engine, port.capabilities());
         engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
         let consumer = Consumer::new(&config.consumer, region);
-        Ok(Host { engine, port, consumer, ticks: || 0 })
+        Ok(Host { engine, port, consumer, memory, ticks: || 0 })
     }
 
     /// Sets the clock by which the TCE's busy and idle time is taken.
@@ -124,6 +132,11 @@ impl<P: FrameIo> Host<P> {
     /// The port.
     pub fn port(&mut self) -> &mut P {
         &mut self.port
+    }
+
+    /// The file in which the consumer's region lies, if it does in one.
+    pub fn memory(&self) -> Option<BorrowedFd<'_>> {
+        self.memory.as_ref().map(AsFd::as_fd)
     }
 
     /// Its parts, for whoever drives them in another way.

@@ -4,8 +4,10 @@
 //!   Host          engine, port and streams on the caller's thread, driven by it
 //!     stream      a byte stream over one queue pair: two rings posted lap by lap
 //!     buffers     where in the data area those rings lie
+//!   qp            queue pairs raw: buffers posted one by one, for messages
+//!   memory        a region that another process can map
 //!   Stack         a Host on a thread of its own, blocking and async sockets
-//!   C ABI         a Host behind POSIX-like calls
+//!   posix         a Host behind POSIX calls; the C ABI's core
 //! ```
 //!
 //! No protocol state is held here; what a stream knows is cursors.
@@ -14,7 +16,10 @@ pub mod buffers;
 pub mod consumer;
 mod driver;
 pub mod host;
+pub mod memory;
 pub mod net;
 pub mod posix;
+pub mod qp;
 pub mod stack;
 pub mod stream;
+mod sys;

@@ -1,0 +1,3 @@
+//! The unsafe code of this crate.
+
+pub(crate) mod memory;
