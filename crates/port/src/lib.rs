@@ -7,6 +7,7 @@
 //!   tap             the same, one segment a frame         nothing
 //!   xdp             frames of an interface, AF_XDP        nothing
 //!   capture         whatever the port inside it carries   as that port; writes pcapng beside it
+//!   faulty          the same, with frames lost and moved  as that port; a test aid
 //!   pcap file       a recorded capture, receive only      nothing
 //! ```
 //!
@@ -23,6 +24,7 @@ pub mod any;
 pub mod capture;
 pub mod doctor;
 pub mod error;
+pub mod faulty;
 pub mod link;
 pub mod memory;
 pub mod pcap_file;
@@ -39,6 +41,7 @@ pub use baton_engine::frame_io::{
 };
 pub use capture::{Capture, Captured};
 pub use error::OpenError;
+pub use faulty::{Faults, Faulty};
 pub use memory::{MemoryOptions, MemoryPort};
 pub use pcap_file::PcapFile;
 pub use tap::{Tap, TapOptions};
