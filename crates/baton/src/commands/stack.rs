@@ -7,7 +7,7 @@ use crate::net::kernel::KernelNet;
 use anyhow::Context;
 use baton_engine::endpoint::Cidr;
 use baton_port::capture::wall_clock_ns;
-use baton_port::{AnyPort, Capture, Captured, OpenError, PortSpec};
+use baton_port::{AnyPort, Capture, Captured, Faults, Faulty, OpenError, PortSpec};
 use baton_socket::host::HostConfig;
 use baton_tcp::config::Congestion;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -39,6 +39,11 @@ pub struct StackArgs {
     /// Capture every frame into this file, or into a pipe that Wireshark reads
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<String>,
+
+    /// A test aid: lose, repeat, swap and damage frames both ways, as in
+    /// loss=0.01,reorder=0.01,dup=0.01,corrupt=0.001,seed=7
+    #[arg(long, value_name = "SHARES", hide = true)]
+    pub faults: Option<Faults>,
 
     /// Congestion control of new connections
     #[arg(long, value_enum, default_value_t = CongestionArg::Cubic)]
@@ -92,8 +97,9 @@ impl StackArgs {
     pub fn open(&self) -> anyhow::Result<Box<dyn Net>> {
         match &self.port {
             StackSpec::Kernel => {
-                if !self.gateways.is_empty() || self.pcap.is_some() {
-                    return Err(usage("--gateway and --pcap are for an engine", "leave them away with --port kernel"));
+                if !self.gateways.is_empty() || self.pcap.is_some() || self.faults.is_some() {
+                    let what = "--gateway, --pcap and --faults are for an engine";
+                    return Err(usage(what, "leave them away with --port kernel"));
                 }
                 Ok(Box::new(KernelNet::new(MAX_CONNECTIONS).context("cannot make an epoll instance")?))
             }
@@ -130,6 +136,7 @@ impl StackArgs {
                 .map_err(|error| usage(format!("cannot write {path}: {error}"), "name another file with --pcap"))
         });
         let port = Captured::new(port, &spec.to_string(), capture.transpose()?);
+        let port = Faulty::new(port, self.faults);
         Ok(Box::new(EngineNet::new(&config, port, self.threads == 2).context("cannot make an engine")?))
     }
 
