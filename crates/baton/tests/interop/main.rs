@@ -1,0 +1,17 @@
+//! Baton against the kernel, on real wires.
+//!
+//! ```text
+//!   wire          a namespace with the kernel's TCP, a device, Baton on it
+//!   transfer      one bulk transfer, checked byte by byte
+//!   matrix        every wire, MTU, IP version, with and without faults
+//!   conversation  what else the two ends say to each other
+//!   path          a narrow link in the middle
+//!   many          ten thousand connections
+//! ```
+
+mod conversation;
+mod many;
+mod matrix;
+mod path;
+mod transfer;
+mod wire;
