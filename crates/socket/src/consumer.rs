@@ -92,11 +92,28 @@ pub struct ConsumerConfig {
 
 impl Default for ConsumerConfig {
     fn default() -> ConsumerConfig {
-        ConsumerConfig { stream_buffer: 256 << 10, stream_buffers: 4096, connections: 16_384 }
+        ConsumerConfig::for_connections(2048)
     }
 }
 
+/// Bytes of all stream buffers together, unless there are so many connections that
+/// each buffer is the smallest.
+const STREAM_MEMORY: u64 = 1 << 30;
+
+/// Bytes of the smallest and the largest stream buffer.
+const STREAM_BUFFER: (u64, u64) = (4 << 10, 256 << 10);
+
 impl ConsumerConfig {
+    /// Sizes for so many connections and listeners at once. Each connection has
+    /// buffers for both directions, so that none waits for another's to come free;
+    /// the more connections, the smaller they are.
+    pub fn for_connections(connections: u32) -> ConsumerConfig {
+        let stream_buffers = 2 * connections.max(1);
+        let share = STREAM_MEMORY / u64::from(stream_buffers);
+        let stream_buffer = (1 << share.max(1).ilog2()).clamp(STREAM_BUFFER.0, STREAM_BUFFER.1) as u32;
+        ConsumerConfig { stream_buffer, stream_buffers, connections }
+    }
+
     /// The region that a consumer of these sizes needs.
     pub fn layout(&self) -> Layout {
         let data_bytes = u64::from(self.stream_buffer) * u64::from(self.stream_buffers);
@@ -384,5 +401,21 @@ impl Consumer {
     /// Both ends of a connection.
     pub fn identity(&self, conn: Conn) -> Option<Identity> {
         self.stream(conn).map(|_| self.region.qp(conn.0).identity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_connection_has_buffers_for_both_directions() {
+        for (connections, stream_buffer) in
+            [(1, 256 << 10), (2048, 256 << 10), (2049, 128 << 10), (10_000, 32 << 10), (1_000_000, 4 << 10)]
+        {
+            let config = ConsumerConfig::for_connections(connections);
+            assert_eq!((config.connections, config.stream_buffers), (connections, 2 * connections));
+            assert_eq!(config.stream_buffer, stream_buffer);
+        }
     }
 }

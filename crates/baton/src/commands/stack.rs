@@ -8,13 +8,21 @@ use anyhow::Context;
 use baton_engine::endpoint::Cidr;
 use baton_port::capture::wall_clock_ns;
 use baton_port::{AnyPort, Capture, Captured, Faults, Faulty, OpenError, PortSpec};
+use baton_socket::consumer::ConsumerConfig;
 use baton_socket::host::HostConfig;
 use baton_tcp::config::Congestion;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Connections that are open at once on kernel sockets, at most.
-const MAX_CONNECTIONS: usize = 65_536;
+/// Connections that are open at once on kernel sockets, at most, unless told.
+const KERNEL_CONNECTIONS: u32 = 65_536;
+
+/// Queue pairs set aside for listeners, which have one each.
+const LISTENERS: u32 = 64;
+
+/// Entries of an engine's table for each connection that is open: half-open ones
+/// and those in TIME-WAIT have one, too.
+const ENTRIES_PER_CONNECTION: u32 = 2;
 
 /// Which stack to run on, and as whom.
 #[derive(clap::Args, Debug)]
@@ -44,6 +52,11 @@ pub struct StackArgs {
     /// loss=0.01,reorder=0.01,dup=0.01,corrupt=0.001,seed=7
     #[arg(long, value_name = "SHARES", hide = true)]
     pub faults: Option<Faults>,
+
+    /// Connections open at once, at most [default: 2048 on an engine]; the more, the
+    /// smaller is each one's share of the memory for streams
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub connections: Option<u32>,
 
     /// Congestion control of new connections
     #[arg(long, value_enum, default_value_t = CongestionArg::Cubic)]
@@ -101,7 +114,8 @@ impl StackArgs {
                     let what = "--gateway, --pcap and --faults are for an engine";
                     return Err(usage(what, "leave them away with --port kernel"));
                 }
-                Ok(Box::new(KernelNet::new(MAX_CONNECTIONS).context("cannot make an epoll instance")?))
+                let connections = self.connections.unwrap_or(KERNEL_CONNECTIONS) as usize;
+                Ok(Box::new(KernelNet::new(connections).context("cannot make an epoll instance")?))
             }
             StackSpec::Baton(spec) => self.open_engine(spec),
         }
@@ -113,6 +127,11 @@ impl StackArgs {
         }
         let mut port = AnyPort::open(spec).map_err(open_error)?;
         let mut config = HostConfig::new(self.addrs[0]);
+        if let Some(connections) = self.connections {
+            config.consumer = ConsumerConfig::for_connections(connections + LISTENERS);
+            let entries = connections.saturating_mul(ENTRIES_PER_CONNECTION);
+            config.engine.max_connections = config.engine.max_connections.max(entries);
+        }
         config.engine.tcp.congestion = match self.cc {
             CongestionArg::Reno => Congestion::Reno,
             CongestionArg::Cubic => Congestion::Cubic,
