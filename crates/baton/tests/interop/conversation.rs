@@ -47,7 +47,7 @@ fn a_thousand_requests_share_a_connection() {
     let wire = Wire::new(Kind::TapVnet, 1500);
     let site = tempfile::tempdir().unwrap();
     std::fs::write(site.path().join("page"), "hello").unwrap();
-    let _serve = Serve::start(&wire, site.path(), None);
+    let _serve = Serve::start(&wire, site.path(), None, 1);
     for ip in IPS {
         let url = format!("http://{}/page?[1-1000]", ip.url_host(HOST));
         let said = wire

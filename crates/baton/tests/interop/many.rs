@@ -13,7 +13,7 @@ fn ten_thousand_connections_at_once_each_have_their_answers() {
     need_root!();
     let wire = Wire::new(Kind::TapVnet, 1500);
     wire.far.run(&format!("ip link set {} txqueuelen 10000", crate::wire::DEVICE));
-    let mut serve = Serve::with(&mut wire.baton("serve", None));
+    let mut serve = Serve::with(wire.baton("serve", None).args(["--connections", &CONNECTIONS.to_string()]));
     let line = format!(
         "ulimit -n 20000 && exec {BATON} load echo {}:7 --connections {CONNECTIONS} --size 64 --seconds 2 --verify",
         Ip::V4.addr(HOST)

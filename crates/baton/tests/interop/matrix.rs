@@ -18,9 +18,9 @@ const TRANSFERS: [Transfer; 4] = [Transfer::Curl, Transfer::Echo, Transfer::Get,
 
 /// What happens to frames. With virtio headers a frame is up to 44 segments, and
 /// so few that 1 % might spare a small transfer.
-fn faults(kind: Kind) -> Faults {
+fn faults(kind: Kind, mtu: u32) -> Faults {
     let share = if kind == Kind::TapVnet { 0.03 } else { 0.01 };
-    Faults { loss: share, reorder: share, dup: share, corrupt: 0.001, seed: 7 }
+    Faults { loss: share, reorder: share, dup: share, corrupt: 0.001, seed: mtu.into() }
 }
 
 fn size(variable: &str, default: u64) -> u64 {
@@ -32,11 +32,13 @@ fn matrix(kind: Kind) {
     let clean = Site::new(bytes);
     let lossy = Site::new(size("BATON_INTEROP_FAULTY_BYTES", bytes));
     let mut failures = Vec::new();
-    for (mtu, ips) in LINKS {
-        for (site, faults) in [(&clean, None), (&lossy, Some(faults(kind)))] {
+    for (link, (mtu, ips)) in LINKS.into_iter().enumerate() {
+        for (site, faults) in [(&clean, None), (&lossy, Some(faults(kind, mtu)))] {
             let wire = Wire::new(kind, mtu);
             let _nginx = Nginx::start(&wire, site);
-            let mut serve = Some(Serve::start(&wire, site.path(), faults));
+            // Half of the servers have a thread for each half of the engine.
+            let threads = if (link % 2 == 0) == faults.is_some() { 2 } else { 1 };
+            let mut serve = Some(Serve::start(&wire, site.path(), faults, threads));
             for transfer in TRANSFERS {
                 if transfer == Transfer::Get {
                     serve = None;

@@ -171,8 +171,9 @@ pub struct Serve {
 }
 
 impl Serve {
-    pub fn start(wire: &Wire, dir: &Path, faults: Option<Faults>) -> Serve {
-        Serve::with(wire.baton("serve", faults).args(["--service", &format!("http={}", dir.display())]))
+    pub fn start(wire: &Wire, dir: &Path, faults: Option<Faults>, threads: u8) -> Serve {
+        let services = ["--service", &format!("http={}", dir.display())];
+        Serve::with(wire.baton("serve", faults).args(services).args(["--threads", &threads.to_string()]))
     }
 
     /// Runs `command` with an echo service.
