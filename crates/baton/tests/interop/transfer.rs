@@ -8,7 +8,7 @@ use baton_testkit::{Netns, Running};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -63,11 +63,16 @@ fn pieces(bytes: u64, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Resu
 fn read_ramp(stream: &mut impl Read, bytes: u64) -> Result<(), String> {
     let (mut at, mut buf) = (0, vec![0; PIECE]);
     loop {
-        match stream.read(&mut buf).map_err(|error| format!("after {at} bytes: {error}"))? {
-            0 if at == bytes => return Ok(()),
-            0 => return Err(format!("ended after {at} of {bytes} bytes")),
-            len if !ramp::matches(at, &buf[..len]) => return Err(format!("a wrong byte within {len} from {at} on")),
-            len => at += len as u64,
+        match stream.read(&mut buf) {
+            Ok(0) if at == bytes => return Ok(()),
+            Ok(0) => return Err(format!("ended after {at} of {bytes} bytes")),
+            Ok(len) if !ramp::matches(at, &buf[..len]) => {
+                return Err(format!("a wrong byte within {len} from {at} on"));
+            }
+            Ok(len) => at += len as u64,
+            // With a timeout set, a signal to the process ends a read.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(format!("after {at} bytes: {error}")),
         }
     }
 }
