@@ -29,6 +29,9 @@ impl Tcb {
             return;
         };
         // MUST-26 (RFC 9293 §3.8.4): only with nothing outstanding and nothing heard.
+        if self.last_heard >= rare.keepalive_at {
+            rare.keepalive_sent = 0;
+        }
         if busy || quiet < keepalive.idle {
             rare.keepalive_sent = 0;
             let since = if busy { cx.now } else { self.last_heard };
@@ -40,6 +43,7 @@ impl Tcb {
             return self.give_up(out);
         }
         rare.keepalive_sent += 1;
+        rare.keepalive_at = cx.now;
         // SHLD-12 (RFC 9293 §3.8.4): SEG.SEQ = SND.NXT - 1 and no data.
         self.send_control(Flags::ACK, self.snd.snd_nxt() - 1, out);
         self.timers.arm(Timer::Life, cx.now + keepalive.interval);

@@ -14,6 +14,8 @@ pub(crate) struct Rare {
     pub keepalive: Option<KeepAlive>,
     /// Keepalive probes sent since the peer was last heard.
     pub keepalive_sent: u8,
+    /// When the last of them was sent.
+    pub keepalive_at: Instant,
     pub user_timeout: Option<Duration>,
     pub linger2: Option<Duration>,
     /// Since when the oldest unacknowledged byte makes no progress.
@@ -31,6 +33,7 @@ impl Rare {
         Rare {
             keepalive: None,
             keepalive_sent: 0,
+            keepalive_at: now,
             user_timeout: None,
             linger2: None,
             stalled_since: now,

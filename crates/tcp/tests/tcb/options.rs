@@ -64,6 +64,22 @@ fn keepalive_probes_a_silent_peer_and_gives_up_after_several() {
     assert_eq!(rig.notices(), [Notice::Closed(CloseReason::TimedOut)]);
 }
 
+#[test]
+fn an_answered_probe_counts_as_answered_however_late_the_timer_is_seen_to() {
+    let mut rig = Rig::established();
+    let five = Duration::from_secs(5);
+    set(&mut rig, SocketOption::KeepAlive(Some(KeepAlive { idle: five, interval: five, probes: 3 })));
+    for _ in 0..10 {
+        // The turn comes a second late, when the silence is that of an idle peer again.
+        rig.after(Duration::from_secs(6));
+        rig.call(|t, cx, out| t.on_deadline(cx, out));
+        assert_eq!(controls(&rig.take()), [(Flags::ACK, SND - 1, RCV)]);
+        rig.arrive(&seg(Flags::ACK, RCV, SND, 0));
+        rig.take();
+    }
+    assert_eq!(rig.tcb.state(), State::Established);
+}
+
 // tests: MUST-26
 #[test]
 fn keepalive_waits_while_data_is_outstanding() {
