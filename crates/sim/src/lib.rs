@@ -25,6 +25,7 @@ pub mod host;
 pub mod link;
 pub mod nic;
 pub mod path;
+pub mod plain;
 pub mod port;
 pub mod script;
 pub mod stream;

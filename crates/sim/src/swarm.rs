@@ -205,7 +205,10 @@ fn dialogues(rng: &mut Rng, common: &Common, piece: u32) -> Vec<Dialogue> {
             7 => make.refused(&mut all),
             8 if common.crosses => make.crossed(&mut all),
             9 => make.corked(&mut all),
-            _ => make.reopened(&mut all),
+            // Of a name used again nobody could say whose connection a cookie that
+            // comes back late makes.
+            10 if common.backlog == AMPLE_BACKLOG => make.reopened(&mut all),
+            _ => make.bulk(&mut all),
         }
     }
     all

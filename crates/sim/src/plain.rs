@@ -1,0 +1,75 @@
+//! A world without surprises, for tests that change one thing about it.
+
+use crate::host::HostConfig;
+use crate::link::LinkConfig;
+use crate::port::PortConfig;
+use crate::script::{Act, Dialogue, Expect, Reader, Script};
+use crate::swarm::AMPLE_BACKLOG;
+use crate::world::WorldConfig;
+use baton_engine::endpoint::{Cidr, InterfaceConfig};
+use baton_engine::engine::EngineConfig;
+use baton_engine::frame_io::Capabilities;
+use baton_tcp::time::Duration;
+use baton_wire::addr::Addr;
+
+/// The port that the server listens at.
+pub const PORT: u16 = 7;
+
+/// Two hosts, a link of 1 Gb/s and 100 µs, and these dialogues.
+pub fn world(dialogues: Vec<Dialogue>) -> WorldConfig {
+    let addresses = [1, 2].map(|last| Addr::v4([10, 77, 0, last]));
+    let qps = 2 * dialogues.len() as u32 + 8;
+    let hosts = [0, 1].map(|i| host(addresses[i], i as u8 + 1, qps));
+    WorldConfig {
+        seed: 1,
+        hosts,
+        links: [LinkConfig::default(); 2],
+        path_mtu: None,
+        addresses,
+        listen: (vec![PORT], AMPLE_BACKLOG),
+        dialogues,
+        safety: Duration::from_secs(1),
+    }
+}
+
+fn host(addr: Addr, number: u8, qps: u32) -> HostConfig {
+    let capabilities = Capabilities { mtu: 1500, ethernet: true, tx_checksum: false, tx_gso_max: 0, tx_gather: false };
+    let interface = InterfaceConfig {
+        mac: [2, 0, 0, 0, 0, number],
+        addresses: vec![Cidr { addr, prefix: 24 }],
+        gateway_v4: None,
+        gateway_v6: None,
+        mtu: 1500,
+        ethernet: true,
+        vlan: None,
+    };
+    HostConfig {
+        engine: EngineConfig::new(interface, [number; 32]),
+        port: PortConfig { capabilities, join: false, frames: 1024 },
+        two_threads: false,
+        wake: Duration::ZERO,
+        program: Duration::ZERO,
+        carry: 1024,
+        buffers: (65_536, 65_536),
+        qps,
+        queue_depth: 16,
+    }
+}
+
+/// What a program does that reads all there is and posts as much as it can.
+pub fn script(acts: Vec<Act>) -> Script {
+    Script { acts, reader: Reader::default(), piece: 1 << 20, keepalive: false, nodelay: true }
+}
+
+/// Sends `up` and `down`, both at once, and closes.
+pub fn exchange(start: Duration, up: u64, down: u64) -> Dialogue {
+    Dialogue {
+        start,
+        port: PORT,
+        from_port: 0,
+        client: script(vec![Act::Send(up), Act::Shutdown]),
+        server: script(vec![Act::Send(down), Act::Shutdown]),
+        crossed: false,
+        expect: Expect::Complete,
+    }
+}
