@@ -42,6 +42,29 @@ pub fn sim_available() -> Result<(), String> {
     if Path::new("crates/sim/src/bin/sim.rs").exists() { Ok(()) } else { Err("crates/sim has no program yet".into()) }
 }
 
+/// `cargo xtask interop`: the tests against the kernel with large transfers, a row
+/// for each.
+pub fn interop(arguments: &[String]) -> Result<ExitCode> {
+    let bytes = interop_arguments(arguments)?;
+    if let Setup::Incomplete(why) = setup::ensure(false)? {
+        println!("{why}\n");
+    }
+    let mut command = cargo();
+    command.args(["test", "--locked", "--package", "baton", "--test", "interop"]);
+    // One after another, so that a row's time is its own.
+    command.args(["--", "--nocapture", "--test-threads=1"]);
+    command.env("BATON_INTEROP_BYTES", bytes.to_string());
+    Ok(code(command.status().context("cannot start cargo")?))
+}
+
+fn interop_arguments(arguments: &[String]) -> Result<u64> {
+    match arguments {
+        [] => Ok(1 << 30),
+        [flag, value] if flag == "--bytes" => value.parse().with_context(|| format!("--bytes {value}: not a number")),
+        _ => bail!("unknown arguments {}; known: --bytes N", arguments.join(" ")),
+    }
+}
+
 /// `cargo xtask fuzz`: each target for a time. How they are built, and what a
 /// finding is, is in `fuzz/README.md`.
 pub fn fuzz(arguments: &[String]) -> Result<ExitCode> {
@@ -130,6 +153,15 @@ mod tests {
 
     fn words(line: &str) -> Vec<String> {
         line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn interop_takes_a_size() {
+        assert_eq!(interop_arguments(&[]).unwrap(), 1 << 30);
+        assert_eq!(interop_arguments(&words("--bytes 5")).unwrap(), 5);
+        for bad in ["--bytes", "--bytes many", "5", "--bytes 5 6"] {
+            assert!(interop_arguments(&words(bad)).is_err(), "{bad}");
+        }
     }
 
     #[test]

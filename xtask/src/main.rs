@@ -37,6 +37,8 @@ cargo xtask COMMAND
                              follows from others (dependency table, line ratchet)
   rfc [--json] [--check]     requirements of RFC 9293 and 5961: met, tested, or why not
   sim [ARGUMENTS]            simulated worlds, e.g. --seeds 2000 --from 1
+  interop [--bytes N]        against the kernel: every port, MTU and IP version, with and
+                             without faults, N bytes each way (1 GiB; takes an hour)
   fuzz [--seconds N] [TARGET...]
                              each fuzz target for N seconds (600)
   bench [NAME...]            every benchmark, or those named, into bench/runs/
@@ -65,6 +67,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<ExitCode> {
         "tidy" => tidy::command(&flags(rest, &["--write"])?),
         "rfc" => rfc::command(&flags(rest, &["--json", "--check"])?),
         "sim" => chores::sim(rest),
+        "interop" => chores::interop(rest),
         "fuzz" => chores::fuzz(rest),
         "bench" => bench::command(rest),
         "doc" => chores::doc(),

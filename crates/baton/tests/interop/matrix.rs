@@ -32,6 +32,8 @@ fn matrix(kind: Kind) {
     let clean = Site::new(bytes);
     let lossy = Site::new(size("BATON_INTEROP_FAULTY_BYTES", bytes));
     let mut failures = Vec::new();
+    // The test runner's line is not ended yet.
+    println!();
     for (link, (mtu, ips)) in LINKS.into_iter().enumerate() {
         for (site, faults) in [(&clean, None), (&lossy, Some(faults(kind, mtu)))] {
             let wire = Wire::new(kind, mtu);
