@@ -100,6 +100,7 @@ fn benchmarks(directory: &Path) -> Result<Vec<Benchmark>> {
         all.push(Benchmark { name: name.into(), command });
     };
     baton("baton-demo", &["demo", "--json", "--rounds", "7"], &[("--report", "html")]);
+    baton("baton-tap", &["bench", "tap", "--rounds", "7"], &[]);
     baton("baton-tce", &["bench", "tce"], &[("--report", "html"), ("--csv", "csv")]);
     Ok(all)
 }

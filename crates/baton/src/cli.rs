@@ -1,6 +1,6 @@
 //! The command line: parsing, and how a command's outcome becomes an exit code.
 
-use crate::commands::{bench, demo, doctor, get, load, serve};
+use crate::commands::{bare, bench, demo, doctor, get, load, serve};
 use crate::fail;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -32,6 +32,9 @@ pub enum Command {
     /// Generate load against a service
     #[command(hide = true)]
     Load(load::Args),
+    /// Answer a load with the bare device, without TCP
+    #[command(hide = true)]
+    Bare(bare::Args),
 }
 
 /// Parses the command line, runs the command, and reports how it went: 0, 1 for
@@ -48,6 +51,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Load(args) => load::run(args),
+        Command::Bare(args) => bare::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

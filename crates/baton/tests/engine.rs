@@ -3,7 +3,7 @@
 
 use baton::demo::memory::{Pair, run_pair};
 use baton::fetch::{Body, Fetch, Progress};
-use baton::load::{Kind as LoadKind, Load};
+use baton::load::{Check, Kind as LoadKind, Load};
 use baton::net::Net;
 use baton::net::engine::EngineNet;
 use baton::service::{Kind, Message, ramp};
@@ -30,7 +30,8 @@ fn load(kind: LoadKind, connections: usize, size: usize) -> Load {
         size,
         warmup: Duration::ZERO,
         length: Duration::from_millis(100),
-        verify: true,
+        check: Check::All,
+        peer_pid: None,
     }
 }
 

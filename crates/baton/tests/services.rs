@@ -1,7 +1,7 @@
 //! The services on kernel sockets, spoken to by plain blocking clients.
 
 use baton::fetch::{Body, Fetch, Progress};
-use baton::load::{self, Kind as LoadKind, Load};
+use baton::load::{self, Check, Kind as LoadKind, Load};
 use baton::net::Net;
 use baton::net::kernel::KernelNet;
 use baton::service::{Kind, Message, ramp};
@@ -177,21 +177,22 @@ fn http_refuses_what_it_cannot_read_and_says_so() {
 
 #[test]
 fn loads_measure_and_notice_a_wrong_byte() {
-    let load = |kind, target, verify| Load {
+    let load = |kind, target, check| Load {
         kind,
         target,
         connections: 3,
         size: if kind == LoadKind::Echo { 64 } else { 0 },
         warmup: Duration::from_millis(20),
         length: Duration::from_millis(200),
-        verify,
+        check,
+        peer_pid: None,
     };
     let run = |load: &Load| load::run(&mut KernelNet::new(10).unwrap(), load, None);
     for (kind, service) in
         [(LoadKind::Echo, Kind::Echo), (LoadKind::Send, Kind::Discard), (LoadKind::Receive, Kind::Chargen)]
     {
         let server = Server::start(service);
-        let outcome = run(&load(kind, server.addr, true)).unwrap();
+        let outcome = run(&load(kind, server.addr, Check::All)).unwrap();
         assert!(outcome.bytes > 0 && outcome.connections == 3 && outcome.seconds >= 0.2, "{outcome:?}");
         assert_eq!(outcome.latency_ns.is_some(), kind == LoadKind::Echo);
     }
@@ -203,7 +204,7 @@ fn loads_measure_and_notice_a_wrong_byte() {
             let _ = stream.write_all(b"not the ramp");
         }
     });
-    let error = run(&load(LoadKind::Receive, addr, false)).unwrap_err();
+    let error = run(&load(LoadKind::Receive, addr, Check::Ends)).unwrap_err();
     assert!(error.to_string().contains("not the ones that were sent"), "{error}");
 }
 

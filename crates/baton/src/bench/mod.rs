@@ -1,3 +1,5 @@
 //! Measurements that stand beside a paper's.
 
+pub mod bare;
+pub mod tap;
 pub mod tce;

@@ -7,7 +7,7 @@
 
 use crate::demo::memory::{Pair, run_pair};
 use crate::demo::{TapRun, World, tap_run};
-use crate::load::{Kind as LoadKind, Load};
+use crate::load::{Check, Kind as LoadKind, Load};
 use crate::measure::{Median, median};
 use crate::report::html::page;
 use crate::report::plot::{Group, Mark, Plot, Row};
@@ -137,7 +137,8 @@ fn memory_run(offloads: bool, direction: Direction, message_bytes: usize, length
         size: message_bytes,
         warmup: length / 4,
         length,
-        verify: false,
+        check: Check::Ends,
+        peer_pid: None,
     };
     run_pair(&mut pair, &load)
 }

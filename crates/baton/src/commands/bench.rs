@@ -1,5 +1,6 @@
 //! `baton bench`: measurements that stand beside a paper's.
 
+use crate::bench::tap;
 use crate::bench::tce::{self, Outcome};
 use crate::demo::World;
 use crate::fail::usage;
@@ -21,6 +22,28 @@ pub struct Args {
 enum What {
     /// How busy the TCP Control Engine is, by message size and direction
     Tce(TceArgs),
+    /// Bulk transfer and echo over a TAP device, beside the kernel and the bare device
+    Tap(TapArgs),
+}
+
+/// Arguments of `baton bench tap`.
+#[derive(clap::Args, Debug)]
+struct TapArgs {
+    /// Measured runs of every load on every wire
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: u16,
+
+    /// Seconds of one run
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+
+    /// Only loads whose name contains this: bulk, receive, send, echo, 256
+    #[arg(long, default_value = "")]
+    only: String,
+
+    /// Print the outcome as JSON instead of a table
+    #[arg(long)]
+    json: bool,
 }
 
 /// Arguments of `baton bench tce`.
@@ -58,9 +81,36 @@ struct TceArgs {
 
 /// Runs the measurement.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let What::Tce(args) = args.what;
-    let length = Duration::try_from_secs_f64(args.seconds).ok().filter(|length| !length.is_zero());
-    let length = length.ok_or_else(|| usage(format!("a run cannot take {} s", args.seconds), "give it 0.1 or more"))?;
+    match args.what {
+        What::Tce(args) => run_tce(&args),
+        What::Tap(args) => run_tap(&args),
+    }
+}
+
+fn length(seconds: f64) -> anyhow::Result<Duration> {
+    let length = Duration::try_from_secs_f64(seconds).ok().filter(|length| !length.is_zero());
+    length.ok_or_else(|| usage(format!("a run cannot take {seconds} s"), "give it 0.1 or more"))
+}
+
+/// Where `cargo xtask bench` wants raw figures, if it runs us.
+fn raw_directory() -> Option<PathBuf> {
+    std::env::var_os("BATON_BENCH_OUT").map(PathBuf::from)
+}
+
+fn run_tap(args: &TapArgs) -> anyhow::Result<()> {
+    let stop = Stop::install().context("cannot catch signals")?;
+    let world = World::new().map_err(|why| usage(why.to_string(), "run as root"))?;
+    let options = tap::Options { rounds: args.rounds.into(), length: length(args.seconds)?, only: args.only.clone() };
+    let report = tap::run(&world, &options, &stop, &|what| eprintln!("{what}"))?;
+    if let Some(directory) = raw_directory() {
+        report.write_raw(&directory)?;
+    }
+    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.table() };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+fn run_tce(args: &TceArgs) -> anyhow::Result<()> {
+    let length = length(args.seconds)?;
     let stop = Stop::install().context("cannot catch signals")?;
     let world = match World::new() {
         _ if args.in_memory => None,
@@ -74,7 +124,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let tell = |what: &str| eprintln!("{what}");
     let outcome = tce::run(world.as_ref(), &options, &stop, &tell)?;
     drop(world);
-    show(&args, &outcome)
+    show(args, &outcome)
 }
 
 fn show(args: &TceArgs, outcome: &Outcome) -> anyhow::Result<()> {

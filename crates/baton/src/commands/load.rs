@@ -1,6 +1,6 @@
 //! `baton load`: the load generators on kernel sockets, for `demo` and `bench`.
 
-use crate::load::{self, Kind, Load};
+use crate::load::{self, Check, Kind, Load};
 use crate::net::kernel::KernelNet;
 use anyhow::Context;
 use std::net::SocketAddr;
@@ -36,12 +36,25 @@ pub struct Args {
     /// Compare every byte received
     #[arg(long)]
     verify: bool,
+
+    /// Compare nothing
+    #[arg(long, conflicts_with = "verify")]
+    unchecked: bool,
+
+    /// Count the CPU time of this process too: the one at the other end
+    #[arg(long, value_name = "PID")]
+    peer_pid: Option<u32>,
 }
 
 /// Runs the load and prints its outcome as one line of JSON.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let mut net = KernelNet::new(args.connections.max(1)).context("cannot make an epoll instance")?;
     let seconds = |value: f64| Duration::try_from_secs_f64(value).context("seconds are a number from 0 on");
+    let check = match (args.verify, args.unchecked) {
+        (true, _) => Check::All,
+        (_, true) => Check::None,
+        _ => Check::Ends,
+    };
     let load = Load {
         kind: args.kind,
         target: args.target,
@@ -49,7 +62,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         size: args.size,
         warmup: seconds(args.warmup)?,
         length: seconds(args.seconds)?,
-        verify: args.verify,
+        check,
+        peer_pid: args.peer_pid,
     };
     let outcome = load::run(&mut net, &load, None).with_context(|| format!("{:?} at {}", args.kind, args.target))?;
     println!("{}", serde_json::to_string(&outcome)?);

@@ -130,7 +130,7 @@ fn specs(args: &Args) -> anyhow::Result<Vec<Spec>> {
 
 /// Lines of standard input, from a thread that can wait for them. The channel
 /// closes with standard input, so a server never outlives who controls it.
-fn control_lines() -> Receiver<String> {
+pub fn control_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {

@@ -141,11 +141,11 @@ fn check(wire: &MemoryWire, load: &Load, site: &Site, stop: &Stop) -> anyhow::Re
     let (what, seen) = match &load.what {
         What::Curl => ("a download has the file's digest", check_digest(wire, site, stop)),
         What::Generator { kind: LoadKind::Echo, connections: 1, .. } => {
-            let seen = generate(wire, LoadKind::Echo, 1, ECHOED, Duration::ZERO, true).map(|_| ());
+            let seen = generate(wire, LoadKind::Echo, 1, ECHOED, Duration::ZERO, load::Check::All).map(|_| ());
             ("16 MiB there and back, every byte compared", seen.map(|()| format!("{ECHOED} bytes")))
         }
         What::Generator { kind: LoadKind::Receive, .. } => {
-            let seen = generate(wire, LoadKind::Receive, 1, 0, Duration::from_millis(100), true);
+            let seen = generate(wire, LoadKind::Receive, 1, 0, Duration::from_millis(100), load::Check::All);
             ("a received stream, every byte compared", seen.map(|run| format!("{} bytes", run.bytes)))
         }
         What::Generator { .. } => return Ok(None),
@@ -175,7 +175,9 @@ fn measure(wire: &MemoryWire, load: &Load, length: Duration, site: &Site, stop: 
         bail!("interrupted");
     }
     match load.what {
-        What::Generator { kind, connections, size } => generate(wire, kind, connections, size, length, false),
+        What::Generator { kind, connections, size } => {
+            generate(wire, kind, connections, size, length, load::Check::Ends)
+        }
         What::Curl => {
             let mut pair = Pair::new(wire.offloads)?;
             pair.offer(&Kind::Http(site.dir().into()), Message::default())?;
@@ -201,14 +203,14 @@ fn generate(
     connections: usize,
     size: usize,
     length: Duration,
-    verify: bool,
+    check: load::Check,
 ) -> anyhow::Result<Run> {
     let mut pair = Pair::new(wire.offloads)?;
     for service in [Kind::Echo, Kind::Discard, Kind::Chargen] {
         pair.offer(&service, Message::default())?;
     }
     let target = SocketAddr::new([10, 77, 0, 2].into(), port::of(kind));
-    let load = load::Load { kind, target, connections, size, warmup: length / 4, length, verify };
+    let load = load::Load { kind, target, connections, size, warmup: length / 4, length, check, peer_pid: None };
     run_pair(&mut pair, &load)
 }
 

@@ -23,7 +23,10 @@ mod process;
 mod server;
 mod world;
 
-pub use world::{Impossible, World, find_program};
+pub use loads::generate;
+pub use plan::{configure, veth};
+pub use server::{Server, port as service_port};
+pub use world::{Impossible, Namespace, World, find_program};
 
 use crate::report::{Cell, Check, Machine, Report};
 use crate::signal::Stop;

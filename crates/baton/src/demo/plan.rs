@@ -221,7 +221,10 @@ pub fn tap_run(world: &World, run: &TapRun, stop: &Stop) -> anyhow::Result<Run> 
 }
 
 /// A veth pair with one end in each namespace, named alike.
-fn veth(world: &World, name: &str, offloads: bool) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If the devices cannot be made or set.
+pub fn veth(world: &World, name: &str, offloads: bool) -> anyhow::Result<()> {
     let (client, server) = (&world.client, &world.server);
     client.ip(&format!("link add {name} mtu 1500 type veth peer name {name} mtu 1500 netns {}", server.name()))?;
     for namespace in [client, server] {
@@ -233,7 +236,10 @@ fn veth(world: &World, name: &str, offloads: bool) -> anyhow::Result<()> {
 }
 
 /// Gives a device its addresses and brings it up.
-fn configure(namespace: &Namespace, name: &str, cidrs: &[String]) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn configure(namespace: &Namespace, name: &str, cidrs: &[String]) -> anyhow::Result<()> {
     for cidr in cidrs {
         // Nobody else has the address: waiting for a duplicate would be in vain.
         let nodad = if cidr.contains(':') { "nodad" } else { "" };

@@ -45,12 +45,20 @@ impl Server {
     /// Starts the streams' services in `namespace`, on a stack and with more
     /// arguments as `stack` and `options` say.
     pub fn start(namespace: &Namespace, stack: &str, options: &[String], stop: &Stop) -> anyhow::Result<Server> {
+        let services = "--json --control --service echo --service discard --service chargen";
+        let words = stack.split_whitespace().chain(services.split_whitespace()).map(str::to_owned);
+        let arguments: Vec<String> = words.chain(options.iter().cloned()).collect();
+        Server::start_as(namespace, "serve", &arguments, stop)
+    }
+
+    /// Starts another command that says when it is ready and ends with its
+    /// standard input.
+    pub fn start_as(namespace: &Namespace, command: &str, arguments: &[String], stop: &Stop) -> anyhow::Result<Server> {
         let program = std::env::current_exe().context("cannot find this program")?;
-        let mut command = namespace.command(&program.to_string_lossy());
-        command.arg("serve").args(stack.split_whitespace()).args(options);
-        command.args(["--json", "--control", "--service", "echo", "--service", "discard", "--service", "chargen"]);
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("cannot start a server")?;
+        let mut child = namespace.command(&program.to_string_lossy());
+        child.arg(command).args(arguments);
+        child.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = child.spawn().context("cannot start a server")?;
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().context("no pipe from a server")?);
         let (sender, lines) = channel();
@@ -66,6 +74,12 @@ impl Server {
             Line::Ready { .. } => Ok(server),
             Line::Stats { .. } => bail!("a server that counts before it is ready"),
         }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        // `ip netns exec` becomes the program that it starts.
+        self.child.id()
     }
 
     /// The server's counters now.

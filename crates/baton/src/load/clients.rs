@@ -1,6 +1,6 @@
 //! One connection of each kind of load.
 
-use super::{Load, MAX_LATENCY, Shared};
+use super::{Check, Load, MAX_LATENCY, Shared};
 use crate::net::{Flow, Handler, StreamIo};
 use crate::service::ramp;
 use std::cell::RefCell;
@@ -24,8 +24,12 @@ fn ended_early() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the service ended the connection")
 }
 
-fn check(verify: bool, offset: u64, data: &[u8]) -> io::Result<()> {
-    let right = if verify { ramp::matches(offset, data) } else { ramp::ends_match(offset, data) };
+fn check(how: Check, offset: u64, data: &[u8]) -> io::Result<()> {
+    let right = match how {
+        Check::All => ramp::matches(offset, data),
+        Check::Ends => ramp::ends_match(offset, data),
+        Check::None => true,
+    };
     if right { Ok(()) } else { Err(wrong_bytes()) }
 }
 
@@ -39,7 +43,7 @@ fn note_end(results: &Results, error: Option<&io::Error>) {
 /// ramp's, so a response that belongs to another request is seen.
 pub struct Requester {
     results: Results,
-    verify: bool,
+    check: Check,
     size: usize,
     /// Offset of the request in the ramp.
     offset: u64,
@@ -53,7 +57,7 @@ impl Requester {
     pub fn new(load: &Load, results: Results) -> Requester {
         let size = load.size.max(1);
         let buf = vec![0; size.min(READ)];
-        Requester { results, verify: load.verify, size, offset: 0, sent: 0, received: 0, started: None, buf }
+        Requester { results, check: load.check, size, offset: 0, sent: 0, received: 0, started: None, buf }
     }
 
     fn complete(&mut self, started: Instant) {
@@ -91,7 +95,7 @@ impl Handler for Requester {
                 if len == 0 {
                     return Err(ended_early());
                 }
-                check(self.verify, self.offset + self.received as u64, &self.buf[..len])?;
+                check(self.check, self.offset + self.received as u64, &self.buf[..len])?;
                 self.received += len;
             }
             if self.received == self.size {
@@ -148,7 +152,7 @@ impl Handler for Sender {
 /// Receives the ramp for as long as it is driven.
 pub struct Receiver {
     results: Results,
-    verify: bool,
+    check: Check,
     offset: u64,
     buf: Vec<u8>,
 }
@@ -156,7 +160,7 @@ pub struct Receiver {
 impl Receiver {
     pub fn new(load: &Load, results: Results) -> Receiver {
         let size = if load.size == 0 { READ } else { load.size };
-        Receiver { results, verify: load.verify, offset: 0, buf: vec![0; size] }
+        Receiver { results, check: load.check, offset: 0, buf: vec![0; size] }
     }
 }
 
@@ -168,7 +172,7 @@ impl Handler for Receiver {
             if len == 0 {
                 return Err(ended_early());
             }
-            check(self.verify, self.offset, &self.buf[..len])?;
+            check(self.check, self.offset, &self.buf[..len])?;
             moved += len;
             let results = &mut *self.results.borrow_mut();
             if self.offset == 0 {

@@ -7,7 +7,7 @@
 
 mod clients;
 
-use crate::measure::Cpu;
+use crate::measure::{Cpu, Tasks};
 use crate::net::Net;
 use clients::{Receiver, Requester, Sender};
 use hdrhistogram::Histogram;
@@ -45,8 +45,21 @@ pub struct Load {
     pub warmup: Duration,
     /// Length of the measured interval.
     pub length: Duration,
-    /// Compare every byte received, not only the ends of what each read gave.
-    pub verify: bool,
+    /// How the bytes received are compared with those expected.
+    pub check: Check,
+    /// The program at the other end, if its CPU time is to be counted too.
+    pub peer_pid: Option<u32>,
+}
+
+/// How closely received bytes are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Check {
+    /// Every byte.
+    All,
+    /// The ends of what each read gave.
+    Ends,
+    /// Not at all.
+    None,
 }
 
 /// What a load measured.
@@ -64,6 +77,9 @@ pub struct Outcome {
     pub latency_ns: Option<[u64; 3]>,
     /// What the whole machine spent in the interval.
     pub cpu: Cpu,
+    /// What both programs and the kernel's soft-interrupt threads spent in the
+    /// interval, in seconds; 0 if the other program is not known.
+    pub tasks_seconds: f64,
 }
 
 /// What all connections of a load write to.
@@ -127,10 +143,14 @@ pub fn run(net: &mut dyn Net, load: &Load, mut peer: Option<&mut dyn Net>) -> io
         return Err(io::Error::new(io::ErrorKind::TimedOut, "not all connections carried data within 10 s"));
     }
     turn_until(&|_| false, Instant::now() + load.warmup)?;
+    let tasks = load.peer_pid.map(|pid| Tasks::with(&[pid])).transpose()?;
+    let tasks_seconds = || tasks.as_ref().map_or(Ok(0.0), Tasks::seconds);
+    let tasks_before = tasks_seconds()?;
     let (cpu, start) = (Cpu::now()?, Instant::now());
     shared.borrow_mut().measuring = true;
     turn_until(&|_| false, start + load.length)?;
     let (seconds, cpu) = (start.elapsed().as_secs_f64(), Cpu::now()? - cpu);
+    let tasks_seconds = tasks_seconds()? - tasks_before;
     let shared = shared.borrow();
     let at = |quantile| shared.latency.value_at_quantile(quantile);
     Ok(Outcome {
@@ -140,5 +160,6 @@ pub fn run(net: &mut dyn Net, load: &Load, mut peer: Option<&mut dyn Net>) -> io
         connections: shared.started,
         latency_ns: (!shared.latency.is_empty()).then(|| [at(0.5), at(0.99), shared.latency.max()]),
         cpu,
+        tasks_seconds,
     })
 }
