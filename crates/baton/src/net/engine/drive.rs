@@ -11,7 +11,7 @@
 //! other sleeps. The caller's side sleeps on descriptors, so it is woken by one.
 
 use baton_engine::counters::{StreamerCounters, TceCounters};
-use baton_engine::engine::Engine;
+use baton_engine::engine::{Activity, Engine};
 use baton_engine::frame_io::{FrameIo, PortError};
 use baton_engine::streamer::Streamer;
 use baton_engine::tce::Tce;
@@ -26,7 +26,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Frames taken from the port in one turn.
-const RX_BUDGET: usize = 256;
+pub const RX_BUDGET: usize = 256;
 
 /// The halves of an engine and who drives them.
 pub enum Drive {
@@ -93,24 +93,41 @@ impl Drive {
         }
     }
 
-    /// One turn; false if there was nothing to do.
+    /// One turn.
     ///
     /// # Errors
     /// [`PortError`] when the device is gone.
-    pub fn poll<P: FrameIo>(&mut self, now: Instant, port: &mut P, clock: fn() -> u64) -> Result<bool, PortError> {
+    pub fn poll<P: FrameIo>(&mut self, now: Instant, port: &mut P, clock: fn() -> u64) -> Result<Activity, PortError> {
         match self {
-            Drive::Together(engine) => Ok(!engine.poll(now, port, clock)?.is_idle()),
+            Drive::Together(engine) => engine.poll(now, port, clock),
             Drive::Apart(apart) => {
                 let frames = apart.streamer.poll_receive(now, port, RX_BUDGET)?;
                 let steps = apart.streamer.poll_transmit(now, port)?;
-                let worked = frames + steps > 0;
-                fence(Ordering::SeqCst);
-                if worked && apart.shared.tce_asleep.swap(false, Ordering::SeqCst) {
-                    apart.wake_tce();
+                if frames + steps > 0 {
+                    apart.wake_tce_if_asleep();
                 }
-                Ok(worked)
+                Ok(Activity { frames, steps })
             }
         }
+    }
+
+    /// Sends what the consumer posted, without a look for frames.
+    ///
+    /// # Errors
+    /// [`PortError`] when the device is gone.
+    pub fn send<P: FrameIo>(&mut self, now: Instant, port: &mut P, mut clock: fn() -> u64) -> Result<(), PortError> {
+        match self {
+            Drive::Together(engine) => {
+                engine.streamer().poll_transmit(now, port)?;
+                engine.tce().poll_timed(now, &mut clock);
+            }
+            Drive::Apart(apart) => {
+                if apart.streamer.poll_transmit(now, port)? > 0 {
+                    apart.wake_tce_if_asleep();
+                }
+            }
+        }
+        Ok(())
     }
 
     /// To be called before the caller's side sleeps: the next moment at which
@@ -159,6 +176,13 @@ impl Drive {
 }
 
 impl Apart {
+    fn wake_tce_if_asleep(&self) {
+        fence(Ordering::SeqCst);
+        if self.shared.tce_asleep.swap(false, Ordering::SeqCst) {
+            self.wake_tce();
+        }
+    }
+
     fn wake_tce(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();

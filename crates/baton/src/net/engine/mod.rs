@@ -1,12 +1,13 @@
 //! [`Net`] over Baton's engine: port, engine and handlers on one thread.
 //!
 //! ```text
-//!   turn:  poll the engine -> call the handlers of what is ready -> poll again
-//!          until there is nothing to do, then sleep on the port until the next
-//!          frame or deadline
+//!   turn:  poll the engine -> call the handlers of what is ready -> send what
+//!          they wrote; again while frames may be left, else sleep on the port
+//!          until the next frame or deadline
 //! ```
 
 mod drive;
+mod pace;
 
 use super::{Accept, EngineStats, Flow, Handler, Net, Stats, StreamIo};
 use baton_engine::frame_io::FrameIo;
@@ -14,7 +15,8 @@ use baton_port::{WaitSet, Waitable};
 use baton_socket::consumer::{Attempt, Conn, Consumer, Listener, SocketEvent};
 use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time;
-use drive::Drive;
+use drive::{Drive, RX_BUDGET};
+use pace::Pace;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -46,6 +48,9 @@ pub struct EngineNet<P> {
     again: Vec<Conn>,
     open: usize,
     next_sweep: Instant,
+    pace: Pace,
+    /// The last look at the port left nothing there.
+    drained: bool,
     stats: Stats,
 }
 
@@ -119,6 +124,8 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
             again: Vec::new(),
             open: 0,
             next_sweep: Instant::now() + SWEEP,
+            pace: Pace::new(),
+            drained: false,
             stats: Stats::default(),
         })
     }
@@ -127,24 +134,53 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
     /// nothing to do.
     fn work(&mut self) -> io::Result<bool> {
         let mut worked = self.poll()?;
+        let mut handled = false;
         while let Some(event) = self.consumer.next_event() {
-            worked = true;
+            handled = true;
             self.on_event(event);
         }
         if !self.waiting.is_empty() {
             self.connect_waiting()?;
         }
         for conn in std::mem::take(&mut self.again) {
-            worked = true;
+            handled = true;
             self.serve(conn);
+        }
+        if handled {
+            // What handlers wrote goes now. A look for more frames would be one
+            // system call too many: the sleep finds out, too.
+            self.drive.send(time::Instant(nanos()), &mut self.port, nanos).map_err(io::Error::other)?;
+            self.consumer.poll();
+            worked = true;
         }
         Ok(worked)
     }
 
     fn poll(&mut self) -> io::Result<bool> {
-        let worked = self.drive.poll(time::Instant(nanos()), &mut self.port, nanos).map_err(io::Error::other)?;
+        let activity = self.drive.poll(time::Instant(nanos()), &mut self.port, nanos).map_err(io::Error::other)?;
         self.consumer.poll();
-        Ok(worked)
+        self.drained = activity.frames < RX_BUDGET;
+        self.pace.on_frames(activity.frames);
+        Ok(!activity.is_idle())
+    }
+
+    /// Waits for work: looks for it a while if it is likely to come soon, then
+    /// sleeps.
+    fn pause(&mut self, wait: Duration) -> io::Result<()> {
+        if wait.is_zero() {
+            return Ok(());
+        }
+        let look_ns = self.pace.on_pause(self.stats.bytes_in + self.stats.bytes_out);
+        let start = nanos();
+        let mut worked = false;
+        while !worked && nanos() - start < look_ns {
+            worked = self.work()?;
+        }
+        if !worked {
+            self.sleep(wait)?;
+        }
+        self.pace.on_resume(nanos() - start);
+        Ok(())
     }
 
     /// Begins connections for as long as the ring of requests takes them.
@@ -292,16 +328,14 @@ impl<P: FrameIo + Waitable> Net for EngineNet<P> {
     }
 
     fn turn(&mut self, wait: Duration) -> io::Result<()> {
-        let mut worked = false;
+        if self.drained && self.again.is_empty() {
+            self.pause(wait)?;
+        }
         for _ in 0..TURNS {
-            if !self.work()? {
-                if !worked {
-                    self.sleep(wait)?;
-                    self.work()?;
-                }
+            self.work()?;
+            if self.drained && self.again.is_empty() {
                 break;
             }
-            worked = true;
         }
         self.sweep();
         Ok(())
