@@ -259,9 +259,9 @@ impl Streamer {
             return self.find(tuple).is_none();
         }
         let offset = self.table.hash(tuple) as u32;
-        for step in 0..u32::from(COUNT) {
+        for _ in 0..COUNT {
             self.port_step = self.port_step.wrapping_add(1);
-            let at = offset.wrapping_add(self.port_step).wrapping_add(step) % u32::from(COUNT);
+            let at = offset.wrapping_add(self.port_step) % u32::from(COUNT);
             tuple.local_port = FIRST + at as u16;
             if self.find(tuple).is_none() {
                 return true;
