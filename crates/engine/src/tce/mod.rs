@@ -59,13 +59,18 @@ pub struct TceConfig {
 }
 
 /// What the TCE keeps of a connection beside its [`Tcb`].
-#[derive(Default)]
 struct Slot {
     tcb: Option<Tcb>,
-    /// When the wheel will call; later deadlines wait for that call.
-    armed: Option<Instant>,
+    /// When the wheel will call, or never; later deadlines wait for that call.
+    armed: Instant,
     /// The listener that counts it as half-open; 0 for none.
     half_open_at: u32,
+}
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot { tcb: None, armed: Instant::NEVER, half_open_at: 0 }
+    }
 }
 
 /// Half of the engine: decisions.
@@ -272,9 +277,9 @@ impl Tce {
             return;
         }
         if let Some(deadline) = tcb.deadline()
-            && slot.armed.is_none_or(|armed| deadline < armed)
+            && deadline < slot.armed
         {
-            slot.armed = Some(deadline);
+            slot.armed = deadline;
             self.wheel.arm(conn.0, deadline);
         }
     }
@@ -283,7 +288,7 @@ impl Tce {
     fn forget(&mut self, conn: ConnId) {
         let slot = &mut self.slots[conn.0];
         slot.tcb = None;
-        if slot.armed.take().is_some() {
+        if std::mem::replace(&mut slot.armed, Instant::NEVER) != Instant::NEVER {
             self.wheel.cancel(conn.0);
         }
         self.open -= 1;
@@ -322,7 +327,7 @@ impl Tce {
         let mut fired = 0;
         while self.orders.free() >= ORDERS_PER_EVENT {
             let Some(id) = self.due.pop_front() else { break };
-            self.slots[id].armed = None;
+            self.slots[id].armed = Instant::NEVER;
             fired += 1;
             self.counters.timers += 1;
             self.with(now, ConnId(id), |tcb, cx, out| {

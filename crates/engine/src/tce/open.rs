@@ -161,7 +161,7 @@ impl Tce {
         let mut cx = Context { now, config: &self.config.tcp, challenge: &mut self.challenge };
         let mut out = Commands { conn, orders: &mut self.orders, released: false };
         let tcb = make(&mut cx, open, &mut out);
-        self.slots[conn.0] = Slot { tcb: Some(tcb), armed: None, half_open_at: 0 };
+        self.slots[conn.0] = Slot { tcb: Some(tcb), ..Slot::default() };
         self.open += 1;
         let options = begin.options;
         self.with(now, conn, |tcb, cx, out| {
