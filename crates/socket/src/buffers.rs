@@ -4,7 +4,8 @@
 //! used at once and its pages exist only once touched, so a buffer costs what was
 //! written to it. A connection has none until data moves.
 
-/// Hands out equal buffers of a data area by offset.
+/// Hands out equal buffers of a data area by number: number `n` lies `n` sizes
+/// into it.
 #[derive(Debug)]
 pub struct BufferPool {
     /// Bytes of each buffer.
@@ -32,20 +33,19 @@ impl BufferPool {
         self.size
     }
 
-    /// The offset of a buffer, the one given back last first: its pages are warm.
-    pub fn take(&mut self) -> Option<u64> {
-        let index = self.free.pop().or_else(|| {
+    /// The number of a buffer, the one given back last first: its pages are warm.
+    pub fn take(&mut self) -> Option<u32> {
+        self.free.pop().or_else(|| {
             (self.used < self.capacity).then(|| {
                 self.used += 1;
                 self.used - 1
             })
-        })?;
-        Some(u64::from(index) * u64::from(self.size))
+        })
     }
 
     /// Gives a buffer back.
-    pub fn give_back(&mut self, offset: u64) {
-        self.free.push((offset / u64::from(self.size)) as u32);
+    pub fn give_back(&mut self, number: u32) {
+        self.free.push(number);
     }
 
     /// Buffers in use.
@@ -62,7 +62,7 @@ mod tests {
     fn buffers_do_not_overlap_and_come_back() {
         let mut pool = BufferPool::new(4096, 2);
         let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
-        assert_eq!((a, b, pool.take()), (0, 4096, None));
+        assert_eq!((a, b, pool.take()), (0, 1, None));
         pool.give_back(a);
         assert_eq!((pool.in_use(), pool.take()), (1, Some(a)));
     }

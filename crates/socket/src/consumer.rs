@@ -69,7 +69,7 @@ pub enum SocketEvent {
 pub struct Consumer {
     region: ConsumerRegion,
     pool: BufferPool,
-    streams: Vec<Option<Box<Stream>>>,
+    streams: Vec<Option<Stream>>,
     /// Queue pair of each listener, by token.
     listeners: Vec<(u64, u32)>,
     next_token: u64,
@@ -117,7 +117,8 @@ impl ConsumerConfig {
     /// The region that a consumer of these sizes needs.
     pub fn layout(&self) -> Layout {
         let data_bytes = u64::from(self.stream_buffer) * u64::from(self.stream_buffers);
-        Layout { qps: self.connections, queue_depth: 4, requests: 256, data_bytes }
+        // A stream posts two laps of a ring at most.
+        Layout { qps: self.connections, queue_depth: 2, requests: 256, data_bytes }
     }
 }
 
@@ -210,7 +211,7 @@ impl Consumer {
         if self.streams.len() <= index {
             self.streams.resize_with(index + 1, || None);
         }
-        self.streams[index].insert(Box::default())
+        self.streams[index].insert(Stream::default())
     }
 
     /// Listens at `addr`; `Listening` or `Failed` follows.
@@ -384,7 +385,7 @@ impl Consumer {
     /// The stream of a connection.
     #[inline]
     pub fn stream(&self, conn: Conn) -> Option<&Stream> {
-        self.streams.get(conn.0 as usize)?.as_deref().filter(|stream| !stream.is_released())
+        self.streams.get(conn.0 as usize)?.as_ref().filter(|stream| !stream.is_released())
     }
 
     /// Bytes that can be written now.

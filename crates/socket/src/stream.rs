@@ -18,14 +18,36 @@
 use crate::buffers::BufferPool;
 use baton_engine::region::{ConsumerRegion, Events, Extent, Queue};
 use std::io::{self, ErrorKind};
+use std::num::NonZeroU32;
 
-/// One direction's ring: stream position `p` lies `p % size` into it.
+/// One direction's ring: stream position `p` lies `p % size` into it. Small, for
+/// idle connections have it too.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
-    offset: u64,
+    /// Number of its buffer, plus 1.
+    buffer: NonZeroU32,
     /// Laps posted.
     laps: u32,
 }
+
+impl Ring {
+    fn take(pool: &mut BufferPool) -> Option<Ring> {
+        let buffer = NonZeroU32::MIN.checked_add(pool.take()?)?;
+        Some(Ring { buffer, laps: 0 })
+    }
+
+    fn number(self) -> u32 {
+        self.buffer.get() - 1
+    }
+
+    /// Where in the data area it begins, if each buffer has `size` bytes.
+    #[inline]
+    fn offset(self, size: u32) -> u64 {
+        u64::from(self.number()) * u64::from(size)
+    }
+}
+
+const _: () = assert!(size_of::<Option<Stream>>() == 64, "a stream is one cache line");
 
 /// One connection as its consumer sees it.
 #[derive(Debug, Default)]
@@ -236,8 +258,7 @@ impl Stream {
             return;
         }
         if self.receive.is_none() {
-            let Some(offset) = pool.take() else { return };
-            self.receive = Some(Ring { offset, laps: 0 });
+            self.receive = Ring::take(pool);
         }
         let Some(ring) = &mut self.receive else { return };
         let limit = self.rcv_read + u64::from(pool.size());
@@ -297,7 +318,7 @@ impl Stream {
             return Err(ErrorKind::BrokenPipe.into());
         }
         if self.send.is_none() {
-            self.send = pool.take().map(|offset| Ring { offset, laps: 0 });
+            self.send = Ring::take(pool);
         }
         Ok(self.writable(pool))
     }
@@ -318,7 +339,7 @@ impl Stream {
     /// Gives both rings back: the engine uses them no longer.
     pub(crate) fn drop_buffers(&mut self, pool: &mut BufferPool) {
         for ring in [self.send.take(), self.receive.take()].into_iter().flatten() {
-            pool.give_back(ring.offset);
+            pool.give_back(ring.number());
         }
     }
 }
@@ -327,13 +348,13 @@ impl Stream {
 fn piece(region: &ConsumerRegion, ring: Ring, size: u32, pos: u64, count: usize) -> Extent {
     let at = (pos % u64::from(size)) as u32;
     let len = count.min((size - at) as usize) as u32;
-    region.extent(ring.offset + u64::from(at), len).expect("the pool lies within the data area")
+    region.extent(ring.offset(size) + u64::from(at), len).expect("the pool lies within the data area")
 }
 
 /// Posts the ring again for each lap that reaches into `limit`.
 fn post_laps(region: &ConsumerRegion, qp: u32, queue: Queue, ring: &mut Ring, size: u32, limit: u64) {
     while u64::from(ring.laps) * u64::from(size) < limit {
-        let extent = region.extent(ring.offset, size).expect("the pool lies within the data area");
+        let extent = region.extent(ring.offset(size), size).expect("the pool lies within the data area");
         let in_use = ring.laps.min(1);
         region.qp(qp).post(queue, ring.laps, in_use, extent).expect("two laps are in use at most");
         ring.laps = ring.laps.wrapping_add(1);
