@@ -105,7 +105,14 @@ impl Wire {
         far.run(&format!("ip addr add {}/24 dev {DEVICE}", Ip::V4.addr(KERNEL)));
         if mtu >= IPV6_MTU_MIN {
             far.run(&format!("ip addr add {}/64 dev {DEVICE} nodad", Ip::V6.addr(KERNEL)));
+            far.run(&format!("ip -6 route replace fd77::/64 dev {DEVICE} proto kernel metric 256 congctl cubic"));
         }
+        // The kernel's default, whatever this machine prefers. By route, since not
+        // every namespace may choose.
+        let source = Ip::V4.addr(KERNEL);
+        far.run(&format!(
+            "ip route replace 10.77.0.0/24 dev {DEVICE} proto kernel scope link src {source} congctl cubic"
+        ));
         Wire { kind, far, near }
     }
 
