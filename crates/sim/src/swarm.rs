@@ -26,7 +26,7 @@ const PORT: u16 = 7;
 const CLOSED_PORT: u16 = 9;
 
 /// A backlog that no workload fills: the server never answers with cookies.
-pub const AMPLE_BACKLOG: u32 = 128;
+pub const AMPLE_BACKLOG: u32 = 1024;
 
 /// What the parts of a world have in common.
 struct Common {
@@ -185,9 +185,10 @@ fn budget(hosts: &[HostConfig; 2], links: &[LinkConfig; 2], piece: u32, mtu: u16
     let per_second = window * 1_000_000_000 / (trip + rest + 10_000);
     let slowest = links.iter().map(|link| if link.rate == 0 { u64::MAX } else { link.rate }).min();
     let lossy = links.iter().any(|link| link.loss != Loss::None);
-    // A window of few segments lives by timers, and so does recovery.
-    let seconds = if window < 4 * u64::from(mtu) || lossy { 1 } else { 10 };
-    (per_second.min(slowest.unwrap_or(u64::MAX)) * seconds).clamp(5_000, 4_000_000)
+    let seconds = if lossy { 1 } else { 10 };
+    // A window of few segments lives by timers: half a second for each of them.
+    let most = if window < 4 * u64::from(mtu) { 40 * window } else { 4_000_000 };
+    (per_second.min(slowest.unwrap_or(u64::MAX)) * seconds).clamp(5_000, most.max(5_000))
 }
 
 fn dialogues(rng: &mut Rng, common: &Common, piece: u32) -> Vec<Dialogue> {
