@@ -156,6 +156,11 @@ impl Host {
         }
     }
 
+    /// There is no connection, and nothing on its way between the halves.
+    pub fn is_at_rest(&mut self) -> bool {
+        self.tce().connections() == 0 && !self.tce().has_work() && !self.streamer().has_work()
+    }
+
     /// The data-moving half.
     pub fn streamer(&mut self) -> &mut Streamer {
         match &mut self.driver {

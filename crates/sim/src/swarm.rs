@@ -61,6 +61,9 @@ pub fn world(seed: u64) -> WorldConfig {
     let dialogues = dialogues(&mut rng, &common, piece);
     for host in &mut hosts {
         host.qps = 2 * dialogues.len() as u32 + 8;
+        // Clients that start at once repeat their SYNs at once: all must fit, or the
+        // same ones are lost each time.
+        host.port.frames = host.port.frames.max(2 * dialogues.len());
     }
     let path_mtu = (rng.u8(..8) == 0 && mtu > 1280).then(|| PathMtu {
         mtu: rng.u16(if v6 { 1280..=mtu } else { 576..=mtu }),

@@ -167,7 +167,7 @@ impl World {
         if self.summary.took == Duration::ZERO {
             self.summary.took = self.now.since(Instant(0));
         }
-        self.calm && self.hosts.iter_mut().all(|host| host.tce().connections() == 0)
+        self.calm && self.hosts.iter_mut().all(Host::is_at_rest)
     }
 
     fn happen(&mut self, what: Happening) -> Result<(), Violation> {
