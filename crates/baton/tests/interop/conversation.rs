@@ -211,13 +211,20 @@ fn neighbours_find_each_other_whoever_asks() {
         let (listener, addr) = kernel_listener(&wire, ip);
         let stack = wire.stack(None, Threads::One);
         let mut stream = stack.connect(addr).unwrap();
-        stream.write_all(b"x").unwrap();
-        listener.accept().unwrap().0.read_exact(&mut [0]).unwrap();
-        assert!(knows(&wire, ip));
-        // The kernel forgets, and asks again in the middle of a connection.
-        wire.far.run(&format!("ip neigh flush dev {DEVICE}"));
-        stream.write_all(b"y").unwrap();
-        drop(stream);
+        let (mut theirs, _) = listener.accept().unwrap();
+        theirs.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The second time the kernel has forgotten Baton's address, and asks again
+        // in the middle of the connection.
+        for word in [b'x', b'y'] {
+            stream.write_all(&[word]).unwrap();
+            let mut heard = [0];
+            theirs.read_exact(&mut heard).unwrap();
+            theirs.write_all(&heard).unwrap();
+            stream.read_exact(&mut heard).unwrap();
+            assert_eq!(heard, [word]);
+            assert!(knows(&wire, ip));
+            wire.far.run(&format!("ip neigh flush dev {DEVICE}"));
+        }
     }
 }
 
