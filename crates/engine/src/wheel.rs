@@ -21,6 +21,7 @@
 //!
 //! A timer never fires early, and at most one tick late.
 
+use crate::prefetch_unsafe::prefetch_index;
 use baton_tcp::time::Instant;
 
 /// Nanoseconds in a tick, as a shift.
@@ -90,6 +91,22 @@ impl Wheel {
     #[inline]
     pub fn is_armed(&self, id: u32) -> bool {
         self.prev(id) != 0
+    }
+
+    /// Starts to fetch what arming the timer of `id` touches.
+    #[inline]
+    pub fn prefetch(&self, id: u32) {
+        prefetch_index(&self.entries, id as usize);
+    }
+
+    /// The same for its neighbours, whose names are in what was fetched.
+    #[inline]
+    pub fn prefetch_neighbours(&self, id: u32) {
+        let Some([_, word]) = self.entries.get(id as usize) else { return };
+        for neighbour in [*word as u32, (word >> 32) as u32] {
+            // 0 and a mark for the head of a list become no index.
+            prefetch_index(&self.entries, (neighbour as usize).wrapping_sub(1));
+        }
     }
 
     /// Arms the timer of `id` to fire at `at`, in place of when it was to fire

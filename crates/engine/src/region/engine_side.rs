@@ -236,6 +236,7 @@ impl EngineRegion {
         prefetch(&words.rcv_done);
         prefetch(&words.snd_tail);
         prefetch(self.region.queue_slot(qp, Queue::Send, 0));
+        prefetch(self.region.queue_slot(qp, Queue::Receive, 0));
     }
 
     /// `[offset, offset + len)` of the data area, if it lies within; else it is

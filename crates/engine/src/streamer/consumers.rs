@@ -6,6 +6,7 @@
 use super::context::bits;
 use super::{ConnId, Streamer};
 use crate::event::{Event, Wish};
+use crate::prefetch_unsafe::prefetch_index;
 use crate::region::{Completion, EngineRegion, Events, Identity, Request};
 use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
@@ -62,6 +63,12 @@ impl ConsumerSlot {
     fn free_qp(&mut self, qp: u32) {
         self.owners[qp as usize] = ConnId::NONE;
         self.free.push_back(qp);
+    }
+
+    /// Starts to fetch what a segment and a doorbell of this queue pair touch.
+    pub(super) fn prefetch(&self, qp: u32) {
+        self.region.prefetch_qp(qp);
+        prefetch_index(&self.owners, qp as usize);
     }
 
     fn owner(&self, qp: u32) -> ConnId {

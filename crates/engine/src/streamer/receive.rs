@@ -16,7 +16,7 @@ use super::{ConnId, Streamer};
 use crate::endpoint::Verdict;
 use crate::event::{Event, SegmentEvent};
 use crate::frame_io::RxFrame;
-use crate::prefetch_unsafe::prefetch;
+use crate::prefetch_unsafe::prefetch_all;
 use crate::region::Events;
 use baton_tcp::segment::{Lengths, Placement, SynOptions};
 use baton_tcp::time::Instant;
@@ -60,7 +60,7 @@ impl Streamer {
         self.flush_run();
     }
 
-    /// Acts on a burst in three steps, so that the memory that one needs is on
+    /// Acts on a burst in four steps, so that the memory that one needs is on
     /// its way while the step before works on other frames.
     fn handle_looking_ahead(&mut self, now: Instant, frames: &[RxFrame<'_>]) {
         let mut arrivals = std::mem::take(&mut self.arrivals);
@@ -74,7 +74,17 @@ impl Streamer {
         for arrival in &arrivals {
             // The first index with the right tag is nearly always the one.
             if let Some(index) = self.table.lookup(arrival.hash, |_| true) {
-                prefetch(&self.flows[index]);
+                prefetch_all(&self.flows[index]);
+            }
+        }
+        for arrival in &arrivals {
+            if let Some(index) = self.table.lookup(arrival.hash, |_| true) {
+                let flow = &self.flows[index];
+                if let Some(Some(slot)) =
+                    self.consumers.get(usize::from(flow.consumer)).filter(|_| flow.has(bits::ATTACHED))
+                {
+                    slot.prefetch(flow.qp);
+                }
             }
         }
         for arrival in &arrivals {

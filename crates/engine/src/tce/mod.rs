@@ -14,7 +14,7 @@ mod open;
 use crate::counters::TceCounters;
 use crate::event::{ConnId, Event, SegmentEvent, Wish};
 use crate::order::{Order, Unused};
-use crate::prefetch_unsafe::prefetch;
+use crate::prefetch_unsafe::prefetch_all;
 use crate::region::Completion;
 use crate::ring::{Consumer, Producer};
 use crate::slab::Chunked;
@@ -70,6 +70,19 @@ struct Slot {
 impl Default for Slot {
     fn default() -> Slot {
         Slot { tcb: None, armed: Instant::NEVER, half_open_at: 0 }
+    }
+}
+
+/// What the TCE keeps of one connection, in bytes.
+pub const CONTEXT_BYTES: usize = size_of::<Slot>();
+
+/// The connection that an event of the common kinds is about.
+fn conn_of(event: &Event) -> Option<ConnId> {
+    match event {
+        Event::Segment(SegmentEvent { conn, .. }) | Event::Transmitted { conn, .. } | Event::Posted { conn, .. } => {
+            Some(*conn)
+        }
+        _ => None,
     }
 }
 
@@ -185,17 +198,20 @@ impl Tce {
         handled
     }
 
-    /// Starts to fetch what the next events will touch.
+    /// Starts to fetch what the next events will touch: contexts and timers, then
+    /// the timers' neighbours.
     fn look_ahead(&mut self) {
-        let Tce { events, slots, .. } = self;
-        for event in events.batch().iter().take(LOOK_AHEAD) {
-            if let Event::Segment(SegmentEvent { conn, .. })
-            | Event::Transmitted { conn, .. }
-            | Event::Posted { conn, .. } = event
-                && let Some(slot) = slots.get(conn.0)
-            {
-                prefetch(slot);
+        let Tce { events, slots, wheel, .. } = self;
+        let events = &events.batch()[..];
+        let next = || events.iter().take(LOOK_AHEAD).filter_map(conn_of);
+        for conn in next() {
+            if let Some(slot) = slots.get(conn.0) {
+                prefetch_all(slot);
+                wheel.prefetch(conn.0);
             }
+        }
+        for conn in next() {
+            wheel.prefetch_neighbours(conn.0);
         }
     }
 
