@@ -349,3 +349,24 @@ impl Errno {
     pub(crate) const CONNECTION_REFUSED: u32 = 111;
     pub(crate) const HOST_UNREACHABLE: u32 = 113;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::{ConsumerRegion, Layout, Region};
+
+    #[test]
+    fn a_queue_pair_is_used_again_once_its_consumer_has_seen_it_released() {
+        let region = Region::heap(Layout { qps: 2, queue_depth: 2, requests: 4, data_bytes: 0 }).expect("a layout");
+        let consumer = ConsumerRegion::new(region.clone());
+        let mut slot = ConsumerSlot { region: EngineRegion::new(region), owners: Vec::new(), free: VecDeque::new() };
+        assert_eq!((slot.take_qp(ConnId(1)), slot.take_qp(ConnId(2))), (Some(0), Some(1)));
+        for qp in [0, 1] {
+            slot.region.qp(qp).raise(Events::RELEASED);
+            slot.free_qp(qp);
+        }
+        assert_eq!(slot.take_qp(ConnId(3)), None, "its events would be taken for those of the next connection");
+        assert!(matches!(consumer.poll_completion(), Some(Completion::Ready { qp: 0, events: Events::RELEASED })));
+        assert_eq!((slot.take_qp(ConnId(3)), slot.take_qp(ConnId(4))), (Some(0), None));
+    }
+}

@@ -251,7 +251,7 @@ fn next_cut(flow: &Flow, largest: u32) -> Option<(u32, bool)> {
     let queued = flow.queued().min(1 << 30) as u32;
     let usable = flow.tx.limit.since(flow.tx.snd_nxt).max(0) as u32;
     let mss = u32::from(flow.tx.mss);
-    if mss == 0 || usable == 0 || flow.has(bits::FIN_SENT) {
+    if mss == 0 || usable == 0 {
         return None;
     }
     if queued > largest && usable >= largest {
