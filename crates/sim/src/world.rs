@@ -48,6 +48,8 @@ pub struct Summary {
     pub links: LinkCounters,
     /// Turns given.
     pub turns: u64,
+    /// Connections that the server's engine made.
+    pub accepted: u64,
     /// Payload bytes received by programs.
     pub bytes: u64,
     /// Payload bytes that were sent again.
@@ -154,6 +156,8 @@ impl World {
         self.summary.retransmitted = retransmitted.iter().sum();
         let reports = self.hosts.iter().flat_map(|host| host.app.reports.values());
         self.summary.bytes = reports.map(|report| report.received).sum();
+        let tce = *self.hosts[1].tce().counters();
+        self.summary.accepted = tce.passive_opens + tce.cookies_accepted;
         check::endings(&self.config, &self.hosts)?;
         check::nothing_left(&mut self.hosts)?;
         Ok(self.summary)
