@@ -202,7 +202,7 @@ impl Tce {
     /// the timers' neighbours.
     fn look_ahead(&mut self) {
         let Tce { events, slots, wheel, .. } = self;
-        let events = &events.batch()[..];
+        let events = events.batch();
         let next = || events.iter().take(LOOK_AHEAD).filter_map(conn_of);
         for conn in next() {
             if let Some(slot) = slots.get(conn.0) {
