@@ -6,5 +6,6 @@
 //! module uses nothing but its crate.
 
 pub mod engine;
+pub mod socket;
 pub mod tcp;
 pub mod wire;
