@@ -10,8 +10,9 @@ use baton_tcp::time::{Duration, Instant};
 use baton_wire::addr::Addr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Who opened which dialogue: the world's knowledge, from client addresses.
-pub type Directory = BTreeMap<(Addr, u16), usize>;
+/// Who opened which dialogue: the world's knowledge, by the client's address and
+/// port and the server's port.
+pub type Directory = BTreeMap<(Addr, u16, u16), usize>;
 
 /// What must not happen.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -242,7 +243,7 @@ impl App {
                 self.asked.remove(&id);
                 let identity = self.region.qp(qp).identity();
                 if self.client {
-                    directory.insert((identity.local, identity.local_port), id);
+                    directory.insert((identity.local, identity.local_port, identity.remote_port), id);
                 }
                 self.begin(id, self.client, qp, Events::NONE, dialogues);
             }
@@ -279,7 +280,7 @@ impl App {
     fn accept(&mut self, qp: u32, stranger: Stranger, now: Instant, dialogues: &[Dialogue], directory: &mut Directory) {
         let identity = self.region.qp(qp).identity();
         // Taken out, since a tuple may be opened again.
-        match directory.remove(&(identity.remote, identity.remote_port)) {
+        match directory.remove(&(identity.remote, identity.remote_port, identity.local_port)) {
             Some(id) => self.begin(id, false, qp, stranger.seen, dialogues),
             None if now.since(stranger.since) > NOBODY => {
                 self.ghosts += 1;

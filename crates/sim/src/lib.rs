@@ -21,6 +21,7 @@ pub mod chance;
 pub mod check;
 pub mod circle;
 pub mod end;
+pub mod forge;
 pub mod host;
 pub mod link;
 pub mod nic;

@@ -57,7 +57,7 @@ pub fn cut(mut frame: Vec<u8>, meta: TxMeta, link: Link, emit: &mut dyn FnMut(Ve
 }
 
 /// Writes lengths, IPv4 identification and checksums to fit the frame.
-fn seal(frame: &mut [u8], packet: &Packet, number: u16) {
+pub(crate) fn seal(frame: &mut [u8], packet: &Packet, number: u16) {
     let (ip, tcp) = (usize::from(packet.ip_offset), usize::from(packet.tcp_offset));
     let len = frame.len() - ip;
     if packet.is_v6() {

@@ -1,5 +1,6 @@
 //! A world without surprises, for tests that change one thing about it.
 
+use crate::chance::Ppm;
 use crate::host::HostConfig;
 use crate::link::LinkConfig;
 use crate::port::PortConfig;
@@ -25,6 +26,7 @@ pub fn world(dialogues: Vec<Dialogue>) -> WorldConfig {
         hosts,
         links: [LinkConfig::default(); 2],
         path_mtu: None,
+        forged: Ppm::NEVER,
         addresses,
         listen: (vec![PORT], AMPLE_BACKLOG),
         dialogues,

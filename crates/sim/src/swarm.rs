@@ -71,11 +71,22 @@ pub fn world(seed: u64) -> WorldConfig {
         delay: up_to(&mut rng, Duration::from_millis(20)),
     });
     let addresses = [0, 1].map(|host| address(v6, host));
+    let forged = if rng.u8(..4) == 0 { Ppm(rng.u32(1_000..50_000)) } else { Ppm::NEVER };
     let safety = Duration::from_millis(rng.u64(100..20_000));
-    WorldConfig { seed, hosts, links, path_mtu, addresses, listen: (vec![PORT], common.backlog), dialogues, safety }
+    WorldConfig {
+        seed,
+        hosts,
+        links,
+        path_mtu,
+        forged,
+        addresses,
+        listen: (vec![PORT], common.backlog),
+        dialogues,
+        safety,
+    }
 }
 
-/// `n` half of the time, else 0 or something smaller: a fault at random strength.
+/// A fault of some strength up to `most`, in a third of all worlds.
 fn fault(rng: &mut Rng, most: u32) -> Ppm {
     if rng.u8(..3) == 0 { Ppm(rng.u32(most / 100..=most)) } else { Ppm::NEVER }
 }

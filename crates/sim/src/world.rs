@@ -8,8 +8,9 @@
 
 use crate::agenda::Agenda;
 use crate::app::{Directory, Violation};
-use crate::chance::up_to;
+use crate::chance::{Ppm, up_to};
 use crate::check;
+use crate::forge::forge;
 use crate::host::{Host, HostConfig, Part};
 use crate::link::{Link, LinkConfig, LinkCounters};
 use crate::path::{Passage, PathMtu, pass};
@@ -17,6 +18,7 @@ use crate::script::Dialogue;
 use crate::trace::describe;
 use baton_tcp::time::{Duration, Instant};
 use baton_wire::addr::Addr;
+use baton_wire::packet::Link as PacketLink;
 
 /// Everything that a run is made of, all of it from the seed.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ pub struct WorldConfig {
     pub links: [LinkConfig; 2],
     /// A narrower place between the two.
     pub path_mtu: Option<PathMtu>,
+    /// With a frame goes another that somebody sends in the same name.
+    pub forged: Ppm,
     /// Addresses of the two.
     pub addresses: [Addr; 2],
     /// Ports that the server listens at, and its backlog.
@@ -46,6 +50,8 @@ pub struct Summary {
     pub took: Duration,
     /// Frames given to the links, and what became of them.
     pub links: LinkCounters,
+    /// Segments that neither end sent.
+    pub forged: u64,
     /// Turns given.
     pub turns: u64,
     /// Connections that the server's engine made.
@@ -268,8 +274,21 @@ impl World {
                 }
             }
             self.tell(from, "sent", &frame);
+            self.forge_one(to, &frame, link);
             let agenda = &mut self.agenda;
             self.links[from].send(now, frame, &mut |at, frame| agenda.plan(at, Happening::Frame(to, frame)));
+        }
+    }
+
+    /// Somebody sends a segment of his own after `frame`, at times.
+    fn forge_one(&mut self, to: usize, frame: &[u8], link: PacketLink) {
+        if self.calm || !self.config.forged.draw(&mut self.rng) {
+            return;
+        }
+        if let Some(forged) = forge(frame, link, &mut self.rng) {
+            self.summary.forged += 1;
+            let at = self.now + up_to(&mut self.rng, self.config.links[to].delay);
+            self.agenda.plan(at, Happening::Frame(to, forged));
         }
     }
 
