@@ -38,7 +38,6 @@ pub fn forge(frame: &[u8], link: Link, rng: &mut fastrand::Rng) -> Option<Vec<u8
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::plain::{exchange, world};
     use crate::world::World;
     use baton_tcp::time::Duration;
