@@ -158,6 +158,8 @@ pub struct Flow {
     pub qp: u32,
     /// Added to the millisecond clock for our TSval.
     pub ts_offset: u32,
+    /// Last.ACK.sent (RFC 7323 §4.3).
+    pub last_ack: Seq,
     /// Queue pair of the listener that the connection came to.
     pub listener: u32,
     /// The consumer.
@@ -216,12 +218,37 @@ impl Default for Flow {
             consumer: 0,
             qp: u32::MAX,
             ts_offset: 0,
+            last_ack: Seq(0),
             listener: u32::MAX,
         }
     }
 }
 
+/// How far behind the fast path an order of the TCE may say TS.Recent, in the
+/// peer's ticks: 4 hours of milliseconds, 16 s of microseconds. What is further
+/// behind the TCE found outdated (RFC 7323 §5.5).
+const TS_LAG: u32 = 1 << 24;
+
 impl Flow {
+    /// A segment of the fast path, which has a TSval not before TS.Recent. The
+    /// reply may leave before the TCE hears of the segment: were the echo the
+    /// TCE's alone, the peer would take its own silence before this segment for
+    /// the round trip, and its timeout would double with each one.
+    #[inline]
+    pub fn on_timestamp(&mut self, seq: Seq, ts_val: u32) {
+        if seq.before_eq(self.last_ack) {
+            self.rx.ts_recent = ts_val;
+        }
+    }
+
+    /// The TCE's word, which may lag behind the fast path.
+    #[inline]
+    pub fn on_ordered_timestamp(&mut self, ts_recent: u32) {
+        if self.rx.ts_recent.wrapping_sub(ts_recent) > TS_LAG {
+            self.rx.ts_recent = ts_recent;
+        }
+    }
+
     /// True if all of `mask` is set.
     #[inline]
     pub fn has(&self, mask: u16) -> bool {
@@ -245,5 +272,29 @@ impl Flow {
     pub fn posted_edge(&self) -> Seq {
         let ahead = self.rx.rq_limit.saturating_sub(self.rx.rcv_pos).min(1 << 30);
         self.rx.rcv_nxt + ahead as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_ahead_of_the_tce_echoes_the_timestamp_of_what_it_acknowledges() {
+        let mut flow = Flow { last_ack: Seq(1000), ..Flow::default() };
+        flow.rx.ts_recent = 100;
+        flow.on_timestamp(Seq(1000), 300);
+        assert_eq!(flow.rx.ts_recent, 300);
+        // The TCE's word of an earlier segment comes late and takes nothing back.
+        flow.on_ordered_timestamp(200);
+        assert_eq!(flow.rx.ts_recent, 300);
+        // The earliest segment that is not acknowledged counts (RFC 7323 §4.2).
+        flow.on_timestamp(Seq(1001), 400);
+        assert_eq!(flow.rx.ts_recent, 300);
+        flow.on_ordered_timestamp(500);
+        assert_eq!(flow.rx.ts_recent, 500);
+        // After weeks of silence the peer's clock may have come round.
+        flow.on_ordered_timestamp(500u32.wrapping_sub(1 << 30));
+        assert_eq!(flow.rx.ts_recent, 500u32.wrapping_sub(1 << 30));
     }
 }

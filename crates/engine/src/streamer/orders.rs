@@ -91,7 +91,7 @@ impl Streamer {
             Command::Receive { right_edge, ts_recent } => {
                 let flow = &mut self.flows[conn.0];
                 flow.rx.right_edge = flow.rx.right_edge.latest(right_edge);
-                flow.rx.ts_recent = ts_recent;
+                flow.on_ordered_timestamp(ts_recent);
             }
             Command::Ack { ack, sack } => return self.send_ack(now, port, conn, ack, &sack),
             Command::Retransmit { seq, end } => return self.order_retransmit(now, port, conn, seq, end),
@@ -156,6 +156,7 @@ impl Streamer {
         flow.tx.snd_nxt = sync.snd_nxt;
         flow.tx.limit = sync.snd_nxt;
         flow.rx.rcv_nxt = sync.rcv_nxt;
+        flow.last_ack = sync.rcv_nxt;
         flow.rx.right_edge = sync.rcv_nxt;
         flow.rx.posted_told = sync.rcv_nxt;
         flow.rcv_wscale = sync.rcv_wscale;
@@ -228,6 +229,7 @@ impl Streamer {
             return false;
         }
         let flow = &mut self.flows[conn.0];
+        flow.last_ack = flow.rx.rcv_nxt;
         let new = reached.after(flow.tx.snd_nxt);
         if new {
             // What the sender held back left by the TCE's word: it may again.

@@ -150,7 +150,11 @@ impl Streamer {
         match self.place(conn, packet.seq, packet.payload(frame.data), header_sum) {
             Placing::Done(new_bytes) => {
                 self.counters.rx_fast += 1;
-                let rcv_nxt = self.flows[conn.0].rx.rcv_nxt;
+                let flow = &mut self.flows[conn.0];
+                if let Some(timestamps) = packet.timestamps.filter(|_| flow.has(bits::TIMESTAMPS)) {
+                    flow.on_timestamp(packet.seq, timestamps.val);
+                }
+                let rcv_nxt = flow.rx.rcv_nxt;
                 self.tell_segment(conn, frame, packet, lengths, Placement::Placed { rcv_nxt, new_bytes });
             }
             Placing::NoBuffer => {

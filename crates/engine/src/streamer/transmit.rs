@@ -113,6 +113,7 @@ impl Streamer {
         let flow = &mut self.flows[conn.0];
         let queued = flow.queued().min(u64::from(u32::MAX)) as u32;
         if flow.tx.snd_nxt != start {
+            flow.last_ack = flow.rx.rcv_nxt;
             flow.bits &= !bits::BLOCKED_TOLD;
             let sent = Transmitted {
                 seq: start,
@@ -181,10 +182,11 @@ impl Streamer {
             return true;
         }
         let Streamer { flows, templates, capabilities, counters, ip_id, .. } = self;
-        let flow = &flows[conn.0];
+        let flow = &mut flows[conn.0];
         let Some(template) = templates.template(conn) else { return true };
         let sent = super::segment::send_ack(now, port, flow, template, capabilities, ip_id, ack, sack);
         if let Some(len) = sent {
+            flow.last_ack = ack.latest(flow.rx.rcv_nxt);
             counters.tx_acks += 1;
             counters.tx_frames += 1;
             counters.tx_bytes += len as u64;
