@@ -45,6 +45,13 @@ impl Layout {
         (self.tx_start() + u64::from(self.tx_frames) * self.unit_len()) as usize
     }
 
+    /// Entries of the fill ring. The kernel publishes what it has received before it
+    /// publishes that it took the chunks (`xsk_flush` in `net/xdp/xsk.c`): seen from
+    /// here, a chunk can come back while it still stands in the ring.
+    fn fill_ring(&self) -> u32 {
+        2 * self.rx_chunks
+    }
+
     /// Entries of transmit and completion ring: every chunk may be in them.
     fn tx_ring(&self) -> u32 {
         (self.tx_frames * self.unit_chunks()).next_power_of_two()
@@ -99,7 +106,7 @@ impl Socket {
         umem.register(fd, layout.chunk).map_err(at("registering packet memory"))?;
         let tx_ring = layout.tx_ring();
         for (ring, len) in [
-            (libc::XDP_UMEM_FILL_RING, layout.rx_chunks),
+            (libc::XDP_UMEM_FILL_RING, layout.fill_ring()),
             (libc::XDP_UMEM_COMPLETION_RING, tx_ring),
             (libc::XDP_RX_RING, layout.rx_chunks),
             (libc::XDP_TX_RING, tx_ring),
@@ -108,7 +115,7 @@ impl Socket {
         }
         let offsets = xsk::ring_offsets(fd).map_err(at("finding the rings"))?;
         let map = at;
-        let fill = ProducerRing::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, layout.rx_chunks)
+        let fill = ProducerRing::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, layout.fill_ring())
             .map_err(map("mapping rings"))?;
         let completion = ConsumerRing::map(fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, tx_ring)
             .map_err(map("mapping rings"))?;
@@ -133,7 +140,7 @@ impl Socket {
         };
         for chunk in 0..layout.rx_chunks {
             let pushed = socket.fill.push(u64::from(chunk) * u64::from(layout.chunk));
-            assert!(pushed, "the fill ring holds every receive chunk");
+            assert!(pushed, "the fill ring holds every receive chunk twice");
         }
         socket.fill.publish();
         xsk::bind(socket.fd.as_fd(), interface, queue, flags).map_err(at("binding to the queue"))?;
@@ -170,7 +177,7 @@ impl Socket {
             // The chunk of a descriptor: the frame may start behind some headroom.
             let chunk = self.rx.entry(i).addr / u64::from(self.layout.chunk) * u64::from(self.layout.chunk);
             let pushed = self.fill.push(chunk);
-            assert!(pushed, "the fill ring holds every receive chunk");
+            assert!(pushed, "the fill ring holds every receive chunk twice");
         }
         self.rx.release(count);
         self.fill.publish();
