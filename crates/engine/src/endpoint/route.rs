@@ -87,8 +87,10 @@ impl Routes {
         self.sharing(hop).or_else(|| self.addresses.iter().find(same_version).map(|cidr| cidr.addr))
     }
 
+    /// Our address on the longest prefix that `addr` shares; of several the first,
+    /// which `max_by_key` finds last.
     fn sharing(&self, addr: Addr) -> Option<Addr> {
-        let on_prefix = self.addresses.iter().filter(|cidr| cidr.contains(addr));
+        let on_prefix = self.addresses.iter().rev().filter(|cidr| cidr.contains(addr));
         on_prefix.max_by_key(|cidr| cidr.prefix).map(|cidr| cidr.addr)
     }
 
