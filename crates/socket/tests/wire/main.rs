@@ -1,0 +1,6 @@
+//! What a host puts on the wire, segment by segment, against a peer that is made
+//! of frames.
+
+mod opens;
+mod peer;
+mod segments;

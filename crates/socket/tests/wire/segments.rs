@@ -1,0 +1,88 @@
+//! What segments are cut, and what their headers say.
+
+use crate::peer::{Lab, MSS, Peer};
+use baton_engine::options::NODELAY;
+use baton_socket::consumer::Conn;
+use baton_wire::tcp::Flags;
+
+/// Payload lengths of the segments of a write, and which of them carry PSH.
+fn pushes(len: usize) -> Vec<(usize, bool)> {
+    let mut lab = Lab::new();
+    let (_, conn) = lab.connect(80, None, NODELAY);
+    lab.drain();
+    lab.host.write(conn, &vec![1; len]).unwrap();
+    lab.steps(2);
+    lab.drain().iter().map(|seen| (seen.payload.len(), seen.packet.flags.contains(Flags::PSH))).collect()
+}
+
+// tests: MUST-61
+#[test]
+fn the_last_of_what_is_queued_is_pushed() {
+    assert_eq!(pushes(1), [(1, true)]);
+    assert_eq!(pushes(MSS), [(MSS, true)]);
+    assert_eq!(pushes(MSS + 1), [(MSS, false), (1, true)]);
+    assert_eq!(pushes(3 * MSS), [(MSS, false), (MSS, false), (MSS, true)]);
+    assert_eq!(pushes(3 * MSS + 7), [(MSS, false), (MSS, false), (MSS, false), (7, true)]);
+}
+
+// tests: MUST-61
+#[test]
+fn what_the_window_cuts_off_is_not_the_last() {
+    let mut lab = Lab::new();
+    let (mut peer, conn) = lab.connect(80, None, NODELAY);
+    peer.window = 2 * MSS as u16;
+    lab.send(&peer, Flags::ACK, &[]);
+    lab.steps(2);
+    lab.drain();
+    lab.host.write(conn, &[1; 3 * MSS]).unwrap();
+    lab.steps(2);
+    let seen = lab.drain();
+    assert_eq!(seen.iter().map(|seen| seen.payload.len()).collect::<Vec<_>>(), [MSS, MSS]);
+    assert!(seen.iter().all(|seen| !seen.packet.flags.contains(Flags::PSH)));
+    peer.rcv_nxt += 2 * MSS as u32;
+    lab.send(&peer, Flags::ACK, &[]);
+    lab.steps(2);
+    assert!(lab.next().packet.flags.contains(Flags::PSH));
+}
+
+/// Lengths of the segments that left since the last look.
+fn lengths(lab: &mut Lab) -> Vec<usize> {
+    lab.steps(2);
+    lab.drain().iter().map(|seen| seen.payload.len()).filter(|len| *len > 0).collect()
+}
+
+fn acknowledge(lab: &mut Lab, peer: &mut Peer, bytes: usize) {
+    peer.rcv_nxt += bytes as u32;
+    lab.send(peer, Flags::ACK, &[]);
+}
+
+fn write(lab: &mut Lab, conn: Conn, bytes: usize) {
+    assert_eq!(lab.host.write(conn, &vec![1; bytes]).unwrap(), bytes);
+}
+
+// tests: SHLD-7, MUST-17
+#[test]
+fn short_segments_wait_for_the_acknowledgment_of_the_one_before() {
+    let mut lab = Lab::new();
+    let (mut peer, conn) = lab.connect(80, None, 0);
+    lab.drain();
+    write(&mut lab, conn, 10);
+    assert_eq!(lengths(&mut lab), [10], "nothing is in flight");
+    write(&mut lab, conn, 20);
+    write(&mut lab, conn, 30);
+    assert_eq!(lengths(&mut lab), []);
+    acknowledge(&mut lab, &mut peer, 10);
+    assert_eq!(lengths(&mut lab), [50], "in one segment");
+    // A full segment waits for nothing; what is left of it does.
+    write(&mut lab, conn, MSS + 5);
+    assert_eq!(lengths(&mut lab), [MSS]);
+    acknowledge(&mut lab, &mut peer, 50 + MSS);
+    assert_eq!(lengths(&mut lab), [5]);
+    // Off, each leaves at once.
+    lab.host.set_option(conn, baton_tcp::options::SocketOption::NoDelay(true)).unwrap();
+    lab.steps(2);
+    for _ in 0..2 {
+        write(&mut lab, conn, 10);
+        assert_eq!(lengths(&mut lab), [10]);
+    }
+}
