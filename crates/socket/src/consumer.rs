@@ -394,9 +394,16 @@ impl Consumer {
         self.stream(conn).map_or(0, |stream| stream.writable(&self.pool))
     }
 
-    /// What went wrong with a connection, if anything did.
+    /// What went wrong with a connection, if anything did: what ended it, or the
+    /// last soft error, which ends nothing (RFC 9293 §3.9.2.2).
     pub fn error(&self, conn: Conn) -> Option<io::Error> {
         self.stream(conn)?.error(&self.region, conn.0)
+    }
+
+    /// The soft error that a connection met since the last call, if it still lasts.
+    pub fn take_soft_error(&mut self, conn: Conn) -> Option<io::Error> {
+        let stream = self.streams.get_mut(conn.0 as usize)?.as_mut()?;
+        stream.take_soft_error(&self.region, conn.0)
     }
 
     /// Both ends of a connection.

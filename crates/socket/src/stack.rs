@@ -278,12 +278,12 @@ impl Inner {
     /// Whether a connection that was opened is established.
     pub(crate) fn poll_established(&mut self, conn: Conn, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_io(conn, Side::Write, cx, |consumer| {
-            if let Some(error) = consumer.error(conn) {
-                return Err(error);
-            }
+            // A soft error on the way is no end: the SYN is repeated (RFC 9293 MUST-56).
             match consumer.stream(conn) {
                 Some(stream) if stream.is_established() => Ok(()),
-                Some(stream) if stream.is_closed() => Err(ErrorKind::ConnectionAborted.into()),
+                Some(stream) if stream.is_closed() => {
+                    Err(consumer.error(conn).unwrap_or(ErrorKind::ConnectionAborted.into()))
+                }
                 Some(_) => Err(ErrorKind::WouldBlock.into()),
                 None => Err(ErrorKind::NotConnected.into()),
             }

@@ -63,6 +63,8 @@ pub struct Stream {
     events: Events,
     shut: bool,
     closed: bool,
+    /// A soft error waits to be taken.
+    soft_error: bool,
 }
 
 impl Stream {
@@ -81,6 +83,9 @@ impl Stream {
         }
         if events.intersects(Events::SEND | Events::CLOSED) {
             self.snd_done = view.snd_done();
+        }
+        if events.contains(Events::ERROR) {
+            self.soft_error = !self.events.contains(Events::CLOSED);
         }
         if events.contains(Events::WANT_BUFFER) {
             self.post_receive(region, qp, pool);
@@ -148,10 +153,18 @@ impl Stream {
         self.closed = true;
     }
 
-    /// The connection's error, or `None` if it has none.
+    /// What ended the connection; while it lasts, the last soft error that it met
+    /// (RFC 9293 MUST-47), if any.
     pub fn error(&self, region: &ConsumerRegion, qp: u32) -> Option<io::Error> {
         let errno = region.qp(qp).error();
         (self.events.contains(Events::ERROR) && errno != 0).then(|| io::Error::from_raw_os_error(errno as i32))
+    }
+
+    /// The soft error that came since the last call, if one did and the connection
+    /// still lasts.
+    pub(crate) fn take_soft_error(&mut self, region: &ConsumerRegion, qp: u32) -> Option<io::Error> {
+        let soft = std::mem::take(&mut self.soft_error);
+        self.error(region, qp).filter(|_| soft)
     }
 
     /// Moves received bytes to `buf`. 0 once the peer has finished.

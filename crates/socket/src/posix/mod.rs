@@ -284,6 +284,7 @@ impl Posix {
 
     fn on_ready(&mut self, conn: Conn) {
         let Some(fd) = self.by_conn.get(conn.0 as usize).copied().flatten() else { return };
+        let soft = self.host.take_soft_error(conn).map(Errno::from);
         let Some(stream) = self.host.stream(conn) else { return };
         let error = stream.is_closed().then(|| self.host.error(conn)).flatten().map(Errno::from);
         let writable = self.host.writable(conn);
@@ -294,6 +295,7 @@ impl Posix {
             self.end_attempt(fd, error.unwrap_or(Errno(libc::ECONNABORTED)));
             return;
         }
+        socket.soft_error = soft.or(socket.soft_error);
         let edges = socket.look(stream, error, socket::is_roomy(writable, self.buffer_bytes));
         self.notify(fd, edges);
     }

@@ -258,7 +258,7 @@ impl Posix {
 
 fn socket_number(socket: &mut Socket, name: c_int) -> Answer<c_int> {
     Ok(match name {
-        libc::SO_ERROR => socket.error.take().map_or(0, |error| error.0),
+        libc::SO_ERROR => socket.error.take().or_else(|| socket.soft_error.take()).map_or(0, |error| error.0),
         libc::SO_TYPE => libc::SOCK_STREAM,
         libc::SO_DOMAIN if socket.v6 => libc::AF_INET6,
         libc::SO_DOMAIN => libc::AF_INET,

@@ -68,6 +68,9 @@ pub(super) struct Socket {
     pub options: Options,
     /// Waits to be told, once.
     pub error: Option<Errno>,
+    /// What the network said without ending the connection: `SO_ERROR` tells it if
+    /// nothing worse is to be told, and nothing else heeds it (Linux, `sk_err_soft`).
+    pub soft_error: Option<Errno>,
     pub shut_read: bool,
     pub shut_write: bool,
     /// The success of a connect was not told yet.
@@ -95,6 +98,7 @@ impl Socket {
             peer: None,
             options: Options::default(),
             error: None,
+            soft_error: None,
             shut_read: false,
             shut_write: false,
             connect_untold: false,

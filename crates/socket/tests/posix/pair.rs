@@ -77,6 +77,15 @@ impl Pair {
         }
     }
 
+    /// The next frame of `a`, which `b` does not get.
+    pub fn lose(&mut self) -> Vec<u8> {
+        self.a.drive(Instant(self.now)).unwrap();
+        let mut frame = vec![0; 2000];
+        let len = self.a.output(&mut frame).unwrap().expect("a frame");
+        frame.truncate(len);
+        frame
+    }
+
     pub fn steps(&mut self, count: usize) {
         (0..count).for_each(|_| self.step());
     }

@@ -234,3 +234,44 @@ fn descriptors_are_the_lowest_free_ones_and_bounded() {
         assert_eq!(pair.a.recv(wrong, &mut [0; 4], 0), errno(libc::EBADF), "{wrong}");
     }
 }
+
+// tests: MUST-56, MUST-47
+#[test]
+fn a_soft_error_is_told_once_and_ends_nothing() {
+    let mut pair = Pair::new();
+    let (client, server) = pair.connect();
+    pair.a.send(client, b"lost", 0).unwrap();
+    let frame = pair.lose();
+    pair.a.input(&host_unreachable(&frame)).unwrap();
+    pair.steps(1);
+    // As in Linux: no POLLERR, and neither send nor recv heeds it.
+    assert_eq!(pair.a.poll_mask(client, EVERYTHING), OUT);
+    again(pair.a.recv(client, &mut [0; 8], 0));
+    assert_eq!(pair.a.send(client, b" and found", 0), Ok(10));
+    assert_eq!(number(&mut pair.a, client, libc::SOL_SOCKET, libc::SO_ERROR), libc::EHOSTUNREACH);
+    assert_eq!(number(&mut pair.a, client, libc::SOL_SOCKET, libc::SO_ERROR), 0);
+    pair.steps(5000);
+    let mut buf = [0; 32];
+    assert_eq!(pair.b.recv(server, &mut buf, 0), Ok(14));
+    assert_eq!(&buf[..14], b"lost and found");
+    pair.b.send(server, b"yes", 0).unwrap();
+    pair.steps(5);
+    assert_eq!(pair.a.recv(client, &mut buf, 0), Ok(3));
+    assert_eq!(number(&mut pair.a, client, libc::SOL_SOCKET, libc::SO_ERROR), 0);
+}
+
+/// ICMP's "host unreachable" about a frame with an IPv4 packet, back to its sender.
+fn host_unreachable(frame: &[u8]) -> Vec<u8> {
+    let quote = &frame[14..14 + 28];
+    let mut icmp = [&[3, 1, 0, 0, 0, 0, 0, 0], quote].concat();
+    let sum = checksum(&icmp);
+    icmp[2..4].copy_from_slice(&sum);
+    let mut ip = [&[0x45, 0, 0, 56, 0, 1, 0, 0, 64, 1, 0, 0], &frame[30..34], &frame[26..30]].concat();
+    let sum = checksum(&ip);
+    ip[10..12].copy_from_slice(&sum);
+    [&frame[6..12], &frame[..6], &frame[12..14], &ip, &icmp].concat()
+}
+
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    (!baton_wire::checksum::fold(baton_wire::checksum::sum(bytes))).to_be_bytes()
+}

@@ -4,3 +4,4 @@
 mod opens;
 mod peer;
 mod segments;
+mod soft;
