@@ -30,6 +30,9 @@ pub struct EngineConfig {
     pub rx_budget: usize,
     /// Header prediction (LA §3.2); off only to compare.
     pub header_prediction: bool,
+    /// Time to live, or hop limit, of segments whose connection does not say
+    /// (RFC 9293 MUST-49).
+    pub ttl: u8,
 }
 
 impl EngineConfig {
@@ -46,6 +49,7 @@ impl EngineConfig {
             secret,
             rx_budget: 256,
             header_prediction: true,
+            ttl: 64,
         }
     }
 }
@@ -85,6 +89,7 @@ impl Engine {
             reassembly_bytes_per_connection: config.reassembly_bytes_per_connection,
             hash_key: [word(16), word(24)],
             header_prediction: config.header_prediction,
+            ttl: config.ttl,
         };
         let tce = TceConfig {
             tcp: config.tcp.clone(),

@@ -14,6 +14,32 @@ mod number {
     pub const LINGER2: u32 = 6;
 }
 
+/// Number of the option whose value is [`IpFields::bits`]. It is the Streamer's:
+/// no decision hangs on it.
+pub const IP_FIELDS: u32 = 7;
+
+/// What an application chooses of its segments' IP headers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IpFields {
+    /// Differentiated services in the upper six bits (RFC 2474 §3); the lower two
+    /// are ECN's and TCP's own.
+    pub traffic_class: u8,
+    /// Time to live or hop limit; 0 for the host's.
+    pub ttl: u8,
+}
+
+impl IpFields {
+    /// As option bits of `Connect` and `Listen`, beside the others.
+    pub const fn bits(self) -> u64 {
+        (self.traffic_class as u64) << 8 | (self.ttl as u64) << 16
+    }
+
+    /// Of option bits.
+    pub const fn from_bits(bits: u64) -> IpFields {
+        IpFields { traffic_class: (bits >> 8) as u8, ttl: (bits >> 16) as u8 }
+    }
+}
+
 /// Option bit of `Connect` and `Listen`: Nagle's algorithm off.
 pub const NODELAY: u64 = 1;
 
@@ -87,5 +113,12 @@ mod tests {
             assert_eq!(decode(number, value), Some(option));
         }
         assert_eq!(decode(99, 0), None);
+    }
+
+    #[test]
+    fn fields_of_the_ip_header_stand_beside_the_other_bits() {
+        let fields = IpFields { traffic_class: 0xb8, ttl: 255 };
+        assert_eq!(IpFields::from_bits(fields.bits() | NODELAY | KEEPALIVE), fields);
+        assert_eq!(from_bits(fields.bits()).count(), 0);
     }
 }

@@ -5,6 +5,7 @@
 //! of its own before the order that needs it.
 
 use crate::event::ConnId;
+use crate::options::IpFields;
 use crate::region::Completion;
 use baton_tcp::command::{Command, SynReply};
 use baton_wire::addr::Tuple;
@@ -113,6 +114,8 @@ pub struct Open {
     pub ts_offset: u32,
     /// Next hop of the route, if it is known and referenced already.
     pub hop: Option<u16>,
+    /// What its segments' IP headers say.
+    pub ip: IpFields,
 }
 
 const _: () = assert!(size_of::<Order>() <= 64, "an order is one cache line");

@@ -7,7 +7,7 @@
 
 use crate::buffers::BufferPool;
 use crate::stream::Stream;
-use baton_engine::options;
+use baton_engine::options::{self, IpFields};
 use baton_engine::region::{Completion, ConsumerRegion, Events, Identity, Layout, Region, Request};
 use baton_tcp::options::SocketOption;
 use baton_wire::addr::Addr;
@@ -380,6 +380,15 @@ impl Consumer {
         let token = self.token();
         let (option, value) = options::encode(option);
         self.request(&Request::SetOption { token, qp: conn.0, option, value })
+    }
+
+    /// Sets what a connection's segments say in their IP headers.
+    ///
+    /// # Errors
+    /// `WouldBlock` if too many requests are under way.
+    pub fn set_ip_fields(&mut self, conn: Conn, ip: IpFields) -> io::Result<()> {
+        let token = self.token();
+        self.request(&Request::SetOption { token, qp: conn.0, option: options::IP_FIELDS, value: ip.bits() })
     }
 
     /// The stream of a connection.

@@ -6,6 +6,7 @@
 use super::context::bits;
 use super::{ConnId, Streamer};
 use crate::event::{Event, Wish};
+use crate::options::{IP_FIELDS, IpFields};
 use crate::prefetch_unsafe::prefetch_index;
 use crate::region::{Completion, EngineRegion, Events, Identity, Request};
 use baton_tcp::time::Instant;
@@ -194,6 +195,10 @@ impl Streamer {
             Request::Shutdown { qp } => self.wish(id, qp, Wish::Shutdown),
             Request::Close { qp } => self.wish(id, qp, Wish::Close),
             Request::Abort { qp } => self.wish(id, qp, Wish::Abort),
+            Request::SetOption { token, qp, option: IP_FIELDS, value } => {
+                self.set_ip_fields(id, qp, IpFields::from_bits(value));
+                self.answer(id, Completion::Done { token, value: 0 });
+            }
             Request::SetOption { token, qp, option, value } => match crate::options::decode(option, value) {
                 Some(option) => {
                     self.wish(id, qp, Wish::Option(option));
@@ -228,6 +233,15 @@ impl Streamer {
             self.flows[owner.0].bits |= bits::ABANDONED;
         }
         self.event(Event::Consumer { conn: owner, wish });
+    }
+
+    /// From the next segment on, headers are made with `ip`.
+    fn set_ip_fields(&mut self, id: u16, qp: u32, ip: IpFields) {
+        let owner = self.consumer(id).map_or(ConnId::NONE, |slot| slot.owner(qp));
+        if owner.0 < ENDED.0 {
+            self.flows[owner.0].ip = ip;
+            self.templates.forget(owner);
+        }
     }
 
     /// An active open: route, source address and port are found here, where the

@@ -12,6 +12,7 @@
 //!     ...acked  |---in flight---|---may go---|---waits---|
 //! ```
 
+use crate::options::IpFields;
 use crate::ranges::Ranges;
 use crate::region::Extent;
 use baton_wire::addr::Tuple;
@@ -168,6 +169,8 @@ pub struct Flow {
     pub bits: u16,
     /// Shift for windows that we send.
     pub rcv_wscale: WindowScale,
+    /// What its segments' IP headers say.
+    pub ip: IpFields,
 }
 
 const _: () = assert!(size_of::<Flow>() == 256, "two cache lines a direction");
@@ -215,6 +218,7 @@ impl Default for Flow {
             tx: Transmit::default(),
             bits: 0,
             rcv_wscale: WindowScale::default(),
+            ip: IpFields::default(),
             consumer: 0,
             qp: u32::MAX,
             ts_offset: 0,

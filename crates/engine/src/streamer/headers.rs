@@ -8,6 +8,7 @@ use super::context::Flow;
 use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
 use crate::frame_io::TxMeta;
+use crate::options::IpFields;
 use arrayvec::ArrayVec;
 use baton_tcp::command::SynReply;
 use baton_tcp::time::Instant;
@@ -26,9 +27,6 @@ const LINK: usize = 22;
 
 /// Templates kept; a power of two.
 const KEPT: usize = 256;
-
-/// Time to live of what we send (RFC 9293 MUST-49).
-const TTL: u8 = 64;
 
 /// Templates of the connections that sent last, by connection modulo [`KEPT`].
 pub(super) struct TemplateCache {
@@ -77,8 +75,7 @@ impl Streamer {
         if self.templates.get(conn).is_some_and(|kept| kept.link[..usize::from(kept.link_len)] == *link) {
             return true;
         }
-        let tuple = &flow.rx.tuple;
-        let Ok(template) = Template::new(&route(link, tuple)) else { return false };
+        let Ok(template) = Template::new(&self.route(link, &flow.rx.tuple, flow.ip)) else { return false };
         let mut kept = Kept { conn, link: [0; LINK], link_len: link.len() as u8, template };
         kept.link[..link.len()].copy_from_slice(link);
         self.templates.entries[conn.0 as usize % KEPT] = Some(kept);
@@ -93,19 +90,36 @@ impl Streamer {
         &mut self,
         tuple: &Tuple,
         hop: u16,
+        ip: IpFields,
         control: &ControlSegment,
         buffer: &mut [u8],
     ) -> Option<(usize, TxMeta)> {
         self.ip_id = self.ip_id.wrapping_add(1);
         let hop = HopId(hop);
         let link = self.endpoint.link_header(hop);
-        let len = write_control(&route(link.unwrap_or_default(), tuple), control, self.ip_id, buffer)?;
+        let len = write_control(&self.route(link.unwrap_or_default(), tuple, ip), control, self.ip_id, buffer)?;
         if link.is_none() {
             self.endpoint.hold(hop, &buffer[..len]);
             self.counters.tx_no_neighbour += 1;
             return None;
         }
         Some((len, TxMeta { header_len: len as u16, ipv6: !tuple.remote.is_v4(), ..TxMeta::default() }))
+    }
+
+    /// The constant part of a connection's headers.
+    fn route<'a>(&self, link: &'a [u8], tuple: &Tuple, ip: IpFields) -> Route<'a> {
+        Route {
+            link,
+            src: tuple.local,
+            dst: tuple.remote,
+            src_port: tuple.local_port,
+            dst_port: tuple.remote_port,
+            // MUST-49 (RFC 9293 §3.9.2): the connection's, or else the host's.
+            ttl: if ip.ttl == 0 { self.config.ttl } else { ip.ttl },
+            // MUST-48 (RFC 9293 §3.9.1.9): the application's choice.
+            traffic_class: ip.traffic_class,
+            flow_label: 0,
+        }
     }
 }
 
@@ -154,20 +168,6 @@ fn write_control(route: &Route<'_>, control: &ControlSegment, ip_id: u16, buffer
     segment.copy_from_slice(&tcp[..tcp_len]);
     fill_checksum(segment, route.src, route.dst).ok()?;
     Some(at + tcp_len)
-}
-
-/// The constant part of a connection's headers.
-fn route<'a>(link: &'a [u8], tuple: &Tuple) -> Route<'a> {
-    Route {
-        link,
-        src: tuple.local,
-        dst: tuple.remote,
-        src_port: tuple.local_port,
-        dst_port: tuple.remote_port,
-        ttl: TTL,
-        traffic_class: 0,
-        flow_label: 0,
-    }
 }
 
 /// A segment of headers alone.

@@ -66,6 +66,8 @@ pub struct StreamerConfig {
     pub hash_key: [u64; 2],
     /// Header prediction (LA §3.2); off only to compare.
     pub header_prediction: bool,
+    /// Time to live of segments whose connection does not say.
+    pub ttl: u8,
 }
 
 /// Half of the engine: data movement.

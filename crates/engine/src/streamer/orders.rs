@@ -10,6 +10,7 @@ use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
 use crate::event::Event;
 use crate::frame_io::FrameIo;
+use crate::options::IpFields;
 use crate::order::{Open, Order};
 use crate::reassembly::Reassembly;
 use crate::region::{Completion, Events, Identity};
@@ -50,7 +51,7 @@ impl Streamer {
                 let ts = ts.map(|(val, ecr)| Timestamps { val, ecr });
                 let control = ControlSegment { flags, seq, ack, wnd, syn, ts };
                 let mut header = [0; MAX_HEADER];
-                let built = self.build_control(&tuple, hop.0, &control, &mut header);
+                let built = self.build_control(&tuple, hop.0, IpFields::default(), &control, &mut header);
                 self.endpoint.hop_release(hop);
                 let Some((len, meta)) = built else { return true };
                 let sent = self.send_header(port, &header[..len], meta);
@@ -99,11 +100,11 @@ impl Streamer {
             Command::Drop { park } => self.unpark(conn, park),
             Command::Control { flags, seq, ack, wnd, syn, ts_ecr } => {
                 let flow = &self.flows[conn.0];
-                let (tuple, hop) = (flow.rx.tuple, flow.tx.hop);
+                let (tuple, hop, ip) = (flow.rx.tuple, flow.tx.hop, flow.ip);
                 let ts = flow.control_timestamps(now, ts_ecr);
                 let control = ControlSegment { flags, seq, ack, wnd, syn, ts };
                 let mut header = [0; MAX_HEADER];
-                let Some((len, meta)) = self.build_control(&tuple, hop, &control, &mut header) else { return true };
+                let Some((len, meta)) = self.build_control(&tuple, hop, ip, &control, &mut header) else { return true };
                 return self.send_header(port, &header[..len], meta);
             }
             Command::Synchronized(sync) => self.synchronize(conn, &sync),
@@ -131,6 +132,7 @@ impl Streamer {
         flow.ts_offset = open.ts_offset;
         flow.consumer = open.consumer;
         flow.listener = open.listener;
+        flow.ip = open.ip;
         if let Some(qp) = open.qp {
             flow.qp = qp;
             flow.bits |= bits::ATTACHED;

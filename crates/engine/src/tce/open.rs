@@ -3,6 +3,7 @@
 
 use super::{Commands, Slot, Tce, push};
 use crate::event::ConnId;
+use crate::options::IpFields;
 use crate::order::{Open, Order, Unused};
 use crate::region::Completion;
 use crate::streamer::Errno;
@@ -154,6 +155,7 @@ impl Tce {
                 listener: begin.listener,
                 ts_offset,
                 hop: begin.hop,
+                ip: IpFields::from_bits(begin.options),
             }),
         );
         self.newborn.add(*tuple, conn, self.orders.position());

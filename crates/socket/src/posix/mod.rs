@@ -106,6 +106,8 @@ pub struct Posix {
     addresses: Vec<Cidr>,
     congestion: Congestion,
     buffer_bytes: u32,
+    /// The host's time to live.
+    ttl: u8,
     last_port: u16,
     last_serial: u64,
 }
@@ -135,6 +137,7 @@ impl Posix {
             addresses,
             congestion: config.host.engine.tcp.congestion,
             buffer_bytes: config.host.consumer.stream_buffer,
+            ttl: config.host.engine.ttl,
             last_port: u16::from_le_bytes([seed[30], seed[31]]),
             last_serial: 0,
         })

@@ -3,7 +3,7 @@
 use super::socket::{Socket, State};
 use super::table::Fd;
 use super::{Answer, Posix, refuse};
-use baton_engine::options as bits;
+use baton_engine::options::{self as bits, IpFields};
 use baton_engine::streamer::ConsumerId;
 use baton_engine::tce::{TCP_INFO_BYTES, tcp_info_bytes};
 use baton_tcp::config::Congestion;
@@ -32,6 +32,8 @@ pub(super) struct Options {
     pub linger: Option<u32>,
     /// Seconds; `None` for the host's.
     pub linger2: Option<u32>,
+    /// Of the IP header, `IP_TOS` and `IP_TTL`.
+    pub ip: IpFields,
     /// 0 for none.
     pub receive_timeout: Duration,
     pub send_timeout: Duration,
@@ -50,6 +52,7 @@ impl Default for Options {
             user_timeout: Duration::ZERO,
             linger: None,
             linger2: None,
+            ip: IpFields::default(),
             receive_timeout: Duration::ZERO,
             send_timeout: Duration::ZERO,
         }
@@ -60,7 +63,7 @@ impl Options {
     /// Those that a connection starts with.
     pub fn bits(&self) -> u64 {
         let nodelay = if self.nodelay { bits::NODELAY } else { 0 };
-        nodelay | if self.keepalive { bits::KEEPALIVE } else { 0 }
+        self.ip.bits() | nodelay | if self.keepalive { bits::KEEPALIVE } else { 0 }
     }
 
     /// What an accepted socket has of its listener: everything, as in Linux.
@@ -117,6 +120,7 @@ impl Posix {
         match level {
             libc::SOL_SOCKET => self.set_socket_option(fd, name, value),
             libc::IPPROTO_TCP => self.set_tcp_option(fd, name, value),
+            libc::IPPROTO_IP => self.set_ip_option(fd, name, value, (libc::IP_TOS, libc::IP_TTL)),
             libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY => {
                 let on = int(value)? != 0;
                 let socket = self.table.socket_mut(fd)?;
@@ -125,6 +129,9 @@ impl Posix {
                 }
                 socket.options.v6only = on;
                 Ok(())
+            }
+            libc::IPPROTO_IPV6 if self.table.socket(fd)?.v6 => {
+                self.set_ip_option(fd, name, value, (libc::IPV6_TCLASS, libc::IPV6_UNICAST_HOPS))
             }
             _ => refuse(libc::ENOPROTOOPT),
         }
@@ -201,12 +208,33 @@ impl Posix {
         self.tell(fd, option)
     }
 
+    /// Traffic class and time to live, by whatever names the IP version has for them.
+    fn set_ip_option(&mut self, fd: Fd, name: c_int, value: &[u8], (class, ttl): (c_int, c_int)) -> Answer<()> {
+        // A byte is enough for these, as in Linux.
+        let number = match value {
+            [byte] => c_int::from(*byte),
+            _ => int(value)?,
+        };
+        let ip = &mut self.table.socket_mut(fd)?.options.ip;
+        match number {
+            // The lower two bits are ECN's, which TCP sets itself.
+            0..=255 if name == class => ip.traffic_class = number as u8 & !3,
+            1..=255 if name == ttl => ip.ttl = number as u8,
+            -1 if name == ttl => ip.ttl = 0,
+            _ if name == class || name == ttl => return refuse(libc::EINVAL),
+            _ => return refuse(libc::ENOPROTOOPT),
+        }
+        let ip = *ip;
+        let Some(conn) = self.table.socket(fd)?.conn() else { return Ok(()) };
+        self.asking(|host| host.set_ip_fields(conn, ip))
+    }
+
     /// `getsockopt(2)`: the whole value; the caller cuts it to its buffer.
     ///
     /// # Errors
     /// `EBADF`, `ENOTSOCK`, `ENOPROTOOPT`.
     pub fn option(&mut self, fd: Fd, level: c_int, name: c_int) -> Answer<Vec<u8>> {
-        let buffer = self.buffer_bytes as c_int;
+        let (buffer, host_ttl) = (self.buffer_bytes as c_int, self.ttl);
         let socket = self.table.socket_mut(fd)?;
         let number = match (level, name) {
             (libc::SOL_SOCKET, libc::SO_LINGER) => return Ok(linger_bytes(socket.options.linger)),
@@ -215,6 +243,12 @@ impl Posix {
             (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => buffer,
             (libc::SOL_SOCKET, name) => socket_number(socket, name)?,
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if socket.v6 => socket.options.v6only.into(),
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                socket.options.ip.traffic_class.into()
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
+                c_int::from(if socket.options.ip.ttl == 0 { host_ttl } else { socket.options.ip.ttl })
+            }
             (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(self.tcp_info(fd)?.to_vec()),
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
                 let mut name = self.congestion_name().to_vec();

@@ -2,7 +2,7 @@
 
 use crate::pair::{Pair, number, set};
 use baton_socket::posix::Errno;
-use libc::{IPPROTO_TCP, SOL_SOCKET};
+use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 
 #[test]
 fn numbers_come_back_as_they_were_set() {
@@ -21,6 +21,8 @@ fn numbers_come_back_as_they_were_set() {
             (IPPROTO_TCP, libc::TCP_KEEPCNT, 9, 3),
             (IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 0, 1500),
             (IPPROTO_TCP, libc::TCP_LINGER2, 60, 9),
+            (IPPROTO_IP, libc::IP_TOS, 0, 0xb8),
+            (IPPROTO_IP, libc::IP_TTL, 64, 3),
         ] {
             assert_eq!(number(&mut pair.a, fd, level, name), default, "{level}/{name}");
             set(&mut pair.a, fd, level, name, value).unwrap();
@@ -30,6 +32,17 @@ fn numbers_come_back_as_they_were_set() {
     for (name, wrong) in [(libc::TCP_KEEPCNT, 0), (libc::TCP_KEEPIDLE, 0), (libc::TCP_USER_TIMEOUT, -1)] {
         assert_eq!(set(&mut pair.a, fresh, IPPROTO_TCP, name, wrong), Err(Errno(libc::EINVAL)));
     }
+    // What was set by one name is known by the other.
+    assert_eq!(number(&mut pair.a, fresh, IPPROTO_IPV6, libc::IPV6_TCLASS), 0xb8);
+    set(&mut pair.a, fresh, IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, -1).unwrap();
+    assert_eq!(number(&mut pair.a, fresh, IPPROTO_IP, libc::IP_TTL), 64);
+    set(&mut pair.a, fresh, IPPROTO_IPV6, libc::IPV6_TCLASS, 0x2f).unwrap();
+    assert_eq!(number(&mut pair.a, fresh, IPPROTO_IPV6, libc::IPV6_TCLASS), 0x2c, "ECN is not the program's");
+    assert_eq!(pair.a.set_option(fresh, IPPROTO_IP, libc::IP_TTL, &[7]), Ok(()));
+    for (name, wrong) in [(libc::IP_TTL, 0), (libc::IP_TTL, 256), (libc::IP_TOS, 256), (libc::IP_TOS, -1)] {
+        assert_eq!(set(&mut pair.a, fresh, IPPROTO_IP, name, wrong), Err(Errno(libc::EINVAL)));
+    }
+    assert_eq!(set(&mut pair.a, client, IPPROTO_IPV6, libc::IPV6_TCLASS, 8), Err(Errno(libc::ENOPROTOOPT)));
     assert_eq!(set(&mut pair.a, fresh, IPPROTO_TCP, 9999, 1), Err(Errno(libc::ENOPROTOOPT)));
     assert_eq!(pair.a.option(fresh, 9999, 1), Err(Errno(libc::ENOPROTOOPT)));
     assert_eq!(pair.a.set_option(fresh, SOL_SOCKET, libc::SO_LINGER, &[1, 0, 0, 0]), Err(Errno(libc::EINVAL)));

@@ -256,7 +256,13 @@ impl Lab {
     pub fn connect(&mut self, port: u16, local: Option<SocketAddr>, options: u64) -> (Peer, Conn) {
         self.host.connect_with(at(THEIRS, port), local, options).unwrap();
         self.steps(3);
-        let Some(SocketEvent::Opening { conn, .. }) = self.host.next_event() else { panic!("not opening") };
+        let mut opening = None;
+        while let Some(event) = self.host.next_event() {
+            if let SocketEvent::Opening { conn, .. } = event {
+                opening = Some(conn);
+            }
+        }
+        let conn = opening.expect("a connection under way");
         let syn = self.next().packet;
         assert_eq!(syn.flags, Flags::SYN);
         let peer = self.far.accept(&syn);

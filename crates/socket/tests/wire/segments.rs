@@ -1,7 +1,7 @@
 //! What segments are cut, and what their headers say.
 
-use crate::peer::{Lab, MSS, Peer};
-use baton_engine::options::NODELAY;
+use crate::peer::{Lab, MSS, OURS, Peer, Seen, at};
+use baton_engine::options::{IpFields, NODELAY};
 use baton_socket::consumer::Conn;
 use baton_wire::tcp::Flags;
 
@@ -85,4 +85,62 @@ fn short_segments_wait_for_the_acknowledgment_of_the_one_before() {
         write(&mut lab, conn, 10);
         assert_eq!(lengths(&mut lab), [10]);
     }
+}
+
+/// Traffic class and time to live of the segments since the last look.
+fn ip_fields(lab: &mut Lab) -> Vec<(u8, u8)> {
+    lab.drain().iter().map(|seen| (seen.packet.traffic_class, seen.packet.ttl)).collect()
+}
+
+// tests: MUST-48, MUST-49
+#[test]
+fn an_application_sets_its_segments_class_and_time_to_live() {
+    let mut lab = Lab::with(|config| config.engine.ttl = 61);
+    let (_, plain) = lab.connect(79, None, NODELAY);
+    write(&mut lab, plain, 10);
+    lab.steps(2);
+    assert_eq!(ip_fields(&mut lab), [(0, 61); 3], "the host's: ACK, SYN and data");
+    let chosen = IpFields { traffic_class: 0xb8, ttl: 7 };
+    let (mut peer, conn) = lab.connect(80, None, NODELAY | chosen.bits());
+    // Full segments and a short one, a retransmission, an answer and a FIN.
+    write(&mut lab, conn, 3 * MSS + 1);
+    lab.steps(1000);
+    acknowledge(&mut lab, &mut peer, 3 * MSS + 1);
+    lab.send(&peer, Flags::ACK, b"request");
+    lab.steps(100);
+    lab.host.shutdown(conn).unwrap();
+    lab.steps(2);
+    let seen = lab.drain();
+    let ours = seen.iter().filter(|seen| seen.packet.dst_port == 80);
+    assert!(ours.clone().count() > 8 && ours.clone().any(|seen| seen.packet.flags.contains(Flags::FIN)));
+    for Seen { packet, .. } in ours {
+        assert_eq!((packet.traffic_class, packet.ttl), (0xb8, 7), "{:?}", packet.flags);
+    }
+    // A connection that is under way takes another choice from then on.
+    acknowledge(&mut lab, &mut peer, 1);
+    lab.host.set_ip_fields(plain, IpFields { traffic_class: 0x20, ttl: 0 }).unwrap();
+    lab.steps(2);
+    lab.drain();
+    write(&mut lab, plain, 10);
+    lab.steps(2);
+    assert_eq!(ip_fields(&mut lab), [(0x20, 61)]);
+}
+
+// tests: MUST-48, MUST-49
+#[test]
+fn accepted_connections_have_what_their_listener_was_given() {
+    let mut lab = Lab::new();
+    let chosen = IpFields { traffic_class: 0x48, ttl: 255 };
+    lab.host.listen_with(at(OURS, 7), 4, NODELAY | chosen.bits()).unwrap();
+    lab.steps(2);
+    lab.host.next_event();
+    let mut peer = lab.peer(OURS, 7, 4000);
+    lab.send(&peer, Flags::SYN, &[]);
+    lab.steps(2);
+    peer.snd_nxt += 1;
+    peer.rcv_nxt = lab.far.seen[0].packet.seq + 1;
+    let conn = lab.complete(&peer);
+    write(&mut lab, conn, 5);
+    lab.steps(2);
+    assert_eq!(ip_fields(&mut lab), [(0x48, 255); 2], "SYN-ACK and data");
 }
