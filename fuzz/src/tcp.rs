@@ -204,8 +204,12 @@ impl Watch {
     fn look(&mut self) {
         for command in std::mem::take(&mut self.out) {
             match command {
-                Command::Place { park, seq, skip, len } => {
-                    let (start, held) = self.parked.remove(&park.0).expect("settled once");
+                Command::Place { park, seq, skip, len, rest } => {
+                    let (start, held) = *self.parked.get(&park.0).expect("settled once");
+                    assert!(!rest || self.posted == Some(seq + len), "a rest is left for want of room only");
+                    if !rest {
+                        self.parked.remove(&park.0);
+                    }
                     assert_eq!(start + skip, seq, "each byte at its own place");
                     assert!(len > 0 && skip + len <= held);
                     assert!((seq + len).before_eq(self.posted.expect("room was posted")));

@@ -244,3 +244,24 @@ fn many_laps_of_small_messages() {
     }
     panic!("{got} of {sent} arrived");
 }
+
+#[test]
+fn what_came_before_any_buffer_is_handed_out_piece_by_piece() {
+    const PIECE: u32 = 300;
+    let (mut pair, client, server) = Pair::connect();
+    let data = ramp(0, 5000);
+    let message = pair.a.qps.extent(0, 5000).unwrap();
+    pair.a.qps.write(message, &data);
+    pair.a.qps.post_send(client, message, 1).unwrap();
+    pair.steps(4);
+    assert_eq!(pair.b.engine.streamer().reassembly().bytes, 5000, "the promised window holds it");
+    for (id, at) in (0..5000).step_by(PIECE as usize).enumerate() {
+        let buffer = pair.b.qps.extent(at, PIECE.min(5000 - at as u32)).unwrap();
+        pair.b.qps.post_receive(server, buffer, id as u64).unwrap();
+        pair.steps(4);
+        assert_eq!(pair.b.received().len(), id + 1, "filled at once, from what waits");
+    }
+    assert_eq!(pair.b.bytes(0, 5000), data);
+    assert_eq!(pair.b.engine.streamer().reassembly().bytes, 0);
+    assert_eq!(pair.a.engine.streamer().counters().tx_retransmitted_bytes, 0, "nothing had to come twice");
+}

@@ -150,6 +150,8 @@ pub enum Command {
         skip: u32,
         /// Bytes to place.
         len: u32,
+        /// What lies behind them stays parked, for another `Place` or a `Drop`.
+        rest: bool,
     },
     /// Forget parked payload.
     Drop {

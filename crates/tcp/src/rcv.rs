@@ -206,7 +206,6 @@ impl Receiver {
         let mut placed = false;
         while let Some(parked) = self.reassembly.as_mut().and_then(|r| r.take_before(self.posted)) {
             let start = parked.start.latest(self.rcv_nxt);
-            // What no room is posted for is lost, as if by the network.
             let end = parked.end.earliest(self.posted);
             if !start.before(end) {
                 out.command(Command::Drop { park: parked.id });
@@ -214,7 +213,12 @@ impl Receiver {
                 continue;
             }
             let skip = start.since(parked.seq) as u32;
-            out.command(Command::Place { park: parked.id, seq: start, skip, len: end.since(start) as u32 });
+            // It was promised a place: what no room is posted for yet goes on waiting.
+            let rest = parked.end.after(end);
+            if rest {
+                self.reassembly.get_or_insert_default().put_back(Parked { start: end, ..parked });
+            }
+            out.command(Command::Place { park: parked.id, seq: start, skip, len: end.since(start) as u32, rest });
             self.note(start, end);
             placed = true;
         }

@@ -107,6 +107,11 @@ impl Reassembly {
         Some(self.parked.remove(farthest).id)
     }
 
+    /// Holds what is left of a payload that was taken out.
+    pub fn put_back(&mut self, parked: Parked) {
+        self.parked.push(parked);
+    }
+
     /// True if one parked payload has all of `[start, end)`.
     pub fn holds(&self, start: Seq, end: Seq) -> bool {
         self.parked.iter().any(|p| p.start.before_eq(start) && p.end.after_eq(end))

@@ -97,7 +97,7 @@ pub enum Placement {
         new_bytes: u32,
     },
     /// Slow path: the payload waits for one [`crate::command::Command::Place`]
-    /// or [`crate::command::Command::Drop`].
+    /// that leaves no rest, or [`crate::command::Command::Drop`].
     Parked(ParkId),
     /// There was no payload to do anything with.
     Empty,

@@ -160,7 +160,8 @@ impl Tcb {
     }
 
     /// A segment, or a run of them, arrived. Its parked payload, if any, is
-    /// answered by exactly one [`Command::Place`] or [`Command::Drop`], now or later.
+    /// answered by exactly one [`Command::Place`] without `rest`, or [`Command::Drop`],
+    /// now or later.
     #[inline]
     pub fn handle_segment(
         &mut self,

@@ -96,7 +96,12 @@ impl Streamer {
             }
             Command::Ack { ack, sack } => return self.send_ack(now, port, conn, ack, &sack),
             Command::Retransmit { seq, end } => return self.order_retransmit(now, port, conn, seq, end),
-            Command::Place { park, seq, skip, len } => self.place_order(conn, park, seq, skip, len),
+            Command::Place { park, seq, skip, len, rest } => {
+                self.place_order(conn, park, seq, skip, len);
+                if !rest {
+                    self.unpark(conn, park);
+                }
+            }
             Command::Drop { park } => self.unpark(conn, park),
             Command::Control { flags, seq, ack, wnd, syn, ts_ecr } => {
                 let flow = &self.flows[conn.0];
@@ -261,7 +266,6 @@ impl Streamer {
             self.place_parked(conn, seq, piece);
         }
         self.reassembly = reassembly;
-        self.unpark(conn, park);
         self.publish_received();
     }
 

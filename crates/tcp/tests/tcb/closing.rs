@@ -51,7 +51,7 @@ fn a_fin_waits_for_what_is_missing_before_it() {
 fn a_fin_with_parked_text() {
     let mut rig = Rig::established();
     let out = rig.parked(1, &seg(FIN_ACK, RCV, SND, 30)).to_vec();
-    assert_eq!(out[0], Command::Place { park: ParkId(1), seq: RCV, skip: 0, len: 30 });
+    assert_eq!(out[0], Command::Place { park: ParkId(1), seq: RCV, skip: 0, len: 30, rest: false });
     assert!(out.contains(&Command::PeerFin { seq: RCV + 30 }));
     assert_eq!(acks(&out), [RCV + 31]);
 }

@@ -208,7 +208,7 @@ fn text_beside_a_syn_waits_for_the_connection() {
     rig.take();
     let out = rig.arrive(&seg(Flags::ACK, RCV + 100, SND, 0)).to_vec();
     assert_eq!(rig.tcb.state(), State::Established);
-    let place = Command::Place { park: baton_tcp::segment::ParkId(1), seq: RCV, skip: 0, len: 100 };
+    let place = Command::Place { park: baton_tcp::segment::ParkId(1), seq: RCV, skip: 0, len: 100, rest: false };
     assert!(out.contains(&place), "{out:?}");
     assert_eq!(acks(&out), [RCV + 100]);
 }

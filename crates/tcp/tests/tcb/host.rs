@@ -162,8 +162,11 @@ impl Host {
                     self.frames.push(s);
                 }
                 Command::Retransmit { seq, end } => self.repeat(seq, end),
-                Command::Place { park, seq, skip, len } => {
-                    let (start, held) = self.parked.remove(&park.0).expect("parked");
+                Command::Place { park, seq, skip, len, rest } => {
+                    let (start, held) = *self.parked.get(&park.0).expect("parked");
+                    if !rest {
+                        self.parked.remove(&park.0);
+                    }
                     assert!(start + skip == seq && skip + len <= held && (seq + len).before_eq(self.posted));
                     self.place(seq, seq + len);
                 }

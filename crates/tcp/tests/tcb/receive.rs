@@ -139,8 +139,8 @@ fn payload_without_a_buffer_waits_for_one() {
         out,
         [
             Command::Receive { right_edge: RCV + 10_000, ts_recent: 0 },
-            Command::Place { park: ParkId(1), seq: RCV, skip: 0, len: 1_000 },
-            Command::Place { park: ParkId(2), seq: RCV + 1_000, skip: 0, len: 1_000 },
+            Command::Place { park: ParkId(1), seq: RCV, skip: 0, len: 1_000, rest: false },
+            Command::Place { park: ParkId(2), seq: RCV + 1_000, skip: 0, len: 1_000, rest: false },
             Command::Ack { ack: RCV + 2_000, sack: Default::default() },
         ]
     );
@@ -150,10 +150,22 @@ fn payload_without_a_buffer_waits_for_one() {
 fn a_buffer_too_small_takes_what_fits() {
     let mut rig = unposted(4_000);
     rig.parked(1, &data(RCV, 1_000));
+    rig.parked(2, &data(RCV + 1_000, 500));
     rig.call(|t, cx, out| t.on_posted(cx, RCV + 300, out));
-    assert_eq!(rig.take()[0], Command::Place { park: ParkId(1), seq: RCV, skip: 0, len: 300 });
+    let place = |park, at, skip, len, rest| Command::Place { park: ParkId(park), seq: RCV + at, skip, len, rest };
+    assert_eq!(rig.take()[0], place(1, 0, 0, 300, true));
     assert_eq!(rig.info().rcv_nxt, RCV + 300);
     assert_eq!(rig.info().rcv_wnd, 3_700, "what was promised stays promised");
+    // The rest is not asked for again, and goes where room is, piece by piece.
+    assert_eq!(rig.parked(3, &data(RCV + 300, 700))[0], Command::Drop { park: ParkId(3) });
+    rig.take();
+    rig.call(|t, cx, out| t.on_posted(cx, RCV + 400, out));
+    assert_eq!(rig.take()[0], place(1, 300, 300, 100, true));
+    rig.call(|t, cx, out| t.on_posted(cx, RCV + 1_200, out));
+    assert_eq!(rig.take()[..2], [place(1, 400, 400, 600, false), place(2, 1_000, 0, 200, true)]);
+    // What is left at the end is given up.
+    rig.call(|t, cx, out| t.abort(cx, out));
+    assert!(rig.take().contains(&Command::Drop { park: ParkId(2) }));
 }
 
 #[test]
@@ -162,10 +174,10 @@ fn parked_payload_is_trimmed_to_what_is_new() {
     rig.placed(&data(RCV, 600), RCV + 600);
     rig.take();
     let out = rig.parked(1, &data(RCV, 1_000)).to_vec();
-    assert_eq!(out[0], Command::Place { park: ParkId(1), seq: RCV + 600, skip: 600, len: 400 });
+    assert_eq!(out[0], Command::Place { park: ParkId(1), seq: RCV + 600, skip: 600, len: 400, rest: false });
     let edge = RCV + (1 << 16);
     let out = rig.parked(2, &data(edge - 10, 100)).to_vec();
-    assert_eq!(out[0], Command::Place { park: ParkId(2), seq: edge - 10, skip: 0, len: 10 });
+    assert_eq!(out[0], Command::Place { park: ParkId(2), seq: edge - 10, skip: 0, len: 10, rest: false });
 }
 
 #[test]
@@ -179,8 +191,8 @@ fn parked_payloads_that_overlap_are_placed_once() {
     assert_eq!(
         places,
         [
-            Command::Place { park: ParkId(1), seq: RCV, skip: 0, len: 1_000 },
-            Command::Place { park: ParkId(2), seq: RCV + 1_000, skip: 500, len: 500 },
+            Command::Place { park: ParkId(1), seq: RCV, skip: 0, len: 1_000, rest: false },
+            Command::Place { park: ParkId(2), seq: RCV + 1_000, skip: 500, len: 500, rest: false },
         ]
     );
 }
