@@ -1,7 +1,7 @@
 //! Both halves together: one thread drives them in turn, or two threads one each.
 
 use crate::endpoint::{Endpoint, InterfaceConfig};
-use crate::frame_io::{Capabilities, FrameIo, PortError};
+use crate::frame_io::{BURST, Capabilities, FrameIo, PortError};
 use crate::ring::ring;
 use crate::streamer::{Streamer, StreamerConfig};
 use crate::tce::{Tce, TceConfig};
@@ -26,7 +26,8 @@ pub struct EngineConfig {
     pub reassembly_bytes_per_connection: u32,
     /// Random bytes: initial sequence numbers, SYN cookies, hash key.
     pub secret: [u8; 32],
-    /// Frames taken from the port in one poll at most.
+    /// Frames taken from the port in one poll at most. Their acknowledgments go out
+    /// after them, so with more the peer waits longer for each.
     pub rx_budget: usize,
     /// Header prediction (LA §3.2); off only to compare.
     pub header_prediction: bool,
@@ -47,7 +48,7 @@ impl EngineConfig {
             reassembly_bytes: 16 << 20,
             reassembly_bytes_per_connection: 256 << 10,
             secret,
-            rx_budget: 256,
+            rx_budget: BURST,
             header_prediction: true,
             ttl: 64,
         }

@@ -12,7 +12,7 @@
 
 use baton_engine::counters::{StreamerCounters, TceCounters};
 use baton_engine::engine::{Activity, Engine};
-use baton_engine::frame_io::{FrameIo, PortError};
+use baton_engine::frame_io::{BURST, FrameIo, PortError};
 use baton_engine::streamer::Streamer;
 use baton_engine::tce::Tce;
 use baton_port::WaitSet;
@@ -26,7 +26,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Frames taken from the port in one turn.
-pub const RX_BUDGET: usize = 256;
+pub const RX_BUDGET: usize = BURST;
 
 /// The halves of an engine and who drives them.
 pub enum Drive {
