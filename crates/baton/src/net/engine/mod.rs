@@ -124,7 +124,7 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
             again: Vec::new(),
             open: 0,
             next_sweep: Instant::now() + SWEEP,
-            pace: Pace::new(),
+            pace: Pace::new(std::thread::available_parallelism().map_or(1, usize::from)),
             drained: false,
             stats: Stats::default(),
         })
