@@ -67,6 +67,11 @@ pub enum Event {
         /// Just past the last posted byte.
         right_edge: Seq,
     },
+    /// The consumer has its buffers back: none is posted.
+    Unposted {
+        /// Which connection.
+        conn: ConnId,
+    },
     /// Data waits, the limit lets none of it out, and nothing is in flight.
     Blocked {
         /// Which connection.

@@ -30,6 +30,8 @@
 //! Extent `i` stands in slot `i % queue_depth`. Its slot may be used again once
 //! `snd_done` (or `rcv_done`) has reached its end.
 //!
+//! A consumer has the buffers of an idle connection back by [`Request::Unpost`].
+//!
 //! # Trust
 //! Whatever a consumer can write is read once, checked, then used; what makes no
 //! sense is counted in [`BadInput`] and skipped. The engine keeps every size and

@@ -6,9 +6,11 @@
 //!   acked    received    room in buffers      promised without room
 //! ```
 //!
-//! `right_edge` is what the peer was promised; it never moves back. Before the consumer posts its first buffer a fixed window
-//! is promised; payload that comes into it stays parked. From the first posting
-//! on the promise follows the room, in steps (silly-window avoidance).
+//! `right_edge` is what the peer was promised; it never moves back. Before the
+//! consumer posts its first buffer a fixed window is promised; payload that comes
+//! into it stays parked, and so does what comes after an idle consumer took its
+//! buffers back. From the first posting on the promise follows the room, in steps
+//! (silly-window avoidance).
 
 use crate::command::{Command, CommandSink};
 use crate::reassembly::{Parked, Reassembly};
@@ -282,6 +284,11 @@ impl Receiver {
         true
     }
 
+    /// The consumer took back what it had posted. The promise stays.
+    pub fn on_unposted(&mut self) {
+        self.posted = self.rcv_nxt;
+    }
+
     /// The peer asked whether the window is still closed. Then all that is posted
     /// is offered, and taken for the buffer's size: a consumer that posts less at
     /// once than it used to would else wait for ever. What the scaled field cannot
@@ -371,6 +378,18 @@ mod tests {
             let edge = r.rcv_nxt + 700;
             assert!(r.on_posted(edge, 1460));
         }
+    }
+
+    #[test]
+    fn room_taken_back_leaves_the_promise_and_new_room_moves_it() {
+        let mut r = receiver(0, 0);
+        assert!(r.on_posted(Seq(1000 + 100_000), 1460));
+        take(&mut r, 40_000);
+        r.on_unposted();
+        assert_eq!((r.room(), r.rcv_wnd()), (0, 60_000));
+        let edge = r.rcv_nxt + 100_000;
+        assert!(r.on_posted(edge, 1460));
+        assert_eq!((r.room(), r.rcv_wnd()), (100_000, 100_000));
     }
 
     #[test]

@@ -318,6 +318,12 @@ impl Tcb {
         }
     }
 
+    /// The consumer took its room back. What was promised stays promised; what
+    /// arrives is parked until there is room again.
+    pub fn on_unposted(&mut self) {
+        self.rcv.on_unposted();
+    }
+
     /// As [`Tcb::on_posted`], with a segment about to be handled whose answer
     /// may show the window anyway: if it does not, a deadline that is due will.
     #[inline]

@@ -249,6 +249,7 @@ impl World {
             }
             5 => {
                 let _ = match step >> 6 {
+                    _ if step & 8 != 0 => self.hostile.request(&Request::Unpost { token: 9, qp }),
                     0 => self.hostile.request(&Request::Shutdown { qp }),
                     1 => self.hostile.request(&Request::Close { qp }),
                     2 => self.hostile.request(&Request::Abort { qp }),

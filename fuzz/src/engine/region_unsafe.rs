@@ -167,6 +167,7 @@ fn run_step(
                 let qp = match request {
                     Request::Unlisten { qp } | Request::Shutdown { qp } | Request::Close { qp } => qp,
                     Request::Abort { qp } | Request::SetOption { qp, .. } | Request::Info { qp, .. } => qp,
+                    Request::Unpost { qp, .. } => qp,
                     Request::Connect { .. } | Request::Listen { .. } => 0,
                 };
                 engine.qp(qp).reset();

@@ -55,6 +55,12 @@ impl Events {
         self.0 & other.0 != 0
     }
 
+    /// These but for the bits of `other`.
+    #[inline]
+    pub const fn without(self, other: Events) -> Events {
+        Events(self.0 & !other.0)
+    }
+
     /// True if no bit is set.
     #[inline]
     pub const fn is_empty(self) -> bool {
@@ -244,6 +250,18 @@ pub enum Request {
         /// Room there, in bytes.
         len: u32,
     },
+    /// Take back the buffers of an idle connection: all that was received is
+    /// delivered, all that was posted to send is acknowledged. Answered by `Done`:
+    /// no extent posted so far is used any more, and the next one of each queue
+    /// begins at `rcv_done`, or at `snd_tail`; or by `Failed`, and nothing changed.
+    /// Before it asks, the consumer sets `rcv_limit` back to what it has read;
+    /// until the answer it moves no cursor.
+    Unpost {
+        /// Comes back in the answer.
+        token: u64,
+        /// The connection.
+        qp: u32,
+    },
 }
 
 const CONNECT: u32 = 1;
@@ -254,6 +272,7 @@ const CLOSE: u32 = 5;
 const ABORT: u32 = 6;
 const SET_OPTION: u32 = 7;
 const INFO: u32 = 8;
+const UNPOST: u32 = 9;
 
 /// ```text
 ///  word 0    kind (low half), queue pair (high half)
@@ -270,7 +289,11 @@ impl Request {
     pub const fn answered(&self) -> bool {
         matches!(
             self,
-            Request::Connect { .. } | Request::Listen { .. } | Request::SetOption { .. } | Request::Info { .. }
+            Request::Connect { .. }
+                | Request::Listen { .. }
+                | Request::SetOption { .. }
+                | Request::Info { .. }
+                | Request::Unpost { .. }
         )
     }
 
@@ -297,6 +320,7 @@ impl Request {
             Request::Info { token, qp, offset, len } => {
                 words = [head(INFO, qp), token, 0, 0, 0, 0, u64::from(len) << 32, offset];
             }
+            Request::Unpost { token, qp } => words = [head(UNPOST, qp), token, 0, 0, 0, 0, 0, 0],
         }
         words
     }
@@ -322,6 +346,7 @@ impl Request {
             ABORT => Request::Abort { qp },
             SET_OPTION => Request::SetOption { token, qp, option: extra, value },
             INFO => Request::Info { token, qp, offset: value, len: extra },
+            UNPOST => Request::Unpost { token, qp },
             _ => return None,
         })
     }

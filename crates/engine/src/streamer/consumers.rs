@@ -214,6 +214,29 @@ impl Streamer {
                     self.refuse(id, token, Errno::NOT_CONNECTED);
                 }
             }
+            Request::Unpost { token, qp } => self.request_unpost(id, qp, token),
+        }
+    }
+
+    /// The consumer wants its buffers back. They are, if nothing lies in them that
+    /// is not told yet: what waits to be placed, what lies beyond a gap, what is not
+    /// acknowledged.
+    fn request_unpost(&mut self, id: u16, qp: u32, token: u64) {
+        let owner = self.consumer(id).map_or(ConnId::NONE, |slot| slot.owner(qp));
+        if owner == ENDED {
+            // No buffer is used after the end.
+            return self.answer(id, Completion::Done { token, value: 0 });
+        }
+        if owner.0 > ENDED.0 {
+            return self.refuse(id, token, Errno::NOT_CONNECTED);
+        }
+        // What was posted before the request belongs to what it takes back.
+        self.handle_doorbell(owner);
+        if self.flows[owner.0].unpost() {
+            self.event(Event::Unposted { conn: owner });
+            self.answer(id, Completion::Done { token, value: 0 });
+        } else {
+            self.refuse(id, token, Errno::AGAIN);
         }
     }
 
@@ -351,6 +374,7 @@ impl Streamer {
 pub(crate) struct Errno;
 
 impl Errno {
+    pub(crate) const AGAIN: u32 = 11;
     pub(crate) const NO_OPTION: u32 = 92;
     pub(crate) const ADDRESS_IN_USE: u32 = 98;
     pub(crate) const ADDRESS_NOT_AVAILABLE: u32 = 99;

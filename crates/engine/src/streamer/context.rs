@@ -37,6 +37,11 @@ impl Cursor {
         self.start + u64::from(self.extent.len())
     }
 
+    /// Before the extent at index `next`, which begins at `start`.
+    fn before(next: u32, start: u64) -> Cursor {
+        Cursor { start, extent: Extent::default(), next }
+    }
+
     /// Steps forward until the extent covers `pos`. `read` reads the extent at
     /// an index and `tail` is the queue's; false if `pos` lies past what is
     /// posted. Each step uses up one posted extent, so it ends.
@@ -269,6 +274,24 @@ impl Flow {
     #[inline]
     pub fn queued(&self) -> u64 {
         self.tx.tail_pos.saturating_sub(self.snd_pos(self.tx.snd_nxt))
+    }
+
+    /// Forgets every posted extent, so that the next one of each queue begins where
+    /// its stream stands. False, and nothing is forgotten, while a byte between here
+    /// and the peer may need one: parked, beyond a gap, or not acknowledged.
+    pub fn unpost(&mut self) -> bool {
+        let open = self.has(bits::SYNCHRONIZED | bits::ATTACHED) && self.bits & bits::TOUCHED == 0;
+        let received = self.rx.ranges.is_none() && self.rx.parked_bytes == 0;
+        if !(open && received && self.tx.una_pos >= self.tx.tail_pos) {
+            return false;
+        }
+        self.rx.cursor = Cursor::before(self.rx.rq_tail, self.rx.rcv_pos);
+        self.rx.rq_limit = self.rx.rcv_pos;
+        self.rx.posted_told = self.rx.rcv_nxt;
+        self.bits &= !bits::WANT_TOLD;
+        let sent = Cursor::before(self.tx.sq_tail, self.tx.tail_pos);
+        (self.tx.una_cursor, self.tx.nxt_cursor) = (sent, sent);
+        true
     }
 
     /// Just past the last posted receive byte, as a sequence number.

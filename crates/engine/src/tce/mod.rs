@@ -229,6 +229,7 @@ impl Tce {
             Event::Posted { conn, right_edge } => {
                 self.with(now, conn, |tcb, cx, out| tcb.on_posted(cx, right_edge, out))
             }
+            Event::Unposted { conn } => self.with(now, conn, |tcb, _, _| tcb.on_unposted()),
             Event::Blocked { conn, queued } => self.with(now, conn, |tcb, cx, out| tcb.on_blocked(cx, queued, out)),
             Event::Icmp { conn, error } => self.with(now, conn, |tcb, cx, out| tcb.on_icmp(cx, &error, out)),
             Event::NoQueuePair { conn } => self.with(now, conn, |tcb, cx, out| tcb.abort(cx, out)),

@@ -49,12 +49,13 @@ fn request() -> impl Strategy<Value = Request> {
             option,
             value
         }),
-        (token, qp, any::<u64>(), any::<u32>()).prop_map(|(token, qp, offset, len)| Request::Info {
+        (token, qp.clone(), any::<u64>(), any::<u32>()).prop_map(|(token, qp, offset, len)| Request::Info {
             token,
             qp,
             offset,
             len
         }),
+        (token, qp).prop_map(|(token, qp)| Request::Unpost { token, qp }),
     ]
 }
 
