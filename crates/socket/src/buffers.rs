@@ -2,7 +2,8 @@
 //!
 //! All buffers of a pool have one size. The area is larger than what is ever
 //! used at once and its pages exist only once touched, so a buffer costs what was
-//! written to it. A connection has none until data moves.
+//! written to it. A connection has none until data moves, and none when it has been
+//! idle for a while.
 
 /// Hands out equal buffers of a data area by number: number `n` lies `n` sizes
 /// into it.

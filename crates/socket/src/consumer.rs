@@ -10,6 +10,7 @@ use crate::stream::Stream;
 use baton_engine::options::{self, IpFields};
 use baton_engine::region::{Completion, ConsumerRegion, Events, Identity, Layout, Region, Request};
 use baton_tcp::options::SocketOption;
+use baton_tcp::time::{Duration, Instant};
 use baton_wire::addr::Addr;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -74,9 +75,30 @@ pub struct Consumer {
     listeners: Vec<(u64, u32)>,
     next_token: u64,
     events: VecDeque<SocketEvent>,
-    /// Requests that found the ring full and cannot be refused.
+    /// Requests that cannot be refused, and found the ring full or a stream's
+    /// bytes not posted yet.
     later: VecDeque<Request>,
+    /// Streams that have buffers.
+    holders: VecDeque<u32>,
+    /// When the holders are looked at again for idle ones.
+    look_at: Instant,
+    /// Holders to be looked at in this round.
+    round_left: usize,
+    /// Streams whose buffers the engine was asked for.
+    retiring: usize,
 }
+
+/// Time between two looks at the streams that have buffers. One that moved no byte
+/// from one look to the next gives them back.
+pub const IDLE_LOOK: Duration = Duration::from_millis(200);
+
+/// Streams looked at in one poll, and streams that wait for an answer, at most: a
+/// fraction of the request ring.
+const LOOKS: usize = 64;
+
+/// Marks the token of a request to take a stream's buffers back; the rest is its
+/// queue pair.
+const RETIRE: u64 = 1 << 63;
 
 /// Sizes of a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,15 +156,79 @@ impl Consumer {
             next_token: 1,
             events: VecDeque::new(),
             later: VecDeque::new(),
+            holders: VecDeque::new(),
+            look_at: Instant(0),
+            round_left: 0,
+            retiring: 0,
         }
     }
 
-    /// Takes in what the engine completed; it is then in [`Consumer::next_event`].
-    pub fn poll(&mut self) {
+    /// Takes in what the engine completed by `now`; it is then in
+    /// [`Consumer::next_event`]. Takes buffers back from streams that are idle.
+    pub fn poll(&mut self, now: Instant) {
         while let Some(completion) = self.region.poll_completion() {
             self.on_completion(completion);
         }
         self.flush_later();
+        self.look_for_idle(now);
+    }
+
+    /// When [`Consumer::poll`] looks for idle streams next, if there may be any.
+    pub fn next_look(&self) -> Option<Instant> {
+        match self.round_left {
+            // The rest of a round goes on at once, unless answers are to come first.
+            1.. if self.retiring < LOOKS => Some(Instant(0)),
+            _ => (!self.holders.is_empty()).then_some(self.look_at),
+        }
+    }
+
+    /// Stream buffers in use.
+    pub fn buffers_in_use(&self) -> usize {
+        self.pool.in_use()
+    }
+
+    fn look_for_idle(&mut self, now: Instant) {
+        if self.round_left == 0 {
+            if now < self.look_at {
+                return;
+            }
+            self.look_at = now + IDLE_LOOK;
+            self.round_left = self.holders.len();
+        }
+        let looks = self.round_left.min(LOOKS - self.retiring);
+        for _ in 0..looks {
+            let Some(qp) = self.holders.pop_front() else { break };
+            self.round_left -= 1;
+            if self.look_at_holder(qp) {
+                self.holders.push_back(qp);
+            }
+        }
+    }
+
+    /// Asks for an idle stream's buffers; false if it has none.
+    fn look_at_holder(&mut self, qp: u32) -> bool {
+        let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return false };
+        if stream.holds_nothing() {
+            return false;
+        }
+        if !stream.was_active() && stream.retire(&self.region, qp) {
+            let token = RETIRE | u64::from(qp);
+            match self.region.request(&Request::Unpost { token, qp }) {
+                Ok(()) => self.retiring += 1,
+                Err(_) => stream.cancel_retiring(&self.region, qp),
+            }
+        }
+        true
+    }
+
+    /// The engine's answer to [`Request::Unpost`].
+    fn on_retired(&mut self, qp: u32, forgot: bool) {
+        self.retiring = self.retiring.saturating_sub(1);
+        if let Some(Some(stream)) = self.streams.get_mut(qp as usize)
+            && stream.is_retiring()
+        {
+            stream.on_retired(&self.region, qp, forgot, &mut self.pool);
+        }
     }
 
     /// The consumer's side of its region, for sleep and wake flags.
@@ -186,6 +272,8 @@ impl Consumer {
                 self.new_stream(qp);
                 self.events.push_back(SocketEvent::Opening { attempt: Attempt(token), conn: Conn(qp) });
             }
+            Completion::Failed { token, .. } if token & RETIRE != 0 => self.on_retired(token as u32, false),
+            Completion::Done { token, .. } if token & RETIRE != 0 => self.on_retired(token as u32, true),
             Completion::Failed { token, errno } => {
                 self.listeners.retain(|(listener, _)| *listener != token);
                 let error = io::Error::from_raw_os_error(errno as i32);
@@ -198,9 +286,11 @@ impl Consumer {
     fn on_ready(&mut self, qp: u32, events: Events) {
         let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return };
         let look = stream.on_events(&self.region, qp, events, &mut self.pool);
+        if stream.newly_holds_buffers() {
+            self.holders.push_back(qp);
+        }
         if events.contains(Events::RELEASED) {
-            stream.drop_buffers(&mut self.pool);
-            self.streams[qp as usize] = None;
+            stream.end(&mut self.pool);
         } else if look && !stream.is_released() {
             self.events.push_back(SocketEvent::Ready { conn: Conn(qp) });
         }
@@ -211,7 +301,9 @@ impl Consumer {
         if self.streams.len() <= index {
             self.streams.resize_with(index + 1, || None);
         }
-        self.streams[index].insert(Stream::default())
+        let place = &mut self.streams[index];
+        let next = place.as_ref().map_or_else(Stream::default, Stream::next);
+        place.insert(next)
     }
 
     /// Listens at `addr`; `Listening` or `Failed` follows.
@@ -289,7 +381,13 @@ impl Consumer {
         run: impl FnOnce(&mut Stream, &ConsumerRegion, &mut BufferPool) -> io::Result<R>,
     ) -> io::Result<R> {
         match self.streams.get_mut(conn.0 as usize) {
-            Some(Some(stream)) if !stream.is_released() => run(stream, &self.region, &mut self.pool),
+            Some(Some(stream)) if !stream.is_released() => {
+                let done = run(stream, &self.region, &mut self.pool);
+                if stream.newly_holds_buffers() {
+                    self.holders.push_back(conn.0);
+                }
+                done
+            }
             _ => Err(ErrorKind::NotConnected.into()),
         }
     }
@@ -333,10 +431,11 @@ impl Consumer {
     /// Ends the sending direction after all that was written.
     ///
     /// # Errors
-    /// `NotConnected`; `WouldBlock` if too many requests are under way.
+    /// `NotConnected`.
     pub fn shutdown(&mut self, conn: Conn) -> io::Result<()> {
         if self.with(conn, |stream, _, _| Ok(stream.shut()))? {
-            self.request(&Request::Shutdown { qp: conn.0 })?;
+            self.later.push_back(Request::Shutdown { qp: conn.0 });
+            self.flush_later();
         }
         Ok(())
     }
@@ -362,10 +461,15 @@ impl Consumer {
         }
     }
 
-    /// Passes on what a full request ring held back.
+    /// Passes on what was held back.
     fn flush_later(&mut self) {
         while let Some(request) = self.later.front() {
-            if self.region.request(request).is_err() {
+            let stream = match *request {
+                Request::Shutdown { qp } | Request::Close { qp } => self.streams.get(qp as usize),
+                _ => None,
+            };
+            let unposted = stream.and_then(Option::as_ref).is_some_and(Stream::is_retiring);
+            if unposted || self.region.request(request).is_err() {
                 return;
             }
             self.later.pop_front();

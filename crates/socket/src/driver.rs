@@ -87,14 +87,14 @@ fn drive_one<P: FrameIo + Waitable>(shared: &Shared, engine: &mut Engine, mut po
     let mut polls = 0u32;
     while !shared.stop.load(Ordering::Acquire) {
         let activity = engine.poll(now(started), &mut port, ticks)?;
-        shared.take_completions();
+        let look = shared.take_completions(now(started));
         polls = polls.wrapping_add(1);
         if polls.is_multiple_of(STATS_EVERY) {
             note_stats(shared, engine);
         }
         if activity.is_idle() {
             note_stats(shared, engine);
-            let deadline = engine.next_deadline();
+            let deadline = engine.next_deadline().into_iter().chain(look).min();
             sleep(shared, engine.streamer(), &mut port, deadline.map(|at| at.since(now(started))))?;
         }
     }
@@ -209,6 +209,7 @@ fn drive_streamer<P: FrameIo + Waitable>(
     mut port: P,
     started: Instant,
 ) -> Result<(), PortError> {
+    let mut look = None;
     while !shared.stop.load(Ordering::Acquire) {
         let time = now(started);
         let frames = streamer.poll_receive(time, &mut port, RX_BUDGET)?;
@@ -218,8 +219,11 @@ fn drive_streamer<P: FrameIo + Waitable>(
             if pair.tce_asleep.swap(false, Ordering::SeqCst) {
                 tce.unpark();
             }
-            shared.take_completions();
+            look = shared.take_completions(time);
             continue;
+        }
+        if look.is_some_and(|at| at <= time) {
+            look = shared.take_completions(time);
         }
         {
             let mut stats = shared.stats.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +233,8 @@ fn drive_streamer<P: FrameIo + Waitable>(
         pair.streamer_asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if !streamer.has_work() {
-            let timeout = streamer.next_deadline().map(|at| at.since(now(started)));
+            let deadline = streamer.next_deadline().into_iter().chain(look).min();
+            let timeout = deadline.map(|at| at.since(now(started)));
             sleep(shared, &mut streamer, &mut port, timeout)?;
         }
         pair.streamer_asleep.store(false, Ordering::SeqCst);

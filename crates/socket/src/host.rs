@@ -111,7 +111,7 @@ impl<P: FrameIo> Host<P> {
     /// [`PortError`] when the device is gone.
     pub fn poll(&mut self, now: Instant) -> Result<Activity, PortError> {
         let activity = self.engine.poll(now, &mut self.port, self.ticks)?;
-        self.consumer.poll();
+        self.consumer.poll(now);
         Ok(activity)
     }
 
@@ -121,7 +121,7 @@ impl<P: FrameIo> Host<P> {
         if self.consumer.has_events() || self.engine.streamer().has_doorbells() {
             return Some(Instant(0));
         }
-        self.engine.next_deadline()
+        self.engine.next_deadline().into_iter().chain(self.consumer.next_look()).min()
     }
 
     /// The engine, for its counters.

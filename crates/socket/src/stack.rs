@@ -117,11 +117,13 @@ impl Shared {
         result
     }
 
-    /// The driver: takes in completions and wakes whom they concern.
-    pub(crate) fn take_completions(&self) {
+    /// The driver: takes in completions and wakes whom they concern. Returns when it
+    /// is to be done again whatever happens.
+    pub(crate) fn take_completions(&self, now: Instant) -> Option<Instant> {
         let mut inner = self.lock();
-        inner.consumer.poll();
+        inner.consumer.poll(now);
         inner.dispatch();
+        inner.consumer.next_look()
     }
 
     /// The driver ended: nobody waits any longer.

@@ -11,40 +11,78 @@
 //!              | to be read       |  posted          |
 //! ```
 //!
-//! A direction has no buffer until it needs one: the first write takes the send
-//! ring, the first data that arrives (`WANT_BUFFER`) or the first read takes the
-//! receive ring.
+//! A direction has no buffer until it needs one: a write takes the send ring, data
+//! that arrives (`WANT_BUFFER`) or a read takes the receive ring. Both go back when
+//! the connection was idle for a while: the consumer asks the engine to forget what
+//! is posted ([`Stream::retire`]), and once it has ([`Stream::on_retired`]) the
+//! rings are the pool's again. Bytes written in between wait in the ring for the
+//! answer.
 
 use crate::buffers::BufferPool;
 use baton_engine::region::{ConsumerRegion, Events, Extent, Queue};
 use std::io::{self, ErrorKind};
-use std::num::NonZeroU32;
 
 /// One direction's ring: stream position `p` lies `p % size` into it. Small, for
 /// idle connections have it too.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
-    /// Number of its buffer, plus 1.
-    buffer: NonZeroU32,
-    /// Laps posted.
-    laps: u32,
+    /// Number of its buffer, or [`Ring::NO_BUFFER`].
+    buffer: u32,
+    /// Extents posted since the connection began.
+    posts: u32,
+}
+
+impl Default for Ring {
+    fn default() -> Ring {
+        Ring { buffer: Ring::NO_BUFFER, posts: 0 }
+    }
 }
 
 impl Ring {
-    fn take(pool: &mut BufferPool) -> Option<Ring> {
-        let buffer = NonZeroU32::MIN.checked_add(pool.take()?)?;
-        Some(Ring { buffer, laps: 0 })
+    const NO_BUFFER: u32 = u32::MAX;
+
+    #[inline]
+    fn has_buffer(self) -> bool {
+        self.buffer != Ring::NO_BUFFER
     }
 
-    fn number(self) -> u32 {
-        self.buffer.get() - 1
+    /// Takes a buffer unless there is one; false if the pool has none.
+    fn ensure(&mut self, pool: &mut BufferPool) -> bool {
+        if !self.has_buffer() {
+            self.buffer = pool.take().unwrap_or(Ring::NO_BUFFER);
+        }
+        self.has_buffer()
+    }
+
+    fn give_back(&mut self, pool: &mut BufferPool) {
+        if self.has_buffer() {
+            pool.give_back(std::mem::replace(&mut self.buffer, Ring::NO_BUFFER));
+        }
     }
 
     /// Where in the data area it begins, if each buffer has `size` bytes.
     #[inline]
     fn offset(self, size: u32) -> u64 {
-        u64::from(self.number()) * u64::from(size)
+        u64::from(self.buffer) * u64::from(size)
     }
+}
+
+/// Bits of [`Stream::flags`].
+mod flags {
+    /// The program ended the sending direction.
+    pub const SHUT: u8 = 1 << 0;
+    /// Extents of the receive ring are posted, up to the end of its lap.
+    pub const RECEIVES: u8 = 1 << 1;
+    /// Extents of the send ring are posted, up to the end of its lap.
+    pub const SENDS: u8 = 1 << 2;
+    /// The engine was asked to forget what is posted and has not answered.
+    pub const RETIRING: u8 = 1 << 3;
+    /// Bytes moved since [`Stream::was_active`](super::Stream::was_active).
+    pub const ACTIVE: u8 = 1 << 4;
+    /// On the consumer's list of streams with buffers.
+    pub const LISTED: u8 = 1 << 5;
+    /// A soft error waits to be taken.
+    pub const SOFT_ERROR: u8 = 1 << 6;
 }
 
 const _: () = assert!(size_of::<Option<Stream>>() == 64, "a stream is one cache line");
@@ -52,8 +90,8 @@ const _: () = assert!(size_of::<Option<Stream>>() == 64, "a stream is one cache 
 /// One connection as its consumer sees it.
 #[derive(Debug, Default)]
 pub struct Stream {
-    send: Option<Ring>,
-    receive: Option<Ring>,
+    send: Ring,
+    receive: Ring,
     snd_tail: u64,
     snd_done: u64,
     rcv_read: u64,
@@ -61,13 +99,17 @@ pub struct Stream {
     rcv_limit: u64,
     /// Everything that happened so far.
     events: Events,
-    shut: bool,
-    closed: bool,
-    /// A soft error waits to be taken.
-    soft_error: bool,
+    flags: u8,
+    /// The program let go of the connection.
+    released: bool,
 }
 
 impl Stream {
+    #[inline]
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
     /// Takes in what the engine says; `true` if a reader or writer should look.
     pub(crate) fn on_events(
         &mut self,
@@ -77,6 +119,7 @@ impl Stream {
         pool: &mut BufferPool,
     ) -> bool {
         self.events |= events;
+        self.flags |= flags::ACTIVE;
         let view = region.qp(qp);
         if events.intersects(Events::RECV | Events::PEER_FIN | Events::CLOSED) {
             self.rcv_done = view.rcv_done();
@@ -85,7 +128,8 @@ impl Stream {
             self.snd_done = view.snd_done();
         }
         if events.contains(Events::ERROR) {
-            self.soft_error = !self.events.contains(Events::CLOSED);
+            self.flags &= !flags::SOFT_ERROR;
+            self.flags |= if self.is_closed() { 0 } else { flags::SOFT_ERROR };
         }
         if events.contains(Events::WANT_BUFFER) {
             self.post_receive(region, qp, pool);
@@ -110,7 +154,7 @@ impl Stream {
     /// Bytes that can be written now.
     #[inline]
     pub fn writable(&self, pool: &BufferPool) -> usize {
-        if self.shut || self.events.contains(Events::CLOSED) {
+        if self.is(flags::SHUT) || self.events.contains(Events::CLOSED) {
             return 0;
         }
         (self.snd_done + u64::from(pool.size()) - self.snd_tail) as usize
@@ -142,7 +186,7 @@ impl Stream {
 
     /// True once the consumer let go of it.
     pub(crate) fn is_released(&self) -> bool {
-        self.closed
+        self.released
     }
 
     pub(crate) fn note_accepted(&mut self) {
@@ -150,7 +194,7 @@ impl Stream {
     }
 
     pub(crate) fn note_released(&mut self) {
-        self.closed = true;
+        self.released = true;
     }
 
     /// What ended the connection; while it lasts, the last soft error that it met
@@ -163,7 +207,8 @@ impl Stream {
     /// The soft error that came since the last call, if one did and the connection
     /// still lasts.
     pub(crate) fn take_soft_error(&mut self, region: &ConsumerRegion, qp: u32) -> Option<io::Error> {
-        let soft = std::mem::take(&mut self.soft_error);
+        let soft = self.is(flags::SOFT_ERROR);
+        self.flags &= !flags::SOFT_ERROR;
         self.error(region, qp).filter(|_| soft)
     }
 
@@ -200,7 +245,8 @@ impl Stream {
         if count == 0 {
             return self.nothing_to_read(region, qp, buf.is_empty(), pool);
         }
-        let ring = self.receive.expect("received bytes lie in the ring");
+        let ring = self.receive;
+        assert!(ring.has_buffer(), "received bytes lie in the ring");
         let mut done = 0;
         while done < count {
             let extent = piece(region, ring, pool.size(), self.rcv_read + done as u64, count - done);
@@ -224,13 +270,6 @@ impl Stream {
         Ok(count)
     }
 
-    /// Where up to `limit` readable bytes lie, as far as they lie together.
-    pub fn received(&self, region: &ConsumerRegion, limit: usize, pool: &BufferPool) -> Option<Extent> {
-        let count = self.readable().min(limit);
-        let ring = self.receive.filter(|_| count > 0)?;
-        Some(piece(region, ring, pool.size(), self.rcv_read, count))
-    }
-
     fn nothing_to_read(
         &mut self,
         region: &ConsumerRegion,
@@ -250,7 +289,7 @@ impl Stream {
             return Ok(0);
         }
         // Somebody reads: data is welcome at its final position.
-        if self.receive.is_none() {
+        if !self.receive.has_buffer() {
             self.post_receive(region, qp, pool);
         }
         Err(ErrorKind::WouldBlock.into())
@@ -258,6 +297,11 @@ impl Stream {
 
     fn consume(&mut self, region: &ConsumerRegion, qp: u32, count: usize, pool: &mut BufferPool) {
         self.rcv_read += count as u64;
+        self.flags |= flags::ACTIVE;
+        if !self.is(flags::RECEIVES) && self.rcv_read == self.rcv_done {
+            self.receive.give_back(pool);
+            return;
+        }
         // A doorbell costs the engine a look; an eighth of the ring is worth one.
         let room = self.rcv_read + u64::from(pool.size()) - self.rcv_limit;
         if room >= u64::from(pool.size() / 8) {
@@ -267,18 +311,20 @@ impl Stream {
 
     /// Posts all that is free of the receive ring, taking one if there is none.
     pub(crate) fn post_receive(&mut self, region: &ConsumerRegion, qp: u32, pool: &mut BufferPool) {
-        if self.closed || self.events.contains(Events::CLOSED) {
+        if self.released || self.is(flags::RETIRING) || self.is_closed() {
             return;
         }
-        if self.receive.is_none() {
-            self.receive = Ring::take(pool);
+        if !self.receive.ensure(pool) {
+            return;
         }
-        let Some(ring) = &mut self.receive else { return };
         let limit = self.rcv_read + u64::from(pool.size());
         if limit == self.rcv_limit {
             return;
         }
-        post_laps(region, qp, Queue::Receive, ring, pool.size(), limit);
+        let from = posted_end(self.rcv_limit, self.is(flags::RECEIVES), pool.size());
+        post_laps(region, qp, Queue::Receive, &mut self.receive, pool.size(), from, limit);
+        self.flags |= flags::RECEIVES | flags::ACTIVE;
+        self.events = self.events.without(Events::WANT_BUFFER);
         self.rcv_limit = limit;
         region.qp(qp).set_rcv_limit(limit);
         region.ring_doorbell(qp);
@@ -295,10 +341,12 @@ impl Stream {
         if count == 0 {
             return if data.is_empty() { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
-        let Some(ring) = self.send else { return Err(ErrorKind::OutOfMemory.into()) };
+        if !self.send.has_buffer() {
+            return Err(ErrorKind::OutOfMemory.into());
+        }
         let mut done = 0;
         while done < count {
-            let extent = piece(region, ring, pool.size(), self.snd_tail + done as u64, count - done);
+            let extent = piece(region, self.send, pool.size(), self.snd_tail + done as u64, count - done);
             region.write(extent, &data[done..done + extent.len() as usize]);
             done += extent.len() as usize;
         }
@@ -306,54 +354,130 @@ impl Stream {
         Ok(count)
     }
 
-    /// Where the next bytes to be sent are to be written, as far as the room lies
-    /// together; [`Stream::commit`] then sends them. Saves the copy of `write`.
-    ///
-    /// # Errors
-    /// As for [`Stream::write`].
-    pub fn reserve(&mut self, region: &ConsumerRegion, qp: u32, pool: &mut BufferPool) -> io::Result<Extent> {
-        let room = self.room(region, qp, pool)?;
-        let Some(ring) = self.send.filter(|_| room > 0) else { return Err(ErrorKind::WouldBlock.into()) };
-        Ok(piece(region, ring, pool.size(), self.snd_tail, room))
-    }
-
-    /// Sends `count` bytes of what [`Stream::reserve`] gave.
-    pub fn commit(&mut self, region: &ConsumerRegion, qp: u32, count: usize, pool: &mut BufferPool) {
-        let count = count.min(self.writable(pool));
-        self.post_send(region, qp, count, pool);
-    }
-
     fn room(&mut self, region: &ConsumerRegion, qp: u32, pool: &mut BufferPool) -> io::Result<usize> {
         if self.events.contains(Events::CLOSED) {
             return Err(self.error(region, qp).unwrap_or(ErrorKind::BrokenPipe.into()));
         }
-        if self.shut {
+        if self.is(flags::SHUT) {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        if self.send.is_none() {
-            self.send = Ring::take(pool);
-        }
+        self.send.ensure(pool);
         Ok(self.writable(pool))
     }
 
     fn post_send(&mut self, region: &ConsumerRegion, qp: u32, count: usize, pool: &BufferPool) {
-        let Some(ring) = &mut self.send else { return };
+        if !self.send.has_buffer() {
+            return;
+        }
+        let posted = self.snd_tail;
         self.snd_tail += count as u64;
-        post_laps(region, qp, Queue::Send, ring, pool.size(), self.snd_tail);
+        self.flags |= flags::ACTIVE;
+        if !self.is(flags::RETIRING) {
+            self.tell_tail(region, qp, posted, pool.size());
+        }
+    }
+
+    /// Posts what was written beyond position `posted`.
+    fn tell_tail(&mut self, region: &ConsumerRegion, qp: u32, posted: u64, size: u32) {
+        let from = posted_end(posted, self.is(flags::SENDS), size);
+        post_laps(region, qp, Queue::Send, &mut self.send, size, from, self.snd_tail);
+        self.flags |= flags::SENDS;
         region.qp(qp).set_snd_tail(self.snd_tail);
         region.ring_doorbell(qp);
     }
 
-    /// Notes that no more is written.
-    pub(crate) fn shut(&mut self) -> bool {
-        !std::mem::replace(&mut self.shut, true)
+    /// True if it has a buffer and the consumer did not know; it does from now on.
+    #[inline]
+    pub(crate) fn newly_holds_buffers(&mut self) -> bool {
+        let new = (self.send.has_buffer() || self.receive.has_buffer()) && !self.is(flags::LISTED);
+        if new {
+            self.flags |= flags::LISTED;
+        }
+        new
     }
 
-    /// Gives both rings back: the engine uses them no longer.
-    pub(crate) fn drop_buffers(&mut self, pool: &mut BufferPool) {
-        for ring in [self.send.take(), self.receive.take()].into_iter().flatten() {
-            pool.give_back(ring.number());
+    /// True if bytes moved since the last time this was asked.
+    pub(crate) fn was_active(&mut self) -> bool {
+        let active = self.is(flags::ACTIVE);
+        self.flags &= !flags::ACTIVE;
+        active
+    }
+
+    /// True if it has no buffer; it is on the consumer's list no more.
+    pub(crate) fn holds_nothing(&mut self) -> bool {
+        let nothing = !self.send.has_buffer() && !self.receive.has_buffer();
+        if nothing {
+            self.flags &= !flags::LISTED;
         }
+        nothing
+    }
+
+    /// True while the engine is to answer whether it forgot what is posted: until
+    /// then no request may be made that ends the stream behind what was written.
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.is(flags::RETIRING)
+    }
+
+    /// Begins to take the buffers back, if nothing is under way in them; true if the
+    /// engine is to be asked ([`Request::Unpost`](baton_engine::region::Request)).
+    pub(crate) fn retire(&mut self, region: &ConsumerRegion, qp: u32) -> bool {
+        let quiet = self.rcv_read == self.rcv_done && (self.snd_tail == self.snd_done || self.is_closed());
+        if !quiet || self.released || self.is(flags::RETIRING) {
+            return false;
+        }
+        self.flags |= flags::RETIRING;
+        region.qp(qp).set_rcv_limit(self.rcv_read);
+        true
+    }
+
+    /// The request could not even be made.
+    pub(crate) fn cancel_retiring(&mut self, region: &ConsumerRegion, qp: u32) {
+        self.flags &= !flags::RETIRING;
+        region.qp(qp).set_rcv_limit(self.rcv_limit);
+    }
+
+    /// The engine's answer: it forgot all extents, or none.
+    pub(crate) fn on_retired(&mut self, region: &ConsumerRegion, qp: u32, forgot: bool, pool: &mut BufferPool) {
+        self.cancel_retiring(region, qp);
+        if forgot {
+            self.flags &= !(flags::RECEIVES | flags::SENDS);
+            // What arrived until then lies in the ring still; no more will.
+            self.rcv_done = region.qp(qp).rcv_done();
+            self.rcv_limit = self.rcv_done;
+            region.qp(qp).set_rcv_limit(self.rcv_limit);
+        }
+        // Nothing was posted since it was asked, and all was acknowledged then.
+        if self.snd_tail > self.snd_done && !self.is_closed() {
+            self.tell_tail(region, qp, self.snd_done, pool.size());
+        } else if forgot {
+            self.send.give_back(pool);
+        }
+        if forgot && self.rcv_read == self.rcv_done {
+            self.receive.give_back(pool);
+        }
+        if !forgot || self.events.contains(Events::WANT_BUFFER) {
+            self.post_receive(region, qp, pool);
+        }
+    }
+
+    /// Notes that no more is written.
+    pub(crate) fn shut(&mut self) -> bool {
+        let first = !self.is(flags::SHUT);
+        self.flags |= flags::SHUT;
+        first
+    }
+
+    /// The engine uses queue pair and rings no longer.
+    pub(crate) fn end(&mut self, pool: &mut BufferPool) {
+        self.send.give_back(pool);
+        self.receive.give_back(pool);
+        *self = Stream { released: true, ..self.next() };
+    }
+
+    /// The stream of this queue pair's next connection: on the consumer's list if
+    /// this one was.
+    pub(crate) fn next(&self) -> Stream {
+        Stream { flags: self.flags & flags::LISTED, ..Stream::default() }
     }
 }
 
@@ -364,12 +488,22 @@ fn piece(region: &ConsumerRegion, ring: Ring, size: u32, pos: u64, count: usize)
     region.extent(ring.offset(size) + u64::from(at), len).expect("the pool lies within the data area")
 }
 
-/// Posts the ring again for each lap that reaches into `limit`.
-fn post_laps(region: &ConsumerRegion, qp: u32, queue: Queue, ring: &mut Ring, size: u32, limit: u64) {
-    while u64::from(ring.laps) * u64::from(size) < limit {
-        let extent = region.extent(ring.offset(size), size).expect("the pool lies within the data area");
-        let in_use = ring.laps.min(1);
-        region.qp(qp).post(queue, ring.laps, in_use, extent).expect("two laps are in use at most");
-        ring.laps = ring.laps.wrapping_add(1);
+/// Up to which stream position extents are posted, if the cursor stands at `limit`:
+/// to the end of its lap; to itself if there is none.
+#[inline]
+fn posted_end(limit: u64, posted: bool, size: u32) -> u64 {
+    if posted { limit.next_multiple_of(u64::from(size)) } else { limit }
+}
+
+/// Posts the ring from stream position `from` on, again for each lap that reaches
+/// into `limit`.
+#[inline]
+fn post_laps(region: &ConsumerRegion, qp: u32, queue: Queue, ring: &mut Ring, size: u32, mut from: u64, limit: u64) {
+    while from < limit {
+        let extent = piece(region, *ring, size, from, size as usize);
+        let in_use = ring.posts.min(1);
+        region.qp(qp).post(queue, ring.posts, in_use, extent).expect("two laps are in use at most");
+        ring.posts = ring.posts.wrapping_add(1);
+        from += u64::from(extent.len());
     }
 }

@@ -150,7 +150,7 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
             // What handlers wrote goes now. A look for more frames would be one
             // system call too many: the sleep finds out, too.
             self.drive.send(time::Instant(nanos()), &mut self.port, nanos).map_err(io::Error::other)?;
-            self.consumer.poll();
+            self.consumer.poll(time::Instant(nanos()));
             worked = true;
         }
         Ok(worked)
@@ -158,7 +158,7 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
 
     fn poll(&mut self) -> io::Result<bool> {
         let activity = self.drive.poll(time::Instant(nanos()), &mut self.port, nanos).map_err(io::Error::other)?;
-        self.consumer.poll();
+        self.consumer.poll(time::Instant(nanos()));
         self.drained = activity.frames < RX_BUDGET;
         self.pace.on_frames(activity.frames);
         Ok(!activity.is_idle())
@@ -285,7 +285,8 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
     /// Sleeps until a frame arrives, the engine has something to do, or `wait`
     /// has passed.
     fn sleep(&mut self, wait: Duration) -> io::Result<()> {
-        let wait = match self.drive.prepare_sleep() {
+        let deadline = self.drive.prepare_sleep().into_iter().chain(self.consumer.next_look()).min();
+        let wait = match deadline {
             _ if self.consumer.has_events() => Duration::ZERO,
             Some(deadline) => wait.min(Duration::from_nanos(deadline.0.saturating_sub(nanos()))),
             None => wait,

@@ -1,0 +1,263 @@
+//! Buffers of idle connections go back to the pool, and come again with the data.
+
+use baton_engine::engine::Engine;
+use baton_port::faulty::{Faults, Faulty};
+use baton_port::memory::{MemoryOptions, MemoryPort};
+use baton_socket::consumer::{Conn, Consumer, IDLE_LOOK, SocketEvent};
+use baton_socket::host::{Host, HostConfig};
+use baton_tcp::time::{Duration, Instant};
+use std::io::ErrorKind;
+
+/// A host whose engine works twice while its consumer looks once: what a test does
+/// comes after an answer was given, and is seen by the engine before the consumer
+/// hears that answer.
+struct End {
+    engine: Engine,
+    port: Faulty<MemoryPort>,
+    consumer: Consumer,
+}
+
+/// Two hosts, and time that passes in steps.
+struct World {
+    ends: [End; 2],
+    now: u64,
+    step: Duration,
+}
+
+/// A connection: its number at either end, and how far each direction came.
+struct Talk {
+    conns: [Conn; 2],
+    written: [u64; 2],
+    read: [u64; 2],
+}
+
+/// The byte at a stream position: a ramp of prime period.
+fn ramp(pos: u64) -> u8 {
+    (pos % 251) as u8
+}
+
+impl World {
+    fn new(faults: Option<Faults>, connections: u32, step: Duration) -> World {
+        let (a, b) = MemoryPort::pair(MemoryOptions::default());
+        let host = |number: u8, port| {
+            let mut config = HostConfig::new(format!("10.0.0.{number}/24").parse().unwrap());
+            config.consumer.stream_buffer = 8 << 10;
+            config.consumer.stream_buffers = 2 * connections + 2;
+            config.consumer.connections = connections + 1;
+            config.engine.tcp.time_wait = Duration::from_millis(1);
+            let host =
+                Host::new(&config, Faulty::new(port, faults.map(|faults| Faults { seed: number.into(), ..faults })))
+                    .unwrap();
+            let (engine, port, consumer) = host.into_parts();
+            End { engine, port, consumer }
+        };
+        World { ends: [host(1, a), host(2, b)], now: 0, step }
+    }
+
+    fn step(&mut self) {
+        self.now += self.step.0;
+        for end in &mut self.ends {
+            end.engine.poll(Instant(self.now), &mut end.port, || 0).unwrap();
+            end.consumer.poll(Instant(self.now));
+            end.engine.poll(Instant(self.now), &mut end.port, || 0).unwrap();
+            assert_eq!(end.engine.streamer().counters().hostile_consumer, 0);
+        }
+    }
+
+    /// `count` connections from the first end to the second.
+    fn connect(&mut self, count: usize) -> Vec<Talk> {
+        self.ends[1].consumer.listen("10.0.0.2:7".parse().unwrap(), 4096).unwrap();
+        self.step();
+        let (mut asked, mut opened, mut accepted) = (0, Vec::new(), Vec::new());
+        for _ in 0..100_000 {
+            if asked < count && self.ends[0].consumer.connect("10.0.0.2:7".parse().unwrap(), None).is_ok() {
+                asked += 1;
+            }
+            self.step();
+            while let Some(event) = self.ends[0].consumer.next_event() {
+                if let SocketEvent::Opening { conn, .. } = event {
+                    opened.push(conn);
+                }
+            }
+            while let Some(event) = self.ends[1].consumer.next_event() {
+                if let SocketEvent::Accepted { conn, .. } = event {
+                    accepted.push(conn);
+                }
+            }
+            if accepted.len() == count {
+                return self.pair_up(opened, accepted);
+            }
+        }
+        panic!("{} of {count} connections", accepted.len());
+    }
+
+    fn pair_up(&self, opened: Vec<Conn>, accepted: Vec<Conn>) -> Vec<Talk> {
+        let port = |conn: &Conn| self.ends[0].consumer.identity(*conn).unwrap().local_port;
+        let mut opened: Vec<_> = opened.into_iter().map(|conn| (port(&conn), conn)).collect();
+        opened.sort_unstable();
+        let talk = |server: Conn| {
+            let port = self.ends[1].consumer.identity(server).unwrap().remote_port;
+            let at = opened.binary_search_by_key(&port, |(port, _)| *port).unwrap();
+            Talk { conns: [opened[at].1, server], written: [0; 2], read: [0; 2] }
+        };
+        accepted.into_iter().map(talk).collect()
+    }
+
+    /// Writes what fits of `len` bytes at one end.
+    fn write(&mut self, talk: &mut Talk, from: usize, len: u64) {
+        let at = talk.written[from];
+        let data: Vec<u8> = (at..at + len).map(ramp).collect();
+        match self.ends[from].consumer.write(talk.conns[from], &data) {
+            Ok(count) => talk.written[from] += count as u64,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+
+    /// Reads what there is at one end; true at the end of the stream.
+    fn read(&mut self, talk: &mut Talk, at: usize) -> bool {
+        let mut buf = [0; 3000];
+        loop {
+            match self.ends[at].consumer.read(talk.conns[at], &mut buf) {
+                Ok(0) => return true,
+                Ok(count) => {
+                    for byte in &buf[..count] {
+                        assert_eq!(*byte, ramp(talk.read[at]), "at {}", talk.read[at]);
+                        talk.read[at] += 1;
+                    }
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Until every byte written is read, at both ends of every connection. Only
+    /// what is told to be ready is read: looking elsewhere would take buffers.
+    fn settle(&mut self, talks: &mut [Talk]) {
+        for _ in 0..1_000_000 {
+            self.step();
+            for at in 0..2 {
+                for talk in talks.iter_mut().filter(|talk| talk.read[at] != talk.written[1 - at]) {
+                    self.read(talk, at);
+                }
+                while self.ends[at].consumer.next_event().is_some() {}
+            }
+            if talks.iter().all(|talk| (talk.read[0], talk.read[1]) == (talk.written[1], talk.written[0])) {
+                return;
+            }
+        }
+        panic!("bytes are missing");
+    }
+
+    /// Time passes and nobody does anything.
+    fn idle(&mut self, span: Duration) {
+        for _ in 0..span.0.div_ceil(self.step.0) {
+            self.step();
+        }
+    }
+
+    fn in_use(&self) -> [usize; 2] {
+        [0, 1].map(|at| self.ends[at].consumer.buffers_in_use())
+    }
+}
+
+#[test]
+fn a_thousand_idle_connections_hold_no_buffer_and_go_on() {
+    const COUNT: usize = 1000;
+    let mut world = World::new(None, COUNT as u32, Duration::from_micros(200));
+    let mut talks = world.connect(COUNT);
+    // Not a multiple of the buffer's size: rings are left and taken in the middle.
+    for round in 0..4 {
+        for talk in &mut talks {
+            world.write(talk, 0, 3001);
+            world.write(talk, 1, 1777);
+        }
+        let busy = world.in_use();
+        assert!(busy[0] >= COUNT && busy[1] >= COUNT, "{busy:?} in round {round}");
+        world.settle(&mut talks);
+        world.idle(Duration(3 * IDLE_LOOK.0));
+        assert_eq!(world.in_use(), [0, 0], "in round {round}");
+    }
+    assert!(talks.iter().all(|talk| talk.read == [4 * 1777, 4 * 3001]));
+}
+
+#[test]
+fn what_is_written_while_the_engine_is_asked_arrives() {
+    let mut world = World::new(None, 1, Duration::from_millis(2));
+    let mut talks = world.connect(1);
+    let most = 2 * IDLE_LOOK.0 / world.step.0 + 10;
+    for pause in 0..most {
+        world.idle(Duration(pause * world.step.0));
+        world.write(&mut talks[0], 0, 1 + pause * 13);
+        world.write(&mut talks[0], 1, 1 + pause * 7);
+        world.settle(&mut talks);
+    }
+}
+
+#[test]
+fn what_is_written_and_closed_while_the_engine_is_asked_arrives() {
+    let step = Duration::from_millis(2);
+    let most = 2 * IDLE_LOOK.0 / step.0 + 10;
+    for pause in (IDLE_LOOK.0 / step.0 / 2)..most {
+        let mut world = World::new(None, 1, step);
+        let mut talk = world.connect(1).remove(0);
+        world.write(&mut talk, 0, 100);
+        world.settle(std::slice::from_mut(&mut talk));
+        world.idle(Duration(pause * step.0));
+        world.write(&mut talk, 0, 5000);
+        if pause % 2 == 0 {
+            world.ends[0].consumer.close(talk.conns[0]);
+        } else {
+            world.ends[0].consumer.shutdown(talk.conns[0]).unwrap();
+        }
+        let ended = (0..1000).any(|_| {
+            world.step();
+            world.read(&mut talk, 1)
+        });
+        assert!(ended && talk.read[1] == 5100, "{} bytes after a pause of {pause}", talk.read[1]);
+    }
+}
+
+#[test]
+fn bytes_that_were_not_read_stay_and_keep_their_buffer() {
+    let mut world = World::new(None, 1, Duration::from_millis(1));
+    let mut talk = world.connect(1).remove(0);
+    world.write(&mut talk, 0, 500);
+    world.idle(Duration(4 * IDLE_LOOK.0));
+    assert_eq!(world.in_use(), [0, 1]);
+    world.settle(std::slice::from_mut(&mut talk));
+    world.idle(Duration(3 * IDLE_LOOK.0));
+    assert_eq!(world.in_use(), [0, 0]);
+}
+
+#[test]
+fn pauses_and_losses_change_no_byte() {
+    for seed in 0..6 {
+        let faults = Faults { loss: 0.05, reorder: 0.05, dup: 0.02, ..Faults::default() };
+        let mut world = World::new(Some(faults), 8, Duration::from_millis(1));
+        let mut talks = world.connect(8);
+        let mut state = 0x1234_5678_9abc_def1_u64 ^ seed;
+        let mut random = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 8) % below
+        };
+        for _ in 0..40 {
+            for talk in &mut talks {
+                if random(2) == 0 {
+                    world.write(talk, random(2) as usize, 1 + random(9000));
+                }
+            }
+            world.idle(Duration::from_millis(random(450)));
+            if random(2) == 0 {
+                world.settle(&mut talks);
+            }
+        }
+        world.settle(&mut talks);
+        world.idle(Duration::from_secs(3));
+        assert_eq!(world.in_use(), [0, 0], "seed {seed}");
+    }
+}
