@@ -28,7 +28,8 @@ fn libraries() -> &'static Path {
         let profile = test.ancestors().nth(2).expect("target/debug/deps/test");
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
         let target = profile.parent().expect("target/debug");
-        let arguments = ["build", "--package", "libbaton", "--lib", "--profile", "test", "--quiet", "--target-dir"];
+        let arguments =
+            ["build", "--locked", "--package", "libbaton", "--lib", "--profile", "test", "--quiet", "--target-dir"];
         run(Command::new(cargo).current_dir(ROOT).args(arguments).arg(target));
         profile.to_owned()
     })
