@@ -186,6 +186,9 @@ fn call(posix: &mut Posix, op: u8, script: &mut Script<'_>) {
         }
         19 | 20 => {
             let (len, peek) = (usize::from(script.short() & 0x3fff), script.byte() & 1);
+            if peek != 0 && len & 1 != 0 {
+                let _ = posix.discard(fd, len, libc::MSG_PEEK * i32::from(len & 2 != 0));
+            }
             let mut buf = vec![0; len];
             if let Ok(count) = posix.recv(fd, &mut buf, i32::from(peek) * libc::MSG_PEEK) {
                 assert!(buf[count..].iter().all(|byte| *byte == 0), "written past what was received");
@@ -218,7 +221,7 @@ fn call(posix: &mut Posix, op: u8, script: &mut Script<'_>) {
             }
         }
         29 => {
-            let _ = (posix.local_name(fd), posix.peer_name(fd), posix.unacknowledged(fd));
+            let _ = (posix.local_name(fd), posix.peer_name(fd), posix.unread(fd), posix.unsent(fd));
         }
         30 => {
             let _ = (posix.poll_mask(fd, u32::from(script.short())), posix.next_deadline());

@@ -55,9 +55,46 @@ impl BufferPool {
     }
 }
 
+/// How much of a buffer one direction of a stream uses: all of it, or so many
+/// 256ths less. One byte, for idle connections have it too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Share {
+    spared: u8,
+}
+
+impl Share {
+    /// Bytes of the smallest share, unless the buffer is smaller.
+    pub const LEAST: u32 = 2048;
+
+    /// The smallest share of a buffer of `size` bytes that has `bytes`.
+    pub fn of(bytes: u32, size: u32) -> Share {
+        let spared = size.saturating_sub(bytes.max(Share::LEAST)) / (size / 256).max(1);
+        Share { spared: spared.min(255) as u8 }
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn bytes(self, size: u32) -> u32 {
+        size - u32::from(self.spared) * (size / 256)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_has_what_was_asked_for_and_little_more() {
+        for size in [4096, 65_536, 262_144] {
+            for bytes in [0, 2048, 2049, 5000, size - 1, size, u32::MAX] {
+                let wanted = bytes.clamp(Share::LEAST, size);
+                let got = Share::of(bytes, size).bytes(size);
+                assert!((wanted..wanted + size / 256).contains(&got), "{got} of {size} for {bytes}");
+            }
+            assert_eq!(Share::default().bytes(size), size);
+        }
+        assert_eq!(Share::of(9, 100).bytes(100), 100);
+    }
 
     #[test]
     fn buffers_do_not_overlap_and_come_back() {

@@ -5,7 +5,7 @@
 //! [`crate::host::Host`] that is the same thread; in a [`crate::stack::Stack`]
 //! the consumer stands behind a lock and the engine does not.
 
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, Share};
 use crate::stream::Stream;
 use baton_engine::options::{self, IpFields};
 use baton_engine::region::{Completion, ConsumerRegion, Events, Identity, Layout, Region, Request};
@@ -426,6 +426,19 @@ impl Consumer {
     #[inline]
     pub fn write(&mut self, conn: Conn, data: &[u8]) -> io::Result<usize> {
         self.with(conn, |stream, region, pool| stream.write(region, conn.0, data, pool))
+    }
+
+    /// Uses so much of a connection's send buffer and of its receive buffer from now
+    /// on; at first it is all of both. The window that the peer was promised before
+    /// is not taken back.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn set_shares(&mut self, conn: Conn, send: Share, receive: Share) -> io::Result<()> {
+        self.with(conn, |stream, region, pool| {
+            stream.set_shares(region, conn.0, (send, receive), pool);
+            Ok(())
+        })
     }
 
     /// Ends the sending direction after all that was written.

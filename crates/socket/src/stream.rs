@@ -18,7 +18,7 @@
 //! rings are the pool's again. Bytes written in between wait in the ring for the
 //! answer.
 
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, Share};
 use baton_engine::region::{ConsumerRegion, Events, Extent, Queue};
 use std::io::{self, ErrorKind};
 
@@ -102,6 +102,9 @@ pub struct Stream {
     flags: u8,
     /// The program let go of the connection.
     released: bool,
+    /// How much of each ring is used.
+    snd_share: Share,
+    rcv_share: Share,
 }
 
 impl Stream {
@@ -157,7 +160,8 @@ impl Stream {
         if self.is(flags::SHUT) || self.events.contains(Events::CLOSED) {
             return 0;
         }
-        (self.snd_done + u64::from(pool.size()) - self.snd_tail) as usize
+        let limit = self.snd_done + u64::from(self.snd_share.bytes(pool.size()));
+        limit.saturating_sub(self.snd_tail) as usize
     }
 
     /// Bytes written that the peer has not acknowledged.
@@ -303,8 +307,8 @@ impl Stream {
             return;
         }
         // A doorbell costs the engine a look; an eighth of the ring is worth one.
-        let room = self.rcv_read + u64::from(pool.size()) - self.rcv_limit;
-        if room >= u64::from(pool.size() / 8) {
+        let share = u64::from(self.rcv_share.bytes(pool.size()));
+        if (self.rcv_read + share).saturating_sub(self.rcv_limit) >= share / 8 {
             self.post_receive(region, qp, pool);
         }
     }
@@ -317,8 +321,8 @@ impl Stream {
         if !self.receive.ensure(pool) {
             return;
         }
-        let limit = self.rcv_read + u64::from(pool.size());
-        if limit == self.rcv_limit {
+        let limit = self.rcv_read + u64::from(self.rcv_share.bytes(pool.size()));
+        if limit <= self.rcv_limit {
             return;
         }
         let from = posted_end(self.rcv_limit, self.is(flags::RECEIVES), pool.size());
@@ -456,6 +460,21 @@ impl Stream {
             self.receive.give_back(pool);
         }
         if !forgot || self.events.contains(Events::WANT_BUFFER) {
+            self.post_receive(region, qp, pool);
+        }
+    }
+
+    /// Uses so much of the send ring and of the receive ring from now on. What lies
+    /// in them, and what was posted to the engine, stays.
+    pub(crate) fn set_shares(
+        &mut self,
+        region: &ConsumerRegion,
+        qp: u32,
+        (send, receive): (Share, Share),
+        pool: &mut BufferPool,
+    ) {
+        (self.snd_share, self.rcv_share) = (send, receive);
+        if self.is(flags::RECEIVES) {
             self.post_receive(region, qp, pool);
         }
     }

@@ -297,14 +297,7 @@ impl Posix {
         Ok(())
     }
 
-    /// Bytes that were sent and not acknowledged: what a lingering close waits for.
-    pub fn unacknowledged(&self, fd: Fd) -> usize {
-        let conn = self.table.socket(fd).ok().and_then(Socket::conn);
-        let stream = conn.and_then(|conn| self.host.stream(conn)).filter(|stream| !stream.is_closed());
-        stream.map_or(0, |stream| stream.unacknowledged())
-    }
-
-    /// Until when a close waits for [`Posix::unacknowledged`] to come to 0
+    /// Until when a close waits for [`Posix::unsent`] to come to 0
     /// (`SO_LINGER` on a blocking socket); `None` if it does not wait.
     pub fn lingers_until(&self, fd: Fd) -> Option<u64> {
         let socket = self.table.socket(fd).ok().filter(|socket| !socket.nonblocking)?;

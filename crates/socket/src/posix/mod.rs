@@ -13,8 +13,9 @@
 //!
 //! The numbers (options, flags, errors) are Linux's; so are the answers wherever
 //! POSIX leaves a choice. Differences: `SIGPIPE` is never raised (the caller gets
-//! `EPIPE`), buffers have the size that the engine was made with, and a
-//! connection that finds the accept queue full is reset.
+//! `EPIPE`), and a connection that finds the accept queue full is reset.
+//! Buffers have the size that the engine was made with: `SO_SNDBUF` and `SO_RCVBUF`
+//! say how much of it is used, and tell what holds, which is not doubled.
 
 mod calls;
 mod epoll;
@@ -299,7 +300,7 @@ impl Posix {
             return;
         }
         socket.soft_error = soft.or(socket.soft_error);
-        let edges = socket.look(stream, error, socket::is_roomy(writable, self.buffer_bytes));
+        let edges = socket.look(stream, error, socket.is_roomy(writable, self.buffer_bytes));
         self.notify(fd, edges);
     }
 

@@ -3,6 +3,7 @@
 use super::socket::{Socket, State};
 use super::table::Fd;
 use super::{Answer, Posix, refuse};
+use crate::buffers::Share;
 use baton_engine::options::{self as bits, IpFields};
 use baton_engine::streamer::ConsumerId;
 use baton_engine::tce::{TCP_INFO_BYTES, tcp_info_bytes};
@@ -34,6 +35,8 @@ pub(super) struct Options {
     pub linger2: Option<u32>,
     /// Of the IP header, `IP_TOS` and `IP_TTL`.
     pub ip: IpFields,
+    pub send_share: Share,
+    pub receive_share: Share,
     /// 0 for none.
     pub receive_timeout: Duration,
     pub send_timeout: Duration,
@@ -53,6 +56,8 @@ impl Default for Options {
             linger: None,
             linger2: None,
             ip: IpFields::default(),
+            send_share: Share::default(),
+            receive_share: Share::default(),
             receive_timeout: Duration::ZERO,
             send_timeout: Duration::ZERO,
         }
@@ -103,6 +108,15 @@ impl Posix {
             // A connection without it is better than none.
             let _ = self.tell(fd, option);
         }
+        self.apply_shares(fd);
+    }
+
+    fn apply_shares(&mut self, fd: Fd) {
+        let Ok(socket) = self.table.socket(fd) else { return };
+        if let Some(conn) = socket.conn() {
+            // One that has ended needs none.
+            let _ = self.host.set_shares(conn, socket.options.send_share, socket.options.receive_share);
+        }
     }
 
     fn tell(&mut self, fd: Fd, option: SocketOption) -> Answer<()> {
@@ -138,7 +152,10 @@ impl Posix {
     }
 
     fn set_socket_option(&mut self, fd: Fd, name: c_int, value: &[u8]) -> Answer<()> {
+        let buffer_bytes = self.buffer_bytes;
         let options = &mut self.table.socket_mut(fd)?.options;
+        // Negative is more than anybody has, as in Linux.
+        let share = |value| int(value).map(|bytes| Share::of(u32::try_from(bytes).unwrap_or(u32::MAX), buffer_bytes));
         match name {
             libc::SO_REUSEADDR => options.reuse_address = int(value)? != 0,
             libc::SO_KEEPALIVE => {
@@ -152,9 +169,13 @@ impl Posix {
             }
             libc::SO_RCVTIMEO => options.receive_timeout = timeval(value)?,
             libc::SO_SNDTIMEO => options.send_timeout = timeval(value)?,
-            // Buffers have the engine's size: asking for another one changes nothing.
-            libc::SO_RCVBUF | libc::SO_SNDBUF => {
-                int(value)?;
+            libc::SO_RCVBUF => {
+                options.receive_share = share(value)?;
+                self.apply_shares(fd);
+            }
+            libc::SO_SNDBUF => {
+                options.send_share = share(value)?;
+                self.apply_shares(fd);
             }
             _ => return refuse(libc::ENOPROTOOPT),
         }
@@ -234,13 +255,14 @@ impl Posix {
     /// # Errors
     /// `EBADF`, `ENOTSOCK`, `ENOPROTOOPT`.
     pub fn option(&mut self, fd: Fd, level: c_int, name: c_int) -> Answer<Vec<u8>> {
-        let (buffer, host_ttl) = (self.buffer_bytes as c_int, self.ttl);
+        let (buffer, host_ttl) = (self.buffer_bytes, self.ttl);
         let socket = self.table.socket_mut(fd)?;
         let number = match (level, name) {
             (libc::SOL_SOCKET, libc::SO_LINGER) => return Ok(linger_bytes(socket.options.linger)),
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => return Ok(timeval_bytes(socket.options.receive_timeout)),
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => return Ok(timeval_bytes(socket.options.send_timeout)),
-            (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => buffer,
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => socket.options.receive_share.bytes(buffer) as c_int,
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => socket.options.send_share.bytes(buffer) as c_int,
             (libc::SOL_SOCKET, name) => socket_number(socket, name)?,
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if socket.v6 => socket.options.v6only.into(),
             (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {

@@ -82,12 +82,6 @@ pub(super) struct Socket {
     seen: Seen,
 }
 
-/// Whether so much free room counts as writable: a third of the buffer, as in
-/// Linux, so that writers do not wake for every segment.
-pub(super) fn is_roomy(writable: usize, buffer_bytes: u32) -> bool {
-    writable >= buffer_bytes as usize / 3
-}
-
 impl Socket {
     pub fn new(v6: bool, nonblocking: bool) -> Socket {
         Socket {
@@ -106,6 +100,12 @@ impl Socket {
             watchers: Vec::new(),
             seen: Seen::default(),
         }
+    }
+
+    /// Whether so much free room counts as writable: a third of what it uses of the
+    /// buffer, as in Linux, so that writers do not wake for every segment.
+    pub fn is_roomy(&self, writable: usize, buffer_bytes: u32) -> bool {
+        writable >= self.options.send_share.bytes(buffer_bytes) as usize / 3
     }
 
     /// The connection, established or not.
@@ -153,7 +153,7 @@ impl Socket {
                 State::Listening(_) => IN,
                 State::Opening(_) => 0,
                 State::Open(conn) => host.stream(*conn).map_or(ALL & !ERR, |stream| {
-                    self.stream_mask(stream, is_roomy(host.writable(*conn), buffer_bytes))
+                    self.stream_mask(stream, self.is_roomy(host.writable(*conn), buffer_bytes))
                 }),
             }
     }

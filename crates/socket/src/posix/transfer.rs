@@ -1,17 +1,21 @@
 //! Sending and receiving.
 
-use super::socket::{State, is_roomy};
-use super::table::Fd;
+use super::socket::State;
+use super::table::{Entry, Fd};
+use super::wire::Wire;
 use super::{Answer, Errno, Posix, refuse};
 use crate::consumer::Conn;
+use crate::host::Host;
+use crate::stream::Stream;
 use libc::c_int;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 /// Flags of `send` that are heeded, or ask for what is done anyway.
 const SEND_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
 
 /// Flags of `recv` that are heeded.
-const RECV_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_PEEK | libc::MSG_WAITALL;
+const RECV_FLAGS: c_int =
+    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC;
 
 impl Posix {
     /// `send(2)`: takes what fits.
@@ -32,22 +36,55 @@ impl Posix {
             return refuse(libc::EPIPE);
         }
         let taken = self.host.write(conn, data);
-        socket.starved |= !is_roomy(self.host.writable(conn), self.buffer_bytes);
+        socket.starved |= !socket.is_roomy(self.host.writable(conn), self.buffer_bytes);
         taken.map_err(Errno::from)
     }
 
     /// `recv(2)`; 0 at the end of the stream. `MSG_WAITALL` is the caller's to see
-    /// to: it knows how to wait.
+    /// to: it knows how to wait. For `MSG_TRUNC` there is [`Posix::discard`].
     ///
     /// # Errors
     /// `EAGAIN` if nothing waits; the connection's error, once; `EBADF`,
     /// `ENOTSOCK`, `ENOTCONN`, `EOPNOTSUPP`.
     pub fn recv(&mut self, fd: Fd, buf: &mut [u8], flags: c_int) -> Answer<usize> {
+        self.take(
+            fd,
+            flags,
+            |host, conn| {
+                if flags & libc::MSG_PEEK != 0 { host.peek(conn, buf) } else { host.read(conn, buf) }
+            },
+        )
+    }
+
+    /// `recv(2)` with `MSG_TRUNC`: as [`Posix::recv`], of up to `len` bytes that
+    /// nobody is to have (tcp(7)). With `MSG_PEEK` they are only counted.
+    ///
+    /// # Errors
+    /// As for [`Posix::recv`].
+    pub fn discard(&mut self, fd: Fd, len: usize, flags: c_int) -> Answer<usize> {
+        self.take(fd, flags, |host, conn| {
+            if flags & libc::MSG_PEEK == 0 {
+                return host.skip(conn, len);
+            }
+            match host.stream(conn).map_or(0, |stream| stream.readable()) {
+                // Why there is nothing a peek says.
+                0 => host.peek(conn, &mut [0][..len.min(1)]),
+                waiting => Ok(waiting.min(len)),
+            }
+        })
+    }
+
+    fn take(
+        &mut self,
+        fd: Fd,
+        flags: c_int,
+        from: impl FnOnce(&mut Host<Wire>, Conn) -> io::Result<usize>,
+    ) -> Answer<usize> {
         if flags & !RECV_FLAGS != 0 {
             return refuse(libc::EOPNOTSUPP);
         }
         let conn = self.connected(fd)?;
-        let taken = if flags & libc::MSG_PEEK != 0 { self.host.peek(conn, buf) } else { self.host.read(conn, buf) };
+        let taken = from(&mut self.host, conn);
         let socket = self.table.socket_mut(fd)?;
         match taken {
             Ok(count) => Ok(count),
@@ -60,6 +97,31 @@ impl Posix {
             }
             // An error is told once; the stream has ended all the same.
             Err(_) => socket.error.take().map_or(Ok(0), Err),
+        }
+    }
+
+    /// `ioctl(FIONREAD)`: bytes that a `recv` could have now.
+    ///
+    /// # Errors
+    /// `EBADF`; `ENOTTY` of an epoll instance, `EINVAL` of a socket that listens, as
+    /// in Linux.
+    pub fn unread(&self, fd: Fd) -> Answer<usize> {
+        self.counted(fd, |stream| stream.readable())
+    }
+
+    /// `ioctl(SIOCOUTQ)`: bytes sent or waiting that the peer has not acknowledged.
+    ///
+    /// # Errors
+    /// As for [`Posix::unread`].
+    pub fn unsent(&self, fd: Fd) -> Answer<usize> {
+        self.counted(fd, |stream| if stream.is_closed() { 0 } else { stream.unacknowledged() })
+    }
+
+    fn counted(&self, fd: Fd, count: impl FnOnce(&Stream) -> usize) -> Answer<usize> {
+        match self.table.get(fd)? {
+            Entry::Epoll(_) => refuse(libc::ENOTTY),
+            Entry::Socket(socket) if matches!(socket.state, State::Listening(_)) => refuse(libc::EINVAL),
+            Entry::Socket(socket) => Ok(socket.conn().and_then(|conn| self.host.stream(conn)).map_or(0, count)),
         }
     }
 

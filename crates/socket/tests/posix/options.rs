@@ -1,6 +1,6 @@
 //! Options: what is set is told again, and does what it says.
 
-use crate::pair::{Pair, number, set};
+use crate::pair::{OUT, Pair, number, set};
 use baton_socket::posix::Errno;
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 
@@ -60,6 +60,45 @@ fn what_a_socket_is_can_be_asked() {
     assert_eq!(&pair.b.option(listener, IPPROTO_TCP, libc::TCP_CONGESTION).unwrap(), b"cubic\0\0\0\0\0\0\0\0\0\0\0");
     pair.b.set_option(listener, IPPROTO_TCP, libc::TCP_CONGESTION, b"cubic").unwrap();
     assert_eq!(pair.b.set_option(listener, IPPROTO_TCP, libc::TCP_CONGESTION, b"bbr\0"), Err(Errno(libc::ENOENT)));
+}
+
+#[test]
+fn buffers_are_as_large_as_was_asked_for() {
+    let mut pair = Pair::new();
+    let listener = pair.listen("10.0.0.2:7");
+    for (asked, holds) in [(1, 2048), (5000, 5120), (1 << 30, 64 << 10), (-1, 64 << 10), (4096, 4096)] {
+        set(&mut pair.b, listener, SOL_SOCKET, libc::SO_RCVBUF, asked).unwrap();
+        assert_eq!(number(&mut pair.b, listener, SOL_SOCKET, libc::SO_RCVBUF), holds);
+        assert_eq!(number(&mut pair.b, listener, SOL_SOCKET, libc::SO_SNDBUF), 64 << 10);
+    }
+    let client = pair.begin("10.0.0.2:7");
+    set(&mut pair.a, client, SOL_SOCKET, libc::SO_SNDBUF, 5000).unwrap();
+    pair.steps(20);
+    let (server, _) = pair.b.accept(listener, libc::SOCK_NONBLOCK).unwrap();
+    assert_eq!(number(&mut pair.b, server, SOL_SOCKET, libc::SO_RCVBUF), 4096, "inherited");
+    let (mut sent, mut read, mut buf) = (0, 0, vec![0; 100_000]);
+    assert_eq!(pair.a.send(client, &buf, 0), Ok(5120));
+    assert_eq!(pair.a.poll_mask(client, OUT), 0);
+    sent += 5120;
+    // Past the window that was promised before any buffer was posted.
+    while read < 300_000 {
+        sent += pair.a.send(client, &buf, 0).unwrap_or(0);
+        pair.step();
+        read += pair.b.recv(server, &mut buf, 0).unwrap_or(0);
+    }
+    for _ in 0..1000 {
+        sent += pair.a.send(client, &buf, 0).unwrap_or(0);
+        pair.step();
+    }
+    // Less than a segment may be missing: a silly window is not used.
+    let unread = pair.b.unread(server).unwrap();
+    assert!((4096 - 1448..=4096).contains(&unread), "{unread}");
+    assert_eq!(sent - read, unread + 5120, "what lies between the two programs");
+    // More room is seen at once.
+    set(&mut pair.b, server, SOL_SOCKET, libc::SO_RCVBUF, 8192).unwrap();
+    pair.steps(50);
+    let unread = pair.b.unread(server).unwrap();
+    assert!((8192 - 1448..=8192).contains(&unread), "{unread}");
 }
 
 #[test]

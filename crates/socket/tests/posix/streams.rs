@@ -35,6 +35,31 @@ fn bytes_and_ends_pass_both_ways() {
 }
 
 #[test]
+fn what_waits_can_be_counted_and_dropped() {
+    let mut pair = Pair::new();
+    let (client, server) = pair.connect();
+    again(pair.b.discard(server, 10, 0));
+    assert_eq!(pair.b.unread(server), Ok(0));
+    pair.a.send(client, b"0123456789", 0).unwrap();
+    assert_eq!(pair.a.unsent(client), Ok(10));
+    pair.steps(5);
+    assert_eq!((pair.a.unsent(client), pair.b.unread(server)), (Ok(0), Ok(10)));
+    assert_eq!(pair.b.discard(server, 4, libc::MSG_TRUNC), Ok(4));
+    assert_eq!(pair.b.discard(server, 100, libc::MSG_TRUNC | libc::MSG_PEEK), Ok(6));
+    let mut buf = [0; 16];
+    assert_eq!(pair.b.recv(server, &mut buf, 0), Ok(6));
+    assert_eq!(&buf[..6], b"456789");
+    again(pair.b.discard(server, 100, libc::MSG_PEEK));
+    pair.a.close(client).unwrap();
+    pair.steps(5);
+    assert_eq!(pair.b.discard(server, 100, libc::MSG_PEEK), Ok(0));
+    let listener = pair.listen("10.0.0.2:8");
+    assert_eq!(pair.b.unread(listener), errno(libc::EINVAL));
+    let epoll = pair.b.epoll_create(0).unwrap();
+    assert_eq!(pair.b.unsent(epoll), errno(libc::ENOTTY));
+}
+
+#[test]
 fn a_full_buffer_takes_no_more_until_there_is_room() {
     let mut pair = Pair::new();
     let (client, server) = pair.connect();
