@@ -179,12 +179,18 @@ int baton_getpeername(baton *b, int fd, struct sockaddr *addr, socklen_t *len);
  * `b` came from `baton_new`. */
 int baton_fcntl(baton *b, int fd, int cmd, int arg);
 
+/* `ioctl(2)` with FIONREAD (SIOCINQ), TIOCOUTQ (SIOCOUTQ) or FIONBIO.
+ *
+ * `arg` leads to an `int`. */
+int baton_ioctl(baton *b, int fd, unsigned long request, int *arg);
+
 /* `send(2)` with MSG_DONTWAIT, MSG_MORE (ignored) and MSG_NOSIGNAL (always so).
  *
  * `buf` leads to `len` bytes. */
 ssize_t baton_send(baton *b, int fd, const void *buf, size_t len, int flags);
 
-/* `recv(2)` with MSG_DONTWAIT, MSG_PEEK and MSG_WAITALL.
+/* `recv(2)` with MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL and MSG_TRUNC, which drops the
+ * bytes and tells how many they were (`buf` may be NULL).
  *
  * `buf` leads to `len` bytes. */
 ssize_t baton_recv(baton *b, int fd, void *buf, size_t len, int flags);
@@ -199,18 +205,33 @@ ssize_t baton_writev(baton *b, int fd, const struct iovec *parts, int count);
  * `parts` leads to `count` entries, each to as many bytes as it says. */
 ssize_t baton_readv(baton *b, int fd, const struct iovec *parts, int count);
 
+/* `sendmsg(2)`, with the flags of `baton_send`. An address is not looked at, as on
+ * every connected socket; control data is refused with EINVAL.
+ *
+ * `msg` leads to a message whose parts each lead to as many bytes as they say. */
+ssize_t baton_sendmsg(baton *b, int fd, const struct msghdr *msg, int flags);
+
+/* `recvmsg(2)`, with the flags of `baton_recv`. There is no address, no control
+ * data and no flag to be told: their lengths and `msg_flags` become 0.
+ *
+ * `msg` leads to a message whose parts each lead to as many bytes as they say. */
+ssize_t baton_recvmsg(baton *b, int fd, struct msghdr *msg, int flags);
+
 /* `getsockopt(2)`. SOL_SOCKET: SO_ERROR, SO_TYPE, SO_DOMAIN, SO_PROTOCOL,
  * SO_ACCEPTCONN, SO_REUSEADDR, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_SNDBUF,
  * SO_RCVTIMEO, SO_SNDTIMEO. IPPROTO_TCP: TCP_NODELAY, TCP_CORK, TCP_QUICKACK,
  * TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT, TCP_LINGER2,
- * TCP_MAXSEG, TCP_CONGESTION, TCP_INFO. IPPROTO_IPV6: IPV6_V6ONLY.
+ * TCP_MAXSEG, TCP_CONGESTION, TCP_INFO. IPPROTO_IP: IP_TOS, IP_TTL. IPPROTO_IPV6:
+ * IPV6_V6ONLY, IPV6_TCLASS, IPV6_UNICAST_HOPS.
  *
  * `value` leads to `*len` bytes. */
 int baton_getsockopt(baton *b, int fd, int level, int name, void *value, socklen_t *len);
 
-/* `setsockopt(2)`, of those that can be set among `baton_getsockopt`'s. Buffers
- * keep the engine's size whatever SO_RCVBUF and SO_SNDBUF ask for; the congestion
- * control is the engine's.
+/* `setsockopt(2)`, of those that can be set among `baton_getsockopt`'s. SO_RCVBUF
+ * and SO_SNDBUF say how much of the engine's `buffer_bytes` a socket uses: at least
+ * 2048, at most all of it; what holds is told, not doubled as in Linux. A window
+ * that the peer was promised before is not taken back. The congestion control is the
+ * engine's.
  *
  * `value` leads to `len` bytes. */
 int baton_setsockopt(

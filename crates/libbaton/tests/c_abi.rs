@@ -97,6 +97,13 @@ fn misuse_from_c_is_refused() {
 }
 
 #[test]
+fn messages_in_parts_arrive_whole() {
+    need_program!("cc");
+    let said = run(&mut Command::new(build_static("tests/c/messages.c", "messages")));
+    assert_eq!(said.trim(), "OK");
+}
+
+#[test]
 fn valgrind_finds_no_error_and_no_leak() {
     need_program!("cc");
     need_program!("valgrind");

@@ -44,12 +44,13 @@ pub(super) unsafe fn output<'a>(ptr: *mut u8, len: usize) -> Answer<&'a mut [u8]
     }
 }
 
-/// The parts of a `readv` or `writev`.
+/// The parts of a `readv` or `writev`, or of a message, whose count has another type
+/// in each libc. `too_many` is what more than a thousand are refused with.
 ///
 /// # Safety
 /// As for [`input`], for `count` entries.
-pub(super) unsafe fn parts<'a>(ptr: *const iovec, count: c_int) -> Answer<&'a [iovec]> {
-    let count = usize::try_from(count).ok().filter(|count| *count <= PARTS_MAX).ok_or(Errno(libc::EINVAL))?;
+pub(super) unsafe fn parts<'a>(ptr: *const iovec, count: impl TryInto<usize>, too_many: c_int) -> Answer<&'a [iovec]> {
+    let count = count.try_into().ok().filter(|count| *count <= PARTS_MAX).ok_or(Errno(too_many))?;
     if count == 0 {
         return Ok(&[]);
     }

@@ -1,9 +1,9 @@
 //! Calls that make, name, connect and end sockets.
 
 use super::memory::{address, give_address};
-use super::{baton, done, nothing};
+use super::{baton, done, memory, nothing};
 use baton_socket::posix::{Answer, Errno, Fd, Side};
-use libc::{c_int, sockaddr, socklen_t};
+use libc::{c_int, c_ulong, sockaddr, socklen_t};
 use std::net::Shutdown;
 
 /// `socket(2)`: AF_INET or AF_INET6, SOCK_STREAM, with SOCK_NONBLOCK or without.
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn baton_close(b: *mut baton, fd: c_int) -> c_int {
 fn linger(engine: &baton, fd: Fd, until_ns: u64) -> Answer<()> {
     // Not connected is no reason not to close.
     let _ = engine.enter(|posix| posix.shutdown(fd, Shutdown::Write));
-    while engine.enter(|posix| Ok(posix.unacknowledged(fd)))? > 0 {
+    while engine.enter(|posix| posix.unsent(fd)).is_ok_and(|unsent| unsent > 0) {
         match engine.wait(until_ns) {
             Ok(()) => {}
             Err(Errno(libc::EAGAIN)) => break,
@@ -192,5 +192,29 @@ pub unsafe extern "C" fn baton_fcntl(b: *mut baton, fd: c_int, cmd: c_int, arg: 
             libc::F_SETFL => engine.enter(|posix| posix.set_nonblocking(fd, arg & libc::O_NONBLOCK != 0)).map(|()| 0),
             _ => Err(Errno(libc::EINVAL)),
         }
+    })())
+}
+
+/// `ioctl(2)` with FIONREAD (SIOCINQ), TIOCOUTQ (SIOCOUTQ) or FIONBIO.
+///
+/// # Safety
+/// `arg` leads to an `int`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_ioctl(b: *mut baton, fd: c_int, request: c_ulong, arg: *mut c_int) -> c_int {
+    nothing((|| {
+        // SAFETY: the caller's promise.
+        let engine = unsafe { baton::of(b)? };
+        let bytes = match request as libc::Ioctl {
+            libc::FIONREAD => engine.enter(|posix| posix.unread(fd))?,
+            libc::TIOCOUTQ => engine.enter(|posix| posix.unsent(fd))?,
+            libc::FIONBIO => {
+                // SAFETY: the caller's promise.
+                let on = unsafe { memory::read(arg)? } != 0;
+                return engine.enter(|posix| posix.set_nonblocking(fd, on));
+            }
+            _ => return engine.enter(|posix| posix.is_nonblocking(fd)).and(Err(Errno(libc::ENOTTY))),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { memory::write(arg, c_int::try_from(bytes).unwrap_or(c_int::MAX)) }
     })())
 }

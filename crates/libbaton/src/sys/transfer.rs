@@ -1,8 +1,8 @@
 //! Sending and receiving.
 
 use super::{baton, done, memory};
-use baton_socket::posix::{Answer, Errno, Fd, Side};
-use libc::{c_int, c_void, iovec};
+use baton_socket::posix::{Answer, Errno, Fd, Posix, Side};
+use libc::{c_int, c_void, iovec, msghdr};
 
 /// `send(2)` with MSG_DONTWAIT, MSG_MORE (ignored) and MSG_NOSIGNAL (always so).
 ///
@@ -17,7 +17,8 @@ pub unsafe extern "C" fn baton_send(b: *mut baton, fd: c_int, buf: *const c_void
     })())
 }
 
-/// `recv(2)` with MSG_DONTWAIT, MSG_PEEK and MSG_WAITALL.
+/// `recv(2)` with MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL and MSG_TRUNC, which drops the
+/// bytes and tells how many they were (`buf` may be NULL).
 ///
 /// # Safety
 /// `buf` leads to `len` bytes.
@@ -25,8 +26,12 @@ pub unsafe extern "C" fn baton_send(b: *mut baton, fd: c_int, buf: *const c_void
 pub unsafe extern "C" fn baton_recv(b: *mut baton, fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
     done((|| {
         // SAFETY: the caller's promise.
-        let (engine, buf) = unsafe { (baton::of(b)?, memory::output(buf.cast(), len)?) };
-        recv(engine, fd, buf, flags)
+        let engine = unsafe { baton::of(b)? };
+        if flags & libc::MSG_TRUNC != 0 {
+            return recv_with(engine, fd, len, flags, |posix, at| posix.discard(fd, len - at, flags));
+        }
+        // SAFETY: the caller's promise.
+        recv(engine, fd, unsafe { memory::output(buf.cast(), len)? }, flags)
     })())
 }
 
@@ -38,23 +43,7 @@ pub unsafe extern "C" fn baton_recv(b: *mut baton, fd: c_int, buf: *mut c_void, 
 pub unsafe extern "C" fn baton_writev(b: *mut baton, fd: c_int, parts: *const iovec, count: c_int) -> isize {
     done((|| {
         // SAFETY: the caller's promise.
-        let (engine, parts) = unsafe { (baton::of(b)?, memory::parts(parts, count)?) };
-        let mut total = 0;
-        for part in parts {
-            // SAFETY: the caller's promise.
-            let data = unsafe { memory::input(part.iov_base.cast(), part.iov_len) };
-            match data.and_then(|data| send(engine, fd, data, 0)) {
-                Ok(sent) => {
-                    total += sent;
-                    if sent < part.iov_len {
-                        break;
-                    }
-                }
-                Err(errno) if total == 0 => return Err(errno),
-                Err(_) => break,
-            }
-        }
-        Ok(total)
+        unsafe { send_parts(baton::of(b)?, fd, memory::parts(parts, count, libc::EINVAL)?, 0) }
     })())
 }
 
@@ -66,26 +55,123 @@ pub unsafe extern "C" fn baton_writev(b: *mut baton, fd: c_int, parts: *const io
 pub unsafe extern "C" fn baton_readv(b: *mut baton, fd: c_int, parts: *const iovec, count: c_int) -> isize {
     done((|| {
         // SAFETY: the caller's promise.
-        let (engine, parts) = unsafe { (baton::of(b)?, memory::parts(parts, count)?) };
-        let mut total = 0;
-        for part in parts {
-            // What came first is enough: only for that the call waits.
-            let flags = if total == 0 { 0 } else { libc::MSG_DONTWAIT };
-            // SAFETY: the caller's promise.
-            let buf = unsafe { memory::output(part.iov_base.cast(), part.iov_len) };
-            match buf.and_then(|buf| recv(engine, fd, buf, flags)) {
-                Ok(got) => {
-                    total += got;
-                    if got < part.iov_len {
-                        break;
-                    }
-                }
-                Err(errno) if total == 0 => return Err(errno),
-                Err(_) => break,
-            }
-        }
-        Ok(total)
+        unsafe { recv_parts(baton::of(b)?, fd, memory::parts(parts, count, libc::EINVAL)?, 0) }
     })())
+}
+
+/// `sendmsg(2)`, with the flags of `baton_send`. An address is not looked at, as on
+/// every connected socket; control data is refused with EINVAL.
+///
+/// # Safety
+/// `msg` leads to a message whose parts each lead to as many bytes as they say.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_sendmsg(b: *mut baton, fd: c_int, msg: *const msghdr, flags: c_int) -> isize {
+    done((|| {
+        // SAFETY: the caller's promise.
+        let (engine, msg) = unsafe { (baton::of(b)?, memory::read(msg)?) };
+        if msg.msg_controllen != 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { send_parts(engine, fd, memory::parts(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE)?, flags) }
+    })())
+}
+
+/// `recvmsg(2)`, with the flags of `baton_recv`. There is no address, no control
+/// data and no flag to be told: their lengths and `msg_flags` become 0.
+///
+/// # Safety
+/// `msg` leads to a message whose parts each lead to as many bytes as they say.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn baton_recvmsg(b: *mut baton, fd: c_int, msg: *mut msghdr, flags: c_int) -> isize {
+    done((|| {
+        // SAFETY: the caller's promise.
+        let (engine, mut head) = unsafe { (baton::of(b)?, memory::read(msg)?) };
+        // SAFETY: the caller's promise.
+        let got =
+            unsafe { recv_parts(engine, fd, memory::parts(head.msg_iov, head.msg_iovlen, libc::EMSGSIZE)?, flags)? };
+        (head.msg_namelen, head.msg_controllen, head.msg_flags) = (0, 0, 0);
+        // SAFETY: the caller's promise.
+        unsafe { memory::write(msg, head)? };
+        Ok(got)
+    })())
+}
+
+/// Sends all parts, or on a non-blocking socket what fits.
+///
+/// # Safety
+/// Each part leads to as many bytes as it says.
+unsafe fn send_parts(engine: &baton, fd: Fd, parts: &[iovec], flags: c_int) -> Answer<usize> {
+    let mut total = 0;
+    for part in parts {
+        // SAFETY: the caller's promise.
+        let data = unsafe { memory::input(part.iov_base.cast(), part.iov_len) };
+        match data.and_then(|data| send(engine, fd, data, flags)) {
+            Ok(sent) => {
+                total += sent;
+                if sent < part.iov_len {
+                    break;
+                }
+            }
+            Err(errno) if total == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(total)
+}
+
+/// Fills the parts in turn, as one [`recv`] would a buffer of their length.
+///
+/// # Safety
+/// Each part leads to as many bytes as it says.
+unsafe fn recv_parts(engine: &baton, fd: Fd, parts: &[iovec], flags: c_int) -> Answer<usize> {
+    let len = parts.iter().map(|part| part.iov_len).sum();
+    if flags & libc::MSG_TRUNC != 0 {
+        return recv_with(engine, fd, len, flags, |posix, at| posix.discard(fd, len - at, flags));
+    }
+    if flags & libc::MSG_PEEK != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { peek_parts(engine, fd, parts, len, flags) };
+    }
+    let mut total = 0;
+    for part in parts {
+        // What came first is enough, unless all is wanted: only for that the call waits.
+        let wait = if total == 0 || flags & libc::MSG_WAITALL != 0 { 0 } else { libc::MSG_DONTWAIT };
+        // SAFETY: the caller's promise.
+        let buf = unsafe { memory::output(part.iov_base.cast(), part.iov_len) };
+        match buf.and_then(|buf| recv(engine, fd, buf, flags | wait)) {
+            Ok(got) => {
+                total += got;
+                if got < part.iov_len {
+                    break;
+                }
+            }
+            Err(errno) if total == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(total)
+}
+
+/// A second look would begin where the first one did, so there is one for all parts.
+///
+/// # Safety
+/// Each part leads to as many bytes as it says.
+unsafe fn peek_parts(engine: &baton, fd: Fd, parts: &[iovec], len: usize, flags: c_int) -> Answer<usize> {
+    let mut seen = Vec::new();
+    let got = recv_with(engine, fd, len, flags, |posix, _| {
+        // At least a byte, so that what there is instead of bytes is told.
+        seen.resize(posix.unread(fd).unwrap_or(0).clamp(1, len.max(1)).min(len), 0);
+        posix.recv(fd, &mut seen, flags)
+    })?;
+    let mut rest = &seen[..got];
+    for part in parts {
+        let (now, later) = rest.split_at(rest.len().min(part.iov_len));
+        // SAFETY: no more than the part's length, by the caller's promise.
+        unsafe { memory::output(part.iov_base.cast(), now.len())? }.copy_from_slice(now);
+        rest = later;
+    }
+    Ok(got)
 }
 
 /// Sends all of `data`, or on a non-blocking socket what fits.
@@ -106,18 +192,29 @@ fn send(engine: &baton, fd: Fd, data: &[u8], flags: c_int) -> Answer<usize> {
 
 /// Receives what there is, waiting for the first of it; with MSG_WAITALL all.
 fn recv(engine: &baton, fd: Fd, buf: &mut [u8], flags: c_int) -> Answer<usize> {
+    recv_with(engine, fd, buf.len(), flags, |posix, at| posix.recv(fd, &mut buf[at..], flags))
+}
+
+/// As [`recv`], of `len` bytes; `take` takes what there is from one of them on.
+fn recv_with(
+    engine: &baton,
+    fd: Fd,
+    len: usize,
+    flags: c_int,
+    mut take: impl FnMut(&mut Posix, usize) -> Answer<usize>,
+) -> Answer<usize> {
     let may_wait = flags & libc::MSG_DONTWAIT == 0;
     let all = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0;
     let mut got = 0;
     loop {
-        match engine.blocking(fd, Side::Read, may_wait, |posix| posix.recv(fd, &mut buf[got..], flags)) {
+        match engine.blocking(fd, Side::Read, may_wait, |posix| take(posix, got)) {
             Ok(0) => return Ok(got),
             Ok(count) => got += count,
             // What was received is told first; the error stays for the next call.
             Err(Errno(libc::EAGAIN | libc::EINTR)) if got > 0 => return Ok(got),
             Err(errno) => return Err(errno),
         }
-        if !all || got == buf.len() {
+        if !all || got == len {
             return Ok(got);
         }
     }

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
 
 #define EXPECT(what)                                                                      \
     do {                                                                                  \
@@ -103,10 +105,22 @@ static void pointers(baton *b)
     FAILS(baton_writev(b, fd, NULL, 1), EFAULT);
     FAILS(baton_writev(b, fd, &part, 5000), EINVAL);
     FAILS(baton_readv(b, fd, &part, 1), EFAULT);
+    struct msghdr msg = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &value, .msg_controllen = sizeof value};
+    FAILS(baton_sendmsg(b, fd, NULL, 0), EFAULT);
+    FAILS(baton_sendmsg(b, fd, &msg, 0), EINVAL); /* control data */
+    FAILS(baton_recvmsg(b, fd, &msg, 0), EFAULT);
+    FAILS(baton_recvmsg(b, fd, &msg, MSG_PEEK), ENOTCONN);
+    FAILS(baton_recvmsg(b, fd, &msg, MSG_OOB | MSG_TRUNC), EOPNOTSUPP);
+    msg.msg_iovlen = 5000;
+    FAILS(baton_recvmsg(b, fd, &msg, 0), EMSGSIZE);
+    FAILS(baton_ioctl(b, fd, FIONREAD, NULL), EFAULT);
+    FAILS(baton_ioctl(b, fd, TCGETS, &value), ENOTTY);
+    FAILS(baton_ioctl(b, 77, TCGETS, &value), EBADF);
     FAILS(baton_poll(b, NULL, 1, 0), EFAULT);
     struct pollfd pfd[3] = {{.fd = fd, .events = POLLIN}, {.fd = -1}, {.fd = 77}};
     EXPECT(baton_poll(b, pfd, 3, 0) == 2 && pfd[0].revents == POLLHUP && pfd[2].revents == POLLNVAL);
-    EXPECT(baton_fcntl(b, fd, F_SETFL, O_NONBLOCK) == 0);
+    value = 1;
+    EXPECT(baton_ioctl(b, fd, FIONBIO, &value) == 0);
     EXPECT(baton_fcntl(b, fd, F_GETFL, 0) == (O_RDWR | O_NONBLOCK));
     FAILS(baton_fcntl(b, fd, F_DUPFD, 0), EINVAL);
     EXPECT(baton_close(b, fd) == 0);

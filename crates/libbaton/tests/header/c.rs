@@ -94,6 +94,7 @@ fn named(rust: &str) -> &str {
     match rust {
         "c_int" => "int",
         "c_char" => "char",
+        "c_ulong" => "unsigned long",
         "c_void" => "void",
         "usize" => "size_t",
         "isize" => "ssize_t",
@@ -103,6 +104,7 @@ fn named(rust: &str) -> &str {
         "u64" => "uint64_t",
         "sockaddr" => "struct sockaddr",
         "iovec" => "struct iovec",
+        "msghdr" => "struct msghdr",
         "pollfd" => "struct pollfd",
         "epoll_event" => "struct epoll_event",
         own => {
