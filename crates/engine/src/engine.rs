@@ -71,7 +71,8 @@ impl Activity {
     }
 }
 
-/// A Streamer and its TCE on one thread.
+/// A Streamer and its TCE on one thread. As one cache serves both, the Streamer
+/// has what the TCE will need for a segment fetched while it waits for its own.
 pub struct Engine {
     streamer: Streamer,
     tce: Tce,
@@ -98,17 +99,11 @@ impl Engine {
             mtu: capabilities.mtu.min(config.interface.mtu),
             secret: std::array::from_fn(|i| config.secret[i]),
         };
-        Engine {
-            streamer: Streamer::new(
-                streamer,
-                Endpoint::new(config.interface.clone()),
-                capabilities,
-                events_in,
-                orders_out,
-            ),
-            tce: Tce::new(tce, events_out, orders_in),
-            rx_budget: config.rx_budget,
-        }
+        let tce = Tce::new(tce, events_out, orders_in);
+        let endpoint = Endpoint::new(config.interface.clone());
+        let mut streamer = Streamer::new(streamer, endpoint, capabilities, events_in, orders_out);
+        streamer.set_companion(Some(tce.companion()));
+        Engine { streamer, tce, rx_budget: config.rx_budget }
     }
 
     /// Receives a burst, decides on it, and sends what follows from it. `ticks`
@@ -155,7 +150,9 @@ impl Engine {
     /// The halves, for a thread each. The Streamer's thread calls
     /// [`Streamer::poll_receive`] and [`Streamer::poll_transmit`] in turn, the
     /// TCE's [`Tce::poll`].
-    pub fn split(self) -> (Streamer, Tce) {
+    pub fn split(mut self) -> (Streamer, Tce) {
+        // Another thread's cache is not to be filled by this one.
+        self.streamer.set_companion(None);
         (self.streamer, self.tce)
     }
 }

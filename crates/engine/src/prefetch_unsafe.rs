@@ -41,3 +41,47 @@ pub fn prefetch_index<T>(slice: &[T], index: usize) {
         prefetch(element);
     }
 }
+
+/// Where the values of a table lie, for one who may fetch them but not look.
+#[derive(Clone, Copy, Debug)]
+pub struct Whereabouts {
+    base: usize,
+    stride: usize,
+    count: usize,
+}
+
+impl Whereabouts {
+    /// Of `count` values at `base`.
+    pub const fn of<T>(base: usize, count: usize) -> Whereabouts {
+        Whereabouts { base, stride: size_of::<T>(), count }
+    }
+
+    /// Where the value at `index` begins, if the table has room for it.
+    #[inline(always)]
+    pub const fn address(&self, index: u32) -> Option<usize> {
+        if (index as usize) < self.count { Some(self.base + index as usize * self.stride) } else { None }
+    }
+
+    /// Where the table begins, and its length in bytes.
+    pub const fn span(&self) -> (usize, usize) {
+        (self.base, self.stride * self.count)
+    }
+
+    /// Starts to fetch every cache line of the value at `index`.
+    #[inline(always)]
+    pub fn prefetch(&self, index: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(address) = self.address(index) {
+            for line in (address & !63..address + self.stride).step_by(64) {
+                // SAFETY: a prefetch never faults and writes nothing, whatever is
+                // at the address by now; SSE is part of x86_64.
+                unsafe {
+                    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                    _mm_prefetch::<_MM_HINT_T0>(core::ptr::without_provenance(line));
+                }
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = index;
+    }
+}

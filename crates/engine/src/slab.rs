@@ -1,71 +1,69 @@
-//! Dense tables by index that grow without moving what they hold.
+//! Dense tables by index that never move what they hold.
 //!
 //! A `Vec` that doubles copies every context it holds: at a million connections
-//! a stall of a tenth of a second. Chunks of 256 never move.
+//! a stall of a tenth of a second. So its room is reserved for as many as there
+//! may be, and the system gives memory to it as it is first used. In one piece it
+//! can be backed by large pages, and where a value lies follows from its index.
 
-const CHUNK_BITS: u32 = 8;
-const CHUNK: usize = 1 << CHUNK_BITS;
+use crate::prefetch_unsafe::Whereabouts;
 
-/// Values by index, allocated a chunk of 256 at a time.
+/// Values that are filled in at a time.
+const STEP: usize = 256;
+
+/// Values by index, up to a limit.
 #[derive(Debug)]
-pub struct Chunked<T> {
-    chunks: Vec<Box<[T]>>,
+pub struct Slab<T> {
+    values: Vec<T>,
 }
 
-impl<T: Default> Chunked<T> {
-    /// An empty table.
-    pub const fn new() -> Chunked<T> {
-        Chunked { chunks: Vec::new() }
+impl<T: Default> Slab<T> {
+    /// An empty table with room for `limit` values.
+    pub fn new(limit: u32) -> Slab<T> {
+        Slab { values: Vec::with_capacity((limit as usize).next_multiple_of(STEP)) }
     }
 
-    /// Makes sure that `index` exists, filling its chunk with defaults.
+    /// Makes sure that `index` exists, filling in defaults.
+    ///
+    /// # Panics
+    /// If `index` is not below the limit.
     pub fn grow_to(&mut self, index: u32) {
-        while self.len() <= index as usize {
-            self.chunks.push((0..CHUNK).map(|_| T::default()).collect());
+        let len = (index as usize + 1).next_multiple_of(STEP);
+        if len > self.values.len() {
+            assert!(len <= self.values.capacity(), "an index below the limit that the table was made with");
+            self.values.resize_with(len, T::default);
         }
-    }
-
-    /// Number of values, a multiple of the chunk size.
-    pub fn len(&self) -> usize {
-        self.chunks.len() * CHUNK
-    }
-
-    /// True if nothing was allocated yet.
-    pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
     }
 
     /// The value at `index`, if it exists.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
-        self.chunks.get((index >> CHUNK_BITS) as usize).map(|chunk| &chunk[index as usize & (CHUNK - 1)])
+        self.values.get(index as usize)
     }
 
     /// The value at `index`, if it exists.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.chunks.get_mut((index >> CHUNK_BITS) as usize).map(|chunk| &mut chunk[index as usize & (CHUNK - 1)])
+        self.values.get_mut(index as usize)
+    }
+
+    /// Where the values lie, those that do not exist yet included.
+    pub fn whereabouts(&self) -> Whereabouts {
+        Whereabouts::of::<T>(self.values.as_ptr().addr(), self.values.capacity())
     }
 }
 
-impl<T: Default> Default for Chunked<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<T: Default> std::ops::Index<u32> for Chunked<T> {
+impl<T> std::ops::Index<u32> for Slab<T> {
     type Output = T;
     #[inline]
     fn index(&self, index: u32) -> &T {
-        &self.chunks[(index >> CHUNK_BITS) as usize][index as usize & (CHUNK - 1)]
+        &self.values[index as usize]
     }
 }
 
-impl<T: Default> std::ops::IndexMut<u32> for Chunked<T> {
+impl<T> std::ops::IndexMut<u32> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut T {
-        &mut self.chunks[(index >> CHUNK_BITS) as usize][index as usize & (CHUNK - 1)]
+        &mut self.values[index as usize]
     }
 }
 
@@ -75,14 +73,24 @@ mod tests {
 
     #[test]
     fn values_keep_their_place_while_the_table_grows() {
-        let mut table: Chunked<u64> = Chunked::new();
+        let mut table: Slab<u64> = Slab::new(100_000);
         assert!(table.get(0).is_none());
+        let places = table.whereabouts();
         table.grow_to(0);
         table[7] = 42;
         let before = &raw const table[7];
-        table.grow_to(100_000);
+        table.grow_to(99_999);
         assert_eq!(table[7], 42);
         assert_eq!(before, &raw const table[7]);
         assert!(table.get(99_999).is_some());
+        assert_eq!(places.address(7), Some(before.addr()));
+        assert_eq!(places.address(99_999), Some((&raw const table[99_999]).addr()));
+        assert_eq!(places.address(1 << 20), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "below the limit")]
+    fn a_table_holds_no_more_than_it_was_made_for() {
+        Slab::<u8>::new(1000).grow_to(5000);
     }
 }

@@ -21,7 +21,7 @@
 //!
 //! A timer never fires early, and at most one tick late.
 
-use crate::prefetch_unsafe::prefetch_index;
+use crate::prefetch_unsafe::{Whereabouts, prefetch_index};
 use baton_tcp::time::Instant;
 
 /// Nanoseconds in a tick, as a shift.
@@ -91,6 +91,11 @@ impl Wheel {
     #[inline]
     pub fn is_armed(&self, id: u32) -> bool {
         self.prev(id) != 0
+    }
+
+    /// Where the entries of all ids lie.
+    pub fn whereabouts(&self) -> Whereabouts {
+        Whereabouts::of::<Entry>(self.entries.as_ptr().addr(), self.entries.len())
     }
 
     /// Starts to fetch what arming the timer of `id` touches.

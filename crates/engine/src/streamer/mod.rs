@@ -44,7 +44,8 @@ use crate::order::Order;
 use crate::reassembly::{Reassembly, Usage};
 use crate::region::EngineRegion;
 use crate::ring::{Consumer, Producer};
-use crate::slab::Chunked;
+use crate::slab::Slab;
+use crate::tce::Companion;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use baton_wire::seq::Seq;
@@ -73,8 +74,10 @@ pub struct StreamerConfig {
 /// Half of the engine: data movement.
 pub struct Streamer {
     config: StreamerConfig,
+    /// Where the TCE's state of each connection lies, while it runs on this thread.
+    companion: Option<Companion>,
     capabilities: Capabilities,
-    flows: Chunked<Flow>,
+    flows: Slab<Flow>,
     table: FlowTable,
     endpoint: Endpoint,
     reassembly: Reassembly,
@@ -123,9 +126,10 @@ impl Streamer {
         Streamer {
             table: FlowTable::new(config.max_connections, config.hash_key),
             reassembly: Reassembly::new(config.reassembly_bytes),
+            companion: None,
+            flows: Slab::new(config.max_connections),
             config,
             capabilities,
-            flows: Chunked::new(),
             endpoint,
             consumers: Vec::new(),
             active: VecDeque::new(),
@@ -145,6 +149,12 @@ impl Streamer {
             ip_id: 0,
             counters: StreamerCounters::default(),
         }
+    }
+
+    /// From now on what the TCE will need for a connection is on its way to this
+    /// thread's cache while the Streamer still waits for its own; or, without, not.
+    pub(crate) fn set_companion(&mut self, companion: Option<Companion>) {
+        self.companion = companion;
     }
 
     /// Takes up to `limit` frames from the port and acts on them.

@@ -75,6 +75,9 @@ impl Streamer {
             // The first index with the right tag is nearly always the one.
             if let Some(index) = self.table.lookup(arrival.hash, |_| true) {
                 prefetch_all(&self.flows[index]);
+                if let Some(companion) = &self.companion {
+                    companion.prefetch(index);
+                }
             }
         }
         for arrival in &arrivals {

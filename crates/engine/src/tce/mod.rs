@@ -14,10 +14,10 @@ mod open;
 use crate::counters::TceCounters;
 use crate::event::{ConnId, Event, SegmentEvent, Wish};
 use crate::order::{Order, Unused};
-use crate::prefetch_unsafe::prefetch_all;
+use crate::prefetch_unsafe::{Whereabouts, prefetch_all};
 use crate::region::Completion;
 use crate::ring::{Consumer, Producer};
-use crate::slab::Chunked;
+use crate::slab::Slab;
 use crate::wheel::Wheel;
 use baton_tcp::challenge::ChallengeLimiter;
 use baton_tcp::command::{Command, CommandSink, MAX_COMMANDS};
@@ -76,6 +76,23 @@ impl Default for Slot {
 /// What the TCE keeps of one connection, in bytes.
 pub const CONTEXT_BYTES: usize = size_of::<Slot>();
 
+/// Where a TCE keeps what it will touch for a connection: all that a Streamer on
+/// the same thread knows of it, and good for nothing but to be fetched early.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Companion {
+    slots: Whereabouts,
+    timers: Whereabouts,
+}
+
+impl Companion {
+    /// Starts to fetch a connection's state and timer.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32) {
+        self.slots.prefetch(index);
+        self.timers.prefetch(index);
+    }
+}
+
 /// The connection that an event of the common kinds is about.
 fn conn_of(event: &Event) -> Option<ConnId> {
     match event {
@@ -91,7 +108,7 @@ pub struct Tce {
     config: TceConfig,
     key: isn::Key,
     challenge: ChallengeLimiter,
-    slots: Chunked<Slot>,
+    slots: Slab<Slot>,
     free: Vec<u32>,
     /// Indices handed out so far.
     used: u32,
@@ -143,7 +160,7 @@ impl Tce {
             wheel: Wheel::new(config.max_connections, Instant(0)),
             key: isn::Key(config.secret),
             challenge: ChallengeLimiter::new(config.tcp.challenge_acks_per_second, seed),
-            slots: Chunked::new(),
+            slots: Slab::new(config.max_connections),
             free: Vec::new(),
             used: 0,
             open: 0,
@@ -159,6 +176,11 @@ impl Tce {
             last_tick: 0,
             counters: TceCounters::default(),
         }
+    }
+
+    /// For a Streamer on the same thread.
+    pub(crate) fn companion(&self) -> Companion {
+        Companion { slots: self.slots.whereabouts(), timers: self.wheel.whereabouts() }
     }
 
     /// Handles the events and timers that are due. Returns how many there were;
@@ -343,6 +365,11 @@ impl Tce {
         self.wheel.expire(now, &mut |id| due.push_back(id));
         let mut fired = 0;
         while self.orders.free() >= ORDERS_PER_EVENT {
+            if self.used >= PREFETCH_FROM && fired % LOOK_AHEAD == 0 {
+                for id in self.due.iter().take(LOOK_AHEAD) {
+                    prefetch_all(&self.slots[*id]);
+                }
+            }
             let Some(id) = self.due.pop_front() else { break };
             self.slots[id].armed = Instant::NEVER;
             fired += 1;
