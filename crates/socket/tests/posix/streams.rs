@@ -18,6 +18,7 @@ fn bytes_and_ends_pass_both_ways() {
     assert_eq!(pair.a.send(client, b"question", libc::MSG_NOSIGNAL), Ok(8));
     pair.a.shutdown(client, Shutdown::Write).unwrap();
     assert_eq!(pair.a.send(client, b"more", 0), errno(libc::EPIPE));
+    assert_eq!(pair.b.send(server, b"!", libc::MSG_OOB), errno(libc::EOPNOTSUPP), "no urgent data is sent");
     pair.steps(5);
     assert_eq!(pair.b.poll_mask(server, EVERYTHING), IN | OUT | RDHUP);
     assert_eq!(pair.b.recv(server, &mut buf[..3], libc::MSG_PEEK), Ok(3));
