@@ -6,6 +6,7 @@
 //! module uses nothing but its crate.
 
 pub mod engine;
+pub mod port;
 pub mod socket;
 pub mod tcp;
 pub mod wire;

@@ -5,7 +5,7 @@
 //! capture with an error. Only frames of the first interface's link type count.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Cursor, Read};
 
 use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta};
 use pcap_parser::pcapng::Block;
@@ -17,6 +17,12 @@ use crate::wait::{WaitSet, Waitable};
 
 /// Longest block, in bytes.
 pub const BLOCK_MAX: usize = 1 << 20;
+/// Shortest block of pcapng: its type, and its length twice.
+const BLOCK_MIN: u32 = 12;
+/// What a pcapng file begins with.
+const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// What is said of a block that makes no sense.
+const DAMAGED: &str = "a damaged block";
 /// Longest frame that can be sent (nowhere), in bytes.
 const FRAME_MAX: usize = 14 + 65_535;
 
@@ -24,6 +30,8 @@ const FRAME_MAX: usize = 14 + 65_535;
 pub struct PcapFile {
     name: String,
     reader: Box<dyn PcapReaderIterator + Send>,
+    /// It is pcapng: made of blocks that begin with type and length.
+    blocks: bool,
     link: Linktype,
     /// Link type of each interface of the section.
     interfaces: Vec<Linktype>,
@@ -60,17 +68,30 @@ impl PcapFile {
             io::ErrorKind::NotFound => {
                 OpenError::Missing { device: device.clone(), remedy: "name a capture that is there".into() }
             }
-            _ => OpenError::System { device: device.clone(), what: "opening the file", source },
+            _ => OpenError::System { device, what: "opening the file", source },
         })?;
+        Self::read(path, file)
+    }
+
+    /// Reads a capture from anything; `name` is for what is said of it.
+    ///
+    /// # Errors
+    /// It is no such capture.
+    pub fn read(name: &str, mut capture: impl Read + Send + 'static) -> Result<Self, OpenError> {
+        let device = format!("pcap:{name}");
         let unsuitable = |what: String| OpenError::Unsuitable {
             device: device.clone(),
             what,
             remedy: "use a pcap or pcapng file of Ethernet or raw IP (editcap converts others)".into(),
         };
-        let reader = create_reader(BLOCK_MAX, file).map_err(|e| unsuitable(describe(&e)))?;
+        let start = beginning(&mut capture).map_err(|_| unsuitable(describe::<()>(&PcapError::ReadError)))?;
+        let blocks = start.starts_with(&SECTION_HEADER);
+        let reader =
+            create_reader(BLOCK_MAX, Cursor::new(start).chain(capture)).map_err(|e| unsuitable(describe(&e)))?;
         let mut port = Self {
-            name: path.to_owned(),
+            name: name.to_owned(),
             reader,
+            blocks,
             link: Linktype::NULL,
             interfaces: Vec::new(),
             done: false,
@@ -101,6 +122,9 @@ impl PcapFile {
     /// false at the end.
     fn step(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
         loop {
+            if self.blocks && is_runt(self.reader.data()) {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, DAMAGED));
+            }
             let (len, block) = match self.reader.next().map_err(|e| stop(&e)) {
                 Ok(next) => next,
                 Err(Stop::End) => return Ok(false),
@@ -125,6 +149,33 @@ impl PcapFile {
             return Ok(true);
         }
     }
+}
+
+/// The first block, or what there is of it: the parser tells pcap from pcapng by what
+/// its first read gives, which may be any part of it if a pipe is read.
+fn beginning(capture: &mut impl Read) -> io::Result<Vec<u8>> {
+    const FILE_HEADER: u64 = 24;
+    const LITTLE_ENDIAN: [u8; 4] = 0x1a2b_3c4d_u32.to_le_bytes();
+    let mut start = Vec::new();
+    capture.take(FILE_HEADER).read_to_end(&mut start)?;
+    if let [kind, len, order] = [0, 4, 8].map(|at| start.get(at..at + 4).and_then(|word| word.try_into().ok()))
+        && kind == Some(SECTION_HEADER)
+        && let Some(len) = len
+    {
+        let little = order == Some(LITTLE_ENDIAN);
+        let len = if little { u32::from_le_bytes(len) } else { u32::from_be_bytes(len) };
+        let rest = u64::from(len).min(BLOCK_MAX as u64).saturating_sub(FILE_HEADER);
+        capture.take(rest).read_to_end(&mut start)?;
+    }
+    Ok(start)
+}
+
+/// True if the block that comes next says that it is shorter than any can be: the
+/// parser takes the length at its word. No length from [`BLOCK_MIN`] to [`BLOCK_MAX`]
+/// reads as less in the other byte order, so the order need not be known.
+fn is_runt(data: &[u8]) -> bool {
+    let len = data.get(4..8).and_then(|word| word.try_into().ok());
+    len.is_some_and(|len| u32::from_le_bytes(len).min(u32::from_be_bytes(len)) < BLOCK_MIN)
 }
 
 fn understand<'a>(block: &'a PcapBlockOwned<'_>, interfaces: &[Linktype]) -> Item<'a> {
@@ -179,7 +230,7 @@ fn describe<I>(error: &PcapError<I>) -> String {
         PcapError::Eof | PcapError::UnexpectedEof | PcapError::Incomplete(_) => {
             "it ends in the middle of a block".into()
         }
-        PcapError::NomError(..) | PcapError::OwnedNomError(..) => "a damaged block".into(),
+        PcapError::NomError(..) | PcapError::OwnedNomError(..) => DAMAGED.into(),
     }
 }
 
