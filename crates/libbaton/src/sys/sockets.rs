@@ -2,9 +2,9 @@
 
 use super::memory::{address, give_address};
 use super::{baton, done, memory, nothing};
-use baton_socket::posix::{Answer, Errno, Fd, Side};
+use baton_socket::posix::{Answer, Errno, Fd, Posix, Side};
 use libc::{c_int, c_ulong, sockaddr, socklen_t};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 
 /// `socket(2)`: AF_INET or AF_INET6, SOCK_STREAM, with SOCK_NONBLOCK or without.
 /// The descriptor is the engine's and means nothing to the kernel.
@@ -148,12 +148,8 @@ pub unsafe extern "C" fn baton_getsockname(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    nothing((|| {
-        // SAFETY: the caller's promise.
-        let name = unsafe { baton::of(b)? }.enter(|posix| posix.local_name(fd))?;
-        // SAFETY: the caller's promise.
-        unsafe { give_address(name, addr, len) }
-    })())
+    // SAFETY: the caller's promise.
+    nothing(unsafe { give_name(b, addr, len, |posix| posix.local_name(fd)) })
 }
 
 /// `getpeername(2)`.
@@ -167,12 +163,24 @@ pub unsafe extern "C" fn baton_getpeername(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    nothing((|| {
-        // SAFETY: the caller's promise.
-        let name = unsafe { baton::of(b)? }.enter(|posix| posix.peer_name(fd))?;
-        // SAFETY: the caller's promise.
-        unsafe { give_address(name, addr, len) }
-    })())
+    // SAFETY: the caller's promise.
+    nothing(unsafe { give_name(b, addr, len, |posix| posix.peer_name(fd)) })
+}
+
+/// Asks for a name and writes it to the caller's memory.
+///
+/// # Safety
+/// As for [`give_address`], and `b` came from `baton_new`.
+unsafe fn give_name(
+    b: *mut baton,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    ask: impl FnOnce(&mut Posix) -> Answer<SocketAddr>,
+) -> Answer<()> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { baton::of(b)? }.enter(ask)?;
+    // SAFETY: the caller's promise.
+    unsafe { give_address(name, addr, len) }
 }
 
 /// `fcntl(2)` with F_GETFL (`arg` is not looked at) or F_SETFL (of O_NONBLOCK).

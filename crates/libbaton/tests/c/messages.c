@@ -1,5 +1,7 @@
 /* Messages in parts, bytes that are looked at, dropped and counted: between two
  * engines whose frames are handed across. */
+#include "expect.h"
+
 #include <baton.h>
 
 #include <arpa/inet.h>
@@ -9,15 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-
-#define EXPECT(what)                                                                      \
-    do {                                                                                  \
-        errno = 0;                                                                        \
-        if (!(what)) {                                                                    \
-            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #what, strerror(errno));      \
-            exit(1);                                                                      \
-        }                                                                                 \
-    } while (0)
 
 static baton *ends[2];
 static uint64_t now_ns = 1000000;

@@ -1,5 +1,7 @@
 /* What a wrong call gets: an errno, never a crash. And what the rest of the
  * surface says of itself. */
+#include "expect.h"
+
 #include <baton.h>
 
 #include <arpa/inet.h>
@@ -13,14 +15,6 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 
-#define EXPECT(what)                                                                      \
-    do {                                                                                  \
-        errno = 0;                                                                        \
-        if (!(what)) {                                                                    \
-            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #what, strerror(errno));      \
-            exit(1);                                                                      \
-        }                                                                                 \
-    } while (0)
 #define FAILS(call, number) EXPECT((call) == -1 && errno == (number))
 
 static baton *self;

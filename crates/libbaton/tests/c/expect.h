@@ -1,0 +1,14 @@
+/* What must be true, or the program ends with the line that was not. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPECT(what)                                                                      \
+    do {                                                                                  \
+        errno = 0;                                                                        \
+        if (!(what)) {                                                                    \
+            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #what, strerror(errno));      \
+            exit(1);                                                                      \
+        }                                                                                 \
+    } while (0)
