@@ -5,12 +5,16 @@
 //! [`crate::host::Host`] that is the same thread; in a [`crate::stack::Stack`]
 //! the consumer stands behind a lock and the engine does not.
 
+mod idle;
+
+pub use idle::IDLE_LOOK;
+
 use crate::buffers::{BufferPool, Share};
 use crate::stream::Stream;
 use baton_engine::options::{self, IpFields};
 use baton_engine::region::{Completion, ConsumerRegion, Events, Identity, Layout, Region, Request};
 use baton_tcp::options::SocketOption;
-use baton_tcp::time::{Duration, Instant};
+use baton_tcp::time::Instant;
 use baton_wire::addr::Addr;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -88,18 +92,6 @@ pub struct Consumer {
     retiring: usize,
 }
 
-/// Time between two looks at the streams that have buffers. One that moved no byte
-/// from one look to the next gives them back.
-pub const IDLE_LOOK: Duration = Duration::from_millis(200);
-
-/// Streams looked at in one poll, and streams that wait for an answer, at most: a
-/// fraction of the request ring.
-const LOOKS: usize = 64;
-
-/// Marks the token of a request to take a stream's buffers back; the rest is its
-/// queue pair.
-const RETIRE: u64 = 1 << 63;
-
 /// Sizes of a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConsumerConfig {
@@ -173,64 +165,6 @@ impl Consumer {
         self.look_for_idle(now);
     }
 
-    /// When [`Consumer::poll`] looks for idle streams next, if there may be any.
-    pub fn next_look(&self) -> Option<Instant> {
-        match self.round_left {
-            // The rest of a round goes on at once, unless answers are to come first.
-            1.. if self.retiring < LOOKS => Some(Instant(0)),
-            _ => (!self.holders.is_empty()).then_some(self.look_at),
-        }
-    }
-
-    /// Stream buffers in use.
-    pub fn buffers_in_use(&self) -> usize {
-        self.pool.in_use()
-    }
-
-    fn look_for_idle(&mut self, now: Instant) {
-        if self.round_left == 0 {
-            if now < self.look_at {
-                return;
-            }
-            self.look_at = now + IDLE_LOOK;
-            self.round_left = self.holders.len();
-        }
-        let looks = self.round_left.min(LOOKS - self.retiring);
-        for _ in 0..looks {
-            let Some(qp) = self.holders.pop_front() else { break };
-            self.round_left -= 1;
-            if self.look_at_holder(qp) {
-                self.holders.push_back(qp);
-            }
-        }
-    }
-
-    /// Asks for an idle stream's buffers; false if it has none.
-    fn look_at_holder(&mut self, qp: u32) -> bool {
-        let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return false };
-        if stream.holds_nothing() {
-            return false;
-        }
-        if !stream.was_active() && stream.retire(&self.region, qp) {
-            let token = RETIRE | u64::from(qp);
-            match self.region.request(&Request::Unpost { token, qp }) {
-                Ok(()) => self.retiring += 1,
-                Err(_) => stream.cancel_retiring(&self.region, qp),
-            }
-        }
-        true
-    }
-
-    /// The engine's answer to [`Request::Unpost`].
-    fn on_retired(&mut self, qp: u32, forgot: bool) {
-        self.retiring = self.retiring.saturating_sub(1);
-        if let Some(Some(stream)) = self.streams.get_mut(qp as usize)
-            && stream.is_retiring()
-        {
-            stream.on_retired(&self.region, qp, forgot, &mut self.pool);
-        }
-    }
-
     /// The consumer's side of its region, for sleep and wake flags.
     pub fn region(&self) -> &ConsumerRegion {
         &self.region
@@ -272,8 +206,8 @@ impl Consumer {
                 self.new_stream(qp);
                 self.events.push_back(SocketEvent::Opening { attempt: Attempt(token), conn: Conn(qp) });
             }
-            Completion::Failed { token, .. } if token & RETIRE != 0 => self.on_retired(token as u32, false),
-            Completion::Done { token, .. } if token & RETIRE != 0 => self.on_retired(token as u32, true),
+            Completion::Failed { token, .. } if idle::is_answer(token) => self.on_retired(token as u32, false),
+            Completion::Done { token, .. } if idle::is_answer(token) => self.on_retired(token as u32, true),
             Completion::Failed { token, errno } => {
                 self.listeners.retain(|(listener, _)| *listener != token);
                 let error = io::Error::from_raw_os_error(errno as i32);

@@ -14,58 +14,16 @@
 //! A direction has no buffer until it needs one: a write takes the send ring, data
 //! that arrives (`WANT_BUFFER`) or a read takes the receive ring. Both go back when
 //! the connection was idle for a while: the consumer asks the engine to forget what
-//! is posted ([`Stream::retire`]), and once it has ([`Stream::on_retired`]) the
+//! is posted (`Stream::retire`), and once it has (`Stream::on_retired`) the
 //! rings are the pool's again. Bytes written in between wait in the ring for the
 //! answer.
 
+mod ring;
+
 use crate::buffers::{BufferPool, Share};
-use baton_engine::region::{ConsumerRegion, Events, Extent, Queue};
+use baton_engine::region::{ConsumerRegion, Events, Queue};
+use ring::{Ring, piece, post_laps, posted_end};
 use std::io::{self, ErrorKind};
-
-/// One direction's ring: stream position `p` lies `p % size` into it. Small, for
-/// idle connections have it too.
-#[derive(Clone, Copy, Debug)]
-struct Ring {
-    /// Number of its buffer, or [`Ring::NO_BUFFER`].
-    buffer: u32,
-    /// Extents posted since the connection began.
-    posts: u32,
-}
-
-impl Default for Ring {
-    fn default() -> Ring {
-        Ring { buffer: Ring::NO_BUFFER, posts: 0 }
-    }
-}
-
-impl Ring {
-    const NO_BUFFER: u32 = u32::MAX;
-
-    #[inline]
-    fn has_buffer(self) -> bool {
-        self.buffer != Ring::NO_BUFFER
-    }
-
-    /// Takes a buffer unless there is one; false if the pool has none.
-    fn ensure(&mut self, pool: &mut BufferPool) -> bool {
-        if !self.has_buffer() {
-            self.buffer = pool.take().unwrap_or(Ring::NO_BUFFER);
-        }
-        self.has_buffer()
-    }
-
-    fn give_back(&mut self, pool: &mut BufferPool) {
-        if self.has_buffer() {
-            pool.give_back(std::mem::replace(&mut self.buffer, Ring::NO_BUFFER));
-        }
-    }
-
-    /// Where in the data area it begins, if each buffer has `size` bytes.
-    #[inline]
-    fn offset(self, size: u32) -> u64 {
-        u64::from(self.buffer) * u64::from(size)
-    }
-}
 
 /// Bits of [`Stream::flags`].
 mod flags {
@@ -497,32 +455,5 @@ impl Stream {
     /// this one was.
     pub(crate) fn next(&self) -> Stream {
         Stream { flags: self.flags & flags::LISTED, ..Stream::default() }
-    }
-}
-
-/// `count` bytes at most of a ring from stream position `pos` on, up to its end.
-fn piece(region: &ConsumerRegion, ring: Ring, size: u32, pos: u64, count: usize) -> Extent {
-    let at = (pos % u64::from(size)) as u32;
-    let len = count.min((size - at) as usize) as u32;
-    region.extent(ring.offset(size) + u64::from(at), len).expect("the pool lies within the data area")
-}
-
-/// Up to which stream position extents are posted, if the cursor stands at `limit`:
-/// to the end of its lap; to itself if there is none.
-#[inline]
-fn posted_end(limit: u64, posted: bool, size: u32) -> u64 {
-    if posted { limit.next_multiple_of(u64::from(size)) } else { limit }
-}
-
-/// Posts the ring from stream position `from` on, again for each lap that reaches
-/// into `limit`.
-#[inline]
-fn post_laps(region: &ConsumerRegion, qp: u32, queue: Queue, ring: &mut Ring, size: u32, mut from: u64, limit: u64) {
-    while from < limit {
-        let extent = piece(region, *ring, size, from, size as usize);
-        let in_use = ring.posts.min(1);
-        region.qp(qp).post(queue, ring.posts, in_use, extent).expect("two laps are in use at most");
-        ring.posts = ring.posts.wrapping_add(1);
-        from += u64::from(extent.len());
     }
 }
