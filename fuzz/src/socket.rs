@@ -71,6 +71,8 @@ fn end(number: u8) -> Posix {
     host.engine.reassembly_bytes = 1 << 16;
     host.consumer.stream_buffer = 4096;
     host.consumer.stream_buffers = 24;
+    host.consumer.large_buffer = 16_384;
+    host.consumer.large_buffers = 2;
     host.consumer.connections = 16;
     Posix::new(&PosixConfig { host, queue_frames: 64, descriptors: 16, now: Instant(0) }).expect("sizes that fit")
 }

@@ -5,17 +5,20 @@
 //! [`crate::host::Host`] that is the same thread; in a [`crate::stack::Stack`]
 //! the consumer stands behind a lock and the engine does not.
 
+mod config;
 mod idle;
 
-pub use idle::IDLE_LOOK;
+pub use config::ConsumerConfig;
+pub use idle::{FAST_LAPS, IDLE_LOOK};
 
 use crate::buffers::{BufferPool, Share};
 use crate::stream::Stream;
 use baton_engine::options::{self, IpFields};
-use baton_engine::region::{Completion, ConsumerRegion, Events, Identity, Layout, Region, Request};
+use baton_engine::region::{Completion, ConsumerRegion, Events, Identity, Region, Request};
 use baton_tcp::options::SocketOption;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Addr;
+use idle::Holder;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -83,7 +86,7 @@ pub struct Consumer {
     /// bytes not posted yet.
     later: VecDeque<Request>,
     /// Streams that have buffers.
-    holders: VecDeque<u32>,
+    holders: VecDeque<Holder>,
     /// When the holders are looked at again for idle ones.
     look_at: Instant,
     /// Holders to be looked at in this round.
@@ -92,57 +95,13 @@ pub struct Consumer {
     retiring: usize,
 }
 
-/// Sizes of a consumer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ConsumerConfig {
-    /// Bytes of each stream buffer, a power of two; each direction of a
-    /// connection that moves data has one.
-    pub stream_buffer: u32,
-    /// Stream buffers at most.
-    pub stream_buffers: u32,
-    /// Connections and listeners at most that the program holds at once.
-    pub connections: u32,
-}
-
-impl Default for ConsumerConfig {
-    fn default() -> ConsumerConfig {
-        ConsumerConfig::for_connections(2048)
-    }
-}
-
-/// Bytes of all stream buffers together, unless there are so many connections that
-/// each buffer is the smallest.
-const STREAM_MEMORY: u64 = 1 << 30;
-
-/// Bytes of the smallest and the largest stream buffer.
-const STREAM_BUFFER: (u64, u64) = (4 << 10, 256 << 10);
-
-impl ConsumerConfig {
-    /// Sizes for so many connections and listeners at once. Each connection has
-    /// buffers for both directions, so that none waits for another's to come free;
-    /// the more connections, the smaller they are.
-    pub fn for_connections(connections: u32) -> ConsumerConfig {
-        let stream_buffers = 2 * connections.max(1);
-        let share = STREAM_MEMORY / u64::from(stream_buffers);
-        let stream_buffer = (1 << share.max(1).ilog2()).clamp(STREAM_BUFFER.0, STREAM_BUFFER.1) as u32;
-        ConsumerConfig { stream_buffer, stream_buffers, connections }
-    }
-
-    /// The region that a consumer of these sizes needs.
-    pub fn layout(&self) -> Layout {
-        let data_bytes = u64::from(self.stream_buffer) * u64::from(self.stream_buffers);
-        // A stream posts two laps of a ring at most.
-        Layout { qps: self.connections, queue_depth: 2, requests: 256, data_bytes }
-    }
-}
-
 impl Consumer {
     /// A consumer over `region`, which has the layout that `config` asks for.
     pub fn new(config: &ConsumerConfig, region: Arc<Region>) -> Consumer {
         assert_eq!(region.layout(), config.layout(), "the region was made for another configuration");
         Consumer {
             region: ConsumerRegion::new(region),
-            pool: BufferPool::new(config.stream_buffer, config.stream_buffers),
+            pool: BufferPool::new(config.pool_sizes()),
             streams: Vec::new(),
             listeners: Vec::new(),
             next_token: 1,
@@ -221,7 +180,7 @@ impl Consumer {
         let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return };
         let look = stream.on_events(&self.region, qp, events, &mut self.pool);
         if stream.newly_holds_buffers() {
-            self.holders.push_back(qp);
+            self.holders.push_back(Holder { qp, moved: stream.moved() });
         }
         if events.contains(Events::RELEASED) {
             stream.end(&mut self.pool);
@@ -318,7 +277,7 @@ impl Consumer {
             Some(Some(stream)) if !stream.is_released() => {
                 let done = run(stream, &self.region, &mut self.pool);
                 if stream.newly_holds_buffers() {
-                    self.holders.push_back(conn.0);
+                    self.holders.push_back(Holder { qp: conn.0, moved: stream.moved() });
                 }
                 done
             }
@@ -469,21 +428,5 @@ impl Consumer {
     /// Both ends of a connection.
     pub fn identity(&self, conn: Conn) -> Option<Identity> {
         self.stream(conn).map(|_| self.region.qp(conn.0).identity())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_connection_has_buffers_for_both_directions() {
-        for (connections, stream_buffer) in
-            [(1, 256 << 10), (2048, 256 << 10), (2049, 128 << 10), (10_000, 32 << 10), (1_000_000, 4 << 10)]
-        {
-            let config = ConsumerConfig::for_connections(connections);
-            assert_eq!((config.connections, config.stream_buffers), (connections, 2 * connections));
-            assert_eq!(config.stream_buffer, stream_buffer);
-        }
     }
 }

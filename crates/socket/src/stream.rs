@@ -17,12 +17,16 @@
 //! is posted (`Stream::retire`), and once it has (`Stream::on_retired`) the
 //! rings are the pool's again. Bytes written in between wait in the ring for the
 //! answer.
+//!
+//! A direction that proves fast gets a large ring in place of its small one
+//! (`Stream::grow`): the next lap is one of the large ring, while the last one of
+//! the small ring is still in use.
 
 mod ring;
 
 use crate::buffers::{BufferPool, Share};
 use baton_engine::region::{ConsumerRegion, Events, Queue};
-use ring::{Ring, piece, post_laps, posted_end};
+use ring::{Ring, piece, post_laps};
 use std::io::{self, ErrorKind};
 
 /// Bits of [`Stream::flags`].
@@ -41,6 +45,8 @@ mod flags {
     pub const LISTED: u8 = 1 << 5;
     /// A soft error waits to be taken.
     pub const SOFT_ERROR: u8 = 1 << 6;
+    /// Small rings are to be large ones from the end of their laps on.
+    pub const GROWS: u8 = 1 << 7;
 }
 
 const _: () = assert!(size_of::<Option<Stream>>() == 64, "a stream is one cache line");
@@ -87,6 +93,7 @@ impl Stream {
         }
         if events.intersects(Events::SEND | Events::CLOSED) {
             self.snd_done = view.snd_done();
+            self.send.pass(self.snd_done, pool);
         }
         if events.contains(Events::ERROR) {
             self.flags &= !flags::SOFT_ERROR;
@@ -118,7 +125,7 @@ impl Stream {
         if self.is(flags::SHUT) || self.events.contains(Events::CLOSED) {
             return 0;
         }
-        let limit = self.snd_done + u64::from(self.snd_share.bytes(pool.size()));
+        let limit = self.send.room_end(self.snd_done, self.snd_share, pool);
         limit.saturating_sub(self.snd_tail) as usize
     }
 
@@ -211,7 +218,7 @@ impl Stream {
         assert!(ring.has_buffer(), "received bytes lie in the ring");
         let mut done = 0;
         while done < count {
-            let extent = piece(region, ring, pool.size(), self.rcv_read + done as u64, count - done);
+            let extent = piece(region, ring, pool, self.rcv_read + done as u64, count - done);
             region.read(extent, &mut buf[done..done + extent.len() as usize]);
             done += extent.len() as usize;
         }
@@ -264,27 +271,32 @@ impl Stream {
             self.receive.give_back(pool);
             return;
         }
+        self.receive.pass(self.rcv_read, pool);
         // A doorbell costs the engine a look; an eighth of the ring is worth one.
-        let share = u64::from(self.rcv_share.bytes(pool.size()));
-        if (self.rcv_read + share).saturating_sub(self.rcv_limit) >= share / 8 {
+        let room_end = self.receive.room_end(self.rcv_read, self.rcv_share, pool);
+        if room_end.saturating_sub(self.rcv_limit) >= (room_end - self.rcv_read) / 8 {
             self.post_receive(region, qp, pool);
         }
     }
 
     /// Posts all that is free of the receive ring, taking one if there is none.
     pub(crate) fn post_receive(&mut self, region: &ConsumerRegion, qp: u32, pool: &mut BufferPool) {
-        if self.released || self.is(flags::RETIRING) || self.is_closed() {
+        if self.is_released() || self.is(flags::RETIRING) || self.is_closed() {
             return;
         }
         if !self.receive.ensure(pool) {
             return;
         }
-        let limit = self.rcv_read + u64::from(self.rcv_share.bytes(pool.size()));
+        let from = self.receive.posted_end(self.rcv_limit, self.is(flags::RECEIVES), pool);
+        let grows = self.is(flags::GROWS) && self.receive.is_small(pool) && self.rcv_share == Share::default();
+        if grows && !self.receive.grow(self.rcv_read, from, pool) {
+            self.flags &= !flags::GROWS;
+        }
+        let limit = self.receive.room_end(self.rcv_read, self.rcv_share, pool);
         if limit <= self.rcv_limit {
             return;
         }
-        let from = posted_end(self.rcv_limit, self.is(flags::RECEIVES), pool.size());
-        post_laps(region, qp, Queue::Receive, &mut self.receive, pool.size(), from, limit);
+        post_laps(region, qp, Queue::Receive, &mut self.receive, pool, from, limit);
         self.flags |= flags::RECEIVES | flags::ACTIVE;
         self.events = self.events.without(Events::WANT_BUFFER);
         self.rcv_limit = limit;
@@ -308,7 +320,7 @@ impl Stream {
         }
         let mut done = 0;
         while done < count {
-            let extent = piece(region, self.send, pool.size(), self.snd_tail + done as u64, count - done);
+            let extent = piece(region, self.send, pool, self.snd_tail + done as u64, count - done);
             region.write(extent, &data[done..done + extent.len() as usize]);
             done += extent.len() as usize;
         }
@@ -324,6 +336,13 @@ impl Stream {
             return Err(ErrorKind::BrokenPipe.into());
         }
         self.send.ensure(pool);
+        let grows = self.is(flags::GROWS) && self.send.is_small(pool) && self.snd_share == Share::default();
+        if grows && !self.is(flags::RETIRING) {
+            let posted_end = self.send.posted_end(self.snd_tail, self.is(flags::SENDS), pool);
+            if !self.send.grow(self.snd_done, posted_end, pool) {
+                self.flags &= !flags::GROWS;
+            }
+        }
         Ok(self.writable(pool))
     }
 
@@ -335,14 +354,14 @@ impl Stream {
         self.snd_tail += count as u64;
         self.flags |= flags::ACTIVE;
         if !self.is(flags::RETIRING) {
-            self.tell_tail(region, qp, posted, pool.size());
+            self.tell_tail(region, qp, posted, pool);
         }
     }
 
     /// Posts what was written beyond position `posted`.
-    fn tell_tail(&mut self, region: &ConsumerRegion, qp: u32, posted: u64, size: u32) {
-        let from = posted_end(posted, self.is(flags::SENDS), size);
-        post_laps(region, qp, Queue::Send, &mut self.send, size, from, self.snd_tail);
+    fn tell_tail(&mut self, region: &ConsumerRegion, qp: u32, posted: u64, pool: &BufferPool) {
+        let from = self.send.posted_end(posted, self.is(flags::SENDS), pool);
+        post_laps(region, qp, Queue::Send, &mut self.send, pool, from, self.snd_tail);
         self.flags |= flags::SENDS;
         region.qp(qp).set_snd_tail(self.snd_tail);
         region.ring_doorbell(qp);
@@ -384,7 +403,7 @@ impl Stream {
     /// engine is to be asked ([`Request::Unpost`](baton_engine::region::Request)).
     pub(crate) fn retire(&mut self, region: &ConsumerRegion, qp: u32) -> bool {
         let quiet = self.rcv_read == self.rcv_done && (self.snd_tail == self.snd_done || self.is_closed());
-        if !quiet || self.released || self.is(flags::RETIRING) {
+        if !quiet || self.is_released() || self.is(flags::RETIRING) {
             return false;
         }
         self.flags |= flags::RETIRING;
@@ -402,7 +421,7 @@ impl Stream {
     pub(crate) fn on_retired(&mut self, region: &ConsumerRegion, qp: u32, forgot: bool, pool: &mut BufferPool) {
         self.cancel_retiring(region, qp);
         if forgot {
-            self.flags &= !(flags::RECEIVES | flags::SENDS);
+            self.flags &= !(flags::RECEIVES | flags::SENDS | flags::GROWS);
             // What arrived until then lies in the ring still; no more will.
             self.rcv_done = region.qp(qp).rcv_done();
             self.rcv_limit = self.rcv_done;
@@ -410,7 +429,7 @@ impl Stream {
         }
         // Nothing was posted since it was asked, and all was acknowledged then.
         if self.snd_tail > self.snd_done && !self.is_closed() {
-            self.tell_tail(region, qp, self.snd_done, pool.size());
+            self.tell_tail(region, qp, self.snd_done, pool);
         } else if forgot {
             self.send.give_back(pool);
         }
@@ -420,6 +439,17 @@ impl Stream {
         if !forgot || self.events.contains(Events::WANT_BUFFER) {
             self.post_receive(region, qp, pool);
         }
+    }
+
+    /// Stream positions up to which bytes were read, and acknowledged.
+    pub(crate) fn moved(&self) -> [u64; 2] {
+        [self.rcv_read, self.snd_done]
+    }
+
+    /// Each of its rings is to be a large one from the end of its lap on, unless the
+    /// program has chosen the size.
+    pub(crate) fn grow(&mut self) {
+        self.flags |= flags::GROWS;
     }
 
     /// Uses so much of the send ring and of the receive ring from now on. What lies

@@ -19,7 +19,13 @@ const FILE: &str = "BATON_TEST_REGION";
 const TOTAL: usize = 300_000;
 
 fn config() -> ConsumerConfig {
-    ConsumerConfig { stream_buffer: 1 << 16, stream_buffers: 16, connections: 16 }
+    ConsumerConfig {
+        stream_buffer: 1 << 16,
+        stream_buffers: 16,
+        large_buffer: 1 << 18,
+        large_buffers: 2,
+        connections: 16,
+    }
 }
 
 fn ramp(at: usize) -> u8 {

@@ -141,6 +141,8 @@ pub(super) unsafe fn translate(config: &baton_config) -> Result<PosixConfig, Str
     host.consumer.connections = config.max_sockets;
     host.consumer.stream_buffer = config.buffer_bytes;
     host.consumer.stream_buffers = 2 * config.max_sockets;
+    // The caller said how large they are.
+    host.consumer.large_buffers = 0;
     Ok(PosixConfig {
         host,
         queue_frames: config.queue_frames as usize,

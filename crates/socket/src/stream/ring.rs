@@ -1,6 +1,7 @@
-//! A buffer used as a ring, and how its laps are posted to the engine.
+//! A buffer used as a ring, how a large one follows a small one, and how laps are
+//! posted to the engine.
 
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, Share};
 use baton_engine::region::{ConsumerRegion, Extent, Queue};
 
 /// One direction's ring: stream position `p` lies `p % size` into it. Small, for
@@ -41,25 +42,55 @@ impl Ring {
         }
     }
 
-    /// Where in the data area it begins, if each buffer has `size` bytes.
+    /// Up to which stream position there is room, if all before `done` is done with.
     #[inline]
-    fn offset(self, size: u32) -> u64 {
-        u64::from(self.buffer) * u64::from(size)
+    pub fn room_end(self, done: u64, share: Share, pool: &BufferPool) -> u64 {
+        if share != Share::default() || !self.has_buffer() {
+            // A program that chose a size chose it of a small ring.
+            return done + u64::from(share.bytes(pool.small_size()));
+        }
+        pool.room_end(self.buffer, done)
+    }
+
+    /// Up to which stream position extents are posted, if the cursor stands at `pos`:
+    /// to the end of its lap; to itself if there is none.
+    #[inline]
+    pub fn posted_end(self, pos: u64, posted: bool, pool: &BufferPool) -> u64 {
+        if posted { pool.lap_end(self.buffer, pos) } else { pos }
+    }
+
+    /// All before `done` is done with.
+    #[inline]
+    pub fn pass(self, done: u64, pool: &mut BufferPool) {
+        if self.has_buffer() {
+            pool.pass(self.buffer, done);
+        }
+    }
+
+    /// True if it has a buffer of the small ones.
+    #[inline]
+    pub fn is_small(self, pool: &BufferPool) -> bool {
+        self.has_buffer() && !pool.is_large(self.buffer)
+    }
+
+    /// Goes on in a large buffer from the end of the posted lap on, at position `at`, if
+    /// that is the only lap in use, all before `done` being done with. False if there is
+    /// no such buffer.
+    pub fn grow(&mut self, done: u64, at: u64, pool: &mut BufferPool) -> bool {
+        if at > done + u64::from(pool.small_size()) {
+            return true;
+        }
+        let Some(large) = pool.take_large(self.buffer, at) else { return false };
+        self.buffer = large;
+        pool.pass(large, done);
+        true
     }
 }
 
 /// `count` bytes at most of a ring from stream position `pos` on, up to its end.
-pub(super) fn piece(region: &ConsumerRegion, ring: Ring, size: u32, pos: u64, count: usize) -> Extent {
-    let at = (pos % u64::from(size)) as u32;
-    let len = count.min((size - at) as usize) as u32;
-    region.extent(ring.offset(size) + u64::from(at), len).expect("the pool lies within the data area")
-}
-
-/// Up to which stream position extents are posted, if the cursor stands at `limit`:
-/// to the end of its lap; to itself if there is none.
-#[inline]
-pub(super) fn posted_end(limit: u64, posted: bool, size: u32) -> u64 {
-    if posted { limit.next_multiple_of(u64::from(size)) } else { limit }
+pub(super) fn piece(region: &ConsumerRegion, ring: Ring, pool: &BufferPool, pos: u64, count: usize) -> Extent {
+    let (offset, len) = pool.place(ring.buffer, pos);
+    region.extent(offset, count.min(len as usize) as u32).expect("the pool lies within the data area")
 }
 
 /// Posts the ring from stream position `from` on, again for each lap that reaches
@@ -70,12 +101,12 @@ pub(super) fn post_laps(
     qp: u32,
     queue: Queue,
     ring: &mut Ring,
-    size: u32,
+    pool: &BufferPool,
     mut from: u64,
     limit: u64,
 ) {
     while from < limit {
-        let extent = piece(region, *ring, size, from, size as usize);
+        let extent = piece(region, *ring, pool, from, usize::MAX);
         let in_use = ring.posts.min(1);
         region.qp(qp).post(queue, ring.posts, in_use, extent).expect("two laps are in use at most");
         ring.posts = ring.posts.wrapping_add(1);

@@ -1,4 +1,5 @@
-//! Buffers of idle connections go back to the pool, and come again with the data.
+//! Buffers of idle connections go back to the pool, and come again with the data;
+//! fast streams have larger ones.
 
 use baton_engine::engine::Engine;
 use baton_port::faulty::{Faults, Faulty};
@@ -7,6 +8,13 @@ use baton_socket::consumer::{Conn, Consumer, IDLE_LOOK, SocketEvent};
 use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::{Duration, Instant};
 use std::io::ErrorKind;
+
+/// Bytes of the buffers.
+const SMALL: usize = 8 << 10;
+const LARGE: usize = 64 << 10;
+
+/// Connections that can have large buffers in both directions.
+const LARGE_PAIRS: usize = 2;
 
 /// A host whose engine works twice while its consumer looks once: what a test does
 /// comes after an answer was given, and is seen by the engine before the consumer
@@ -41,7 +49,9 @@ impl World {
         let (a, b) = MemoryPort::pair(MemoryOptions::default());
         let host = |number: u8, port| {
             let mut config = HostConfig::new(format!("10.0.0.{number}/24").parse().unwrap());
-            config.consumer.stream_buffer = 8 << 10;
+            config.consumer.stream_buffer = SMALL as u32;
+            config.consumer.large_buffer = LARGE as u32;
+            config.consumer.large_buffers = 2 * LARGE_PAIRS as u32;
             config.consumer.stream_buffers = 2 * connections + 2;
             config.consumer.connections = connections + 1;
             config.engine.tcp.time_wait = Duration::from_millis(1);
@@ -158,6 +168,34 @@ impl World {
         }
     }
 
+    /// Everybody writes and reads what there is, in both directions, for so many steps.
+    fn bustle(&mut self, talks: &mut [Talk], steps: usize) {
+        for _ in 0..steps {
+            for talk in talks.iter_mut() {
+                for at in 0..2 {
+                    self.write(talk, at, LARGE as u64);
+                    self.read(talk, at);
+                }
+            }
+            self.step();
+        }
+    }
+
+    /// Connections that have large send buffers at both ends, once all is read and
+    /// acknowledged.
+    fn large(&mut self, talks: &mut [Talk]) -> usize {
+        self.settle(talks);
+        self.idle(Duration::from_millis(50));
+        let is_large = |talk: &&Talk| {
+            (0..2).all(|at| {
+                let room = self.ends[at].consumer.writable(talk.conns[at]);
+                assert!(room == SMALL || room == LARGE, "{room}");
+                room == LARGE
+            })
+        };
+        talks.iter().filter(is_large).count()
+    }
+
     fn in_use(&self) -> [usize; 2] {
         [0, 1].map(|at| self.ends[at].consumer.buffers_in_use())
     }
@@ -259,5 +297,58 @@ fn pauses_and_losses_change_no_byte() {
         world.settle(&mut talks);
         world.idle(Duration::from_secs(3));
         assert_eq!(world.in_use(), [0, 0], "seed {seed}");
+    }
+}
+
+/// Steps in which two rounds of looks pass.
+const TWO_LOOKS: usize = 2 * (IDLE_LOOK.0 / 1_000_000) as usize + 2;
+
+#[test]
+fn a_fast_stream_has_a_large_buffer_until_it_is_idle() {
+    let mut world = World::new(None, 1, Duration::from_millis(1));
+    let mut talks = world.connect(1);
+    for _ in 0..3 {
+        world.bustle(&mut talks, 3);
+        assert_eq!(world.large(&mut talks), 0, "nobody knows yet that it is fast");
+        world.bustle(&mut talks, TWO_LOOKS);
+        assert_eq!(world.large(&mut talks), 1);
+        // The window is the large one too, but for what is not worth telling.
+        world.write(&mut talks[0], 0, LARGE as u64);
+        world.idle(Duration::from_millis(30));
+        let readable = world.ends[1].consumer.stream(talks[0].conns[1]).unwrap().readable();
+        assert!(readable >= LARGE - LARGE / 8, "{readable}");
+        world.settle(&mut talks);
+        world.idle(Duration(3 * IDLE_LOOK.0));
+        assert_eq!((world.in_use(), world.large(&mut talks)), ([0, 0], 0));
+    }
+}
+
+#[test]
+fn a_slow_stream_keeps_its_small_buffer() {
+    let mut world = World::new(None, 1, Duration::from_millis(1));
+    let mut talks = world.connect(1);
+    for _ in 0..60 {
+        // A lap and a half from one look to the next.
+        for _ in 0..4 {
+            world.write(&mut talks[0], 0, 3000);
+            world.settle(&mut talks);
+            world.idle(Duration(IDLE_LOOK.0 / 4));
+        }
+        assert_eq!(world.large(&mut talks), 0);
+    }
+}
+
+#[test]
+fn who_finds_no_large_buffer_goes_on_with_the_small_one() {
+    for faults in [None, Some(Faults { loss: 0.02, reorder: 0.05, dup: 0.02, ..Faults::default() })] {
+        let mut world = World::new(faults, 6, Duration::from_millis(1));
+        let mut talks = world.connect(6);
+        for _ in 0..4 {
+            world.bustle(&mut talks, 3 * TWO_LOOKS);
+            let large = world.large(&mut talks);
+            assert!(large <= 2 * LARGE_PAIRS, "{large} with {faults:?}");
+            world.idle(Duration::from_secs(3));
+            assert_eq!(world.in_use(), [0, 0]);
+        }
     }
 }
