@@ -160,10 +160,7 @@ impl Streamer {
                 let rcv_nxt = flow.rx.rcv_nxt;
                 self.tell_segment(conn, frame, packet, lengths, Placement::Placed { rcv_nxt, new_bytes });
             }
-            Placing::NoBuffer => {
-                self.want_buffer(conn);
-                self.park_segment(conn, frame, packet, lengths);
-            }
+            Placing::NoBuffer => self.park_segment(conn, frame, packet, lengths),
             Placing::Corrupt => self.counters.drop_tcp_checksum += 1,
             Placing::TooManyRanges => self.counters.drop_ranges_full += 1,
         }
@@ -175,6 +172,7 @@ impl Streamer {
             return;
         }
         self.counters.rx_slow += 1;
+        self.want_buffer(conn, packet);
         let payload = packet.payload(frame.data);
         let parked = &mut self.flows[conn.0].rx.parked_bytes;
         if *parked + packet.payload_len > self.config.reassembly_bytes_per_connection {
@@ -293,8 +291,15 @@ impl Streamer {
         right
     }
 
-    fn want_buffer(&mut self, conn: ConnId) {
+    /// Asks the consumer for a buffer if this payload, promised a place, has none.
+    /// Nobody may be reading, and what is parked would wait for ever.
+    fn want_buffer(&mut self, conn: ConnId, packet: &Packet) {
         let flow = &mut self.flows[conn.0];
+        let end = packet.seq + packet.payload_len;
+        let promised = end.after(flow.rx.rcv_nxt) && packet.seq.before(flow.rx.right_edge);
+        if !flow.has(bits::SYNCHRONIZED) || !promised || end.before_eq(flow.posted_edge()) {
+            return;
+        }
         if flow.bits & (bits::WANT_TOLD | bits::ATTACHED) == bits::ATTACHED {
             flow.bits |= bits::WANT_TOLD;
             if let Some(Some(slot)) = self.consumers.get_mut(usize::from(flow.consumer)) {

@@ -144,3 +144,25 @@ fn accepted_connections_have_what_their_listener_was_given() {
     lab.steps(2);
     assert_eq!(ip_fields(&mut lab), [(0x48, 255); 2], "SYN-ACK and data");
 }
+
+#[test]
+fn data_and_fin_in_one_segment_reach_who_did_not_ask_to_read() {
+    for idle_ms in [0, 1000] {
+        let mut lab = Lab::new();
+        let (mut peer, conn) = lab.connect(80, None, NODELAY);
+        if idle_ms > 0 {
+            // Its receive buffer comes, and goes when it is idle.
+            lab.send(&peer, Flags::ACK, &[1; 10]);
+            peer.snd_nxt += 10;
+            lab.steps(5);
+            assert_eq!(lab.host.read(conn, &mut [0; 20]).unwrap(), 10);
+            lab.steps(idle_ms);
+        }
+        assert_eq!(lab.host.buffers_in_use(), 0);
+        lab.send(&peer, Flags::ACK | Flags::FIN | Flags::PSH, &[2; 300]);
+        lab.steps(5);
+        let stream = lab.host.stream(conn).unwrap();
+        assert_eq!((stream.readable(), stream.peer_finished()), (300, true), "idle for {idle_ms} ms");
+        assert_eq!(lab.host.read(conn, &mut [0; 400]).unwrap(), 300);
+    }
+}
