@@ -35,6 +35,7 @@ mod rcv;
 mod reassembly;
 pub mod reset;
 pub mod segment;
+pub mod snapshot;
 pub mod snd;
 pub mod state;
 pub mod tcb;
