@@ -1,0 +1,63 @@
+//! Room for the queues while they are put back, and the sizes that were before.
+//!
+//! The kernel fills a queue only up to the size of its buffer, in repair mode too. So
+//! both buffers are made large for the time; `SO_SNDBUFFORCE` goes beyond the host's
+//! limit, and sets a lock that keeps the kernel from tuning the size, which is taken off
+//! again (`SO_BUF_LOCK`).
+
+use crate::captured::Captured;
+use crate::socket_options::{Buffers, IntOption};
+use crate::sys;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+const SOCKET: i32 = libc::SOL_SOCKET;
+/// `asm-generic/socket.h`.
+const SO_BUF_LOCK: i32 = 72;
+/// The program chose the size of the receive buffer.
+const RECEIVE_LOCKED: i32 = 2;
+
+/// Beside the bytes themselves, for the kernel's own structures.
+const SLACK: usize = 64 * 1024;
+
+/// Makes both buffers large enough for the queues.
+pub(crate) fn make_room(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()> {
+    let Buffers { send, receive, .. } = captured.options.buffers;
+    if !captured.send_queue.is_empty() {
+        set_size(fd, libc::SO_SNDBUFFORCE, size_for(captured.send_queue.len()).max(send))?;
+        // No bound on unsent bytes meanwhile.
+        IntOption::NotSentLowWater.write(fd, -1)?;
+    }
+    if !captured.receive_queue.is_empty() {
+        set_size(fd, libc::SO_RCVBUFFORCE, size_for(captured.receive_queue.len()).max(receive))?;
+    }
+    Ok(())
+}
+
+/// Puts the sizes back. A receive buffer that the program did not fix grows where the
+/// promised window, and what is unread, would not fit: the engine may have promised
+/// more than the kernel had. (A kernel's own promise always fits.)
+pub(crate) fn restore_buffers(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()> {
+    let Buffers { send, mut receive, locks } = captured.options.buffers;
+    let promised = captured.receive_queue.len() + captured.protocol.rcv_wnd() as usize;
+    if locks & RECEIVE_LOCKED == 0 && promised > receive as usize {
+        receive = size_for(promised);
+    }
+    if sys::get_int(fd, SOCKET, libc::SO_SNDBUF)? != send {
+        set_size(fd, libc::SO_SNDBUFFORCE, send)?;
+    }
+    if sys::get_int(fd, SOCKET, libc::SO_RCVBUF)? != receive {
+        set_size(fd, libc::SO_RCVBUFFORCE, receive)?;
+    }
+    sys::set_int(fd, SOCKET, SO_BUF_LOCK, locks)
+}
+
+/// The kernel counts what it allocates, about twice the bytes at worst.
+fn size_for(bytes: usize) -> i32 {
+    i32::try_from(2 * (bytes + SLACK)).unwrap_or(i32::MAX)
+}
+
+/// Sets what the kernel will tell: it doubles what it is given.
+fn set_size(fd: BorrowedFd<'_>, name: i32, size: i32) -> io::Result<()> {
+    sys::set_int(fd, SOCKET, name, size / 2 + size % 2)
+}

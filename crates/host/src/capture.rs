@@ -1,0 +1,148 @@
+//! From the kernel: a connection is read without being disturbed.
+//!
+//! The steps, in this order:
+//!
+//! 1. [`crate::examine`]: may it move at all?
+//! 2. What the program set is read; repair mode, which changes some of it, comes after.
+//! 3. Repair mode on; nothing is sent for that, but segments are still processed.
+//! 4. Numbers, queues, windows, clock. If the numbers are others afterwards, a segment
+//!    or a timer came between, and all is read again.
+//!
+//! Until [`make_husk`](crate::make_husk) nothing has changed: [`release`] makes an
+//! ordinary socket of it.
+
+use crate::agreed::capture_peer_mss;
+use crate::captured::{Captured, is_v6};
+use crate::error::{During, Failed};
+use crate::examine::{examine, receiving_side_is_shut};
+use crate::refusal::Refusal;
+use crate::repair::{self, Leave};
+use crate::seeds::capture_seeds;
+use crate::sequence::{Marks, capture_marks};
+use crate::socket_options::{IntOption, SocketOptions, capture_socket_options, restore_reuse_address};
+use crate::tcp_info::TcpInfo;
+use crate::timestamps::capture_timestamps;
+use crate::{receive_queue, send_queue, windows};
+use baton_tcp::snapshot::{Scales, Snapshot};
+use baton_tcp::state::State;
+use baton_wire::seq::{Seq, WindowScale};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// How often a connection that does not stand still is read before it is refused.
+const ATTEMPTS: u32 = 16;
+
+/// Why a connection was not captured. In both cases it is in the kernel, whole.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// It has to stay.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The kernel said no to something that it should have done.
+    #[error(transparent)]
+    Failed(#[from] Failed),
+}
+
+/// Captures a connection and leaves its socket in repair mode. Its segments must be
+/// kept from the kernel already, by steering. The caller is in the socket's network
+/// namespace.
+///
+/// # Errors
+/// [`CaptureError`]; the socket is then as it was.
+pub fn capture(fd: impl AsFd) -> Result<Captured, CaptureError> {
+    let fd = fd.as_fd();
+    let (local, remote) = examine(fd)?;
+    let options = capture_socket_options(fd).during("reading the socket's options")?;
+    repair::enter(fd).map_err(|e| match e.raw_os_error() {
+        Some(libc::EPERM) => CaptureError::Refused(Refusal::Permission),
+        _ => Failed { during: "turning repair mode on", source: e }.into(),
+    })?;
+    let captured = read(fd, local, remote, &options);
+    if captured.is_err() {
+        // What made it fail is the news; a socket that cannot leave repair mode is gone.
+        let _ = undo(fd, &options);
+    }
+    captured
+}
+
+/// Makes an ordinary socket of a captured one that was not made a husk: the connection
+/// goes on as if nothing had been.
+///
+/// # Errors
+/// If the kernel does not let it out of repair mode.
+pub fn release(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
+    undo(fd.as_fd(), &captured.options)
+}
+
+fn undo(fd: BorrowedFd<'_>, options: &SocketOptions) -> Result<(), Failed> {
+    if let Some(offset) = options.int(IntOption::PeekOffset).filter(|offset| *offset >= 0) {
+        IntOption::PeekOffset.write(fd, offset).during("setting the peek offset")?;
+    }
+    // The probe brings what was lost meanwhile.
+    repair::leave(fd, Leave::Probing).during("turning repair mode off")?;
+    restore_reuse_address(fd, options).during("setting SO_REUSEADDR")
+}
+
+/// Reads until the connection stood still meanwhile.
+fn read(
+    fd: BorrowedFd<'_>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    options: &SocketOptions,
+) -> Result<Captured, CaptureError> {
+    if options.int(IntOption::PeekOffset).is_some_and(|offset| offset >= 0) {
+        // Else the queue would be read from there.
+        IntOption::PeekOffset.write(fd, -1).during("turning the peek offset off")?;
+    }
+    for _ in 0..ATTEMPTS {
+        let info = TcpInfo::of(fd).during("reading TCP_INFO")?;
+        let marks = capture_marks(fd).during("reading the sequence numbers")?;
+        let state = info.state().unwrap_or(State::Closed);
+        if !matches!(state, State::Established | State::CloseWait | State::FinWait1 | State::FinWait2) {
+            return Err(Refusal::State.into());
+        }
+        let protocol = protocol(fd, state, &info, &marks, is_v6(local)).during("reading the connection")?;
+        let unacked = protocol.unacked_bytes() + protocol.unsent_bytes();
+        let captured = Captured {
+            local,
+            remote,
+            send_queue: send_queue::capture_unacked(fd, unacked).during("reading the send queue")?,
+            receive_queue: receive_queue::capture_unread(fd, marks.unread).during("reading the receive queue")?,
+            protocol,
+            shut_read: receiving_side_is_shut(fd, state).during("polling the socket")?,
+            options: options.clone(),
+        };
+        let still = capture_marks(fd).during("reading the sequence numbers again")? == marks;
+        let same = TcpInfo::of(fd).during("reading TCP_INFO again")?.state() == Some(state);
+        if still && same && captured.check().is_ok() {
+            return Ok(captured);
+        }
+    }
+    Err(Refusal::Unsettled.into())
+}
+
+fn protocol(fd: BorrowedFd<'_>, state: State, info: &TcpInfo, marks: &Marks, ipv6: bool) -> std::io::Result<Snapshot> {
+    let before_fin = Seq(marks.rcv_nxt.0.wrapping_sub(u32::from(state == State::CloseWait)));
+    Ok(Snapshot {
+        state,
+        snd_una: marks.snd_una(),
+        snd_nxt: marks.snd_nxt(),
+        write_seq: marks.write_seq,
+        snd_wnd: marks.windows.snd_wnd,
+        snd_wl1: marks.windows.snd_wl1,
+        max_wnd: marks.windows.max_window.max(marks.windows.snd_wnd),
+        copied_seq: Seq(before_fin.0.wrapping_sub(marks.unread)),
+        rcv_nxt: marks.rcv_nxt,
+        last_ack_sent: marks.windows.rcv_wup.earliest(marks.rcv_nxt),
+        right_edge: windows::right_edge(marks),
+        peer_mss: capture_peer_mss(fd)?,
+        advmss: info.advmss().min(u32::from(u16::MAX)) as u16,
+        path_mtu: info.pmtu().min(u32::from(u16::MAX)) as u16,
+        ipv6,
+        scales: info.scales().map(|(snd, rcv)| Scales { snd: WindowScale::new(snd), rcv: WindowScale::new(rcv) }),
+        sack: info.sack(),
+        ecn: info.ecn(),
+        timestamps: info.timestamps().then(|| capture_timestamps(fd)).transpose()?,
+        seeds: capture_seeds(info),
+    })
+}

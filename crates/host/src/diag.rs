@@ -1,0 +1,118 @@
+//! Whether a connection has TCP-MD5 keys: only `sock_diag` tells (`ss` asks it too),
+//! and only somebody with CAP_NET_ADMIN.
+
+use baton_wire::addr::Addr;
+use rustix::net::netlink::SOCK_DIAG;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+/// `linux/netlink.h`, `linux/sock_diag.h`, `linux/inet_diag.h`.
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLM_F_REQUEST: u16 = 1;
+const NLMSG_ERROR: u16 = 2;
+const INET_DIAG_MD5SIG: u16 = 18;
+const HEADER_LEN: usize = 16;
+/// `struct inet_diag_msg`.
+const MESSAGE_LEN: usize = 72;
+const SO_BINDTOIFINDEX: i32 = 62;
+
+/// True if segments of the connection are signed by TCP-MD5.
+pub(crate) fn has_md5(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
+    let interface = crate::sys::get_int(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX).unwrap_or(0);
+    let netlink = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
+    // An unconnected netlink socket sends to the kernel.
+    send(&netlink, &request(local, remote, interface as u32), SendFlags::empty())?;
+    let mut reply = [0; 8192];
+    let (_, len) = recv(&netlink, reply.as_mut_slice(), RecvFlags::empty())?;
+    answer(&reply[..len.min(reply.len())])
+}
+
+/// `struct nlmsghdr` and `struct inet_diag_req_v2`.
+fn request(local: SocketAddr, remote: SocketAddr, interface: u32) -> Vec<u8> {
+    let [local_ip, remote_ip] = [local, remote].map(|end| Addr::from(end.ip()));
+    let v4 = local_ip.is_v4();
+    let family = if v4 { libc::AF_INET } else { libc::AF_INET6 } as u8;
+    let address = |addr: Addr| {
+        let mut bytes = [0; 16];
+        if v4 {
+            bytes[..4].copy_from_slice(&addr.octets_v4())
+        } else {
+            bytes = addr.octets()
+        }
+        bytes
+    };
+    let mut out = Vec::with_capacity(HEADER_LEN + 56);
+    out.extend(72u32.to_ne_bytes());
+    out.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    out.extend(NLM_F_REQUEST.to_ne_bytes());
+    out.extend([0; 8]);
+    out.extend([family, libc::IPPROTO_TCP as u8, 0, 0]);
+    // All states.
+    out.extend(u32::MAX.to_ne_bytes());
+    out.extend(local.port().to_be_bytes());
+    out.extend(remote.port().to_be_bytes());
+    out.extend(address(local_ip));
+    out.extend(address(remote_ip));
+    out.extend(interface.to_ne_bytes());
+    // Any socket cookie.
+    out.extend([0xff; 8]);
+    out
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
+}
+
+/// Looks for keys among the attributes of the kernel's answer.
+fn answer(reply: &[u8]) -> io::Result<bool> {
+    let kind = half(reply, 4).ok_or(io::ErrorKind::UnexpectedEof)?;
+    if kind == NLMSG_ERROR {
+        let code = reply.get(HEADER_LEN..HEADER_LEN + 4).ok_or(io::ErrorKind::UnexpectedEof)?;
+        return Err(io::Error::from_raw_os_error(-i32::from_ne_bytes([code[0], code[1], code[2], code[3]])));
+    }
+    let mut rest = reply.get(HEADER_LEN + MESSAGE_LEN..).unwrap_or_default();
+    while let (Some(len), Some(kind)) = (half(rest, 0), half(rest, 2)) {
+        if kind == INET_DIAG_MD5SIG {
+            return Ok(len > 4);
+        }
+        // At least its own header: the loop ends whatever the lengths say.
+        let step = (usize::from(len).max(4) + 3) & !3;
+        rest = rest.get(step..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(attributes: &[(u16, u16)]) -> Vec<u8> {
+        let mut reply = vec![0; HEADER_LEN + MESSAGE_LEN];
+        reply[4] = SOCK_DIAG_BY_FAMILY as u8;
+        for (len, kind) in attributes {
+            reply.extend(len.to_ne_bytes());
+            reply.extend(kind.to_ne_bytes());
+            reply.resize(reply.len() + usize::from(*len).saturating_sub(4).next_multiple_of(4), 0);
+        }
+        reply
+    }
+
+    #[test]
+    fn keys_are_found_behind_other_attributes() {
+        assert!(answer(&reply(&[(5, 8), (100, INET_DIAG_MD5SIG)])).unwrap());
+        assert!(!answer(&reply(&[(5, 8), (4, INET_DIAG_MD5SIG)])).unwrap(), "a list without keys");
+        assert!(!answer(&reply(&[(5, 8)])).unwrap());
+    }
+
+    #[test]
+    fn a_broken_answer_ends() {
+        assert!(answer(&[]).is_err());
+        assert!(!answer(&reply(&[(0, 0), (0, 0)])).unwrap());
+        let mut refused = vec![0; HEADER_LEN + 4];
+        refused[4] = NLMSG_ERROR as u8;
+        refused[HEADER_LEN..].copy_from_slice(&(-libc::ENOENT).to_ne_bytes());
+        assert_eq!(answer(&refused).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    }
+}

@@ -1,0 +1,83 @@
+//! Whether a connection may move, before anything about it is changed.
+
+use crate::capture::CaptureError;
+use crate::error::During;
+use crate::refusal::Refusal;
+use crate::tcp_info::TcpInfo;
+use crate::{diag, repair, sys};
+use baton_tcp::state::State;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{getpeername, getsockname};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+/// `TCP_AO_INFO` of `linux/tcp.h`, and the size of its structure.
+const TCP_AO_INFO: i32 = 40;
+const AO_INFO_LEN: usize = 64;
+
+/// Both ends of a connection that may move.
+pub(crate) fn examine(fd: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAddr), CaptureError> {
+    is_tcp(fd)?;
+    let info = TcpInfo::of(fd).during("reading TCP_INFO")?;
+    match info.state() {
+        Some(State::Established | State::CloseWait | State::FinWait1 | State::FinWait2) => {}
+        Some(State::Closed | State::Listen) => return Err(Refusal::NotConnected.into()),
+        _ => return Err(Refusal::State.into()),
+    }
+    if repair::is_on(fd).during("asking for repair mode")? {
+        return Err(Refusal::AlreadyAway.into());
+    }
+    let local = getsockname(fd).during("asking for the local address")?;
+    let remote = getpeername(fd).during("asking for the peer's address")?;
+    let (Ok(local), Some(Ok(remote))) = (SocketAddr::try_from(local), remote.map(SocketAddr::try_from)) else {
+        return Err(Refusal::NotTcp.into());
+    };
+    if has_upper_protocol(fd) {
+        return Err(Refusal::UpperProtocol.into());
+    }
+    if has_ao(fd) || diag::has_md5(fd, local, remote).during("asking sock_diag for MD5 keys")? {
+        return Err(Refusal::Signed.into());
+    }
+    if ready(fd, PollFlags::PRI).during("polling the socket")? {
+        return Err(Refusal::Urgent.into());
+    }
+    Ok((local, remote))
+}
+
+fn is_tcp(fd: BorrowedFd<'_>) -> Result<(), Refusal> {
+    let protocol = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL).map_err(|_| Refusal::NotTcp)?;
+    match protocol {
+        libc::IPPROTO_MPTCP => Err(Refusal::Mptcp),
+        // `TCP_INFO` of something else that has this protocol number fails later.
+        libc::IPPROTO_TCP => {
+            let kind = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE).map_err(|_| Refusal::NotTcp)?;
+            if kind == libc::SOCK_STREAM { Ok(()) } else { Err(Refusal::NotTcp) }
+        }
+        _ => Err(Refusal::NotTcp),
+    }
+}
+
+/// `TCP_ULP` tells its name; none is an empty one.
+fn has_upper_protocol(fd: BorrowedFd<'_>) -> bool {
+    let mut name = [0; 16];
+    sys::get(fd, libc::IPPROTO_TCP, libc::TCP_ULP, &mut name).is_ok_and(|len| len > 0 && name[0] != 0)
+}
+
+/// `TCP_AO_INFO` fails with `ENOENT` without keys, with `ENOPROTOOPT` where the kernel
+/// has no TCP-AO.
+fn has_ao(fd: BorrowedFd<'_>) -> bool {
+    sys::get(fd, libc::IPPROTO_TCP, TCP_AO_INFO, &mut [0; AO_INFO_LEN]).is_ok()
+}
+
+fn ready(fd: BorrowedFd<'_>, what: PollFlags) -> io::Result<bool> {
+    let mut fds = [PollFd::from_borrowed_fd(fd, what)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(fds[0].revents().contains(what))
+}
+
+/// The program called `shutdown(SHUT_RD)`: the end of the stream shows, though the peer
+/// has not closed.
+pub(crate) fn receiving_side_is_shut(fd: BorrowedFd<'_>, state: State) -> io::Result<bool> {
+    Ok(state != State::CloseWait && ready(fd, PollFlags::RDHUP)?)
+}

@@ -1,0 +1,140 @@
+//! Why a connection stays in the kernel.
+//!
+//! A refusal is not an error: the connection goes on where it is, untouched. Each
+//! reason has a code for counters and scripts, which never changes, a sentence for
+//! people, and what they can do about it.
+
+use core::fmt;
+
+/// A reason to leave a connection where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refusal {
+    /// The descriptor is not that of a TCP socket.
+    NotTcp,
+    /// The socket listens, or has no connection.
+    NotConnected,
+    /// The connection is opening, closing on both sides, or over.
+    State,
+    /// Repair mode is on: it is a husk, or somebody else is at work on it.
+    AlreadyAway,
+    /// The process lacks CAP_NET_ADMIN over the socket's network namespace.
+    Permission,
+    /// Multipath TCP.
+    Mptcp,
+    /// The kernel does TLS, or another protocol, on the connection.
+    UpperProtocol,
+    /// TCP-MD5 (RFC 2385) or TCP-AO (RFC 5925) signs the segments.
+    Signed,
+    /// Urgent data has not been read.
+    Urgent,
+    /// Segments kept arriving while the connection was read.
+    Unsettled,
+    /// The interface, or the route, cannot be steered.
+    NotSteerable,
+    /// The window promised to the peer would have to be taken back.
+    WindowRetraction,
+}
+
+impl Refusal {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Refusal; 12] = [
+        Refusal::NotTcp,
+        Refusal::NotConnected,
+        Refusal::State,
+        Refusal::AlreadyAway,
+        Refusal::Permission,
+        Refusal::Mptcp,
+        Refusal::UpperProtocol,
+        Refusal::Signed,
+        Refusal::Urgent,
+        Refusal::Unsettled,
+        Refusal::NotSteerable,
+        Refusal::WindowRetraction,
+    ];
+
+    /// Its name in counters and JSON. It stays the same for ever.
+    pub const fn code(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// What a person can do about it.
+    pub const fn remedy(self) -> &'static str {
+        self.texts().2
+    }
+
+    /// Code, sentence, remedy.
+    const fn texts(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Refusal::NotTcp => ("not-tcp", "it is not a TCP socket", "give the descriptor of a TCP socket"),
+            Refusal::NotConnected => (
+                "not-connected",
+                "it has no connection",
+                "hand a socket over after connect or accept; listening sockets stay with the kernel",
+            ),
+            Refusal::State => (
+                "state",
+                "the connection is opening or closing on both sides",
+                "nothing: such a connection is over soon, or can move once it is open",
+            ),
+            Refusal::AlreadyAway => (
+                "already-away",
+                "the connection is away already, or another program (CRIU) repairs it",
+                "restore it first",
+            ),
+            Refusal::Permission => (
+                "permission",
+                "CAP_NET_ADMIN over the socket's network namespace is missing",
+                "let the broker move it, or run with CAP_NET_ADMIN",
+            ),
+            Refusal::Mptcp => {
+                ("mptcp", "the connection is multipath TCP", "open it with IPPROTO_TCP instead of IPPROTO_MPTCP")
+            }
+            Refusal::UpperProtocol => (
+                "upper-protocol",
+                "the kernel does TLS (or another TCP_ULP) on the connection",
+                "let the program do TLS itself",
+            ),
+            Refusal::Signed => {
+                ("signed", "segments are signed by TCP-MD5 or TCP-AO", "nothing: signed connections stay")
+            }
+            Refusal::Urgent => ("urgent", "urgent data has not been read", "try again once the program has read it"),
+            Refusal::Unsettled => (
+                "unsettled",
+                "segments kept arriving while the connection was read",
+                "enter it into the steering map before it is captured",
+            ),
+            Refusal::NotSteerable => (
+                "not-steerable",
+                "its interface cannot be steered",
+                "`baton doctor` says which interfaces can, and why",
+            ),
+            Refusal::WindowRetraction => (
+                "window-retraction",
+                "the window promised to the peer would have to be taken back",
+                "raise the receive buffer's limit",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.texts().1)
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::Refusal;
+    use std::collections::HashSet;
+
+    #[test]
+    fn codes_are_words_and_differ() {
+        let codes: HashSet<&str> = Refusal::ALL.iter().map(|r| r.code()).collect();
+        assert_eq!(codes.len(), Refusal::ALL.len());
+        assert!(codes.iter().all(|code| code.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+        assert!(Refusal::ALL.iter().enumerate().all(|(i, r)| *r as usize == i), "ALL is in order");
+    }
+}

@@ -1,0 +1,77 @@
+//! Socket options and queue lengths as raw system calls.
+//!
+//! What is upheld: the kernel is given pointers to live buffers with their true
+//! lengths, and reads or writes no more than these. Everything else about sockets
+//! goes through `rustix`.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+fn check(n: i32) -> io::Result<()> {
+    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// `getsockopt(2)` into `value`; how many bytes the kernel wrote.
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn get(fd: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> io::Result<usize> {
+    let mut len = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: `value` is valid for writes of `len` bytes, and `len` for both, during
+    // the call; the kernel writes at most `len` bytes.
+    check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut len) })?;
+    Ok(len as usize)
+}
+
+/// `setsockopt(2)` from `value`.
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: `value` is valid for reads of `len` bytes during the call.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), len) })
+}
+
+/// [`get`] of an `int`.
+pub(crate) fn get_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = [0; 4];
+    get(fd, level, name, &mut value)?;
+    Ok(i32::from_ne_bytes(value))
+}
+
+/// [`set`] of an `int`.
+pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+    set(fd, level, name, &value.to_ne_bytes())
+}
+
+/// How many bytes one of a socket's queues holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Length {
+    /// `SIOCINQ`: received, in order and not read; a FIN not counted.
+    Unread,
+    /// `SIOCOUTQ`: written and not acknowledged; a FIN counted.
+    Unacked,
+    /// `SIOCOUTQNSD`: written and not sent; a FIN counted.
+    Unsent,
+}
+
+/// `SIOCOUTQNSD` of `linux/sockios.h`.
+const SIOCOUTQNSD: libc::Ioctl = 0x894b as libc::Ioctl;
+
+/// The length of a queue.
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn length(fd: BorrowedFd<'_>, which: Length) -> io::Result<u32> {
+    let request = match which {
+        Length::Unread => libc::FIONREAD,
+        Length::Unacked => libc::TIOCOUTQ,
+        Length::Unsent => SIOCOUTQNSD,
+    };
+    let mut value: libc::c_int = 0;
+    // SAFETY: these three requests write one `int` through the pointer, which is valid
+    // during the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, &mut value) })?;
+    Ok(value.max(0) as u32)
+}

@@ -1,0 +1,104 @@
+//! `TCP_INFO` (`struct tcp_info` of `linux/tcp.h`), what of it a move needs.
+
+use crate::sys;
+use baton_tcp::state::State;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// The kernel's figures of a connection, in its units.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcpInfo([u8; 256]);
+
+// `tcpi_options`.
+const TIMESTAMPS: u8 = 1;
+const SACK: u8 = 2;
+const WSCALE: u8 = 4;
+const ECN: u8 = 8;
+
+impl TcpInfo {
+    /// Asks the kernel. A field that an older kernel lacks reads as 0.
+    pub fn of(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
+        let mut bytes = [0; 256];
+        sys::get(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
+        Ok(TcpInfo(bytes))
+    }
+
+    /// The state, if it is one of RFC 9293.
+    pub fn state(&self) -> Option<State> {
+        State::ALL.into_iter().find(|state| state.linux() == self.0[0])
+    }
+
+    fn agreed(&self, bit: u8) -> bool {
+        self.0[5] & bit != 0
+    }
+
+    pub fn timestamps(&self) -> bool {
+        self.agreed(TIMESTAMPS)
+    }
+
+    pub fn sack(&self) -> bool {
+        self.agreed(SACK)
+    }
+
+    pub fn ecn(&self) -> bool {
+        self.agreed(ECN)
+    }
+
+    /// Shifts of the windows that the peer sends and that we send, if agreed on.
+    pub fn scales(&self) -> Option<(u8, u8)> {
+        self.agreed(WSCALE).then_some((self.0[6] & 15, self.0[6] >> 4))
+    }
+
+    fn word(&self, offset: usize) -> u32 {
+        let b = &self.0[offset..offset + 4];
+        u32::from_ne_bytes([b[0], b[1], b[2], b[3]])
+    }
+
+    pub fn snd_mss(&self) -> u32 {
+        self.word(16)
+    }
+
+    pub fn rcv_mss(&self) -> u32 {
+        self.word(20)
+    }
+
+    pub fn pmtu(&self) -> u32 {
+        self.word(60)
+    }
+
+    /// Microseconds; 0 before the first sample.
+    pub fn rtt_us(&self) -> u32 {
+        self.word(68)
+    }
+
+    pub fn rttvar_us(&self) -> u32 {
+        self.word(72)
+    }
+
+    /// Segments; `i32::MAX` for none.
+    pub fn ssthresh(&self) -> u32 {
+        self.word(76)
+    }
+
+    /// Segments.
+    pub fn cwnd(&self) -> u32 {
+        self.word(80)
+    }
+
+    pub fn advmss(&self) -> u32 {
+        self.word(84)
+    }
+
+    pub fn rcv_rtt_us(&self) -> u32 {
+        self.word(92)
+    }
+
+    pub fn rcv_space(&self) -> u32 {
+        self.word(96)
+    }
+
+    /// Microseconds; `u32::MAX` before the first sample.
+    pub fn min_rtt_us(&self) -> u32 {
+        self.word(148)
+    }
+}
