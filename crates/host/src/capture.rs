@@ -74,6 +74,17 @@ pub fn release(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
     undo(fd.as_fd(), &captured.options)
 }
 
+/// Captures a rebuilt connection that was not resumed, to take it back. Unlike
+/// [`capture`] it expects repair mode, and leaves it on whatever happens.
+///
+/// # Errors
+/// [`CaptureError`]; the socket is as it was, in repair mode.
+pub fn recapture(fd: impl AsFd, previous: &Captured) -> Result<Captured, CaptureError> {
+    let mut captured = read(fd.as_fd(), previous.local, previous.remote, &previous.options)?;
+    captured.shut_read |= previous.shut_read;
+    Ok(captured)
+}
+
 fn undo(fd: BorrowedFd<'_>, options: &SocketOptions) -> Result<(), Failed> {
     if let Some(offset) = options.int(IntOption::PeekOffset).filter(|offset| *offset >= 0) {
         IntOption::PeekOffset.write(fd, offset).during("setting the peek offset")?;

@@ -3,11 +3,12 @@
 use crate::socket_options::SocketOptions;
 use baton_tcp::snapshot::{Inconsistent, Snapshot};
 use baton_wire::addr::Tuple;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 /// A connection as plain data, without a descriptor: enough to go on with it in the
 /// engine or in the kernel.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq)]
 pub struct Captured {
     /// Our end as the socket names it: a mapped IPv4 address on a socket of both
     /// versions, the scope with a link-local address.
@@ -69,6 +70,21 @@ impl Captured {
     /// The bytes sent and not acknowledged, and those not sent.
     pub(crate) fn sent_and_unsent(&self) -> (&[u8], &[u8]) {
         self.send_queue.split_at(self.protocol.unacked_bytes() as usize)
+    }
+}
+
+impl fmt::Debug for Captured {
+    /// Without what the queues hold: it is long, and nobody else's business.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Captured")
+            .field("local", &self.local)
+            .field("remote", &self.remote)
+            .field("protocol", &self.protocol)
+            .field("send_queue", &self.send_queue.len())
+            .field("receive_queue", &self.receive_queue.len())
+            .field("shut_read", &self.shut_read)
+            .field("options", &self.options)
+            .finish()
     }
 }
 

@@ -38,6 +38,7 @@ mod diag;
 mod error;
 mod examine;
 mod half_closed;
+pub mod handoff;
 mod rebuild;
 mod receive_queue;
 mod refusal;
@@ -51,7 +52,7 @@ mod tcp_info;
 mod timestamps;
 mod windows;
 
-pub use capture::{CaptureError, capture, release};
+pub use capture::{CaptureError, capture, recapture, release};
 pub use captured::{Captured, Invalid};
 pub use error::Failed;
 pub use rebuild::{RestoreError, make_husk, rebuild, restore, resume};

@@ -117,12 +117,16 @@ pub fn rebuild(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
 /// established connection asks the peer, by a window probe, for what was lost.
 ///
 /// # Errors
-/// If the kernel does not turn repair mode off; then [`make_husk`] undoes it.
+/// If the kernel does not turn repair mode off. Segments may have reached the socket since
+/// [`rebuild`]: to undo it, [`recapture`](crate::recapture) first.
 pub fn resume(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
     let fd = fd.as_fd();
     repair::leave(fd, Leave::Probing).during("turning repair mode off")?;
-    restore_reuse_address(fd, &captured.options).during("setting SO_REUSEADDR")?;
-    push(fd, captured)
+    // It lives. Neither of these fails on a socket; if one did, the connection would be
+    // none the worse: its unsent data waits for the peer's next segment.
+    let _ = restore_reuse_address(fd, &captured.options);
+    let _ = push(fd, captured);
+    Ok(())
 }
 
 /// [`rebuild`] and [`resume`].
@@ -136,14 +140,14 @@ pub fn restore(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
 
 /// What was written behind a closed window does not leave by itself. Setting
 /// `TCP_NODELAY` pushes; a corked program wants to wait.
-fn push(fd: BorrowedFd<'_>, captured: &Captured) -> Result<(), Failed> {
+fn push(fd: BorrowedFd<'_>, captured: &Captured) -> std::io::Result<()> {
     let p = &captured.protocol;
     let set = |option| captured.options.int(option).is_some_and(|value| value != 0);
     if p.snd_nxt == p.write_seq || set(IntOption::Cork) {
         return Ok(());
     }
     let pushed = IntOption::NoDelay.write(fd, 1);
-    IntOption::NoDelay.write(fd, i32::from(set(IntOption::NoDelay))).and(pushed).during("pushing unsent data")
+    IntOption::NoDelay.write(fd, i32::from(set(IntOption::NoDelay))).and(pushed)
 }
 
 /// The steps up to a husk, with the queues' ends where they are to begin.

@@ -1,0 +1,218 @@
+//! A connection between two kernels: ours, whose end moves, and the peer's.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use baton_host::{Captured, capture, make_husk, rebuild, resume};
+use baton_testkit::{Netns, veth};
+
+/// Longest wait for anything.
+pub const LONG: Duration = Duration::from_secs(20);
+/// The streams repeat after this many bytes, a prime.
+const PERIOD: u64 = 251;
+
+/// Two namespaces and a wire.
+pub struct Wire {
+    pub ours: Netns,
+    pub peer: Netns,
+}
+
+impl Wire {
+    /// A wire; `settings` are sysctls set on both sides, such as `net.ipv4.tcp_sack=0`.
+    pub fn new(settings: &[&str]) -> Wire {
+        let (ours, peer) = (Netns::new("ours"), Netns::new("peer"));
+        veth(&ours, "wire", &peer, "wire");
+        for (side, last) in [(&ours, 1), (&peer, 2)] {
+            side.run(&format!("ip addr add 10.66.0.{last}/24 dev wire"));
+            side.run(&format!("ip addr add fd66::{last}/64 dev wire nodad"));
+            for setting in settings {
+                side.run(&format!("sysctl -q -w {setting}"));
+            }
+        }
+        ours.run("nft add table inet hold");
+        ours.run("nft add chain inet hold in { type filter hook prerouting priority -300 ; }");
+        Wire { ours, peer }
+    }
+
+    /// Our address and the peer's.
+    pub fn addresses(ipv6: bool) -> [IpAddr; 2] {
+        let text = if ipv6 { ["fd66::1", "fd66::2"] } else { ["10.66.0.1", "10.66.0.2"] };
+        text.map(|t| t.parse().expect("an address"))
+    }
+
+    /// A connection that our side opened: our end, non-blocking, and the peer's.
+    pub fn connect(&self, ipv6: bool) -> (TcpStream, TcpStream) {
+        let [_, there] = Wire::addresses(ipv6);
+        let listener = self.peer.enter(|| TcpListener::bind((there, 0)).unwrap());
+        let ours = self.ours.enter(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let (peer, _) = listener.accept().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        (ours, peer)
+    }
+
+    /// Keeps everything that comes over the wire from our kernel, as steering would.
+    pub fn hold(&self) {
+        self.ours.run("nft add rule inet hold in iifname wire meta l4proto tcp counter drop");
+    }
+
+    /// No more.
+    pub fn let_go(&self) {
+        self.ours.run("nft flush chain inet hold in");
+    }
+
+    /// Resets that either side has sent.
+    pub fn resets(&self) -> u64 {
+        self.ours.enter(|| tcp_counter("OutRsts")) + self.peer.enter(|| tcp_counter("OutRsts"))
+    }
+
+    /// From the kernel to nowhere and back, in the order that steering prescribes.
+    pub fn move_there_and_back(&self, ours: &TcpStream) -> Captured {
+        self.hold();
+        let captured = self.ours.enter(|| {
+            let captured = capture(ours).unwrap();
+            make_husk(ours, &captured).unwrap();
+            rebuild(ours, &captured).unwrap();
+            captured
+        });
+        self.let_go();
+        resume(ours, &captured).unwrap();
+        captured
+    }
+}
+
+/// A counter of this thread's namespace (`/proc/net/snmp`).
+pub fn tcp_counter(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let place = names.split(' ').position(|n| n == name).unwrap();
+    values.split(' ').nth(place).unwrap().parse().unwrap()
+}
+
+/// Waits until `done` is true.
+#[track_caller]
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what} does not come");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// One direction of a connection: how much was written into it and read from it, and
+/// that what is read is what was written.
+#[derive(Debug, Default)]
+pub struct Ramp {
+    pub written: u64,
+    pub read: u64,
+}
+
+impl Ramp {
+    /// Writes up to `len` bytes without waiting; how many the kernel took.
+    pub fn write(&mut self, mut to: &TcpStream, len: usize) -> usize {
+        let bytes: Vec<u8> = (self.written..self.written + len as u64).map(|i| (i % PERIOD) as u8).collect();
+        match to.write(&bytes) {
+            Ok(n) => {
+                self.written += n as u64;
+                n
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
+            Err(e) => panic!("write after {} bytes: {e}", self.written),
+        }
+    }
+
+    /// Reads what is there; how many bytes, or `None` at the end.
+    #[track_caller]
+    pub fn read(&mut self, mut from: &TcpStream) -> Option<usize> {
+        let mut bytes = [0; 65536];
+        match from.read(&mut bytes) {
+            Ok(0) => None,
+            Ok(n) => {
+                for (byte, at) in bytes[..n].iter().zip(self.read..) {
+                    assert_eq!(u64::from(*byte), at % PERIOD, "byte {at}");
+                }
+                self.read += n as u64;
+                assert!(self.read <= self.written, "more was read than written");
+                Some(n)
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Some(0),
+            Err(e) => panic!("read after {} bytes: {e}", self.read),
+        }
+    }
+}
+
+/// A connection with its two streams.
+pub struct Pair {
+    pub ours: TcpStream,
+    pub peer: TcpStream,
+    pub out: Ramp,
+    pub back: Ramp,
+}
+
+impl Pair {
+    pub fn new(wire: &Wire, ipv6: bool) -> Pair {
+        let (ours, peer) = wire.connect(ipv6);
+        Pair { ours, peer, out: Ramp::default(), back: Ramp::default() }
+    }
+
+    /// `len` more bytes each way, and everything read.
+    #[track_caller]
+    pub fn exchange(&mut self, len: u64) {
+        let (out, back) = (self.out.written + len, self.back.written + len);
+        wait_for("the exchange", || {
+            self.out.write(&self.ours, (out - self.out.written).min(65536) as usize);
+            self.back.write(&self.peer, (back - self.back.written).min(65536) as usize);
+            self.out.read(&self.peer).expect("no end yet");
+            self.back.read(&self.ours).expect("no end yet");
+            (self.out.read, self.back.read) == (out, back)
+        });
+    }
+
+    /// Bytes for us that we do not read, as many as the kernels take up to `len`.
+    pub fn leave_unread(&mut self, len: usize) {
+        self.back.write(&self.peer, len);
+        thread::sleep(Duration::from_millis(20));
+    }
+
+    /// Bytes for the peer, which does not read and has little room, until nobody takes
+    /// more: what is sent is acknowledged, the window is closed, the rest waits.
+    pub fn fill_send_queue(&mut self) {
+        rustix::net::sockopt::set_socket_recv_buffer_size(&self.peer, 4096).unwrap();
+        let mut quiet = 0;
+        while quiet < 50 {
+            quiet = if self.out.write(&self.ours, 10_000) == 0 { quiet + 1 } else { 0 };
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Bytes that the peer gets but whose acknowledgment is kept from us, and some that
+    /// it does not get.
+    pub fn leave_unacked(&mut self, wire: &Wire, len: usize) {
+        wire.hold();
+        self.out.write(&self.ours, len);
+        thread::sleep(Duration::from_millis(5));
+    }
+
+    /// Both sides close in form, everything read before.
+    #[track_caller]
+    pub fn close(mut self) {
+        self.ours.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut ended = false;
+        wait_for("our end of the stream", || {
+            self.back.read(&self.ours).expect("the peer has not closed");
+            ended |= self.out.read(&self.peer).is_none();
+            ended && self.back.read == self.back.written
+        });
+        assert_eq!(self.out.read, self.out.written, "everything was read before the end");
+        self.peer.shutdown(std::net::Shutdown::Write).unwrap();
+        wait_for("the peer's end of the stream", || self.back.read(&self.ours).is_none());
+    }
+
+    pub fn local(&self) -> SocketAddr {
+        self.ours.local_addr().unwrap()
+    }
+}

@@ -1,0 +1,155 @@
+//! Connections with one side closed move too.
+
+mod common;
+
+use std::net::Shutdown;
+use std::thread::sleep;
+use std::time::Duration;
+
+use baton_tcp::state::State;
+use baton_testkit::need_root;
+use common::{Pair, Wire, wait_for};
+
+/// Longer than an ACK is delayed.
+fn settle() {
+    sleep(Duration::from_millis(100));
+}
+
+/// Our side writes, closes, and the peer hears all of it.
+fn finish_ours(pair: &mut Pair) {
+    pair.ours.shutdown(Shutdown::Write).unwrap();
+    end_of_ours(pair);
+}
+
+fn end_of_ours(pair: &mut Pair) {
+    wait_for("the end of our stream", || pair.out.read(&pair.peer).is_none());
+    assert_eq!(pair.out.read, pair.out.written);
+}
+
+fn end_of_theirs(pair: &mut Pair) {
+    wait_for("the end of the peer's stream", || pair.back.read(&pair.ours).is_none());
+    assert_eq!(pair.back.read, pair.back.written);
+}
+
+#[test]
+fn the_peer_has_closed() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    for ipv6 in [false, true] {
+        for end_was_read in [false, true] {
+            for busy in [false, true] {
+                let mut pair = Pair::new(&wire, ipv6);
+                pair.exchange(1_000);
+                pair.leave_unread(5_000);
+                pair.peer.shutdown(Shutdown::Write).unwrap();
+                settle();
+                if end_was_read {
+                    end_of_theirs(&mut pair);
+                }
+                if busy {
+                    pair.fill_send_queue();
+                }
+                for _ in 0..2 {
+                    let captured = wire.move_there_and_back(&pair.ours);
+                    assert_eq!(captured.protocol.state, State::CloseWait);
+                    assert_eq!(captured.protocol.unread_bytes() > 0, !end_was_read);
+                }
+                end_of_theirs(&mut pair);
+                let mut reads = 0;
+                wait_for("what we had written", || {
+                    pair.out.read(&pair.peer).expect("we have not closed");
+                    reads += 1;
+                    pair.out.read == pair.out.written
+                });
+                pair.out.write(&pair.ours, 3_000);
+                finish_ours(&mut pair);
+            }
+        }
+    }
+    assert_eq!(wire.resets(), 0);
+}
+
+#[test]
+fn we_have_closed_and_the_peer_knows() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    for ipv6 in [false, true] {
+        let mut pair = Pair::new(&wire, ipv6);
+        pair.exchange(1_000);
+        pair.out.write(&pair.ours, 3_000);
+        pair.leave_unread(5_000);
+        pair.ours.shutdown(Shutdown::Write).unwrap();
+        settle();
+        for _ in 0..2 {
+            assert_eq!(wire.move_there_and_back(&pair.ours).protocol.state, State::FinWait2);
+        }
+        end_of_ours(&mut pair);
+        pair.back.write(&pair.peer, 3_000);
+        pair.peer.shutdown(Shutdown::Write).unwrap();
+        end_of_theirs(&mut pair);
+    }
+    assert_eq!(wire.resets(), 0);
+}
+
+#[test]
+fn we_have_closed_and_the_peer_has_not_said_that_it_knows() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    for ipv6 in [false, true] {
+        let mut pair = Pair::new(&wire, ipv6);
+        pair.exchange(1_000);
+        pair.leave_unread(5_000);
+        wire.hold();
+        pair.out.write(&pair.ours, 3_000);
+        pair.ours.shutdown(Shutdown::Write).unwrap();
+        settle();
+        let captured = wire.move_there_and_back(&pair.ours);
+        assert_eq!(captured.protocol.state, State::FinWait1);
+        assert_eq!((captured.protocol.unacked_bytes(), captured.protocol.unsent_bytes()), (3_000, 0));
+        end_of_ours(&mut pair);
+        pair.back.write(&pair.peer, 3_000);
+        pair.peer.shutdown(Shutdown::Write).unwrap();
+        end_of_theirs(&mut pair);
+    }
+    assert_eq!(wire.resets(), 0);
+}
+
+#[test]
+fn we_have_closed_behind_data_that_the_peer_has_no_room_for() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    for ipv6 in [false, true] {
+        let mut pair = Pair::new(&wire, ipv6);
+        pair.exchange(1_000);
+        pair.fill_send_queue();
+        pair.ours.shutdown(Shutdown::Write).unwrap();
+        settle();
+        let mut last = None;
+        for _ in 0..3 {
+            let captured = wire.move_there_and_back(&pair.ours);
+            assert_eq!(captured.protocol.state, State::FinWait1);
+            assert!(captured.protocol.unsent_bytes() > 0, "{captured:?}");
+            let write_seq = captured.protocol.write_seq;
+            assert!(last.replace(write_seq).is_none_or(|seq| seq == write_seq), "one FIN and no more");
+        }
+        end_of_ours(&mut pair);
+        pair.back.write(&pair.peer, 3_000);
+        pair.peer.shutdown(Shutdown::Write).unwrap();
+        end_of_theirs(&mut pair);
+    }
+    assert_eq!(wire.resets(), 0);
+}
+
+#[test]
+fn a_receiving_side_that_the_program_shut_stays_shut() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    let mut pair = Pair::new(&wire, false);
+    pair.exchange(1_000);
+    pair.ours.shutdown(Shutdown::Read).unwrap();
+    assert!(wire.move_there_and_back(&pair.ours).shut_read);
+    assert!(wire.move_there_and_back(&pair.ours).shut_read);
+    assert_eq!(pair.back.read(&pair.ours), None);
+    pair.out.write(&pair.ours, 3_000);
+    finish_ours(&mut pair);
+}

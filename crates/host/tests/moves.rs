@@ -1,0 +1,197 @@
+//! Live connections out of the kernel and back, with a kernel as the peer: every byte
+//! once, in order, and no reset.
+
+mod common;
+
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use baton_host::Captured;
+use baton_host::socket_options::IntOption;
+use baton_testkit::need_root;
+use common::{Pair, Wire};
+use rustix::net::sockopt;
+
+const OPTIONS: [(&str, &[&str]); 4] = [
+    ("all options", &[]),
+    ("no timestamps", &["net.ipv4.tcp_timestamps=0"]),
+    ("no SACK", &["net.ipv4.tcp_sack=0"]),
+    ("no window scaling", &["net.ipv4.tcp_window_scaling=0"]),
+];
+
+/// What waits in the queues when the connection moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Waiting {
+    Nothing,
+    Unread,
+    Unsent,
+    Both,
+    Unacked,
+}
+
+fn one_move(wire: &Wire, ipv6: bool, waiting: Waiting) {
+    let mut pair = Pair::new(wire, ipv6);
+    pair.exchange(3_000);
+    if matches!(waiting, Waiting::Unread | Waiting::Both) {
+        pair.leave_unread(50_000);
+    }
+    if matches!(waiting, Waiting::Unsent | Waiting::Both) {
+        pair.fill_send_queue();
+    }
+    if waiting == Waiting::Unacked {
+        pair.leave_unacked(wire, 20_000);
+    }
+    let captured = wire.move_there_and_back(&pair.ours);
+    let p = &captured.protocol;
+    let unread = matches!(waiting, Waiting::Unread | Waiting::Both);
+    let unsent = matches!(waiting, Waiting::Unsent | Waiting::Both);
+    assert_eq!(p.unread_bytes() > 0, unread, "{captured:?}");
+    assert!(p.unsent_bytes() > 0 || !unsent, "{captured:?}");
+    assert!(p.unacked_bytes() > 0 || waiting != Waiting::Unacked, "{captured:?}");
+    pair.exchange(200_000);
+    pair.close();
+}
+
+fn matrix(ipv6: bool) {
+    for (name, settings) in OPTIONS {
+        let wire = Wire::new(settings);
+        for waiting in [Waiting::Nothing, Waiting::Unread, Waiting::Unsent, Waiting::Both, Waiting::Unacked] {
+            println!("{name}, {waiting:?}, ipv6 {ipv6}");
+            one_move(&wire, ipv6, waiting);
+        }
+        assert_eq!(wire.resets(), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_connection_moves_with_whatever_waits_in_its_queues_over_ipv4() {
+    need_root!();
+    matrix(false);
+}
+
+#[test]
+fn a_connection_moves_with_whatever_waits_in_its_queues_over_ipv6() {
+    need_root!();
+    matrix(true);
+}
+
+#[test]
+fn two_hundred_moves_under_load() {
+    need_root!();
+    for ipv6 in [false, true] {
+        let wire = Wire::new(&[]);
+        let mut pair = Pair::new(&wire, ipv6);
+        let mut moves = 0;
+        while moves < 200 {
+            for _ in 0..20 {
+                pair.out.write(&pair.ours, 20_000);
+                pair.back.write(&pair.peer, 20_000);
+                pair.out.read(&pair.peer).unwrap();
+                pair.back.read(&pair.ours).unwrap();
+            }
+            wire.move_there_and_back(&pair.ours);
+            moves += 1;
+        }
+        println!("{} bytes out, {} back, while it moved", pair.out.read, pair.back.read);
+        assert!(pair.out.read > 0 && pair.back.read > 0, "both streams went on");
+        pair.exchange(1_000);
+        pair.close();
+        assert_eq!(wire.resets(), 0);
+    }
+}
+
+#[test]
+fn megabytes_move_in_both_queues() {
+    need_root!();
+    let wire = Wire::new(&["net.ipv4.tcp_rmem='4096 131072 16777216'"]);
+    let mut pair = Pair::new(&wire, false);
+    sockopt::set_socket_send_buffer_size_force(&pair.ours, 8 << 20).unwrap();
+    sockopt::set_socket_recv_buffer_size_force(&pair.ours, 8 << 20).unwrap();
+    sockopt::set_socket_send_buffer_size_force(&pair.peer, 8 << 20).unwrap();
+    pair.fill_send_queue();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(2);
+    while std::time::Instant::now() < deadline {
+        pair.back.write(&pair.peer, 65_536);
+    }
+    let captured = wire.move_there_and_back(&pair.ours);
+    println!("{captured:?}");
+    assert!(captured.send_queue.len() > 2 << 20 && captured.receive_queue.len() > 1 << 20, "{captured:?}");
+    let again = wire.move_there_and_back(&pair.ours);
+    assert!(again.send_queue == captured.send_queue, "nothing of it has left meanwhile");
+    pair.exchange(100_000);
+    pair.close();
+    assert_eq!(wire.resets(), 0);
+}
+
+#[test]
+fn what_the_program_set_survives() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    for ipv6 in [false, true] {
+        let mut pair = Pair::new(&wire, ipv6);
+        let ours = &pair.ours;
+        sockopt::set_tcp_nodelay(ours, true).unwrap();
+        sockopt::set_socket_keepalive(ours, true).unwrap();
+        sockopt::set_tcp_keepidle(ours, Duration::from_secs(77)).unwrap();
+        sockopt::set_tcp_keepintvl(ours, Duration::from_secs(13)).unwrap();
+        sockopt::set_tcp_keepcnt(ours, 4).unwrap();
+        sockopt::set_tcp_user_timeout(ours, 12_345).unwrap();
+        sockopt::set_socket_linger(ours, Some(Duration::from_secs(5))).unwrap();
+        sockopt::set_socket_timeout(ours, sockopt::Timeout::Recv, Some(Duration::from_secs(3))).unwrap();
+        sockopt::set_socket_recv_buffer_size(ours, 50_000).unwrap();
+        sockopt::set_socket_reuseaddr(ours, true).unwrap();
+        sockopt::set_tcp_congestion(ours, "reno").unwrap();
+        sockopt::set_ip_tos(ours, 0x20).unwrap();
+        if ipv6 {
+            sockopt::set_ipv6_tclass(ours, 0x40).unwrap();
+        }
+        pair.exchange(10_000);
+        pair.leave_unread(10_000);
+        let first = wire.move_there_and_back(&pair.ours);
+        let second = wire.move_there_and_back(&pair.ours);
+        // Quick ACKs come and go by themselves.
+        let set = |captured: &Captured| {
+            let o = &captured.options;
+            let ints = IntOption::ALL.map(|option| o.int(option).filter(|_| option != IntOption::QuickAck));
+            (ints, o.reuse_address, o.buffers, o.linger, o.receive_timeout, o.send_timeout, o.congestion)
+        };
+        assert_eq!(set(&second), set(&first));
+        let o = &second.options;
+        let get = |option| o.int(option).unwrap();
+        assert_eq!(
+            (get(IntOption::NoDelay), get(IntOption::KeepAlive), get(IntOption::KeepIdle), get(IntOption::KeepCount)),
+            (1, 1, 77, 4)
+        );
+        assert_eq!((get(IntOption::UserTimeout), get(IntOption::Tos), o.congestion_name()), (12_345, 0x20, "reno"));
+        assert_eq!(o.int(IntOption::TrafficClass), ipv6.then_some(0x40));
+        assert!(o.reuse_address && o.buffers.receive == 100_000 && o.buffers.locks == 2, "{o:?}");
+        assert_eq!(second.protocol.scales, first.protocol.scales);
+        assert_eq!(second.protocol.peer_mss, first.protocol.peer_mss);
+        assert!(second.protocol.right_edge.after_eq(first.protocol.right_edge), "nothing was taken back");
+        pair.exchange(10_000);
+        pair.close();
+    }
+    assert_eq!(wire.resets(), 0);
+}
+
+#[test]
+fn a_server_on_a_socket_of_both_versions_moves_and_its_port_stays_free_for_it() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    let listen = || TcpListener::bind("[::]:7777");
+    let listener = wire.ours.enter(|| listen().unwrap());
+    let peer = wire.peer.enter(|| TcpStream::connect("10.66.0.1:7777").unwrap());
+    let (ours, _) = listener.accept().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let mut pair = Pair { ours, peer, out: Default::default(), back: Default::default() };
+    pair.exchange(1_000);
+    let captured = wire.move_there_and_back(&pair.ours);
+    assert!(!captured.protocol.ipv6 && captured.local.is_ipv6(), "{captured:?}");
+    assert!(captured.tuple().local.is_v4());
+    pair.exchange(1_000);
+    drop(listener);
+    wire.ours.enter(|| listen().expect("the port is free for a new listener"));
+    pair.close();
+    assert_eq!(wire.resets(), 0);
+}
