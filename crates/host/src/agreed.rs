@@ -23,8 +23,10 @@ const WINDOW_SCALE: u32 = 3;
 const SACK_PERMITTED: u32 = 4;
 const TIMESTAMPS: u32 = 8;
 
-/// Smallest value that `TCP_MAXSEG` takes (`TCP_MIN_MSS`).
+/// What `TCP_MAXSEG` takes: `TCP_MIN_MSS` to `MAX_TCP_WINDOW`. Only the loopback device
+/// has more.
 const LEAST_MAXSEG: u16 = 88;
+pub(crate) const MOST_MAXSEG: u16 = 32_767;
 
 /// The MSS that the peer announced, as bounded by us. In repair mode `TCP_MAXSEG` tells
 /// it; else it tells the size of segments.
@@ -35,7 +37,7 @@ pub(crate) fn capture_peer_mss(fd: BorrowedFd<'_>) -> io::Result<u16> {
 
 /// Before `connect`: from what the kernel computes the segment size.
 pub(crate) fn restore_segment_size(fd: BorrowedFd<'_>, peer_mss: u16) -> io::Result<()> {
-    sys::set_int(fd, TCP, libc::TCP_MAXSEG, i32::from(peer_mss.max(LEAST_MAXSEG)))
+    sys::set_int(fd, TCP, libc::TCP_MAXSEG, i32::from(peer_mss.clamp(LEAST_MAXSEG, MOST_MAXSEG)))
 }
 
 /// After `connect`: everything agreed on.

@@ -81,3 +81,52 @@ fn ready(fd: BorrowedFd<'_>, what: PollFlags) -> io::Result<bool> {
 pub(crate) fn receiving_side_is_shut(fd: BorrowedFd<'_>, state: State) -> io::Result<bool> {
     Ok(state != State::CloseWait && ready(fd, PollFlags::RDHUP)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_testkit::{need_root, note_skip};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (ours, listener.accept().unwrap().0)
+    }
+
+    fn refusal(socket: &TcpStream) -> Option<Refusal> {
+        match examine(socket.as_fd()) {
+            Ok(_) => None,
+            Err(CaptureError::Refused(refusal)) => Some(refusal),
+            Err(CaptureError::Failed(e)) => panic!("{e}"),
+        }
+    }
+
+    #[test]
+    fn signed_connections_stay() {
+        need_root!();
+        // `struct tcp_md5sig`: address, flags, length of the key, the key.
+        let mut key = vec![0; 216];
+        key[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+        key[4..8].copy_from_slice(&[127, 0, 0, 1]);
+        key[130..132].copy_from_slice(&3u16.to_ne_bytes());
+        key[136..139].copy_from_slice(b"key");
+        let (ours, _peer) = pair();
+        assert_eq!(refusal(&ours), None);
+        match sys::set(ours.as_fd(), libc::IPPROTO_TCP, libc::TCP_MD5SIG, &key) {
+            Ok(()) => assert_eq!(refusal(&ours), Some(Refusal::Signed)),
+            Err(e) => note_skip!("no TCP-MD5 here: {e}"),
+        }
+    }
+
+    #[test]
+    fn connections_with_kernel_tls_stay() {
+        need_root!();
+        let (ours, _peer) = pair();
+        match sys::set(ours.as_fd(), libc::IPPROTO_TCP, libc::TCP_ULP, b"tls") {
+            Ok(()) => assert_eq!(refusal(&ours), Some(Refusal::UpperProtocol)),
+            Err(e) => note_skip!("no kernel TLS here: {e}"),
+        }
+    }
+}

@@ -39,6 +39,7 @@ mod error;
 mod examine;
 mod half_closed;
 pub mod handoff;
+pub mod probe;
 mod rebuild;
 mod receive_queue;
 mod refusal;

@@ -75,3 +75,39 @@ pub(crate) fn length(fd: BorrowedFd<'_>, which: Length) -> io::Result<u32> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, &mut value) })?;
     Ok(value.max(0) as u32)
 }
+
+/// Moves the calling thread into a network namespace of its own, which goes away with the
+/// thread and the sockets that it opened.
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn enter_private_network() -> io::Result<()> {
+    // SAFETY: `CLONE_NEWNET` changes what sockets the calling thread opens from now on; it
+    // shares no memory and no descriptor table anew.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNET) })
+}
+
+/// Lets a socket receive nothing (`SO_ATTACH_FILTER` with a program that drops all), or
+/// everything again.
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn set_deaf(fd: BorrowedFd<'_>, deaf: bool) -> io::Result<()> {
+    if !deaf {
+        return set_int(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
+    }
+    const RETURN_CONSTANT: u16 = 0x06;
+    let mut drop_all = [libc::sock_filter { code: RETURN_CONSTANT, jt: 0, jf: 0, k: 0 }];
+    let program = libc::sock_fprog { len: 1, filter: drop_all.as_mut_ptr() };
+    // SAFETY: the kernel reads one `sock_fprog`, and through it the one instruction, both of
+    // which outlive the call; it copies them.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    })
+}

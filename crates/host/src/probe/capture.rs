@@ -1,0 +1,94 @@
+//! Beliefs about what repair mode shows.
+
+use super::bench::{Bench, segments_sent, wait};
+use super::{Belief, Otherwise, expect};
+use crate::repair::{self, Leave, Queue};
+use crate::sequence::capture_marks;
+use crate::socket_options::{IntOption, restore_reuse_address};
+use crate::{capture, release, sys};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+pub(super) const BELIEFS: &[Belief] = &[
+    Belief {
+        name: "repair-shows-all",
+        believed: "TCP_REPAIR gives numbers, queues, windows, clock and options, as the peer has them",
+        needed: true,
+        probe: repair_shows_all,
+    },
+    Belief {
+        name: "capture-is-silent",
+        believed: "capturing sends nothing, and leaving repair mode makes it an ordinary socket again",
+        needed: true,
+        probe: capture_is_silent,
+    },
+    Belief {
+        name: "repair-does-not-stop",
+        believed: "in repair mode segments that arrive are processed, so steering must come first",
+        needed: false,
+        probe: repair_does_not_stop,
+    },
+    Belief {
+        name: "repair-forgets-reuse",
+        believed: "leaving repair mode turns SO_REUSEADDR off",
+        needed: false,
+        probe: repair_forgets_reuse,
+    },
+];
+
+fn repair_shows_all(bench: &Bench) -> Result<(), Otherwise> {
+    bench.exchange()?;
+    (&bench.peer).write_all(b"unread")?;
+    Bench::wait_unread(&bench.ours, 6)?;
+    bench.leave_unacked(3)?;
+    let ours = capture(&bench.ours)?;
+    sys::set_deaf(bench.peer.as_fd(), false)?;
+    let peer = capture(&bench.peer)?;
+    let (o, p) = (&ours.protocol, &peer.protocol);
+    expect(ours.receive_queue == b"unread", format!("receive queue {:?}", ours.receive_queue))?;
+    expect(ours.send_queue == [7; 3], format!("send queue {:?}", ours.send_queue))?;
+    // The three bytes did not get there.
+    let numbers = (o.snd_una, o.snd_nxt, o.rcv_nxt) == (p.rcv_nxt, p.rcv_nxt + 3, p.snd_nxt);
+    expect(numbers, format!("{o:?} against {p:?}"))?;
+    let wnd = o.snd_wnd as i32 - p.right_edge.since(o.snd_una);
+    expect(o.scales.is_some() && wnd.abs() < 1 << 14, format!("send window {} against {p:?}", o.snd_wnd))?;
+    let scales = o.scales.zip(p.scales).is_some_and(|(o, p)| (o.snd, o.rcv) == (p.rcv, p.snd));
+    expect(scales, format!("scales {:?} against {:?}", o.scales, p.scales))?;
+    expect(o.sack && o.timestamps.is_some(), format!("options of {o:?}"))?;
+    expect(o.peer_mss == p.advmss || o.peer_mss == p.advmss + 12, format!("MSS {} of {}", o.peer_mss, p.advmss))
+}
+
+fn capture_is_silent(bench: &Bench) -> Result<(), Otherwise> {
+    bench.exchange()?;
+    let before = segments_sent()?;
+    let captured = capture(&bench.ours)?;
+    expect(segments_sent()? == before, "a segment was sent")?;
+    release(&bench.ours, &captured)?;
+    bench.exchange()?;
+    Ok(())
+}
+
+fn repair_does_not_stop(bench: &Bench) -> Result<(), Otherwise> {
+    let fd = bench.fd();
+    repair::enter(fd)?;
+    let before = capture_marks(fd)?.rcv_nxt;
+    (&bench.peer).write_all(b"four")?;
+    std::thread::sleep(Duration::from_millis(5));
+    expect(repair::queue_seq(fd, Queue::Receive)? == before + 4, "the segment was not processed")
+}
+
+fn repair_forgets_reuse(bench: &Bench) -> Result<(), Otherwise> {
+    let fd = bench.fd();
+    let reuse = || sys::get_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR);
+    sys::set_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    let captured = capture(&bench.ours)?;
+    repair::leave(fd, Leave::Quietly)?;
+    let forgotten = reuse()? == 0;
+    restore_reuse_address(fd, &captured.options)?;
+    expect(reuse()? == 1, "it cannot be set again")?;
+    // Still an ordinary socket.
+    IntOption::NoDelay.write(fd, 1)?;
+    wait("a writable socket", || Ok((&bench.ours).write(b"x")? == 1))?;
+    expect(forgotten, "it stays on")
+}
