@@ -5,18 +5,20 @@
 //! 1. [`crate::examine`]: may it move at all?
 //! 2. What the program set is read; repair mode, which changes some of it, comes after.
 //! 3. Repair mode on; nothing is sent for that, but segments are still processed.
-//! 4. Numbers, queues, windows, clock. If the numbers are others afterwards, a segment
+//! 4. The peer's window is closed, as far as the kernel knows: what is unsent stays
+//!    unsent (see `send_queue.rs`).
+//! 5. Numbers, queues, windows, clock. If the numbers are others afterwards, a segment
 //!    or a timer came between, and all is read again.
 //!
-//! Until [`make_husk`](crate::make_husk) nothing has changed: [`release`] makes an
-//! ordinary socket of it.
+//! Until [`make_husk`](crate::make_husk) this can be undone: [`release`] makes an ordinary
+//! socket of it.
 
 use crate::agreed::capture_peer_mss;
 use crate::captured::{Captured, is_v6};
 use crate::error::{During, Failed};
 use crate::examine::{examine, receiving_side_is_shut};
 use crate::refusal::Refusal;
-use crate::repair::{self, Leave};
+use crate::repair::{self, Leave, Windows};
 use crate::seeds::capture_seeds;
 use crate::sequence::{Marks, capture_marks};
 use crate::socket_options::{IntOption, SocketOptions, capture_socket_options, restore_reuse_address};
@@ -71,6 +73,8 @@ pub fn capture(fd: impl AsFd) -> Result<Captured, CaptureError> {
 /// # Errors
 /// If the kernel does not let it out of repair mode.
 pub fn release(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
+    let windows = windows::windows_of(captured, captured.protocol.rcv_nxt);
+    repair::set_windows(fd.as_fd(), windows).during("opening the window again")?;
     undo(fd.as_fd(), &captured.options)
 }
 
@@ -94,7 +98,8 @@ fn undo(fd: BorrowedFd<'_>, options: &SocketOptions) -> Result<(), Failed> {
     restore_reuse_address(fd, options).during("setting SO_REUSEADDR")
 }
 
-/// Reads until the connection stood still meanwhile.
+/// Reads until the connection stood still meanwhile. Afterwards the peer's window is closed
+/// if it was read, and as it was if not.
 fn read(
     fd: BorrowedFd<'_>,
     local: SocketAddr,
@@ -106,38 +111,65 @@ fn read(
         IntOption::PeekOffset.write(fd, -1).during("turning the peek offset off")?;
     }
     for _ in 0..ATTEMPTS {
-        let info = TcpInfo::of(fd).during("reading TCP_INFO")?;
-        let marks = capture_marks(fd).during("reading the sequence numbers")?;
-        let state = info.state().unwrap_or(State::Closed);
-        if !matches!(state, State::Established | State::CloseWait | State::FinWait1 | State::FinWait2) {
-            return Err(Refusal::State.into());
-        }
-        let protocol = protocol(fd, state, &info, &marks, is_v6(local)).during("reading the connection")?;
-        let unacked = protocol.unacked_bytes() + protocol.unsent_bytes();
-        let captured = Captured {
-            local,
-            remote,
-            send_queue: send_queue::capture_unacked(fd, unacked).during("reading the send queue")?,
-            receive_queue: receive_queue::capture_unread(fd, marks.unread).during("reading the receive queue")?,
-            protocol,
-            shut_read: receiving_side_is_shut(fd, state).during("polling the socket")?,
-            options: options.clone(),
-        };
-        let still = capture_marks(fd).during("reading the sequence numbers again")? == marks;
-        let same = TcpInfo::of(fd).during("reading TCP_INFO again")?.state() == Some(state);
-        if still && same && captured.check().is_ok() {
+        let windows = repair::windows(fd).during("reading the windows")?;
+        let result = read_once(fd, local, remote, options, windows);
+        if let Ok(Some(captured)) = result {
             return Ok(captured);
         }
+        repair::set_windows(fd, windows).during("opening the window again")?;
+        result?;
     }
     Err(Refusal::Unsettled.into())
 }
 
-fn protocol(fd: BorrowedFd<'_>, state: State, info: &TcpInfo, marks: &Marks, ipv6: bool) -> std::io::Result<Snapshot> {
+/// Reads once; `None` if something happened meanwhile.
+fn read_once(
+    fd: BorrowedFd<'_>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    options: &SocketOptions,
+    windows: Windows,
+) -> Result<Option<Captured>, CaptureError> {
+    let unsent = send_queue::hold_back(fd, windows).during("closing the window")?;
+    let info = TcpInfo::of(fd).during("reading TCP_INFO")?;
+    let marks = capture_marks(fd).during("reading the sequence numbers")?;
+    let state = info.state().unwrap_or(State::Closed);
+    if !matches!(state, State::Established | State::CloseWait | State::FinWait1 | State::FinWait2) {
+        return Err(Refusal::State.into());
+    }
+    let numbers = Marks { windows, ..marks };
+    let protocol = protocol(fd, state, &info, &numbers, unsent, is_v6(local)).during("reading the connection")?;
+    if protocol.check().is_err() {
+        return Ok(None);
+    }
+    let unacked = protocol.unacked_bytes() + protocol.unsent_bytes();
+    let captured = Captured {
+        local,
+        remote,
+        send_queue: send_queue::capture_unacked(fd, unacked).during("reading the send queue")?,
+        receive_queue: receive_queue::capture_unread(fd, marks.unread).during("reading the receive queue")?,
+        protocol,
+        shut_read: receiving_side_is_shut(fd, state).during("polling the socket")?,
+        options: options.clone(),
+    };
+    let still = capture_marks(fd).during("reading the sequence numbers again")? == marks;
+    let same = TcpInfo::of(fd).during("reading TCP_INFO again")?.state() == Some(state);
+    Ok((still && same && captured.check().is_ok()).then_some(captured))
+}
+
+fn protocol(
+    fd: BorrowedFd<'_>,
+    state: State,
+    info: &TcpInfo,
+    marks: &Marks,
+    unsent: u32,
+    ipv6: bool,
+) -> std::io::Result<Snapshot> {
     let before_fin = Seq(marks.rcv_nxt.0.wrapping_sub(u32::from(state == State::CloseWait)));
     Ok(Snapshot {
         state,
         snd_una: marks.snd_una(),
-        snd_nxt: marks.snd_nxt(),
+        snd_nxt: Seq(marks.write_seq.0.wrapping_sub(unsent)),
         write_seq: marks.write_seq,
         snd_wnd: marks.windows.snd_wnd,
         snd_wl1: marks.windows.snd_wl1,

@@ -13,6 +13,9 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const INET_DIAG_MD5SIG: u16 = 18;
+/// Asks for `TCP_INFO`: the kernel leaves the keys out (seen on 6.18) unless it is asked
+/// for that too.
+const WITH_INFO: u8 = 1 << 1;
 const HEADER_LEN: usize = 16;
 /// `struct inet_diag_msg`.
 const MESSAGE_LEN: usize = 72;
@@ -48,7 +51,7 @@ fn request(local: SocketAddr, remote: SocketAddr, interface: u32) -> Vec<u8> {
     out.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     out.extend(NLM_F_REQUEST.to_ne_bytes());
     out.extend([0; 8]);
-    out.extend([family, libc::IPPROTO_TCP as u8, 0, 0]);
+    out.extend([family, libc::IPPROTO_TCP as u8, WITH_INFO, 0]);
     // All states.
     out.extend(u32::MAX.to_ne_bytes());
     out.extend(local.port().to_be_bytes());

@@ -13,8 +13,14 @@
 //!              mode: "sent"        closed window: unsent
 //!              |<- window, gated ->|
 //! ```
+//!
+//! The same closed window stands while the queue is read. To read it, it has to be
+//! selected; and whatever then makes the kernel transmit, such as its pacing timer,
+//! would count unsent bytes as sent without sending them. So what is unsent is counted
+//! before the queue is selected, and cannot shrink in between.
 
 use crate::repair::{self, Leave, Queue, Windows};
+use crate::sys::{self, Length};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -25,6 +31,14 @@ const OVERHANG: usize = 512 * 1024;
 
 /// Bytes offered to the kernel at once.
 const PIECE: usize = 1 << 20;
+
+/// Closes the peer's window, so that nothing unsent leaves, and counts what is unsent, our
+/// FIN included. No queue may be selected.
+pub(crate) fn hold_back(fd: BorrowedFd<'_>, windows: Windows) -> io::Result<u32> {
+    let in_flight = sys::length(fd, Length::Unacked)?.saturating_sub(sys::length(fd, Length::Unsent)?);
+    close_gate(fd, in_flight, windows)?;
+    sys::length(fd, Length::Unsent)
+}
 
 /// Copies the last `len` bytes of the queue, or all if there are fewer.
 pub(crate) fn capture_unacked(fd: BorrowedFd<'_>, len: u32) -> io::Result<Vec<u8>> {

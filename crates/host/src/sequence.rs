@@ -18,8 +18,6 @@ pub(crate) struct Marks {
     pub write_seq: Seq,
     /// From `snd_una` to `write_seq`.
     pub outstanding: u32,
-    /// From `snd_nxt` to `write_seq`.
-    pub unsent: u32,
     /// The peer's FIN counted.
     pub rcv_nxt: Seq,
     /// Received and not read; the peer's FIN not counted.
@@ -31,10 +29,6 @@ impl Marks {
     pub fn snd_una(&self) -> Seq {
         Seq(self.write_seq.0.wrapping_sub(self.outstanding))
     }
-
-    pub fn snd_nxt(&self) -> Seq {
-        Seq(self.write_seq.0.wrapping_sub(self.unsent))
-    }
 }
 
 /// Reads them; repair mode is on.
@@ -42,7 +36,6 @@ pub(crate) fn capture_marks(fd: BorrowedFd<'_>) -> io::Result<Marks> {
     Ok(Marks {
         write_seq: repair::queue_seq(fd, Queue::Send)?,
         outstanding: sys::length(fd, Length::Unacked)?,
-        unsent: sys::length(fd, Length::Unsent)?,
         rcv_nxt: repair::queue_seq(fd, Queue::Receive)?,
         unread: sys::length(fd, Length::Unread)?,
         windows: repair::windows(fd)?,

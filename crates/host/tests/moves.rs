@@ -119,7 +119,7 @@ fn megabytes_move_in_both_queues() {
     let captured = wire.move_there_and_back(&pair.ours);
     assert!(captured.send_queue.len() > 2 << 20 && captured.receive_queue.len() > 1 << 20, "{captured:?}");
     let again = wire.move_there_and_back(&pair.ours);
-    assert!(again.send_queue == captured.send_queue, "nothing of it has left meanwhile");
+    assert!(captured.send_queue.ends_with(&again.send_queue), "what had not left");
     pair.exchange(100_000);
     pair.close();
     assert_eq!(wire.resets(), 0);

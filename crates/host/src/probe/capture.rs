@@ -30,6 +30,12 @@ pub(super) const BELIEFS: &[Belief] = &[
         probe: repair_does_not_stop,
     },
     Belief {
+        name: "selected-queue-swallows",
+        believed: "with the send queue selected, what the kernel would transmit counts as sent but does not leave",
+        needed: false,
+        probe: selected_queue_swallows,
+    },
+    Belief {
         name: "repair-forgets-reuse",
         believed: "leaving repair mode turns SO_REUSEADDR off",
         needed: false,
@@ -91,4 +97,17 @@ fn repair_forgets_reuse(bench: &Bench) -> Result<(), Otherwise> {
     IntOption::NoDelay.write(fd, 1)?;
     wait("a writable socket", || Ok((&bench.ours).write(b"x")? == 1))?;
     expect(forgotten, "it stays on")
+}
+
+fn selected_queue_swallows(bench: &Bench) -> Result<(), Otherwise> {
+    let fd = bench.fd();
+    bench.exchange()?;
+    IntOption::Cork.write(fd, 1)?;
+    (&bench.ours).write_all(b"corked")?;
+    expect(sys::length(fd, sys::Length::Unsent)? == 6, "a corked socket sends")?;
+    repair::enter(fd)?;
+    let before = segments_sent()?;
+    repair::with_queue(fd, Queue::Send, || IntOption::Cork.write(fd, 0))?;
+    let (unsent, sent) = (sys::length(fd, sys::Length::Unsent)?, segments_sent()? - before);
+    expect((unsent, sent) == (0, 0), format!("{unsent} bytes are unsent, {sent} segments were sent"))
 }

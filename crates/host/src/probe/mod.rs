@@ -70,7 +70,7 @@ pub(crate) struct Belief {
     pub probe: fn(&Bench) -> Result<(), Otherwise>,
 }
 
-/// Tries all beliefs, each on a connection of its own.
+/// Tries all beliefs, each on a connection and in a network namespace of its own.
 ///
 /// # Errors
 /// If no network namespace can be made, which takes CAP_SYS_ADMIN.
@@ -78,13 +78,17 @@ pub(crate) struct Belief {
 /// # Panics
 /// If no thread can be started.
 pub fn all() -> Result<Vec<Verdict>, Failed> {
+    let beliefs = [capture::BELIEFS, husk::BELIEFS, restore::BELIEFS];
+    beliefs.into_iter().flatten().map(try_apart).collect()
+}
+
+fn try_apart(belief: &'static Belief) -> Result<Verdict, Failed> {
     let work = || {
         crate::sys::enter_private_network().during("making a network namespace")?;
         bench::set_loopback_up().during("setting its loopback device up")?;
-        let beliefs = [capture::BELIEFS, husk::BELIEFS, restore::BELIEFS];
-        Ok(beliefs.into_iter().flatten().map(try_one).collect())
+        Ok(try_one(belief))
     };
-    let thread = std::thread::Builder::new().name("probes".into()).spawn(work).expect("a thread starts");
+    let thread = std::thread::Builder::new().name(belief.name.into()).spawn(work).expect("a thread starts");
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
