@@ -19,11 +19,10 @@ const WITH_INFO: u8 = 1 << 1;
 const HEADER_LEN: usize = 16;
 /// `struct inet_diag_msg`.
 const MESSAGE_LEN: usize = 72;
-const SO_BINDTOIFINDEX: i32 = 62;
 
 /// True if segments of the connection are signed by TCP-MD5.
 pub(crate) fn has_md5(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
-    let interface = crate::sys::get_int(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX).unwrap_or(0);
+    let interface = crate::sys::get_int(fd, libc::SOL_SOCKET, crate::sys::SO_BINDTOIFINDEX).unwrap_or(0);
     let netlink = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
     // An unconnected netlink socket sends to the kernel.
     send(&netlink, &request(local, remote, interface as u32), SendFlags::empty())?;

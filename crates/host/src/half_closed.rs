@@ -5,23 +5,26 @@
 //! ACK of ours, cannot be put back by a call; the kernel has to receive them. So they
 //! are made here and sent through a raw socket to our own address. They go over the
 //! loopback device, where nothing is steered, and say nothing that the peer did not say
-//! before.
+//! before. A segment of ours to the peer goes out the same way ([`ask_peer`]).
 
 use crate::captured::Captured;
 use crate::repair::{self, Queue};
+use crate::sys;
 use crate::tcp_info::TcpInfo;
 use crate::windows::windows_of;
 use baton_tcp::state::State;
+use baton_wire::addr::Addr;
 use baton_wire::seq::{Seq, Window};
-use baton_wire::tcp::Flags;
 use baton_wire::tcp::header::{self, Header, fill_checksum};
+use baton_wire::tcp::options::TcpOption;
+use baton_wire::tcp::{Flags, Timestamps};
 use baton_wire::{ipv4, ipv6};
 use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sendto, shutdown, socket_with,
 };
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -40,7 +43,7 @@ pub(crate) fn restore_state(fd: BorrowedFd<'_>, captured: &Captured) -> io::Resu
     match p.state {
         State::CloseWait => {
             repair::set_windows(fd, closed(captured, Seq(p.rcv_nxt.0.wrapping_sub(1))))?;
-            hear(captured, Flags::FIN | Flags::ACK, Seq(p.rcv_nxt.0.wrapping_sub(1)), p.snd_una)?;
+            hear(fd, captured, Flags::FIN | Flags::ACK, Seq(p.rcv_nxt.0.wrapping_sub(1)), p.snd_una)?;
             Ok(reaches(fd, State::CloseWait)?)
         }
         State::FinWait1 if p.snd_nxt == p.write_seq => {
@@ -54,7 +57,7 @@ pub(crate) fn restore_state(fd: BorrowedFd<'_>, captured: &Captured) -> io::Resu
         }
         State::FinWait2 => {
             repair::with_queue(fd, Queue::Send, || Ok(shutdown(fd, Shutdown::Write)?))?;
-            hear(captured, Flags::ACK, p.rcv_nxt, p.snd_una)?;
+            hear(fd, captured, Flags::ACK, p.rcv_nxt, p.snd_una)?;
             Ok(reaches(fd, State::FinWait2)?)
         }
         _ => Ok(true),
@@ -79,7 +82,7 @@ fn reaches(fd: BorrowedFd<'_>, state: State) -> io::Result<bool> {
 }
 
 /// Lets the kernel hear a segment without payload as if from the peer.
-fn hear(captured: &Captured, flags: Flags, seq: Seq, ack: Seq) -> io::Result<()> {
+fn hear(fd: BorrowedFd<'_>, captured: &Captured, flags: Flags, seq: Seq, ack: Seq) -> io::Result<()> {
     let p = &captured.protocol;
     let in_flight = p.snd_nxt.since(p.snd_una).max(0) as u32;
     let header = Header {
@@ -91,27 +94,64 @@ fn hear(captured: &Captured, flags: Flags, seq: Seq, ack: Seq) -> io::Result<()>
         window: p.scales.unwrap_or_default().snd.field(Window(in_flight)),
         ..Header::default()
     };
-    let tuple = captured.tuple();
-    let packet = packet(&header, tuple.remote.ip(), tuple.local.ip());
-    let family = if p.ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    send_raw(fd, &header, &[], captured.remote, captured.local)
+}
+
+/// Asks the peer of a half-closed connection what it has, as a window probe does, which
+/// the kernel sends in ESTABLISHED only: a segment with an old sequence number is answered
+/// with an ACK.
+pub(crate) fn ask_peer(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()> {
+    let p = &captured.protocol;
+    let header = Header {
+        src_port: captured.local.port(),
+        dst_port: captured.remote.port(),
+        seq: Seq(p.snd_una.0.wrapping_sub(1)),
+        ack: p.rcv_nxt,
+        flags: Flags::ACK,
+        window: p.scales.unwrap_or_default().rcv.field(Window(p.rcv_wnd())),
+        ..Header::default()
+    };
+    let clock = |_| repair::timestamp(fd).map(|val| TcpOption::Timestamps(Timestamps { val, ecr: 0 }));
+    let option = p.timestamps.map(clock).transpose()?;
+    send_raw(fd, &header, option.as_slice(), captured.local, captured.remote)
+}
+
+/// Sends a TCP segment without payload through a raw socket that is bound to the device
+/// that `fd` is bound to, if it is.
+fn send_raw(
+    fd: BorrowedFd<'_>,
+    header: &Header,
+    options: &[TcpOption<'_>],
+    from: SocketAddr,
+    mut to: SocketAddr,
+) -> io::Result<()> {
+    let [src, dst] = [from, to].map(|end| Addr::from(end.ip()));
+    let packet = packet(header, options, src, dst);
+    let family = if dst.is_v4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let raw = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::RAW))?;
-    let mut to = SocketAddr::new(tuple.local.ip(), 0);
-    if let (SocketAddr::V6(to), SocketAddr::V6(local)) = (&mut to, captured.local) {
-        to.set_scope_id(local.scope_id());
+    let device = sys::get_int(fd, libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX).unwrap_or(0);
+    if device != 0 {
+        sys::set_int(raw.as_fd(), libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX, device)?;
     }
+    // Raw sockets take a protocol number for a port, or none; and IPv4 takes no mapped address.
+    to.set_ip(dst.ip());
+    to.set_port(0);
     sendto(raw, &packet, SendFlags::DONTWAIT, &to)?;
     Ok(())
 }
 
 /// An IP packet with nothing but a TCP header in it.
-fn packet(header: &Header, src: IpAddr, dst: IpAddr) -> Vec<u8> {
-    const TCP_LEN: usize = header::HEADER_LEN;
+fn packet(header: &Header, options: &[TcpOption<'_>], src: Addr, dst: Addr) -> Vec<u8> {
     const TTL: u8 = 64;
     let protocol = baton_wire::packet::PROTOCOL_TCP;
-    let mut out = [0; ipv6::HEADER_LEN + TCP_LEN];
-    let ip_len = match (src, dst) {
+    let mut segment = [0; header::MAX_HEADER_LEN];
+    let len = header.write(options, &mut segment).expect("one option fits");
+    let segment = &mut segment[..len];
+    fill_checksum(segment, src, dst).expect("the segment is short");
+    let mut ip = [0; ipv6::HEADER_LEN];
+    let ip_len = match (src.ip(), dst.ip()) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            let ip = ipv4::Header {
+            let header = ipv4::Header {
                 traffic_class: 0,
                 id: 0,
                 dont_fragment: true,
@@ -122,18 +162,14 @@ fn packet(header: &Header, src: IpAddr, dst: IpAddr) -> Vec<u8> {
                 src,
                 dst,
             };
-            ip.write(&[], TCP_LEN, &mut out)
+            header.write(&[], len, &mut ip)
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
             ipv6::Header { traffic_class: 0, flow_label: 0, next_header: protocol, hop_limit: TTL, src, dst }
-                .write(TCP_LEN, &mut out)
+                .write(len, &mut ip)
         }
         _ => unreachable!("a captured connection is of one IP version"),
     }
-    .expect("there is room for both headers");
-    let out = &mut out[..ip_len + TCP_LEN];
-    let segment = &mut out[ip_len..];
-    header.write(&[], segment).expect("there is room for the header");
-    fill_checksum(segment, src.into(), dst.into()).expect("the segment is short");
-    out.to_vec()
+    .expect("there is room for the IP header");
+    [&ip[..ip_len], segment].concat()
 }

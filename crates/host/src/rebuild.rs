@@ -30,7 +30,7 @@ use crate::agreed::{restore_agreed, restore_segment_size};
 use crate::buffers::{make_room, restore_buffers};
 use crate::captured::{Captured, Invalid};
 use crate::error::{During, Failed};
-use crate::half_closed::restore_state;
+use crate::half_closed::{ask_peer, restore_state};
 use crate::receive_queue::restore_unread;
 use crate::repair::{self, Leave};
 use crate::send_queue::{restore_sent, restore_unsent};
@@ -113,8 +113,9 @@ pub fn rebuild(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     Ok(())
 }
 
-/// Lets a rebuilt connection live. Its segments must reach the kernel by now. An
-/// established connection asks the peer, by a window probe, for what was lost.
+/// Lets a rebuilt connection live. Its segments must reach the kernel by now. The peer is
+/// asked, by a window probe, for what was lost. The caller is in the socket's network
+/// namespace.
 ///
 /// # Errors
 /// If the kernel does not turn repair mode off. Segments may have reached the socket since
@@ -126,6 +127,10 @@ pub fn resume(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
     // none the worse: its unsent data waits for the peer's next segment.
     let _ = restore_reuse_address(fd, &captured.options);
     let _ = push(fd, captured);
+    if captured.protocol.state != State::Established && captured.protocol.snd_una != captured.protocol.snd_nxt {
+        // Nor this: without an answer a timeout finds out.
+        let _ = ask_peer(fd, captured);
+    }
     Ok(())
 }
 

@@ -7,6 +7,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+/// `asm-generic/socket.h`: the index of the device that a socket is bound to, or 0.
+pub(crate) const SO_BINDTOIFINDEX: i32 = 62;
+
 fn check(n: i32) -> io::Result<()> {
     if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

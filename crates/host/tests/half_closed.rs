@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use baton_tcp::state::State;
 use baton_testkit::need_root;
-use common::{Pair, Wire, wait_for};
+use common::{Pair, Wire, tcp_counter, wait_for};
 
 /// Longer than an ACK is delayed.
 fn settle() {
@@ -152,4 +152,53 @@ fn a_receiving_side_that_the_program_shut_stays_shut() {
     assert_eq!(pair.back.read(&pair.ours), None);
     pair.out.write(&pair.ours, 3_000);
     finish_ours(&mut pair);
+}
+
+#[test]
+fn a_half_closed_connection_asks_for_the_acknowledgment_that_was_lost() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    for ipv6 in [false, true] {
+        let mut pair = Pair::new(&wire, ipv6);
+        pair.exchange(1_000);
+        pair.peer.shutdown(Shutdown::Write).unwrap();
+        settle();
+        pair.leave_unacked(&wire, 5_000);
+        let captured = wire.move_there_and_back(&pair.ours);
+        assert_eq!((captured.protocol.state, captured.protocol.unacked_bytes()), (State::CloseWait, 5_000));
+        let resent = || wire.ours.enter(|| tcp_counter("RetransSegs"));
+        let before = resent();
+        wait_for("the acknowledgment", || {
+            let now = wire.ours.enter(|| {
+                let now = baton_host::capture(&pair.ours).unwrap();
+                baton_host::release(&pair.ours, &now).unwrap();
+                now
+            });
+            now.protocol.unacked_bytes() == 0
+        });
+        // Else a probe for a lost tail would have come after a second, or a timeout.
+        assert_eq!(resent(), before);
+        end_of_theirs(&mut pair);
+        finish_ours(&mut pair);
+    }
+}
+
+#[test]
+fn the_peer_has_closed_over_link_local_addresses() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    let mut pair = Pair::link_local(&wire);
+    pair.exchange(1_000);
+    pair.leave_unread(5_000);
+    pair.peer.shutdown(Shutdown::Write).unwrap();
+    settle();
+    for _ in 0..2 {
+        let captured = wire.move_there_and_back(&pair.ours);
+        assert_eq!(captured.protocol.state, State::CloseWait);
+        assert!(matches!(captured.local, std::net::SocketAddr::V6(local) if local.scope_id() != 0), "{captured:?}");
+    }
+    end_of_theirs(&mut pair);
+    pair.out.write(&pair.ours, 3_000);
+    finish_ours(&mut pair);
+    assert_eq!(wire.resets(), 0);
 }

@@ -130,7 +130,7 @@ impl Steps for Faulty<'_> {
     }
 
     fn resume(&mut self, captured: &Captured) -> io::Result<()> {
-        self.step(Step::Resume, true, |s| resume(s.ours, captured).map_err(other))
+        self.step(Step::Resume, true, |s| s.wire.ours.enter(|| resume(s.ours, captured)).map_err(other))
     }
 }
 

@@ -101,7 +101,7 @@ fn a_connection_can_be_restored_on_another_descriptor() {
     drop(std::mem::replace(&mut pair.ours, other));
     wire.ours.enter(|| rebuild(&pair.ours, &captured)).unwrap();
     wire.let_go();
-    baton_host::resume(&pair.ours, &captured).unwrap();
+    wire.ours.enter(|| baton_host::resume(&pair.ours, &captured)).unwrap();
     assert!(pair.ours.nodelay().unwrap());
     pair.exchange(10_000);
     pair.close();

@@ -37,7 +37,7 @@ fn move_while(wire: &Wire, pair: &mut Pair, after: u32, deed: impl Fn(&mut Pair)
     // From here on the kernel receives, in repair mode.
     wire.let_go();
     passed(pair);
-    resume(&pair.ours, &captured).unwrap();
+    wire.ours.enter(|| resume(&pair.ours, &captured)).unwrap();
 }
 
 const STEPS: u32 = 5;

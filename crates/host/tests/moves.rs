@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use baton_host::Captured;
 use baton_host::socket_options::IntOption;
-use baton_testkit::need_root;
+use baton_testkit::{need_root, output, skip};
 use common::{Pair, Wire};
 use rustix::net::sockopt;
 
@@ -194,6 +194,43 @@ fn a_server_on_a_socket_of_both_versions_moves_and_its_port_stays_free_for_it() 
     pair.exchange(1_000);
     drop(listener);
     wire.ours.enter(|| listen().expect("the port is free for a new listener"));
+    pair.close();
+    assert_eq!(wire.resets(), 0);
+}
+
+#[test]
+fn a_connection_over_a_vlan_moves() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    let add = "ip link add link wire name tagged type vlan id 7";
+    let out = output(&mut {
+        let mut command = wire.ours.command("ip");
+        command.args(add.split(' ').skip(1));
+        command
+    });
+    if !out.status.success() {
+        skip!("no VLAN devices here: {}", String::from_utf8_lossy(&out.stderr).trim());
+    }
+    wire.peer.run(add);
+    for (side, last) in [(&wire.ours, 1), (&wire.peer, 2)] {
+        side.run("ip link set tagged up");
+        // The addresses that the connection uses move over to the VLAN.
+        side.run(&format!("ip addr del 10.66.0.{last}/24 dev wire"));
+        side.run(&format!("ip addr add 10.66.0.{last}/24 dev tagged"));
+    }
+    one_move(&wire, false, Waiting::Both);
+    assert_eq!(wire.resets(), 0);
+}
+
+#[test]
+fn a_connection_between_link_local_addresses_moves() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    let mut pair = Pair::link_local(&wire);
+    pair.exchange(3_000);
+    pair.leave_unread(10_000);
+    wire.move_there_and_back(&pair.ours);
+    pair.exchange(50_000);
     pair.close();
     assert_eq!(wire.resets(), 0);
 }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -56,7 +56,7 @@ impl Wire {
 
     /// Keeps everything that comes over the wire from our kernel, as steering would.
     pub fn hold(&self) {
-        self.ours.run("nft add rule inet hold in iifname wire meta l4proto tcp counter drop");
+        self.ours.run("nft add rule inet hold in iifname != lo meta l4proto tcp counter drop");
     }
 
     /// No more.
@@ -79,7 +79,7 @@ impl Wire {
             captured
         });
         self.let_go();
-        resume(ours, &captured).unwrap();
+        self.ours.enter(|| resume(ours, &captured)).unwrap();
         captured
     }
 }
@@ -156,6 +156,26 @@ pub struct Pair {
 impl Pair {
     pub fn new(wire: &Wire, ipv6: bool) -> Pair {
         let (ours, peer) = wire.connect(ipv6);
+        Pair { ours, peer, out: Ramp::default(), back: Ramp::default() }
+    }
+
+    /// Between link-local addresses, which mean something only together with the device.
+    pub fn link_local(wire: &Wire) -> Pair {
+        for (side, last) in [(&wire.ours, 1), (&wire.peer, 2)] {
+            side.run(&format!("ip addr add fe80::66:{last}/64 dev wire nodad"));
+        }
+        let device =
+            |side: &Netns| -> u32 { side.run("cat /sys/class/net/wire/ifindex").trim().parse().expect("a number") };
+        let address = |side: &Netns, last| {
+            SocketAddrV6::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0x66, last), 0, 0, device(side))
+        };
+        let listener = wire.peer.enter(|| TcpListener::bind(address(&wire.peer, 2)).unwrap());
+        let mut there = address(&wire.ours, 2);
+        there.set_port(listener.local_addr().unwrap().port());
+        let ours = wire.ours.enter(|| TcpStream::connect(there).unwrap());
+        let (peer, _) = listener.accept().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        peer.set_nonblocking(true).unwrap();
         Pair { ours, peer, out: Ramp::default(), back: Ramp::default() }
     }
 
