@@ -173,3 +173,36 @@ fn packet(header: &Header, options: &[TcpOption<'_>], src: Addr, dst: Addr) -> V
     .expect("there is room for the IP header");
     [&ip[..ip_len], segment].concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{capture, make_husk, rebuild, resume};
+    use baton_testkit::{Netns, need_root, veth};
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    /// What goes over the loopback device must seem to come over that device.
+    #[test]
+    fn a_socket_that_is_bound_to_a_device_hears_the_fin() {
+        need_root!();
+        let (ours, peer) = (Netns::new("bound"), Netns::new("peer"));
+        veth(&ours, "wire", &peer, "wire");
+        ours.run("ip addr add 10.67.0.1/24 dev wire");
+        peer.run("ip addr add 10.67.0.2/24 dev wire");
+        let index = ours.run("cat /sys/class/net/wire/ifindex").trim().parse().unwrap();
+        let listener = peer.enter(|| TcpListener::bind("10.67.0.2:7").unwrap());
+        ours.enter(|| {
+            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+            sys::set_int(socket.as_fd(), libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX, index).unwrap();
+            rustix::net::connect(&socket, &listener.local_addr().unwrap()).unwrap();
+            drop(listener.accept().unwrap());
+            assert!(reaches(socket.as_fd(), State::CloseWait).unwrap());
+            let captured = capture(&socket).unwrap();
+            make_husk(&socket, &captured).unwrap();
+            rebuild(&socket, &captured).unwrap();
+            resume(&socket, &captured).unwrap();
+            assert_eq!(std::net::TcpStream::from(socket).read(&mut [0]).unwrap(), 0, "the end shows");
+        });
+    }
+}

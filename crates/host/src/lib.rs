@@ -37,6 +37,8 @@ mod captured;
 mod diag;
 mod error;
 mod examine;
+#[cfg(test)]
+mod fault_tests;
 mod half_closed;
 pub mod handoff;
 pub mod probe;
@@ -57,4 +59,4 @@ pub use capture::{CaptureError, capture, recapture, release};
 pub use captured::{Captured, Invalid};
 pub use error::Failed;
 pub use rebuild::{RestoreError, make_husk, rebuild, restore, resume};
-pub use refusal::Refusal;
+pub use refusal::{Refusal, Refusals};

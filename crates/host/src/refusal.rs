@@ -125,9 +125,25 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
+/// How often each reason was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Refusals([u64; Refusal::ALL.len()]);
+
+impl Refusals {
+    /// One more.
+    pub fn count(&mut self, refusal: Refusal) {
+        self.0[refusal as usize] += 1;
+    }
+
+    /// Each reason with its number, also those that were never given.
+    pub fn iter(&self) -> impl Iterator<Item = (Refusal, u64)> + '_ {
+        Refusal::ALL.into_iter().zip(self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Refusal;
+    use super::{Refusal, Refusals};
     use std::collections::HashSet;
 
     #[test]
@@ -136,5 +152,15 @@ mod tests {
         assert_eq!(codes.len(), Refusal::ALL.len());
         assert!(codes.iter().all(|code| code.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
         assert!(Refusal::ALL.iter().enumerate().all(|(i, r)| *r as usize == i), "ALL is in order");
+    }
+
+    #[test]
+    fn each_reason_has_its_counter() {
+        let mut refusals = Refusals::default();
+        refusals.count(Refusal::Urgent);
+        refusals.count(Refusal::Urgent);
+        refusals.count(Refusal::NotTcp);
+        let counted: Vec<_> = refusals.iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [(Refusal::NotTcp, 1), (Refusal::Urgent, 2)]);
     }
 }

@@ -153,6 +153,11 @@ impl SocketOptions {
         self.ints[option as usize]
     }
 
+    /// Changes what a restore sets: the program set it while its connection was away.
+    pub fn set_int(&mut self, option: IntOption, value: i32) {
+        self.ints[option as usize] = Some(value);
+    }
+
     /// The name of the kernel's congestion control for it.
     pub fn congestion_name(&self) -> &str {
         let len = self.congestion.iter().position(|&b| b == 0).unwrap_or(self.congestion.len());
@@ -294,6 +299,10 @@ mod tests {
         restore_socket_options(other.as_fd(), &captured).unwrap();
         let again = capture_socket_options(other.as_fd()).unwrap();
         assert_eq!(SocketOptions { reuse_address: captured.reuse_address, ..again }, captured);
+        let mut changed = captured;
+        changed.set_int(IntOption::NoDelay, 0);
+        restore_socket_options(other.as_fd(), &changed).unwrap();
+        assert_eq!(capture_socket_options(other.as_fd()).unwrap().int(IntOption::NoDelay), Some(0));
     }
 
     #[test]

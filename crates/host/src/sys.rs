@@ -19,6 +19,8 @@ fn check(n: i32) -> io::Result<()> {
 /// # Errors
 /// As the system call's.
 pub(crate) fn get(fd: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> io::Result<usize> {
+    #[cfg(test)]
+    fault::strike()?;
     let mut len = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: `value` is valid for writes of `len` bytes, and `len` for both, during
     // the call; the kernel writes at most `len` bytes.
@@ -31,6 +33,8 @@ pub(crate) fn get(fd: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -
 /// # Errors
 /// As the system call's.
 pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    #[cfg(test)]
+    fault::strike()?;
     let len = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: `value` is valid for reads of `len` bytes during the call.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), len) })
@@ -67,6 +71,8 @@ const SIOCOUTQNSD: libc::Ioctl = 0x894b as libc::Ioctl;
 /// # Errors
 /// As the system call's.
 pub(crate) fn length(fd: BorrowedFd<'_>, which: Length) -> io::Result<u32> {
+    #[cfg(test)]
+    fault::strike()?;
     let request = match which {
         Length::Unread => libc::FIONREAD,
         Length::Unacked => libc::TIOCOUTQ,
@@ -113,4 +119,39 @@ pub(crate) fn set_deaf(fd: BorrowedFd<'_>, deaf: bool) -> io::Result<()> {
             size_of::<libc::sock_fprog>() as libc::socklen_t,
         )
     })
+}
+
+/// System calls that fail when a test wants them to.
+#[cfg(test)]
+pub(crate) mod fault {
+    use std::cell::Cell;
+    use std::io;
+
+    thread_local! {
+        static CALLS_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    /// This thread's call after `calls` others fails, once.
+    pub fn after(calls: u32) {
+        CALLS_LEFT.set(Some(calls));
+    }
+
+    /// No more; whether the fault is still to come.
+    pub fn disarm() -> bool {
+        CALLS_LEFT.take().is_some()
+    }
+
+    pub fn strike() -> io::Result<()> {
+        match CALLS_LEFT.get() {
+            None => Ok(()),
+            Some(0) => {
+                CALLS_LEFT.set(None);
+                Err(io::Error::other("a fault that was asked for"))
+            }
+            Some(left) => {
+                CALLS_LEFT.set(Some(left - 1));
+                Ok(())
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@
 //! A belief that is *needed* must hold, or connections cannot be moved. The others say
 //! why something is done as it is: where one does not hold, what is done is needless.
 
-mod bench;
+pub(crate) mod bench;
 mod capture;
 mod husk;
 mod restore;

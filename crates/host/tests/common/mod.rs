@@ -112,9 +112,14 @@ pub struct Ramp {
 }
 
 impl Ramp {
+    /// `len` bytes of a stream from its byte `from` on.
+    pub fn bytes(from: u64, len: usize) -> Vec<u8> {
+        (from..from + len as u64).map(|i| (i % PERIOD) as u8).collect()
+    }
+
     /// Writes up to `len` bytes without waiting; how many the kernel took.
     pub fn write(&mut self, mut to: &TcpStream, len: usize) -> usize {
-        let bytes: Vec<u8> = (self.written..self.written + len as u64).map(|i| (i % PERIOD) as u8).collect();
+        let bytes = Ramp::bytes(self.written, len);
         match to.write(&bytes) {
             Ok(n) => {
                 self.written += n as u64;
