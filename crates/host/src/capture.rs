@@ -2,11 +2,11 @@
 //!
 //! The steps, in this order:
 //!
-//! 1. [`crate::examine`]: may it move at all?
+//! 1. `examine.rs`: may it move at all?
 //! 2. What the program set is read; repair mode, which changes some of it, comes after.
 //! 3. Repair mode on; nothing is sent for that, but segments are still processed.
-//! 4. The peer's window is closed, as far as the kernel knows: what is unsent stays
-//!    unsent (see `send_queue.rs`).
+//! 4. If something is unsent, the peer's window is closed, as far as the kernel knows, so
+//!    that it stays unsent (see `send_queue.rs`).
 //! 5. Numbers, queues, windows, clock. If the numbers are others afterwards, a segment
 //!    or a timer came between, and all is read again.
 //!
@@ -73,8 +73,10 @@ pub fn capture(fd: impl AsFd) -> Result<Captured, CaptureError> {
 /// # Errors
 /// If the kernel does not let it out of repair mode.
 pub fn release(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
-    let windows = windows::windows_of(captured, captured.protocol.rcv_nxt);
-    repair::set_windows(fd.as_fd(), windows).during("opening the window again")?;
+    if captured.protocol.snd_nxt != captured.protocol.write_seq {
+        let windows = windows::windows_of(captured, captured.protocol.rcv_nxt);
+        repair::set_windows(fd.as_fd(), windows).during("opening the window again")?;
+    }
     undo(fd.as_fd(), &captured.options)
 }
 
@@ -99,7 +101,7 @@ fn undo(fd: BorrowedFd<'_>, options: &SocketOptions) -> Result<(), Failed> {
 }
 
 /// Reads until the connection stood still meanwhile. Afterwards the peer's window is closed
-/// if it was read, and as it was if not.
+/// if the connection was read and holds unsent bytes, and else as it was.
 fn read(
     fd: BorrowedFd<'_>,
     local: SocketAddr,
@@ -112,11 +114,14 @@ fn read(
     }
     for _ in 0..ATTEMPTS {
         let windows = repair::windows(fd).during("reading the windows")?;
-        let result = read_once(fd, local, remote, options, windows);
+        let held = send_queue::hold_back(fd, windows).during("closing the window")?;
+        let result = read_once(fd, local, remote, options, windows, held.unsent);
         if let Ok(Some(captured)) = result {
             return Ok(captured);
         }
-        repair::set_windows(fd, windows).during("opening the window again")?;
+        if held.closed {
+            repair::set_windows(fd, windows).during("opening the window again")?;
+        }
         result?;
     }
     Err(Refusal::Unsettled.into())
@@ -129,8 +134,8 @@ fn read_once(
     remote: SocketAddr,
     options: &SocketOptions,
     windows: Windows,
+    unsent: u32,
 ) -> Result<Option<Captured>, CaptureError> {
-    let unsent = send_queue::hold_back(fd, windows).during("closing the window")?;
     let info = TcpInfo::of(fd).during("reading TCP_INFO")?;
     let marks = capture_marks(fd).during("reading the sequence numbers")?;
     let state = info.state().unwrap_or(State::Closed);

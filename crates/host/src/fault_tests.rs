@@ -3,6 +3,7 @@
 
 use crate::captured::Captured;
 use crate::probe::bench::{Bench, set_loopback_up};
+use crate::socket_options::IntOption;
 use crate::sys::{self, fault};
 use crate::{capture, make_husk, rebuild, recapture, release, restore, resume};
 use baton_testkit::need_root;
@@ -32,7 +33,7 @@ fn busy(half_closed: bool) -> Bench {
         bench.peer.shutdown(Shutdown::Write).unwrap();
         thread::sleep(std::time::Duration::from_millis(2));
     }
-    crate::socket_options::IntOption::Cork.write(bench.fd(), 1).unwrap();
+    IntOption::Cork.write(bench.fd(), 1).unwrap();
     (&bench.ours).write_all(b"unsent").unwrap();
     bench
 }
@@ -40,7 +41,7 @@ fn busy(half_closed: bool) -> Bench {
 /// Both directions bring what was in the queues.
 fn goes_on(bench: &Bench, half_closed: bool) {
     assert_eq!(Bench::read(&bench.ours, 6).unwrap(), b"unread");
-    crate::socket_options::IntOption::Cork.write(bench.fd(), 0).unwrap();
+    IntOption::Cork.write(bench.fd(), 0).unwrap();
     assert_eq!(Bench::read(&bench.peer, 6).unwrap(), b"unsent");
     if half_closed {
         (&bench.ours).write_all(b"there").unwrap();
@@ -147,6 +148,21 @@ fn leaving_repair_mode_fails_before_it_is_left_or_not_at_all() {
             }
             met
         });
+    });
+}
+
+#[test]
+fn unsent_data_leaves_though_the_answer_to_the_probe_is_lost() {
+    need_root!();
+    apart(|| {
+        let bench = busy(false);
+        let mut captured = capture(&bench.ours).unwrap();
+        captured.options.set_int(IntOption::Cork, 0);
+        make_husk(&bench.ours, &captured).unwrap();
+        rebuild(&bench.ours, &captured).unwrap();
+        sys::set_deaf(bench.fd(), true).unwrap();
+        resume(&bench.ours, &captured).unwrap();
+        assert_eq!(Bench::read(&bench.peer, 6).unwrap(), b"unsent");
     });
 }
 

@@ -12,7 +12,7 @@
 //!     +------------------- Resumed ---------------------------+
 //! ```
 //!
-//! [`hand_off`] and [`restore`] do the steps in their order and, if one fails, undo what
+//! [`Handoff::hand_off`] and [`Handoff::restore`] do the steps in their order and, if one fails, undo what
 //! was done. What the steps do is the caller's ([`Steps`]): a real socket, a map and an
 //! engine in the service, anything in a test. A step that undoes another is tried twice.
 //! Afterwards the connection is whole on one side, or [`Outcome::Lost`] says why not, and

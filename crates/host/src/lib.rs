@@ -19,10 +19,10 @@
 //! mode it would process them, and while it has no connection it would answer them with a
 //! reset. What is kept from it is lost as if by the network.
 //!
-//! A concern is a file, with `capture_…` and `restore_…` side by side: [`sequence`],
-//! [`send_queue`], [`receive_queue`], [`windows`], [`agreed`], [`timestamps`],
-//! [`socket_options`], [`buffers`], [`half_closed`], [`seeds`]. What is believed about the
-//! kernel is tried out by [`probe`].
+//! A concern is a file, with `capture_…` and `restore_…` side by side: `sequence`,
+//! `send_queue`, `receive_queue`, `windows`, `agreed`, `timestamps`, [`socket_options`],
+//! `buffers`, `half_closed`, `seeds`. What is believed about the kernel is tried out by
+//! [`probe`]; [`handoff`] has the order of a move and its way back.
 //!
 //! Limits. `TCP_REPAIR` shows neither TS.Recent nor what is queued beyond a gap (the peer
 //! sends that again), and takes neither congestion state nor round-trip times: after a

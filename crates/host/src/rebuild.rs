@@ -4,11 +4,10 @@
 //!
 //! ```text
 //!   connect(AF_UNSPEC)    forgets the old connection; in repair mode nothing is sent
-//!   SO_ERROR              read, or the program would see ECONNABORTED
 //!   TCP_REPAIR on         again: it makes bind take the address whoever uses it
 //!   TCP_MAXSEG            before connect, which computes the segment size
 //!   bind, TCP_QUEUE_SEQ   only while closed
-//!   connect               in repair mode: ESTABLISHED, nothing is sent
+//!   connect               in repair mode: ESTABLISHED, nothing is sent, SO_ERROR clear
 //!   TCP_REPAIR_OPTIONS    only once connected and before anything is queued
 //!   TCP_TIMESTAMP
 //!   -- so far a husk ------------------------------------------------------
@@ -36,7 +35,6 @@ use crate::repair::{self, Leave};
 use crate::send_queue::{restore_sent, restore_unsent};
 use crate::sequence::restore_ends;
 use crate::socket_options::{IntOption, restore_reuse_address, restore_socket_options, silence};
-use crate::sys;
 use crate::timestamps::restore_timestamps;
 use crate::windows::{restore_window_clamp, restore_windows, windows_of};
 use baton_tcp::state::State;
@@ -162,7 +160,6 @@ fn reopen(fd: BorrowedFd<'_>, captured: &Captured, snd: Seq, rcv: Seq) -> Result
     // keeps the next step from sending a reset.
     repair::enter(fd).during("turning repair mode on")?;
     connect_unspec(fd).during("taking the old connection off")?;
-    sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR).during("reading the error of that")?;
     silence(fd).during("turning keepalive off")?;
     restore_segment_size(fd, p.peer_mss).during("setting the segment size")?;
     match bind(fd, &captured.local) {

@@ -32,12 +32,28 @@ const OVERHANG: usize = 512 * 1024;
 /// Bytes offered to the kernel at once.
 const PIECE: usize = 1 << 20;
 
-/// Closes the peer's window, so that nothing unsent leaves, and counts what is unsent, our
-/// FIN included. No queue may be selected.
-pub(crate) fn hold_back(fd: BorrowedFd<'_>, windows: Windows) -> io::Result<u32> {
-    let in_flight = sys::length(fd, Length::Unacked)?.saturating_sub(sys::length(fd, Length::Unsent)?);
+/// What is unsent, and whether the window had to be closed to keep it so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Held {
+    /// Bytes written and not sent, our FIN counted.
+    pub unsent: u32,
+    /// The kernel believes that the peer's window is closed.
+    pub closed: bool,
+}
+
+/// Keeps unsent bytes unsent, if there are any, and counts them. No queue may be selected.
+///
+/// Closing the window sets the receive window too, to what it was a moment before. An ACK
+/// that a timer sends in that moment would promise more than is remembered; what the peer
+/// then sends there is lost as if by the network. Without unsent bytes nothing is set.
+pub(crate) fn hold_back(fd: BorrowedFd<'_>, windows: Windows) -> io::Result<Held> {
+    let unsent = sys::length(fd, Length::Unsent)?;
+    if unsent == 0 {
+        return Ok(Held { unsent, closed: false });
+    }
+    let in_flight = sys::length(fd, Length::Unacked)?.saturating_sub(unsent);
     close_gate(fd, in_flight, windows)?;
-    sys::length(fd, Length::Unsent)
+    Ok(Held { unsent: sys::length(fd, Length::Unsent)?, closed: true })
 }
 
 /// Copies the last `len` bytes of the queue, or all if there are fewer.

@@ -49,7 +49,7 @@ fn what_was_received_and_written_meanwhile_is_there() {
             pair.leave_unread(1_000);
             away(&wire, &mut pair, |pair, captured| {
                 receive(pair, captured, 9_000);
-                write(pair, captured, 3_000, 40_000);
+                write(pair, captured, 3_000, 4_000_000);
                 let p = &mut captured.protocol;
                 if acknowledged {
                     p.last_ack_sent = p.rcv_nxt;

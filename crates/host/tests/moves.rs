@@ -126,6 +126,28 @@ fn megabytes_move_in_both_queues() {
 }
 
 #[test]
+fn more_is_unread_than_the_buffer_takes_since_the_program_made_it_small() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    let mut pair = Pair::new(&wire, false);
+    pair.exchange(1_000);
+    sockopt::set_socket_recv_buffer_size_force(&pair.ours, 1 << 20).unwrap();
+    sockopt::set_socket_send_buffer_size_force(&pair.peer, 1 << 20).unwrap();
+    pair.leave_unread(300_000);
+    pair.leave_unread(0);
+    sockopt::set_socket_recv_buffer_size(&pair.ours, 2304).unwrap();
+    for _ in 0..2 {
+        let captured = wire.move_there_and_back(&pair.ours);
+        // More than the kernel takes in one piece.
+        assert!(captured.receive_queue.len() > 150_000, "{captured:?}");
+        assert_eq!(captured.options.buffers.receive, 4608);
+    }
+    pair.exchange(20_000);
+    pair.close();
+    assert_eq!(wire.resets(), 0);
+}
+
+#[test]
 fn what_the_program_set_survives() {
     need_root!();
     let wire = Wire::new(&[]);

@@ -29,7 +29,7 @@ pub(super) const BELIEFS: &[Belief] = &[
     },
     Belief {
         name: "disconnect-is-silent",
-        believed: "connect(AF_UNSPEC) in repair mode sends nothing, and leaves ECONNABORTED to be read",
+        believed: "connect(AF_UNSPEC) in repair mode sends nothing, and leaves ECONNABORTED until connect",
         needed: true,
         probe: disconnect_is_silent,
     },

@@ -2,6 +2,7 @@
 
 use super::bench::{Bench, segments_sent, wait};
 use super::{Belief, Otherwise, expect};
+use crate::agreed::MOST_MAXSEG;
 use crate::captured::Captured;
 use crate::repair::{self, Leave, Queue, RepairOption, Windows};
 use crate::sys::{self, Length};
@@ -102,6 +103,12 @@ fn restore_goes_on(bench: &Bench) -> Result<(), Otherwise> {
     let captured = husk_of(bench)?;
     sys::set_deaf(bench.peer.as_fd(), false)?;
     restore(&bench.ours, &captured)?;
+    let error = sys::get_int(bench.fd(), libc::SOL_SOCKET, libc::SO_ERROR)?;
+    expect(error == 0, format!("SO_ERROR is {error}"))?;
+    let mss = TcpInfo::of(bench.fd())?.snd_mss();
+    expect(mss + 12 >= u32::from(captured.protocol.peer_mss.min(MOST_MAXSEG)), format!("segments of {mss} bytes"))?;
+    let clamp = sys::get_int(bench.fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)?;
+    expect(clamp >= captured.options.window_clamp, format!("a largest window of {clamp}"))?;
     expect(Bench::read(&bench.ours, 6)? == b"unread", "the unread bytes are others")?;
     // Not before a timeout; the kernel has no round-trip time any more.
     let acked = (0..50).find(|_| {
@@ -139,14 +146,13 @@ fn segment_size_is_lost(bench: &Bench) -> Result<(), Otherwise> {
     let captured = husk_of(bench)?;
     let fd = bench.fd();
     connect_unspec(fd)?;
-    sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
     sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, 0)?;
     rustix::net::connect(fd, &captured.remote)?;
     crate::agreed::restore_agreed(fd, &captured.protocol)?;
     let lost = TcpInfo::of(fd)?.snd_mss();
     rebuild(&bench.ours, &captured)?;
     let kept = TcpInfo::of(fd)?.snd_mss();
-    let most = captured.protocol.peer_mss.min(crate::agreed::MOST_MAXSEG);
+    let most = captured.protocol.peer_mss.min(MOST_MAXSEG);
     expect(u32::from(most) - kept <= 12, format!("{kept} bytes with it"))?;
     expect(lost < 600, format!("{lost} bytes without it, {kept} with it"))
 }
