@@ -15,8 +15,7 @@
 //! device, have every offload off: the client makes the same frames of MTU size
 //! with checksums in software, and the receiver takes them one by one. With
 //! offloads segments of up to 64 KB pass whole and checksums are left out, on all
-//! wires. Congestion control is NewReno everywhere: the kernel has it always, and
-//! BBR, which some machines choose, paces.
+//! wires. Congestion control is NewReno everywhere.
 //!
 //! Every load runs on every wire once a round, in an order that turns round by
 //! round. CPU time is that of the whole machine, soft interrupts included; beside
@@ -137,9 +136,6 @@ impl Figure {
 /// # Errors
 /// If a wire cannot be made, a load fails, or the measurement is asked to end.
 pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
-    for namespace in [&world.client, &world.server] {
-        namespace.run("sysctl -q -w net.ipv4.tcp_congestion_control=reno")?;
-    }
     let wires = wires(world, stop)?;
     let background = crate::measure::Cpu::idle_check(Duration::from_millis(500))?;
     let loads = LOADS.iter().filter(|(_, name)| name.contains(&options.only));

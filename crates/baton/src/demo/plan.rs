@@ -149,7 +149,9 @@ fn baton(
         Kind::Tap { vnet: false } => format!("tap:{device},novnet"),
         _ => format!("xdp:{device}"),
     };
-    let stack = cidrs(subnet, 2).iter().fold(format!("--port {port}"), |stack, cidr| format!("{stack} --addr {cidr}"));
+    let stack = cidrs(subnet, 2)
+        .iter()
+        .fold(format!("--port {port} --cc reno"), |stack, cidr| format!("{stack} --addr {cidr}"));
     if plan.kind == Kind::Xdp {
         veth(world, &device, false)?;
         world.server.ip(&format!("link set {device} up"))?;

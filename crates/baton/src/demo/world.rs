@@ -33,7 +33,8 @@ impl World {
     /// Programs that the demo runs, with the packages that bring them.
     pub const PROGRAMS: [(&str, &str); 3] = [("ip", "iproute2"), ("ethtool", "ethtool"), ("curl", "curl")];
 
-    /// Makes the namespaces, after removing those of demos that were killed.
+    /// Makes the namespaces, after removing those of demos that were killed. The
+    /// kernel's congestion control in them is NewReno.
     ///
     /// # Errors
     /// [`Impossible`] with the reason: not privileged, or a program is missing.
@@ -49,6 +50,10 @@ impl World {
             client: Namespace::new("client", 0).map_err(impossible)?,
             server: Namespace::new("server", 1).map_err(impossible)?,
         };
+        for namespace in [&world.client, &world.server] {
+            // The one that every kernel has; BBR, which some machines choose, paces.
+            namespace.run("sysctl -q -w net.ipv4.tcp_congestion_control=reno").map_err(impossible)?;
+        }
         Ok(world)
     }
 }
