@@ -52,7 +52,8 @@ impl World {
         };
         for namespace in [&world.client, &world.server] {
             // The one that every kernel has; BBR, which some machines choose, paces.
-            namespace.run("sysctl -q -w net.ipv4.tcp_congestion_control=reno").map_err(impossible)?;
+            let line = "echo reno >/proc/sys/net/ipv4/tcp_congestion_control";
+            succeed(namespace.command("sh").args(["-c", line]), line).map_err(impossible)?;
         }
         Ok(world)
     }
