@@ -106,6 +106,16 @@ impl Cc {
         }
     }
 
+    /// Goes on with a window that another stack arrived at.
+    pub(crate) fn seeded(kind: Congestion, mss: u16, cwnd: u32, ssthresh: u32) -> Cc {
+        let mss = u32::from(mss);
+        let mut cc = Cc { cwnd: cwnd.clamp(mss, MAX_CWND), ssthresh: ssthresh.max(2 * mss), ..Cc::new(kind, 1) };
+        if !cc.in_slow_start() {
+            cc.stage = Stage::Avoidance(Epoch::default());
+        }
+        cc
+    }
+
     /// Changes the algorithm; the window stays.
     pub(crate) fn set_kind(&mut self, kind: Congestion) {
         self.kind = kind;

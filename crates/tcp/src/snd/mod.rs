@@ -16,6 +16,7 @@
 //! | file | RFC |
 //! | --- | --- |
 //! | `flight` | the scoreboard (2018, 6675) |
+//! | `adopt` | a flight of another stack's |
 //! | `ack` | acknowledgments; duplicate ACKs (5681, 6582) |
 //! | `sack` | SACK and D-SACK blocks (2018, 2883) |
 //! | `rack` | loss by time (8985) |
@@ -39,6 +40,7 @@
 //! are at most 1024, whatever the peer sends.
 
 mod ack;
+mod adopt;
 mod flight;
 mod info;
 mod rack;
@@ -53,6 +55,7 @@ use crate::config::{Config, Congestion};
 use crate::time::{Duration, Instant};
 use baton_wire::seq::{Seq, Window};
 use baton_wire::tcp::SackBlocks;
+pub(crate) use adopt::Seed;
 use flight::{Burst, Flight};
 pub use info::SenderInfo;
 use rack::Rack;
@@ -204,6 +207,8 @@ pub struct Sender {
     forced: bool,
     /// An acknowledgment needs more than the plain path.
     irregular: bool,
+    /// Data before `recover` was sent by another stack, nobody knows when.
+    inherited: bool,
 }
 
 impl Sender {
@@ -241,6 +246,7 @@ impl Sender {
             recover_bars: false,
             forced: false,
             irregular: true,
+            inherited: false,
         }
     }
 
@@ -394,7 +400,9 @@ impl Sender {
 
     /// Sums up whether the next acknowledgment can take the plain path.
     fn settle(&mut self) {
+        self.inherited &= self.snd_una.before(self.recover);
         self.irregular = self.handshake
+            || self.inherited
             || self.phase != Phase::Open
             || self.sacked != 0
             || self.lost != 0

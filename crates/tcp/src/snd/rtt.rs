@@ -49,6 +49,15 @@ impl Rtt {
         }
     }
 
+    /// Goes on from what another stack measured; zero for what it did not.
+    pub(crate) fn seed(&mut self, now: Instant, srtt: Duration, rttvar: Duration, min_rtt: Duration) {
+        self.srtt = srtt.0.min(MAX_RTT_NS);
+        self.rttvar = rttvar.0.min(MAX_RTT_NS);
+        if min_rtt != Duration::ZERO {
+            self.note_min(now, min_rtt.0.min(MAX_RTT_NS));
+        }
+    }
+
     #[inline]
     pub(crate) fn has_sample(&self) -> bool {
         self.srtt != 0
