@@ -5,7 +5,8 @@
 //! window never moves back; each parked payload is placed or dropped once, at its
 //! own place and into room that was posted; the number of commands a call is
 //! bounded; while something is in flight a timer runs; after its end a
-//! connection is silent.
+//! connection is silent; what a connection says of itself to a successor is what
+//! the successor would say.
 
 use baton_tcp::challenge::ChallengeLimiter;
 use baton_tcp::command::{Command, MAX_COMMANDS};
@@ -18,6 +19,7 @@ use baton_tcp::listen::{Arrival, Disposition, Listener};
 use baton_tcp::options::{KeepAlive, SocketOption};
 use baton_tcp::path::Path;
 use baton_tcp::segment::{Lengths, ParkId, Placement, Segment, SynOptions, Transmitted};
+use baton_tcp::snapshot::Snapshot;
 use baton_tcp::state::State;
 use baton_tcp::tcb::{Context, Tcb};
 use baton_tcp::time::{Duration, Instant};
@@ -235,6 +237,45 @@ impl Watch {
             assert!(self.tcb.deadline().is_some(), "something in flight and no timer");
         }
         assert!(info.state != State::TimeWait || self.tcb.deadline().is_some(), "TIME-WAIT ends");
+        if let Some(snapshot) = self.snapshot() {
+            let (mut again, _) = self.successor(&snapshot);
+            std::mem::swap(&mut self.tcb, &mut again);
+            // But for the ACK that was owed, and is on its way.
+            let same = Snapshot { last_ack_sent: snapshot.rcv_nxt, ..snapshot };
+            assert_eq!(self.snapshot(), Some(same));
+            std::mem::swap(&mut self.tcb, &mut again);
+        }
+    }
+
+    fn snapshot(&mut self) -> Option<Snapshot> {
+        let cx = Context { now: self.now, config: &self.config, challenge: &mut self.limiter };
+        let snapshot = self.tcb.snapshot(&cx)?;
+        assert_eq!(snapshot.check(), Ok(()), "{snapshot:?}");
+        Some(snapshot)
+    }
+
+    /// Who takes over, and its first commands.
+    fn successor(&mut self, snapshot: &Snapshot) -> (Tcb, Vec<Command>) {
+        let mut out = Vec::new();
+        let mut cx = Context { now: self.now, config: &self.config, challenge: &mut self.limiter };
+        let tcb = Tcb::adopt(&mut cx, snapshot, 1500, &mut out).expect("it was checked");
+        assert!(out.len() <= MAX_COMMANDS);
+        if snapshot.rcv_nxt != snapshot.last_ack_sent {
+            // The ACK that is owed goes out and changes nothing else.
+            assert!(matches!(out.last(), Some(Command::Ack { ack, .. }) if *ack == snapshot.rcv_nxt));
+        }
+        (tcb, out)
+    }
+
+    /// The connection goes to a successor, which knows of no room.
+    fn change_hands(&mut self) {
+        let Some(snapshot) = self.snapshot() else { return };
+        self.call(|t, cx, out| _ = t.suspend(cx, out));
+        self.look();
+        let (tcb, out) = self.successor(&snapshot);
+        self.tcb = tcb;
+        self.out.extend(out.into_iter().filter(|command| *command != Command::Fin));
+        self.room = 0;
     }
 
     fn step(&mut self, bytes: &mut Bytes<'_>) {
@@ -261,7 +302,7 @@ impl Watch {
             }
             28 => self.call(|t, cx, out| t.shutdown(cx, out)),
             29 if bytes.u8() < 64 => self.call(|t, cx, out| t.release(cx, out)),
-            29 => {}
+            29 => self.change_hands(),
             30 => self.icmp(bytes),
             _ => self.option(bytes),
         }

@@ -40,6 +40,12 @@ impl AckPolicy {
         AckPolicy { rcv_mss: LEAST_FULL, last_size: 0, quick: QUICK, unanswered: false }
     }
 
+    /// The policy of a connection that has been open for a while; `rcv_mss` as far
+    /// as the stack before us had seen.
+    pub fn adopt(rcv_mss: u16) -> AckPolicy {
+        AckPolicy { rcv_mss: rcv_mss.max(1), quick: 0, ..AckPolicy::new() }
+    }
+
     /// In-order data came; `pending` bytes are not acknowledged, it included.
     #[inline]
     pub fn on_data(&mut self, lengths: &Lengths, pending: u32) -> Need {

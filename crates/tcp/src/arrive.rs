@@ -146,7 +146,7 @@ impl Tcb {
             return Some(Verdict::Ignore);
         }
         let stale = cx.now.since(self.last_heard) > TS_RECENT_LIFE;
-        if !is_reset && !stale && !self.ts_in_order(seg) {
+        if !is_reset && !stale && !self.rcv.ts_unknown && !self.ts_in_order(seg) {
             return Some(Verdict::Acknowledge);
         }
         let (seq, len) = self.text_position(seg);
@@ -237,8 +237,8 @@ impl Tcb {
             drop_payload(placement, out);
             return self.abort_with(CloseReason::Aborted, out);
         }
-        if cx.now.since(self.last_heard) > TS_RECENT_LIFE {
-            // RFC 7323 §5.5: too old to compare with.
+        if cx.now.since(self.last_heard) > TS_RECENT_LIFE || self.rcv.ts_unknown {
+            // RFC 7323 §5.5: too old to compare with, or the stack before us did not say.
             self.rcv.ts_recent = seg.timestamps.map_or(0, |t| t.val.wrapping_sub(1));
         }
         self.last_heard = cx.now;

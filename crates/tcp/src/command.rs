@@ -25,9 +25,14 @@ pub struct SynReply {
 /// The Streamer's first copy of a connection that may now carry data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Synchronized {
-    /// First sequence number that we may send data with (`iss + 1`).
+    /// Oldest sequence number not acknowledged.
+    pub snd_una: Seq,
+    /// First sequence number that we may send new data with: `snd_una`, unless the
+    /// connection was adopted with data in flight.
     pub snd_nxt: Seq,
-    /// First sequence number expected (`irs + 1`).
+    /// Our FIN is the last number before `snd_nxt`.
+    pub fin_sent: bool,
+    /// First sequence number expected.
     pub rcv_nxt: Seq,
     /// Shift for windows that we send.
     pub rcv_wscale: WindowScale,

@@ -9,6 +9,7 @@
 //! told it.
 
 mod ack;
+mod adopt;
 mod arrive;
 mod cc;
 pub mod challenge;

@@ -24,6 +24,8 @@ pub(crate) struct Rare {
     pub user_at: Instant,
     /// When a larger packet is tried on the path again (RFC 1191 §6.3).
     pub path_mtu_at: Instant,
+    /// Our timestamps ticked in microseconds before we took the connection over.
+    pub ts_micros: bool,
     /// RCV.UP of RFC 9293 §3.8.5, once urgent data was announced.
     pub rcv_up: Option<Seq>,
 }
@@ -39,6 +41,7 @@ impl Rare {
             stalled_since: now,
             user_at: Instant::NEVER,
             path_mtu_at: Instant::NEVER,
+            ts_micros: false,
             rcv_up: None,
         }
     }

@@ -45,6 +45,8 @@ pub(crate) struct Receiver {
     pub last_ack_sent: Seq,
     /// TS.Recent of RFC 7323 §4.3.
     pub ts_recent: u32,
+    /// TS.Recent is not known yet: the next acceptable segment says it.
+    pub ts_unknown: bool,
     /// Most room seen: RCV.BUFF of RFC 9293 §3.8.6.2.2.
     rcv_buff: u32,
     fin: Seq,
@@ -68,12 +70,35 @@ impl Receiver {
             advertised: right_edge,
             last_ack_sent: rcv_nxt,
             ts_recent: 0,
+            ts_unknown: false,
             rcv_buff,
             fin: rcv_nxt,
             fin_known: false,
             has_posted: room > 0,
             scale,
             reassembly: None,
+        }
+    }
+
+    /// A receiver with a past: see `adopt.rs`. Nothing is posted; before anything
+    /// is, the buffer counts as large as the window, or as `unposted` bytes.
+    pub fn restored(
+        rcv_nxt: Seq,
+        right_edge: Seq,
+        last_ack_sent: Seq,
+        ts_recent: Option<u32>,
+        unposted: u32,
+        scale: WindowScale,
+    ) -> Receiver {
+        let window = right_edge.since(rcv_nxt).max(0) as u32;
+        Receiver {
+            right_edge,
+            advertised: right_edge,
+            last_ack_sent,
+            ts_recent: ts_recent.unwrap_or(0),
+            ts_unknown: ts_recent.is_none(),
+            rcv_buff: window.max(unposted),
+            ..Receiver::new(rcv_nxt, 0, unposted, scale)
         }
     }
 

@@ -9,6 +9,7 @@
 //!   arrive.rs    a segment in any later state, step by step as RFC 9293 §3.10.7.4
 //!   expire.rs    deadlines: retransmission, probes, delayed ACKs
 //!   close.rs     CLOSE, ABORT, FINs, TIME-WAIT, the end
+//!   adopt.rs     connections that come from another stack, and go to one
 //!   rcv.rs ack.rs reassembly.rs      receiving side
 //!   snd/ cc/                         sending side
 //! ```
@@ -255,6 +256,7 @@ impl Tcb {
                     && seg.seq.before_eq(self.rcv.last_ack_sent) =>
             {
                 self.rcv.ts_recent = timestamps.val;
+                self.rcv.ts_unknown = false;
                 true
             }
             _ => false,
@@ -425,7 +427,9 @@ impl Tcb {
     /// The Streamer's first copy.
     pub(crate) fn synchronized(&self) -> Synchronized {
         Synchronized {
+            snd_una: self.snd.snd_una(),
             snd_nxt: self.snd.snd_nxt(),
+            fin_sent: self.is.fin_sent,
             rcv_nxt: self.rcv.rcv_nxt,
             rcv_wscale: self.rcv.scale,
             ts_recent: self.is.timestamps.then_some(self.rcv.ts_recent),

@@ -108,8 +108,8 @@ impl Cc {
 
     /// Goes on with a window that another stack arrived at.
     pub(crate) fn seeded(kind: Congestion, mss: u16, cwnd: u32, ssthresh: u32) -> Cc {
-        let mss = u32::from(mss);
-        let mut cc = Cc { cwnd: cwnd.clamp(mss, MAX_CWND), ssthresh: ssthresh.max(2 * mss), ..Cc::new(kind, 1) };
+        let cwnd = cwnd.clamp(u32::from(mss), MAX_CWND);
+        let mut cc = Cc { cwnd, ssthresh, ..Cc::new(kind, mss) };
         if !cc.in_slow_start() {
             cc.stage = Stage::Avoidance(Epoch::default());
         }

@@ -3,7 +3,7 @@
 use super::flight::{LOST, RETRANSMITTED, SACKED};
 use super::rack::{DUP_THRESH, Delivered};
 pub(super) use super::{AckInput, AckOutcome};
-use super::{Phase, Probe, Sender};
+use super::{Data, Phase, Probe, Sender};
 use crate::cc::Acked;
 use crate::time::{Duration, Instant};
 use baton_wire::seq::Seq;
@@ -137,7 +137,7 @@ impl Sender {
         out.newly_acked = tally.newly_acked;
         let rtt = self.take_sample(now, a, &tally);
         let (dsack, probe_answered) = self.take_blocks(now, a, &mut tally);
-        if tally.newly_acked > 0 && self.handshake {
+        if tally.newly_acked > 0 && self.data == Data::Handshake {
             self.on_handshake_done(tally.newly_acked);
         }
         if tally.newly_acked > 0 && matches!(self.probe, Probe::NewAllowed | Probe::Due) {
@@ -252,7 +252,7 @@ impl Sender {
 
     /// The SYN is acknowledged.
     fn on_handshake_done(&mut self, newly_acked: u32) {
-        self.handshake = false;
+        self.data = Data::Ours;
         self.limited_end = self.snd_una - newly_acked;
         if self.retransmits > 0 {
             // RFC 5681 §3.1: after a lost SYN the initial window is one segment.

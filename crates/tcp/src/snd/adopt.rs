@@ -7,7 +7,7 @@
 //! probe or timeout repeats what stays unacknowledged.
 
 use super::flight::{Burst, RETRANSMITTED};
-use super::Sender;
+use super::{Data, Sender};
 use crate::cc::Cc;
 use crate::config::Config;
 use crate::time::{Duration, Instant};
@@ -37,7 +37,7 @@ impl Sender {
     /// A sender past its handshake.
     pub(crate) fn adopt(config: &Config, seed: &Seed, now: Instant) -> Sender {
         let mut sender = Sender::new(config, seed.snd_una, seed.mss, now);
-        sender.handshake = false;
+        sender.data = Data::Ours;
         sender.sack = seed.sack;
         sender.timestamps = seed.timestamps;
         sender.queued = seed.queued;
@@ -48,7 +48,7 @@ impl Sender {
             sender.flight.push(Burst { sent_at: now, end: seed.snd_nxt, marks: RETRANSMITTED }, 0);
             sender.snd_nxt = seed.snd_nxt;
             sender.note_limited();
-            sender.inherited = true;
+            sender.data = Data::Inherited;
             sender.recover = seed.snd_nxt;
         }
         sender.settle();

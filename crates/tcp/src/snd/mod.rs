@@ -162,6 +162,17 @@ enum Probe {
     RepeatSent,
 }
 
+/// What is in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Data {
+    /// The SYN, which is not yet acknowledged.
+    Handshake,
+    /// Before `recover`, what another stack sent, nobody knows when.
+    Inherited,
+    /// What we sent.
+    Ours,
+}
+
 /// The sending side of a connection. All sizes are bytes.
 #[derive(Debug)]
 pub struct Sender {
@@ -199,16 +210,13 @@ pub struct Sender {
     probe: Probe,
     sack: bool,
     timestamps: bool,
-    /// The SYN is not yet acknowledged.
-    handshake: bool,
+    data: Data,
     /// `recover` still bars fast retransmit without SACK (RFC 6582 §3.2 step 2).
     recover_bars: bool,
     /// The next retransmission goes out whatever `cwnd` says.
     forced: bool,
     /// An acknowledgment needs more than the plain path.
     irregular: bool,
-    /// Data before `recover` was sent by another stack, nobody knows when.
-    inherited: bool,
 }
 
 impl Sender {
@@ -242,11 +250,10 @@ impl Sender {
             probe: Probe::None,
             sack: false,
             timestamps: false,
-            handshake: true,
+            data: Data::Handshake,
             recover_bars: false,
             forced: false,
             irregular: true,
-            inherited: false,
         }
     }
 
@@ -400,9 +407,10 @@ impl Sender {
 
     /// Sums up whether the next acknowledgment can take the plain path.
     fn settle(&mut self) {
-        self.inherited &= self.snd_una.before(self.recover);
-        self.irregular = self.handshake
-            || self.inherited
+        if self.data == Data::Inherited && self.snd_una.after_eq(self.recover) {
+            self.data = Data::Ours;
+        }
+        self.irregular = self.data != Data::Ours
             || self.phase != Phase::Open
             || self.sacked != 0
             || self.lost != 0

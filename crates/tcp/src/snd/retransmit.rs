@@ -1,7 +1,7 @@
 //! What is to be sent again, as far as the window allows.
 
 use super::flight::{LOST, RETRANSMITTED, SACKED};
-use super::{Phase, Probe, Sender};
+use super::{Data, Phase, Probe, Sender};
 use crate::time::Instant;
 use baton_wire::seq::Seq;
 
@@ -12,7 +12,7 @@ impl Sender {
     ///
     /// Before the SYN is acknowledged there is none: the caller repeats it.
     pub fn next_retransmit(&mut self, now: Instant) -> Option<(Seq, Seq)> {
-        if self.handshake {
+        if self.data == Data::Handshake {
             return None;
         }
         if self.probe == Probe::Due {
@@ -113,7 +113,7 @@ impl Sender {
     pub fn on_mtu_reduced(&mut self, now: Instant, mss: u16) {
         self.mss = mss.max(1);
         self.cc.cwnd = self.cc.cwnd.max(u32::from(self.mss));
-        if self.handshake || self.flight.is_empty() {
+        if self.data == Data::Handshake || self.flight.is_empty() {
             return;
         }
         if !self.sack {

@@ -2,7 +2,7 @@
 //! 8985 §7), reordering (RFC 8985 §6.2), idle restart (RFC 5681 §4.1).
 
 use super::ack::{AckInput, AckOutcome, Tally};
-use super::{Expired, Phase, Probe, Sender, Timer};
+use super::{Data, Expired, Phase, Probe, Sender, Timer};
 use crate::cc::{Signal, initial_window};
 use crate::time::{Duration, Instant};
 use baton_wire::seq::Seq;
@@ -47,7 +47,7 @@ impl Sender {
                     && self.lost == 0
                     && self.probe == Probe::None
                     && self.retransmits == 0
-                    && !self.handshake
+                    && self.data != Data::Handshake
                     && matches!(self.phase, Phase::Open | Phase::Reduced)));
         if may_probe {
             // "If the RTO would expire earlier": then the probe goes at that time.
@@ -114,7 +114,7 @@ impl Sender {
         self.rto_base = now;
         self.probe = Probe::None;
         self.irregular = true;
-        if !self.handshake {
+        if self.data != Data::Handshake {
             self.enter_loss(now);
         }
         self.rearm(now, None);

@@ -108,6 +108,30 @@ impl Host {
         self.transmit();
     }
 
+    /// The connection goes to another `Tcb`, which knows of it what a snapshot
+    /// says; false if it cannot go now.
+    pub fn change_hands(&mut self, now: Instant) -> bool {
+        self.now = now;
+        let mut snapshot = None;
+        self.tell(|t, cx, out| snapshot = t.suspend(cx, out));
+        let Some(mut snapshot) = snapshot else { return false };
+        assert!(self.parked.is_empty());
+        self.ranges.clear();
+        snapshot.write_seq = self.write_seq + u32::from(self.fin != Fin::No);
+        if let Fin::SentAt(at) = self.fin {
+            snapshot.write_seq = at + 1;
+        }
+        assert_eq!(snapshot.check(), Ok(()));
+        let mut out = Vec::new();
+        let mut cx = Context { now, config: &self.config, challenge: &mut self.limiter };
+        self.tcb = Some(Tcb::adopt(&mut cx, &snapshot, 1500, &mut out).expect("it was checked"));
+        self.obey(out);
+        let edge = self.posted;
+        self.tell(|t, cx, out| t.on_posted(cx, edge, out));
+        self.transmit();
+        true
+    }
+
     /// Everything parked was settled.
     pub fn assert_settled(&self) {
         assert!(self.parked.is_empty(), "{:?}", self.parked);
@@ -129,10 +153,12 @@ impl Host {
             match command {
                 Command::Synchronized(s) => {
                     assert_eq!(s.snd_nxt, self.snd_nxt);
-                    self.synchronized = true;
                     self.rcv_nxt = s.rcv_nxt;
-                    self.right_edge = s.rcv_nxt;
-                    self.posted = s.rcv_nxt + self.open.rcv_space;
+                    if !self.synchronized {
+                        self.right_edge = s.rcv_nxt;
+                        self.posted = s.rcv_nxt + self.open.rcv_space;
+                    }
+                    self.synchronized = true;
                     self.scale = s.rcv_wscale;
                     self.ts_recent = s.ts_recent;
                 }

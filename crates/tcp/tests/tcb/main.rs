@@ -1,6 +1,7 @@
 //! Tests of a connection's decisions: tables of segments and answers, laws under
 //! arbitrary input, and two connections joined by a wire.
 
+mod adopt;
 mod arbitrary;
 mod arrive;
 mod closing;

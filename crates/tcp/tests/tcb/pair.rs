@@ -96,6 +96,19 @@ impl World {
         self.run(self.now + span);
     }
 
+    /// Runs for `span`; meanwhile every `each` one of the two changes hands.
+    fn run_moving(&mut self, span: Duration, each: Duration) -> u32 {
+        let until = self.now + span;
+        let mut moves = 0;
+        while self.now < until {
+            self.run(self.now + each);
+            let i = (self.percent() % 2) as usize;
+            let now = self.now;
+            moves += u32::from(self.hosts[i].change_hands(now));
+        }
+        moves
+    }
+
     fn state(&self, i: usize) -> Option<State> {
         self.hosts[i].tcb.as_ref().map(|t| t.state())
     }
@@ -151,6 +164,59 @@ proptest! {
             ..Config::default()
         };
         exchange(&config, [sizes[buffers.0], sizes[buffers.1]], Faults { loss, duplicate, reorder }, seed, [bytes.0, bytes.1]);
+    }
+}
+
+/// As [`exchange`], with connections that change hands every `each`.
+fn moving_exchange(config: &Config, faults: Faults, seed: u64, bytes: [u32; 2], each: Duration) -> u32 {
+    let mut world = World::new(config, [1 << 17, 1 << 17], faults, seed);
+    let now = world.now;
+    world.hosts[0].connect(now);
+    for (i, count) in bytes.into_iter().enumerate() {
+        world.hosts[i].post(now, count);
+    }
+    let mut moves = world.run_moving(Duration::from_secs(30), each);
+    // Both close while data may be on its way, and still change hands.
+    let now = world.now;
+    world.hosts[0].close(now);
+    moves += world.run_moving(Duration::from_secs(15), each);
+    let now = world.now;
+    world.hosts[1].close(now);
+    moves += world.run_moving(Duration::from_secs(15), each);
+    world.run_for(Duration::from_secs(400));
+    for i in 0..2 {
+        let host = &world.hosts[i];
+        assert_eq!(host.received, u64::from(bytes[1 - i]), "host {i}: {:?}", host.notices);
+        assert!(host.tcb.is_none(), "host {i} is in {:?}", world.state(i));
+        assert!(host.notices.contains(&Notice::Closed(CloseReason::Normal)), "host {i}: {:?}", host.notices);
+        host.assert_settled();
+    }
+    moves
+}
+
+#[test]
+fn connections_change_hands_on_a_perfect_wire() {
+    for config in [Config::default(), plain()] {
+        let moves = moving_exchange(&config, Faults::default(), 1, [600_000, 400_000], Duration::from_millis(3));
+        assert!(moves > 1_000, "{moves}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn connections_change_hands_on_a_bad_wire(seed in any::<u64>(), loss in 0..5u64, duplicate in 0..8u64,
+                  reorder in 0..20u64, options in 0..8u8, bytes in (0..80_000u32, 0..80_000u32), each in 300..5_000u64) {
+        let config = Config {
+            sack: options & 1 == 0,
+            timestamps: options & 2 == 0,
+            window_scaling: options & 4 == 0,
+            unposted_window: 10_000,
+            ..Config::default()
+        };
+        let faults = Faults { loss, duplicate, reorder };
+        moving_exchange(&config, faults, seed, [bytes.0, bytes.1], Duration::from_millis(each));
     }
 }
 
