@@ -84,6 +84,14 @@ counters! {
         no_queue_pair,
         /// Connections ended because their consumer broke the queue rules.
         hostile_consumer,
+        /// Connections taken over from another stack.
+        adopted,
+        /// Connections that left for another stack.
+        let_go,
+        /// Frames kept while their connection was between two stacks.
+        held_frames,
+        /// Dropped: their connection is leaving, or too many were kept.
+        drop_moving,
         /// ICMP errors that named a connection of ours.
         icmp_errors,
     }

@@ -13,6 +13,7 @@
 //! ```
 
 use baton_tcp::segment::{Lengths, ParkId, Placement, Segment, SynOptions, Transmitted};
+use baton_tcp::snapshot::Words;
 use baton_wire::addr::Tuple;
 use baton_wire::packet::Packet;
 use baton_wire::seq::Seq;
@@ -109,6 +110,41 @@ pub enum Event {
         /// Option bits of the request.
         options: u64,
     },
+    /// First half of the snapshot of the [`Event::Adopt`] that follows.
+    SnapshotHead(SnapshotHalf),
+    /// Second half of it.
+    SnapshotTail(SnapshotHalf),
+    /// An option of the connection of the [`Event::Adopt`] that follows.
+    AdoptOption(baton_tcp::options::SocketOption),
+    /// A connection comes from another stack; its tuple, snapshot and options came
+    /// before.
+    Adopt {
+        /// Whose it will be.
+        consumer: u16,
+        /// Its queue pair.
+        qp: u32,
+        /// Of the adoption.
+        token: u64,
+        /// Next hop of the route, referenced.
+        hop: u16,
+        /// What it brings along.
+        queues: Queues,
+    },
+    /// A connection is about to leave: no event of it follows until `Resume`.
+    Suspend {
+        /// Which.
+        conn: ConnId,
+    },
+    /// A suspended connection stays after all.
+    Resume {
+        /// Which.
+        conn: ConnId,
+    },
+    /// A suspended connection is gone to its new home.
+    LetGo {
+        /// Which.
+        conn: ConnId,
+    },
     /// A consumer wants to listen at the local half of the tuple before.
     Listen {
         /// Which consumer.
@@ -136,6 +172,23 @@ pub enum Event {
         /// What it wants.
         wish: Wish,
     },
+}
+
+/// Half of a snapshot's words.
+pub type SnapshotHalf = [u64; 7];
+
+/// Halves of a snapshot's words, as they travel.
+pub fn snapshot_halves(words: &Words) -> (SnapshotHalf, SnapshotHalf) {
+    (std::array::from_fn(|at| words[at]), std::array::from_fn(|at| words[7 + at]))
+}
+
+/// Bytes that an adopted connection brings along; its consumer posts them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Queues {
+    /// From `snd_una` on, sent or not.
+    pub queued: u32,
+    /// Received and not read, before `rcv_nxt`.
+    pub unread: u32,
 }
 
 /// What a consumer may want of its connection.

@@ -4,9 +4,10 @@
 //! As with events an entry is one cache line, and a tuple travels in an entry
 //! of its own before the order that needs it.
 
-use crate::event::ConnId;
+use crate::event::{ConnId, Queues, SnapshotHalf};
 use crate::options::IpFields;
 use crate::region::Completion;
+use crate::streamer::AdoptError;
 use baton_tcp::command::{Command, SynReply};
 use baton_wire::addr::Tuple;
 use baton_wire::seq::Seq;
@@ -48,6 +49,30 @@ pub enum Order {
     Unpark {
         /// Which payload.
         park: baton_tcp::segment::ParkId,
+    },
+    /// First half of the snapshot of the [`Order::Suspended`] that follows.
+    SnapshotHead(SnapshotHalf),
+    /// Second half of it.
+    SnapshotTail(SnapshotHalf),
+    /// An option of the connection of the [`Order::Suspended`] that follows.
+    SuspendOption(baton_tcp::options::SocketOption),
+    /// Answer to [`crate::event::Event::Suspend`].
+    Suspended {
+        /// Which connection.
+        conn: ConnId,
+        /// Its snapshot came before; else it cannot leave, or is gone.
+        leaves: bool,
+    },
+    /// An adoption failed.
+    AdoptRefused {
+        /// Whose it would have been.
+        consumer: u16,
+        /// Of the adoption.
+        token: u64,
+        /// Why.
+        why: AdoptError,
+        /// What was meant for it and is free again.
+        unused: Unused,
     },
     /// Answer a consumer's request.
     Answer {
@@ -116,6 +141,8 @@ pub struct Open {
     pub hop: Option<u16>,
     /// What its segments' IP headers say.
     pub ip: IpFields,
+    /// What an adopted connection brings along.
+    pub adopted: Option<Queues>,
 }
 
 const _: () = assert!(size_of::<Order>() <= 64, "an order is one cache line");

@@ -28,6 +28,7 @@ use crate::snapshot::{Inconsistent, Scales, Seeds, Snapshot, Timestamps};
 use crate::snd::{Seed, Sender};
 use crate::state::State;
 use crate::tcb::{Context, Is, Tcb};
+use crate::time::Instant;
 use baton_wire::seq::{Window, WindowScale};
 
 impl Tcb {
@@ -45,7 +46,7 @@ impl Tcb {
     ) -> Result<Tcb, Inconsistent> {
         from.check()?;
         let path = Path { mtu: from.path_mtu.min(mtu), ipv6: from.ipv6 };
-        let ts_offset = from.timestamps.map_or(0, |ts| ts.tsval.wrapping_sub(cx.now.timestamp_ms()));
+        let ts_offset = from.ts_offset(cx.now);
         let scales = from.scales.unwrap_or_default();
         let open = Open { iss: from.snd_una, path, rcv_space: 0, ts_offset };
         let mut tcb = Tcb::new(cx, &open, from.state, Receiver::adopt(from, cx.config.unposted_window));
@@ -182,6 +183,14 @@ impl Tcb {
         let user = rare.and_then(|r| r.user_timeout).map(|t| SocketOption::UserTimeout(Some(t)));
         let linger = rare.and_then(|r| r.linger2).map(|t| SocketOption::Linger2(Some(t)));
         [nodelay, cork, keepalive, user, linger].into_iter().flatten()
+    }
+}
+
+impl Snapshot {
+    /// What is added to our millisecond clock for TSvals that go on from here, if
+    /// the snapshot was taken just `now`.
+    pub fn ts_offset(&self, now: Instant) -> u32 {
+        self.timestamps.map_or(0, |ts| ts.tsval.wrapping_sub(now.timestamp_ms()))
     }
 }
 

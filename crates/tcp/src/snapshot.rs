@@ -24,10 +24,13 @@
 //! (the peer sends it again, RFC 2018 §8), which of our bytes the peer reported by
 //! SACK, the state of loss recovery and running timers.
 
+mod words;
+
 use crate::state::State;
 use crate::time::Duration;
 use baton_wire::seq::{Seq, WindowScale};
 use core::fmt;
+pub use words::Words;
 
 /// The protocol state of a connection that is on neither side. Sizes and windows
 /// are in bytes, windows are expanded.
@@ -232,13 +235,13 @@ impl Snapshot {
     /// Payload bytes sent and not acknowledged: the front of the send queue.
     pub fn unacked_bytes(&self) -> u32 {
         let fin = self.has_our_fin() && self.snd_nxt == self.write_seq && self.snd_una != self.snd_nxt;
-        distance(self.snd_una, self.snd_nxt) - u32::from(fin)
+        distance(self.snd_una, self.snd_nxt).saturating_sub(u32::from(fin))
     }
 
     /// Payload bytes written and not sent: the rest of the send queue.
     pub fn unsent_bytes(&self) -> u32 {
         let fin = self.has_our_fin() && self.snd_nxt != self.write_seq;
-        distance(self.snd_nxt, self.write_seq) - u32::from(fin)
+        distance(self.snd_nxt, self.write_seq).saturating_sub(u32::from(fin))
     }
 
     /// Payload bytes received and not read: the receive queue.

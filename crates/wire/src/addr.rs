@@ -87,7 +87,7 @@ impl fmt::Display for Addr {
 }
 
 /// A connection's name seen from this host.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tuple {
     /// Our address.
     pub local: Addr,

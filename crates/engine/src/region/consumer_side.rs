@@ -282,6 +282,13 @@ impl QpConsumer<'_> {
         self.words.snd_tail.store(position, Release);
     }
 
+    /// Says how far received bytes were read: what lies behind goes along if the
+    /// connection moves.
+    #[inline]
+    pub fn set_rcv_read(&self, position: u64) {
+        self.words.rcv_read.store(position as u32, Release);
+    }
+
     /// Says up to which stream position received bytes may be placed.
     #[inline]
     pub fn set_rcv_limit(&self, position: u64) {

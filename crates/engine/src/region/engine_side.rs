@@ -316,6 +316,12 @@ impl QpEngine<'_> {
         self.words.rcv_limit.load(Acquire)
     }
 
+    /// Low half of the stream position up to which the consumer read. Any value.
+    #[inline]
+    pub fn rcv_read(&self) -> u32 {
+        self.words.rcv_read.load(Acquire)
+    }
+
     /// Send extents posted since the start, modulo 2^32. Any value.
     #[inline]
     pub fn sq_tail(&self) -> u32 {
@@ -424,7 +430,7 @@ impl QpEngine<'_> {
             cursor.store(0, Relaxed);
         }
         words.rcv_limit.store(0, Relaxed);
-        for word in [&words.state, &words.error, &words.sq_tail, &words.rq_tail] {
+        for word in [&words.state, &words.error, &words.sq_tail, &words.rq_tail, &words.rcv_read] {
             word.store(0, Relaxed);
         }
         words.events.fetch_and(Events::QUEUED | Events::RELEASED.0, AcqRel);

@@ -19,7 +19,7 @@
 //!
 //! ```text
 //!  engine's line    rcv_done snd_done snd_sent urgent | events state error ports | token listener
-//!  consumer's line  snd_tail rcv_limit | sq_tail rq_tail rung | identity (engine, once)
+//!  consumer's line  snd_tail rcv_limit | sq_tail rq_tail rung rcv_read | identity (engine, once)
 //!  send queue       depth x { offset u64, len u32, unused u32 }
 //!  receive queue    depth x the same
 //! ```
@@ -28,7 +28,7 @@
 //! For a consumer that keeps to the protocol, at any moment the ring holds at most
 //! * one *Ready* a queue pair: the `QUEUED` bit of `events` is set by the engine
 //!   with the completion and cleared by the consumer only when it takes it out;
-//! * one *Opened* or *Accepted* a queue pair: the next one for the same index
+//! * one *Opened*, *Accepted* or *Adopted* a queue pair: the next one for the same index
 //!   needs a *Close* from the consumer, who learns of the pair by the first;
 //! * one answer for each *answered* request (`Request::answered`): the consumer
 //!   has at most `requests` of them under way. (An *Opened* that answers a
@@ -274,7 +274,8 @@ pub(super) struct QpWords {
     pub(super) rq_tail: AtomicU32,
     /// 1 from the doorbell's ringing by the consumer to its taking by the engine.
     pub(super) rung: AtomicU32,
-    unused_too: AtomicU32,
+    /// Low half of the stream position up to which received bytes were read.
+    pub(super) rcv_read: AtomicU32,
     /// Local address, then remote, high half first; written once by the engine.
     pub(super) addresses: [AtomicU64; 4],
 }

@@ -37,11 +37,14 @@ impl Events {
     /// The queue pair is the engine's again: the consumer, who closed it, no
     /// longer touches it nor the memory that was posted on it.
     pub const RELEASED: Events = Events(1 << 9);
+    /// The connection went to another stack, with what `snd_sent` says of the send
+    /// stream; close the queue pair.
+    pub const MOVED: Events = Events(1 << 10);
 
     /// A Ready completion for this queue pair is in the completion ring.
     pub(super) const QUEUED: u32 = 1 << 31;
     /// Bits that mean something to a consumer.
-    pub(super) const ALL: u32 = (1 << 10) - 1;
+    pub(super) const ALL: u32 = (1 << 11) - 1;
 
     /// True if every bit of `other` is set.
     #[inline]
@@ -85,7 +88,7 @@ impl BitOrAssign for Events {
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 10] = [
+        const NAMES: [&str; 11] = [
             "ESTABLISHED",
             "ACCEPTED",
             "RECV",
@@ -96,6 +99,7 @@ impl fmt::Debug for Events {
             "URGENT",
             "WANT_BUFFER",
             "RELEASED",
+            "MOVED",
         ];
         let mut names = NAMES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0).map(|(_, name)| *name);
         f.write_str(names.next().unwrap_or("-"))?;
@@ -376,6 +380,16 @@ pub enum Completion {
         /// The listener's queue pair.
         listener: u32,
     },
+    /// A queue pair was given to a connection that comes from another stack. What
+    /// it brings along is for the consumer to post: the unread bytes at the start
+    /// of the receive stream, the unacknowledged and unsent ones at the start of the
+    /// send stream.
+    Adopted {
+        /// Which.
+        qp: u32,
+        /// Of the adoption.
+        token: u64,
+    },
     /// A request could not be served.
     Failed {
         /// Of the request.
@@ -397,6 +411,7 @@ const OPENED: u32 = 2;
 const ACCEPTED: u32 = 3;
 const FAILED: u32 = 4;
 const DONE: u32 = 5;
+const ADOPTED: u32 = 6;
 
 /// ```text
 ///  word 0    kind (low half); queue pair, errno or value (high half)
@@ -414,6 +429,7 @@ impl Completion {
             Completion::Ready { qp, .. } => [head(READY, qp), 0],
             Completion::Opened { qp, token } => [head(OPENED, qp), token],
             Completion::Accepted { qp, listener } => [head(ACCEPTED, qp), u64::from(listener)],
+            Completion::Adopted { qp, token } => [head(ADOPTED, qp), token],
             Completion::Failed { token, errno } => [head(FAILED, errno), token],
             Completion::Done { token, value } => [head(DONE, value), token],
         }
@@ -428,6 +444,7 @@ impl Completion {
             READY => Completion::Ready { qp: qp?, events: Events::NONE },
             OPENED => Completion::Opened { qp: qp?, token: value },
             ACCEPTED => Completion::Accepted { qp: qp?, listener: value as u32 },
+            ADOPTED => Completion::Adopted { qp: qp?, token: value },
             FAILED => Completion::Failed { token: value, errno: high },
             DONE => Completion::Done { token: value, value: high },
             _ => return None,

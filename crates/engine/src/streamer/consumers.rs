@@ -40,7 +40,7 @@ const LISTENER: ConnId = ConnId(u32::MAX - 1);
 const ENDED: ConnId = ConnId(u32::MAX - 2);
 
 impl ConsumerSlot {
-    fn take_qp(&mut self, owner: ConnId) -> Option<u32> {
+    pub(super) fn take_qp(&mut self, owner: ConnId) -> Option<u32> {
         let qp = self.take_free().or_else(|| {
             let next = self.owners.len() as u32;
             (next < self.region.region().layout().qps).then(|| {
@@ -109,6 +109,9 @@ impl Streamer {
     /// Looks at every consumer's doorbells and requests.
     pub(super) fn handle_doorbells(&mut self, now: Instant) -> usize {
         let mut work = 0;
+        if self.moves.has_work() {
+            self.put_back_staying();
+        }
         for id in 0..self.consumers.len() as u16 {
             for _ in 0..PER_POLL {
                 if self.event_room() < EVENTS_PER_REQUEST {
@@ -134,10 +137,10 @@ impl Streamer {
     }
 
     /// Reads both cursors of a queue pair and acts on what moved.
-    fn handle_doorbell(&mut self, conn: ConnId) {
+    pub(super) fn handle_doorbell(&mut self, conn: ConnId) {
         let flow = &mut self.flows[conn.0];
-        if !flow.has(bits::ATTACHED) {
-            return;
+        if flow.bits & (bits::ATTACHED | bits::SUSPENDED) != bits::ATTACHED {
+            return self.handle_rare_doorbell(conn);
         }
         let Some(Some(slot)) = self.consumers.get(usize::from(flow.consumer)) else { return };
         let qp = slot.region.qp(flow.qp);
@@ -171,6 +174,27 @@ impl Streamer {
         if self.flows[conn.0].queued() > 0 {
             self.activate(conn);
         }
+    }
+
+    /// An adopted connection's consumer posts what it brought along; with all of it
+    /// there it is like any other.
+    #[cold]
+    fn handle_rare_doorbell(&mut self, conn: ConnId) {
+        let flow = &mut self.flows[conn.0];
+        let Some(Some(slot)) = self.consumers.get(usize::from(flow.consumer)) else { return };
+        if !flow.has(bits::FILLING) || flow.has(bits::SUSPENDED) {
+            return;
+        }
+        let qp = slot.region.qp(flow.qp);
+        if qp.snd_tail() < flow.tx.tail_pos || qp.rcv_limit() < flow.rx.rcv_pos {
+            return;
+        }
+        flow.bits = flow.bits & !bits::FILLING | bits::ATTACHED;
+        qp.set_rcv_done(flow.rx.rcv_pos);
+        qp.raise(Events::RECV);
+        self.handle_doorbell(conn);
+        self.publish_acknowledged(conn);
+        self.activate(conn);
     }
 
     fn handle_request(&mut self, now: Instant, id: u16, request: Request) {
@@ -252,8 +276,17 @@ impl Streamer {
         }
         // What was posted before the wish belongs to the stream that it ends.
         self.handle_doorbell(owner);
+        let flow = &mut self.flows[owner.0];
+        let mut wish = wish;
         if lets_go {
-            self.flows[owner.0].bits |= bits::ABANDONED;
+            flow.bits |= bits::ABANDONED;
+            if flow.has(bits::FILLING) {
+                // What it brought along will never be sent.
+                wish = Wish::Abort;
+            }
+        }
+        if flow.has(bits::SUSPENDED) {
+            return self.wish_later(owner, wish);
         }
         self.event(Event::Consumer { conn: owner, wish });
     }
@@ -300,18 +333,23 @@ impl Streamer {
         const FIRST: u16 = 32_768;
         const COUNT: u16 = 28_232;
         if tuple.local_port != 0 {
-            return self.find(tuple).is_none();
+            return self.is_free(tuple);
         }
         let offset = self.table.hash(tuple) as u32;
         for _ in 0..COUNT {
             self.port_step = self.port_step.wrapping_add(1);
             let at = offset.wrapping_add(self.port_step) % u32::from(COUNT);
             tuple.local_port = FIRST + at as u16;
-            if self.find(tuple).is_none() {
+            if self.is_free(tuple) {
                 return true;
             }
         }
         false
+    }
+
+    /// No connection has this name, here or on its way.
+    fn is_free(&self, tuple: &Tuple) -> bool {
+        self.find(tuple).is_none() && !self.moves.holds(tuple)
     }
 
     /// The queue pair that a request took belongs to this connection.

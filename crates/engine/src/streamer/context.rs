@@ -63,37 +63,43 @@ impl Cursor {
 /// Bits of [`Flow::bits`].
 pub mod bits {
     /// The consumer let go of the connection: its queue pair goes back with it.
-    pub const ABANDONED: u16 = 1 << 0;
+    pub const ABANDONED: u32 = 1 << 0;
     /// Sequence numbers are synchronised: the fast path is open.
-    pub const SYNCHRONIZED: u16 = 1 << 1;
+    pub const SYNCHRONIZED: u32 = 1 << 1;
     /// Both sides use timestamps.
-    pub const TIMESTAMPS: u16 = 1 << 2;
+    pub const TIMESTAMPS: u32 = 1 << 2;
     /// ECN was agreed on.
-    pub const ECN: u16 = 1 << 3;
+    pub const ECN: u32 = 1 << 3;
     /// A queue pair is attached.
-    pub const ATTACHED: u16 = 1 << 4;
+    pub const ATTACHED: u32 = 1 << 4;
     /// On the list of connections that received in this burst.
-    pub const TOUCHED: u16 = 1 << 5;
+    pub const TOUCHED: u32 = 1 << 5;
     /// On the list of connections that may transmit.
-    pub const ACTIVE: u16 = 1 << 6;
+    pub const ACTIVE: u32 = 1 << 6;
     /// A FIN is to follow the last posted byte.
-    pub const FIN_WANTED: u16 = 1 << 7;
+    pub const FIN_WANTED: u32 = 1 << 7;
     /// The FIN went out at least once.
-    pub const FIN_SENT: u16 = 1 << 8;
+    pub const FIN_SENT: u32 = 1 << 8;
     /// The peer's FIN was reached.
-    pub const FIN_RECEIVED: u16 = 1 << 9;
+    pub const FIN_RECEIVED: u32 = 1 << 9;
     /// Nagle's algorithm is off.
-    pub const NODELAY: u16 = 1 << 10;
+    pub const NODELAY: u32 = 1 << 10;
     /// Only full segments leave.
-    pub const CORK: u16 = 1 << 11;
+    pub const CORK: u32 = 1 << 11;
     /// ECE goes on what is sent.
-    pub const ECE: u16 = 1 << 12;
+    pub const ECE: u32 = 1 << 12;
     /// CWR goes on the next new data segment.
-    pub const CWR: u16 = 1 << 13;
+    pub const CWR: u32 = 1 << 13;
     /// The TCE was told that data waits and nothing can go.
-    pub const BLOCKED_TOLD: u16 = 1 << 14;
+    pub const BLOCKED_TOLD: u32 = 1 << 14;
     /// The consumer was told that a buffer is wanted.
-    pub const WANT_TOLD: u16 = 1 << 15;
+    pub const WANT_TOLD: u32 = 1 << 15;
+    /// Adopted, and the consumer has not posted yet what the connection brought
+    /// along: `tail_pos` and `rcv_pos` say how far that reaches. Not `ATTACHED` yet.
+    pub const FILLING: u32 = 1 << 16;
+    /// On its way to another home: nothing is sent, and nothing arrives, for the
+    /// tuple is out of the flow table.
+    pub const SUSPENDED: u32 = 1 << 17;
 }
 
 /// Receive half: first cache line validates and places, the second names.
@@ -168,10 +174,10 @@ pub struct Flow {
     pub last_ack: Seq,
     /// Queue pair of the listener that the connection came to.
     pub listener: u32,
+    /// See [`bits`].
+    pub bits: u32,
     /// The consumer.
     pub consumer: u16,
-    /// See [`bits`].
-    pub bits: u16,
     /// Shift for windows that we send.
     pub rcv_wscale: WindowScale,
     /// What its segments' IP headers say.
@@ -260,7 +266,7 @@ impl Flow {
 
     /// True if all of `mask` is set.
     #[inline]
-    pub fn has(&self, mask: u16) -> bool {
+    pub fn has(&self, mask: u32) -> bool {
         self.bits & mask == mask
     }
 

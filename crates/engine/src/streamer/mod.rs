@@ -24,6 +24,7 @@
 mod consumers;
 mod context;
 mod headers;
+mod moves;
 mod orders;
 mod place;
 mod predict;
@@ -34,6 +35,7 @@ mod transmit;
 pub use consumers::ConsumerId;
 pub(crate) use consumers::Errno;
 pub use context::{Flow, bits};
+pub use moves::{Adopt, AdoptError, MAX_OPTIONS, Moved, SuspendError, Suspended};
 
 use crate::counters::StreamerCounters;
 use crate::endpoint::Endpoint;
@@ -51,6 +53,7 @@ use baton_wire::addr::Tuple;
 use baton_wire::seq::Seq;
 use consumers::ConsumerSlot;
 use headers::TemplateCache;
+use moves::Moves;
 use std::collections::VecDeque;
 
 /// What a Streamer is built with.
@@ -97,6 +100,8 @@ pub struct Streamer {
     /// Scratch of a partly known segment: its new pieces.
     gaps: Vec<(Seq, Seq)>,
     templates: TemplateCache,
+    /// Connections between two homes.
+    moves: Moves,
     /// Where a retransmission goes on that a full port stopped.
     resume: Option<Seq>,
     /// Walk of the ephemeral port choice.
@@ -140,6 +145,7 @@ impl Streamer {
             arrivals: Vec::with_capacity(BURST),
             gaps: Vec::new(),
             templates: TemplateCache::new(),
+            moves: Moves::default(),
             resume: None,
             port_step: 0,
             order_tuple: Tuple::default(),
@@ -166,6 +172,9 @@ impl Streamer {
         if room == 0 {
             self.counters.intake_stopped += 1;
             return Ok(0);
+        }
+        if self.moves.has_replay() {
+            return Ok(self.take_replay(now));
         }
         let frames = port.receive(limit.min(room), &mut Intake { streamer: self, now })?;
         self.publish_received();
@@ -195,7 +204,7 @@ impl Streamer {
 
     /// True if something waits that only a full ring or port held back.
     pub fn has_work(&mut self) -> bool {
-        !self.active.is_empty() || !self.orders.is_empty()
+        !self.active.is_empty() || !self.orders.is_empty() || self.moves.has_work()
     }
 
     /// Counts of every verdict.

@@ -8,7 +8,7 @@ use super::context::{Flow, bits};
 use super::headers::{ControlSegment, MAX_HEADER};
 use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
-use crate::event::Event;
+use crate::event::{Event, Queues};
 use crate::frame_io::FrameIo;
 use crate::options::IpFields;
 use crate::order::{Open, Order};
@@ -59,6 +59,13 @@ impl Streamer {
                 return sent;
             }
             Order::Unpark { park } => self.reassembly.free(park),
+            Order::SnapshotHead(half) => self.moves.head = half,
+            Order::SnapshotTail(half) => self.moves.tail = half,
+            Order::SuspendOption(option) => {
+                let _ = self.moves.options.try_push(option);
+            }
+            Order::Suspended { conn, leaves } => self.suspension_answered(conn, leaves),
+            Order::AdoptRefused { consumer, token, why, unused } => self.adopt_refused(consumer, token, why, unused),
             Order::Answer { consumer, completion, unused } => {
                 if let Some(qp) = unused.qp {
                     self.return_qp(consumer, qp);
@@ -141,6 +148,12 @@ impl Streamer {
         if let Some(qp) = open.qp {
             flow.qp = qp;
             flow.bits |= bits::ATTACHED;
+            if let Some(Queues { queued, unread }) = open.adopted {
+                (flow.tx.tail_pos, flow.rx.rcv_pos) = (queued.into(), unread.into());
+                if queued > 0 || unread > 0 {
+                    flow.bits = flow.bits & !bits::ATTACHED | bits::FILLING;
+                }
+            }
             let identity = Identity {
                 local: tuple.local,
                 remote: tuple.remote,
@@ -151,7 +164,18 @@ impl Streamer {
             };
             self.own_qp(open.consumer, qp, open.conn);
             self.describe_qp(open.consumer, qp, &identity);
-            self.answer(open.consumer, Completion::Opened { qp, token: open.token });
+            let (token, unread) = (open.token, open.adopted.map(|queues| queues.unread));
+            if let Some(unread) = unread
+                && let Some(region) = self.region(open.consumer)
+            {
+                region.qp(qp).set_rcv_done(unread.into());
+            }
+            let adopted = unread.is_some();
+            let opened = if adopted { Completion::Adopted { qp, token } } else { Completion::Opened { qp, token } };
+            self.answer(open.consumer, opened);
+            if adopted {
+                self.moved_in(open.conn, token);
+            }
         }
         let hash = self.table.hash(&tuple);
         assert!(self.table.insert(hash, open.conn.0).is_ok(), "the TCE opens no more connections than the table holds");
@@ -159,7 +183,7 @@ impl Streamer {
 
     fn synchronize(&mut self, conn: ConnId, sync: &Synchronized) {
         let flow = &mut self.flows[conn.0];
-        flow.tx.snd_una = sync.snd_nxt;
+        flow.tx.snd_una = sync.snd_una;
         flow.tx.snd_nxt = sync.snd_nxt;
         flow.tx.limit = sync.snd_nxt;
         flow.rx.rcv_nxt = sync.rcv_nxt;
@@ -175,6 +199,13 @@ impl Streamer {
         if sync.ecn {
             flow.bits |= bits::ECN;
         }
+        if sync.fin_sent {
+            flow.bits |= bits::FIN_WANTED | bits::FIN_SENT;
+        }
+        if !self.moves.is_idle() {
+            self.release_held(conn);
+        }
+        let flow = &mut self.flows[conn.0];
         if flow.rx.rq_limit > 0 {
             let edge = flow.posted_edge();
             flow.rx.posted_told = edge;
@@ -190,7 +221,7 @@ impl Streamer {
         flow.tx.limit = context.limit;
         flow.tx.mss = context.mss;
         flow.tx.max_wnd = context.max_wnd;
-        let set = |flow: &mut Flow, bit: u16, on: bool| flow.bits = flow.bits & !bit | if on { bit } else { 0 };
+        let set = |flow: &mut Flow, bit: u32, on: bool| flow.bits = flow.bits & !bit | if on { bit } else { 0 };
         set(flow, bits::NODELAY, context.nodelay);
         set(flow, bits::CORK, context.cork);
         set(flow, bits::ECE, context.ece);
@@ -206,7 +237,7 @@ impl Streamer {
     }
 
     /// The consumer's buffers before `snd_una` are free again.
-    fn publish_acknowledged(&mut self, conn: ConnId) {
+    pub(super) fn publish_acknowledged(&mut self, conn: ConnId) {
         let flow = &mut self.flows[conn.0];
         if !flow.has(bits::ATTACHED) {
             return;
@@ -226,7 +257,7 @@ impl Streamer {
 
     fn order_retransmit<P: FrameIo>(&mut self, now: Instant, port: &mut P, conn: ConnId, seq: Seq, end: Seq) -> bool {
         let flow = &self.flows[conn.0];
-        if !flow.has(bits::SYNCHRONIZED | bits::ATTACHED) {
+        if !flow.has(bits::SYNCHRONIZED | bits::ATTACHED) || flow.has(bits::SUSPENDED) {
             return true;
         }
         let from = self.resume.take().unwrap_or(seq);
@@ -288,14 +319,15 @@ impl Streamer {
     /// Completes to the consumer's queue. A connection that was listened for
     /// gets its queue pair now: half-open ones have none.
     fn notify(&mut self, conn: ConnId, notice: Notice) {
-        if notice == Notice::Established && !self.flows[conn.0].has(bits::ATTACHED) {
+        let held = self.flows[conn.0].bits & (bits::ATTACHED | bits::FILLING) != 0;
+        if notice == Notice::Established && !held {
             self.accept(conn);
             return;
         }
-        let flow = &self.flows[conn.0];
-        if !flow.has(bits::ATTACHED) {
+        if !held {
             return;
         }
+        let flow = &self.flows[conn.0];
         let Some(Some(slot)) = self.consumers.get(usize::from(flow.consumer)) else { return };
         let qp = slot.region.qp(flow.qp);
         match notice {
@@ -349,8 +381,8 @@ impl Streamer {
     /// now, or once the consumer lets go of it too: it may have bytes to read.
     fn detach(&mut self, conn: ConnId) {
         let flow = &mut self.flows[conn.0];
-        if flow.has(bits::ATTACHED) {
-            flow.bits &= !bits::ATTACHED;
+        if flow.bits & (bits::ATTACHED | bits::FILLING) != 0 {
+            flow.bits &= !(bits::ATTACHED | bits::FILLING);
             let (consumer, qp, abandoned) = (flow.consumer, flow.qp, flow.has(bits::ABANDONED));
             flow.rx.ranges = None;
             if abandoned {
@@ -369,7 +401,9 @@ impl Streamer {
         flow.bits &= bits::ACTIVE;
         flow.rx.tuple = Default::default();
         let hash = self.table.hash(&tuple);
-        self.table.remove(hash, conn.0);
+        if !self.table.remove(hash, conn.0) {
+            self.ended_on_the_way(conn, &tuple);
+        }
         if hop != u16::MAX {
             self.endpoint.hop_release(HopId(hop));
         }

@@ -190,6 +190,9 @@ impl Streamer {
 
     /// A segment that no connection answers to: the TCE looks for a listener.
     fn handle_unknown(&mut self, now: Instant, frame: &RxFrame<'_>, packet: &Packet, lengths: Lengths) {
+        if !self.moves.is_idle() && self.hold_frame(frame, &tuple_of(packet)) {
+            return;
+        }
         // MUST-57 (RFC 9293 §3.9.2.3): only our unicast addresses are answered for.
         if !self.endpoint.is_ours(packet.dst) {
             self.counters.drop_not_ours += 1;

@@ -8,6 +8,7 @@
 //! them, so an event is taken only while the order ring has room for as many.
 
 mod info;
+mod moves;
 mod newborn;
 mod open;
 
@@ -31,6 +32,7 @@ use baton_wire::addr::Tuple;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::{Flags, SackBlocks};
 pub use info::{TCP_INFO_BYTES, tcp_info_bytes};
+use moves::Arriving;
 use newborn::Newborn;
 use open::Listeners;
 use std::collections::VecDeque;
@@ -65,11 +67,13 @@ struct Slot {
     armed: Instant,
     /// The listener that counts it as half-open; 0 for none.
     half_open_at: u32,
+    /// About to leave: its timers wait.
+    suspended: bool,
 }
 
 impl Default for Slot {
     fn default() -> Slot {
-        Slot { tcb: None, armed: Instant::NEVER, half_open_at: 0 }
+        Slot { tcb: None, armed: Instant::NEVER, half_open_at: 0, suspended: false }
     }
 }
 
@@ -123,6 +127,7 @@ pub struct Tce {
     /// From the entries before the event at hand.
     tuple: Tuple,
     rare: (SackBlocks, SynOptions, u16),
+    arriving: Arriving,
     events: Consumer<Event>,
     orders: Producer<Order>,
     /// End of the last poll that had work, on the driver's clock; idle until the next.
@@ -171,6 +176,7 @@ impl Tce {
             least_iss: None,
             tuple: Tuple::default(),
             rare: (SackBlocks::new(), SynOptions::default(), 0),
+            arriving: Arriving::default(),
             events,
             orders,
             last_tick: 0,
@@ -259,6 +265,15 @@ impl Tce {
             Event::Connect { consumer, qp, token, hop, options } => {
                 self.connect(now, consumer, qp, token, hop, options);
             }
+            Event::SnapshotHead(half) => self.arriving.head = half,
+            Event::SnapshotTail(half) => self.arriving.tail = half,
+            Event::AdoptOption(option) => self.arriving.option(option),
+            Event::Adopt { consumer, qp, token, hop, queues } => {
+                self.adopt(now, consumer, qp, token, hop, queues);
+            }
+            Event::Suspend { conn } => self.suspend(now, conn),
+            Event::Resume { conn } => self.resume(now, conn),
+            Event::LetGo { conn } => self.let_go(conn),
             Event::Listen { consumer, qp, token, backlog, options } => {
                 self.listen(consumer, qp, token, backlog, options);
             }
@@ -374,6 +389,9 @@ impl Tce {
             self.slots[id].armed = Instant::NEVER;
             fired += 1;
             self.counters.timers += 1;
+            if self.slots[id].suspended {
+                continue;
+            }
             self.with(now, ConnId(id), |tcb, cx, out| {
                 if tcb.deadline().is_some_and(|deadline| deadline <= cx.now) {
                     tcb.on_deadline(cx, out);

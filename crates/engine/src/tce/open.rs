@@ -2,7 +2,7 @@
 //! segments that belong to nothing (RFC 9293 §3.10.7.1, §3.10.7.2).
 
 use super::{Commands, Slot, Tce, push};
-use crate::event::ConnId;
+use crate::event::{ConnId, Queues};
 use crate::options::IpFields;
 use crate::order::{Open, Order, Unused};
 use crate::region::Completion;
@@ -81,7 +81,7 @@ impl Tce {
             }
             Disposition::Accept => {
                 self.counters.passive_opens += 1;
-                let begin = Begin { consumer, qp: None, token: 0, listener: qp, hop: None, options };
+                let begin = Begin { consumer, listener: qp, options, ..Begin::default() };
                 match self.begin(now, &tuple, &begin, |cx, open, out| Tcb::accept(cx, segment, &open, out)) {
                     Some(conn) => self.slots[conn.0].half_open_at = id,
                     None => self.listeners.half_open_done(id),
@@ -89,7 +89,7 @@ impl Tce {
             }
             Disposition::Established(decoded) => {
                 self.counters.cookies_accepted += 1;
-                let begin = Begin { consumer, qp: None, token: 0, listener: qp, hop: None, options };
+                let begin = Begin { consumer, listener: qp, options, ..Begin::default() };
                 let conn = self
                     .begin(now, &tuple, &begin, |cx, open, out| Tcb::from_cookie(cx, segment, &decoded, &open, out));
                 if let Some(conn) = conn {
@@ -121,7 +121,8 @@ impl Tce {
         if self.newborn.find(&tuple).is_some() {
             return self.answer(consumer, Completion::Failed { token, errno: Errno::ADDRESS_IN_USE }, unused);
         }
-        let begin = Begin { consumer, qp: Some(qp), token, listener: u32::MAX, hop: Some(hop), options };
+        let begin =
+            Begin { consumer, qp: Some(qp), token, listener: u32::MAX, hop: Some(hop), options, ..Begin::default() };
         if self.begin(now, &tuple, &begin, |cx, open, out| Tcb::connect(cx, &open, out)).is_some() {
             self.counters.active_opens += 1;
         } else {
@@ -130,7 +131,7 @@ impl Tce {
     }
 
     /// Makes a connection: the Streamer hears of it before its first command.
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         now: Instant,
         tuple: &Tuple,
@@ -141,7 +142,7 @@ impl Tce {
             self.counters.table_full += 1;
             return None;
         };
-        let ts_offset = self.key.ts_offset(tuple);
+        let ts_offset = begin.ts_offset.unwrap_or_else(|| self.key.ts_offset(tuple));
         // MUST-45 (RFC 9293 §3.9.1.1): the Streamer makes its header template of this
         // tuple, and no order changes it.
         push(&mut self.orders, Order::Tuple(*tuple));
@@ -156,6 +157,7 @@ impl Tce {
                 ts_offset,
                 hop: begin.hop,
                 ip: IpFields::from_bits(begin.options),
+                adopted: begin.adopted,
             }),
         );
         self.newborn.add(*tuple, conn, self.orders.position());
@@ -221,11 +223,15 @@ impl Tce {
 }
 
 /// What is known of a connection before its Tcb exists.
-struct Begin {
-    consumer: u16,
-    qp: Option<u32>,
-    token: u64,
-    listener: u32,
-    hop: Option<u16>,
-    options: u64,
+#[derive(Default)]
+pub(super) struct Begin {
+    pub consumer: u16,
+    pub qp: Option<u32>,
+    pub token: u64,
+    pub listener: u32,
+    pub hop: Option<u16>,
+    pub options: u64,
+    /// Offset of our timestamps, if another stack began them.
+    pub ts_offset: Option<u32>,
+    pub adopted: Option<Queues>,
 }
