@@ -383,7 +383,7 @@ pub enum Completion {
     /// A queue pair was given to a connection that comes from another stack. What
     /// it brings along is for the consumer to post: the unread bytes at the start
     /// of the receive stream, the unacknowledged and unsent ones at the start of the
-    /// send stream.
+    /// send stream. `rcv_done` and `snd_done` count from there once all of it is.
     Adopted {
         /// Which.
         qp: u32,

@@ -190,10 +190,11 @@ impl Streamer {
             return;
         }
         flow.bits = flow.bits & !bits::FILLING | bits::ATTACHED;
-        qp.set_rcv_done(flow.rx.rcv_pos);
-        qp.raise(Events::RECV);
         self.handle_doorbell(conn);
         self.publish_acknowledged(conn);
+        // The slots of what was read may be used again, once it was passed here.
+        self.touch(conn);
+        self.publish_received();
         self.activate(conn);
     }
 

@@ -266,6 +266,11 @@ impl Streamer {
         }
     }
 
+    /// True if there is a connection of this name, TIME-WAIT included, or one on its way.
+    pub fn knows(&self, tuple: &Tuple) -> bool {
+        self.find(tuple).is_some() || self.moves.held.get(tuple).is_some_and(|held| !held.gone)
+    }
+
     /// Takes a connection over. [`Moved::Adopted`] or [`Moved::AdoptRefused`]
     /// follows, and the consumer gets an `Adopted`. Returns its queue pair.
     ///
@@ -370,7 +375,9 @@ impl Streamer {
     ///
     /// # Errors
     /// As for [`Streamer::suspend`].
-    pub fn let_go(&mut self, conn: ConnId) -> Result<Vec<Wish>, SuspendError> {
+    pub fn let_go(&mut self, now: Instant, conn: ConnId) -> Result<Vec<Wish>, SuspendError> {
+        // What its consumer asked before it learned of the move counts.
+        self.handle_doorbells(now);
         if self.event_room() < 1 {
             return Err(SuspendError::Busy);
         }
@@ -508,15 +515,17 @@ impl Streamer {
         mut snapshot: Snapshot,
         options: ArrayVec<SocketOption, MAX_OPTIONS>,
     ) -> Suspended {
+        // What is acknowledged, and what was received, is the consumer's from here on.
+        self.publish_acknowledged(conn);
+        self.touch(conn);
+        self.publish_received();
         let Streamer { flows, consumers, .. } = self;
-        let flow = &mut flows[conn.0];
+        let flow = &flows[conn.0];
         debug_assert_eq!((snapshot.snd_nxt, snapshot.rcv_nxt), (flow.tx.snd_nxt, flow.rx.rcv_nxt));
         let una_pos = flow.tx.una_pos.min(flow.tx.tail_pos);
         let (mut send, mut unread) = (Vec::new(), 0);
         if let Some(Some(slot)) = consumers.get(usize::from(flow.consumer)) {
             let qp = slot.region.qp(flow.qp);
-            qp.set_rcv_done(flow.rx.rcv_pos);
-            qp.set_snd_done(una_pos);
             unread = unread_bytes(flow, qp.rcv_read());
             send = extents(flow, una_pos, |index| qp.sq_extent(index));
         }

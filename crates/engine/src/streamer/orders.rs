@@ -164,13 +164,7 @@ impl Streamer {
             };
             self.own_qp(open.consumer, qp, open.conn);
             self.describe_qp(open.consumer, qp, &identity);
-            let (token, unread) = (open.token, open.adopted.map(|queues| queues.unread));
-            if let Some(unread) = unread
-                && let Some(region) = self.region(open.consumer)
-            {
-                region.qp(qp).set_rcv_done(unread.into());
-            }
-            let adopted = unread.is_some();
+            let (token, adopted) = (open.token, open.adopted.is_some());
             let opened = if adopted { Completion::Adopted { qp, token } } else { Completion::Opened { qp, token } };
             self.answer(open.consumer, opened);
             if adopted {
@@ -248,7 +242,8 @@ impl Streamer {
         let done = flow.tx.una_pos.min(flow.tx.tail_pos);
         // Moved before the consumer may use the slots again; each extent is read once.
         flow.tx.una_cursor.seek(done, flow.tx.sq_tail, |index| qp.sq_extent(index));
-        if flow.tx.nxt_cursor.start < flow.tx.una_cursor.start {
+        // What an adopted connection brought along was never sent from here.
+        if flow.tx.nxt_cursor.end() < flow.tx.una_cursor.end() {
             flow.tx.nxt_cursor = flow.tx.una_cursor;
         }
         qp.set_snd_done(done);
@@ -333,7 +328,9 @@ impl Streamer {
         match notice {
             Notice::Established => qp.raise(Events::ESTABLISHED),
             Notice::PeerFin => {
-                qp.set_rcv_done(flow.rx.rcv_pos);
+                if flow.has(bits::ATTACHED) {
+                    qp.set_rcv_done(flow.rx.rcv_pos);
+                }
                 qp.raise(Events::PEER_FIN);
             }
             Notice::SendDone => qp.raise(Events::SEND),

@@ -129,6 +129,12 @@ impl Streamer {
         self.touched = touched;
     }
 
+    /// A connection owes its consumer a completion.
+    pub(super) fn touch(&mut self, conn: ConnId) {
+        let Streamer { flows, touched, .. } = self;
+        touch(&mut flows[conn.0], conn, touched);
+    }
+
     /// Places parked payload on the TCE's word; true if all of it was placed.
     pub(super) fn place_parked(&mut self, conn: ConnId, seq: Seq, payload: &[u8]) -> bool {
         matches!(self.place(conn, seq, payload, None), Placing::Done(_))
