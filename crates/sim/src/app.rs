@@ -78,46 +78,60 @@ struct Stranger {
     seen: Events,
 }
 
+/// Which engine, and which queue pair of it.
+type Place = (usize, u32);
+
 /// One host's program.
 pub struct App {
     /// It is the one that opens; else the one that listens.
     client: bool,
-    region: ConsumerRegion,
-    ends: BTreeMap<u32, End>,
+    /// One an engine.
+    pub(crate) regions: Vec<ConsumerRegion>,
+    pub(crate) ends: BTreeMap<Place, End>,
     /// Ends that may have something to do.
-    dirty: BTreeSet<u32>,
+    pub(crate) dirty: BTreeSet<Place>,
+    /// Events of queue pairs whose connection has not arrived yet.
+    pub(crate) early: BTreeMap<Place, Events>,
     /// Accepted, and not in the directory yet, by queue pair.
     strangers: BTreeMap<u32, Stranger>,
     /// Clients to be opened, or to be tried again.
     openings: Vec<(Instant, usize)>,
     /// Clients whose open the engine has not answered.
     asked: BTreeSet<usize>,
-    pending: VecDeque<Request>,
+    /// Requests that wait for room, an engine each.
+    pub(crate) pending: Vec<VecDeque<Request>>,
     /// How each dialogue ended here, by number, clients apart from servers.
     pub reports: BTreeMap<(usize, bool), Report>,
     /// Connections that nobody had opened.
     pub ghosts: u64,
     buffers: (u32, u32),
     completions: u64,
+    /// Something other than a completion gave it something to do.
+    pub(crate) woken: bool,
+    /// What went wrong outside of its turn.
+    pub(crate) wrong: Option<Violation>,
 }
 
 impl App {
-    /// The client's program, or the server's, with this region; `buffers` are the sizes of each end's send and
-    /// receive buffer, in bytes.
-    pub fn new(client: bool, region: ConsumerRegion, buffers: (u32, u32)) -> App {
+    /// The client's program, or the server's, with a region for each engine; `buffers`
+    /// are the sizes of each end's send and receive buffer, in bytes.
+    pub fn new(client: bool, regions: Vec<ConsumerRegion>, buffers: (u32, u32)) -> App {
         App {
             client,
-            region,
+            pending: regions.iter().map(|_| VecDeque::new()).collect(),
+            regions,
+            early: BTreeMap::new(),
             ends: BTreeMap::new(),
             dirty: BTreeSet::new(),
             strangers: BTreeMap::new(),
             openings: Vec::new(),
             asked: BTreeSet::new(),
-            pending: VecDeque::new(),
             reports: BTreeMap::new(),
             ghosts: 0,
             buffers,
             completions: 0,
+            woken: false,
+            wrong: None,
         }
     }
 
@@ -125,7 +139,7 @@ impl App {
     pub fn listen(&mut self, v6: bool, port: u16, backlog: u32, options: u64) {
         let local = if v6 { Addr::UNSPECIFIED } else { Addr::v4([0; 4]) };
         let token = LISTENERS + u64::from(port);
-        self.pending.push_back(Request::Listen { token, local, local_port: port, backlog, options });
+        self.pending[0].push_back(Request::Listen { token, local, local_port: port, backlog, options });
     }
 
     /// Opens dialogue `id` at `at`.
@@ -135,7 +149,7 @@ impl App {
 
     /// A completion waits.
     pub fn has_completion(&self) -> bool {
-        self.region.has_completion()
+        self.regions.iter().any(ConsumerRegion::has_completion)
     }
 
     /// Completions taken so far.
@@ -151,7 +165,11 @@ impl App {
     /// When it wants to run though nothing happens.
     pub fn alarm(&self, now: Instant) -> Option<Instant> {
         let openings = self.openings.iter().map(|(at, _)| *at);
-        let again = (!self.strangers.is_empty() || !self.pending.is_empty()).then(|| now + AGAIN);
+        let again = {
+            let waits = !self.strangers.is_empty() || self.pending.iter().any(|pending| !pending.is_empty());
+            waits.then(|| now + AGAIN)
+        };
+        let again = if self.woken { Some(now) } else { again };
         self.ends.values().filter_map(End::alarm).chain(openings).chain(again).min()
     }
 
@@ -172,30 +190,35 @@ impl App {
         dialogues: &[Dialogue],
         directory: &mut Directory,
     ) -> Result<(), Violation> {
+        if let Some(wrong) = self.wrong.take() {
+            return Err(wrong);
+        }
         self.open_due(now, peer, dialogues);
-        while let Some(completion) = self.region.poll_completion() {
-            self.completions += 1;
-            self.handle_completion(now, completion, dialogues, directory)?;
+        self.woken = false;
+        for side in 0..self.regions.len() {
+            while let Some(completion) = self.regions[side].poll_completion() {
+                self.completions += 1;
+                self.handle_completion(now, side, completion, dialogues, directory)?;
+            }
         }
         for (qp, stranger) in std::mem::take(&mut self.strangers) {
             self.accept(qp, stranger, now, dialogues, directory);
         }
-        let due = self.ends.iter().filter(|(_, end)| end.alarm().is_some_and(|at| at <= now)).map(|(qp, _)| *qp);
-        let due: Vec<u32> = due.collect();
+        let due = self.ends.iter().filter(|(_, end)| end.alarm().is_some_and(|at| at <= now)).map(|(at, _)| *at);
+        let due: Vec<Place> = due.collect();
         self.dirty.extend(due);
-        for qp in std::mem::take(&mut self.dirty) {
-            let Some(end) = self.ends.get_mut(&qp) else { continue };
+        for place in std::mem::take(&mut self.dirty) {
+            let Some(end) = self.ends.get_mut(&place) else { continue };
             let role = if end.client { "client" } else { "server" };
-            end.run(now, calm, &self.region, &mut self.pending).map_err(|wrong| Violation::WrongByte {
-                id: end.id,
-                end: role,
-                wrong,
-            })?;
+            end.run(now, calm, &self.regions[place.0], &mut self.pending[place.0])
+                .map_err(|wrong| Violation::WrongByte { id: end.id, end: role, wrong })?;
         }
-        while let Some(request) = self.pending.pop_front() {
-            if self.region.request(&request).is_err() {
-                self.pending.push_front(request);
-                break;
+        for (pending, region) in self.pending.iter_mut().zip(&self.regions) {
+            while let Some(request) = pending.pop_front() {
+                if region.request(&request).is_err() {
+                    pending.push_front(request);
+                    break;
+                }
             }
         }
         Ok(())
@@ -203,7 +226,7 @@ impl App {
 
     /// What is still open, in words.
     pub fn describe(&self) -> String {
-        let ends = self.ends.values().map(|end| end.describe(&self.region));
+        let ends = self.ends.iter().map(|((side, _), end)| end.describe(&self.regions[*side]));
         let rest =
             format!("{:?} to be opened, {:?} asked, {} strangers", self.openings, self.asked, self.strangers.len());
         ends.chain([rest]).collect::<Vec<_>>().join("\n  ")
@@ -225,13 +248,21 @@ impl App {
             let local = if peer.is_v4() { Addr::v4([0; 4]) } else { Addr::UNSPECIFIED };
             let options = if script.nodelay { options::NODELAY } else { 0 };
             let token = id as u64;
-            self.pending.push_back(Request::Connect { token, local, local_port, remote: peer, remote_port, options });
+            self.pending[0].push_back(Request::Connect {
+                token,
+                local,
+                local_port,
+                remote: peer,
+                remote_port,
+                options,
+            });
         }
     }
 
     fn handle_completion(
         &mut self,
         now: Instant,
+        side: usize,
         completion: Completion,
         dialogues: &[Dialogue],
         directory: &mut Directory,
@@ -241,7 +272,7 @@ impl App {
             Completion::Opened { qp, token } => {
                 let id = token as usize;
                 self.asked.remove(&id);
-                let identity = self.region.qp(qp).identity();
+                let identity = self.regions[0].qp(qp).identity();
                 if self.client {
                     directory.insert((identity.local, identity.local_port, identity.remote_port), id);
                 }
@@ -258,15 +289,23 @@ impl App {
                 return Err(Violation::Leak(format!("request {token:#x} failed with errno {errno}")));
             }
             Completion::Done { .. } => {}
+            Completion::Adopted { qp, .. } => {
+                if !self.ends.contains_key(&(side, qp)) {
+                    self.early.insert((side, qp), Events::NONE);
+                }
+            }
             Completion::Ready { qp, events } => {
-                if let Some(stranger) = self.strangers.get_mut(&qp) {
+                if let Some(stranger) = self.strangers.get_mut(&qp).filter(|_| side == 0) {
                     stranger.seen |= events;
                 }
-                let Some(end) = self.ends.get_mut(&qp) else { return Ok(()) };
-                end.on_events(&self.region, events);
-                self.dirty.insert(qp);
+                if let Some(early) = self.early.get_mut(&(side, qp)) {
+                    *early |= events;
+                }
+                let Some(end) = self.ends.get_mut(&(side, qp)) else { return Ok(()) };
+                end.on_events(&self.regions[side], events);
+                self.dirty.insert((side, qp));
                 if end.phase == Phase::Done {
-                    self.finish(qp);
+                    self.finish((side, qp));
                 }
             }
         }
@@ -278,13 +317,13 @@ impl App {
     /// a cookie that came back twice, the second time after the connection had
     /// ended: a program gives up on it when nothing is heard.
     fn accept(&mut self, qp: u32, stranger: Stranger, now: Instant, dialogues: &[Dialogue], directory: &mut Directory) {
-        let identity = self.region.qp(qp).identity();
+        let identity = self.regions[0].qp(qp).identity();
         // Taken out, since a tuple may be opened again.
         match directory.remove(&(identity.remote, identity.remote_port, identity.local_port)) {
             Some(id) => self.begin(id, false, qp, stranger.seen, dialogues),
             None if now.since(stranger.since) > NOBODY => {
                 self.ghosts += 1;
-                self.pending.push_back(Request::Abort { qp });
+                self.pending[0].push_back(Request::Abort { qp });
             }
             None => {
                 self.strangers.insert(qp, stranger);
@@ -295,23 +334,26 @@ impl App {
     fn begin(&mut self, id: usize, client: bool, qp: u32, seen: Events, dialogues: &[Dialogue]) {
         let dialogue = &dialogues[id];
         let script = if client { &dialogue.client } else { &dialogue.server };
-        let (send, receive) = self.buffers;
-        let base = u64::from(qp) * u64::from(send + receive);
-        let mut end =
-            End::new(id, (client, client || dialogue.crossed), qp, script.clone(), Buffers { base, send, receive });
+        let buffers = self.buffers_of(qp);
+        let mut end = End::new(id, (client, client || dialogue.crossed), qp, script.clone(), buffers);
         // What happened before the program knew the queue pair.
-        end.on_events(&self.region, seen | self.region.qp(qp).take_events());
-        self.ends.insert(qp, end);
-        self.dirty.insert(qp);
+        end.on_events(&self.regions[0], seen | self.regions[0].qp(qp).take_events());
+        self.ends.insert((0, qp), end);
+        self.dirty.insert((0, qp));
         if script.keepalive {
             let often = KeepAlive { idle: Duration::from_secs(5), interval: Duration::from_secs(5), probes: 6 };
             let (option, value) = options::encode(SocketOption::KeepAlive(Some(often)));
-            self.pending.push_back(Request::SetOption { token: OPTION, qp, option, value });
+            self.pending[0].push_back(Request::SetOption { token: OPTION, qp, option, value });
         }
     }
 
-    fn finish(&mut self, qp: u32) {
-        let Some(end) = self.ends.remove(&qp) else { return };
+    pub(crate) fn buffers_of(&self, qp: u32) -> Buffers {
+        let (send, receive) = self.buffers;
+        Buffers { base: u64::from(qp) * u64::from(send + receive), send, receive }
+    }
+
+    fn finish(&mut self, place: Place) {
+        let Some(end) = self.ends.remove(&place) else { return };
         let report = Report {
             received: end.received(),
             sent: end.sent(),

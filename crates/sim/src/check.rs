@@ -2,6 +2,7 @@
 
 use crate::app::{Report, Violation};
 use crate::host::Host;
+use crate::machine::Machine;
 use crate::script::Expect;
 use crate::swarm;
 use crate::world::WorldConfig;
@@ -60,18 +61,20 @@ fn is_complete(report: Option<&Report>, sends: u64, receives: u64) -> bool {
 /// The first that does not.
 pub fn bounds(host: &mut Host) -> Result<(), Violation> {
     let limit = host.config.engine.reassembly_bytes;
-    let usage = host.streamer().reassembly();
-    if usage.bytes > limit {
-        return Err(Violation::Leak(format!("{} bytes parked, {limit} allowed", usage.bytes)));
-    }
     let most = host.config.engine.max_connections;
-    let connections = host.tce().connections();
-    if connections > most {
-        return Err(Violation::Leak(format!("{connections} connections, {most} allowed")));
-    }
-    let counters = host.streamer().counters();
-    if counters.hostile_consumer != 0 {
-        return Err(Violation::Leak("a good consumer was taken for a hostile one".into()));
+    for machine in &mut host.machines {
+        let usage = machine.streamer().reassembly();
+        if usage.bytes > limit {
+            return Err(Violation::Leak(format!("{} bytes parked, {limit} allowed", usage.bytes)));
+        }
+        let connections = machine.tce().connections();
+        if connections > most {
+            return Err(Violation::Leak(format!("{connections} connections, {most} allowed")));
+        }
+        let counters = machine.streamer().counters();
+        if counters.hostile_consumer != 0 {
+            return Err(Violation::Leak("a good consumer was taken for a hostile one".into()));
+        }
     }
     Ok(())
 }
@@ -81,9 +84,9 @@ pub fn bounds(host: &mut Host) -> Result<(), Violation> {
 /// # Errors
 /// What is.
 pub fn nothing_left(hosts: &mut [Host; 2]) -> Result<(), Violation> {
-    for host in hosts {
-        let parked = host.streamer().reassembly().bytes;
-        let connections = host.tce().connections();
+    for machine in hosts.iter_mut().flat_map(|host| &mut host.machines) {
+        let parked = machine.streamer().reassembly().bytes;
+        let connections = machine.tce().connections();
         if parked != 0 || connections != 0 {
             return Err(Violation::Leak(format!("{parked} bytes parked, {connections} connections at the end")));
         }
@@ -93,8 +96,11 @@ pub fn nothing_left(hosts: &mut [Host; 2]) -> Result<(), Violation> {
 
 /// A host's counters that are not 0, in words.
 pub fn counters(host: &mut Host) -> String {
-    let streamer: Vec<_> = host.streamer().counters().iter().collect();
-    let tce: Vec<_> = host.tce().counters().iter().collect();
-    let counted = streamer.into_iter().chain(tce).filter(|(_, value)| *value != 0);
-    counted.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+    let of_one = |machine: &mut Machine| {
+        let streamer: Vec<_> = machine.streamer().counters().iter().collect();
+        let tce: Vec<_> = machine.tce().counters().iter().collect();
+        let counted = streamer.into_iter().chain(tce).filter(|(_, value)| *value != 0);
+        counted.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+    };
+    host.machines.iter_mut().map(of_one).collect::<Vec<_>>().join("; other engine: ")
 }

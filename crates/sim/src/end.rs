@@ -34,6 +34,13 @@ pub struct Buffers {
     pub receive: u32,
 }
 
+/// What an end takes along when its connection moves.
+#[derive(Debug)]
+struct Parcel {
+    unacked: Vec<u8>,
+    unread: Vec<u8>,
+}
+
 /// A program at one end of a connection.
 #[derive(Debug)]
 pub struct End {
@@ -51,6 +58,15 @@ pub struct End {
     act_since: Option<Instant>,
     out: Stream,
     into: Stream,
+    /// Bytes of the two streams before the queue pair's first ones.
+    out_base: u64,
+    into_base: u64,
+    /// Its connection is on its way: the program waits.
+    pub frozen: bool,
+    /// Bytes at the start of the queue pair's stream that it brought along.
+    filled: u64,
+    /// What it brought along, to be posted.
+    parcel: Option<Parcel>,
     send: Circle,
     receive: Circle,
     read: u64,
@@ -81,6 +97,11 @@ impl End {
             act_since: None,
             out: stream(client),
             into: stream(!client),
+            out_base: 0,
+            into_base: 0,
+            frozen: false,
+            filled: 0,
+            parcel: None,
             send: Circle::new(Queue::Send, buffers.base, buffers.send),
             receive: Circle::new(Queue::Receive, buffers.base + u64::from(buffers.send), buffers.receive),
             read: 0,
@@ -95,12 +116,82 @@ impl End {
 
     /// Bytes read so far.
     pub fn received(&self) -> u64 {
-        self.read
+        self.into_base + self.read
     }
 
     /// Bytes posted to send so far.
     pub fn sent(&self) -> u64 {
+        self.out_base + self.send.posted()
+    }
+
+    /// It could move now.
+    pub fn is_movable(&self) -> bool {
+        self.phase == Phase::Open && !self.frozen && self.parcel.is_none() && !self.seen.contains(Events::CLOSED)
+    }
+
+    /// Bytes of the queue pair's stream that may be read.
+    fn arrived(&self, region: &ConsumerRegion) -> u64 {
+        region.qp(self.qp).rcv_done().max(self.filled)
+    }
+
+    /// Bytes read of the queue pair's stream.
+    pub fn read_here(&self) -> u64 {
+        self.read
+    }
+
+    /// What it posted on the queue pair that it leaves.
+    pub fn posted(&self) -> u64 {
         self.send.posted()
+    }
+
+    /// Takes its bytes along to queue pair `qp` of another engine. `unacked` are
+    /// those from stream position `una_pos` of the old one on.
+    ///
+    /// # Errors
+    /// A byte that this program did not write.
+    pub fn pack(
+        &mut self,
+        region: &ConsumerRegion,
+        qp: u32,
+        buffers: Buffers,
+        una_pos: u64,
+        unacked: Vec<u8>,
+    ) -> Result<(), WrongByte> {
+        self.out.check(self.out_base + una_pos, &unacked)?;
+        let mut unread = vec![0; (self.arrived(region) - self.read) as usize];
+        let mut done = 0;
+        while done < unread.len() {
+            let (offset, len) = self.receive.contiguous(self.read + done as u64, (unread.len() - done) as u64);
+            if let Some(extent) = region.extent(offset, len) {
+                region.read(extent, &mut unread[done..done + len as usize]);
+            }
+            done += len as usize;
+        }
+        self.out_base += una_pos;
+        self.into_base += self.read;
+        self.read = 0;
+        self.qp = qp;
+        self.send = Circle::new(Queue::Send, buffers.base, buffers.send);
+        self.receive = Circle::new(Queue::Receive, buffers.base + u64::from(buffers.send), buffers.receive);
+        self.filled = unread.len() as u64;
+        self.parcel = Some(Parcel { unacked, unread });
+        Ok(())
+    }
+
+    /// Posts what was brought along, at the start of both streams.
+    fn unpack(&mut self, region: &ConsumerRegion, parcel: &Parcel) {
+        let qp = region.qp(self.qp);
+        for (circle, bytes) in [(&mut self.send, &parcel.unacked), (&mut self.receive, &parcel.unread)] {
+            let (offset, len) = circle.contiguous(0, bytes.len() as u64);
+            assert_eq!(len as usize, bytes.len(), "buffers are of one size everywhere");
+            if let Some(extent) = region.extent(offset, len) {
+                region.write(extent, bytes);
+            }
+            circle.post(region, self.qp, bytes.len() as u64, 0);
+        }
+        qp.set_snd_tail(self.send.posted());
+        qp.set_rcv_limit(self.receive.posted());
+        region.ring_doorbell(self.qp);
     }
 
     /// Takes in what happened to the queue pair.
@@ -127,8 +218,11 @@ impl End {
         region: &ConsumerRegion,
         asks: &mut VecDeque<Request>,
     ) -> Result<(), WrongByte> {
-        if self.phase != Phase::Open {
+        if self.phase != Phase::Open || self.frozen {
             return Ok(());
+        }
+        if let Some(parcel) = self.parcel.take() {
+            self.unpack(region, &parcel);
         }
         self.read_arrived(now, calm, region)?;
         let mut moved = self.post_receive(region);
@@ -137,7 +231,7 @@ impl End {
             region.ring_doorbell(self.qp);
         }
         // What was received before the connection ended is there to be read after it.
-        let read_all = self.read == region.qp(self.qp).rcv_done();
+        let read_all = self.read == self.arrived(region);
         let done = self.act == self.script.acts.len() && self.seen.contains(Events::PEER_FIN);
         if self.phase == Phase::Open && read_all && (done || self.seen.contains(Events::CLOSED)) {
             self.phase = Phase::Closing;
@@ -152,7 +246,7 @@ impl End {
             (Some(Act::Sleep(span)), Some(since)) => Some(since + *span),
             _ => None,
         };
-        let open = self.phase == Phase::Open;
+        let open = self.phase == Phase::Open && !self.frozen;
         [sleeping, self.stalled_until].into_iter().flatten().min().filter(|_| open)
     }
 
@@ -161,7 +255,7 @@ impl End {
             return Ok(());
         }
         self.stalled_until = None;
-        let done = region.qp(self.qp).rcv_done();
+        let done = self.arrived(region);
         let mut buffer = [0; 4096];
         while self.read < done {
             let at_once = if self.script.reader.at_once == 0 { u64::MAX } else { self.script.reader.at_once };
@@ -171,7 +265,7 @@ impl End {
             if let Some(extent) = region.extent(offset, len) {
                 region.read(extent, part);
             }
-            self.into.check(self.read, part)?;
+            self.into.check(self.into_base + self.read, part)?;
             self.read += u64::from(len);
             self.since_stall += u64::from(len);
             if let Some((every, span)) = self.script.reader.stall
@@ -183,6 +277,7 @@ impl End {
                 break;
             }
         }
+        region.qp(self.qp).set_rcv_read(self.read);
         Ok(())
     }
 
@@ -226,7 +321,7 @@ impl End {
                 *moved |= self.post_send(region, bytes);
                 self.act_sent == bytes
             }
-            Act::Await(bytes) => self.read >= bytes,
+            Act::Await(bytes) => self.received() >= bytes,
             Act::Sleep(span) => calm || now >= since + span,
             Act::Shutdown => {
                 asks.push_back(Request::Shutdown { qp: self.qp });
@@ -262,7 +357,7 @@ impl End {
             let (offset, len) = self.send.contiguous(position, room);
             if let Some(extent) = region.extent(offset, len).filter(|extent| !extent.is_empty()) {
                 let mut data = vec![0; len as usize];
-                self.out.fill(position, &mut data);
+                self.out.fill(self.out_base + position, &mut data);
                 region.write(extent, &data);
             }
             let posted = self.send.post(region, self.qp, room, done);

@@ -1,15 +1,17 @@
 //! A simulated host: the real engine, a port, and a program.
 //!
-//! The engine's halves get their turns as on one thread, or each at times of its
-//! own as on two; a turn sees what had arrived by then, and no more.
+//! A host whose connections move has two engines of the same code. The first opens,
+//! listens and has everything at the beginning, as a kernel does; see `mover.rs`.
 
 use crate::app::App;
-use crate::port::{PortConfig, SimPort};
-use baton_engine::engine::{Engine, EngineConfig};
-use baton_engine::region::{ConsumerRegion, EngineRegion, Layout, LayoutError, Region};
-use baton_engine::streamer::Streamer;
-use baton_engine::tce::Tce;
+use crate::chance::Ppm;
+use crate::machine::Machine;
+use crate::mover::Mover;
+use crate::port::PortConfig;
+use baton_engine::engine::EngineConfig;
+use baton_engine::region::{ConsumerRegion, Layout, LayoutError, Region};
 use baton_tcp::time::{Duration, Instant};
+use baton_wire::packet::Link;
 
 /// What a host is like.
 #[derive(Clone, Debug)]
@@ -32,6 +34,19 @@ pub struct HostConfig {
     pub qps: u32,
     /// Extents in each of their queues.
     pub queue_depth: u32,
+    /// Its connections move between two engines.
+    pub moves: Option<Moves>,
+}
+
+/// When and how connections move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moves {
+    /// In a turn of the engines some connection begins to move.
+    pub often: Ppm,
+    /// In this turn of the host's engines every connection begins to move.
+    pub at_turn: Option<u64>,
+    /// The other side cannot rebuild it, and it goes on where it was.
+    pub fails: Ppm,
 }
 
 /// Who gets a turn.
@@ -50,21 +65,15 @@ impl Part {
     pub const ALL: [Part; 3] = [Part::Streamer, Part::Tce, Part::App];
 }
 
-enum Driver {
-    Whole(Box<Engine>),
-    Halves(Box<Streamer>, Box<Tce>),
-}
-
 /// A host at work.
 pub struct Host {
     /// What it is like.
     pub config: HostConfig,
     /// Its program.
     pub app: App,
-    /// Its port.
-    pub port: SimPort,
-    driver: Driver,
-    inbox: Vec<Vec<u8>>,
+    /// Its engines: one, or two between which connections move.
+    pub machines: Vec<Machine>,
+    mover: Option<Mover>,
     /// The next turn of each part, if it is planned.
     pub planned: [Option<Instant>; Part::ALL.len()],
 }
@@ -74,7 +83,7 @@ impl Host {
     ///
     /// # Errors
     /// If the layout of its region cannot be.
-    pub fn new(client: bool, config: HostConfig) -> Result<Host, LayoutError> {
+    pub fn new(client: bool, config: HostConfig, seed: u64) -> Result<Host, LayoutError> {
         let (send, receive) = config.buffers;
         let layout = Layout {
             qps: config.qps,
@@ -82,98 +91,78 @@ impl Host {
             requests: 64,
             data_bytes: u64::from(config.qps) * u64::from(send + receive),
         };
-        let region = Region::heap(layout)?;
-        let mut engine = Engine::new(&config.engine, config.port.capabilities);
-        engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
-        let driver = if config.two_threads {
-            let (streamer, tce) = engine.split();
-            Driver::Halves(Box::new(streamer), Box::new(tce))
-        } else {
-            Driver::Whole(Box::new(engine))
-        };
+        let (mut machines, mut regions) = (Vec::new(), Vec::new());
+        for _ in 0..1 + usize::from(config.moves.is_some()) {
+            let region = Region::heap(layout)?;
+            machines.push(Machine::new(&config, region.clone()));
+            regions.push(ConsumerRegion::new(region));
+        }
         Ok(Host {
-            app: App::new(client, ConsumerRegion::new(region), config.buffers),
-            port: SimPort::new(config.port),
-            driver,
-            inbox: Vec::new(),
+            app: App::new(client, regions, config.buffers),
+            machines,
+            mover: config.moves.map(|moves| Mover::new(moves, seed ^ u64::from(client))),
             planned: [None; Part::ALL.len()],
             config,
         })
     }
 
+    /// The link layer of its frames.
+    pub fn link(&self) -> Link {
+        self.machines[0].port.link()
+    }
+
     /// A frame arrived from the link.
     pub fn arrive(&mut self, frame: Vec<u8>) {
-        self.inbox.push(frame);
+        match &self.mover {
+            None => self.machines[0].arrive(frame),
+            Some(mover) => {
+                let to = mover.steer(&frame, self.link());
+                if to.contains(&1) {
+                    self.machines[1].arrive(frame.clone());
+                }
+                if to.contains(&0) {
+                    self.machines[0].arrive(frame);
+                }
+            }
+        }
     }
 
-    /// The engine's turn, or its Streamer's.
-    pub fn turn_streamer(&mut self, now: Instant) {
-        self.port.arrive(self.inbox.drain(..));
-        let budget = self.config.engine.rx_budget;
-        let result = match &mut self.driver {
-            Driver::Whole(engine) => engine.poll(now, &mut self.port, || 0).map(|_| ()),
-            Driver::Halves(streamer, _) => streamer
-                .poll_receive(now, &mut self.port, budget)
-                .and_then(|_| streamer.poll_transmit(now, &mut self.port))
-                .map(|_| ()),
-        };
-        result.expect("a simulated port never fails");
+    /// The engines' turn, or their Streamers'; `calm`: nothing new begins to move.
+    pub fn turn_streamer(&mut self, now: Instant, calm: bool) {
+        for machine in &mut self.machines {
+            machine.turn_streamer(now);
+        }
+        if let Some(mover) = &mut self.mover {
+            mover.turn(now, calm, &mut self.machines, &mut self.app);
+        }
     }
 
-    /// The TCE's turn, if it has turns of its own.
+    /// The TCEs' turn, if they have turns of their own.
     pub fn turn_tce(&mut self, now: Instant) {
-        if let Driver::Halves(_, tce) = &mut self.driver {
-            tce.poll(now);
+        for machine in &mut self.machines {
+            machine.turn_tce(now);
         }
     }
 
     /// When a part wants its next turn; a moment that has passed if at once.
     pub fn wants(&mut self, part: Part, now: Instant) -> Option<Instant> {
+        let busy = self.mover.as_ref().is_some_and(Mover::is_busy);
         match part {
             Part::App if self.app.has_completion() => Some(now),
             Part::App => self.app.alarm(now),
-            Part::Streamer if self.port.has_received() || self.port.has_sent() => Some(now),
-            Part::Streamer => match &mut self.driver {
-                Driver::Whole(engine) => engine.next_deadline(),
-                Driver::Halves(streamer, _) => {
-                    if streamer.has_work() {
-                        Some(now)
-                    } else {
-                        streamer.next_deadline()
-                    }
-                }
-            },
-            Part::Tce => match &mut self.driver {
-                Driver::Whole(_) => None,
-                Driver::Halves(_, tce) => {
-                    if tce.has_work() {
-                        Some(now)
-                    } else {
-                        tce.next_deadline()
-                    }
-                }
-            },
+            Part::Streamer if busy => Some(now),
+            Part::Streamer => self.machines.iter_mut().filter_map(|machine| machine.streamer_wants(now)).min(),
+            Part::Tce => self.machines.iter_mut().filter_map(|machine| machine.tce_wants(now)).min(),
         }
     }
 
     /// There is no connection, and nothing on its way between the halves.
     pub fn is_at_rest(&mut self) -> bool {
-        self.tce().connections() == 0 && !self.tce().has_work() && !self.streamer().has_work()
+        self.machines.iter_mut().all(Machine::is_at_rest) && !self.mover.as_ref().is_some_and(Mover::is_busy)
     }
 
-    /// The data-moving half.
-    pub fn streamer(&mut self) -> &mut Streamer {
-        match &mut self.driver {
-            Driver::Whole(engine) => engine.streamer(),
-            Driver::Halves(streamer, _) => streamer,
-        }
-    }
-
-    /// The deciding half.
-    pub fn tce(&mut self) -> &mut Tce {
-        match &mut self.driver {
-            Driver::Whole(engine) => engine.tce(),
-            Driver::Halves(_, tce) => tce,
-        }
+    /// Moves of connections that succeeded.
+    pub fn moved(&self) -> u64 {
+        self.mover.as_ref().map_or(0, |mover| mover.moved)
     }
 }

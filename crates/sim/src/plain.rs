@@ -55,6 +55,7 @@ fn host(addr: Addr, number: u8, qps: u32) -> HostConfig {
         buffers: (65_536, 65_536),
         qps,
         queue_depth: 16,
+        moves: None,
     }
 }
 

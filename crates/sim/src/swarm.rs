@@ -6,7 +6,7 @@
 //! no world takes long.
 
 use crate::chance::{Ppm, pick, up_to};
-use crate::host::HostConfig;
+use crate::host::{HostConfig, Moves};
 use crate::link::{LinkConfig, Loss};
 use crate::path::PathMtu;
 use crate::port::PortConfig;
@@ -86,6 +86,33 @@ pub fn world(seed: u64) -> WorldConfig {
     }
 }
 
+/// The world of a seed, and connections move in it, however its dice fell.
+pub fn moving_world(seed: u64) -> WorldConfig {
+    let mut config = world(seed);
+    let mut rng = Rng::with_seed(seed ^ MOVES);
+    if may_move(&config) {
+        let both = rng.u8(..3);
+        for (i, host) in config.hosts.iter_mut().enumerate() {
+            host.moves = (both == 2 || usize::from(both) == i).then(|| moves(&mut rng));
+        }
+    }
+    config
+}
+
+/// Apart from all other dice, so that worlds without moves stay what they were.
+const MOVES: u64 = 0x6d6f_7665;
+
+/// A name that is opened again is looked for at the first engine, while the second
+/// may hold it in TIME-WAIT.
+fn may_move(config: &WorldConfig) -> bool {
+    config.dialogues.iter().all(|dialogue| dialogue.from_port == 0 || dialogue.crossed)
+}
+
+fn moves(rng: &mut Rng) -> Moves {
+    let often = Ppm(pick(rng, &[1_000, 10_000, 50_000, 200_000]));
+    Moves { often, at_turn: None, fails: Ppm(pick(rng, &[0, 0, 100_000, 500_000])) }
+}
+
 /// A fault of some strength up to `most`, in a third of all worlds.
 fn fault(rng: &mut Rng, most: u32) -> Ppm {
     if rng.u8(..3) == 0 { Ppm(rng.u32(most / 100..=most)) } else { Ppm::NEVER }
@@ -147,6 +174,7 @@ fn host(rng: &mut Rng, common: &Common, number: usize, queue_depth: u32) -> Host
         buffers: (buffer(rng), buffer(rng)),
         qps: 0,
         queue_depth,
+        moves: None,
     }
 }
 

@@ -56,6 +56,8 @@ pub struct Summary {
     pub turns: u64,
     /// Connections that the server's engine made.
     pub accepted: u64,
+    /// Connections that moved from one engine of a host to the other.
+    pub moved: u64,
     /// Payload bytes received by programs.
     pub bytes: u64,
     /// Payload bytes that were sent again.
@@ -99,7 +101,9 @@ impl World {
     /// [`Violation::Leak`] if the configuration cannot be.
     pub fn new(config: WorldConfig) -> Result<World, Violation> {
         let mut rng = fastrand::Rng::with_seed(config.seed ^ 0x5eed);
-        let host = |i: usize| Host::new(i == 0, config.hosts[i].clone()).map_err(|e| Violation::Leak(e.to_string()));
+        let host = |i: usize| {
+            Host::new(i == 0, config.hosts[i].clone(), config.seed).map_err(|e| Violation::Leak(e.to_string()))
+        };
         let mut hosts = [host(0)?, host(1)?];
         let link_header = if config.hosts[0].port.capabilities.ethernet { 14 } else { 0 };
         let links = [0, 1].map(|i| Link::new(config.links[i], link_header, rng.fork()));
@@ -158,11 +162,13 @@ impl World {
             self.happen(what)?;
         }
         self.summary.links = self.links[0].counters() + self.links[1].counters();
-        let retransmitted = self.hosts.each_mut().map(|host| host.streamer().counters().tx_retransmitted_bytes);
-        self.summary.retransmitted = retransmitted.iter().sum();
+        let machines = self.hosts.iter_mut().flat_map(|host| &mut host.machines);
+        let retransmitted = machines.map(|machine| machine.streamer().counters().tx_retransmitted_bytes);
+        self.summary.retransmitted = retransmitted.sum();
+        self.summary.moved = self.hosts.iter().map(Host::moved).sum();
         let reports = self.hosts.iter().flat_map(|host| host.app.reports.values());
         self.summary.bytes = reports.map(|report| report.received).sum();
-        let tce = *self.hosts[1].tce().counters();
+        let tce = *self.hosts[1].machines[0].tce().counters();
         self.summary.accepted = tce.passive_opens + tce.cookies_accepted;
         check::endings(&self.config, &self.hosts)?;
         check::nothing_left(&mut self.hosts)?;
@@ -213,7 +219,7 @@ impl World {
         self.summary.turns += 1;
         let now = self.now;
         match part {
-            Part::Streamer => self.hosts[host].turn_streamer(now),
+            Part::Streamer => self.hosts[host].turn_streamer(now, self.calm),
             Part::Tce => self.hosts[host].turn_tce(now),
             Part::App => {
                 let (peer, dialogues) = (self.config.addresses[1 - host], &self.config.dialogues);
@@ -260,8 +266,10 @@ impl World {
         let (now, to) = (self.now, 1 - from);
         let mut sent = Vec::new();
         let limit = self.config.hosts[from].carry;
-        self.hosts[from].port.carry_off(limit, &mut |frame| sent.push(frame));
-        let link = self.hosts[from].port.link();
+        for machine in &mut self.hosts[from].machines {
+            machine.port.carry_off(limit, &mut |frame| sent.push(frame));
+        }
+        let link = self.hosts[from].link();
         for frame in sent {
             if let Some(narrow) = self.config.path_mtu {
                 match pass(&frame, link, narrow) {
@@ -296,7 +304,7 @@ impl World {
         if self.trace {
             let seconds = self.now.0 as f64 / 1e9;
             let name = ["client", "server"][host];
-            println!("{seconds:13.6} {name} {what} {}", describe(frame, self.hosts[host].port.link()));
+            println!("{seconds:13.6} {name} {what} {}", describe(frame, self.hosts[host].link()));
         }
     }
 
@@ -314,7 +322,7 @@ impl World {
     fn stuck(&mut self, why: &str) -> Violation {
         let what = self.hosts.each_mut().map(|host| {
             let wants = Part::ALL.map(|part| host.wants(part, self.now));
-            let connections = host.tce().connections();
+            let connections: u32 = host.machines.iter_mut().map(|machine| machine.tce().connections()).sum();
             let counters = check::counters(host);
             format!("{}\n  connections {connections}, wants {wants:?}\n  {counters}", host.app.describe())
         });

@@ -27,6 +27,10 @@ struct Arguments {
     /// Print each world and what it came to.
     #[arg(long, short)]
     verbose: bool,
+    /// Connections move between two engines of a host, in every world whose
+    /// dialogues allow it; else in a third of them.
+    #[arg(long)]
+    moves: bool,
     /// Print every frame, too; for one seed.
     #[arg(long)]
     trace: bool,
@@ -50,6 +54,7 @@ struct Total {
     frames: u64,
     lost: u64,
     damaged: u64,
+    moved: u64,
     bytes: u64,
     virtual_seconds: f64,
 }
@@ -76,13 +81,14 @@ fn main() -> ExitCode {
     });
     let total = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     println!(
-        "{} worlds in {:.1} s ({:.0} s of virtual time): {} frames, {} lost, {} damaged, {:.1} MB; slowest seed {} ({:.2} s)",
+        "{} worlds in {:.1} s ({:.0} s of virtual time): {} frames, {} lost, {} damaged, {} moves, {:.1} MB; slowest seed {} ({:.2} s)",
         total.worlds,
         started.elapsed().as_secs_f64(),
         total.virtual_seconds,
         total.frames,
         total.lost,
         total.damaged,
+        total.moved,
         total.bytes as f64 / 1e6,
         total.slowest.0,
         total.slowest.1,
@@ -95,7 +101,8 @@ fn main() -> ExitCode {
 }
 
 fn run(seed: u64, arguments: &Arguments, total: &Mutex<Total>) {
-    let config = swarm::world(seed);
+    let moves = arguments.moves || seed.is_multiple_of(3);
+    let config = if moves { swarm::moving_world(seed) } else { swarm::world(seed) };
     let started = Instant::now();
     let outcome = attempt(&config, arguments.trace);
     let took = started.elapsed().as_secs_f64();
@@ -109,6 +116,7 @@ fn run(seed: u64, arguments: &Arguments, total: &Mutex<Total>) {
             total.frames += summary.links.sent;
             total.lost += summary.links.lost + summary.links.overflowed;
             total.damaged += summary.links.damaged;
+            total.moved += summary.moved;
             total.bytes += summary.bytes;
             total.virtual_seconds += summary.took.0 as f64 / 1e9;
             if arguments.verbose {
@@ -118,7 +126,8 @@ fn run(seed: u64, arguments: &Arguments, total: &Mutex<Total>) {
         Err(what) => {
             total.failed.push(seed);
             println!("FAILED seed {seed}: {what}");
-            println!("  again: cargo xtask sim --seeds 1 --from {seed} --verbose");
+            let how = if arguments.moves { " --moves" } else { "" };
+            println!("  again: cargo xtask sim --seeds 1 --from {seed}{how} --verbose");
             if arguments.verbose {
                 println!("seed {seed}: {config:#?}");
             }

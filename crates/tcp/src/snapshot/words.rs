@@ -79,8 +79,22 @@ impl Snapshot {
     /// A snapshot out of words; `None` if the first one names no state. Whether its
     /// numbers make sense is for [`Snapshot::check`] to say.
     pub fn from_words(words: &Words) -> Option<Snapshot> {
-        let [head, sizes, una_nxt, write_wnd, wl1_max, copied_rcv, ack_edge, ts, windows, srtt, rttvar, min_rtt, rcv_rtt, _] =
-            *words;
+        let [
+            head,
+            sizes,
+            una_nxt,
+            write_wnd,
+            wl1_max,
+            copied_rcv,
+            ack_edge,
+            ts,
+            windows,
+            srtt,
+            rttvar,
+            min_rtt,
+            rcv_rtt,
+            _,
+        ] = *words;
         let facts = (head >> 8) as u8;
         let has = |bit: u8| facts & bit != 0;
         let (tsval, ts_recent) = halves(ts);

@@ -1,0 +1,126 @@
+//! One engine of a host, with its port.
+//!
+//! Its halves get their turns as on one thread, or each at times of its own as on
+//! two; a turn sees what had arrived by then, and no more.
+
+use crate::host::HostConfig;
+use crate::port::SimPort;
+use baton_engine::engine::Engine;
+use baton_engine::region::{EngineRegion, Region};
+use baton_engine::streamer::Streamer;
+use baton_engine::tce::Tce;
+use baton_tcp::time::Instant;
+use std::sync::Arc;
+
+enum Driver {
+    Whole(Box<Engine>),
+    Halves(Box<Streamer>, Box<Tce>),
+}
+
+/// An engine at work, for one consumer.
+pub struct Machine {
+    /// Its port.
+    pub port: SimPort,
+    driver: Driver,
+    inbox: Vec<Vec<u8>>,
+    rx_budget: usize,
+}
+
+impl Machine {
+    /// An engine with nothing to do yet, whose consumer's region this is.
+    pub fn new(config: &HostConfig, region: Arc<Region>) -> Machine {
+        let mut engine = Engine::new(&config.engine, config.port.capabilities);
+        engine.streamer().attach_consumer(EngineRegion::new(region));
+        let driver = if config.two_threads {
+            let (streamer, tce) = engine.split();
+            Driver::Halves(Box::new(streamer), Box::new(tce))
+        } else {
+            Driver::Whole(Box::new(engine))
+        };
+        let port = SimPort::new(config.port);
+        Machine { port, driver, inbox: Vec::new(), rx_budget: config.engine.rx_budget }
+    }
+
+    /// A frame arrived.
+    pub fn arrive(&mut self, frame: Vec<u8>) {
+        self.inbox.push(frame);
+    }
+
+    /// All that arrived was taken.
+    pub fn is_drained(&self) -> bool {
+        self.inbox.is_empty() && !self.port.has_received()
+    }
+
+    /// The engine's turn, or its Streamer's.
+    pub fn turn_streamer(&mut self, now: Instant) {
+        self.port.arrive(self.inbox.drain(..));
+        let budget = self.rx_budget;
+        let result = match &mut self.driver {
+            Driver::Whole(engine) => engine.poll(now, &mut self.port, || 0).map(|_| ()),
+            Driver::Halves(streamer, _) => streamer
+                .poll_receive(now, &mut self.port, budget)
+                .and_then(|_| streamer.poll_transmit(now, &mut self.port))
+                .map(|_| ()),
+        };
+        result.expect("a simulated port never fails");
+    }
+
+    /// The TCE's turn, if it has turns of its own.
+    pub fn turn_tce(&mut self, now: Instant) {
+        if let Driver::Halves(_, tce) = &mut self.driver {
+            tce.poll(now);
+        }
+    }
+
+    /// When the engine, or its Streamer, wants its next turn.
+    pub fn streamer_wants(&mut self, now: Instant) -> Option<Instant> {
+        if self.port.has_received() || self.port.has_sent() {
+            return Some(now);
+        }
+        match &mut self.driver {
+            Driver::Whole(engine) => engine.next_deadline(),
+            Driver::Halves(streamer, _) => {
+                if streamer.has_work() {
+                    Some(now)
+                } else {
+                    streamer.next_deadline()
+                }
+            }
+        }
+    }
+
+    /// When the TCE wants its next turn, if it has turns of its own.
+    pub fn tce_wants(&mut self, now: Instant) -> Option<Instant> {
+        match &mut self.driver {
+            Driver::Whole(_) => None,
+            Driver::Halves(_, tce) => {
+                if tce.has_work() {
+                    Some(now)
+                } else {
+                    tce.next_deadline()
+                }
+            }
+        }
+    }
+
+    /// There is no connection, and nothing on its way between the halves.
+    pub fn is_at_rest(&mut self) -> bool {
+        self.tce().connections() == 0 && !self.tce().has_work() && !self.streamer().has_work()
+    }
+
+    /// The data-moving half.
+    pub fn streamer(&mut self) -> &mut Streamer {
+        match &mut self.driver {
+            Driver::Whole(engine) => engine.streamer(),
+            Driver::Halves(streamer, _) => streamer,
+        }
+    }
+
+    /// The deciding half.
+    pub fn tce(&mut self) -> &mut Tce {
+        match &mut self.driver {
+            Driver::Whole(engine) => engine.tce(),
+            Driver::Halves(_, tce) => tce,
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Who moves connections of a host between its two engines: what the service, the
+//! kernel and the steering program do in a real one.
+//!
+//! ```text
+//!   to the second    steer, hold there -> suspend here -> adopt there -> let go here
+//!   to the first     suspend here -> adopt there -> let go here -> steer
+//! ```
+//!
+//! Either way frames that come meanwhile are kept or lost, never half taken in, and
+//! no engine answers for a name that is the other's. A rebuilding that fails leaves
+//! the connection where it was.
+
+use crate::app::App;
+use crate::host::Moves;
+use crate::machine::Machine;
+use baton_engine::event::ConnId;
+use baton_engine::streamer::{Adopt, AdoptError, ConsumerId, Moved, SuspendError, Suspended};
+use baton_tcp::time::Instant;
+use baton_wire::addr::Tuple;
+use baton_wire::packet::{Link, Packet};
+use std::collections::{BTreeMap, BTreeSet};
+
+const PROGRAM: ConsumerId = ConsumerId(0);
+
+/// How far a connection has come on its way.
+enum Stage {
+    /// Its engine was told to stop it.
+    Stopping,
+    /// It stands still and is to be rebuilt.
+    Stopped(Box<Suspended>),
+    /// The other engine was told to adopt it.
+    Adopting(Box<Suspended>),
+    /// It is there, on this queue pair.
+    Adopted(Box<Suspended>, u32),
+    /// It could not be rebuilt.
+    Back(ConnId),
+}
+
+/// A connection on its way.
+struct Trip {
+    from: usize,
+    qp: u32,
+    conn: ConnId,
+    stage: Stage,
+}
+
+/// See the file's head.
+pub struct Mover {
+    moves: Moves,
+    rng: fastrand::Rng,
+    turns: u64,
+    trips: BTreeMap<Tuple, Trip>,
+    /// Names whose frames go to the second engine.
+    steered: BTreeSet<Tuple>,
+    /// Names to be held no longer once the engine has seen what was on its way to it.
+    loose: Vec<(usize, Tuple)>,
+    /// Moves that succeeded.
+    pub moved: u64,
+}
+
+impl Mover {
+    /// Nothing on its way.
+    pub fn new(moves: Moves, seed: u64) -> Mover {
+        Mover {
+            moves,
+            rng: fastrand::Rng::with_seed(seed ^ 0x6d6f_7665),
+            turns: 0,
+            trips: BTreeMap::new(),
+            steered: BTreeSet::new(),
+            loose: Vec::new(),
+            moved: 0,
+        }
+    }
+
+    /// Something is on its way.
+    pub fn is_busy(&self) -> bool {
+        !self.trips.is_empty() || !self.loose.is_empty()
+    }
+
+    /// Which engines get a frame: what is no TCP segment both.
+    pub fn steer(&self, frame: &[u8], link: Link) -> &'static [usize] {
+        let Ok(packet) = Packet::parse(frame, link) else { return &[0, 1] };
+        let tuple =
+            Tuple { local: packet.dst, remote: packet.src, local_port: packet.dst_port, remote_port: packet.src_port };
+        if self.steered.contains(&tuple) { &[1] } else { &[0] }
+    }
+
+    /// The mover's turn, after the engines had theirs.
+    pub fn turn(&mut self, now: Instant, calm: bool, machines: &mut [Machine], app: &mut App) {
+        self.turns += 1;
+        for (side, machine) in machines.iter_mut().enumerate() {
+            while let Some(moved) = machine.streamer().poll_moved() {
+                self.hear(side, moved, app);
+            }
+        }
+        for tuple in self.trips.keys().copied().collect::<Vec<_>>() {
+            self.go_on(now, tuple, machines, app);
+        }
+        self.let_loose(machines);
+        let all = self.moves.at_turn == Some(self.turns);
+        if all || (!calm && self.moves.often.draw(&mut self.rng)) {
+            let places = app.movable();
+            let one = if places.is_empty() { 0 } else { self.rng.usize(..places.len()) };
+            for (index, (side, qp, tuple)) in places.into_iter().enumerate() {
+                if all || index == one {
+                    self.begin(side, qp, tuple, machines, app);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, from: usize, qp: u32, tuple: Tuple, machines: &mut [Machine], app: &mut App) {
+        let Some(conn) = machines[from].streamer().connection(PROGRAM, qp) else { return };
+        if self.trips.contains_key(&tuple) {
+            return;
+        }
+        let to = 1 - from;
+        if to == 1 {
+            if !machines[to].streamer().hold(tuple) {
+                return;
+            }
+            self.loose.retain(|loose| *loose != (to, tuple));
+            self.steered.insert(tuple);
+        }
+        app.freeze(from, qp);
+        match machines[from].streamer().suspend(conn) {
+            Ok(()) => {
+                self.trips.insert(tuple, Trip { from, qp, conn, stage: Stage::Stopping });
+            }
+            Err(SuspendError::Busy | SuspendError::NotOpen | SuspendError::Filling) => {
+                self.stay(from, qp, tuple, app);
+            }
+        }
+    }
+
+    /// It goes on where it was.
+    fn stay(&mut self, from: usize, qp: u32, tuple: Tuple, app: &mut App) {
+        if from == 0 {
+            self.steered.remove(&tuple);
+            self.loose.push((1, tuple));
+        }
+        app.thaw(from, qp);
+    }
+
+    fn hear(&mut self, side: usize, moved: Moved, app: &mut App) {
+        let on_trip = |trips: &BTreeMap<Tuple, Trip>, conn: ConnId| {
+            trips.iter().find(|(_, trip)| trip.from == side && trip.conn == conn).map(|(tuple, _)| *tuple)
+        };
+        match moved {
+            Moved::Suspended(suspended) => {
+                let tuple = suspended.tuple;
+                if let Some(trip) = self.trips.get_mut(&tuple) {
+                    app.check_parcel(trip.from, trip.qp, &suspended);
+                    trip.stage = Stage::Stopped(suspended);
+                }
+            }
+            Moved::Stays { conn } | Moved::Ended { conn } => {
+                if let Some(tuple) = on_trip(&self.trips, conn)
+                    && let Some(trip) = self.trips.remove(&tuple)
+                {
+                    self.stay(trip.from, trip.qp, tuple, app);
+                }
+            }
+            Moved::Adopted { token, qp, .. } => {
+                self.settle(token, |suspended| Stage::Adopted(suspended, qp));
+            }
+            Moved::AdoptRefused { token, .. } => self.settle(token, |suspended| Stage::Back(suspended.conn)),
+        }
+    }
+
+    fn settle(&mut self, token: u64, next: impl FnOnce(Box<Suspended>) -> Stage) {
+        let mut trips = self.trips.values_mut();
+        // One adoption at a time has a token: the number of its connection's queue pair.
+        let Some(trip) = trips.find(|trip| matches!(trip.stage, Stage::Adopting(_)) && trip.token() == token) else {
+            return;
+        };
+        if let Stage::Adopting(suspended) = std::mem::replace(&mut trip.stage, Stage::Stopping) {
+            trip.stage = next(suspended);
+        }
+    }
+
+    fn go_on(&mut self, now: Instant, tuple: Tuple, machines: &mut [Machine], app: &mut App) {
+        let Some(mut trip) = self.trips.remove(&tuple) else { return };
+        let (from, to, token) = (trip.from, 1 - trip.from, trip.token());
+        trip.stage = match trip.stage {
+            Stage::Stopping | Stage::Adopting(_) => trip.stage,
+            Stage::Stopped(suspended) if self.moves.fails.draw(&mut self.rng) => Stage::Back(suspended.conn),
+            Stage::Stopped(suspended) => {
+                let adopt = Adopt {
+                    consumer: PROGRAM,
+                    token,
+                    tuple,
+                    snapshot: &suspended.snapshot,
+                    options: &suspended.options,
+                };
+                let streamer = machines[to].streamer();
+                match streamer.adopt(now, &adopt) {
+                    Ok(_) => Stage::Adopting(suspended),
+                    Err(AdoptError::Busy) => Stage::Stopped(suspended),
+                    Err(_) => Stage::Back(suspended.conn),
+                }
+            }
+            Stage::Adopted(suspended, qp) => {
+                let bytes = machines[from].streamer().read_send_queue(&suspended);
+                match machines[from].streamer().let_go(now, suspended.conn) {
+                    Ok(wishes) => {
+                        app.change_sides((from, trip.qp), (to, qp), &suspended, bytes, wishes);
+                        if to == 0 {
+                            self.steered.remove(&tuple);
+                            self.loose.push((1, tuple));
+                        }
+                        self.moved += 1;
+                        return;
+                    }
+                    Err(_) => Stage::Adopted(suspended, qp),
+                }
+            }
+            Stage::Back(conn) => match machines[from].streamer().resume(conn) {
+                Ok(()) => return self.stay(from, trip.qp, tuple, app),
+                Err(SuspendError::Busy) => Stage::Back(conn),
+                // It ended meanwhile, and its program was told.
+                Err(_) => return self.stay(from, trip.qp, tuple, app),
+            },
+        };
+        self.trips.insert(tuple, trip);
+    }
+
+    /// Forgets names that nobody needs held any more.
+    fn let_loose(&mut self, machines: &mut [Machine]) {
+        self.loose.retain(|(side, tuple)| {
+            let done = machines[*side].is_drained();
+            if done {
+                machines[*side].streamer().unhold(tuple);
+            }
+            !done
+        });
+        // The connection has ended on the second engine: its name is free on both.
+        let ended: Vec<Tuple> = self
+            .steered
+            .iter()
+            .copied()
+            .filter(|tuple| !self.trips.contains_key(tuple) && !machines[1].streamer().knows(tuple))
+            .collect();
+        for tuple in ended {
+            self.steered.remove(&tuple);
+            machines[0].streamer().unhold(&tuple);
+        }
+    }
+}
+
+impl Trip {
+    fn token(&self) -> u64 {
+        u64::from(self.qp) << 1 | self.from as u64
+    }
+}
