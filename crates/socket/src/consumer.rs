@@ -11,6 +11,7 @@ mod idle;
 pub use config::ConsumerConfig;
 pub use idle::{FAST_LAPS, IDLE_LOOK};
 
+use crate::adoption::{Adoption, Adoptions};
 use crate::buffers::{BufferPool, Share};
 use crate::stream::Stream;
 use baton_engine::options::{self, IpFields};
@@ -66,6 +67,13 @@ pub enum SocketEvent {
         /// Which.
         listener: Listener,
     },
+    /// A connection came from another stack, with all that it brought along.
+    Adopted {
+        /// The adoption.
+        adoption: Adoption,
+        /// The connection.
+        conn: Conn,
+    },
     /// Something about a connection changed: look at what it allows.
     Ready {
         /// Which.
@@ -75,13 +83,14 @@ pub enum SocketEvent {
 
 /// One consumer of an engine.
 pub struct Consumer {
-    region: ConsumerRegion,
-    pool: BufferPool,
-    streams: Vec<Option<Stream>>,
+    pub(crate) region: ConsumerRegion,
+    pub(crate) pool: BufferPool,
+    pub(crate) streams: Vec<Option<Stream>>,
+    pub(crate) adoptions: Adoptions,
     /// Queue pair of each listener, by token.
     listeners: Vec<(u64, u32)>,
     next_token: u64,
-    events: VecDeque<SocketEvent>,
+    pub(crate) events: VecDeque<SocketEvent>,
     /// Requests that cannot be refused, and found the ring full or a stream's
     /// bytes not posted yet.
     later: VecDeque<Request>,
@@ -103,6 +112,7 @@ impl Consumer {
             region: ConsumerRegion::new(region),
             pool: BufferPool::new(config.pool_sizes()),
             streams: Vec::new(),
+            adoptions: Adoptions::default(),
             listeners: Vec::new(),
             next_token: 1,
             events: VecDeque::new(),
@@ -165,6 +175,7 @@ impl Consumer {
                 self.new_stream(qp);
                 self.events.push_back(SocketEvent::Opening { attempt: Attempt(token), conn: Conn(qp) });
             }
+            Completion::Adopted { qp, token } => self.on_adopted(qp, token),
             Completion::Failed { token, .. } if idle::is_answer(token) => self.on_retired(token as u32, false),
             Completion::Done { token, .. } if idle::is_answer(token) => self.on_retired(token as u32, true),
             Completion::Failed { token, errno } => {
@@ -176,7 +187,7 @@ impl Consumer {
         }
     }
 
-    fn on_ready(&mut self, qp: u32, events: Events) {
+    pub(crate) fn on_ready(&mut self, qp: u32, events: Events) {
         let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return };
         let look = stream.on_events(&self.region, qp, events, &mut self.pool);
         if stream.newly_holds_buffers() {
@@ -189,7 +200,7 @@ impl Consumer {
         }
     }
 
-    fn new_stream(&mut self, qp: u32) -> &mut Stream {
+    pub(crate) fn new_stream(&mut self, qp: u32) -> &mut Stream {
         let index = qp as usize;
         if self.streams.len() <= index {
             self.streams.resize_with(index + 1, || None);
@@ -259,7 +270,7 @@ impl Consumer {
         Ok(Attempt(token))
     }
 
-    fn token(&mut self) -> u64 {
+    pub(crate) fn token(&mut self) -> u64 {
         self.next_token += 1;
         self.next_token
     }

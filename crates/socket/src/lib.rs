@@ -12,6 +12,7 @@
 //!
 //! No protocol state is held here; what a stream knows is cursors.
 
+pub mod adoption;
 pub mod buffers;
 pub mod consumer;
 mod driver;

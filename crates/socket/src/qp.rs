@@ -336,7 +336,9 @@ impl QueuePairs {
                 self.events.push_back(QpEvent::Accepted { qp, listener });
             }
             Completion::Failed { token, errno } => self.events.push_back(QpEvent::Failed { token, errno }),
-            Completion::Done { .. } => {}
+            // What an adopted connection brings along is for a stream to post; nobody
+            // here asks for one.
+            Completion::Done { .. } | Completion::Adopted { .. } => {}
             Completion::Ready { qp, events } => self.on_ready(qp, events),
         }
     }

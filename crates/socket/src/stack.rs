@@ -160,6 +160,8 @@ impl Inner {
                     None => self.consumer.abort(conn),
                 },
                 SocketEvent::Failed { token, error } => self.fail(token, error),
+                // Nobody here asks for one.
+                SocketEvent::Adopted { conn, .. } => self.consumer.abort(conn),
             }
         }
     }

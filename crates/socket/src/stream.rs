@@ -22,6 +22,7 @@
 //! (`Stream::grow`): the next lap is one of the large ring, while the last one of
 //! the small ring is still in use.
 
+mod passage;
 mod ring;
 
 use crate::buffers::{BufferPool, Share};
@@ -62,7 +63,7 @@ pub struct Stream {
     rcv_done: u64,
     rcv_limit: u64,
     /// Everything that happened so far.
-    events: Events,
+    pub(crate) events: Events,
     flags: u8,
     /// The program let go of the connection.
     released: bool,
@@ -87,9 +88,14 @@ impl Stream {
     ) -> bool {
         self.events |= events;
         self.flags |= flags::ACTIVE;
+        if self.is_waiting() {
+            return false;
+        }
         let view = region.qp(qp);
         if events.intersects(Events::RECV | Events::PEER_FIN | Events::CLOSED) {
-            self.rcv_done = view.rcv_done();
+            // Of an adopted connection the engine says nothing until it has seen
+            // that all was posted that it brought along.
+            self.rcv_done = self.rcv_done.max(view.rcv_done());
         }
         if events.intersects(Events::SEND | Events::CLOSED) {
             self.snd_done = view.snd_done();
@@ -102,9 +108,8 @@ impl Stream {
         if events.contains(Events::WANT_BUFFER) {
             self.post_receive(region, qp, pool);
         }
-        events.intersects(
-            Events::RECV | Events::SEND | Events::PEER_FIN | Events::CLOSED | Events::ERROR | Events::ESTABLISHED,
-        )
+        let end = Events::PEER_FIN | Events::CLOSED | Events::ERROR | Events::MOVED;
+        events.intersects(Events::RECV | Events::SEND | Events::ESTABLISHED | end)
     }
 
     /// Bytes that can be read now.
@@ -122,7 +127,7 @@ impl Stream {
     /// Bytes that can be written now.
     #[inline]
     pub fn writable(&self, pool: &BufferPool) -> usize {
-        if self.is(flags::SHUT) || self.events.contains(Events::CLOSED) {
+        if self.is(flags::SHUT) || self.events.intersects(Events::CLOSED | Events::MOVED) {
             return 0;
         }
         let limit = self.send.room_end(self.snd_done, self.snd_share, pool);
@@ -257,6 +262,9 @@ impl Stream {
         if self.peer_finished() {
             return Ok(0);
         }
+        if self.is_moved() {
+            return Err(ErrorKind::NotConnected.into());
+        }
         // Somebody reads: data is welcome at its final position.
         if !self.receive.has_buffer() {
             self.post_receive(region, qp, pool);
@@ -266,6 +274,7 @@ impl Stream {
 
     fn consume(&mut self, region: &ConsumerRegion, qp: u32, count: usize, pool: &mut BufferPool) {
         self.rcv_read += count as u64;
+        region.qp(qp).set_rcv_read(self.rcv_read);
         self.flags |= flags::ACTIVE;
         if !self.is(flags::RECEIVES) && self.rcv_read == self.rcv_done {
             self.receive.give_back(pool);
@@ -281,7 +290,7 @@ impl Stream {
 
     /// Posts all that is free of the receive ring, taking one if there is none.
     pub(crate) fn post_receive(&mut self, region: &ConsumerRegion, qp: u32, pool: &mut BufferPool) {
-        if self.is_released() || self.is(flags::RETIRING) || self.is_closed() {
+        if self.is_released() || self.is(flags::RETIRING) || self.is_closed() || self.is_elsewhere() {
             return;
         }
         if !self.receive.ensure(pool) {
@@ -334,6 +343,9 @@ impl Stream {
         }
         if self.is(flags::SHUT) {
             return Err(ErrorKind::BrokenPipe.into());
+        }
+        if self.is_moved() {
+            return Err(ErrorKind::NotConnected.into());
         }
         self.send.ensure(pool);
         let grows = self.is(flags::GROWS) && self.send.is_small(pool) && self.snd_share == Share::default();

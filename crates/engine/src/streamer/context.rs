@@ -166,14 +166,13 @@ pub struct Flow {
     pub rx: Receive,
     /// Transmit half.
     pub tx: Transmit,
-    /// Queue pair at the consumer.
+    /// Queue pair at the consumer; before there is one, that of the listener that the
+    /// connection came to.
     pub qp: u32,
     /// Added to the millisecond clock for our TSval.
     pub ts_offset: u32,
     /// Last.ACK.sent (RFC 7323 §4.3).
     pub last_ack: Seq,
-    /// Queue pair of the listener that the connection came to.
-    pub listener: u32,
     /// See [`bits`].
     pub bits: u32,
     /// The consumer.
@@ -234,7 +233,6 @@ impl Default for Flow {
             qp: u32::MAX,
             ts_offset: 0,
             last_ack: Seq(0),
-            listener: u32::MAX,
         }
     }
 }
@@ -286,7 +284,7 @@ impl Flow {
     /// its stream stands. False, and nothing is forgotten, while a byte between here
     /// and the peer may need one: parked, beyond a gap, or not acknowledged.
     pub fn unpost(&mut self) -> bool {
-        let open = self.has(bits::SYNCHRONIZED | bits::ATTACHED) && self.bits & bits::TOUCHED == 0;
+        let open = self.has(bits::SYNCHRONIZED | bits::ATTACHED) && self.bits & (bits::TOUCHED | bits::SUSPENDED) == 0;
         let received = self.rx.ranges.is_none() && self.rx.parked_bytes == 0;
         if !(open && received && self.tx.una_pos >= self.tx.tail_pos) {
             return false;

@@ -239,6 +239,8 @@ impl Posix {
             },
             SocketEvent::Failed { token, error } => self.on_failed(token, error.into()),
             SocketEvent::Ready { conn } => self.on_ready(conn),
+            // None of these calls asks for one.
+            SocketEvent::Adopted { conn, .. } => self.host.abort(conn),
         }
     }
 

@@ -1,0 +1,117 @@
+//! Streams of connections that come from another stack, and leave for one: the
+//! consumer's part.
+//!
+//! ```text
+//!   consumer                          driver
+//!   expect_adoption --token-->        Streamer::adopt(token, snapshot)
+//!   bring(token, queues)              <- the two queues that it captured
+//!   SocketEvent::Adopted, once both are here
+//!
+//!   Stream::is_moved                  <- Streamer::suspend, let_go
+//!   leave(conn) -> what is still here
+//! ```
+//!
+//! The bytes and the engine's word may come in either order: from another process
+//! they do not come the same way.
+
+use crate::consumer::{Conn, Consumer, SocketEvent};
+use std::io::{self, ErrorKind};
+
+/// A connection that is to come; its number is the token of the engine's `Adopt`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct Adoption(pub u64);
+
+/// What a connection that moved left here.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LeftBehind {
+    /// Written, and not known to its new home: to be written there.
+    pub unsent: Vec<u8>,
+    /// Received, and not read: to be read before what comes there.
+    pub unread: Vec<u8>,
+}
+
+/// What a connection brings along.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Brought {
+    /// The send queue: bytes from `snd_una` on, sent or not.
+    pub send: Vec<u8>,
+    /// The receive queue: bytes before `rcv_nxt` that nobody has read.
+    pub unread: Vec<u8>,
+    /// Our side has closed: a FIN follows, or followed, the send queue.
+    pub shut: bool,
+}
+
+#[derive(Debug)]
+struct Expected {
+    adoption: Adoption,
+    qp: Option<u32>,
+    brought: Option<Brought>,
+}
+
+/// Connections that are to come.
+#[derive(Debug, Default)]
+pub(crate) struct Adoptions(Vec<Expected>);
+
+impl Consumer {
+    /// Prepares for a connection to come.
+    pub fn expect_adoption(&mut self) -> Adoption {
+        let adoption = Adoption(self.token());
+        self.adoptions.0.push(Expected { adoption, qp: None, brought: None });
+        adoption
+    }
+
+    /// The engine refused it, or nobody asked the engine.
+    pub fn forget_adoption(&mut self, adoption: Adoption) {
+        self.adoptions.0.retain(|expected| expected.adoption != adoption);
+    }
+
+    /// Hands in what a connection brings along.
+    ///
+    /// # Errors
+    /// `InvalidInput` if a queue is longer than a small stream buffer: then it cannot come;
+    /// `NotFound` if it is not expected.
+    pub fn bring(&mut self, adoption: Adoption, brought: Brought) -> io::Result<()> {
+        if brought.send.len().max(brought.unread.len()) > self.pool.small_size() as usize {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        let awaited = |expected: &&mut Expected| expected.adoption == adoption && expected.brought.is_none();
+        self.adoptions.0.iter_mut().find(awaited).ok_or(ErrorKind::NotFound)?.brought = Some(brought);
+        self.settle(adoption);
+        Ok(())
+    }
+
+    /// Lets go of a connection that moved, and says what it left here. `None` if it
+    /// did not move.
+    pub fn leave(&mut self, conn: Conn) -> Option<LeftBehind> {
+        let stream = self.stream(conn).filter(|stream| stream.is_moved())?;
+        let left = stream.left_behind(&self.region, conn.0, &self.pool);
+        self.close(conn);
+        Some(left)
+    }
+
+    pub(crate) fn on_adopted(&mut self, qp: u32, token: u64) {
+        self.new_stream(qp).note_adopted();
+        match self.adoptions.0.iter_mut().find(|expected| expected.adoption.0 == token) {
+            Some(expected) => {
+                expected.qp = Some(qp);
+                self.settle(Adoption(token));
+            }
+            // Nobody waits for it any more.
+            None => self.abort(Conn(qp)),
+        }
+    }
+
+    /// With queue pair and bytes both here the stream can begin.
+    fn settle(&mut self, adoption: Adoption) {
+        let ready =
+            |expected: &Expected| expected.adoption == adoption && expected.qp.is_some() && expected.brought.is_some();
+        let Some(at) = self.adoptions.0.iter().position(ready) else { return };
+        let Expected { qp: Some(qp), brought: Some(brought), .. } = self.adoptions.0.swap_remove(at) else { return };
+        let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return };
+        let Some(happened) = stream.fill(&self.region, qp, &brought, &mut self.pool) else {
+            return self.abort(Conn(qp));
+        };
+        self.events.push_back(SocketEvent::Adopted { adoption, conn: Conn(qp) });
+        self.on_ready(qp, happened);
+    }
+}

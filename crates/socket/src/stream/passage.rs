@@ -1,0 +1,88 @@
+//! A stream whose connection comes from another stack, or has left for one.
+
+use super::ring::{Ring, piece, post_laps};
+use super::{Stream, flags};
+use crate::adoption::{Brought, LeftBehind};
+use crate::buffers::BufferPool;
+use baton_engine::region::{ConsumerRegion, Events, Queue};
+
+/// Beside the engine's events: adopted, and what it brought along is not here yet.
+const WAITING: Events = Events(1 << 30);
+
+impl Stream {
+    /// True once the connection went to another stack: what is readable still is,
+    /// and nothing more will come or go here.
+    #[inline]
+    pub fn is_moved(&self) -> bool {
+        self.events.contains(Events::MOVED)
+    }
+
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.events.contains(WAITING)
+    }
+
+    /// Not here any more, or not yet.
+    #[inline]
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.events.intersects(Events::MOVED | WAITING)
+    }
+
+    /// A connection that was adopted: nothing is to be done before what it brings
+    /// along is here.
+    pub(crate) fn note_adopted(&mut self) {
+        self.events |= WAITING;
+    }
+
+    /// Posts what an adopted connection brings along, neither queue longer than a
+    /// small buffer. `None` if there is no buffer; else what has happened meanwhile,
+    /// to be taken in.
+    pub(crate) fn fill(
+        &mut self,
+        region: &ConsumerRegion,
+        qp: u32,
+        brought: &Brought,
+        pool: &mut BufferPool,
+    ) -> Option<Events> {
+        let (send, unread) = (&brought.send[..], &brought.unread[..]);
+        self.events = self.events.without(WAITING);
+        self.flags |= if brought.shut { flags::SHUT } else { 0 };
+        if !self.receive.ensure(pool) || !(send.is_empty() || self.send.ensure(pool)) {
+            return None;
+        }
+        self.rcv_done = unread.len() as u64;
+        let limit = self.receive.room_end(0, self.rcv_share, pool).max(self.rcv_done);
+        post_laps(region, qp, Queue::Receive, &mut self.receive, pool, 0, limit);
+        region.write(piece(region, self.receive, pool, 0, unread.len()), unread);
+        self.rcv_limit = limit;
+        region.qp(qp).set_rcv_limit(limit);
+        self.flags |= flags::RECEIVES | flags::ACTIVE;
+        if !send.is_empty() {
+            region.write(piece(region, self.send, pool, 0, send.len()), send);
+            self.post_send(region, qp, send.len(), pool);
+        }
+        region.ring_doorbell(qp);
+        Some(self.events)
+    }
+
+    /// What of a connection that moved is still here.
+    pub(crate) fn left_behind(&self, region: &ConsumerRegion, qp: u32, pool: &BufferPool) -> LeftBehind {
+        let sent = region.qp(qp).snd_sent().clamp(self.snd_done, self.snd_tail);
+        LeftBehind {
+            unsent: copy_out(region, self.send, pool, sent, self.snd_tail),
+            unread: copy_out(region, self.receive, pool, self.rcv_read, self.rcv_done),
+        }
+    }
+}
+
+/// The bytes of a ring from stream position `from` up to `to`.
+fn copy_out(region: &ConsumerRegion, ring: Ring, pool: &BufferPool, from: u64, to: u64) -> Vec<u8> {
+    let mut bytes = vec![0; (to - from) as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        let extent = piece(region, ring, pool, from + done as u64, bytes.len() - done);
+        region.read(extent, &mut bytes[done..done + extent.len() as usize]);
+        done += extent.len() as usize;
+    }
+    bytes
+}

@@ -1,0 +1,354 @@
+//! A connection that goes from one engine to another on the same port, with bytes
+//! in flight, unsent and unread.
+
+use baton_engine::engine::Engine;
+use baton_engine::event::ConnId;
+use baton_engine::frame_io::FrameIo;
+use baton_engine::region::EngineRegion;
+use baton_engine::streamer::{Adopt, ConsumerId, Moved, SuspendError, Suspended};
+use baton_port::memory::{MemoryOptions, MemoryPort};
+use baton_socket::adoption::Brought;
+use baton_socket::consumer::{Conn, Consumer, SocketEvent};
+use baton_socket::host::{Host, HostConfig};
+use baton_socket::memory::Memory;
+use baton_tcp::options::SocketOption;
+use baton_tcp::state::State;
+use baton_tcp::time::{Duration, Instant};
+use std::io::ErrorKind;
+
+const BUFFER: u32 = 64 << 10;
+const PROGRAM: ConsumerId = ConsumerId(0);
+
+/// The byte at a stream position: a ramp of prime period.
+fn ramp(from: u64, count: usize) -> Vec<u8> {
+    (from..from + count as u64).map(|pos| (pos % 251) as u8).collect()
+}
+
+fn config(address: &str) -> HostConfig {
+    let mut config = HostConfig::new(address.parse().unwrap());
+    config.consumer.stream_buffer = BUFFER;
+    config.engine.tcp.time_wait = Duration::from_millis(100);
+    config
+}
+
+/// An engine and its consumer.
+struct Side {
+    engine: Engine,
+    consumer: Consumer,
+}
+
+impl Side {
+    fn new(config: &HostConfig, port: &MemoryPort) -> Side {
+        let (region, _) = Memory::Heap.region(config.consumer.layout()).unwrap();
+        let mut engine = Engine::new(&config.engine, port.capabilities());
+        engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
+        Side { engine, consumer: Consumer::new(&config.consumer, region) }
+    }
+}
+
+/// A peer, and two engines of which `at` has the port.
+struct World {
+    peer: Host<MemoryPort>,
+    port: MemoryPort,
+    sides: [Side; 2],
+    at: usize,
+    now: u64,
+}
+
+impl World {
+    /// The peer's end of an open connection, and ours on the first engine.
+    fn open() -> (World, Conn, Conn) {
+        let (ours, theirs) = MemoryPort::pair(MemoryOptions::default());
+        let side = || Side::new(&config("10.0.0.1/24"), &ours);
+        let sides = [side(), side()];
+        let mut world =
+            World { peer: Host::new(&config("10.0.0.2/24"), theirs).unwrap(), port: ours, sides, at: 0, now: 0 };
+        world.sides[0].consumer.listen("10.0.0.1:7".parse().unwrap(), 4).unwrap();
+        world.steps(2);
+        world.peer.connect("10.0.0.1:7".parse().unwrap(), None).unwrap();
+        world.steps(50);
+        let theirs = std::iter::from_fn(|| world.peer.next_event()).find_map(|event| match event {
+            SocketEvent::Opening { conn, .. } => Some(conn),
+            _ => None,
+        });
+        let ours = std::iter::from_fn(|| world.sides[0].consumer.next_event()).find_map(|event| match event {
+            SocketEvent::Accepted { conn, .. } => Some(conn),
+            _ => None,
+        });
+        (world, theirs.expect("a connection"), ours.expect("a connection"))
+    }
+
+    fn turn(&mut self, time: u64) {
+        self.now += time;
+        let side = &mut self.sides[self.at];
+        side.engine.poll(Instant(self.now), &mut self.port, || 0).unwrap();
+        side.consumer.poll();
+    }
+
+    fn steps(&mut self, count: u32) {
+        for _ in 0..count {
+            self.turn(50_000);
+            self.peer.poll(Instant(self.now)).unwrap();
+        }
+    }
+
+    fn conn_id(&mut self, conn: Conn) -> ConnId {
+        self.sides[self.at].engine.streamer().connection(PROGRAM, conn.0).expect("an open connection")
+    }
+
+    fn moved(&mut self) -> Moved {
+        for _ in 0..4 {
+            if let Some(moved) = self.sides[self.at].engine.streamer().poll_moved() {
+                return moved;
+            }
+            self.turn(1_000);
+        }
+        panic!("nothing moved");
+    }
+
+    /// Stops our end on the engine that has the port.
+    fn suspend(&mut self, conn: Conn) -> Suspended {
+        let id = self.conn_id(conn);
+        self.sides[self.at].engine.streamer().suspend(id).unwrap();
+        match self.moved() {
+            Moved::Suspended(suspended) => *suspended,
+            // Of its coming here.
+            Moved::Adopted { .. } => match self.moved() {
+                Moved::Suspended(suspended) => *suspended,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Gives the port to the other engine, which adopts our end; `late`: the bytes
+    /// come after the engine's word.
+    fn change_sides(&mut self, conn: Conn, late: bool) -> Conn {
+        let suspended = self.suspend(conn);
+        let here = &mut self.sides[self.at];
+        let send = here.engine.streamer().read_send_queue(&suspended);
+        let shut = suspended.snapshot.has_our_fin();
+        here.engine.streamer().let_go(Instant(self.now), suspended.conn).unwrap();
+        self.turn(1_000);
+        let here = &mut self.sides[self.at];
+        assert!(here.consumer.stream(conn).unwrap().is_moved());
+        let refused = here.consumer.write(conn, b"x").map_err(|error| error.kind());
+        assert!(matches!(refused, Err(ErrorKind::NotConnected | ErrorKind::BrokenPipe)), "{refused:?}");
+        let left = here.consumer.leave(conn).expect("it moved");
+        assert_eq!(left.unsent, [], "all was known when it was suspended");
+        assert_eq!(left.unread.len(), suspended.snapshot.unread_bytes() as usize);
+        self.at = 1 - self.at;
+        let now = Instant(self.now);
+        let there = &mut self.sides[self.at];
+        // Of an earlier stay.
+        while there.consumer.next_event().is_some() {}
+        let adoption = there.consumer.expect_adoption();
+        let adopt = Adopt {
+            consumer: PROGRAM,
+            token: adoption.0,
+            tuple: suspended.tuple,
+            snapshot: &suspended.snapshot,
+            options: &suspended.options,
+        };
+        there.engine.streamer().adopt(now, &adopt).unwrap();
+        let brought = Brought { send, unread: left.unread, shut };
+        if !late {
+            there.consumer.bring(adoption, brought.clone()).unwrap();
+        }
+        self.turn(1_000);
+        let there = &mut self.sides[self.at];
+        if late {
+            assert!(there.consumer.next_event().is_none(), "not before its bytes are here");
+            there.consumer.bring(adoption, brought).unwrap();
+        }
+        match there.consumer.next_event() {
+            Some(SocketEvent::Adopted { conn, .. }) => conn,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ours(&mut self) -> &mut Consumer {
+        &mut self.sides[self.at].consumer
+    }
+}
+
+#[test]
+fn every_byte_arrives_once_on_the_other_engine() {
+    for late in [false, true] {
+        let (mut world, theirs, mut ours) = World::open();
+        let (mut sent, mut read, mut peer_sent, mut peer_read) = (0u64, 0u64, 0u64, 0u64);
+        let mut buf = [0; 9_000];
+        for round in 0..200u64 {
+            let data = ramp(sent, 7_000);
+            sent += world.ours().write(ours, &data).unwrap_or(0) as u64;
+            let data = ramp(peer_sent, 5_000);
+            peer_sent += world.peer.write(theirs, &data).unwrap_or(0) as u64;
+            // Some rounds leave bytes in flight, and some unread.
+            world.steps((round % 4) as u32);
+            world.now += 5_000_000;
+            if round % 3 != 0 {
+                let count = world.ours().read(ours, &mut buf[..3_000]).unwrap_or(0);
+                assert_eq!(buf[..count], ramp(read, count));
+                read += count as u64;
+            }
+            let count = world.peer.read(theirs, &mut buf).unwrap_or(0);
+            assert_eq!(buf[..count], ramp(peer_read, count));
+            peer_read += count as u64;
+            if round % 2 == 0 {
+                ours = world.change_sides(ours, late);
+            }
+        }
+        world.ours().shutdown(ours).unwrap();
+        world.peer.shutdown(theirs).unwrap();
+        for round in 0..4_000 {
+            world.steps(1);
+            while let Ok(count @ 1..) = world.ours().read(ours, &mut buf) {
+                assert_eq!(buf[..count], ramp(read, count));
+                read += count as u64;
+            }
+            while let Ok(count @ 1..) = world.peer.read(theirs, &mut buf) {
+                assert_eq!(buf[..count], ramp(peer_read, count));
+                peer_read += count as u64;
+            }
+            // The FIN of either side moves too.
+            if round == 3 && world.ours().stream(ours).is_some_and(|stream| !stream.is_closed()) {
+                ours = world.change_sides(ours, late);
+                let refused = world.ours().write(ours, b"x").map_err(|error| error.kind());
+                assert_eq!(refused, Err(ErrorKind::BrokenPipe), "our side has closed");
+            }
+        }
+        assert!(sent > 300_000 && peer_sent > 300_000, "{sent}, {peer_sent}");
+        assert_eq!((peer_read, read), (sent, peer_sent));
+        assert!(
+            world.ours().stream(ours).unwrap().peer_finished() && world.peer.stream(theirs).unwrap().peer_finished()
+        );
+    }
+}
+
+#[test]
+fn a_suspended_connection_is_silent_and_goes_on_when_resumed() {
+    let (mut world, theirs, ours) = World::open();
+    world.ours().write(ours, &ramp(0, 1_000)).unwrap();
+    let suspended = world.suspend(ours);
+    assert_eq!((suspended.tail_pos, suspended.snapshot.state), (1_000, State::Established));
+    world.peer.write(theirs, &ramp(0, 2_000)).unwrap();
+    world.ours().write(ours, &ramp(1_000, 500)).unwrap();
+    world.ours().shutdown(ours).unwrap();
+    // For longer than any timer of a live connection.
+    for _ in 0..100 {
+        world.turn(50_000_000);
+    }
+    let streamer = world.sides[0].engine.streamer();
+    assert_eq!(streamer.counters().tx_payload_bytes, 0);
+    assert_eq!(streamer.suspend(suspended.conn), Err(SuspendError::NotOpen));
+    streamer.resume(suspended.conn).unwrap();
+    world.steps(100);
+    let mut buf = [0; 4_000];
+    assert_eq!(world.peer.read(theirs, &mut buf).unwrap(), 1_500);
+    assert_eq!(buf[..1_500], ramp(0, 1_500));
+    assert!(world.peer.stream(theirs).unwrap().peer_finished(), "a wish made meanwhile is granted");
+    assert_eq!(world.ours().read(ours, &mut buf).unwrap(), 2_000, "what came meanwhile was kept");
+    assert_eq!(buf[..2_000], ramp(0, 2_000));
+}
+
+#[test]
+fn what_was_written_after_the_suspension_is_left_behind() {
+    let (mut world, _, ours) = World::open();
+    world.ours().write(ours, &ramp(0, 100)).unwrap();
+    let suspended = world.suspend(ours);
+    world.ours().write(ours, &ramp(100, 50)).unwrap();
+    let now = Instant(world.now);
+    world.sides[0].engine.streamer().let_go(now, suspended.conn).unwrap();
+    world.turn(1_000);
+    let left = world.ours().leave(ours).expect("it moved");
+    assert_eq!((left.unsent, left.unread), (ramp(100, 50), Vec::new()));
+    // The queue pair goes back.
+    world.steps(4);
+    assert!(world.ours().stream(ours).is_none());
+}
+
+#[test]
+fn frames_of_a_name_that_went_away_are_not_answered() {
+    let (mut world, theirs, ours) = World::open();
+    let suspended = world.suspend(ours);
+    let now = Instant(world.now);
+    world.sides[0].engine.streamer().let_go(now, suspended.conn).unwrap();
+    world.peer.write(theirs, b"anybody there?").unwrap();
+    world.steps(40);
+    let streamer = world.sides[0].engine.streamer();
+    assert!(streamer.counters().drop_moving > 0);
+    assert!(!world.peer.stream(theirs).unwrap().is_closed(), "a reset would be the wrong stack's word");
+    // Let loose, the name is as free as any other.
+    world.sides[0].engine.streamer().unhold(&suspended.tuple);
+    for _ in 0..100 {
+        world.now += 50_000_000;
+        world.steps(1);
+    }
+    assert!(world.peer.stream(theirs).unwrap().is_closed());
+}
+
+#[test]
+fn frames_kept_before_an_adoption_are_taken_after_it() {
+    let (mut world, theirs, ours) = World::open();
+    let suspended = world.suspend(ours);
+    // The second engine has the port already when data comes.
+    world.at = 1;
+    assert!(world.sides[1].engine.streamer().hold(suspended.tuple));
+    world.peer.write(theirs, &ramp(0, 3_000)).unwrap();
+    world.steps(4);
+    assert!(world.sides[1].engine.streamer().counters().held_frames > 0);
+    let adoption = world.ours().expect_adoption();
+    world.ours().bring(adoption, Brought::default()).unwrap();
+    let options = [SocketOption::NoDelay(true)];
+    let adopt = Adopt {
+        consumer: PROGRAM,
+        token: adoption.0,
+        tuple: suspended.tuple,
+        snapshot: &suspended.snapshot,
+        options: &options,
+    };
+    let now = Instant(world.now);
+    world.sides[1].engine.streamer().adopt(now, &adopt).unwrap();
+    for _ in 0..4 {
+        world.turn(1_000);
+    }
+    let Some(SocketEvent::Adopted { conn, .. }) = world.ours().next_event() else { panic!("not adopted") };
+    // Without another frame of the peer's.
+    let mut buf = [0; 4_000];
+    assert_eq!(world.ours().read(conn, &mut buf).unwrap(), 3_000);
+    assert_eq!(buf[..3_000], ramp(0, 3_000));
+}
+
+#[test]
+fn adoptions_that_cannot_be() {
+    use baton_engine::streamer::AdoptError;
+    let (mut world, _, ours) = World::open();
+    let suspended = world.suspend(ours);
+    let now = Instant(world.now);
+    let adopt =
+        Adopt { consumer: PROGRAM, token: 1, tuple: suspended.tuple, snapshot: &suspended.snapshot, options: &[] };
+    let here = world.sides[0].engine.streamer();
+    assert_eq!(here.adopt(now, &adopt), Err(AdoptError::NameInUse), "it is on its way out");
+    let there = world.sides[1].engine.streamer();
+    let elsewhere =
+        baton_wire::addr::Tuple { local: "10.9.9.9".parse::<std::net::IpAddr>().unwrap().into(), ..suspended.tuple };
+    assert_eq!(there.adopt(now, &Adopt { tuple: elsewhere, ..adopt.clone() }), Err(AdoptError::NoRoute));
+    assert_eq!(there.adopt(now, &Adopt { consumer: ConsumerId(9), ..adopt.clone() }), Err(AdoptError::NoQueuePair));
+    let mut broken = suspended.snapshot.clone();
+    broken.right_edge = broken.rcv_nxt - 1;
+    assert!(matches!(
+        there.adopt(now, &Adopt { snapshot: &broken, ..adopt.clone() }),
+        Err(AdoptError::Inconsistent(_))
+    ));
+    let many = [SocketOption::NoDelay(true); 9];
+    assert_eq!(there.adopt(now, &Adopt { options: &many, ..adopt.clone() }), Err(AdoptError::Options));
+    let mut consumer = Consumer::new(&config("10.0.0.1/24").consumer, {
+        let (region, _) = Memory::Heap.region(config("10.0.0.1/24").consumer.layout()).unwrap();
+        region
+    });
+    let adoption = consumer.expect_adoption();
+    let long = Brought { send: vec![0; BUFFER as usize + 1], ..Brought::default() };
+    assert_eq!(consumer.bring(adoption, long).map_err(|error| error.kind()), Err(ErrorKind::InvalidInput));
+    consumer.forget_adoption(adoption);
+    assert_eq!(consumer.bring(adoption, Brought::default()).map_err(|e| e.kind()), Err(ErrorKind::NotFound));
+}
