@@ -12,6 +12,7 @@
 //!   [Tuple][Options][Segment NONE]    a SYN, or a segment to no connection
 //! ```
 
+use crate::options::IpFields;
 use baton_tcp::segment::{Lengths, ParkId, Placement, Segment, SynOptions, Transmitted};
 use baton_tcp::snapshot::Words;
 use baton_wire::addr::Tuple;
@@ -127,6 +128,8 @@ pub enum Event {
         token: u64,
         /// Next hop of the route, referenced.
         hop: u16,
+        /// What its segments' IP headers say.
+        ip: IpFields,
         /// What it brings along.
         queues: Queues,
     },

@@ -191,6 +191,7 @@ impl Mover {
                     token,
                     tuple,
                     snapshot: &suspended.snapshot,
+                    ip: suspended.ip,
                     options: &suspended.options,
                 };
                 let streamer = machines[to].streamer();

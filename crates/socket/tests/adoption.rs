@@ -82,7 +82,7 @@ impl World {
         self.now += time;
         let side = &mut self.sides[self.at];
         side.engine.poll(Instant(self.now), &mut self.port, || 0).unwrap();
-        side.consumer.poll();
+        side.consumer.poll(Instant(self.now));
     }
 
     fn steps(&mut self, count: u32) {
@@ -148,6 +148,7 @@ impl World {
             token: adoption.0,
             tuple: suspended.tuple,
             snapshot: &suspended.snapshot,
+            ip: suspended.ip,
             options: &suspended.options,
         };
         there.engine.streamer().adopt(now, &adopt).unwrap();
@@ -305,6 +306,7 @@ fn frames_kept_before_an_adoption_are_taken_after_it() {
         token: adoption.0,
         tuple: suspended.tuple,
         snapshot: &suspended.snapshot,
+        ip: suspended.ip,
         options: &options,
     };
     let now = Instant(world.now);
@@ -325,8 +327,14 @@ fn adoptions_that_cannot_be() {
     let (mut world, _, ours) = World::open();
     let suspended = world.suspend(ours);
     let now = Instant(world.now);
-    let adopt =
-        Adopt { consumer: PROGRAM, token: 1, tuple: suspended.tuple, snapshot: &suspended.snapshot, options: &[] };
+    let adopt = Adopt {
+        consumer: PROGRAM,
+        token: 1,
+        tuple: suspended.tuple,
+        snapshot: &suspended.snapshot,
+        ip: suspended.ip,
+        options: &[],
+    };
     let here = world.sides[0].engine.streamer();
     assert_eq!(here.adopt(now, &adopt), Err(AdoptError::NameInUse), "it is on its way out");
     let there = world.sides[1].engine.streamer();

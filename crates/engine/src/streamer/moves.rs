@@ -32,6 +32,7 @@ use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
 use crate::event::{Event, Queues, SnapshotHalf, Wish, snapshot_halves};
 use crate::frame_io::{RxFrame, RxMeta};
+use crate::options::IpFields;
 use crate::order::Unused;
 use crate::region::{Events, Extent};
 use arrayvec::ArrayVec;
@@ -66,6 +67,8 @@ pub struct Adopt<'a> {
     pub tuple: Tuple,
     /// What the other stack says of it.
     pub snapshot: &'a Snapshot,
+    /// What its segments' IP headers say.
+    pub ip: IpFields,
     /// Options to set, [`MAX_OPTIONS`] at most.
     pub options: &'a [SocketOption],
 }
@@ -164,6 +167,8 @@ pub struct Suspended {
     pub tuple: Tuple,
     /// Its state, the consumer's queues included.
     pub snapshot: Snapshot,
+    /// What its segments' IP headers say.
+    pub ip: IpFields,
     /// Options that the consumer changed.
     pub options: ArrayVec<SocketOption, MAX_OPTIONS>,
     /// Stream position of `snd_una`.
@@ -308,8 +313,8 @@ impl Streamer {
             queued: adopt.snapshot.unacked_bytes() + adopt.snapshot.unsent_bytes(),
             unread: adopt.snapshot.unread_bytes(),
         };
-        let (consumer, token) = (adopt.consumer.0, adopt.token);
-        self.event(Event::Adopt { consumer, qp, token, hop: hop.0, queues });
+        let (consumer, token, ip) = (adopt.consumer.0, adopt.token, adopt.ip);
+        self.event(Event::Adopt { consumer, qp, token, hop: hop.0, ip, queues });
         Ok(qp)
     }
 
@@ -537,6 +542,7 @@ impl Streamer {
             qp: flow.qp,
             tuple,
             snapshot,
+            ip: flow.ip,
             options,
             una_pos,
             tail_pos: flow.tx.tail_pos,

@@ -143,7 +143,7 @@ impl Streamer {
         flow.tx.hop = hop.map_or(u16::MAX, |hop| hop.0);
         flow.ts_offset = open.ts_offset;
         flow.consumer = open.consumer;
-        flow.listener = open.listener;
+        flow.qp = open.listener;
         flow.ip = open.ip;
         if let Some(qp) = open.qp {
             flow.qp = qp;
@@ -359,7 +359,7 @@ impl Streamer {
             local_port: tuple.local_port,
             remote_port: tuple.remote_port,
             token: 0,
-            listener: flow.listener,
+            listener: flow.qp,
         };
         match self.accept_qp(flow.consumer, conn, identity) {
             Some(qp) => {

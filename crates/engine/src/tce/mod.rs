@@ -34,7 +34,7 @@ use baton_wire::tcp::{Flags, SackBlocks};
 pub use info::{TCP_INFO_BYTES, tcp_info_bytes};
 use moves::Arriving;
 use newborn::Newborn;
-use open::Listeners;
+use open::{Begin, Listeners};
 use std::collections::VecDeque;
 
 /// Orders that handling one event adds at most.
@@ -268,8 +268,18 @@ impl Tce {
             Event::SnapshotHead(half) => self.arriving.head = half,
             Event::SnapshotTail(half) => self.arriving.tail = half,
             Event::AdoptOption(option) => self.arriving.option(option),
-            Event::Adopt { consumer, qp, token, hop, queues } => {
-                self.adopt(now, consumer, qp, token, hop, queues);
+            Event::Adopt { consumer, qp, token, hop, ip, queues } => {
+                let begin = Begin {
+                    consumer,
+                    qp: Some(qp),
+                    token,
+                    listener: u32::MAX,
+                    hop: Some(hop),
+                    options: ip.bits(),
+                    ts_offset: None,
+                    adopted: Some(queues),
+                };
+                self.adopt(now, begin);
             }
             Event::Suspend { conn } => self.suspend(now, conn),
             Event::Resume { conn } => self.resume(now, conn),

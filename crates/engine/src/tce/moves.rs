@@ -3,7 +3,7 @@
 
 use super::open::Begin;
 use super::{Tce, push};
-use crate::event::{ConnId, Queues, SnapshotHalf, snapshot_halves};
+use crate::event::{ConnId, SnapshotHalf, snapshot_halves};
 use crate::order::{Order, Unused};
 use crate::streamer::{AdoptError, MAX_OPTIONS};
 use arrayvec::ArrayVec;
@@ -35,17 +35,14 @@ impl Arriving {
 
 impl Tce {
     /// Makes a connection of what another stack says of it.
-    pub(super) fn adopt(&mut self, now: Instant, consumer: u16, qp: u32, token: u64, hop: u16, queues: Queues) {
+    pub(super) fn adopt(&mut self, now: Instant, mut begin: Begin) {
         let (words, options) = self.arriving.take();
         let tuple = self.tuple;
         let refused = match Snapshot::from_words(&words).ok_or(AdoptError::Snapshot) {
             // A segment, or a request, may have opened one of this name just now.
             _ if self.newborn.find(&tuple).is_some() => AdoptError::NameInUse,
             Ok(snapshot) if snapshot.check().is_ok() => {
-                let ts_offset = Some(snapshot.ts_offset(now));
-                let (qp, hop, adopted) = (Some(qp), Some(hop), Some(queues));
-                let listener = u32::MAX;
-                let begin = Begin { consumer, qp, token, listener, hop, options: 0, ts_offset, adopted };
+                begin.ts_offset = Some(snapshot.ts_offset(now));
                 let mtu = self.config.mtu;
                 let conn = self.begin(now, &tuple, &begin, |cx, _, out| {
                     Tcb::adopt(cx, &snapshot, mtu, out).expect("the snapshot was checked")
@@ -57,7 +54,7 @@ impl Tce {
             }
             Ok(_) | Err(_) => AdoptError::Snapshot,
         };
-        let unused = Unused { qp: Some(qp), hop: Some(hop) };
+        let (consumer, token, unused) = (begin.consumer, begin.token, Unused { qp: begin.qp, hop: begin.hop });
         push(&mut self.orders, Order::AdoptRefused { consumer, token, why: refused, unused });
     }
 
