@@ -26,24 +26,25 @@
 //! bytes) is the consumer's to post, at the start of its two streams. Until it has
 //! (the flow is `FILLING`), arriving data is parked and nothing is sent but ACKs.
 
+mod kinds;
+
+pub use kinds::{Adopt, AdoptError, MAX_OPTIONS, Moved, SuspendError, Suspended};
+
 use super::consumers::ConsumerId;
 use super::context::{Flow, bits};
 use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
 use crate::event::{Event, Queues, SnapshotHalf, Wish, snapshot_halves};
 use crate::frame_io::{RxFrame, RxMeta};
-use crate::options::IpFields;
 use crate::order::Unused;
 use crate::region::{Events, Extent};
 use arrayvec::ArrayVec;
 use baton_tcp::options::SocketOption;
-use baton_tcp::snapshot::{Inconsistent, Snapshot};
+use baton_tcp::snapshot::Snapshot;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Options that an adoption sets at most.
-pub const MAX_OPTIONS: usize = 8;
 /// Frames kept of one connection, at most.
 const HELD_FRAMES: usize = 64;
 /// Bytes of frames kept, of all connections together, at most.
@@ -55,132 +56,6 @@ const WISHES: usize = 16;
 const PUT_BACK_EVENTS: usize = WISHES + 3;
 /// Events that an adoption adds: tuple, two halves, options, the adoption itself.
 const ADOPT_EVENTS: usize = 4 + MAX_OPTIONS;
-
-/// A connection that comes from another stack.
-#[derive(Clone, Debug)]
-pub struct Adopt<'a> {
-    /// Whose it will be.
-    pub consumer: ConsumerId,
-    /// Comes back in the consumer's `Adopted` and in [`Moved`].
-    pub token: u64,
-    /// Its name.
-    pub tuple: Tuple,
-    /// What the other stack says of it.
-    pub snapshot: &'a Snapshot,
-    /// What its segments' IP headers say.
-    pub ip: IpFields,
-    /// Options to set, [`MAX_OPTIONS`] at most.
-    pub options: &'a [SocketOption],
-}
-
-/// Why a connection was not adopted. Nothing has changed then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum AdoptError {
-    /// The event ring is full: poll, then try again.
-    #[error("the engine is busy")]
-    Busy,
-    /// There is a connection of this name here already.
-    #[error("the engine has a connection of this name")]
-    NameInUse,
-    /// The consumer is not known, or has no free queue pair.
-    #[error("the consumer has no free queue pair")]
-    NoQueuePair,
-    /// No route leads to the peer, or the local address is not ours.
-    #[error("no route to the peer from this address")]
-    NoRoute,
-    /// The engine has as many connections as it was made for.
-    #[error("the engine holds as many connections as it was made for")]
-    TableFull,
-    /// More options than [`MAX_OPTIONS`].
-    #[error("too many options")]
-    Options,
-    /// The snapshot was damaged on its way.
-    #[error("the snapshot is damaged")]
-    Snapshot,
-    /// The snapshot contradicts itself.
-    #[error("{0}")]
-    Inconsistent(#[from] Inconsistent),
-}
-
-/// Why a connection was not suspended. It goes on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum SuspendError {
-    /// The event ring is full: poll, then try again.
-    #[error("the engine is busy")]
-    Busy,
-    /// No connection, or one that is not open, or is suspended already.
-    #[error("no open connection")]
-    NotOpen,
-    /// Its consumer has not posted yet what it brought along.
-    #[error("its consumer has not taken in what it brought along")]
-    Filling,
-}
-
-/// What became of a connection that was to move.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Moved {
-    /// It is here now; its first frames may have left.
-    Adopted {
-        /// Which.
-        conn: ConnId,
-        /// Whose.
-        consumer: ConsumerId,
-        /// Of the adoption.
-        token: u64,
-        /// Its queue pair.
-        qp: u32,
-    },
-    /// It was not adopted.
-    AdoptRefused {
-        /// Whose it would have been.
-        consumer: ConsumerId,
-        /// Of the adoption.
-        token: u64,
-        /// Why.
-        why: AdoptError,
-    },
-    /// It stands still: `let_go` or `resume` it.
-    Suspended(Box<Suspended>),
-    /// It cannot leave in its present state, and goes on here.
-    Stays {
-        /// Which.
-        conn: ConnId,
-    },
-    /// It ended before it could leave; its consumer was told.
-    Ended {
-        /// Which.
-        conn: ConnId,
-    },
-}
-
-/// A connection that stands still. Stream positions count from the start of the
-/// queue pair's streams.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Suspended {
-    /// Which.
-    pub conn: ConnId,
-    /// Whose.
-    pub consumer: ConsumerId,
-    /// Its queue pair.
-    pub qp: u32,
-    /// Its name.
-    pub tuple: Tuple,
-    /// Its state, the consumer's queues included.
-    pub snapshot: Snapshot,
-    /// What its segments' IP headers say.
-    pub ip: IpFields,
-    /// Options that the consumer changed.
-    pub options: ArrayVec<SocketOption, MAX_OPTIONS>,
-    /// Stream position of `snd_una`.
-    pub una_pos: u64,
-    /// Stream position just past the bytes of the send queue.
-    pub tail_pos: u64,
-    /// Stream position of `rcv_nxt`: unread bytes lie before it.
-    pub rcv_pos: u64,
-    /// Where the send queue's bytes lie, `una_pos` to `tail_pos`. Less than that
-    /// if the consumer did not post what it said.
-    pub send: Vec<Extent>,
-}
 
 /// A name between two homes.
 struct Held {

@@ -1,0 +1,139 @@
+//! What the driver says of a connection that moves, and what it hears.
+
+use crate::event::ConnId;
+use crate::options::IpFields;
+use crate::region::Extent;
+use crate::streamer::ConsumerId;
+use arrayvec::ArrayVec;
+use baton_tcp::options::SocketOption;
+use baton_tcp::snapshot::{Inconsistent, Snapshot};
+use baton_wire::addr::Tuple;
+
+/// Options that an adoption sets at most.
+pub const MAX_OPTIONS: usize = 8;
+
+/// A connection that comes from another stack.
+#[derive(Clone, Debug)]
+pub struct Adopt<'a> {
+    /// Whose it will be.
+    pub consumer: ConsumerId,
+    /// Comes back in the consumer's `Adopted` and in [`Moved`].
+    pub token: u64,
+    /// Its name.
+    pub tuple: Tuple,
+    /// What the other stack says of it.
+    pub snapshot: &'a Snapshot,
+    /// What its segments' IP headers say.
+    pub ip: IpFields,
+    /// Options to set, [`MAX_OPTIONS`] at most.
+    pub options: &'a [SocketOption],
+}
+
+/// Why a connection was not adopted. Nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// The event ring is full: poll, then try again.
+    #[error("the engine is busy")]
+    Busy,
+    /// There is a connection of this name here already.
+    #[error("the engine has a connection of this name")]
+    NameInUse,
+    /// The consumer is not known, or has no free queue pair.
+    #[error("the consumer has no free queue pair")]
+    NoQueuePair,
+    /// No route leads to the peer, or the local address is not ours.
+    #[error("no route to the peer from this address")]
+    NoRoute,
+    /// The engine has as many connections as it was made for.
+    #[error("the engine holds as many connections as it was made for")]
+    TableFull,
+    /// More options than [`MAX_OPTIONS`].
+    #[error("too many options")]
+    Options,
+    /// The snapshot was damaged on its way.
+    #[error("the snapshot is damaged")]
+    Snapshot,
+    /// The snapshot contradicts itself.
+    #[error("{0}")]
+    Inconsistent(#[from] Inconsistent),
+}
+
+/// Why a connection was not suspended. It goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SuspendError {
+    /// The event ring is full: poll, then try again.
+    #[error("the engine is busy")]
+    Busy,
+    /// No connection, or one that is not open, or is suspended already.
+    #[error("no open connection")]
+    NotOpen,
+    /// Its consumer has not posted yet what it brought along.
+    #[error("its consumer has not taken in what it brought along")]
+    Filling,
+}
+
+/// What became of a connection that was to move.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Moved {
+    /// It is here now; its first frames may have left.
+    Adopted {
+        /// Which.
+        conn: ConnId,
+        /// Whose.
+        consumer: ConsumerId,
+        /// Of the adoption.
+        token: u64,
+        /// Its queue pair.
+        qp: u32,
+    },
+    /// It was not adopted.
+    AdoptRefused {
+        /// Whose it would have been.
+        consumer: ConsumerId,
+        /// Of the adoption.
+        token: u64,
+        /// Why.
+        why: AdoptError,
+    },
+    /// It stands still: `let_go` or `resume` it.
+    Suspended(Box<Suspended>),
+    /// It cannot leave in its present state, and goes on here.
+    Stays {
+        /// Which.
+        conn: ConnId,
+    },
+    /// It ended before it could leave; its consumer was told.
+    Ended {
+        /// Which.
+        conn: ConnId,
+    },
+}
+
+/// A connection that stands still. Stream positions count from the start of the
+/// queue pair's streams.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Suspended {
+    /// Which.
+    pub conn: ConnId,
+    /// Whose.
+    pub consumer: ConsumerId,
+    /// Its queue pair.
+    pub qp: u32,
+    /// Its name.
+    pub tuple: Tuple,
+    /// Its state, the consumer's queues included.
+    pub snapshot: Snapshot,
+    /// What its segments' IP headers say.
+    pub ip: IpFields,
+    /// Options that the consumer changed.
+    pub options: ArrayVec<SocketOption, MAX_OPTIONS>,
+    /// Stream position of `snd_una`.
+    pub una_pos: u64,
+    /// Stream position just past the bytes of the send queue.
+    pub tail_pos: u64,
+    /// Stream position of `rcv_nxt`: unread bytes lie before it.
+    pub rcv_pos: u64,
+    /// Where the send queue's bytes lie, `una_pos` to `tail_pos`. Less than that
+    /// if the consumer did not post what it said.
+    pub send: Vec<Extent>,
+}
