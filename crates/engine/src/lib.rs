@@ -19,6 +19,7 @@ pub mod engine;
 pub mod event;
 pub mod flow_table;
 pub mod frame_io;
+pub mod ledger;
 pub mod options;
 pub mod order;
 pub mod prefetch_unsafe;

@@ -1,11 +1,10 @@
 //! A host's program: its listeners, and all its ends of connections.
 
-use crate::end::{Buffers, End, OPTION, Phase};
+use crate::end::{Buffers, End, Phase, keepalive};
 use crate::script::{Dialogue, Expect};
 use crate::stream::WrongByte;
 use baton_engine::options;
 use baton_engine::region::{Completion, ConsumerRegion, Events, Request};
-use baton_tcp::options::{KeepAlive, SocketOption};
 use baton_tcp::time::{Duration, Instant};
 use baton_wire::addr::Addr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -341,9 +340,7 @@ impl App {
         self.ends.insert((0, qp), end);
         self.dirty.insert((0, qp));
         if script.keepalive {
-            let often = KeepAlive { idle: Duration::from_secs(5), interval: Duration::from_secs(5), probes: 6 };
-            let (option, value) = options::encode(SocketOption::KeepAlive(Some(often)));
-            self.pending[0].push_back(Request::SetOption { token: OPTION, qp, option, value });
+            self.pending[0].push_back(keepalive(qp));
         }
     }
 

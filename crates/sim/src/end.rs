@@ -5,8 +5,8 @@ use crate::script::{Act, Script};
 use crate::stream::{Stream, WrongByte};
 use baton_engine::options;
 use baton_engine::region::{ConsumerRegion, Events, Queue, Request};
-use baton_tcp::options::SocketOption;
-use baton_tcp::time::Instant;
+use baton_tcp::options::{KeepAlive, SocketOption};
+use baton_tcp::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// Token of requests whose answer nobody waits for.
@@ -32,6 +32,13 @@ pub struct Buffers {
     pub send: u32,
     /// Bytes of its receive buffer, which follows.
     pub receive: u32,
+}
+
+/// The request to probe the peer often.
+pub fn keepalive(qp: u32) -> Request {
+    let often = KeepAlive { idle: Duration::from_secs(5), interval: Duration::from_secs(5), probes: 6 };
+    let (option, value) = options::encode(SocketOption::KeepAlive(Some(often)));
+    Request::SetOption { token: OPTION, qp, option, value }
 }
 
 /// What an end takes along when its connection moves.
@@ -137,6 +144,15 @@ impl End {
     /// Bytes read of the queue pair's stream.
     pub fn read_here(&self) -> u64 {
         self.read
+    }
+
+    /// What it had asked of an engine that died; `shut`: but for its FIN.
+    pub fn wishes(&self, shut: bool) -> Vec<Request> {
+        let qp = self.qp;
+        let closed = self.script.acts[..self.act].contains(&Act::Shutdown);
+        let fin = (closed && !shut).then_some(Request::Shutdown { qp });
+        let keepalive = self.script.keepalive.then(|| keepalive(qp));
+        keepalive.into_iter().chain(fin).collect()
     }
 
     /// What it posted on the queue pair that it leaves.

@@ -38,6 +38,19 @@ pub struct HostConfig {
     pub moves: Option<Moves>,
 }
 
+impl HostConfig {
+    /// The region of its program at an engine.
+    pub fn layout(&self) -> Layout {
+        let (send, receive) = self.buffers;
+        Layout {
+            qps: self.qps,
+            queue_depth: self.queue_depth,
+            requests: 64,
+            data_bytes: u64::from(self.qps) * u64::from(send + receive),
+        }
+    }
+}
+
 /// When and how connections move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moves {
@@ -47,6 +60,9 @@ pub struct Moves {
     pub at_turn: Option<u64>,
     /// The other side cannot rebuild it, and it goes on where it was.
     pub fails: Ppm,
+    /// In a turn of the engines the second one dies, and its connections go on at
+    /// the first.
+    pub dies: Ppm,
 }
 
 /// Who gets a turn.
@@ -84,13 +100,7 @@ impl Host {
     /// # Errors
     /// If the layout of its region cannot be.
     pub fn new(client: bool, config: HostConfig, seed: u64) -> Result<Host, LayoutError> {
-        let (send, receive) = config.buffers;
-        let layout = Layout {
-            qps: config.qps,
-            queue_depth: config.queue_depth,
-            requests: 64,
-            data_bytes: u64::from(config.qps) * u64::from(send + receive),
-        };
+        let layout = config.layout();
         let (mut machines, mut regions) = (Vec::new(), Vec::new());
         for _ in 0..1 + usize::from(config.moves.is_some()) {
             let region = Region::heap(layout)?;
@@ -134,6 +144,7 @@ impl Host {
         }
         if let Some(mover) = &mut self.mover {
             mover.turn(now, calm, &mut self.machines, &mut self.app);
+            mover.let_die(now, calm, &self.config, &mut self.machines, &mut self.app);
         }
     }
 
@@ -159,6 +170,11 @@ impl Host {
     /// There is no connection, and nothing on its way between the halves.
     pub fn is_at_rest(&mut self) -> bool {
         self.machines.iter_mut().all(Machine::is_at_rest) && !self.mover.as_ref().is_some_and(Mover::is_busy)
+    }
+
+    /// Connections that went on after their engine's death.
+    pub fn survived(&self) -> u64 {
+        self.mover.as_ref().map_or(0, |mover| mover.survived)
     }
 
     /// Moves of connections that succeeded.

@@ -6,6 +6,7 @@
 use crate::host::HostConfig;
 use crate::port::SimPort;
 use baton_engine::engine::Engine;
+use baton_engine::ledger::Ledger;
 use baton_engine::region::{EngineRegion, Region};
 use baton_engine::streamer::Streamer;
 use baton_engine::tce::Tce;
@@ -17,11 +18,28 @@ enum Driver {
     Halves(Box<Streamer>, Box<Tce>),
 }
 
+/// An engine with nothing to do yet.
+fn start(config: &HostConfig, region: Arc<Region>) -> (Driver, Arc<Ledger>) {
+    let mut engine = Engine::new(&config.engine, config.port.capabilities);
+    engine.streamer().attach_consumer(EngineRegion::new(region));
+    let ledger = Ledger::heap(config.engine.max_connections);
+    engine.streamer().publish_to(ledger.clone());
+    let driver = if config.two_threads {
+        let (streamer, tce) = engine.split();
+        Driver::Halves(Box::new(streamer), Box::new(tce))
+    } else {
+        Driver::Whole(Box::new(engine))
+    };
+    (driver, ledger)
+}
+
 /// An engine at work, for one consumer.
 pub struct Machine {
     /// Its port.
     pub port: SimPort,
     driver: Driver,
+    /// What its peers may have learned.
+    pub ledger: Arc<Ledger>,
     inbox: Vec<Vec<u8>>,
     rx_budget: usize,
 }
@@ -29,16 +47,17 @@ pub struct Machine {
 impl Machine {
     /// An engine with nothing to do yet, whose consumer's region this is.
     pub fn new(config: &HostConfig, region: Arc<Region>) -> Machine {
-        let mut engine = Engine::new(&config.engine, config.port.capabilities);
-        engine.streamer().attach_consumer(EngineRegion::new(region));
-        let driver = if config.two_threads {
-            let (streamer, tce) = engine.split();
-            Driver::Halves(Box::new(streamer), Box::new(tce))
-        } else {
-            Driver::Whole(Box::new(engine))
-        };
+        let (driver, ledger) = start(config, region);
         let port = SimPort::new(config.port);
-        Machine { port, driver, inbox: Vec::new(), rx_budget: config.engine.rx_budget }
+        Machine { port, driver, ledger, inbox: Vec::new(), rx_budget: config.engine.rx_budget }
+    }
+
+    /// The engine dies; what it had given to its port goes out. Another begins. The
+    /// dead one's ledger.
+    pub fn die(&mut self, config: &HostConfig, region: Arc<Region>) -> Arc<Ledger> {
+        let (driver, ledger) = start(config, region);
+        self.driver = driver;
+        std::mem::replace(&mut self.ledger, ledger)
     }
 
     /// A frame arrived.

@@ -11,9 +11,11 @@
 //! the connection where it was.
 
 use crate::app::App;
-use crate::host::Moves;
+use crate::host::{HostConfig, Moves};
 use crate::machine::Machine;
 use baton_engine::event::ConnId;
+use baton_engine::ledger::Recovered;
+use baton_engine::region::{ConsumerRegion, EngineRegion, Region};
 use baton_engine::streamer::{Adopt, AdoptError, ConsumerId, Moved, SuspendError, Suspended};
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
@@ -34,6 +36,10 @@ enum Stage {
     Adopted(Box<Suspended>, u32),
     /// It could not be rebuilt.
     Back(ConnId),
+    /// Its engine died: what is known of it, and its bytes.
+    Wreck(Box<Recovered>, Vec<u8>),
+    /// The other engine was told to adopt it; it has once there is a queue pair.
+    Salvaged(Box<Recovered>, Vec<u8>, Option<u32>),
 }
 
 /// A connection on its way.
@@ -54,8 +60,13 @@ pub struct Mover {
     steered: BTreeSet<Tuple>,
     /// Names to be held no longer once the engine has seen what was on its way to it.
     loose: Vec<(usize, Tuple)>,
+    /// The program's side of the engine that took a dead one's place, until the wreck
+    /// is empty.
+    spare: Option<ConsumerRegion>,
     /// Moves that succeeded.
     pub moved: u64,
+    /// Connections that went on after their engine's death.
+    pub survived: u64,
 }
 
 impl Mover {
@@ -68,13 +79,15 @@ impl Mover {
             trips: BTreeMap::new(),
             steered: BTreeSet::new(),
             loose: Vec::new(),
+            spare: None,
             moved: 0,
+            survived: 0,
         }
     }
 
     /// Something is on its way.
     pub fn is_busy(&self) -> bool {
-        !self.trips.is_empty() || !self.loose.is_empty()
+        !self.trips.is_empty() || !self.loose.is_empty() || self.spare.is_some()
     }
 
     /// Which engines get a frame: what is no TCP segment both.
@@ -111,7 +124,7 @@ impl Mover {
 
     fn begin(&mut self, from: usize, qp: u32, tuple: Tuple, machines: &mut [Machine], app: &mut App) {
         let Some(conn) = machines[from].streamer().connection(PROGRAM, qp) else { return };
-        if self.trips.contains_key(&tuple) {
+        if self.trips.contains_key(&tuple) || self.spare.is_some() {
             return;
         }
         let to = 1 - from;
@@ -162,6 +175,14 @@ impl Mover {
                 }
             }
             Moved::Adopted { token, qp, .. } => {
+                for trip in self.trips.values_mut() {
+                    let here = trip.token() == token;
+                    if let Stage::Salvaged(_, _, adopted) = &mut trip.stage
+                        && here
+                    {
+                        *adopted = Some(qp);
+                    }
+                }
                 self.settle(token, |suspended| Stage::Adopted(suspended, qp));
             }
             Moved::AdoptRefused { token, .. } => self.settle(token, |suspended| Stage::Back(suspended.conn)),
@@ -205,7 +226,7 @@ impl Mover {
                 let bytes = machines[from].streamer().read_send_queue(&suspended);
                 match machines[from].streamer().let_go(now, suspended.conn) {
                     Ok(wishes) => {
-                        app.change_sides((from, trip.qp), (to, qp), &suspended, bytes, wishes);
+                        app.change_sides((from, trip.qp), (to, qp), suspended.una_pos, bytes, wishes);
                         if to == 0 {
                             self.steered.remove(&tuple);
                             self.loose.push((1, tuple));
@@ -216,6 +237,25 @@ impl Mover {
                     Err(_) => Stage::Adopted(suspended, qp),
                 }
             }
+            Stage::Wreck(wreck, bytes) => {
+                let (snapshot, ip) = (&wreck.snapshot, wreck.ip);
+                let adopt = Adopt { consumer: PROGRAM, token, tuple, snapshot, ip, options: &[] };
+                match machines[to].streamer().adopt(now, &adopt) {
+                    Ok(_) => Stage::Salvaged(wreck, bytes, None),
+                    Err(AdoptError::Busy) => Stage::Wreck(wreck, bytes),
+                    Err(error) => panic!("{error}: {wreck:?}"),
+                }
+            }
+            Stage::Salvaged(wreck, bytes, Some(qp)) => {
+                let shut = wreck.snapshot.has_our_fin();
+                app.change_sides((from, trip.qp), (to, qp), wreck.una_pos, bytes, Vec::new());
+                app.wish_again((to, qp), shut);
+                self.steered.remove(&tuple);
+                self.loose.push((1, tuple));
+                self.survived += 1;
+                return;
+            }
+            Stage::Salvaged(..) => trip.stage,
             Stage::Back(conn) => match machines[from].streamer().resume(conn) {
                 Ok(()) => return self.stay(from, trip.qp, tuple, app),
                 Err(SuspendError::Busy) => Stage::Back(conn),
@@ -224,6 +264,46 @@ impl Mover {
             },
         };
         self.trips.insert(tuple, trip);
+    }
+
+    /// The second engine dies, at times, and whoever was there goes on at the first.
+    pub fn let_die(&mut self, now: Instant, calm: bool, config: &HostConfig, machines: &mut [Machine], app: &mut App) {
+        if self.spare.is_some() && self.trips.is_empty() && self.loose.is_empty() {
+            self.spare.take().into_iter().for_each(|region| app.use_region(1, region));
+        }
+        if calm || self.is_busy() || !self.moves.dies.draw(&mut self.rng) {
+            return;
+        }
+        let wreck = EngineRegion::new(app.regions[1].region().clone());
+        let ledger = machines[1].ledger.clone();
+        let all: Vec<Recovered> =
+            (0..ledger.len()).filter_map(|index| ledger.recover(index, now, |_| Some(&wreck))).collect();
+        // One that both sides had closed would be left to the peer's patience.
+        let (movable, others) = app.at(1);
+        let whole = all.len() == movable.len() && all.iter().all(|found| movable.contains(&found.qp));
+        if all.is_empty() || !whole || others > 0 || machines[1].tce().connections() as usize != all.len() {
+            return;
+        }
+        let region = Region::heap(config.layout()).expect("it was made before");
+        machines[1].die(config, region.clone());
+        self.spare = Some(ConsumerRegion::new(region));
+        for found in all {
+            self.salvage(found, &wreck, machines, app);
+        }
+    }
+
+    fn salvage(&mut self, found: Recovered, wreck: &EngineRegion, machines: &mut [Machine], app: &mut App) {
+        let (tuple, qp) = (found.tuple, found.qp);
+        assert!(machines[1].streamer().hold(tuple), "an engine that has just begun has no connection");
+        app.freeze(1, qp);
+        let mut bytes = Vec::new();
+        for extent in &found.send {
+            let at = bytes.len();
+            bytes.resize(at + extent.len() as usize, 0);
+            wreck.copy_out(*extent, &mut bytes[at..]);
+        }
+        let stage = Stage::Wreck(Box::new(found), bytes);
+        self.trips.insert(tuple, Trip { from: 1, qp, conn: ConnId::NONE, stage });
     }
 
     /// Forgets names that nobody needs held any more.

@@ -3,7 +3,7 @@
 use crate::app::{App, Violation};
 use baton_engine::event::Wish;
 use baton_engine::options;
-use baton_engine::region::Request;
+use baton_engine::region::{ConsumerRegion, Request};
 use baton_engine::streamer::Suspended;
 use baton_wire::addr::Tuple;
 
@@ -66,7 +66,7 @@ impl App {
         &mut self,
         from: (usize, u32),
         to: (usize, u32),
-        suspended: &Suspended,
+        una_pos: u64,
         bytes: Vec<u8>,
         wishes: Vec<Wish>,
     ) {
@@ -75,7 +75,7 @@ impl App {
         let before = self.regions[from.0].qp(from.1).take_events();
         end.on_events(&self.regions[from.0], before);
         let buffers = self.buffers_of(to.1);
-        if let Err(wrong) = end.pack(&self.regions[from.0], to.1, buffers, suspended.una_pos, bytes) {
+        if let Err(wrong) = end.pack(&self.regions[from.0], to.1, buffers, una_pos, bytes) {
             let role = if end.client { "client's send queue" } else { "server's send queue" };
             self.wrong.get_or_insert(Violation::WrongByte { id: end.id, end: role, wrong });
         }
@@ -88,6 +88,28 @@ impl App {
         self.pending[from.0].push_back(Request::Close { qp: from.1 });
         let again = wishes.into_iter().filter_map(|wish| request_for(wish, to.1));
         self.pending[to.0].extend(again);
+    }
+
+    /// What the program had wished for a connection whose engine died, it wishes
+    /// again: nobody else knows. `shut`: its FIN is known of.
+    pub fn wish_again(&mut self, (side, qp): (usize, u32), shut: bool) {
+        let Some(end) = self.ends.get(&(side, qp)) else { return };
+        let wishes = end.wishes(shut);
+        self.pending[side].extend(wishes);
+    }
+
+    /// The wreck of a dead engine is not needed any more.
+    pub fn use_region(&mut self, side: usize, region: ConsumerRegion) {
+        self.regions[side] = region;
+        self.pending[side].clear();
+        self.early.retain(|place, _| place.0 != side);
+    }
+
+    /// Queue pairs at an engine whose connections could move, and all others there.
+    pub fn at(&self, side: usize) -> (Vec<u32>, usize) {
+        let here = self.ends.iter().filter(|(place, _)| place.0 == side);
+        let (movable, others): (Vec<_>, Vec<_>) = here.partition(|(_, end)| end.is_movable());
+        (movable.into_iter().map(|(place, _)| place.1).collect(), others.len())
     }
 
     /// Requests for the old queue pair that have not been made yet are for the new one.

@@ -110,7 +110,8 @@ fn may_move(config: &WorldConfig) -> bool {
 
 fn moves(rng: &mut Rng) -> Moves {
     let often = Ppm(pick(rng, &[1_000, 10_000, 50_000, 200_000]));
-    Moves { often, at_turn: None, fails: Ppm(pick(rng, &[0, 0, 100_000, 500_000])) }
+    let fails = Ppm(pick(rng, &[0, 0, 100_000, 500_000]));
+    Moves { often, at_turn: None, fails, dies: Ppm(pick(rng, &[0, 1_000, 20_000])) }
 }
 
 /// A fault of some strength up to `most`, in a third of all worlds.

@@ -58,6 +58,8 @@ pub struct Summary {
     pub accepted: u64,
     /// Connections that moved from one engine of a host to the other.
     pub moved: u64,
+    /// Connections that went on after their engine's death.
+    pub survived: u64,
     /// Payload bytes received by programs.
     pub bytes: u64,
     /// Payload bytes that were sent again.
@@ -166,6 +168,7 @@ impl World {
         let retransmitted = machines.map(|machine| machine.streamer().counters().tx_retransmitted_bytes);
         self.summary.retransmitted = retransmitted.sum();
         self.summary.moved = self.hosts.iter().map(Host::moved).sum();
+        self.summary.survived = self.hosts.iter().map(Host::survived).sum();
         let reports = self.hosts.iter().flat_map(|host| host.app.reports.values());
         self.summary.bytes = reports.map(|report| report.received).sum();
         let tce = *self.hosts[1].machines[0].tce().counters();

@@ -18,14 +18,14 @@ fn run(config: WorldConfig) -> Summary {
 
 /// Every connection of host `i` begins to move in turn `at`.
 fn moving_at(mut config: WorldConfig, i: usize, at: u64, two_threads: bool) -> WorldConfig {
-    config.hosts[i].moves = Some(Moves { often: Ppm::NEVER, at_turn: Some(at), fails: Ppm::NEVER });
+    config.hosts[i].moves = Some(Moves { often: Ppm::NEVER, at_turn: Some(at), fails: Ppm::NEVER, dies: Ppm::NEVER });
     config.hosts[i].two_threads = two_threads;
     config
 }
 
 fn often(mut config: WorldConfig, often: u32, fails: u32) -> WorldConfig {
     for host in &mut config.hosts {
-        host.moves = Some(Moves { often: Ppm(often), at_turn: None, fails: Ppm(fails) });
+        host.moves = Some(Moves { often: Ppm(often), at_turn: None, fails: Ppm(fails), dies: Ppm::NEVER });
     }
     config
 }
@@ -87,6 +87,23 @@ fn a_move_costs_an_idle_connection_no_frame() {
     // Its acknowledgments may be owed when it moves; the second engine looks for
     // the neighbour.
     assert!(moving.links.sent <= still.links.sent + 8, "{} and {}", moving.links.sent, still.links.sent);
+}
+
+#[test]
+fn connections_go_on_after_their_engine_s_death() {
+    let mut survived = 0;
+    for seed in 0..20 {
+        for two_threads in [false, true] {
+            let mut config = often(world(vec![exchange(NOW, 2_000_000, 2_000_000), short()]), 50_000, 0);
+            config.seed = seed;
+            for host in &mut config.hosts {
+                host.two_threads = two_threads;
+                host.moves = host.moves.map(|moves| Moves { dies: Ppm(50_000), ..moves });
+            }
+            survived += run(config).survived;
+        }
+    }
+    assert!(survived > 400, "{survived}");
 }
 
 #[test]

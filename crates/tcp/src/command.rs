@@ -42,6 +42,15 @@ pub struct Synchronized {
     pub sack: bool,
     /// Whether ECN was agreed on (RFC 3168 §6.1.1): data goes out as ECT(0).
     pub ecn: bool,
+    /// Shift of the peer's windows, if windows are scaled. This and what follows the
+    /// Streamer only writes down, for who comes after it.
+    pub snd_wscale: Option<WindowScale>,
+    /// MSS that the peer announced.
+    pub peer_mss: u16,
+    /// MSS that we announced.
+    pub advmss: u16,
+    /// Largest packet that the path is taken to carry.
+    pub path_mtu: u16,
 }
 
 /// Fields of the Streamer's transmit context, replaced as a whole.

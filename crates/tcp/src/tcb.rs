@@ -435,6 +435,10 @@ impl Tcb {
             ts_recent: self.is.timestamps.then_some(self.rcv.ts_recent),
             sack: self.is.sack,
             ecn: self.is.ecn,
+            snd_wscale: self.is.scaled.then_some(self.snd_wscale),
+            peer_mss: self.peer_mss,
+            advmss: Path { mtu: self.link_mtu, ..self.path }.mss_limit(),
+            path_mtu: self.path.mtu,
         }
     }
 

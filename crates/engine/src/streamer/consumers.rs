@@ -192,6 +192,9 @@ impl Streamer {
         flow.bits = flow.bits & !bits::FILLING | bits::ATTACHED;
         self.handle_doorbell(conn);
         self.publish_acknowledged(conn);
+        if let Some((flow, record)) = self.published(conn) {
+            record.go_live(flow);
+        }
         // The slots of what was read may be used again, once it was passed here.
         self.touch(conn);
         self.publish_received();
@@ -258,6 +261,9 @@ impl Streamer {
         // What was posted before the request belongs to what it takes back.
         self.handle_doorbell(owner);
         if self.flows[owner.0].unpost() {
+            if let Some((flow, record)) = self.published(owner) {
+                record.set_acknowledged(flow);
+            }
             self.event(Event::Unposted { conn: owner });
             self.answer(id, Completion::Done { token, value: 0 });
         } else {

@@ -42,6 +42,7 @@ use crate::endpoint::Endpoint;
 use crate::event::{ConnId, EVENTS_PER_FRAME, Event, SegmentEvent};
 use crate::flow_table::FlowTable;
 use crate::frame_io::{BURST, Capabilities, FrameIo, FrameSink, PortError, RxFrame};
+use crate::ledger::{Ledger, Record};
 use crate::order::Order;
 use crate::reassembly::{Reassembly, Usage};
 use crate::region::EngineRegion;
@@ -55,6 +56,7 @@ use consumers::ConsumerSlot;
 use headers::TemplateCache;
 use moves::Moves;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// What a Streamer is built with.
 #[derive(Clone, Debug)]
@@ -102,6 +104,8 @@ pub struct Streamer {
     templates: TemplateCache,
     /// Connections between two homes.
     moves: Moves,
+    /// Where somebody else can read what peers may have learned.
+    ledger: Option<Arc<Ledger>>,
     /// Where a retransmission goes on that a full port stopped.
     resume: Option<Seq>,
     /// Walk of the ephemeral port choice.
@@ -146,6 +150,7 @@ impl Streamer {
             gaps: Vec::new(),
             templates: TemplateCache::new(),
             moves: Moves::default(),
+            ledger: None,
             resume: None,
             port_step: 0,
             order_tuple: Tuple::default(),
@@ -161,6 +166,18 @@ impl Streamer {
     /// thread's cache while the Streamer still waits for its own; or, without, not.
     pub(crate) fn set_companion(&mut self, companion: Option<Companion>) {
         self.companion = companion;
+    }
+
+    /// Writes down in `ledger`, from the next connection on, what peers may learn,
+    /// before they can.
+    pub fn publish_to(&mut self, ledger: Arc<Ledger>) {
+        self.ledger = Some(ledger);
+    }
+
+    /// A connection's flow and record, if it has one.
+    #[inline]
+    fn published(&self, conn: ConnId) -> Option<(&Flow, &Record)> {
+        Some((self.flows.get(conn.0)?, self.ledger.as_ref()?.record(conn)?))
     }
 
     /// Takes up to `limit` frames from the port and acts on them.

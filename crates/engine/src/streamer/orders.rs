@@ -100,6 +100,9 @@ impl Streamer {
                 let flow = &mut self.flows[conn.0];
                 flow.rx.right_edge = flow.rx.right_edge.latest(right_edge);
                 flow.on_ordered_timestamp(ts_recent);
+                if let Some((flow, record)) = self.published(conn) {
+                    record.set_edge(flow);
+                }
             }
             Command::Ack { ack, sack } => return self.send_ack(now, port, conn, ack, &sack),
             Command::Retransmit { seq, end } => return self.order_retransmit(now, port, conn, seq, end),
@@ -123,6 +126,9 @@ impl Streamer {
             Command::PeerFin { seq } => self.peer_fin(conn, seq),
             Command::Fin => {
                 self.flows[conn.0].bits |= bits::FIN_WANTED;
+                if let Some((flow, record)) = self.published(conn) {
+                    record.set_fin(flow);
+                }
                 self.activate(conn);
             }
             Command::Notify(notice) => self.notify(conn, notice),
@@ -196,6 +202,12 @@ impl Streamer {
         if sync.fin_sent {
             flow.bits |= bits::FIN_WANTED | bits::FIN_SENT;
         }
+        if let Some((flow, record)) = self.published(conn) {
+            record.open(flow, sync);
+            if !flow.has(bits::FILLING) {
+                record.go_live(flow);
+            }
+        }
         if !self.moves.is_idle() {
             self.release_held(conn);
         }
@@ -224,6 +236,9 @@ impl Streamer {
         if acked > 0 {
             self.publish_acknowledged(conn);
         }
+        if let Some((flow, record)) = self.published(conn) {
+            record.set_window(flow);
+        }
         let flow = &self.flows[conn.0];
         if flow.queued() > 0 || flow.has(bits::FIN_WANTED) {
             self.activate(conn);
@@ -246,6 +261,9 @@ impl Streamer {
         if flow.tx.nxt_cursor.end() < flow.tx.una_cursor.end() {
             flow.tx.nxt_cursor = flow.tx.una_cursor;
         }
+        if let Some(record) = self.ledger.as_ref().and_then(|ledger| ledger.record(conn)) {
+            record.set_acknowledged(flow);
+        }
         qp.set_snd_done(done);
         qp.raise(Events::SEND);
     }
@@ -254,6 +272,9 @@ impl Streamer {
         let flow = &self.flows[conn.0];
         if !flow.has(bits::SYNCHRONIZED | bits::ATTACHED) || flow.has(bits::SUSPENDED) {
             return true;
+        }
+        if let Some((flow, record)) = self.published(conn).filter(|(flow, _)| end.after(flow.tx.snd_nxt)) {
+            record.may_send(flow.snd_pos(end));
         }
         let from = self.resume.take().unwrap_or(seq);
         let (reached, full) = self.retransmit(now, port, conn, from, end);
@@ -308,6 +329,9 @@ impl Streamer {
         if seq == flow.rx.rcv_nxt && !flow.has(bits::FIN_RECEIVED) {
             flow.rx.rcv_nxt += 1;
             flow.bits |= bits::FIN_RECEIVED;
+        }
+        if let Some((flow, record)) = self.published(conn) {
+            record.set_received(flow);
         }
     }
 
@@ -366,6 +390,9 @@ impl Streamer {
                 let flow = &mut self.flows[conn.0];
                 flow.qp = qp;
                 flow.bits |= bits::ATTACHED;
+                if let Some((flow, record)) = self.published(conn) {
+                    record.set_qp(flow);
+                }
             }
             None => {
                 self.counters.no_queue_pair += 1;
@@ -377,6 +404,9 @@ impl Streamer {
     /// No buffer of the consumer is used after this. Its queue pair goes back
     /// now, or once the consumer lets go of it too: it may have bytes to read.
     fn detach(&mut self, conn: ConnId) {
+        if let Some((_, record)) = self.published(conn) {
+            record.close();
+        }
         let flow = &mut self.flows[conn.0];
         if flow.bits & (bits::ATTACHED | bits::FILLING) != 0 {
             flow.bits &= !(bits::ATTACHED | bits::FILLING);

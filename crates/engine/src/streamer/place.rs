@@ -122,6 +122,10 @@ impl Streamer {
                 let qp = slot.region.qp(flow.qp);
                 // Moved before the consumer may use the slots again; each extent is read once.
                 flow.rx.cursor.seek(flow.rx.rcv_pos, flow.rx.rq_tail, |index| qp.rq_extent(index));
+                if let Some(record) = self.ledger.as_ref().and_then(|ledger| ledger.record(conn)) {
+                    record.set_received(flow);
+                    record.set_edge(flow);
+                }
                 qp.set_rcv_done(flow.rx.rcv_pos);
                 qp.raise(Events::RECV);
             }

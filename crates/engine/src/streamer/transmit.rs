@@ -77,6 +77,9 @@ impl Streamer {
             return Turn::Done;
         }
         let start = flow.tx.snd_nxt;
+        if let Some((flow, record)) = self.published(conn) {
+            record.may_send(flow.reach());
+        }
         let Some(mut sender) = self.sender(now, conn) else { return Turn::Done };
         let largest = sender.largest_payload();
         let mut turn = Turn::More;
@@ -303,6 +306,14 @@ fn data_flags(flow: &Flow, len: u32, fin: bool, again: bool) -> Flags {
 }
 
 impl Flow {
+    /// Stream position that one turn can send up to, at most; a FIN counts.
+    #[inline]
+    fn reach(&self) -> u64 {
+        let usable = self.tx.limit.since(self.tx.snd_nxt).max(0) as u64;
+        let fin = u64::from(self.has(bits::FIN_WANTED));
+        self.snd_pos(self.tx.snd_nxt) + usable.min(self.queued() + fin)
+    }
+
     /// The window field of everything sent on a synchronised connection.
     #[inline]
     pub(super) fn window_field(&self) -> u16 {

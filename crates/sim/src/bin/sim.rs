@@ -55,6 +55,7 @@ struct Total {
     lost: u64,
     damaged: u64,
     moved: u64,
+    survived: u64,
     bytes: u64,
     virtual_seconds: f64,
 }
@@ -81,7 +82,7 @@ fn main() -> ExitCode {
     });
     let total = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     println!(
-        "{} worlds in {:.1} s ({:.0} s of virtual time): {} frames, {} lost, {} damaged, {} moves, {:.1} MB; slowest seed {} ({:.2} s)",
+        "{} worlds in {:.1} s ({:.0} s of virtual time): {} frames, {} lost, {} damaged, {} moves, {} engines' deaths survived, {:.1} MB; slowest seed {} ({:.2} s)",
         total.worlds,
         started.elapsed().as_secs_f64(),
         total.virtual_seconds,
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         total.lost,
         total.damaged,
         total.moved,
+        total.survived,
         total.bytes as f64 / 1e6,
         total.slowest.0,
         total.slowest.1,
@@ -117,6 +119,7 @@ fn run(seed: u64, arguments: &Arguments, total: &Mutex<Total>) {
             total.lost += summary.links.lost + summary.links.overflowed;
             total.damaged += summary.links.damaged;
             total.moved += summary.moved;
+            total.survived += summary.survived;
             total.bytes += summary.bytes;
             total.virtual_seconds += summary.took.0 as f64 / 1e9;
             if arguments.verbose {
