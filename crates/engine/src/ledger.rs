@@ -89,6 +89,19 @@ pub struct Recovered {
     pub send: Vec<Extent>,
 }
 
+/// What a peer may have learned by now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Published {
+    /// Nothing from here on was sent.
+    pub sent: Seq,
+    /// Nothing from here on was acknowledged.
+    pub rcv_nxt: Seq,
+    /// Nothing from here on was offered.
+    pub right_edge: Seq,
+    /// Shift of the windows that we send.
+    pub shift: WindowScale,
+}
+
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
@@ -231,6 +244,21 @@ impl Ledger {
     /// True if the record of connection `index` counts.
     pub fn is_live(&self, index: u32) -> bool {
         self.record(ConnId(index)).is_some_and(|record| record.get(LIVE) == 1)
+    }
+
+    /// What the peer of the connection of this name may have learned, if its record
+    /// counts. For tests: it looks at one record after the other.
+    pub fn published(&self, tuple: &Tuple) -> Option<Published> {
+        let record = self.records().iter().find(|record| record.get(LIVE) == 1 && record.tuple() == *tuple)?;
+        let (snd_base, rcv_base) = halves(record.get(BASES));
+        let received = record.get(RECEIVED);
+        let fin = u32::from(received & FIN_RECEIVED != 0);
+        Some(Published {
+            sent: Seq(snd_base) + record.get(MAY_SEND) as u32,
+            rcv_nxt: Seq(rcv_base) + (received as u32) + fin,
+            right_edge: Seq(halves(record.get(EDGE)).0),
+            shift: WindowScale::new((record.get(FACTS) >> 16) as u8),
+        })
     }
 
     /// Connection `index` as it was when its engine died, at the time `now` of that

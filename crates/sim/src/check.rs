@@ -71,6 +71,9 @@ pub fn bounds(host: &mut Host) -> Result<(), Violation> {
         if connections > most {
             return Err(Violation::Leak(format!("{connections} connections, {most} allowed")));
         }
+        if let Some(what) = machine.port.unpublished.take() {
+            return Err(Violation::Leak(what));
+        }
         let counters = machine.streamer().counters();
         if counters.hostile_consumer != 0 {
             return Err(Violation::Leak("a good consumer was taken for a hostile one".into()));

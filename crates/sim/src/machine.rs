@@ -48,7 +48,8 @@ impl Machine {
     /// An engine with nothing to do yet, whose consumer's region this is.
     pub fn new(config: &HostConfig, region: Arc<Region>) -> Machine {
         let (driver, ledger) = start(config, region);
-        let port = SimPort::new(config.port);
+        let mut port = SimPort::new(config.port);
+        port.ledger = Some(ledger.clone());
         Machine { port, driver, ledger, inbox: Vec::new(), rx_budget: config.engine.rx_budget }
     }
 
@@ -57,6 +58,7 @@ impl Machine {
     pub fn die(&mut self, config: &HostConfig, region: Arc<Region>) -> Arc<Ledger> {
         let (driver, ledger) = start(config, region);
         self.driver = driver;
+        self.port.ledger = Some(ledger.clone());
         std::mem::replace(&mut self.ledger, ledger)
     }
 

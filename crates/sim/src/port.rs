@@ -5,11 +5,16 @@
 //! the engine meets a full port; offloads are those of [`crate::nic`].
 
 use crate::nic::{self, Joiner};
+use crate::trace::describe;
 use baton_engine::frame_io::{
     BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
 };
-use baton_wire::packet::Link;
+use baton_engine::ledger::Ledger;
+use baton_wire::addr::Tuple;
+use baton_wire::packet::{Link, Packet};
+use baton_wire::tcp::Flags;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// What a port is like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +28,6 @@ pub struct PortConfig {
 }
 
 /// One host's port.
-#[derive(Debug)]
 pub struct SimPort {
     config: PortConfig,
     received: VecDeque<(Vec<u8>, RxMeta)>,
@@ -31,12 +35,25 @@ pub struct SimPort {
     slot: Vec<u8>,
     committed: usize,
     overflows: u64,
+    /// Where the engine writes down what peers may learn, before they can.
+    pub ledger: Option<Arc<Ledger>>,
+    /// The first frame that says more than was written down.
+    pub unpublished: Option<String>,
 }
 
 impl SimPort {
     /// An idle port.
     pub fn new(config: PortConfig) -> SimPort {
-        SimPort { config, received: VecDeque::new(), sent: Vec::new(), slot: Vec::new(), committed: 0, overflows: 0 }
+        SimPort {
+            config,
+            received: VecDeque::new(),
+            sent: Vec::new(),
+            slot: Vec::new(),
+            committed: 0,
+            overflows: 0,
+            ledger: None,
+            unpublished: None,
+        }
     }
 
     /// The link layer of its frames.
@@ -87,6 +104,22 @@ impl SimPort {
         self.committed -= count;
     }
 
+    /// Rule 4 of the design: what the peer can learn from a frame is in the ledger
+    /// before the port has the frame.
+    fn check_published(&mut self, frame: &[u8]) {
+        let Some(ledger) = &self.ledger else { return };
+        let Ok(packet) = Packet::parse(frame, self.link()) else { return };
+        let tuple =
+            Tuple { local: packet.src, remote: packet.dst, local_port: packet.src_port, remote_port: packet.dst_port };
+        let Some(known) = ledger.published(&tuple) else { return };
+        let end = packet.seq + packet.payload_len + u32::from(packet.flags.contains(Flags::FIN));
+        let edge = packet.ack + known.shift.expand(packet.window).0;
+        if end.after(known.sent) || packet.ack.after(known.rcv_nxt) || edge.after(known.right_edge) {
+            let what = describe(frame, self.link());
+            self.unpublished.get_or_insert(format!("{what}, but only {known:?} is written down"));
+        }
+    }
+
     /// Frames that came while the port was full.
     pub fn overflows(&self) -> u64 {
         self.overflows
@@ -124,6 +157,7 @@ impl FrameIo for SimPort {
 
     fn commit(&mut self, len: usize, meta: TxMeta) {
         let frame = self.slot[..len].to_vec();
+        self.check_published(&frame);
         let link_header = if self.config.capabilities.ethernet { 18 } else { 0 };
         let most = match meta.gso_size {
             0 => usize::from(self.config.capabilities.mtu) + link_header,
