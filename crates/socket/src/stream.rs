@@ -93,8 +93,7 @@ impl Stream {
         }
         let view = region.qp(qp);
         if events.intersects(Events::RECV | Events::PEER_FIN | Events::CLOSED) {
-            // Of an adopted connection the engine says nothing until it has seen
-            // that all was posted that it brought along.
+            // Of an adopted one the engine says nothing before all was posted.
             self.rcv_done = self.rcv_done.max(view.rcv_done());
         }
         if events.intersects(Events::SEND | Events::CLOSED) {

@@ -216,6 +216,8 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
             }
             SocketEvent::Listening { .. } => {}
             SocketEvent::Ready { conn } => self.serve(conn),
+            // Nobody here asks for one.
+            SocketEvent::Adopted { conn, .. } => self.consumer.abort(conn),
         }
     }
 
