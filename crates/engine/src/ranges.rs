@@ -102,7 +102,12 @@ impl<const N: usize> Ranges<N> {
 
     /// Adds `[start, end)` and tells `new` each part of it that had not been
     /// received before, in order. Nothing is told if the outcome is `Full`.
-    pub fn insert(&mut self, start: Seq, end: Seq, mut new: impl FnMut(Seq, Seq)) -> Outcome {
+    pub fn insert(&mut self, start: Seq, end: Seq, new: impl FnMut(Seq, Seq)) -> Outcome {
+        self.insert_within(N, start, end, new)
+    }
+
+    /// As [`Ranges::insert`] into a set that holds only `limit` ranges.
+    pub fn insert_within(&mut self, limit: usize, start: Seq, end: Seq, mut new: impl FnMut(Seq, Seq)) -> Outcome {
         if !start.before(end) {
             return Outcome::Duplicate { start, end };
         }
@@ -110,7 +115,7 @@ impl<const N: usize> Ranges<N> {
         let ranges = self.as_slice();
         let first = ranges.partition_point(|range| range.1.before(start));
         let last = first + ranges[first..].partition_point(|range| range.0.before_eq(end));
-        if first == last && self.len == N {
+        if first == last && self.len >= limit.min(N) {
             return Outcome::Full;
         }
         let mut new_bytes = 0u32;

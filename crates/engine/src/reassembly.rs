@@ -6,6 +6,8 @@
 //! taken when a piece is parked and given back when it is freed.
 
 use baton_tcp::segment::ParkId;
+use baton_wire::addr::Tuple;
+use std::collections::BTreeMap;
 
 /// What each piece counts for beside its bytes: its slot and the allocator's.
 const OVERHEAD: usize = 64;
@@ -22,6 +24,8 @@ struct Slot {
 pub struct Reassembly {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Pieces that came before their connection was known, by what they came to.
+    strangers: BTreeMap<u32, Tuple>,
     limit: usize,
     used: usize,
     usage: Usage,
@@ -46,7 +50,14 @@ impl Reassembly {
     /// An area that takes at most `limit_bytes`, bookkeeping (64 bytes a piece)
     /// included.
     pub fn new(limit_bytes: usize) -> Reassembly {
-        Reassembly { slots: Vec::new(), free: Vec::new(), limit: limit_bytes, used: 0, usage: Usage::default() }
+        Reassembly {
+            slots: Vec::new(),
+            free: Vec::new(),
+            strangers: BTreeMap::new(),
+            limit: limit_bytes,
+            used: 0,
+            usage: Usage::default(),
+        }
     }
 
     /// How much is parked, and was at most.
@@ -75,6 +86,24 @@ impl Reassembly {
         Some(ParkId(entry.generation << SLOT_BITS | slot))
     }
 
+    /// As [`Reassembly::park`], for payload to no connection: the TCE may open one for
+    /// it, and then it is that one's.
+    pub fn park_stranger(&mut self, tuple: Tuple, data: &[u8]) -> Option<ParkId> {
+        let id = self.park(data)?;
+        self.strangers.insert(id.0, tuple);
+        Some(id)
+    }
+
+    /// True if the piece came to no connection.
+    pub fn is_stranger(&self, id: ParkId) -> bool {
+        self.strangers.contains_key(&id.0)
+    }
+
+    /// True if a piece is parked that came to `tuple` while it was no connection's.
+    pub fn has_stranger(&self, tuple: &Tuple) -> bool {
+        self.strangers.values().any(|name| name == tuple)
+    }
+
     /// The payload of a piece; nothing if it was freed.
     pub fn get(&self, id: ParkId) -> &[u8] {
         match self.slots.get(id.0 as usize & ((1 << SLOT_BITS) - 1)) {
@@ -92,6 +121,7 @@ impl Reassembly {
             return;
         }
         let Some(data) = entry.data.take() else { return };
+        self.strangers.remove(&id.0);
         entry.generation = (entry.generation + 1) & (u32::MAX >> SLOT_BITS);
         self.free.push(slot);
         self.used -= data.len() + OVERHEAD;

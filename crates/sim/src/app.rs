@@ -1,6 +1,6 @@
 //! A host's program: its listeners, and all its ends of connections.
 
-use crate::end::{Buffers, End, Phase, keepalive};
+use crate::end::{Buffers, End, Phase, UNPOST, keepalive};
 use crate::script::{Dialogue, Expect};
 use crate::stream::WrongByte;
 use baton_engine::options;
@@ -284,6 +284,10 @@ impl App {
                 self.asked.remove(&(token as usize));
                 self.openings.push((now + RETRY, token as usize));
             }
+            Completion::Done { token, .. } if token >= UNPOST => self.take_back((side, (token - UNPOST) as u32), true),
+            Completion::Failed { token, .. } if token >= UNPOST => {
+                self.take_back((side, (token - UNPOST) as u32), false)
+            }
             Completion::Failed { token, errno } => {
                 return Err(Violation::Leak(format!("request {token:#x} failed with errno {errno}")));
             }
@@ -347,6 +351,14 @@ impl App {
     pub(crate) fn buffers_of(&self, qp: u32) -> Buffers {
         let (send, receive) = self.buffers;
         Buffers { base: u64::from(qp) * u64::from(send + receive), send, receive }
+    }
+
+    /// The engine's answer to an end that asked for its buffers.
+    fn take_back(&mut self, place: Place, forgot: bool) {
+        if let Some(end) = self.ends.get_mut(&place) {
+            end.on_unposted(&self.regions[place.0], forgot);
+            self.dirty.insert(place);
+        }
     }
 
     fn finish(&mut self, place: Place) {

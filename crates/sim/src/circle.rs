@@ -42,6 +42,12 @@ impl Circle {
         (self.base + at, len.min(u64::from(self.size) - at) as u32)
     }
 
+    /// The engine forgot what was posted: the next extent begins at `position`.
+    pub fn forget(&mut self, position: u64) {
+        self.posted = position;
+        self.ends.clear();
+    }
+
     /// Posts up to `len` bytes as one extent; 0 if its queue is full. `done` is
     /// how far the engine is through.
     pub fn post(&mut self, region: &ConsumerRegion, qp: u32, len: u64, done: u64) -> u32 {

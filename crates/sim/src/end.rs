@@ -1,5 +1,6 @@
 //! One end of a connection: a program that follows its script over a queue pair.
 
+use crate::chance::up_to;
 use crate::circle::Circle;
 use crate::script::{Act, Script};
 use crate::stream::{Stream, WrongByte};
@@ -11,6 +12,23 @@ use std::collections::VecDeque;
 
 /// Token of requests whose answer nobody waits for.
 pub const OPTION: u64 = 1 << 33;
+
+/// Token of a request for the buffers of queue pair `n` is `n` more than this.
+pub const UNPOST: u64 = 1 << 34;
+
+/// An end that asks for its buffers back does so within this of posting one.
+const ASKS_WITHIN: Duration = Duration::from_millis(1);
+
+/// Where an end's receive buffer is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holding {
+    /// The end posts it as it empties.
+    Posts,
+    /// It asked for what is posted, and moves no cursor until the answer.
+    Asked,
+    /// It has it back, and waits until the engine wants it.
+    Waits,
+}
 
 /// How far an end has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +94,12 @@ pub struct End {
     parcel: Option<Parcel>,
     send: Circle,
     receive: Circle,
+    holding: Holding,
+    /// The engine asked for a buffer since the end asked for its own.
+    wanted: bool,
+    /// When it asks for its buffers.
+    asks_at: Option<Instant>,
+    rng: fastrand::Rng,
     read: u64,
     since_stall: u64,
     stalled_until: Option<Instant>,
@@ -111,6 +135,10 @@ impl End {
             parcel: None,
             send: Circle::new(Queue::Send, buffers.base, buffers.send),
             receive: Circle::new(Queue::Receive, buffers.base + u64::from(buffers.send), buffers.receive),
+            holding: Holding::Posts,
+            wanted: false,
+            asks_at: None,
+            rng: fastrand::Rng::with_seed(2 * id as u64 + u64::from(client)),
             read: 0,
             since_stall: 0,
             stalled_until: None,
@@ -189,6 +217,8 @@ impl End {
         self.qp = qp;
         self.send = Circle::new(Queue::Send, buffers.base, buffers.send);
         self.receive = Circle::new(Queue::Receive, buffers.base + u64::from(buffers.send), buffers.receive);
+        // What it posted, and what it asked, stays behind.
+        (self.holding, self.wanted, self.asks_at) = (Holding::Posts, false, None);
         self.filled = unread.len() as u64;
         self.parcel = Some(Parcel { unacked, unread });
         Ok(())
@@ -213,6 +243,7 @@ impl End {
     /// Takes in what happened to the queue pair.
     pub fn on_events(&mut self, region: &ConsumerRegion, events: Events) {
         self.seen |= events;
+        self.wanted |= events.contains(Events::WANT_BUFFER);
         // Before the end an error is a soft one (RFC 9293 §3.9.2.2): no program here asks.
         if events.contains(Events::CLOSED) && self.phase == Phase::Open {
             self.error = region.qp(self.qp).error();
@@ -241,7 +272,13 @@ impl End {
             self.unpack(region, &parcel);
         }
         self.read_arrived(now, calm, region)?;
-        let mut moved = self.post_receive(region);
+        if self.holding == Holding::Asked {
+            return Ok(());
+        }
+        if self.wanted {
+            self.holding = Holding::Posts;
+        }
+        let mut moved = self.holding == Holding::Posts && self.post_receive(region);
         while self.phase == Phase::Open && self.step(now, calm, region, asks, &mut moved) {}
         if moved {
             region.ring_doorbell(self.qp);
@@ -253,7 +290,41 @@ impl End {
             self.phase = Phase::Closing;
             asks.push_back(Request::Close { qp: self.qp });
         }
+        let every = self.script.unposts;
+        if moved && every > 0 && self.rng.u8(..every) == 0 {
+            self.asks_at = Some(now + up_to(&mut self.rng, ASKS_WITHIN));
+        } else if self.asks_at.is_some_and(|at| at <= now) {
+            self.asks_at = None;
+            if self.phase == Phase::Open && self.holding == Holding::Posts && !calm {
+                self.ask_back(region, asks);
+            }
+        }
         Ok(())
+    }
+
+    /// Asks for its buffers back; whether it may have them is the engine's to say.
+    fn ask_back(&mut self, region: &ConsumerRegion, asks: &mut VecDeque<Request>) {
+        self.holding = Holding::Asked;
+        self.wanted = false;
+        region.qp(self.qp).set_rcv_limit(self.read);
+        asks.push_back(Request::Unpost { token: UNPOST + u64::from(self.qp), qp: self.qp });
+    }
+
+    /// The engine's answer: it forgot all that was posted, or none.
+    pub fn on_unposted(&mut self, region: &ConsumerRegion, forgot: bool) {
+        if self.holding != Holding::Asked {
+            return;
+        }
+        let qp = region.qp(self.qp);
+        if forgot {
+            self.receive.forget(qp.rcv_done());
+        }
+        qp.set_rcv_limit(self.receive.posted());
+        if !forgot {
+            // The engine may not have seen the limit before it was set back.
+            region.ring_doorbell(self.qp);
+        }
+        self.holding = if forgot && !self.wanted { Holding::Waits } else { Holding::Posts };
     }
 
     /// When it wants to run again though nothing happens.
@@ -263,7 +334,11 @@ impl End {
             _ => None,
         };
         let open = self.phase == Phase::Open && !self.frozen;
-        [sleeping, self.stalled_until].into_iter().flatten().min().filter(|_| open)
+        [sleeping, self.stalled_until, self.asks_at.filter(|_| self.holding != Holding::Asked)]
+            .into_iter()
+            .flatten()
+            .min()
+            .filter(|_| open)
     }
 
     fn read_arrived(&mut self, now: Instant, calm: bool, region: &ConsumerRegion) -> Result<(), WrongByte> {
@@ -393,7 +468,7 @@ impl End {
     pub fn describe(&self, region: &ConsumerRegion) -> String {
         let qp = region.qp(self.qp);
         format!(
-            "{} of dialogue {}: {:?} at act {} of {:?}; read {}, rcv_done {}, posted {}; sent {}, snd_sent {}, \
+            "{} of dialogue {}: {:?} at act {} of {:?}; read {}, rcv_done {}, posted {} ({:?}); sent {}, snd_sent {}, \
              snd_done {}; events {:?}, error {}, state {}",
             if self.client { "client" } else { "server" },
             self.id,
@@ -403,6 +478,7 @@ impl End {
             self.read,
             qp.rcv_done(),
             self.receive.posted(),
+            self.holding,
             self.send.posted(),
             qp.snd_sent(),
             qp.snd_done(),

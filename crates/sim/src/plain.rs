@@ -61,7 +61,7 @@ fn host(addr: Addr, number: u8, qps: u32) -> HostConfig {
 
 /// What a program does that reads all there is and posts as much as it can.
 pub fn script(acts: Vec<Act>) -> Script {
-    Script { acts, reader: Reader::default(), piece: 1 << 20, keepalive: false, nodelay: true }
+    Script { acts, reader: Reader::default(), piece: 1 << 20, keepalive: false, nodelay: true, unposts: 0 }
 }
 
 /// Sends `up` and `down`, both at once, and closes.

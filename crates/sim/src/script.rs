@@ -43,6 +43,8 @@ pub struct Script {
     pub keepalive: bool,
     /// Nagle's algorithm is off.
     pub nodelay: bool,
+    /// Asks for its buffers back soon after one in so many posts; 0 for never.
+    pub unposts: u8,
 }
 
 impl Script {

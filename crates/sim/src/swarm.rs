@@ -281,12 +281,14 @@ impl Make<'_> {
 
     fn script(&mut self, acts: Vec<Act>) -> Script {
         let at_once = pick(self.rng, &[0, 0, 1_000]);
+        let unposts = pick(self.rng, &[0, 0, 1, 3, 20]);
         Script {
             acts,
             reader: Reader { stall: None, at_once },
             piece: self.piece,
             keepalive: self.probes(),
             nodelay: self.rng.bool(),
+            unposts,
         }
     }
 

@@ -377,7 +377,12 @@ impl Tcb {
                 if new_bytes == 0 && seg.lengths.len > 0 {
                     reply.dsack = Some((seq, seq + seg.lengths.len));
                 }
-                self.rcv.on_placed(seq, seq + seg.lengths.len, rcv_nxt, new_bytes)
+                let arrived = self.rcv.on_placed(seq, seq + seg.lengths.len, rcv_nxt, new_bytes);
+                if self.rcv.parked() > 0 {
+                    // Its turn may have come.
+                    reply.ack_now |= self.rcv.settle(out);
+                }
+                arrived
             }
             Placement::Parked(id) if self.state.may_receive() => {
                 self.rcv.on_parked(id, seq, seg.lengths.len, self.state.is_synchronized(), out)

@@ -101,6 +101,8 @@ impl Tcb {
             return;
         }
         let Some(seq) = self.rcv.take_fin() else { return };
+        // RFC 9293 §3.10.7.4 seventh: beyond the peer's FIN there is no text.
+        self.rcv.drop_parked(out);
         out.command(Command::PeerFin { seq });
         // MUST-12 (RFC 9293 §3.6): a normal end of the peer's stream.
         out.command(Command::Notify(Notice::PeerFin));

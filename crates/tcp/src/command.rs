@@ -11,6 +11,16 @@ use baton_wire::tcp::{Flags, SackBlocks};
 /// The most commands that one call into a `Tcb` issues.
 pub const MAX_COMMANDS: usize = 32;
 
+/// Ranges ahead of `rcv_nxt` that a connection may have: the Streamer refuses what
+/// would make one more, and the TCE remembers each, so that the two never disagree
+/// about what is there.
+pub const MAX_RANGES: usize = 80;
+
+/// Of [`MAX_RANGES`], those that only a [`Command::Place`] may make. What arrives on
+/// the fast path leaves them free, and with so many ranges a `Tcb` has nothing placed
+/// ahead of its turn: so a `Place` always finds room.
+pub const PLACE_RANGES: usize = 16;
+
 /// SYN options that we send (RFC 9293 §3.7.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SynReply {
@@ -154,7 +164,9 @@ pub enum Command {
         end: Seq,
     },
     /// Move parked payload to its final position: `len` bytes whose first has
-    /// sequence number `seq`, found `skip` bytes into the parked payload.
+    /// sequence number `seq`, found `skip` bytes into the parked payload. They count
+    /// as received from here on, so it must not fail: while payload is parked for a
+    /// connection its consumer takes no room back, and see [`PLACE_RANGES`].
     Place {
         /// Which payload.
         park: ParkId,

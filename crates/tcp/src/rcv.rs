@@ -228,10 +228,11 @@ impl Receiver {
         }
     }
 
-    /// Places parked payload for which there is room; true if any was placed.
+    /// Places parked payload whose turn it is and for which there is room; true if any
+    /// was placed.
     pub fn settle(&mut self, out: &mut impl CommandSink) -> bool {
         let mut placed = false;
-        while let Some(parked) = self.reassembly.as_mut().and_then(|r| r.take_before(self.posted)) {
+        while let Some(parked) = self.reassembly.as_mut().and_then(|r| r.take_before(self.posted, self.rcv_nxt)) {
             let start = parked.start.latest(self.rcv_nxt);
             let end = parked.end.earliest(self.posted);
             if !start.before(end) {

@@ -9,14 +9,10 @@
 //!
 //! Both lists are bounded, and boxed only while there is something to hold.
 
+use crate::command::{MAX_RANGES, PLACE_RANGES};
 use crate::segment::ParkId;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::SackBlocks;
-
-/// Ranges remembered for SACK. Beyond this the one not touched for longest is
-/// forgotten: the Streamer still has its bytes and reports them as `rcv_nxt`
-/// passes; the peer may only send them once more than needed.
-pub(crate) const MAX_RANGES: usize = 32;
 
 /// Payloads held of one connection. Beyond this the one farthest ahead is
 /// dropped, so that what comes next is never lost to what comes later.
@@ -62,6 +58,7 @@ impl Reassembly {
             }
             !joined
         });
+        // The Streamer has no more, and so none of its is ever forgotten here.
         self.ranges.truncate(MAX_RANGES - 1);
         self.ranges.insert(0, (start, end));
     }
@@ -125,12 +122,15 @@ impl Reassembly {
         seq
     }
 
-    /// Takes out a parked payload that now starts at or before `limit`, the
-    /// lowest first, so that what is in order is placed before what is not.
-    pub fn take_before(&mut self, limit: Seq) -> Option<Parked> {
+    /// Takes out a parked payload that now starts before `limit`, the lowest first,
+    /// so that what is in order is placed before what is not. With many ranges, what
+    /// is not must wait: the Streamer may have no place for one more.
+    pub fn take_before(&mut self, limit: Seq, rcv_nxt: Seq) -> Option<Parked> {
         let lowest = (0..self.parked.len())
             .reduce(|best, i| if self.parked[i].start.before(self.parked[best].start) { i } else { best })?;
-        self.parked[lowest].start.before(limit).then(|| self.parked.remove(lowest))
+        let start = self.parked[lowest].start;
+        let due = start.before_eq(rcv_nxt) || self.ranges.len() < PLACE_RANGES;
+        (due && start.before(limit)).then(|| self.parked.remove(lowest))
     }
 
     /// Takes out any parked payload.
@@ -177,9 +177,9 @@ mod tests {
         assert_eq!(r.park(Parked { id: ParkId(99), seq, start: seq, end: seq + 10 }), Some(ParkId(99)));
         let seq = Seq(100);
         assert_eq!(r.park(Parked { id: ParkId(99), seq, start: seq, end: seq + 10 }), Some(ParkId(0)));
-        assert_eq!(r.take_before(Seq(500)).map(|p| p.id), Some(ParkId(99)));
-        assert_eq!(r.take_before(Seq(1000)).map(|p| p.id), Some(ParkId(MAX_PARKED as u32 - 1)));
-        assert_eq!(r.take_before(Seq(500)), None);
+        assert_eq!(r.take_before(Seq(500), Seq(0)).map(|p| p.id), Some(ParkId(99)));
+        assert_eq!(r.take_before(Seq(1000), Seq(0)).map(|p| p.id), Some(ParkId(MAX_PARKED as u32 - 1)));
+        assert_eq!(r.take_before(Seq(500), Seq(0)), None);
     }
 
     proptest! {

@@ -255,7 +255,8 @@ pub enum Request {
         len: u32,
     },
     /// Take back the buffers of an idle connection: all that was received is
-    /// delivered, all that was posted to send is acknowledged. Answered by `Done`:
+    /// delivered, all that was posted to send is acknowledged, and the peer sees an
+    /// open window. Answered by `Done`:
     /// no extent posted so far is used any more, and the next one of each queue
     /// begins at `rcv_done`, or at `snd_tail`; or by `Failed`, and nothing changed.
     /// Before it asks, the consumer sets `rcv_limit` back to what it has read;

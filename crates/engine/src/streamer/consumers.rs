@@ -260,7 +260,9 @@ impl Streamer {
         }
         // What was posted before the request belongs to what it takes back.
         self.handle_doorbell(owner);
-        if self.flows[owner.0].unpost() {
+        // What came before the connection was known waits for a place in them too.
+        let awaited = self.reassembly.has_stranger(&self.flows[owner.0].rx.tuple);
+        if !awaited && self.flows[owner.0].unpost() {
             if let Some((flow, record)) = self.published(owner) {
                 record.set_acknowledged(flow);
             }

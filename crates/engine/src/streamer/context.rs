@@ -15,8 +15,9 @@
 use crate::options::IpFields;
 use crate::ranges::Ranges;
 use crate::region::Extent;
+use baton_tcp::command::MAX_RANGES;
 use baton_wire::addr::Tuple;
-use baton_wire::seq::{Seq, WindowScale};
+use baton_wire::seq::{Seq, Window, WindowScale};
 
 /// A place in a queue of extents: the extent that covers a stream position, and
 /// which one comes next.
@@ -121,7 +122,7 @@ pub struct Receive {
     /// Where `rcv_pos` lies in the receive queue.
     pub cursor: Cursor,
     /// Out-of-order bytes already placed; only while there are any.
-    pub ranges: Option<Box<Ranges>>,
+    pub ranges: Option<Box<Ranges<MAX_RANGES>>>,
     /// Tail of the receive queue as last read.
     pub rq_tail: u32,
     /// Payload parked for this connection, in bytes.
@@ -282,11 +283,14 @@ impl Flow {
 
     /// Forgets every posted extent, so that the next one of each queue begins where
     /// its stream stands. False, and nothing is forgotten, while a byte between here
-    /// and the peer may need one: parked, beyond a gap, or not acknowledged.
+    /// and the peer may need one: parked, beyond a gap, or not acknowledged. Nor while
+    /// the peer sees a closed window: it sends nothing that would ask for a buffer again.
     pub fn unpost(&mut self) -> bool {
         let open = self.has(bits::SYNCHRONIZED | bits::ATTACHED) && self.bits & (bits::TOUCHED | bits::SUSPENDED) == 0;
         let received = self.rx.ranges.is_none() && self.rx.parked_bytes == 0;
-        if !(open && received && self.tx.una_pos >= self.tx.tail_pos) {
+        let promised = self.rx.right_edge.since(self.rx.rcv_nxt).max(0) as u32;
+        let invited = self.has(bits::FIN_RECEIVED) || self.rcv_wscale.field(Window(promised)) > 0;
+        if !(open && received && invited && self.tx.una_pos >= self.tx.tail_pos) {
             return false;
         }
         self.rx.cursor = Cursor::before(self.rx.rq_tail, self.rx.rcv_pos);

@@ -8,7 +8,7 @@ use super::context::{Flow, bits};
 use super::headers::{ControlSegment, MAX_HEADER};
 use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
-use crate::event::{Event, Queues};
+use crate::event::{Event, Queues, Wish};
 use crate::frame_io::FrameIo;
 use crate::options::IpFields;
 use crate::order::{Open, Order};
@@ -305,22 +305,29 @@ impl Streamer {
         true
     }
 
+    /// The TCE counts these bytes as received already. Nothing honest is in the way of
+    /// that (see [`Command::Place`]): where they find no place, their consumer said
+    /// that it had posted more than there is, and it loses the connection.
     fn place_order(&mut self, conn: ConnId, park: ParkId, seq: Seq, skip: u32, len: u32) {
         // Set aside for the while: placing needs the rest of the Streamer.
         let reassembly = std::mem::replace(&mut self.reassembly, Reassembly::new(0));
         let (from, to) = (skip as usize, skip as usize + len as usize);
-        if let Some(piece) = reassembly.get(park).get(from..to) {
-            self.place_parked(conn, seq, piece);
+        let piece = reassembly.get(park).get(from..to);
+        if !piece.is_some_and(|piece| self.place_parked(conn, seq, piece)) {
+            self.counters.hostile_consumer += 1;
+            self.event(Event::Consumer { conn, wish: Wish::Abort });
         }
         self.reassembly = reassembly;
         self.publish_received();
     }
 
     fn unpark(&mut self, conn: ConnId, park: ParkId) {
-        let len = self.reassembly.get(park).len() as u32;
         // Payload that came with a SYN cookie was parked for no connection.
-        let parked = &mut self.flows[conn.0].rx.parked_bytes;
-        *parked = parked.saturating_sub(len);
+        if !self.reassembly.is_stranger(park) {
+            let len = self.reassembly.get(park).len() as u32;
+            let parked = &mut self.flows[conn.0].rx.parked_bytes;
+            *parked = parked.saturating_sub(len);
+        }
         self.reassembly.free(park);
     }
 

@@ -11,8 +11,12 @@ use super::context::{Flow, bits};
 use super::{ConnId, Streamer};
 use crate::ranges::Outcome;
 use crate::region::{EngineRegion, Events};
+use baton_tcp::command::{MAX_RANGES, PLACE_RANGES};
 use baton_wire::checksum;
 use baton_wire::seq::Seq;
+
+/// Ranges that the fast path may make: the others are for what the TCE has placed.
+pub(super) const FAST_RANGES: usize = MAX_RANGES - PLACE_RANGES;
 
 /// What became of payload that was to be placed.
 pub(super) enum Placing {
@@ -28,9 +32,17 @@ pub(super) enum Placing {
 
 impl Streamer {
     /// Puts payload whose first byte is `seq` at its final position: only over
-    /// bytes that were not received yet (rule 5 of the design).
+    /// bytes that were not received yet (rule 5 of the design), and only if that makes
+    /// no more than `limit` ranges ahead of `rcv_nxt`.
     #[inline]
-    pub(super) fn place(&mut self, conn: ConnId, seq: Seq, payload: &[u8], header_sum: Option<u32>) -> Placing {
+    pub(super) fn place(
+        &mut self,
+        conn: ConnId,
+        seq: Seq,
+        payload: &[u8],
+        header_sum: Option<u32>,
+        limit: usize,
+    ) -> Placing {
         let Streamer { flows, consumers, counters, touched, .. } = self;
         let flow = &mut flows[conn.0];
         let len = payload.len() as u32;
@@ -42,7 +54,7 @@ impl Streamer {
                 Some(ranges) => ranges.is_new(seq, end),
             };
         if !untouched {
-            return self.place_overlapping(conn, seq, payload, header_sum);
+            return self.place_overlapping(conn, seq, payload, header_sum, limit);
         }
         let Some(Some(slot)) = consumers.get(usize::from(flow.consumer)) else { return Placing::NoBuffer };
         let Some(sum) = copy_in(flow, &slot.region, ahead as u32, payload, header_sum.is_some()) else {
@@ -52,7 +64,7 @@ impl Streamer {
             return Placing::Corrupt;
         }
         if ahead > 0 {
-            if !note_range(flow, seq, end) {
+            if !note_range(flow, seq, end, limit) {
                 return Placing::TooManyRanges;
             }
             counters.rx_out_of_order += 1;
@@ -66,7 +78,14 @@ impl Streamer {
 
     /// The rare case: part of the payload was received before. The checksum is
     /// verified first, then only the new pieces are copied.
-    fn place_overlapping(&mut self, conn: ConnId, seq: Seq, payload: &[u8], header_sum: Option<u32>) -> Placing {
+    fn place_overlapping(
+        &mut self,
+        conn: ConnId,
+        seq: Seq,
+        payload: &[u8],
+        header_sum: Option<u32>,
+        limit: usize,
+    ) -> Placing {
         if header_sum.is_some_and(|header| !sums_right(header, checksum::sum(payload))) {
             return Placing::Corrupt;
         }
@@ -102,7 +121,7 @@ impl Streamer {
         } else if start == rcv_nxt {
             received_in_order(flow, end);
             touch(flow, conn, touched);
-        } else if !note_range(flow, start, end) {
+        } else if !note_range(flow, start, end, limit) {
             return Placing::TooManyRanges;
         }
         counters.rx_placed_bytes += u64::from(new_bytes);
@@ -141,7 +160,7 @@ impl Streamer {
 
     /// Places parked payload on the TCE's word; true if all of it was placed.
     pub(super) fn place_parked(&mut self, conn: ConnId, seq: Seq, payload: &[u8]) -> bool {
-        matches!(self.place(conn, seq, payload, None), Placing::Done(_))
+        matches!(self.place(conn, seq, payload, None, MAX_RANGES), Placing::Done(_))
     }
 }
 
@@ -212,9 +231,9 @@ fn touch(flow: &mut Flow, conn: ConnId, touched: &mut Vec<ConnId>) {
     }
 }
 
-fn note_range(flow: &mut Flow, start: Seq, end: Seq) -> bool {
+fn note_range(flow: &mut Flow, start: Seq, end: Seq, limit: usize) -> bool {
     let ranges = flow.rx.ranges.get_or_insert_with(Box::default);
-    !matches!(ranges.insert(start, end, |_, _| {}), Outcome::Full)
+    !matches!(ranges.insert_within(limit, start, end, |_, _| {}), Outcome::Full)
 }
 
 /// True if a segment's header sum and payload sum come to what a right checksum

@@ -11,7 +11,7 @@
 //! of it.
 
 use super::context::{Flow, bits};
-use super::place::{Placing, sums_right};
+use super::place::{FAST_RANGES, Placing, sums_right};
 use super::{ConnId, Streamer};
 use crate::endpoint::Verdict;
 use crate::event::{Event, SegmentEvent};
@@ -150,7 +150,7 @@ impl Streamer {
         }
         // The sum of everything but the payload; `None` if the port vouches.
         let header_sum = (!frame.meta.checksum_verified).then(|| packet.header_sum(frame.data));
-        match self.place(conn, packet.seq, packet.payload(frame.data), header_sum) {
+        match self.place(conn, packet.seq, packet.payload(frame.data), header_sum, FAST_RANGES) {
             Placing::Done(new_bytes) => {
                 self.counters.rx_fast += 1;
                 let flow = &mut self.flows[conn.0];
@@ -217,7 +217,7 @@ impl Streamer {
             0 => Placement::Empty,
             // Only data that completes a handshake by SYN cookie is ever used.
             _ if packet.flags.without(Flags::PSH) != Flags::ACK => Placement::Empty,
-            _ => match self.reassembly.park(packet.payload(frame.data)) {
+            _ => match self.reassembly.park_stranger(tuple_of(packet), packet.payload(frame.data)) {
                 Some(id) => Placement::Parked(id),
                 None => {
                     self.counters.drop_reassembly_full += 1;

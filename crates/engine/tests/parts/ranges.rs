@@ -95,3 +95,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_one_may_add_leaves_room_for_another() {
+    let mut set = Ranges::<4>::new();
+    let mut add = |limit, at: u32| set.insert_within(limit, Seq(at), Seq(at + 10), |_, _| ()) != Outcome::Full;
+    assert!(add(2, 100) && add(2, 200));
+    assert!(!add(2, 300), "a range too many");
+    assert!(add(2, 210), "one that touches another makes none");
+    assert!(add(4, 300) && add(4, 400) && !add(4, 500));
+}

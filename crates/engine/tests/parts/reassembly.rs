@@ -2,6 +2,7 @@
 
 use baton_engine::reassembly::Reassembly;
 use baton_tcp::segment::ParkId;
+use baton_wire::addr::Tuple;
 use proptest::prelude::*;
 
 proptest! {
@@ -55,4 +56,18 @@ fn handles_that_were_never_given_are_harmless() {
         assert_eq!(area.get(ParkId(id.0 ^ bits)), b"");
     }
     assert_eq!(area.get(id), b"x");
+}
+
+#[test]
+fn a_stranger_is_known_by_its_tuple_until_it_is_freed() {
+    let mut area = Reassembly::new(1000);
+    let name = |remote_port| Tuple { remote_port, ..Tuple::default() };
+    let stranger = area.park_stranger(name(1), b"x").unwrap();
+    let other = area.park(b"y").unwrap();
+    assert!(area.is_stranger(stranger) && !area.is_stranger(other));
+    assert!(area.has_stranger(&name(1)) && !area.has_stranger(&name(2)));
+    area.free(other);
+    assert!(area.has_stranger(&name(1)));
+    area.free(stranger);
+    assert!(!area.has_stranger(&name(1)) && !area.is_stranger(stranger));
 }

@@ -1,7 +1,7 @@
 //! Acknowledging, selective acknowledgments, parked payload.
 
 use crate::rig::*;
-use baton_tcp::command::Command;
+use baton_tcp::command::{Command, MAX_RANGES, PLACE_RANGES};
 use baton_tcp::config::Config;
 use baton_tcp::handshake::Open;
 use baton_tcp::options::SocketOption;
@@ -213,4 +213,41 @@ fn too_much_parked_loses_what_is_farthest() {
     rig.call(|t, cx, out| t.abort(cx, out));
     let left = rig.take().iter().filter(|c| matches!(c, Command::Drop { .. })).count();
     assert_eq!(left, 12, "and the end loses the rest");
+}
+
+#[test]
+fn with_many_ranges_nothing_is_placed_ahead_of_its_turn() {
+    // The Streamer may have no place for one range more, and what is placed counts.
+    let mut rig = Rig::established();
+    let hole = |i: u32| RCV + 100 * i;
+    for i in 1..=PLACE_RANGES as u32 {
+        rig.placed(&data(hole(2 * i), 100), RCV);
+    }
+    let far = hole(2 * PLACE_RANGES as u32 + 2);
+    let places = |out: &[Command]| out.iter().filter(|c| matches!(c, Command::Place { .. })).count();
+    assert_eq!(places(rig.parked(1, &data(far, 100))), 0);
+    assert_eq!(rig.info().rcv_nxt, RCV);
+    // One range less, and there is a place for it again.
+    let out = rig.placed(&data(RCV, 200), RCV + 300).to_vec();
+    assert!(out.contains(&Command::Place { park: ParkId(1), seq: far, skip: 0, len: 100, rest: false }), "{out:?}");
+    // In order is always possible.
+    rig.placed(&data(far + 200, 100), RCV + 300);
+    assert_eq!(places(rig.parked(2, &data(far + 400, 100))), 0);
+    assert_eq!(places(rig.parked(3, &data(RCV + 300, 100))), 1);
+    assert_eq!(rig.info().rcv_nxt, RCV + 500);
+}
+
+#[test]
+fn every_range_that_the_streamer_has_is_known() {
+    // A range forgotten would be passed only by the Streamer: a FIN behind it waits for ever.
+    let mut rig = Rig::established();
+    let fin = RCV + 200 * MAX_RANGES as u32;
+    for i in 1..MAX_RANGES as u32 {
+        rig.placed(&data(RCV + 200 * i, 100), RCV);
+    }
+    for i in 1..MAX_RANGES as u32 {
+        rig.placed(&data(RCV + 200 * i + 100, 100), RCV);
+    }
+    rig.parked(1, &data(RCV, 200));
+    assert_eq!(rig.info().rcv_nxt, fin);
 }
