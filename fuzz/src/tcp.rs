@@ -333,10 +333,11 @@ impl Watch {
         (s, placement)
     }
 
-    /// What a Streamer does: it places only what is plain and lies in the room.
+    /// What a Streamer does: it places only what is plain, lies in the room and was
+    /// promised a place.
     fn placement(&mut self, s: &Segment, info: &Info, way: u8) -> Placement {
         let plain = s.flags.without(Flags::PSH) == Flags::ACK && info.state.is_synchronized();
-        let room = self.posted.unwrap_or(info.rcv_nxt);
+        let room = self.posted.unwrap_or(info.rcv_nxt).earliest(info.rcv_nxt + info.rcv_wnd);
         let close = s.seq.since(info.rcv_nxt).unsigned_abs() < 1 << 20;
         if way < 16 {
             return Placement::Empty;
