@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use baton_engine::frame_io::{BURST, FrameSink, RxFrame, RxMeta};
@@ -13,6 +14,9 @@ use baton_engine::frame_io::{BURST, FrameSink, RxFrame, RxMeta};
 use super::ring_unsafe::{ConsumerRing, ProducerRing};
 use super::umem_unsafe::Umem;
 use crate::sys::xsk;
+
+/// Time in which a queue that was just let go of becomes free.
+const BUSY_FOR: Duration = Duration::from_secs(1);
 
 /// How a socket is laid out.
 #[derive(Clone, Copy)]
@@ -143,7 +147,7 @@ impl Socket {
             assert!(pushed, "the fill ring holds every receive chunk twice");
         }
         socket.fill.publish();
-        xsk::bind(socket.fd.as_fd(), interface, queue, flags).map_err(at("binding to the queue"))?;
+        bind(socket.fd.as_fd(), interface, queue, flags).map_err(at("binding to the queue"))?;
         Ok(socket)
     }
 
@@ -297,6 +301,21 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Binds to the queue. The kernel lets go of a queue some time after the last socket
+/// on it was closed (`xp_put_pool` leaves it to a work queue): who starts again at once
+/// waits for that.
+fn bind(fd: BorrowedFd<'_>, interface: u32, queue: u32, flags: u16) -> io::Result<()> {
+    let patience = Instant::now() + BUSY_FOR;
+    loop {
+        match xsk::bind(fd, interface, queue, flags) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < patience => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => return other,
+        }
     }
 }
 

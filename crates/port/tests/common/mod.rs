@@ -89,9 +89,10 @@ impl FrameSink for Host {
 }
 
 impl Host {
-    /// Serves `port` until `done` or 10 s are over; false if it was the time.
+    /// Serves `port` until `done` or 30 s are over; false if it was the time. A peer whose
+    /// segments are lost six times in a row comes back after 12 s.
     pub fn run<P: FrameIo + Waitable>(&mut self, port: &mut P, mut done: impl FnMut(&Host) -> bool) -> bool {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(30);
         let mut set = WaitSet::new();
         port.poll_fds(&mut set);
         while !done(self) {
