@@ -422,17 +422,20 @@ impl Stream {
         true
     }
 
-    /// The request could not even be made.
+    /// The buffers stay: the engine refused, or could not even be asked. It may not
+    /// have seen how far they reach before the limit was set back.
     pub(crate) fn cancel_retiring(&mut self, region: &ConsumerRegion, qp: u32) {
         self.flags &= !flags::RETIRING;
         region.qp(qp).set_rcv_limit(self.rcv_limit);
+        region.ring_doorbell(qp);
     }
 
     /// The engine's answer: it forgot all extents, or none.
     pub(crate) fn on_retired(&mut self, region: &ConsumerRegion, qp: u32, forgot: bool, pool: &mut BufferPool) {
-        self.cancel_retiring(region, qp);
-        if forgot {
-            self.flags &= !(flags::RECEIVES | flags::SENDS | flags::GROWS);
+        if !forgot {
+            self.cancel_retiring(region, qp);
+        } else {
+            self.flags &= !(flags::RETIRING | flags::RECEIVES | flags::SENDS | flags::GROWS);
             // What arrived until then lies in the ring still; no more will.
             self.rcv_done = region.qp(qp).rcv_done();
             self.rcv_limit = self.rcv_done;

@@ -259,6 +259,29 @@ fn what_is_written_and_closed_while_the_engine_is_asked_arrives() {
 }
 
 #[test]
+fn a_buffer_that_the_engine_did_not_see_before_it_was_asked_for_is_seen_after() {
+    let mut world = World::new(None, 1, Duration::from_millis(1));
+    let mut talk = world.connect(1).remove(0);
+    world.write(&mut talk, 0, 500);
+    // The data is parked, and the consumer, which is told so, posts a buffer. Then the
+    // engine stands still while two looks find nothing.
+    while world.in_use()[1] == 0 {
+        world.now += world.step.0;
+        for end in &mut world.ends {
+            end.engine.poll(Instant(world.now), &mut end.port, || 0).unwrap();
+            end.consumer.poll(Instant(world.now));
+        }
+    }
+    for _ in 0..3 {
+        world.now += IDLE_LOOK.0;
+        world.ends[1].consumer.poll(Instant(world.now));
+    }
+    world.idle(Duration::from_millis(50));
+    let stream = world.ends[1].consumer.stream(talk.conns[1]).unwrap();
+    assert_eq!(stream.readable(), 500);
+}
+
+#[test]
 fn bytes_that_were_not_read_stay_and_keep_their_buffer() {
     let mut world = World::new(None, 1, Duration::from_millis(1));
     let mut talk = world.connect(1).remove(0);
