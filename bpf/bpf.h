@@ -15,12 +15,20 @@ typedef unsigned long long u64;
 
 enum map_type {
 	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_XSKMAP = 17,
 };
 
 enum xdp_action {
+	XDP_DROP = 1,
 	XDP_PASS = 2,
+};
+
+/* What a program at a tc hook answers (TCX_NEXT, TCX_DROP). */
+enum tc_action {
+	TC_NEXT = -1,
+	TC_DROP = 2,
 };
 
 struct xdp_md {
@@ -32,5 +40,28 @@ struct xdp_md {
 	u32 egress_ifindex;
 };
 
+/* The first members of struct __sk_buff. */
+struct sk_buff {
+	u32 len;
+	u32 pkt_type;
+	u32 mark;
+	u32 queue_mapping;
+	u32 protocol;
+	u32 vlan_present;
+	u32 vlan_tci;
+	u32 vlan_proto;
+	u32 priority;
+	u32 ingress_ifindex;
+	u32 ifindex;
+	u32 tc_index;
+	u32 cb[5];
+	u32 hash;
+	u32 tc_classid;
+	u32 data;
+	u32 data_end;
+};
+
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*const bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
+static long (*const bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
+static long (*const bpf_skb_pull_data)(struct sk_buff *skb, u32 len) = (void *)39;

@@ -6,6 +6,7 @@
 //!   tap, vnet_hdr   frames to and from this kernel        checksums, cuts and joins super-frames
 //!   tap             the same, one segment a frame         nothing
 //!   xdp             frames of an interface, AF_XDP        nothing
+//!   steered         an engine's frames of an interface    as tap, vnet_hdr, or as xdp
 //!   capture         whatever the port inside it carries   as that port; writes pcapng beside it
 //!   faulty          the same, with frames lost and moved  as that port; a test aid
 //!   pcap file       a recorded capture, receive only      nothing
@@ -21,6 +22,7 @@
 #![deny(unsafe_code)]
 
 pub mod any;
+pub mod bpf;
 pub mod capture;
 pub mod doctor;
 pub mod error;
@@ -30,6 +32,7 @@ pub mod memory;
 pub mod pcap_file;
 mod pcapng;
 mod slab_unsafe;
+pub mod steered;
 mod sys;
 pub mod tap;
 pub mod wait;
@@ -44,6 +47,7 @@ pub use error::OpenError;
 pub use faulty::{Faults, Faulty};
 pub use memory::{MemoryOptions, MemoryPort};
 pub use pcap_file::PcapFile;
+pub use steered::SteeredPort;
 pub use tap::{Tap, TapOptions};
 pub use wait::{WaitSet, Waitable};
 pub use xdp::{XdpOptions, XdpPort};

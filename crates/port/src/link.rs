@@ -39,6 +39,14 @@ pub fn address(name: &str) -> io::Result<[u8; 6]> {
     sys::ioctl::link_address(name)
 }
 
+/// Whether an interface has Ethernet headers: not so the loopback device.
+///
+/// # Errors
+/// `ENODEV` if there is none of that name.
+pub fn is_ethernet(name: &str) -> io::Result<bool> {
+    sys::ioctl::link_is_ethernet(name)
+}
+
 /// Sets the link-layer address of an Ethernet interface.
 ///
 /// # Errors

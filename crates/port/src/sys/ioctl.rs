@@ -131,6 +131,17 @@ pub fn link_address(name: &str) -> io::Result<[u8; 6]> {
     Ok(std::array::from_fn(|i| data[i] as u8))
 }
 
+/// Whether an interface has Ethernet headers.
+///
+/// # Errors
+/// `ENODEV` if there is none of that name.
+pub fn link_is_ethernet(name: &str) -> io::Result<bool> {
+    let mut request = request(name)?;
+    call(control()?.as_fd(), libc::SIOCGIFHWADDR as libc::c_ulong, &mut request)?;
+    // SAFETY: the call above filled this member of the union.
+    Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family } == libc::ARPHRD_ETHER)
+}
+
 /// Sets the link-layer address of an Ethernet interface.
 ///
 /// # Errors

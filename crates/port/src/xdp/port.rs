@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, TxMeta};
 
@@ -60,7 +60,7 @@ pub struct XdpMode {
 /// Frames by what became of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct XdpCounters {
-    /// What the program did with them.
+    /// What the program did with them; zeroes if it is somebody else's.
     pub program: ProgramCounters,
     /// Dropped because the receive ring was full or no chunk was free.
     pub rx_full: u64,
@@ -74,8 +74,9 @@ pub struct XdpCounters {
 
 /// An AF_XDP port on an interface.
 pub struct XdpPort {
-    // Dropped first: no frame is redirected to a socket that is gone.
-    program: Program,
+    // Dropped first: no frame is redirected to a socket that is gone. None if
+    // somebody else's program redirects.
+    program: Option<Program>,
     sockets: Vec<Socket>,
     /// The socket to receive from next.
     next: usize,
@@ -94,39 +95,50 @@ impl XdpPort {
     /// [`OpenError`] with the remedy.
     pub fn open(interface: &str, options: XdpOptions) -> Result<Self, OpenError> {
         let explain = Explain { interface };
-        let index = link::index(interface).map_err(|e| explain.os("finding the interface", e))?;
-        let mtu = link::mtu(interface).map_err(|e| explain.os("reading the MTU", e))?;
-        let mtu = mtu.min(u16::MAX.into()) as u16;
-        let has = link::rx_queues(interface).map_err(|e| explain.os("counting queues", e))?;
-        let queues = options.queues.unwrap_or(has).min(QUEUES_MAX);
-        if queues == 0 || queues > has {
-            return Err(
-                explain.unsuitable(format!("has {has} receive queues, not {queues}"), "ask for that many at most")
-            );
-        }
+        let (index, queues, mtu) = look_at(interface, options, &explain)?;
         let (driver, mut program) = attach(index, options, &explain)?;
         let sockets = bind(index, queues, mtu, driver, options, &explain)?;
         for (queue, socket) in (0..).zip(&sockets) {
             program.set_socket(queue, &socket.as_fd()).map_err(|e| explain.program(e))?;
         }
+        Ok(Self::new(Some(program), sockets, interface, mtu, driver))
+    }
+
+    /// Opens a socket for each queue of `interface` without a program: whoever has
+    /// one there redirects frames into [`XdpPort::sockets`]. That it runs in the
+    /// generic hook is said by `options`.
+    ///
+    /// # Errors
+    /// [`OpenError`] with the remedy.
+    pub fn open_sockets(interface: &str, options: XdpOptions) -> Result<Self, OpenError> {
+        let explain = Explain { interface };
+        let (index, queues, mtu) = look_at(interface, options, &explain)?;
+        let driver = !options.generic;
+        let sockets = bind(index, queues, mtu, driver, options, &explain)?;
+        Ok(Self::new(None, sockets, interface, mtu, driver))
+    }
+
+    fn new(program: Option<Program>, sockets: Vec<Socket>, interface: &str, mtu: u16, driver: bool) -> Self {
         let zero_copy = sockets.iter().all(|s| s.is_zero_copy().unwrap_or(false));
-        Ok(Self {
-            program,
-            sockets,
-            next: 0,
-            interface: interface.to_owned(),
-            mtu,
-            mode: XdpMode { driver, zero_copy, queues },
-            woken: false,
-        })
+        let mode = XdpMode { driver, zero_copy, queues: sockets.len() as u32 };
+        Self { program, sockets, next: 0, interface: interface.to_owned(), mtu, mode, woken: false }
+    }
+
+    /// The sockets, that of the first queue first.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(AsFd::as_fd)
     }
 
     /// Takes the frames of `address` from the kernel: it is the endpoint's.
     ///
     /// # Errors
     /// [`PortError`] when there is no room for one more (256).
+    ///
+    /// # Panics
+    /// On a port that was opened by [`XdpPort::open_sockets`].
     pub fn add_address(&mut self, address: IpAddr) -> Result<(), PortError> {
-        self.program.add_address(address).map_err(|e| self.error("adding an address", io::Error::other(e)))
+        let program = self.program.as_mut().expect("a port with a program of its own");
+        program.add_address(address).map_err(|e| self.error("adding an address", io::Error::other(e)))
     }
 
     /// The mode that was obtained.
@@ -144,7 +156,7 @@ impl XdpPort {
     /// # Errors
     /// [`PortError`] if the kernel cannot be asked.
     pub fn counters(&self) -> Result<XdpCounters, PortError> {
-        let program = self.program.counters();
+        let program = self.program.as_ref().map_or(Ok(ProgramCounters::default()), Program::counters);
         let program = program.map_err(|e| self.error("reading counters", io::Error::other(e)))?;
         let mut counters = XdpCounters { program, ..XdpCounters::default() };
         for socket in &self.sockets {
@@ -160,6 +172,18 @@ impl XdpPort {
     fn error(&self, what: &str, source: io::Error) -> PortError {
         PortError { what: format!("xdp:{}: {what}", self.interface), source }
     }
+}
+
+/// The interface's index, how many queues are to be served, the MTU.
+fn look_at(interface: &str, options: XdpOptions, explain: &Explain<'_>) -> Result<(u32, u32, u16), OpenError> {
+    let index = link::index(interface).map_err(|e| explain.os("finding the interface", e))?;
+    let mtu = link::mtu(interface).map_err(|e| explain.os("reading the MTU", e))?;
+    let has = link::rx_queues(interface).map_err(|e| explain.os("counting queues", e))?;
+    let queues = options.queues.unwrap_or(has).min(QUEUES_MAX);
+    if queues == 0 || queues > has {
+        return Err(explain.unsuitable(format!("has {has} receive queues, not {queues}"), "ask for that many at most"));
+    }
+    Ok((index, queues, mtu.min(u16::MAX.into()) as u16))
 }
 
 /// Attaches the program in the best mode allowed; whether it runs in the driver.

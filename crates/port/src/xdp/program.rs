@@ -10,6 +10,8 @@ use aya::maps::{HashMap, MapData, MapError, PerCpuArray, XskMap};
 use aya::programs::{ProgramError, Xdp, XdpMode};
 use aya::{Ebpf, EbpfError};
 
+use crate::bpf;
+
 /// Queues that the program can serve (`QUEUES_MAX` there).
 pub const QUEUES_MAX: u32 = 64;
 
@@ -124,12 +126,6 @@ fn take(ebpf: &mut Ebpf, name: &str) -> aya::maps::Map {
 }
 
 /// The compiled program.
-#[cfg(bpf_endpoint)]
 fn object() -> Result<&'static [u8], ProgramSetupError> {
-    Ok(aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/endpoint.o")))
-}
-
-#[cfg(not(bpf_endpoint))]
-fn object() -> Result<&'static [u8], ProgramSetupError> {
-    Err(ProgramSetupError::NotBuilt)
+    bpf::endpoint().ok_or(ProgramSetupError::NotBuilt)
 }

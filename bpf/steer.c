@@ -1,0 +1,302 @@
+/* Steering: each frame's connection is looked up in a map. A hit goes to the
+ * engine, everything else goes on to the kernel at once.
+ *
+ *             steer_xdp                          steer_tc
+ *   wire ----> hit ----> AF_XDP socket   wire ----> hit ----> TAP, read by the engine
+ *         \--> else ---> kernel                \--> else ---> kernel
+ *                                                steer_tap
+ *   engine --> AF_XDP socket --> wire    engine, into the TAP --> own tuple --> wire
+ *                                                             \-> else -------> dropped
+ *
+ * A tuple is in the map, and its engine is not there: the frame is dropped. The
+ * kernel would answer it with numbers that are no longer true.
+ *
+ * Whatever cannot be matched goes to the kernel: fragments, IPv6 extension
+ * headers, more than two VLAN tags, headers that are cut off. Map layout and
+ * order of the counters are shared with crates/host/src/steer/maps.rs.
+ */
+#include "bpf.h"
+
+#define TUPLES_MAX 65536 /* the loader may choose another number */
+#define ENGINES_MAX 16
+#define SOCKETS_MAX 64
+
+/* A connection as seen from here. IPv4 addresses as ::ffff:a.b.c.d, ports in
+ * network order, VLAN ids from the outermost on, 0 for none. */
+struct tuple {
+	u8 local[16];
+	u8 remote[16];
+	u8 local_port[2];
+	u8 remote_port[2];
+	u16 vlans[2];
+};
+
+enum state {
+	STATE_STEER, /* to the engine */
+	STATE_DROP, /* to nobody */
+};
+
+struct steered {
+	u32 engine;
+	u32 state;
+};
+
+struct engine {
+	u32 up;
+	u32 wire; /* index of the interface that is steered */
+	u32 device; /* index of the TAP device, tc kind */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TUPLES_MAX);
+	__type(key, struct tuple);
+	__type(value, struct steered);
+} TUPLES SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ENGINES_MAX);
+	__type(key, u32);
+	__type(value, struct engine);
+} ENGINES SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, SOCKETS_MAX);
+	__type(key, u32);
+	__type(value, u32);
+} SOCKETS SEC(".maps");
+
+enum count {
+	COUNT_PASSED,
+	COUNT_HIT,
+	COUNT_NO_ENGINE,
+	COUNT_HELD_BACK,
+	COUNT_FRAGMENT,
+	COUNT_MALFORMED,
+	COUNT_SENT,
+	COUNT_FOREIGN,
+	COUNT_MAX,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNT_MAX);
+	__type(key, u32);
+	__type(value, u64);
+} COUNTS SEC(".maps");
+
+#define ETHERNET 14
+#define TAG 4
+#define IPV4 20
+#define IPV6 40
+#define TCP 20
+/* The longest headers that are looked at: two tags, IPv4 with all its options. */
+#define HEADERS (ETHERNET + 2 * TAG + 60 + TCP)
+
+INLINE void count(u32 which)
+{
+	u64 *value = bpf_map_lookup_elem(&COUNTS, &which);
+	if (value)
+		*value += 1;
+}
+
+INLINE u16 be16(const u8 *p)
+{
+	return p[0] << 8 | p[1];
+}
+
+/* Ports follow each other, and so do IPv4 and IPv6 addresses: the sender's
+ * first, which is ours in a frame of the engine. */
+INLINE void order(struct tuple *t, const u8 *address, int len, const u8 *ports, int ours)
+{
+	u8 *first = ours ? t->local : t->remote;
+	u8 *second = ours ? t->remote : t->local;
+
+	if (len == 4) {
+		first[10] = first[11] = second[10] = second[11] = 0xff;
+		__builtin_memcpy(first + 12, address, 4);
+		__builtin_memcpy(second + 12, address + 4, 4);
+	} else {
+		__builtin_memcpy(first, address, 16);
+		__builtin_memcpy(second, address + 16, 16);
+	}
+	__builtin_memcpy(ours ? t->local_port : t->remote_port, ports, 2);
+	__builtin_memcpy(ours ? t->remote_port : t->local_port, ports + 2, 2);
+}
+
+/* Finds the tuple of a TCP segment whose Ethernet header is at `f`; the counter
+ * of the reason if there is none, COUNT_HIT if there is. A tag that the kernel
+ * has taken off the frame is `tag`. */
+INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tuple *t)
+{
+	__builtin_memset(t, 0, sizeof *t);
+	if (f + ETHERNET > end)
+		return COUNT_MALFORMED;
+	u16 type = be16(f + 12);
+	const u8 *p = f + ETHERNET;
+	u32 tags = 0;
+
+	if (tag) {
+		t->vlans[0] = tag & 0xfff;
+		tags = 1;
+	}
+	for (int i = 0; i < 2; i++) {
+		if (type != 0x8100 && type != 0x88a8)
+			break;
+		if (tags == 2)
+			return COUNT_PASSED;
+		if (p + TAG > end)
+			return COUNT_MALFORMED;
+		if (tags == 0)
+			t->vlans[0] = be16(p) & 0xfff;
+		else
+			t->vlans[1] = be16(p) & 0xfff;
+		tags++;
+		type = be16(p + 2);
+		p += TAG;
+	}
+	if (type == 0x0800) {
+		if (p + IPV4 > end)
+			return COUNT_MALFORMED;
+		u32 len = (p[0] & 0xf) * 4;
+		if (p[0] >> 4 != 4 || len < IPV4)
+			return COUNT_MALFORMED;
+		if (p[9] != 6)
+			return COUNT_PASSED;
+		/* More fragments, or not the first. */
+		if (be16(p + 6) & 0x3fff)
+			return COUNT_FRAGMENT;
+		const u8 *tcp = p + len;
+		if (tcp + TCP > end)
+			return COUNT_MALFORMED;
+		order(t, p + 12, 4, tcp, ours);
+		return COUNT_HIT;
+	}
+	if (type == 0x86dd) {
+		if (p + IPV6 > end || p[0] >> 4 != 6)
+			return COUNT_MALFORMED;
+		if (p[6] == 44)
+			return COUNT_FRAGMENT;
+		if (p[6] != 6)
+			return COUNT_PASSED;
+		if (p + IPV6 + TCP > end)
+			return COUNT_MALFORMED;
+		order(t, p + 8, 16, p + IPV6, ours);
+		return COUNT_HIT;
+	}
+	return COUNT_PASSED;
+}
+
+enum decision { PASS, STEER, DROP };
+
+/* What becomes of a frame from the wire. */
+INLINE enum decision decide(const u8 *f, const u8 *end, u32 tag, struct engine **engine)
+{
+	struct tuple t;
+	enum count reason = parse(f, end, tag, 0, &t);
+	struct steered *steered;
+
+	if (reason != COUNT_HIT) {
+		count(reason);
+		return PASS;
+	}
+	steered = bpf_map_lookup_elem(&TUPLES, &t);
+	if (!steered) {
+		count(COUNT_PASSED);
+		return PASS;
+	}
+	if (steered->state != STATE_STEER) {
+		count(COUNT_HELD_BACK);
+		return DROP;
+	}
+	u32 id = steered->engine;
+	*engine = bpf_map_lookup_elem(&ENGINES, &id);
+	if (!*engine || !(*engine)->up) {
+		count(COUNT_NO_ENGINE);
+		return DROP;
+	}
+	return STEER;
+}
+
+SEC("xdp.frags")
+int steer_xdp(struct xdp_md *ctx)
+{
+	struct engine *engine = 0;
+
+	switch (decide((const u8 *)(long)ctx->data, (const u8 *)(long)ctx->data_end, 0, &engine)) {
+	case PASS:
+		return XDP_PASS;
+	case DROP:
+		return XDP_DROP;
+	case STEER:
+		break;
+	}
+	/* The flags are what is returned if the queue has no socket. */
+	long action = bpf_redirect_map(&SOCKETS, ctx->rx_queue_index, XDP_DROP);
+	count(action == XDP_DROP ? COUNT_NO_ENGINE : COUNT_HIT);
+	return action;
+}
+
+/* A tag that the kernel has taken off, with a bit that makes it differ from none. */
+INLINE u32 taken_tag(struct sk_buff *skb)
+{
+	return skb->vlan_present ? skb->vlan_tci | 0x10000 : 0;
+}
+
+/* Headers may lie in pages that are not mapped to be read directly. */
+INLINE void pull_headers(struct sk_buff *skb)
+{
+	u32 len = skb->len < HEADERS ? skb->len : HEADERS;
+	if (skb->data_end - skb->data < len)
+		bpf_skb_pull_data(skb, len);
+}
+
+SEC("classifier")
+int steer_tc(struct sk_buff *skb)
+{
+	struct engine *engine = 0;
+
+	/* For another host: seen because the interface is promiscuous. */
+	if (skb->pkt_type != 0) {
+		count(COUNT_PASSED);
+		return TC_NEXT;
+	}
+	pull_headers(skb);
+	switch (decide((const u8 *)(long)skb->data, (const u8 *)(long)skb->data_end, taken_tag(skb), &engine)) {
+	case PASS:
+		return TC_NEXT;
+	case DROP:
+		return TC_DROP;
+	case STEER:
+		break;
+	}
+	count(COUNT_HIT);
+	/* Out of the TAP device is to its reader. */
+	return bpf_redirect(engine->device, 0);
+}
+
+SEC("classifier")
+int steer_tap(struct sk_buff *skb)
+{
+	struct tuple t;
+	struct steered *steered = 0;
+
+	pull_headers(skb);
+	if (parse((const u8 *)(long)skb->data, (const u8 *)(long)skb->data_end, taken_tag(skb), 1, &t) == COUNT_HIT)
+		steered = bpf_map_lookup_elem(&TUPLES, &t);
+	if (steered && steered->state == STATE_STEER) {
+		u32 id = steered->engine;
+		struct engine *engine = bpf_map_lookup_elem(&ENGINES, &id);
+		/* An engine that is given up sends no more. */
+		if (engine && engine->up && engine->device == skb->ifindex) {
+			count(COUNT_SENT);
+			return bpf_redirect(engine->wire, 0);
+		}
+	}
+	count(COUNT_FOREIGN);
+	return TC_DROP;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
