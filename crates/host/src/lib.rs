@@ -15,7 +15,7 @@
 //! * [`rebuild`] puts the connection back onto it, and [`resume`] lets it live.
 //!
 //! Every step before [`resume`] can be undone. Between [`capture`] and [`resume`] the
-//! kernel must not get segments of the connection (that is steering's affair): in repair
+//! kernel must not get segments of the connection, which is what [`steer`] is for: in repair
 //! mode it would process them, and while it has no connection it would answer them with a
 //! reset. What is kept from it is lost as if by the network.
 //!
@@ -50,6 +50,7 @@ mod seeds;
 mod send_queue;
 mod sequence;
 pub mod socket_options;
+pub mod steer;
 mod sys;
 mod tcp_info;
 mod timestamps;

@@ -1,0 +1,208 @@
+//! The maps of the steering programs; layout and order as in `bpf/steer.c`.
+//!
+//! ```text
+//!   TUPLES   local (16) remote (16) local port (2) remote port (2) VLANs (2, 2)
+//!              -> engine (4) state (4)
+//!   ENGINES  number -> up (4) interface's index (4) TAP device's index (4)
+//!   SOCKETS  queue  -> AF_XDP socket
+//!   COUNTS   reason -> frames, on each CPU
+//! ```
+//!
+//! Addresses and ports are in network order, IPv4 addresses mapped to IPv6 ones, numbers
+//! in the machine's order. There is one engine, number 0.
+
+use std::os::fd::AsRawFd;
+
+use aya::Ebpf;
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, XskMap};
+use baton_wire::addr::{Addr, Tuple};
+
+use super::error::{SteerError, os_error};
+
+/// Names of all maps, under which they are pinned too.
+pub const NAMES: [&str; 4] = ["TUPLES", "ENGINES", "SOCKETS", "COUNTS"];
+
+const KEY_LEN: usize = 40;
+const ENGINE: u32 = 0;
+
+/// A connection as it looks on the interface.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SteeredTuple {
+    /// Its addresses and ports.
+    pub tuple: Tuple,
+    /// VLAN ids of its frames' tags, the outermost first; 0 for no tag. A connection over a
+    /// VLAN interface that is steered itself has none.
+    pub vlans: [u16; 2],
+}
+
+impl From<Tuple> for SteeredTuple {
+    fn from(tuple: Tuple) -> Self {
+        Self { tuple, vlans: [0; 2] }
+    }
+}
+
+impl SteeredTuple {
+    fn key(&self) -> [u8; KEY_LEN] {
+        let mut key = [0; KEY_LEN];
+        key[..16].copy_from_slice(&self.tuple.local.octets());
+        key[16..32].copy_from_slice(&self.tuple.remote.octets());
+        key[32..34].copy_from_slice(&self.tuple.local_port.to_be_bytes());
+        key[34..36].copy_from_slice(&self.tuple.remote_port.to_be_bytes());
+        key[36..38].copy_from_slice(&self.vlans[0].to_ne_bytes());
+        key[38..].copy_from_slice(&self.vlans[1].to_ne_bytes());
+        key
+    }
+
+    fn from_key(key: &[u8; KEY_LEN]) -> Self {
+        let pair = |at: usize| [key[at], key[at + 1]];
+        let address = |at: usize| Addr::v6(std::array::from_fn(|i| key[at + i]));
+        Self {
+            tuple: Tuple {
+                local: address(0),
+                remote: address(16),
+                local_port: u16::from_be_bytes(pair(32)),
+                remote_port: u16::from_be_bytes(pair(34)),
+            },
+            vlans: [u16::from_ne_bytes(pair(36)), u16::from_ne_bytes(pair(38))],
+        }
+    }
+}
+
+/// Where a connection's frames go.
+#[derive(Clone, Copy)]
+pub enum State {
+    /// To the engine.
+    Steer,
+    /// To nobody.
+    Drop,
+}
+
+/// Frames by what became of them. Each is counted once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Left to the kernel: no connection in the map.
+    pub passed: u64,
+    /// To the engine.
+    pub hit: u64,
+    /// Of a connection in the map, and dropped because there is no engine.
+    pub no_engine: u64,
+    /// Of a connection that is held back, and dropped.
+    pub held_back: u64,
+    /// Left to the kernel: a fragment, which has no ports.
+    pub fragment: u64,
+    /// Left to the kernel: cut off, or no IP packet in spite of its type.
+    pub malformed: u64,
+    /// Of the engine, and sent (tc kind only).
+    pub sent: u64,
+    /// Written by the engine, not of a connection of its own, and dropped (tc kind only).
+    pub foreign: u64,
+}
+
+/// The maps, open.
+pub struct Maps {
+    tuples: HashMap<MapData, [u8; KEY_LEN], [u32; 2]>,
+    engines: Array<MapData, [u32; 3]>,
+    sockets: XskMap<MapData>,
+    counts: PerCpuArray<MapData, u64>,
+    /// Our entry of `engines`.
+    engine: [u32; 3],
+}
+
+impl Maps {
+    /// Takes the maps out of a loaded object that steers the interface with that index.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn open(ebpf: &mut Ebpf, wire: u32) -> Result<Self, SteerError> {
+        let mut take = |name: &str| ebpf.take_map(name).expect("steer.c has a map of that name");
+        let [tuples, engines, sockets, counts]: [Map; 4] = NAMES.map(&mut take);
+        let open = |e: MapError| SteerError::kernel("opening the maps", e);
+        let engines: Array<MapData, [u32; 3]> = Array::try_from(engines).map_err(open)?;
+        let mut engine = engines.get(&ENGINE, 0).map_err(open)?;
+        engine[1] = wire;
+        let mut maps = Self {
+            tuples: HashMap::try_from(tuples).map_err(open)?,
+            engines,
+            sockets: XskMap::try_from(sockets).map_err(open)?,
+            counts: PerCpuArray::try_from(counts).map_err(open)?,
+            engine,
+        };
+        maps.write_engine()?;
+        Ok(maps)
+    }
+
+    fn write_engine(&mut self) -> Result<(), SteerError> {
+        let result = self.engines.set(ENGINE, self.engine, 0);
+        result.map_err(|e| SteerError::kernel("telling the program of the engine", e))
+    }
+
+    pub fn set_up(&mut self, up: bool) -> Result<(), SteerError> {
+        self.engine[0] = up.into();
+        self.write_engine()
+    }
+
+    pub fn set_device(&mut self, device: u32) -> Result<(), SteerError> {
+        self.engine[2] = device;
+        self.write_engine()
+    }
+
+    pub fn set_socket(&mut self, queue: u32, socket: &impl AsRawFd) -> Result<(), SteerError> {
+        let result = self.sockets.set(queue, socket.as_raw_fd(), 0);
+        result.map_err(|e| SteerError::kernel("telling the program of a socket", e))
+    }
+
+    pub fn insert(&mut self, tuple: &SteeredTuple, state: State) -> Result<(), SteerError> {
+        self.tuples.insert(tuple.key(), [ENGINE, state as u32], 0).map_err(|e| match os_error(&e) {
+            Some(libc::E2BIG) => SteerError::Full,
+            _ => SteerError::kernel("entering a connection", e),
+        })
+    }
+
+    pub fn remove(&mut self, tuple: &SteeredTuple) -> Result<bool, SteerError> {
+        match self.tuples.remove(&tuple.key()) {
+            Ok(()) => Ok(true),
+            Err(MapError::KeyNotFound) => Ok(false),
+            Err(e) if os_error(&e) == Some(libc::ENOENT) => Ok(false),
+            Err(e) => Err(SteerError::kernel("removing a connection", e)),
+        }
+    }
+
+    pub fn tuples(&self) -> Result<Vec<SteeredTuple>, SteerError> {
+        let keys = self.tuples.keys().map(|key| key.map(|k| SteeredTuple::from_key(&k)));
+        keys.collect::<Result<_, _>>().map_err(|e| SteerError::kernel("listing connections", e))
+    }
+
+    /// Forgets what a predecessor entered.
+    pub fn clear(&mut self) -> Result<(), SteerError> {
+        for tuple in self.tuples()? {
+            self.remove(&tuple)?;
+        }
+        self.set_up(false)
+    }
+
+    pub fn counters(&self) -> Result<Counters, SteerError> {
+        let mut sums = [0; 8];
+        for (reason, sum) in (0..).zip(&mut sums) {
+            let values = self.counts.get(&reason, 0).map_err(|e| SteerError::kernel("reading counters", e))?;
+            *sum = values.iter().sum();
+        }
+        let [passed, hit, no_engine, held_back, fragment, malformed, sent, foreign] = sums;
+        Ok(Counters { passed, hit, no_engine, held_back, fragment, malformed, sent, foreign })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_laid_out_as_the_program_reads_it() {
+        let tuple = Tuple::new("10.1.2.3:258".parse().unwrap(), "[fd00::9]:772".parse().unwrap());
+        let steered = SteeredTuple { tuple, vlans: [5, 7] };
+        let key = steered.key();
+        assert_eq!(key[..16], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3]);
+        assert_eq!(key[16..36], [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3, 4]);
+        assert_eq!(key[36..], [5u16.to_ne_bytes(), 7u16.to_ne_bytes()].concat());
+        assert_eq!(SteeredTuple::from_key(&key), steered);
+    }
+}

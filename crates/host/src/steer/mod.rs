@@ -1,0 +1,237 @@
+//! Steering: which connections of a kernel interface go to the engine.
+//!
+//! ```text
+//!   wire --> program: is the frame's 4-tuple in the map?
+//!              no   --> kernel, at once
+//!              yes  --> the engine's port (TAP device or AF_XDP socket)
+//!              yes, and no engine is up --> dropped: the husk would answer wrongly
+//! ```
+//!
+//! Two kinds with one map layout ([`Kind`]); the programs are `bpf/steer.c`:
+//!
+//! * **tc**: on the interface's ingress (a TCX link, Linux 6.6) hits are redirected to
+//!   the egress of a TAP device, so that its reader gets them, super-frames and unfilled
+//!   checksums as they are. What the engine writes comes in at the device's ingress,
+//!   where only frames of its own tuples are redirected to the interface. Host packets
+//!   keep their offloads, and an XDP program that is there already keeps its place.
+//! * **xdp**: hits are redirected to the AF_XDP socket of their queue. For drivers that
+//!   receive into packet memory. It takes the interface's one XDP slot, and AF_XDP sends
+//!   past every hook: what the engine sends is not checked.
+//!
+//! Who holds the [`Steering`] (a broker) configures the kernel; the engine only needs the
+//! [`SteeredPort`]. An engine that dies takes its device or sockets along, and its frames
+//! are dropped until there is another. With [`Options::outlive`] the holder may die too:
+//! programs and map stay, pinned under `/sys/fs/bpf/baton`, and the next
+//! [`Steering::attach`] goes on with them, or [`Steering::clean`] removes them. Without,
+//! the kernel takes everything off with the process, and frames go to the husks.
+//!
+//! Not seen by XDP: a VLAN tag that the device has taken off the frame. Switch that off
+//! (`ethtool -K IFACE rxvlan off`), or such frames pass to the kernel.
+//!
+//! Everything but map operations has to be called in the interface's network namespace.
+
+mod attach;
+mod error;
+mod maps;
+mod pins;
+
+use aya::Ebpf;
+use aya::programs::links::FdLink;
+use baton_port::tap::{Tap, TapOptions};
+use baton_port::xdp::{CopyMode, driver_features};
+use baton_port::{SteeredPort, XdpOptions, XdpPort, link};
+
+pub use error::SteerError;
+pub use maps::{Counters, SteeredTuple};
+
+use maps::{Maps, State};
+use pins::Pins;
+
+/// How frames get to the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kind {
+    /// xdp if the driver receives into packet memory and no XDP program is there, else tc.
+    #[default]
+    Auto,
+    /// AF_XDP sockets.
+    Xdp,
+    /// A TAP device.
+    Tc,
+}
+
+/// The kind that was obtained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// The tc program.
+    Tc,
+    /// The XDP program.
+    Xdp {
+        /// It runs in the driver; else in the kernel's generic hook.
+        driver: bool,
+    },
+}
+
+/// How an interface is steered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Connections that can be steered at once, at least 1; 112 bytes of kernel memory each.
+    /// What a predecessor left keeps its size.
+    pub tuples_max: u32,
+    /// Steering goes on after the death of this process, until it is taken up or removed.
+    pub outlive: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { tuples_max: 65_536, outlive: false }
+    }
+}
+
+/// An interface that is steered. Dropped, everything is taken off it.
+pub struct Steering {
+    // First: nothing is redirected any more.
+    _link: FdLink,
+    interface: String,
+    mode: Mode,
+    maps: Maps,
+    ebpf: Ebpf,
+    pins: Option<Pins>,
+}
+
+impl Steering {
+    /// Attaches the program to an interface: without tuples, every frame passes. With
+    /// [`Options::outlive`], what a dead predecessor left is taken up with its tuples.
+    ///
+    /// # Errors
+    /// [`SteerError`] with the remedy; then nothing was changed.
+    pub fn attach(interface: &str, kind: Kind, options: Options) -> Result<Self, SteerError> {
+        let index = link::index(interface).map_err(|e| SteerError::interface(interface, e))?;
+        if !link::is_ethernet(interface).map_err(|e| SteerError::interface(interface, e))? {
+            return Err(SteerError::Unsuitable {
+                interface: interface.to_owned(),
+                what: "it has no Ethernet headers".into(),
+                remedy: "connections over it stay with the kernel",
+            });
+        }
+        let wanted = match kind {
+            Kind::Xdp => Kind::Xdp,
+            Kind::Tc => Kind::Tc,
+            Kind::Auto if driver_features(index).is_ok_and(|f| f.driver && f.zero_copy) => Kind::Xdp,
+            Kind::Auto => Kind::Tc,
+        };
+        match attach::attach(interface, index, wanted, options) {
+            Err(SteerError::Occupied { .. }) if kind == Kind::Auto && wanted == Kind::Xdp => {
+                attach::attach(interface, index, Kind::Tc, options)
+            }
+            result => result,
+        }
+    }
+
+    /// Removes what a killed process left on an interface; whether there was anything.
+    ///
+    /// # Errors
+    /// [`SteerError::Occupied`] if a living process steers it.
+    pub fn clean(interface: &str) -> Result<bool, SteerError> {
+        Pins::clean(interface)
+    }
+
+    /// The kind that was obtained.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Opens the engine's port. A port that was opened before gets nothing any more.
+    ///
+    /// # Errors
+    /// [`SteerError`] with the remedy.
+    pub fn open_port(&mut self) -> Result<SteeredPort, SteerError> {
+        match self.mode {
+            Mode::Tc => self.open_tap(),
+            Mode::Xdp { driver } => self.open_sockets(driver),
+        }
+    }
+
+    fn open_tap(&mut self) -> Result<SteeredPort, SteerError> {
+        let tap = Tap::open("baton%d", TapOptions { vnet_hdr: true })?;
+        let name = tap.name().to_owned();
+        let explain = |e| SteerError::interface(&name, e);
+        // Guarded before it is up: the kernel never gets a frame out of it.
+        let guard = attach::tap(&mut self.ebpf, &name, self.pins.as_ref())?;
+        // It is no interface of the kernel's: no solicitations of its own. What slips out
+        // where this cannot be set is no TCP, and the engine ignores it.
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+        let mtu = link::mtu(&self.interface).map_err(|e| SteerError::interface(&self.interface, e))?;
+        let mtu = mtu.min(u16::MAX.into()) as u16;
+        link::set_up(&name).map_err(explain)?;
+        self.maps.set_device(link::index(&name).map_err(explain)?)?;
+        Ok(SteeredPort::tap(tap, guard, mtu))
+    }
+
+    fn open_sockets(&mut self, driver: bool) -> Result<SteeredPort, SteerError> {
+        let options = XdpOptions { generic: !driver, copy: CopyMode::Auto, queues: None };
+        let port = XdpPort::open_sockets(&self.interface, options)?;
+        for (queue, socket) in (0..).zip(port.sockets()) {
+            self.maps.set_socket(queue, &socket)?;
+        }
+        Ok(SteeredPort::xdp(port))
+    }
+
+    /// From now on the connection's frames go to the engine.
+    ///
+    /// # Errors
+    /// [`SteerError::Full`] with as many tuples as there may be.
+    pub fn insert(&mut self, tuple: impl Into<SteeredTuple>) -> Result<(), SteerError> {
+        self.maps.insert(&tuple.into(), State::Steer)
+    }
+
+    /// From now on the connection's frames go to nobody, neither way: for the moment in
+    /// which it is on neither side.
+    ///
+    /// # Errors
+    /// [`SteerError::Full`] with as many tuples as there may be.
+    pub fn hold_back(&mut self, tuple: impl Into<SteeredTuple>) -> Result<(), SteerError> {
+        self.maps.insert(&tuple.into(), State::Drop)
+    }
+
+    /// From now on the connection's frames go to the kernel; whether they did not before.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn remove(&mut self, tuple: impl Into<SteeredTuple>) -> Result<bool, SteerError> {
+        self.maps.remove(&tuple.into())
+    }
+
+    /// The connections in the map: those of a predecessor, too, if its left-overs were
+    /// taken up.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn tuples(&self) -> Result<Vec<SteeredTuple>, SteerError> {
+        self.maps.tuples()
+    }
+
+    /// Whether there is an engine. While there is none, frames of steered connections are
+    /// dropped, also those that an engine still sends. At first there is none.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn set_engine(&mut self, up: bool) -> Result<(), SteerError> {
+        self.maps.set_up(up)
+    }
+
+    /// What became of frames so far, on all CPUs.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn counters(&self) -> Result<Counters, SteerError> {
+        self.maps.counters()
+    }
+}
+
+impl Drop for Steering {
+    fn drop(&mut self) {
+        if let Some(pins) = &self.pins {
+            pins.remove();
+        }
+    }
+}

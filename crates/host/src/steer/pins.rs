@@ -1,0 +1,144 @@
+//! What steering leaves in the BPF file system so that it outlives its process: a
+//! directory an interface, with the maps and the link of the program.
+//!
+//! ```text
+//!   /sys/fs/bpf/baton/<network namespace>-<interface>/
+//!     TUPLES ENGINES SOCKETS COUNTS    the maps
+//!     tc | xdp | xdp-generic           the link, named by the kind
+//!     guard                            the link on the engine's TAP device
+//! ```
+//!
+//! The directory is locked (`flock(2)`) by the process that steers: one that is there and
+//! not locked is a left-over.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use aya::programs::links::{FdLink, PinnedLink};
+use rustix::fs::{FlockOperation, flock};
+
+use super::{Mode, SteerError};
+
+const ROOT: &str = "/sys/fs/bpf/baton";
+const GUARD: &str = "guard";
+const MODES: [Mode; 3] = [Mode::Tc, Mode::Xdp { driver: true }, Mode::Xdp { driver: false }];
+
+/// The name of a kind.
+pub fn name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Tc => "tc",
+        Mode::Xdp { driver: true } => "xdp",
+        Mode::Xdp { driver: false } => "xdp-generic",
+    }
+}
+
+/// An interface's directory, locked.
+pub struct Pins {
+    directory: PathBuf,
+    _lock: File,
+}
+
+impl Pins {
+    fn directory(interface: &str) -> Result<PathBuf, SteerError> {
+        let namespace = fs::metadata("/proc/thread-self/ns/net");
+        let namespace = namespace.map_err(|e| SteerError::kernel("finding the network namespace", e))?;
+        Ok(Path::new(ROOT).join(format!("{}-{interface}", namespace.ino())))
+    }
+
+    /// The directory, made if it is not there.
+    ///
+    /// # Errors
+    /// [`SteerError::Occupied`] if a living process has it.
+    pub fn make(interface: &str) -> Result<Self, SteerError> {
+        let directory = Self::directory(interface)?;
+        fs::create_dir_all(&directory).map_err(|e| SteerError::Unsuitable {
+            interface: interface.to_owned(),
+            what: format!("{}: {e}", directory.display()),
+            remedy: "mount the BPF file system: mount -t bpf bpf /sys/fs/bpf",
+        })?;
+        Self::lock(directory, interface)
+    }
+
+    /// The directory, if it is there.
+    ///
+    /// # Errors
+    /// [`SteerError::Occupied`] if a living process has it.
+    pub fn find(interface: &str) -> Result<Option<Self>, SteerError> {
+        let directory = Self::directory(interface)?;
+        if !directory.exists() {
+            return Ok(None);
+        }
+        Self::lock(directory, interface).map(Some)
+    }
+
+    fn lock(directory: PathBuf, interface: &str) -> Result<Self, SteerError> {
+        let lock = File::open(&directory).map_err(|e| SteerError::kernel("opening the directory of pins", e))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| occupied(interface))?;
+        Ok(Self { directory, _lock: lock })
+    }
+
+    /// Removes what a dead process left on an interface; whether there was anything.
+    pub fn clean(interface: &str) -> Result<bool, SteerError> {
+        let left = Self::find(interface)?;
+        if let Some(pins) = &left {
+            pins.remove();
+        }
+        Ok(left.is_some())
+    }
+
+    /// Removes everything, the link first.
+    pub fn remove(&self) {
+        for mode in MODES {
+            let _ = fs::remove_file(self.path(name(mode)));
+        }
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            let _ = fs::remove_file(entry.path());
+        }
+        let _ = fs::remove_dir(&self.directory);
+        // Goes only if it is empty.
+        let _ = fs::remove_dir(ROOT);
+    }
+
+    /// Where a map is, or is to be.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// The kind of program that was left.
+    pub fn mode(&self) -> Option<Mode> {
+        MODES.into_iter().find(|&mode| self.path(name(mode)).exists())
+    }
+
+    /// The link that was left.
+    pub fn link(&self, mode: Mode) -> Result<FdLink, SteerError> {
+        let link = PinnedLink::from_pin(self.path(name(mode)));
+        Ok(link.map_err(|e| SteerError::kernel("opening the pinned link", e))?.into())
+    }
+
+    /// Keeps the program's link.
+    pub fn keep_link(&self, link: FdLink, mode: Mode) -> Result<FdLink, SteerError> {
+        self.keep(link, name(mode))
+    }
+
+    /// Keeps the link on the engine's TAP device.
+    pub fn keep_guard(&self, link: FdLink) -> Result<FdLink, SteerError> {
+        self.keep(link, GUARD)
+    }
+
+    /// In the place of what was kept before.
+    fn keep(&self, link: FdLink, name: &str) -> Result<FdLink, SteerError> {
+        let path = self.path(name);
+        let _ = fs::remove_file(&path);
+        Ok(link.pin(path).map_err(|e| SteerError::kernel("pinning a link", e))?.into())
+    }
+}
+
+/// A living process steers the interface.
+pub fn occupied(interface: &str) -> SteerError {
+    SteerError::Occupied {
+        interface: interface.to_owned(),
+        by: "another process steers it",
+        remedy: "end that one first (who: bpftool net)",
+    }
+}
