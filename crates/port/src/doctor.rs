@@ -9,6 +9,8 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use aya::programs::{SchedClassifier, TcAttachType};
+
 use crate::error::OpenError;
 use crate::tap::{Tap, TapOptions};
 use crate::xdp::{CopyMode, Program, XdpOptions, XdpPort, driver_features};
@@ -127,7 +129,7 @@ fn tap(name: &str, options: TapOptions) -> Finding {
     Finding::opened(name, opened)
 }
 
-/// AF_XDP modes and clsact, on a veth made for the purpose.
+/// AF_XDP modes and links of tc programs, on a veth made for the purpose.
 fn on_scratch_wire() -> Vec<Finding> {
     let made = run("ip", "link add near type veth peer name far")
         .and_then(|()| link::set_up("near"))
@@ -146,13 +148,11 @@ fn on_scratch_wire() -> Vec<Finding> {
             opened => Finding::opened(name, opened.map(|_| "tried on a veth".into())),
         }
     };
-    let clsact = match run("tc", "qdisc add dev near clsact") {
-        Ok(()) => Finding::yes("clsact", "can be attached"),
-        Err(e) => {
-            Finding::no("clsact", e.to_string(), "install iproute2; modprobe sch_ingress (CONFIG_NET_SCH_INGRESS)")
-        }
+    let tc = match SchedClassifier::query_tcx("near", TcAttachType::Ingress) {
+        Ok(_) => Finding::yes("tc programs", "can be attached by a link"),
+        Err(e) => Finding::no("tc programs", e.to_string(), "use Linux 6.6 or later with CONFIG_NET_XGRESS"),
     };
-    vec![Finding::yes("veth", "can be made"), xdp("AF_XDP, driver", false), xdp("AF_XDP, generic", true), clsact]
+    vec![Finding::yes("veth", "can be made"), xdp("AF_XDP, driver", false), xdp("AF_XDP, generic", true), tc]
 }
 
 /// Runs a program with words for arguments; its complaint if it fails.
