@@ -73,7 +73,8 @@ fn load(options: Options, pins: Option<&Pins>) -> Result<Ebpf, SteerError> {
 
 /// The link, its mode, and whether it was a predecessor's, of which `left` is what it left.
 fn attach_tc(ebpf: &mut Ebpf, interface: &str, left: Option<&Pins>) -> Result<(FdLink, Mode, bool), SteerError> {
-    let (_, there) = SchedClassifier::query_tcx(interface, TcAttachType::Ingress).map_err(|e| explain_tc(interface, e))?;
+    let (_, there) =
+        SchedClassifier::query_tcx(interface, TcAttachType::Ingress).map_err(|e| explain_tc(interface, e))?;
     if let Some(pins) = left {
         let link = pins.link(Mode::Tc)?;
         let info = link.info().map_err(|e| SteerError::kernel("looking at the pinned link", e))?;

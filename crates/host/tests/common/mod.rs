@@ -1,6 +1,8 @@
 //! A connection between two kernels: ours, whose end moves, and the peer's.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod toy;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
