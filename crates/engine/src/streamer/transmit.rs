@@ -3,7 +3,10 @@
 //!
 //! What may be sent is the TCE's to say, in one number (`limit`); when it is
 //! worth sending is said by [`baton_tcp::nagle`]. Ports that cut super-frames are
-//! given up to 64 KB at once, ports that gather are given references.
+//! given up to 64 KB at once, but never more than half a window: were a whole one a
+//! single frame and were that lost, nothing behind it could tell, and the repair would
+//! wait for a timer (Linux's `tcp_cwnd_test` holds two in flight for the same reason).
+//! Ports that gather are given references.
 
 use super::context::{Flow, bits};
 use super::segment::{Cut, Sender};
@@ -87,7 +90,8 @@ impl Streamer {
             turn = Turn::PortFull;
         }
         while matches!(turn, Turn::More) && sender.flow.tx.snd_nxt.since(start) < TURN_BYTES as i32 {
-            let Some((len, fin)) = next_cut(sender.flow, largest) else {
+            let window = sender.flow.tx.limit.since(sender.flow.tx.snd_una).max(0) as u32;
+            let Some((len, fin)) = next_cut(sender.flow, largest.min(half(window, sender.flow.tx.mss))) else {
                 turn = Turn::Done;
                 break;
             };
@@ -149,8 +153,9 @@ impl Streamer {
         end: Seq,
     ) -> (Seq, bool) {
         let Some(mut sender) = self.sender(now, conn) else { return (seq, false) };
-        let largest = sender.largest_payload();
         let mut at = seq.latest(sender.flow.tx.snd_una);
+        let window = end.since(at).max(0) as u32;
+        let largest = sender.largest_payload().min(half(window, sender.flow.tx.mss));
         while at.before(end) {
             let flow = &*sender.flow;
             let fin_seq = flow.has(bits::FIN_SENT).then_some(flow.tx.snd_nxt - 1);
@@ -245,6 +250,13 @@ fn send_full<P: FrameIo>(sender: &mut Sender<'_>, port: &mut P, start: Seq) -> b
         sender.counters.tx_payload_bytes += u64::from(mss);
     }
     true
+}
+
+/// The larger half of a window, in bytes of whole segments; a segment at the least.
+#[inline]
+fn half(window: u32, mss: u16) -> u32 {
+    let mss = u32::from(mss.max(1));
+    (window / mss).div_ceil(2).max(1) * mss
 }
 
 // MUST-60 (RFC 9293 §3.9.1.2): what is queued goes as soon as window and Nagle

@@ -184,7 +184,12 @@ impl Lab {
     }
 
     pub fn with(change: impl FnOnce(&mut HostConfig)) -> Lab {
-        let (port, wire) = MemoryPort::pair(MemoryOptions::default());
+        Lab::on(MemoryOptions::default(), change)
+    }
+
+    /// A lab on a wire of this kind.
+    pub fn on(options: MemoryOptions, change: impl FnOnce(&mut HostConfig)) -> Lab {
+        let (port, wire) = MemoryPort::pair(options);
         let mut config = HostConfig::new(format!("{OURS}/24").parse().unwrap());
         config.engine.interface.addresses.push(format!("{ALSO_OURS}/24").parse().unwrap());
         config.consumer.stream_buffer = 64 << 10;

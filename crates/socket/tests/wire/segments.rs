@@ -2,6 +2,7 @@
 
 use crate::peer::{Lab, MSS, OURS, Peer, Seen, at};
 use baton_engine::options::{IpFields, NODELAY};
+use baton_port::memory::MemoryOptions;
 use baton_socket::consumer::Conn;
 use baton_wire::tcp::Flags;
 
@@ -85,6 +86,28 @@ fn short_segments_wait_for_the_acknowledgment_of_the_one_before() {
         write(&mut lab, conn, 10);
         assert_eq!(lengths(&mut lab), [10]);
     }
+}
+
+#[test]
+fn no_super_frame_takes_a_whole_window() {
+    let mut lab = Lab::on(MemoryOptions { gso: true, ..MemoryOptions::default() }, |_| ());
+    let (mut peer, conn) = lab.connect(80, None, NODELAY);
+    lab.drain();
+    // The initial window is ten segments.
+    write(&mut lab, conn, 12 * MSS);
+    assert_eq!(lengths(&mut lab), [5 * MSS, 5 * MSS]);
+    acknowledge(&mut lab, &mut peer, 10 * MSS);
+    assert_eq!(lengths(&mut lab), [2 * MSS], "less than half of what there is now");
+    acknowledge(&mut lab, &mut peer, 2 * MSS);
+    // Nor does one that is sent again, as far as there is more than one segment to it.
+    write(&mut lab, conn, 8 * MSS);
+    assert_eq!(lengths(&mut lab), [8 * MSS]);
+    lab.steps(300);
+    assert_eq!(lengths(&mut lab), [MSS], "the timer ran out");
+    acknowledge(&mut lab, &mut peer, MSS);
+    assert_eq!(lengths(&mut lab), [MSS, MSS]);
+    acknowledge(&mut lab, &mut peer, 2 * MSS);
+    assert_eq!(lengths(&mut lab), [2 * MSS, MSS]);
 }
 
 /// Traffic class and time to live of the segments since the last look.
