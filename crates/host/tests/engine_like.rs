@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use baton_host::{CaptureError, Captured, Refusal, capture, make_husk, rebuild, release, resume};
 use baton_tcp::state::State;
 use baton_testkit::need_root;
-use common::{Pair, Ramp, Wire, wait_for};
+use common::{Pair, Ramp, Wire, over_each_version};
 
 /// A handoff, what the engine does, and a restore.
 fn away(wire: &Wire, pair: &mut Pair, engine: impl FnOnce(&mut Pair, &mut Captured)) -> Captured {
@@ -72,11 +72,8 @@ fn what_was_received_and_written_meanwhile_is_there() {
 #[test]
 fn the_peer_closed_while_the_engine_had_the_connection() {
     need_root!();
-    let wire = Wire::new(&[]);
-    for ipv6 in [false, true] {
-        let mut pair = Pair::new(&wire, ipv6);
-        pair.exchange(5_000);
-        away(&wire, &mut pair, |pair, captured| {
+    over_each_version(|wire, mut pair| {
+        away(wire, &mut pair, |pair, captured| {
             receive(pair, captured, 9_000);
             write(pair, captured, 0, 2_000);
             pair.peer.shutdown(Shutdown::Write).unwrap();
@@ -85,14 +82,9 @@ fn the_peer_closed_while_the_engine_had_the_connection() {
             p.rcv_nxt += 1;
             p.right_edge = p.right_edge.latest(p.rcv_nxt);
         });
-        wait_for("the end of the peer's stream", || pair.back.read(&pair.ours).is_none());
-        assert_eq!(pair.back.read, pair.back.written);
-        pair.out.write(&pair.ours, 1_000);
-        pair.ours.shutdown(Shutdown::Write).unwrap();
-        wait_for("the end of our stream", || pair.out.read(&pair.peer).is_none());
-        assert_eq!(pair.out.read, pair.out.written);
-    }
-    assert_eq!(wire.resets(), 0);
+        pair.end_of_theirs();
+        pair.finish_ours(1_000);
+    });
 }
 
 #[test]
@@ -112,12 +104,8 @@ fn the_program_closed_while_the_engine_had_the_connection() {
                 p.snd_nxt += 1;
             }
         });
-        wait_for("the end of our stream", || pair.out.read(&pair.peer).is_none());
-        assert_eq!(pair.out.read, pair.out.written);
-        pair.back.write(&pair.peer, 3_000);
-        pair.peer.shutdown(Shutdown::Write).unwrap();
-        wait_for("the peer's end", || pair.back.read(&pair.ours).is_none());
-        assert_eq!(pair.back.read, pair.back.written);
+        pair.end_of_ours();
+        pair.finish_theirs(3_000);
     }
     assert_eq!(wire.resets(), 0);
 }

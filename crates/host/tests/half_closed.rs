@@ -8,27 +8,11 @@ use std::time::Duration;
 
 use baton_tcp::state::State;
 use baton_testkit::need_root;
-use common::{Pair, Wire, tcp_counter, wait_for};
+use common::{Pair, Wire, over_each_version, tcp_counter, wait_for};
 
 /// Longer than an ACK is delayed.
 fn settle() {
     sleep(Duration::from_millis(100));
-}
-
-/// Our side writes, closes, and the peer hears all of it.
-fn finish_ours(pair: &mut Pair) {
-    pair.ours.shutdown(Shutdown::Write).unwrap();
-    end_of_ours(pair);
-}
-
-fn end_of_ours(pair: &mut Pair) {
-    wait_for("the end of our stream", || pair.out.read(&pair.peer).is_none());
-    assert_eq!(pair.out.read, pair.out.written);
-}
-
-fn end_of_theirs(pair: &mut Pair) {
-    wait_for("the end of the peer's stream", || pair.back.read(&pair.ours).is_none());
-    assert_eq!(pair.back.read, pair.back.written);
 }
 
 #[test]
@@ -44,7 +28,7 @@ fn the_peer_has_closed() {
                 pair.peer.shutdown(Shutdown::Write).unwrap();
                 settle();
                 if end_was_read {
-                    end_of_theirs(&mut pair);
+                    pair.end_of_theirs();
                 }
                 if busy {
                     pair.fill_send_queue();
@@ -54,15 +38,12 @@ fn the_peer_has_closed() {
                     assert_eq!(captured.protocol.state, State::CloseWait);
                     assert_eq!(captured.protocol.unread_bytes() > 0, !end_was_read);
                 }
-                end_of_theirs(&mut pair);
-                let mut reads = 0;
+                pair.end_of_theirs();
                 wait_for("what we had written", || {
                     pair.out.read(&pair.peer).expect("we have not closed");
-                    reads += 1;
                     pair.out.read == pair.out.written
                 });
-                pair.out.write(&pair.ours, 3_000);
-                finish_ours(&mut pair);
+                pair.finish_ours(3_000);
             }
         }
     }
@@ -72,10 +53,7 @@ fn the_peer_has_closed() {
 #[test]
 fn we_have_closed_and_the_peer_knows() {
     need_root!();
-    let wire = Wire::new(&[]);
-    for ipv6 in [false, true] {
-        let mut pair = Pair::new(&wire, ipv6);
-        pair.exchange(1_000);
+    over_each_version(|wire, mut pair| {
         pair.out.write(&pair.ours, 3_000);
         pair.leave_unread(5_000);
         pair.ours.shutdown(Shutdown::Write).unwrap();
@@ -83,21 +61,15 @@ fn we_have_closed_and_the_peer_knows() {
         for _ in 0..2 {
             assert_eq!(wire.move_there_and_back(&pair.ours).protocol.state, State::FinWait2);
         }
-        end_of_ours(&mut pair);
-        pair.back.write(&pair.peer, 3_000);
-        pair.peer.shutdown(Shutdown::Write).unwrap();
-        end_of_theirs(&mut pair);
-    }
-    assert_eq!(wire.resets(), 0);
+        pair.end_of_ours();
+        pair.finish_theirs(3_000);
+    });
 }
 
 #[test]
 fn we_have_closed_and_the_peer_has_not_said_that_it_knows() {
     need_root!();
-    let wire = Wire::new(&[]);
-    for ipv6 in [false, true] {
-        let mut pair = Pair::new(&wire, ipv6);
-        pair.exchange(1_000);
+    over_each_version(|wire, mut pair| {
         pair.leave_unread(5_000);
         wire.hold();
         pair.out.write(&pair.ours, 3_000);
@@ -106,21 +78,15 @@ fn we_have_closed_and_the_peer_has_not_said_that_it_knows() {
         let captured = wire.move_there_and_back(&pair.ours);
         assert_eq!(captured.protocol.state, State::FinWait1);
         assert_eq!((captured.protocol.unacked_bytes(), captured.protocol.unsent_bytes()), (3_000, 0));
-        end_of_ours(&mut pair);
-        pair.back.write(&pair.peer, 3_000);
-        pair.peer.shutdown(Shutdown::Write).unwrap();
-        end_of_theirs(&mut pair);
-    }
-    assert_eq!(wire.resets(), 0);
+        pair.end_of_ours();
+        pair.finish_theirs(3_000);
+    });
 }
 
 #[test]
 fn we_have_closed_behind_data_that_the_peer_has_no_room_for() {
     need_root!();
-    let wire = Wire::new(&[]);
-    for ipv6 in [false, true] {
-        let mut pair = Pair::new(&wire, ipv6);
-        pair.exchange(1_000);
+    over_each_version(|wire, mut pair| {
         pair.fill_send_queue();
         pair.ours.shutdown(Shutdown::Write).unwrap();
         settle();
@@ -132,12 +98,9 @@ fn we_have_closed_behind_data_that_the_peer_has_no_room_for() {
             let write_seq = captured.protocol.write_seq;
             assert!(last.replace(write_seq).is_none_or(|seq| seq == write_seq), "one FIN and no more");
         }
-        end_of_ours(&mut pair);
-        pair.back.write(&pair.peer, 3_000);
-        pair.peer.shutdown(Shutdown::Write).unwrap();
-        end_of_theirs(&mut pair);
-    }
-    assert_eq!(wire.resets(), 0);
+        pair.end_of_ours();
+        pair.finish_theirs(3_000);
+    });
 }
 
 #[test]
@@ -150,20 +113,16 @@ fn a_receiving_side_that_the_program_shut_stays_shut() {
     assert!(wire.move_there_and_back(&pair.ours).shut_read);
     assert!(wire.move_there_and_back(&pair.ours).shut_read);
     assert_eq!(pair.back.read(&pair.ours), None);
-    pair.out.write(&pair.ours, 3_000);
-    finish_ours(&mut pair);
+    pair.finish_ours(3_000);
 }
 
 #[test]
 fn a_half_closed_connection_asks_for_the_acknowledgment_that_was_lost() {
     need_root!();
-    let wire = Wire::new(&[]);
-    for ipv6 in [false, true] {
-        let mut pair = Pair::new(&wire, ipv6);
-        pair.exchange(1_000);
+    over_each_version(|wire, mut pair| {
         pair.peer.shutdown(Shutdown::Write).unwrap();
         settle();
-        pair.leave_unacked(&wire, 5_000);
+        pair.leave_unacked(wire, 5_000);
         let captured = wire.move_there_and_back(&pair.ours);
         assert_eq!((captured.protocol.state, captured.protocol.unacked_bytes()), (State::CloseWait, 5_000));
         let resent = || wire.ours.enter(|| tcp_counter("RetransSegs"));
@@ -178,9 +137,9 @@ fn a_half_closed_connection_asks_for_the_acknowledgment_that_was_lost() {
         });
         // Else a probe for a lost tail would have come after a second, or a timeout.
         assert_eq!(resent(), before);
-        end_of_theirs(&mut pair);
-        finish_ours(&mut pair);
-    }
+        pair.end_of_theirs();
+        pair.finish_ours(0);
+    });
 }
 
 #[test]
@@ -197,8 +156,7 @@ fn the_peer_has_closed_over_link_local_addresses() {
         assert_eq!(captured.protocol.state, State::CloseWait);
         assert!(matches!(captured.local, std::net::SocketAddr::V6(local) if local.scope_id() != 0), "{captured:?}");
     }
-    end_of_theirs(&mut pair);
-    pair.out.write(&pair.ours, 3_000);
-    finish_ours(&mut pair);
+    pair.end_of_theirs();
+    pair.finish_ours(3_000);
     assert_eq!(wire.resets(), 0);
 }

@@ -4,7 +4,7 @@
 pub mod toy;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -84,6 +84,19 @@ impl Wire {
         self.ours.enter(|| resume(ours, &captured)).unwrap();
         captured
     }
+}
+
+/// Runs a test over IPv4 and over IPv6, each on a connection that has carried something
+/// both ways; nobody may reset one.
+#[track_caller]
+pub fn over_each_version(mut test: impl FnMut(&Wire, Pair)) {
+    let wire = Wire::new(&[]);
+    for ipv6 in [false, true] {
+        let mut pair = Pair::new(&wire, ipv6);
+        pair.exchange(5_000);
+        test(&wire, pair);
+    }
+    assert_eq!(wire.resets(), 0);
 }
 
 /// A counter of this thread's namespace (`/proc/net/snmp`).
@@ -227,7 +240,7 @@ impl Pair {
     /// Both sides close in form, everything read before.
     #[track_caller]
     pub fn close(mut self) {
-        self.ours.shutdown(std::net::Shutdown::Write).unwrap();
+        self.ours.shutdown(Shutdown::Write).unwrap();
         let mut ended = false;
         wait_for("our end of the stream", || {
             self.back.read(&self.ours).expect("the peer has not closed");
@@ -235,8 +248,38 @@ impl Pair {
             ended && self.back.read == self.back.written
         });
         assert_eq!(self.out.read, self.out.written, "everything was read before the end");
-        self.peer.shutdown(std::net::Shutdown::Write).unwrap();
+        self.peer.shutdown(Shutdown::Write).unwrap();
         wait_for("the peer's end of the stream", || self.back.read(&self.ours).is_none());
+    }
+
+    /// The peer hears our stream to its end, all of it.
+    #[track_caller]
+    pub fn end_of_ours(&mut self) {
+        wait_for("the end of our stream", || self.out.read(&self.peer).is_none());
+        assert_eq!(self.out.read, self.out.written);
+    }
+
+    /// We hear the peer's stream to its end, all of it.
+    #[track_caller]
+    pub fn end_of_theirs(&mut self) {
+        wait_for("the end of the peer's stream", || self.back.read(&self.ours).is_none());
+        assert_eq!(self.back.read, self.back.written);
+    }
+
+    /// Our side writes `len` bytes more and closes; the peer hears all of it.
+    #[track_caller]
+    pub fn finish_ours(&mut self, len: usize) {
+        self.out.write(&self.ours, len);
+        self.ours.shutdown(Shutdown::Write).unwrap();
+        self.end_of_ours();
+    }
+
+    /// The peer writes `len` bytes more and closes; we hear all of it.
+    #[track_caller]
+    pub fn finish_theirs(&mut self, len: usize) {
+        self.back.write(&self.peer, len);
+        self.peer.shutdown(Shutdown::Write).unwrap();
+        self.end_of_theirs();
     }
 
     pub fn local(&self) -> SocketAddr {
