@@ -114,20 +114,19 @@ impl World {
     }
 }
 
-/// Opens, sends both ways, closes; every byte must arrive and both must end well.
-fn exchange(config: &Config, buffers: [u32; 2], faults: Faults, seed: u64, bytes: [u32; 2]) {
+/// Two hosts of which one connects, each with so many bytes to send.
+fn begin(config: &Config, buffers: [u32; 2], faults: Faults, seed: u64, bytes: [u32; 2]) -> World {
     let mut world = World::new(config, buffers, faults, seed);
     let now = world.now;
     world.hosts[0].connect(now);
     for (i, count) in bytes.into_iter().enumerate() {
         world.hosts[i].post(now, count);
     }
-    world.run_for(Duration::from_secs(60));
-    let now = world.now;
-    world.hosts[0].close(now);
-    world.run_for(Duration::from_secs(20));
-    let now = world.now;
-    world.hosts[1].close(now);
+    world
+}
+
+/// Both have closed: every byte must arrive and both must end well.
+fn end(mut world: World, bytes: [u32; 2]) {
     world.run_for(Duration::from_secs(400));
     for i in 0..2 {
         let host = &world.hosts[i];
@@ -136,6 +135,18 @@ fn exchange(config: &Config, buffers: [u32; 2], faults: Faults, seed: u64, bytes
         assert!(host.notices.contains(&Notice::Closed(CloseReason::Normal)), "host {i}: {:?}", host.notices);
         host.assert_settled();
     }
+}
+
+/// Opens, sends both ways, closes.
+fn exchange(config: &Config, buffers: [u32; 2], faults: Faults, seed: u64, bytes: [u32; 2]) {
+    let mut world = begin(config, buffers, faults, seed, bytes);
+    world.run_for(Duration::from_secs(60));
+    let now = world.now;
+    world.hosts[0].close(now);
+    world.run_for(Duration::from_secs(20));
+    let now = world.now;
+    world.hosts[1].close(now);
+    end(world, bytes);
 }
 
 #[test]
@@ -169,12 +180,7 @@ proptest! {
 
 /// As [`exchange`], with connections that change hands every `each`.
 fn moving_exchange(config: &Config, faults: Faults, seed: u64, bytes: [u32; 2], each: Duration) -> u32 {
-    let mut world = World::new(config, [1 << 17, 1 << 17], faults, seed);
-    let now = world.now;
-    world.hosts[0].connect(now);
-    for (i, count) in bytes.into_iter().enumerate() {
-        world.hosts[i].post(now, count);
-    }
+    let mut world = begin(config, [1 << 17, 1 << 17], faults, seed, bytes);
     let mut moves = world.run_moving(Duration::from_secs(30), each);
     // Both close while data may be on its way, and still change hands.
     let now = world.now;
@@ -183,14 +189,7 @@ fn moving_exchange(config: &Config, faults: Faults, seed: u64, bytes: [u32; 2], 
     let now = world.now;
     world.hosts[1].close(now);
     moves += world.run_moving(Duration::from_secs(15), each);
-    world.run_for(Duration::from_secs(400));
-    for i in 0..2 {
-        let host = &world.hosts[i];
-        assert_eq!(host.received, u64::from(bytes[1 - i]), "host {i}: {:?}", host.notices);
-        assert!(host.tcb.is_none(), "host {i} is in {:?}", world.state(i));
-        assert!(host.notices.contains(&Notice::Closed(CloseReason::Normal)), "host {i}: {:?}", host.notices);
-        host.assert_settled();
-    }
+    end(world, bytes);
     moves
 }
 
