@@ -299,21 +299,15 @@ fn pauses_and_losses_change_no_byte() {
         let faults = Faults { loss: 0.05, reorder: 0.05, dup: 0.02, ..Faults::default() };
         let mut world = World::new(Some(faults), 8, Duration::from_millis(1));
         let mut talks = world.connect(8);
-        let mut state = 0x1234_5678_9abc_def1_u64 ^ seed;
-        let mut random = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 8) % below
-        };
+        let mut dice = fastrand::Rng::with_seed(seed);
         for _ in 0..40 {
             for talk in &mut talks {
-                if random(2) == 0 {
-                    world.write(talk, random(2) as usize, 1 + random(9000));
+                if dice.bool() {
+                    world.write(talk, dice.usize(..2), dice.u64(1..=9000));
                 }
             }
-            world.idle(Duration::from_millis(random(450)));
-            if random(2) == 0 {
+            world.idle(Duration::from_millis(dice.u64(..450)));
+            if dice.bool() {
                 world.settle(&mut talks);
             }
         }

@@ -5,6 +5,7 @@
 //! * [`Netns`]: a network namespace that goes away with the test, whatever
 //!   happens to it; [`veth`] puts a wire between two of them.
 //! * [`Running`]: a program in the background that ends with the test.
+//! * [`corpus`]: the inputs that fuzzing found, replayed.
 //! * [`rounds::Rounds`]: benchmarks that alternate, with medians and raw figures.
 //!
 //! # How a skip is counted
@@ -16,6 +17,7 @@
 //! macros fail the test instead.
 #![forbid(unsafe_code)]
 
+pub mod corpus;
 pub mod netns;
 pub mod process;
 pub mod rounds;

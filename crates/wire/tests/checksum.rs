@@ -13,14 +13,8 @@ fn kernels() -> Vec<Kernel> {
 
 /// Bytes without a short period, and with runs of 0xff that make carries.
 fn bytes(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        if state & 0x300 == 0 { 0xff } else { (state >> 32) as u8 }
-    };
-    (0..len).map(|_| next()).collect()
+    let mut dice = fastrand::Rng::with_seed(1);
+    (0..len).map(|_| if dice.u8(..4) == 0 { 0xff } else { dice.u8(..) }).collect()
 }
 
 /// Sums and copies `src` into the middle of a canvas, which must not change elsewhere.

@@ -63,11 +63,5 @@ fn a_region_is_opened_by_what_its_header_says() {
 
 #[test]
 fn the_fuzzing_corpora_run_clean() {
-    let corpora = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    for (name, body) in TARGETS {
-        let entries = std::fs::read_dir(corpora.join(name)).unwrap_or_else(|error| panic!("corpus of {name}: {error}"));
-        let inputs: Vec<_> = entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect();
-        assert!(!inputs.is_empty(), "the corpus of {name} is empty");
-        inputs.iter().for_each(|input| body(input));
-    }
+    baton_testkit::corpus::replay(TARGETS);
 }

@@ -5,7 +5,6 @@
 mod fuzz;
 
 use proptest::prelude::*;
-use std::path::Path;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
@@ -23,14 +22,5 @@ proptest! {
 
 #[test]
 fn corpora_run_clean() {
-    let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    for (name, body) in fuzz::TARGETS {
-        let entries = std::fs::read_dir(corpora.join(name)).unwrap_or_else(|error| panic!("corpus of {name}: {error}"));
-        let mut replayed = 0;
-        for entry in entries {
-            body(&std::fs::read(entry.unwrap().path()).unwrap());
-            replayed += 1;
-        }
-        assert!(replayed > 0, "the corpus of {name} is empty");
-    }
+    baton_testkit::corpus::replay(fuzz::TARGETS);
 }

@@ -1,0 +1,33 @@
+//! The committed corpora of the fuzz targets, which the tests replay.
+
+use std::fs;
+use std::path::Path;
+
+/// A target's name, which is its corpus directory's too, and its body.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// The inputs of the corpus of a target; there have to be some.
+///
+/// # Panics
+///
+/// If the corpus is missing or empty.
+pub fn inputs(name: &str) -> Vec<Vec<u8>> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+    let entries = fs::read_dir(corpus).unwrap_or_else(|error| panic!("corpus of {name}: {error}"));
+    let mut inputs: Vec<_> = entries.map(|entry| fs::read(entry.unwrap().path()).unwrap()).collect();
+    assert!(!inputs.is_empty(), "the corpus of {name} is empty");
+    // What is made of them by a seed is the same everywhere.
+    inputs.sort();
+    inputs
+}
+
+/// Runs each target over its corpus.
+///
+/// # Panics
+///
+/// If a target does, or a corpus is missing or empty.
+pub fn replay(targets: &[Target]) {
+    for (name, body) in targets {
+        inputs(name).iter().for_each(|input| body(input));
+    }
+}
