@@ -213,6 +213,7 @@ impl Mover {
                     tuple,
                     snapshot: &suspended.snapshot,
                     ip: suspended.ip,
+                    via: None,
                     options: &suspended.options,
                 };
                 let streamer = machines[to].streamer();
@@ -239,7 +240,7 @@ impl Mover {
             }
             Stage::Wreck(wreck, bytes) => {
                 let (snapshot, ip) = (&wreck.snapshot, wreck.ip);
-                let adopt = Adopt { consumer: PROGRAM, token, tuple, snapshot, ip, options: &[] };
+                let adopt = Adopt { consumer: PROGRAM, token, tuple, snapshot, ip, via: None, options: &[] };
                 match machines[to].streamer().adopt(now, &adopt) {
                     Ok(_) => Stage::Salvaged(wreck, bytes, None),
                     Err(AdoptError::Busy) => Stage::Wreck(wreck, bytes),

@@ -44,6 +44,7 @@ fn host(addr: Addr, number: u8, qps: u32) -> HostConfig {
         mtu: 1500,
         ethernet: true,
         vlan: None,
+        guest: false,
     };
     HostConfig {
         engine: EngineConfig::new(interface, [number; 32]),

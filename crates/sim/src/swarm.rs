@@ -157,6 +157,7 @@ fn host(rng: &mut Rng, common: &Common, number: usize, queue_depth: u32) -> Host
         mtu: common.mtu,
         ethernet: common.ethernet,
         vlan: None,
+        guest: false,
     };
     let mut engine = EngineConfig::new(interface, std::array::from_fn(|_| rng.u8(..)));
     engine.tcp = tcp(rng);

@@ -68,6 +68,7 @@ impl HostConfig {
             mtu: u16::MAX,
             ethernet: true,
             vlan: None,
+            guest: false,
         };
         HostConfig {
             engine: EngineConfig::new(interface, secret),

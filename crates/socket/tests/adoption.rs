@@ -149,18 +149,19 @@ impl World {
             tuple: suspended.tuple,
             snapshot: &suspended.snapshot,
             ip: suspended.ip,
+            via: None,
             options: &suspended.options,
         };
         there.engine.streamer().adopt(now, &adopt).unwrap();
         let brought = Brought { send, unread: left.unread, shut };
         if !late {
-            there.consumer.bring(adoption, brought.clone()).unwrap();
+            there.consumer.bring(adoption, brought.clone(), 0).unwrap();
         }
         self.turn(1_000);
         let there = &mut self.sides[self.at];
         if late {
             assert!(there.consumer.next_event().is_none(), "not before its bytes are here");
-            there.consumer.bring(adoption, brought).unwrap();
+            there.consumer.bring(adoption, brought, 0).unwrap();
         }
         match there.consumer.next_event() {
             Some(SocketEvent::Adopted { conn, .. }) => conn,
@@ -299,7 +300,7 @@ fn frames_kept_before_an_adoption_are_taken_after_it() {
     world.steps(4);
     assert!(world.sides[1].engine.streamer().counters().held_frames > 0);
     let adoption = world.ours().expect_adoption();
-    world.ours().bring(adoption, Brought::default()).unwrap();
+    world.ours().bring(adoption, Brought::default(), 0).unwrap();
     let options = [SocketOption::NoDelay(true)];
     let adopt = Adopt {
         consumer: PROGRAM,
@@ -307,6 +308,7 @@ fn frames_kept_before_an_adoption_are_taken_after_it() {
         tuple: suspended.tuple,
         snapshot: &suspended.snapshot,
         ip: suspended.ip,
+        via: None,
         options: &options,
     };
     let now = Instant(world.now);
@@ -333,6 +335,7 @@ fn adoptions_that_cannot_be() {
         tuple: suspended.tuple,
         snapshot: &suspended.snapshot,
         ip: suspended.ip,
+        via: None,
         options: &[],
     };
     let here = world.sides[0].engine.streamer();
@@ -355,8 +358,8 @@ fn adoptions_that_cannot_be() {
         region
     });
     let adoption = consumer.expect_adoption();
-    let long = Brought { send: vec![0; BUFFER as usize + 1], ..Brought::default() };
-    assert_eq!(consumer.bring(adoption, long).map_err(|error| error.kind()), Err(ErrorKind::InvalidInput));
+    let long = Brought { send: vec![0; consumer.brings_at_most() as usize + 1], ..Brought::default() };
+    assert_eq!(consumer.bring(adoption, long, 0).map_err(|error| error.kind()), Err(ErrorKind::InvalidInput));
     consumer.forget_adoption(adoption);
-    assert_eq!(consumer.bring(adoption, Brought::default()).map_err(|e| e.kind()), Err(ErrorKind::NotFound));
+    assert_eq!(consumer.bring(adoption, Brought::default(), 0).map_err(|e| e.kind()), Err(ErrorKind::NotFound));
 }

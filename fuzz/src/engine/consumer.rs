@@ -87,6 +87,7 @@ impl Host {
             mtu: 1500,
             ethernet: false,
             vlan: None,
+            guest: false,
         };
         let mut config = EngineConfig::new(interface, [seed; 32]);
         (config.max_connections, config.ring_entries) = (32, 256);

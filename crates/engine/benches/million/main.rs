@@ -59,6 +59,7 @@ impl World {
             mtu: 1500,
             ethernet: true,
             vlan: None,
+            guest: false,
         };
         let mut config = EngineConfig::new(interface, [7; 32]);
         config.max_connections = connections + 64;

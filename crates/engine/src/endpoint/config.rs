@@ -82,6 +82,9 @@ pub struct InterfaceConfig {
     pub ethernet: bool,
     /// The 802.1Q VLAN that we are in, 1 to 4094; `None` for untagged frames.
     pub vlan: Option<u16>,
+    /// The interface is another stack's, and so are its addresses: nothing is announced,
+    /// asked or answered here. `addresses` is empty; connections come by adoption.
+    pub guest: bool,
 }
 
 /// The link-local address made of a MAC (RFC 4291 §2.5.1 and appendix A).

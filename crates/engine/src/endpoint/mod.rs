@@ -16,6 +16,9 @@
 //! wants to send waits in a bounded outbox until its driver takes it. All that a
 //! stranger can make it keep is bounded: 4096 neighbours, 256 frames.
 //!
+//! On an interface that is another stack's it is a guest (`guest.rs`): of all this only
+//! the neighbour table is left, and its questions go to that stack.
+//!
 //! Left out, on purpose: duplicate address detection (the addresses are
 //! configured, and waiting a second before the first packet serves nobody here;
 //! another host that claims one is counted), multicast listener reports,
@@ -25,6 +28,7 @@
 mod arp;
 mod bucket;
 mod config;
+mod guest;
 mod icmp;
 mod ip;
 mod ndisc;
@@ -44,6 +48,7 @@ use core::net::IpAddr;
 use neighbour::{LinkAddress, Neighbours, Solicit};
 use outbox::Outbox;
 use route::Routes;
+use std::collections::VecDeque;
 
 /// What ICMP says of a segment that we sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,6 +131,8 @@ pub struct Endpoint {
     scratch: Vec<u8>,
     /// Scratch of a poll: neighbours to ask for.
     asks: Vec<Solicit>,
+    /// Questions for the stack whose interface it is.
+    questions: VecDeque<Addr>,
     announced: bool,
     counters: Counters,
 }
@@ -142,7 +149,8 @@ impl Endpoint {
             error_limit: Bucket::new(icmp::ERROR_LIMIT.0, icmp::ERROR_LIMIT.1),
             scratch: vec![0; usize::from(config.mtu)],
             asks: Vec::new(),
-            announced: !config.ethernet,
+            questions: VecDeque::new(),
+            announced: !config.ethernet || config.guest,
             counters: Counters::default(),
             config,
         }
@@ -178,6 +186,9 @@ impl Endpoint {
     }
 
     fn judge(&mut self, now: Instant, frame: &[u8], out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
+        if self.config.guest {
+            return Verdict::Ignored;
+        }
         if !self.config.ethernet {
             return match frame.first().map(|byte| byte >> 4) {
                 Some(4) => self.handle_ipv4(now, None, frame, out),
@@ -271,7 +282,11 @@ impl Endpoint {
         let mut asks = std::mem::take(&mut self.asks);
         self.neighbours.poll(now, &mut |ask| asks.push(ask));
         for ask in asks.drain(..) {
-            self.ask(ask);
+            if self.config.guest {
+                self.pass_question(ask);
+            } else {
+                self.ask(ask);
+            }
         }
         self.asks = asks;
     }

@@ -256,6 +256,17 @@ impl Neighbours {
         Some(hop)
     }
 
+    /// Our link address is another from now on.
+    pub(super) fn set_own(&mut self, own: LinkAddress) {
+        self.own = own;
+        for (header, entry) in self.headers.iter_mut().zip(&self.entries) {
+            if let Some(entry) = entry.as_ref().filter(|_| header.len != Header::UNRESOLVED) {
+                let (bytes, len) = own.header_to(entry.mac, ethertype(entry.addr));
+                *header = Header { bytes, len: len as u8 };
+            }
+        }
+    }
+
     /// Gives a reference back.
     pub(super) fn release(&mut self, hop: HopId) {
         let Some(entry) = self.entry_mut(hop) else { return };

@@ -19,7 +19,7 @@ impl Routes {
     /// Routes of `config`, the link-local address added on Ethernet.
     pub(super) fn new(config: &InterfaceConfig) -> Routes {
         let mut addresses = config.addresses.clone();
-        if config.ethernet {
+        if config.ethernet && !config.guest {
             let own = link_local(config.mac);
             if addresses.iter().all(|cidr| cidr.addr != own) {
                 addresses.push(Cidr { addr: own, prefix: 64 });
@@ -121,6 +121,7 @@ mod tests {
             mtu: 1500,
             ethernet: true,
             vlan: None,
+            guest: false,
         })
     }
 

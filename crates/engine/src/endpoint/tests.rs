@@ -29,6 +29,7 @@ fn endpoint_with(mac: [u8; 6], addresses: [&str; 2], ethernet: bool, vlan: Optio
         mtu: 1500,
         ethernet,
         vlan,
+        guest: false,
     })
 }
 

@@ -101,6 +101,8 @@ pub mod bits {
     /// On its way to another home: nothing is sent, and nothing arrives, for the
     /// tuple is out of the flow table.
     pub const SUSPENDED: u32 = 1 << 17;
+    /// About to leave: nothing new is sent.
+    pub const QUIET: u32 = 1 << 18;
 }
 
 /// Receive half: first cache line validates and places, the second names.

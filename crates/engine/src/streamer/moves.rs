@@ -26,6 +26,7 @@
 //! bytes) is the consumer's to post, at the start of its two streams. Until it has
 //! (the flow is `FILLING`), arriving data is parked and nothing is sent but ACKs.
 
+mod guest;
 mod kinds;
 
 pub use kinds::{Adopt, AdoptError, MAX_OPTIONS, Moved, SuspendError, Suspended};
@@ -169,10 +170,12 @@ impl Streamer {
         if self.find(&tuple).is_some() || leaving {
             return Err(AdoptError::NameInUse);
         }
-        if !self.endpoint.is_ours(tuple.local) {
-            return Err(AdoptError::NoRoute);
-        }
-        let hop = self.endpoint.hop_for(now, tuple.remote).ok_or(AdoptError::NoRoute)?;
+        let hop = match adopt.via {
+            Some(neighbour) => self.endpoint.hop_via(now, neighbour),
+            None if self.endpoint.is_ours(tuple.local) => self.endpoint.hop_for(now, tuple.remote),
+            None => None,
+        };
+        let hop = hop.ok_or(AdoptError::NoRoute)?;
         let Some(qp) = self.consumer(adopt.consumer.0).and_then(|slot| slot.take_qp(ConnId::NONE)) else {
             self.endpoint.hop_release(hop);
             return Err(AdoptError::NoQueuePair);
@@ -212,7 +215,7 @@ impl Streamer {
         // What was posted until now goes along.
         self.handle_doorbell(conn);
         let flow = &mut self.flows[conn.0];
-        flow.bits |= bits::SUSPENDED;
+        flow.bits = flow.bits & !bits::QUIET | bits::SUSPENDED;
         let tuple = flow.rx.tuple;
         let hash = self.table.hash(&tuple);
         assert!(self.table.remove(hash, conn.0), "an open connection is in the flow table");

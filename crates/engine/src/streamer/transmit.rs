@@ -76,7 +76,9 @@ impl Streamer {
 
     fn serve<P: FrameIo>(&mut self, now: Instant, port: &mut P, conn: ConnId) -> Turn {
         let flow = &self.flows[conn.0];
-        if !flow.has(bits::SYNCHRONIZED | bits::ATTACHED) || flow.bits & (bits::FIN_SENT | bits::SUSPENDED) != 0 {
+        if !flow.has(bits::SYNCHRONIZED | bits::ATTACHED)
+            || flow.bits & (bits::FIN_SENT | bits::SUSPENDED | bits::QUIET) != 0
+        {
             return Turn::Done;
         }
         let start = flow.tx.snd_nxt;

@@ -37,6 +37,7 @@ impl Host {
             mtu,
             ethernet: true,
             vlan: None,
+            guest: false,
         };
         let config = EngineConfig::new(interface, [mac; 32]);
         let mut engine = Engine::new(&config, baton_engine::frame_io::FrameIo::capabilities(&port));

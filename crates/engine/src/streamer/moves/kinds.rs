@@ -7,7 +7,7 @@ use crate::streamer::ConsumerId;
 use arrayvec::ArrayVec;
 use baton_tcp::options::SocketOption;
 use baton_tcp::snapshot::{Inconsistent, Snapshot};
-use baton_wire::addr::Tuple;
+use baton_wire::addr::{Addr, Tuple};
 
 /// Options that an adoption sets at most.
 pub const MAX_OPTIONS: usize = 8;
@@ -25,6 +25,8 @@ pub struct Adopt<'a> {
     pub snapshot: &'a Snapshot,
     /// What its segments' IP headers say.
     pub ip: IpFields,
+    /// The neighbour that its segments go to; `None` for what the engine's routes say.
+    pub via: Option<Addr>,
     /// Options to set, [`MAX_OPTIONS`] at most.
     pub options: &'a [SocketOption],
 }

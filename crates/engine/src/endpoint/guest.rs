@@ -1,0 +1,121 @@
+//! Guest of an interface: another stack answers for the addresses, and knows the
+//! neighbours.
+//!
+//! The neighbour table runs as ever, and so a neighbour that connections use is asked
+//! for again when 30 s have passed; but its questions wait here for the driver, who asks
+//! that stack and says what it knows.
+
+use super::neighbour::{CAPACITY, HopId, Solicit, Source};
+use super::{Endpoint, LinkAddress};
+use baton_tcp::time::Instant;
+use baton_wire::addr::Addr;
+
+impl Endpoint {
+    /// Takes a reference on the hop through this very neighbour; `None` without room for
+    /// one more.
+    pub fn hop_via(&mut self, now: Instant, neighbour: Addr) -> Option<HopId> {
+        if !self.config.ethernet {
+            return Some(HopId::BARE);
+        }
+        let hop = self.neighbours.acquire(neighbour, now);
+        self.counters.neighbours_full += u64::from(hop.is_none());
+        hop
+    }
+
+    /// A neighbour whose link address the table wants to know, or to have confirmed.
+    pub fn pop_question(&mut self) -> Option<Addr> {
+        self.questions.pop_front()
+    }
+
+    /// The answer: the neighbour is at this link address.
+    pub fn place_neighbour(&mut self, now: Instant, neighbour: Addr, mac: [u8; 6]) {
+        let source = Source::Advertisement { solicited: true, overrides: true };
+        self.neighbours.learn((neighbour, mac), source, false, now, &mut self.outbox);
+    }
+
+    /// The interface has another link address from now on.
+    pub fn set_mac(&mut self, mac: [u8; 6]) {
+        self.config.mac = mac;
+        self.neighbours.set_own(LinkAddress { mac, vlan: self.config.vlan });
+    }
+
+    pub(super) fn pass_question(&mut self, ask: Solicit) {
+        // Each neighbour asks again a second later, so the oldest question is no loss.
+        if self.questions.len() == CAPACITY {
+            self.questions.pop_front();
+        }
+        self.questions.push_back(ask.target);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::InterfaceConfig;
+    use baton_tcp::time::Duration;
+    use std::net::Ipv4Addr;
+
+    const T0: Instant = Instant(1_000_000_000);
+    const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    fn guest() -> (Endpoint, Addr) {
+        let endpoint = Endpoint::new(InterfaceConfig {
+            mac: OURS,
+            addresses: Vec::new(),
+            gateway_v4: None,
+            gateway_v6: None,
+            mtu: 1500,
+            ethernet: true,
+            vlan: None,
+            guest: true,
+        });
+        (endpoint, Ipv4Addr::new(10, 77, 0, 9).into())
+    }
+
+    #[test]
+    fn a_guest_says_nothing_and_asks_its_host() {
+        let (mut endpoint, gateway) = guest();
+        endpoint.poll(T0);
+        assert_eq!(endpoint.peek_outbox(), None);
+        assert_eq!(endpoint.pop_question(), None);
+        let hop = endpoint.hop_via(T0, gateway).unwrap();
+        endpoint.poll(T0);
+        assert_eq!(endpoint.pop_question(), Some(gateway));
+        assert_eq!(endpoint.link_header(hop), None);
+        endpoint.place_neighbour(T0, gateway, THEIRS);
+        let header = [&THEIRS[..], &OURS, &[8, 0]].concat();
+        assert_eq!(endpoint.link_header(hop), Some(&header[..]));
+        assert_eq!(endpoint.peek_outbox(), None);
+        assert!(endpoint.addresses().is_empty());
+    }
+
+    #[test]
+    fn a_neighbour_in_use_is_asked_for_again_and_again() {
+        let (mut endpoint, gateway) = guest();
+        let hop = endpoint.hop_via(T0, gateway).unwrap();
+        endpoint.place_neighbour(T0, gateway, THEIRS);
+        let (mut now, mut asked) = (T0, 0);
+        for _ in 0..120 {
+            now = now + Duration::from_secs(1);
+            endpoint.poll(now);
+            while let Some(neighbour) = endpoint.pop_question() {
+                asked += 1;
+                endpoint.place_neighbour(now, neighbour, THEIRS);
+            }
+            assert!(endpoint.link_header(hop).is_some(), "its address serves while it is confirmed");
+        }
+        assert!((3..=5).contains(&asked), "every 30 s: {asked}");
+    }
+
+    #[test]
+    fn both_link_addresses_may_change() {
+        let (mut endpoint, gateway) = guest();
+        let hop = endpoint.hop_via(T0, gateway).unwrap();
+        endpoint.place_neighbour(T0, gateway, [2, 0, 0, 0, 0, 7]);
+        endpoint.place_neighbour(T0, gateway, THEIRS);
+        endpoint.set_mac([2, 0, 0, 0, 0, 2]);
+        let header = [&THEIRS[..], &[2, 0, 0, 0, 0, 2], &[8, 0]].concat();
+        assert_eq!(endpoint.link_header(hop), Some(&header[..]));
+    }
+}

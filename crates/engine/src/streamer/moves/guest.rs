@@ -1,0 +1,58 @@
+//! What the driver does for connections on an interface that is another stack's:
+//! says where their frames go, and lets what is in flight land before they leave.
+
+use super::super::context::bits;
+use super::super::{ConnId, Streamer};
+use crate::endpoint::HopId;
+use baton_tcp::time::Instant;
+use baton_wire::addr::Addr;
+
+impl Streamer {
+    /// A neighbour whose link address is wanted, or to be confirmed: the answer is
+    /// [`Streamer::learn_neighbour`], and none means that it is not there.
+    pub fn poll_question(&mut self) -> Option<Addr> {
+        self.endpoint.pop_question()
+    }
+
+    /// A neighbour that connections use has this link address.
+    pub fn learn_neighbour(&mut self, now: Instant, neighbour: Addr, mac: [u8; 6]) {
+        self.endpoint.place_neighbour(now, neighbour, mac);
+    }
+
+    /// Our own link address changed.
+    pub fn set_mac(&mut self, mac: [u8; 6]) {
+        self.endpoint.set_mac(mac);
+    }
+
+    /// A connection's segments go to another neighbour from now on. False if there is no
+    /// such connection, or no room for one more neighbour.
+    pub fn reroute(&mut self, now: Instant, conn: ConnId, via: Addr) -> bool {
+        if !self.flows.get(conn.0).is_some_and(|flow| flow.has(bits::SYNCHRONIZED)) {
+            return false;
+        }
+        let Some(hop) = self.endpoint.hop_via(now, via) else { return false };
+        let before = std::mem::replace(&mut self.flows[conn.0].tx.hop, hop.0);
+        if before != u16::MAX {
+            self.endpoint.hop_release(HopId(before));
+        }
+        true
+    }
+
+    /// Sends nothing new of a connection while `quiet`, so that what is in flight can
+    /// land; all else goes on. Leaving and coming back end it.
+    pub fn quiesce(&mut self, conn: ConnId, quiet: bool) {
+        let Some(flow) = self.flows.get_mut(conn.0).filter(|flow| flow.has(bits::SYNCHRONIZED)) else { return };
+        if quiet {
+            flow.bits |= bits::QUIET;
+        } else {
+            flow.bits &= !bits::QUIET;
+            self.activate(conn);
+        }
+    }
+
+    /// Sequence numbers sent and not acknowledged; `None` if there is no such connection.
+    pub fn in_flight(&self, conn: ConnId) -> Option<u32> {
+        let flow = self.flows.get(conn.0).filter(|flow| flow.has(bits::SYNCHRONIZED))?;
+        Some(flow.tx.snd_nxt.since(flow.tx.snd_una).max(0) as u32)
+    }
+}
