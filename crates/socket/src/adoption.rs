@@ -15,6 +15,7 @@
 //! they do not come the same way.
 
 use crate::consumer::{Conn, Consumer, SocketEvent};
+use crate::stream::Rings;
 use std::io::{self, ErrorKind};
 
 /// A connection that is to come; its number is the token of the engine's `Adopt`.
@@ -28,6 +29,8 @@ pub struct LeftBehind {
     pub unsent: Vec<u8>,
     /// Received, and not read: to be read before what comes there.
     pub unread: Vec<u8>,
+    /// The program ended the sending direction, whether the engine knows or not.
+    pub shut: bool,
 }
 
 /// What a connection brings along.
@@ -45,7 +48,7 @@ pub struct Brought {
 struct Expected {
     adoption: Adoption,
     qp: Option<u32>,
-    brought: Option<Brought>,
+    brought: Option<(Brought, Rings)>,
 }
 
 /// Connections that are to come.
@@ -62,22 +65,39 @@ impl Consumer {
 
     /// The engine refused it, or nobody asked the engine.
     pub fn forget_adoption(&mut self, adoption: Adoption) {
-        self.adoptions.0.retain(|expected| expected.adoption != adoption);
+        let Some(at) = self.adoptions.0.iter().position(|expected| expected.adoption == adoption) else { return };
+        if let Some((_, rings)) = self.adoptions.0.swap_remove(at).brought {
+            rings.give_back(&mut self.pool);
+        }
     }
 
-    /// Hands in what a connection brings along.
+    /// Bytes that either queue of a connection may bring along at most.
+    pub fn brings_at_most(&self) -> u32 {
+        self.pool.largest_size()
+    }
+
+    /// Hands in what a connection brings along, whose peer was promised `window` bytes
+    /// more. Done before the engine is asked, a refusal costs nothing.
     ///
     /// # Errors
-    /// `InvalidInput` if a queue is longer than a small stream buffer: then it cannot come;
-    /// `NotFound` if it is not expected.
-    pub fn bring(&mut self, adoption: Adoption, brought: Brought) -> io::Result<()> {
-        if brought.send.len().max(brought.unread.len()) > self.pool.small_size() as usize {
+    /// `InvalidInput` if a queue is longer than a large stream buffer, `OutOfMemory` if no
+    /// buffer is free: then it cannot come. `NotFound` if it is not expected.
+    pub fn bring(&mut self, adoption: Adoption, brought: Brought, window: u32) -> io::Result<()> {
+        if brought.send.len().max(brought.unread.len()) > self.brings_at_most() as usize {
             return Err(ErrorKind::InvalidInput.into());
         }
         let awaited = |expected: &&mut Expected| expected.adoption == adoption && expected.brought.is_none();
-        self.adoptions.0.iter_mut().find(awaited).ok_or(ErrorKind::NotFound)?.brought = Some(brought);
+        let expected = self.adoptions.0.iter_mut().find(awaited).ok_or(ErrorKind::NotFound)?;
+        let rings = Rings::take(&brought, window, &mut self.pool).ok_or(ErrorKind::OutOfMemory)?;
+        expected.brought = Some((brought, rings));
         self.settle(adoption);
         Ok(())
+    }
+
+    /// What of a suspended connection is here, and unknown to the engine, which said that
+    /// it knows the send queue up to `tail_pos`. Nothing changes.
+    pub fn standing(&self, conn: Conn, tail_pos: u64) -> Option<LeftBehind> {
+        Some(self.stream(conn)?.standing(&self.region, conn.0, tail_pos, &self.pool))
     }
 
     /// Lets go of a connection that moved, and says what it left here. `None` if it
@@ -106,11 +126,11 @@ impl Consumer {
         let ready =
             |expected: &Expected| expected.adoption == adoption && expected.qp.is_some() && expected.brought.is_some();
         let Some(at) = self.adoptions.0.iter().position(ready) else { return };
-        let Expected { qp: Some(qp), brought: Some(brought), .. } = self.adoptions.0.swap_remove(at) else { return };
-        let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return };
-        let Some(happened) = stream.fill(&self.region, qp, &brought, &mut self.pool) else {
-            return self.abort(Conn(qp));
+        let Expected { qp: Some(qp), brought: Some((brought, rings)), .. } = self.adoptions.0.swap_remove(at) else {
+            return;
         };
+        let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return rings.give_back(&mut self.pool) };
+        let happened = stream.fill(&self.region, qp, &brought, rings, &mut self.pool);
         self.events.push_back(SocketEvent::Adopted { adoption, conn: Conn(qp) });
         self.on_ready(qp, happened);
     }

@@ -88,6 +88,11 @@ impl BufferPool {
         self.sizes.small
     }
 
+    /// Bytes of the largest buffer that there is.
+    pub fn largest_size(&self) -> u32 {
+        if self.sizes.larges == 0 { self.sizes.small } else { self.sizes.small.max(self.sizes.large) }
+    }
+
     /// True if the buffer is one of the large ones.
     #[inline]
     pub fn is_large(&self, number: u32) -> bool {
@@ -153,13 +158,28 @@ impl BufferPool {
     /// Takes a large buffer, if there is one, in which a stream goes on from position
     /// `at`, where a lap of the small buffer `before` ends.
     pub fn take_large(&mut self, before: u32, at: u64) -> Option<u32> {
+        self.take_joined(Joint { at, before: Some(before) })
+    }
+
+    fn take_joined(&mut self, joint: Joint) -> Option<u32> {
         let index = self.large.take(self.sizes.larges)?;
-        let joint = Joint { at, before: Some(before) };
         match self.joints.get_mut(index as usize) {
             Some(place) => *place = joint,
             None => self.joints.push(joint),
         }
         Some(self.sizes.smalls + index)
+    }
+
+    /// Takes a buffer in which a stream can begin with so many bytes: a small one if that
+    /// is enough.
+    pub fn take_for(&mut self, bytes: u64) -> Option<u32> {
+        if bytes <= u64::from(self.sizes.small) {
+            return self.take();
+        }
+        if bytes > u64::from(self.sizes.large) {
+            return None;
+        }
+        self.take_joined(Joint { at: 0, before: None })
     }
 
     /// True if a large buffer can be had.
@@ -249,6 +269,19 @@ mod tests {
         pool.give_back(large[1]);
         assert_eq!((pool.in_use(), pool.take()), (2, Some(small[0])));
         assert_eq!(pool.take_large(small[1], 0), Some(large[1]));
+    }
+
+    #[test]
+    fn a_stream_that_brings_much_begins_in_a_large_ring() {
+        let sizes = PoolSizes { small: 4096, smalls: 2, large: 16_384, larges: 1 };
+        let mut pool = BufferPool::new(sizes);
+        assert_eq!((pool.take_for(4096), pool.take_for(16_385), pool.largest_size()), (Some(0), None, 16_384));
+        let large = pool.take_for(4097).unwrap();
+        assert_eq!(pool.place(large, 0), (8192, 16_384));
+        assert_eq!((pool.room_end(large, 0), pool.lap_end(large, 1)), (16_384, 16_384));
+        assert_eq!(pool.take_for(4097), None, "there is one");
+        pool.give_back(large);
+        assert_eq!(pool.take_for(16_384), Some(large));
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod ring;
 
 use crate::buffers::{BufferPool, Share};
 use baton_engine::region::{ConsumerRegion, Events, Queue};
+pub(crate) use passage::Rings;
 use ring::{Ring, piece, post_laps};
 use std::io::{self, ErrorKind};
 

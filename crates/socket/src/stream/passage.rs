@@ -34,22 +34,20 @@ impl Stream {
         self.events |= WAITING;
     }
 
-    /// Posts what an adopted connection brings along, neither queue longer than a
-    /// small buffer. `None` if there is no buffer; else what has happened meanwhile,
-    /// to be taken in.
+    /// Posts what an adopted connection brings along into the rings that were taken for
+    /// it, and says what has happened meanwhile, to be taken in.
     pub(crate) fn fill(
         &mut self,
         region: &ConsumerRegion,
         qp: u32,
         brought: &Brought,
+        rings: Rings,
         pool: &mut BufferPool,
-    ) -> Option<Events> {
+    ) -> Events {
         let (send, unread) = (&brought.send[..], &brought.unread[..]);
         self.events = self.events.without(WAITING);
         self.flags |= if brought.shut { flags::SHUT } else { 0 };
-        if !self.receive.ensure(pool) || !(send.is_empty() || self.send.ensure(pool)) {
-            return None;
-        }
+        (self.send, self.receive) = (rings.send.unwrap_or_default(), rings.receive);
         self.rcv_done = unread.len() as u64;
         let limit = self.receive.room_end(0, self.rcv_share, pool).max(self.rcv_done);
         post_laps(region, qp, Queue::Receive, &mut self.receive, pool, 0, limit);
@@ -62,7 +60,19 @@ impl Stream {
             self.post_send(region, qp, send.len(), pool);
         }
         region.ring_doorbell(qp);
-        Some(self.events)
+        self.events
+    }
+
+    /// What of a connection that stands still is here, and unknown to the engine, which
+    /// said that it knows the send queue up to `tail_pos`.
+    pub(crate) fn standing(&self, region: &ConsumerRegion, qp: u32, tail_pos: u64, pool: &BufferPool) -> LeftBehind {
+        let known = tail_pos.clamp(self.snd_done, self.snd_tail);
+        let received = region.qp(qp).rcv_done().max(self.rcv_done);
+        LeftBehind {
+            unsent: copy_out(region, self.send, pool, known, self.snd_tail),
+            unread: copy_out(region, self.receive, pool, self.rcv_read, received),
+            shut: self.is(flags::SHUT),
+        }
     }
 
     /// What of a connection that moved is still here.
@@ -71,7 +81,38 @@ impl Stream {
         LeftBehind {
             unsent: copy_out(region, self.send, pool, sent, self.snd_tail),
             unread: copy_out(region, self.receive, pool, self.rcv_read, self.rcv_done),
+            shut: self.is(flags::SHUT),
         }
+    }
+}
+
+/// Rings for what a connection brings along.
+#[derive(Debug)]
+pub(crate) struct Rings {
+    send: Option<Ring>,
+    receive: Ring,
+}
+
+impl Rings {
+    /// Takes them; `window` more bytes may come soon, for which there is room if the pool
+    /// has some. `None` if it has none for what is there.
+    pub(crate) fn take(brought: &Brought, window: u32, pool: &mut BufferPool) -> Option<Rings> {
+        let (send, unread) = (brought.send.len() as u64, brought.unread.len() as u64);
+        let send = if send == 0 { None } else { Some(Ring::for_bytes(send, pool)?) };
+        let receive = Ring::for_bytes(unread + u64::from(window), pool).or_else(|| Ring::for_bytes(unread, pool));
+        match receive {
+            Some(receive) => Some(Rings { send, receive }),
+            None => {
+                send.into_iter().for_each(|mut ring| ring.give_back(pool));
+                None
+            }
+        }
+    }
+
+    /// They are not needed.
+    pub(crate) fn give_back(mut self, pool: &mut BufferPool) {
+        self.send.iter_mut().for_each(|ring| ring.give_back(pool));
+        self.receive.give_back(pool);
     }
 }
 

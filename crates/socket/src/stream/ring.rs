@@ -36,6 +36,11 @@ impl Ring {
         self.has_buffer()
     }
 
+    /// With a buffer in which a stream can begin with so many bytes.
+    pub fn for_bytes(bytes: u64, pool: &mut BufferPool) -> Option<Ring> {
+        Some(Ring { buffer: pool.take_for(bytes)?, posts: 0 })
+    }
+
     pub fn give_back(&mut self, pool: &mut BufferPool) {
         if self.has_buffer() {
             pool.give_back(std::mem::replace(&mut self.buffer, Ring::NO_BUFFER));
