@@ -1,10 +1,10 @@
 //! Everything that a connection is while it is on neither side.
 
-use crate::socket_options::SocketOptions;
-use baton_tcp::snapshot::{Inconsistent, Snapshot};
+use crate::socket_options::{SocketOptions, take};
+use baton_tcp::snapshot::{Inconsistent, Snapshot, Words};
 use baton_wire::addr::Tuple;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// A connection as plain data, without a descriptor: enough to go on with it in the
 /// engine or in the kernel.
@@ -62,6 +62,44 @@ impl Captured {
         Ok(())
     }
 
+    /// The connection as bytes, to be sent to another process of this version.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512 + self.send_queue.len() + self.receive_queue.len());
+        out.extend(FORMAT.to_le_bytes());
+        for end in [self.local, self.remote] {
+            end_to_bytes(end, &mut out);
+        }
+        out.extend(self.protocol.to_words().iter().flat_map(|word| word.to_le_bytes()));
+        out.push(self.shut_read.into());
+        self.options.to_bytes(&mut out);
+        for queue in [&self.send_queue, &self.receive_queue] {
+            out.extend((queue.len() as u64).to_le_bytes());
+            out.extend(queue);
+        }
+        out
+    }
+
+    /// What [`Captured::to_bytes`] wrote; `None` for anything else, or if what it says is
+    /// no connection.
+    pub fn from_bytes(mut bytes: &[u8]) -> Option<Captured> {
+        let bytes = &mut bytes;
+        if u32::from_le_bytes(take(bytes)?) != FORMAT {
+            return None;
+        }
+        let (local, remote) = (end_from_bytes(bytes)?, end_from_bytes(bytes)?);
+        let mut words = Words::default();
+        for word in &mut words {
+            *word = u64::from_le_bytes(take(bytes)?);
+        }
+        let protocol = Snapshot::from_words(&words)?;
+        let [shut_read] = take(bytes)?;
+        let options = SocketOptions::from_bytes(bytes)?;
+        let (send_queue, receive_queue) = (queue_from_bytes(bytes)?, queue_from_bytes(bytes)?);
+        let captured =
+            Captured { local, remote, protocol, send_queue, receive_queue, shut_read: shut_read != 0, options };
+        (bytes.is_empty() && captured.check().is_ok()).then_some(captured)
+    }
+
     /// The connection's name on the wire.
     pub fn tuple(&self) -> Tuple {
         Tuple::new(self.local, self.remote)
@@ -71,6 +109,39 @@ impl Captured {
     pub(crate) fn sent_and_unsent(&self) -> (&[u8], &[u8]) {
         self.send_queue.split_at(self.protocol.unacked_bytes() as usize)
     }
+}
+
+/// Changes whenever what follows it does.
+const FORMAT: u32 = u32::from_le_bytes(*b"btn1");
+
+fn end_to_bytes(end: SocketAddr, out: &mut Vec<u8>) {
+    let (octets, scope) = match end {
+        SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped().octets(), 0),
+        SocketAddr::V6(v6) => (v6.ip().octets(), v6.scope_id()),
+    };
+    out.push(end.is_ipv6().into());
+    out.extend(octets);
+    out.extend(end.port().to_le_bytes());
+    out.extend(scope.to_le_bytes());
+}
+
+fn end_from_bytes(bytes: &mut &[u8]) -> Option<SocketAddr> {
+    let [is_v6] = take(bytes)?;
+    let octets: [u8; 16] = take(bytes)?;
+    let (port, scope) = (u16::from_le_bytes(take(bytes)?), u32::from_le_bytes(take(bytes)?));
+    Some(if is_v6 != 0 {
+        SocketAddrV6::new(Ipv6Addr::from(octets), port, 0, scope).into()
+    } else {
+        let [.., a, b, c, d] = octets;
+        (Ipv4Addr::new(a, b, c, d), port).into()
+    })
+}
+
+fn queue_from_bytes(bytes: &mut &[u8]) -> Option<Vec<u8>> {
+    let len = usize::try_from(u64::from_le_bytes(take(bytes)?)).ok()?;
+    let (queue, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    Some(queue.to_vec())
 }
 
 impl fmt::Debug for Captured {

@@ -251,6 +251,11 @@ impl Handoff {
         Handoff { phase: Phase::Kernel }
     }
 
+    /// A connection that the engine runs: of a predecessor, say.
+    pub fn in_engine() -> Handoff {
+        Handoff { phase: Phase::Engine }
+    }
+
     /// Where it is.
     pub fn phase(&self) -> Phase {
         self.phase

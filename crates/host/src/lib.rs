@@ -41,6 +41,8 @@ mod examine;
 mod fault_tests;
 mod half_closed;
 pub mod handoff;
+pub mod hops;
+pub mod kernel_side;
 pub mod probe;
 mod rebuild;
 mod receive_queue;

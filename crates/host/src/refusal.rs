@@ -33,11 +33,13 @@ pub enum Refusal {
     NotSteerable,
     /// The window promised to the peer would have to be taken back.
     WindowRetraction,
+    /// A queue holds more than the engine's buffers.
+    TooMuchQueued,
 }
 
 impl Refusal {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Refusal; 12] = [
+    pub const ALL: [Refusal; 13] = [
         Refusal::NotTcp,
         Refusal::NotConnected,
         Refusal::State,
@@ -50,6 +52,7 @@ impl Refusal {
         Refusal::Unsettled,
         Refusal::NotSteerable,
         Refusal::WindowRetraction,
+        Refusal::TooMuchQueued,
     ];
 
     /// Its name in counters and JSON. It stays the same for ever.
@@ -112,6 +115,11 @@ impl Refusal {
                 "window-retraction",
                 "the window promised to the peer would have to be taken back",
                 "raise the receive buffer's limit",
+            ),
+            Refusal::TooMuchQueued => (
+                "too-much-queued",
+                "more waits to be read, or to be sent, than the engine's buffers hold",
+                "try again once less does, or give the engine more and larger buffers",
             ),
         }
     }

@@ -187,6 +187,84 @@ impl SocketOptions {
     }
 }
 
+impl SocketOptions {
+    /// Takes in what is on in the engine; what is not named there is off.
+    pub fn set_from_engine(&mut self, on: &[SocketOption]) {
+        let seconds = |span: Duration| i32::try_from(span.as_millis() / 1000).unwrap_or(i32::MAX);
+        for (option, off) in
+            [(IntOption::NoDelay, 0), (IntOption::Cork, 0), (IntOption::KeepAlive, 0), (IntOption::UserTimeout, 0)]
+        {
+            self.set_int(option, off);
+        }
+        for option in on {
+            match *option {
+                SocketOption::NoDelay(on) => self.set_int(IntOption::NoDelay, on.into()),
+                SocketOption::Cork(on) => self.set_int(IntOption::Cork, on.into()),
+                SocketOption::KeepAlive(Some(keep)) => {
+                    self.set_int(IntOption::KeepIdle, seconds(keep.idle));
+                    self.set_int(IntOption::KeepInterval, seconds(keep.interval));
+                    self.set_int(IntOption::KeepCount, keep.probes.into());
+                    self.set_int(IntOption::KeepAlive, 1);
+                }
+                SocketOption::UserTimeout(Some(span)) => {
+                    self.set_int(IntOption::UserTimeout, i32::try_from(span.as_millis()).unwrap_or(i32::MAX));
+                }
+                SocketOption::Linger2(Some(span)) => self.set_int(IntOption::Linger2, seconds(span)),
+                // For the time being only, and the kernel's own affair.
+                SocketOption::QuickAck(_) => {}
+                SocketOption::KeepAlive(None) | SocketOption::UserTimeout(None) | SocketOption::Linger2(None) => {}
+            }
+        }
+    }
+
+    /// All of it as bytes of a fixed length, the same for every socket.
+    pub(crate) fn to_bytes(&self, out: &mut Vec<u8>) {
+        for int in self.ints {
+            out.push(int.is_some().into());
+            out.extend(int.unwrap_or_default().to_le_bytes());
+        }
+        out.push(self.reuse_address.into());
+        let Buffers { send, receive, locks } = self.buffers;
+        for int in [send, receive, locks, self.window_clamp] {
+            out.extend(int.to_le_bytes());
+        }
+        for bytes in [&self.linger[..], &self.receive_timeout, &self.send_timeout, &self.congestion] {
+            out.extend(bytes);
+        }
+    }
+
+    /// What [`SocketOptions::to_bytes`] wrote, taken off the front of `bytes`.
+    pub(crate) fn from_bytes(bytes: &mut &[u8]) -> Option<SocketOptions> {
+        let mut ints = [None; IntOption::COUNT];
+        for int in &mut ints {
+            let [is_set] = take(bytes)?;
+            let value = i32::from_le_bytes(take(bytes)?);
+            *int = (is_set != 0).then_some(value);
+        }
+        let [reuse] = take(bytes)?;
+        let mut int = || Some(i32::from_le_bytes(take(bytes)?));
+        let buffers = Buffers { send: int()?, receive: int()?, locks: int()? };
+        let window_clamp = int()?;
+        Some(SocketOptions {
+            ints,
+            reuse_address: reuse != 0,
+            buffers,
+            window_clamp,
+            linger: take(bytes)?,
+            receive_timeout: take(bytes)?,
+            send_timeout: take(bytes)?,
+            congestion: take(bytes)?,
+        })
+    }
+}
+
+/// So many bytes off the front, if there are as many.
+pub(crate) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*head)
+}
+
 /// Reads all; before repair mode is on, which changes some.
 pub(crate) fn capture_socket_options(fd: BorrowedFd<'_>) -> io::Result<SocketOptions> {
     const SOCKET: i32 = libc::SOL_SOCKET;
@@ -303,6 +381,22 @@ mod tests {
         changed.set_int(IntOption::NoDelay, 0);
         restore_socket_options(other.as_fd(), &changed).unwrap();
         assert_eq!(capture_socket_options(other.as_fd()).unwrap().int(IntOption::NoDelay), Some(0));
+    }
+
+    #[test]
+    fn what_was_set_in_the_engine_is_set_in_the_kernel() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let before = capture_socket_options(listener.as_fd()).unwrap();
+        let keepalive = KeepAlive { idle: Duration::from_secs(10), interval: Duration::from_secs(2), probes: 3 };
+        let on = [SocketOption::NoDelay(true), SocketOption::KeepAlive(Some(keepalive))];
+        let mut options = before.clone();
+        options.set_int(IntOption::Cork, 1);
+        options.set_from_engine(&on);
+        let told = options.for_engine();
+        assert!(on.iter().all(|option| told.contains(option)) && told.contains(&SocketOption::Cork(false)), "{told:?}");
+        let mut bytes = Vec::new();
+        options.to_bytes(&mut bytes);
+        assert_eq!(SocketOptions::from_bytes(&mut &bytes[..]), Some(options));
     }
 
     #[test]

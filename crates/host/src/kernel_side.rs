@@ -1,0 +1,294 @@
+//! The privileged side of moves: what a broker does, without an engine.
+//!
+//! ```text
+//!   interface(..)        steered from now on; open_port gives the engine's port
+//!   plan(socket)         may it move, over which interface, to which neighbour?
+//!   steer, capture       its frames are held; it is read        -> Captured, plain data
+//!   make_husk            nothing is left to be sent
+//!   rebuild, unsteer, resume                                    <- Captured
+//!   poll                 neighbours, routes and links that changed
+//! ```
+//!
+//! [`handoff`](crate::handoff) has the order. Nothing here knows the engine: who drives
+//! it is told what to adopt, and says what is to be rebuilt. A connection is one map entry
+//! and one followed route here, and its descriptor is the caller's.
+
+use crate::captured::Captured;
+use crate::error::{During, Failed};
+use crate::examine::examine;
+use crate::hops::{Change, Hops, Link, Mac, Query, Way};
+use crate::refusal::{Refusal, Refusals};
+use crate::steer::{Kind, Mode, Options, SteerError, Steering};
+use crate::{CaptureError, RestoreError, capture, make_husk, rebuild, recapture, resume, sys};
+use baton_port::{SteeredPort, link};
+use baton_wire::addr::Tuple;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// A step on the kernel's side did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The connection has to stay where it is.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The kernel said no.
+    #[error(transparent)]
+    Failed(#[from] Failed),
+    /// Steering said no.
+    #[error(transparent)]
+    Steer(#[from] SteerError),
+    /// It was not put back.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+}
+
+impl KernelError {
+    /// The reason, if the connection only has to stay.
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self {
+            KernelError::Refused(refusal) => Some(*refusal),
+            KernelError::Restore(RestoreError::WindowRetraction) => Some(Refusal::WindowRetraction),
+            _ => None,
+        }
+    }
+}
+
+impl From<CaptureError> for KernelError {
+    fn from(error: CaptureError) -> KernelError {
+        match error {
+            CaptureError::Refused(refusal) => refusal.into(),
+            CaptureError::Failed(failed) => failed.into(),
+        }
+    }
+}
+
+/// How a connection will be reached while it is away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// What its route depends on, its name among it.
+    pub query: Query,
+    /// Interface and neighbour.
+    pub way: Way,
+    /// The neighbour's link address, if the kernel knows it.
+    pub mac: Option<Mac>,
+}
+
+impl Plan {
+    /// The connection's name.
+    pub fn tuple(&self) -> Tuple {
+        self.query.tuple
+    }
+}
+
+struct Interface {
+    index: u32,
+    steering: Steering,
+}
+
+/// Steered interfaces of one network namespace, and the kernel's answers about them.
+pub struct KernelSide {
+    interfaces: Vec<Interface>,
+    hops: Hops,
+    refusals: Refusals,
+}
+
+impl KernelSide {
+    /// For the thread's network namespace, with no interface yet.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn open() -> Result<KernelSide, Failed> {
+        let hops = Hops::open().during("opening netlink sockets")?;
+        Ok(KernelSide { interfaces: Vec::new(), hops, refusals: Refusals::default() })
+    }
+
+    /// Steers one more interface and returns its index. No engine is said to be there yet.
+    ///
+    /// # Errors
+    /// [`SteerError`] with the remedy.
+    pub fn add_interface(&mut self, name: &str, kind: Kind, options: Options) -> Result<u32, SteerError> {
+        let steering = Steering::attach(name, kind, options)?;
+        let index = link::index(name).map_err(|_| SteerError::Missing { interface: name.to_owned() })?;
+        self.interfaces.push(Interface { index, steering });
+        Ok(index)
+    }
+
+    fn interface(&mut self, index: u32) -> Result<&mut Interface, Refusal> {
+        self.interfaces.iter_mut().find(|interface| interface.index == index).ok_or(Refusal::NotSteerable)
+    }
+
+    /// Its steering: for the port, counters, and what a predecessor left.
+    ///
+    /// # Errors
+    /// [`Refusal::NotSteerable`] if no interface of that index is steered.
+    pub fn steering(&mut self, interface: u32) -> Result<&mut Steering, Refusal> {
+        self.interface(interface).map(|interface| &mut interface.steering)
+    }
+
+    /// Opens the port of the engine of an interface and says that the engine is there.
+    ///
+    /// # Errors
+    /// [`SteerError`]; [`Refusal::NotSteerable`] if the interface is not steered.
+    pub fn open_port(&mut self, interface: u32) -> Result<SteeredPort, KernelError> {
+        let steering = self.steering(interface)?;
+        let port = steering.open_port()?;
+        steering.set_engine(true)?;
+        Ok(port)
+    }
+
+    /// The kind obtained for an interface.
+    pub fn mode(&mut self, interface: u32) -> Option<Mode> {
+        self.interface(interface).ok().map(|interface| interface.steering.mode())
+    }
+
+    /// An interface as it is now.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn link(&mut self, interface: u32) -> Result<Link, Failed> {
+        self.hops.link(interface).during("asking for the interface")
+    }
+
+    /// Where a connection would go. Nothing is changed.
+    ///
+    /// # Errors
+    /// The [`Refusal`] if it has to stay, which is counted.
+    pub fn plan(&mut self, fd: impl AsFd) -> Result<Plan, KernelError> {
+        let planned = self.try_plan(fd.as_fd());
+        self.counted(planned)
+    }
+
+    fn try_plan(&mut self, fd: BorrowedFd<'_>) -> Result<Plan, KernelError> {
+        let (local, remote) = examine(fd)?;
+        let query = query_of(fd, local, remote);
+        let way = self.hops.way(&query).during("asking for the route")?.ok_or(Refusal::NotSteerable)?;
+        self.interface(way.interface)?;
+        let mac = self.hops.neighbour(way.interface, way.via).during("asking for the neighbour")?;
+        Ok(Plan { query, way, mac })
+    }
+
+    /// Counts a refusal, of whoever refuses.
+    pub fn refuse(&mut self, refusal: Refusal) -> KernelError {
+        self.refusals.count(refusal);
+        refusal.into()
+    }
+
+    /// How often each reason was given.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    fn counted<T>(&mut self, result: Result<T, impl Into<KernelError>>) -> Result<T, KernelError> {
+        result.map_err(|error| {
+            let error = error.into();
+            if let Some(refusal) = error.refusal() {
+                self.refusals.count(refusal);
+            }
+            error
+        })
+    }
+
+    /// Lets a connection's frames go to the engine, and follows its way.
+    ///
+    /// # Errors
+    /// [`SteerError::Full`]; [`Refusal::NotSteerable`] if the interface has gone.
+    pub fn steer(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        let inserted = self.steering(plan.way.interface).map_err(KernelError::from);
+        let inserted = inserted.and_then(|steering| Ok(steering.insert(plan.tuple())?));
+        self.counted(inserted)?;
+        self.hops.follow(plan.query, plan.way);
+        Ok(())
+    }
+
+    /// Lets them go to the kernel again.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn unsteer(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        self.hops.forget(&plan.tuple());
+        // With the interface its programs have gone.
+        if let Ok(steering) = self.steering(plan.way.interface) {
+            steering.remove(plan.tuple())?;
+        }
+        Ok(())
+    }
+
+    /// As [`capture`](crate::capture); refusals are counted.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn capture(&mut self, fd: impl AsFd) -> Result<Captured, KernelError> {
+        let captured = capture(fd);
+        self.counted(captured)
+    }
+
+    /// As [`recapture`](crate::recapture).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recapture(&mut self, fd: impl AsFd, previous: &Captured) -> Result<Captured, KernelError> {
+        let captured = recapture(fd, previous);
+        self.counted(captured)
+    }
+
+    /// As [`make_husk`](crate::make_husk).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn make_husk(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
+        Ok(make_husk(fd, captured)?)
+    }
+
+    /// As [`rebuild`](crate::rebuild); refusals are counted.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rebuild(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
+        let rebuilt = rebuild(fd, captured);
+        self.counted(rebuilt)
+    }
+
+    /// As [`resume`](crate::resume).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resume(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
+        Ok(resume(fd, captured)?)
+    }
+
+    /// Answers an engine's question for a neighbour, as far as the kernel knows by now.
+    /// What it learns later comes with [`KernelSide::poll`].
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn neighbour(&mut self, interface: u32, neighbour: baton_wire::addr::Addr) -> Result<Option<Mac>, Failed> {
+        self.hops.neighbour(interface, neighbour).during("asking for the neighbour")
+    }
+
+    /// Tells what has changed since the last call, without waiting.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn poll(&mut self, tell: impl FnMut(Change)) -> Result<(), Failed> {
+        self.hops.poll(tell).during("listening to netlink")
+    }
+}
+
+impl AsFd for KernelSide {
+    /// Readable when [`KernelSide::poll`] has something to tell.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.hops.as_fd()
+    }
+}
+
+/// What the route of a socket's connection depends on.
+fn query_of(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> Query {
+    let number = |name| sys::get_int(fd, libc::SOL_SOCKET, name).map_or(0, |number| number as u32);
+    let scope = match remote {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let bound = number(sys::SO_BINDTOIFINDEX);
+    let device = if bound != 0 { bound } else { scope };
+    Query { tuple: Tuple::new(local, remote), mark: number(libc::SO_MARK), device }
+}
