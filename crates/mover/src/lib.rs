@@ -1,1 +1,27 @@
-//! x
+//! Live connections of the kernel, handed to the engine and back: the kernel's side
+//! ([`baton_host`]) and the engine's ([`baton_engine`], [`baton_socket`]) joined.
+//!
+//! ```text
+//!   descriptor --handoff--> Connection    read, written and closed through a Consumer
+//!              <--restore--
+//!
+//!   Mover          one thread, one process: interfaces, each steered, with an engine
+//!     trip         one move: the steps of baton_host::handoff, done for real
+//!     engine_side  what the engine is told, and what it says: for any process
+//! ```
+//!
+//! A service of several processes has the same steps elsewhere: its broker uses
+//! [`baton_host::kernel_side`], its engine [`engine_side`], and
+//! [`Captured`](baton_host::Captured) goes between them as bytes.
+//!
+//! Everything here is driven by [`Mover::poll`] and by the moves themselves, which poll
+//! the engine of the one connection until it has answered.
+#![forbid(unsafe_code)]
+
+pub mod engine_side;
+mod error;
+mod mover;
+mod trip;
+
+pub use error::{MoveError, Stayed};
+pub use mover::{Connection, Mover, MoverConfig, MoverEvent};

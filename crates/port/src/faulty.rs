@@ -185,8 +185,14 @@ struct Ways {
 impl<P: FrameIo> Faulty<P> {
     /// Wraps `port`.
     pub fn new(port: P, faults: Option<Faults>) -> Self {
-        let ways = faults.map(|faults| Box::new(Ways { rx: Way::new(faults, 0), tx: Way::new(faults, 1) }));
-        Self { port, ways, slot: Vec::new() }
+        let mut faulty = Self { port, ways: None, slot: Vec::new() };
+        faulty.set_faults(faults);
+        faulty
+    }
+
+    /// Other faults from now on, or none. Frames that are held back are lost.
+    pub fn set_faults(&mut self, faults: Option<Faults>) {
+        self.ways = faults.map(|faults| Box::new(Ways { rx: Way::new(faults, 0), tx: Way::new(faults, 1) }));
     }
 
     /// The port inside.

@@ -17,6 +17,11 @@ impl Stream {
         self.events.contains(Events::MOVED)
     }
 
+    /// True unless it was adopted and waits for what it brings along.
+    pub fn is_filled(&self) -> bool {
+        !self.is_waiting()
+    }
+
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.events.contains(WAITING)

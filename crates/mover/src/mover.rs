@@ -1,0 +1,441 @@
+//! Everything in one process, on one thread: interfaces, each steered and with an engine
+//! of its own, and the connections that are away.
+
+use crate::error::{MoveError, Stayed};
+use crate::trip::Trip;
+use baton_engine::endpoint::InterfaceConfig;
+use baton_engine::engine::{Engine, EngineConfig};
+use baton_engine::frame_io::{FrameIo, PortError};
+use baton_engine::region::EngineRegion;
+use baton_host::handoff::{Aborted, Handoff, Outcome, Phase, Step};
+use baton_host::hops::{Change, Link};
+use baton_host::kernel_side::{KernelError, KernelSide, Plan};
+use baton_host::steer::{self, Kind};
+use baton_host::{Captured, Failed};
+use baton_port::SteeredPort;
+use baton_socket::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
+use baton_socket::memory::Memory;
+use baton_tcp::config::Config;
+use baton_wire::addr::Tuple;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// What a mover is made with.
+#[derive(Clone, Debug)]
+pub struct MoverConfig {
+    /// How interfaces are steered.
+    pub steer: steer::Options,
+    /// TCP's choices.
+    pub tcp: Config,
+    /// Connections at most, on each interface.
+    pub connections: u32,
+    /// Sizes of the consumer of each engine.
+    pub consumer: ConsumerConfig,
+    /// For how long a restore waits until all in flight is acknowledged, at most. What is
+    /// lost then is sent again by the kernel after 3 s.
+    pub drain: Duration,
+}
+
+impl Default for MoverConfig {
+    fn default() -> MoverConfig {
+        MoverConfig {
+            steer: steer::Options::default(),
+            tcp: Config::default(),
+            connections: 2048,
+            consumer: ConsumerConfig::default(),
+            drain: Duration::from_millis(500),
+        }
+    }
+}
+
+/// A connection that is in the engine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Connection(pub u64);
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MoverEvent {
+    /// Something about a connection changed: look at what it allows.
+    Ready(Connection),
+    /// Its way no longer leads over its interface: only the kernel can serve it, so it is
+    /// to be restored.
+    Homeless(Connection),
+}
+
+/// An interface with its engine.
+pub(crate) struct Side<P> {
+    pub index: u32,
+    pub engine: Engine,
+    pub port: P,
+    pub consumer: Consumer,
+}
+
+/// A connection that is away.
+struct Away {
+    fd: OwnedFd,
+    side: usize,
+    conn: (baton_engine::event::ConnId, Conn),
+    plan: Plan,
+    shell: Captured,
+    handoff: Handoff,
+    /// The program let go of it.
+    closed: bool,
+}
+
+/// See the file's head. `P` is the steered port, or what wraps it.
+pub struct Mover<P = SteeredPort> {
+    config: MoverConfig,
+    kernel: KernelSide,
+    sides: Vec<Side<P>>,
+    away: BTreeMap<Connection, Away>,
+    /// Names of those in the engine, by interface and queue pair.
+    names: BTreeMap<(usize, Conn), Connection>,
+    tuples: BTreeMap<Tuple, Connection>,
+    /// Of those that the program let go of, to be cleared away once they have ended.
+    closing: VecDeque<Connection>,
+    events: VecDeque<MoverEvent>,
+    started: Instant,
+    next: u64,
+}
+
+/// The engine's time.
+pub(crate) fn now(started: Instant) -> baton_tcp::time::Instant {
+    baton_tcp::time::Instant(started.elapsed().as_nanos() as u64)
+}
+
+impl<P: FrameIo> Side<P> {
+    /// One turn of the engine, its questions answered. True if there was anything to do.
+    pub fn poll(&mut self, kernel: &mut KernelSide, time: baton_tcp::time::Instant) -> Result<bool, PortError> {
+        let activity = self.engine.poll(time, &mut self.port, || 0)?;
+        self.consumer.poll(time);
+        while let Some(neighbour) = self.engine.streamer().poll_question() {
+            // Without an answer the engine asks again.
+            if let Ok(Some(mac)) = kernel.neighbour(self.index, neighbour) {
+                self.engine.streamer().learn_neighbour(time, neighbour, mac);
+            }
+        }
+        Ok(!activity.is_idle())
+    }
+}
+
+impl<P: FrameIo> Mover<P> {
+    /// A mover for the thread's network namespace, without interfaces yet.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn new(config: MoverConfig) -> Result<Mover<P>, KernelError> {
+        Ok(Mover {
+            config,
+            kernel: KernelSide::open()?,
+            sides: Vec::new(),
+            away: BTreeMap::new(),
+            names: BTreeMap::new(),
+            tuples: BTreeMap::new(),
+            closing: VecDeque::new(),
+            events: VecDeque::new(),
+            started: Instant::now(),
+            next: 0,
+        })
+    }
+
+    /// Steers an interface from now on, with an engine that uses its port through what
+    /// `wrap` makes of it. In the interface's network namespace.
+    ///
+    /// # Errors
+    /// [`KernelError`] with the remedy.
+    pub fn add_interface(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        wrap: impl FnOnce(SteeredPort) -> P,
+    ) -> Result<(), KernelError> {
+        let index = self.kernel.add_interface(name, kind, self.config.steer)?;
+        let port = wrap(self.kernel.open_port(index)?);
+        let Link { mac, mtu, .. } = self.kernel.link(index)?;
+        let interface = InterfaceConfig {
+            mac,
+            addresses: Vec::new(),
+            gateway_v4: None,
+            gateway_v6: None,
+            mtu: mtu.min(u16::MAX.into()) as u16,
+            ethernet: true,
+            vlan: None,
+            guest: true,
+        };
+        let mut engine = EngineConfig::new(interface, secret());
+        engine.tcp = self.config.tcp.clone();
+        engine.max_connections = self.config.connections.next_power_of_two();
+        let mut engine = Engine::new(&engine, port.capabilities());
+        let region = Memory::Heap.region(self.config.consumer.layout());
+        let (region, _) = region.map_err(|error| Failed { during: "making the consumer's memory", source: error })?;
+        engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
+        let consumer = Consumer::new(&self.config.consumer, region);
+        self.sides.push(Side { index, engine, port, consumer });
+        Ok(())
+    }
+
+    /// The kernel's side: counters, refusals, what a predecessor left.
+    pub fn kernel(&mut self) -> &mut KernelSide {
+        &mut self.kernel
+    }
+
+    /// The port of the interface of this index, in the order in which they were added.
+    pub fn port(&mut self, interface: usize) -> Option<&mut P> {
+        self.sides.get_mut(interface).map(|side| &mut side.port)
+    }
+
+    /// The engine of an interface, likewise.
+    pub fn engine(&mut self, interface: usize) -> Option<&mut Engine> {
+        self.sides.get_mut(interface).map(|side| &mut side.engine)
+    }
+
+    /// Hands a connected socket over. The caller is in the socket's network namespace.
+    ///
+    /// # Errors
+    /// [`Stayed`] with the socket.
+    pub fn handoff(&mut self, fd: OwnedFd) -> Result<Connection, Box<Stayed>> {
+        let planned = self.kernel.plan(&fd);
+        let planned = planned.and_then(|plan| {
+            let side = self.sides.iter().position(|side| side.index == plan.way.interface);
+            Ok((plan, side.ok_or(KernelError::Refused(baton_host::Refusal::NotSteerable))?))
+        });
+        let (plan, at) = match planned {
+            Ok(planned) => planned,
+            Err(cause) => {
+                let error = Aborted { step: Step::Steer, cause: cause.into(), outcome: Outcome::InKernel };
+                return Err(Box::new(Stayed { fd, error }));
+            }
+        };
+        let mut handoff = Handoff::new();
+        let mut trip = Trip {
+            kernel: &mut self.kernel,
+            side: &mut self.sides[at],
+            started: self.started,
+            drain: self.config.drain,
+            fd: fd.as_fd(),
+            plan,
+            conn: None,
+            standing: None,
+            shell: None,
+            shut: false,
+        };
+        if let Err(error) = handoff.hand_off(&mut trip) {
+            return Err(Box::new(Stayed { fd, error }));
+        }
+        let (conn, shell) = (trip.conn, trip.shell);
+        let conn = conn.expect("what was handed off is in the engine");
+        let shell = shell.expect("and was captured before");
+        self.next += 1;
+        let name = Connection(self.next);
+        self.names.insert((at, conn.1), name);
+        self.tuples.insert(plan.tuple(), name);
+        self.away.insert(name, Away { fd, side: at, conn, plan, shell, handoff, closed: false });
+        self.gather_events();
+        Ok(name)
+    }
+
+    /// Gives a connection back to the kernel, and its socket to the caller, who is in its
+    /// network namespace.
+    ///
+    /// # Errors
+    /// Why not, and where the connection is: in the engine, unless it is lost.
+    ///
+    /// # Panics
+    /// If there is no such connection ([`Mover::has`]).
+    pub fn restore(&mut self, name: Connection) -> Result<OwnedFd, Box<Aborted<MoveError>>> {
+        let away = self.away.get_mut(&name).expect("a connection of this mover");
+        let mut trip = Trip {
+            kernel: &mut self.kernel,
+            side: &mut self.sides[away.side],
+            started: self.started,
+            drain: self.config.drain,
+            fd: away.fd.as_fd(),
+            plan: away.plan,
+            conn: Some(away.conn),
+            standing: None,
+            shell: Some(away.shell.clone()),
+            shut: false,
+        };
+        let restored = away.handoff.restore(&mut trip);
+        if restored.is_ok() {
+            trip.finish();
+        }
+        let before = away.conn.1;
+        let now_at = trip.conn;
+        let side = away.side;
+        match (&restored, now_at) {
+            (Ok(()), _) | (Err(_), None) => {
+                self.names.remove(&(side, before));
+            }
+            (Err(_), Some(conn)) => {
+                away.conn = conn;
+                self.names.remove(&(side, before));
+                self.names.insert((side, conn.1), name);
+            }
+        }
+        self.gather_events();
+        restored.map_err(Box::new)?;
+        let away = self.away.remove(&name).expect("it was there just now");
+        self.tuples.remove(&away.plan.tuple());
+        Ok(away.fd)
+    }
+
+    /// True if there is such a connection here.
+    pub fn has(&self, name: Connection) -> bool {
+        self.away.get(&name).is_some_and(|away| !away.closed)
+    }
+
+    /// Where a connection is; `None` if it is not of this mover.
+    pub fn phase(&self, name: Connection) -> Option<Phase> {
+        self.away.get(&name).map(|away| away.handoff.phase())
+    }
+
+    /// The consumer of a connection, and what it is called there, to read, write and shut
+    /// down. To close it, [`Mover::close`].
+    pub fn stream(&mut self, name: Connection) -> Option<(&mut Consumer, Conn)> {
+        let away = self.away.get(&name).filter(|away| !away.closed)?;
+        Some((&mut self.sides[away.side].consumer, away.conn.1))
+    }
+
+    /// Reads what a connection received; 0 at the end.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is nothing; what ended the connection.
+    pub fn read(&mut self, name: Connection, buf: &mut [u8]) -> io::Result<usize> {
+        let (consumer, conn) = self.stream(name).ok_or(io::ErrorKind::NotConnected)?;
+        consumer.read(conn, buf)
+    }
+
+    /// Writes as much as there is room for.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none; what ended the connection.
+    pub fn write(&mut self, name: Connection, data: &[u8]) -> io::Result<usize> {
+        let (consumer, conn) = self.stream(name).ok_or(io::ErrorKind::NotConnected)?;
+        consumer.write(conn, data)
+    }
+
+    /// The program closes the connection. The engine ends it in form, and the husk goes
+    /// once it has.
+    pub fn close(&mut self, name: Connection) {
+        if let Some(away) = self.away.get_mut(&name)
+            && !away.closed
+        {
+            away.closed = true;
+            self.sides[away.side].consumer.close(away.conn.1);
+            self.closing.push_back(name);
+        }
+    }
+
+    /// One turn of everything. True if there was anything to do.
+    ///
+    /// # Errors
+    /// [`MoveError::Port`] when a port failed, [`MoveError::Kernel`] when netlink did.
+    pub fn poll(&mut self) -> Result<bool, MoveError> {
+        let time = now(self.started);
+        let mut busy = false;
+        for side in &mut self.sides {
+            busy |= side.poll(&mut self.kernel, time)?;
+            // Of moves that nobody waits for any more.
+            while side.engine.streamer().poll_moved().is_some() {}
+        }
+        self.follow_changes(time)?;
+        self.gather_events();
+        self.clear_away()?;
+        Ok(busy)
+    }
+
+    /// What happened, the oldest first.
+    pub fn next_event(&mut self) -> Option<MoverEvent> {
+        self.events.pop_front()
+    }
+
+    fn follow_changes(&mut self, time: baton_tcp::time::Instant) -> Result<(), MoveError> {
+        let mut changes = Vec::new();
+        self.kernel.poll(|change| changes.push(change)).map_err(KernelError::from)?;
+        for change in changes {
+            match change {
+                Change::Neighbour { interface, neighbour, mac: Some(mac) } => {
+                    for side in self.sides.iter_mut().filter(|side| side.index == interface) {
+                        side.engine.streamer().learn_neighbour(time, neighbour, mac);
+                    }
+                }
+                // Its questions find out.
+                Change::Neighbour { mac: None, .. } => {}
+                Change::Link(link) => {
+                    for side in self.sides.iter_mut().filter(|side| side.index == link.index) {
+                        side.engine.streamer().set_mac(link.mac);
+                    }
+                }
+                Change::LinkGone(index) => {
+                    let gone = |away: &Away| away.plan.way.interface == index;
+                    let homeless = self.away.iter().filter(|(_, away)| gone(away)).map(|(name, _)| *name);
+                    self.events.extend(homeless.map(MoverEvent::Homeless));
+                }
+                Change::Way { tuple, way } => self.change_way(time, tuple, way),
+                Change::Lost { tuple } => {
+                    let homeless = self.find(&tuple).map(MoverEvent::Homeless);
+                    self.events.extend(homeless);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, tuple: &Tuple) -> Option<Connection> {
+        self.tuples.get(tuple).copied()
+    }
+
+    fn change_way(&mut self, time: baton_tcp::time::Instant, tuple: Tuple, way: baton_host::hops::Way) {
+        let Some(name) = self.find(&tuple) else { return };
+        let away = self.away.get_mut(&name).expect("it was found");
+        let side = &mut self.sides[away.side];
+        if way.interface != side.index || !side.engine.streamer().reroute(time, away.conn.0, way.via) {
+            return self.events.push_back(MoverEvent::Homeless(name));
+        }
+        away.plan.way = way;
+    }
+
+    fn gather_events(&mut self) {
+        for (at, side) in self.sides.iter_mut().enumerate() {
+            while let Some(event) = side.consumer.next_event() {
+                // Of an adoption whoever asked for it knows.
+                if let SocketEvent::Ready { conn } = event
+                    && let Some(name) = self.names.get(&(at, conn))
+                {
+                    self.events.push_back(MoverEvent::Ready(*name));
+                }
+            }
+        }
+    }
+
+    /// The oldest of those that were closed, if it has ended: its name is the kernel's again.
+    fn clear_away(&mut self) -> Result<(), MoveError> {
+        let Some(&name) = self.closing.front() else { return Ok(()) };
+        let away = &self.away[&name];
+        let tuple = away.plan.tuple();
+        if self.sides[away.side].engine.streamer().knows(&tuple) {
+            self.closing.rotate_left(1);
+            return Ok(());
+        }
+        self.closing.pop_front();
+        self.kernel.unsteer(&away.plan)?;
+        self.tuples.remove(&tuple);
+        self.names.remove(&(away.side, away.conn.1));
+        // Closing a husk sends nothing.
+        self.away.remove(&name);
+        Ok(())
+    }
+}
+
+/// Of the process's own random source.
+fn secret() -> [u8; 32] {
+    let random = std::hash::RandomState::new();
+    let mut secret = [0; 32];
+    for (n, place) in (0u64..).zip(secret.chunks_mut(8)) {
+        place.copy_from_slice(&std::hash::BuildHasher::hash_one(&random, n).to_le_bytes());
+    }
+    secret
+}

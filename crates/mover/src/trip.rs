@@ -1,0 +1,293 @@
+//! One move: the steps of [`baton_host::handoff`], done with a real socket, the steering
+//! map and an engine.
+//!
+//! ```text
+//!   handoff   steer: the engine holds frames of the name, then the map sends them to it
+//!             start: buffers taken and filled, adoption asked for and awaited
+//!   restore   stop: new data stops, the flight lands, the engine suspends the connection
+//!             ... rebuilt, unsteered, resumed ...
+//!             finish: the engine forgets it, and the name is let loose
+//! ```
+//!
+//! Until `finish` the engine has the connection still, standing, so undoing a restore is
+//! to let it go on. Only if the kernel may have received something since (after unsteer)
+//! is it adopted anew, from what the kernel says.
+
+use crate::engine_side;
+use crate::error::MoveError;
+use crate::mover::{Side, now};
+use baton_engine::event::{ConnId, Wish};
+use baton_engine::streamer::{ConsumerId, Moved, SuspendError, Suspended};
+use baton_host::Captured;
+use baton_host::handoff::Steps;
+use baton_host::kernel_side::{KernelSide, Plan};
+use baton_port::FrameIo;
+use baton_socket::consumer::Conn;
+use rustix::net::{Shutdown, shutdown};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// The consumer that each engine of a mover has.
+pub(crate) const PROGRAM: ConsumerId = ConsumerId(0);
+
+/// Polls after which an engine that has not answered never will.
+const PATIENCE: u32 = 10_000;
+
+/// One connection on its way. See the file's head.
+pub(crate) struct Trip<'a, P> {
+    pub kernel: &'a mut KernelSide,
+    pub side: &'a mut Side<P>,
+    pub started: Instant,
+    pub drain: Duration,
+    pub fd: BorrowedFd<'a>,
+    pub plan: Plan,
+    /// Where it is in the engine, if it is.
+    pub conn: Option<(ConnId, Conn)>,
+    /// It stands still in the engine.
+    pub standing: Option<Box<Suspended>>,
+    /// What of it is not the engine's affair.
+    pub shell: Option<Captured>,
+    /// The program had closed, and the engine had not heard of it.
+    pub shut: bool,
+}
+
+impl<P: FrameIo> Trip<'_, P> {
+    /// Polls the engine until it says something of a move, `wanted` of this one.
+    fn await_moved<T>(
+        &mut self,
+        mut wanted: impl FnMut(&Moved) -> bool,
+        then: impl FnOnce(Moved) -> T,
+    ) -> Result<T, MoveError> {
+        for _ in 0..PATIENCE {
+            while let Some(moved) = self.side.engine.streamer().poll_moved() {
+                if wanted(&moved) {
+                    return Ok(then(moved));
+                }
+            }
+            self.poll()?;
+        }
+        Err(MoveError::Silent)
+    }
+
+    fn poll(&mut self) -> Result<(), MoveError> {
+        self.side.poll(self.kernel, now(self.started))?;
+        Ok(())
+    }
+
+    /// A brand-new connection in the engine.
+    fn adopt(&mut self, captured: &Captured) -> Result<(), MoveError> {
+        let window = captured.protocol.rcv_wnd();
+        let adoption = self.side.consumer.expect_adoption();
+        if let Err(error) = self.side.consumer.bring(adoption, engine_side::brought(captured), window) {
+            self.side.consumer.forget_adoption(adoption);
+            return Err(MoveError::Buffers(error));
+        }
+        let result = self.adopted(captured, adoption.0);
+        match result {
+            Ok((conn, qp)) => {
+                self.conn = Some((conn, Conn(qp)));
+                self.shell = Some(engine_side::shell(captured));
+                Ok(())
+            }
+            Err(error) => {
+                self.side.consumer.forget_adoption(adoption);
+                Err(error)
+            }
+        }
+    }
+
+    fn adopted(&mut self, captured: &Captured, token: u64) -> Result<(ConnId, u32), MoveError> {
+        let options = engine_side::options(captured);
+        let adopt = engine_side::adoption(captured, &options, self.plan.way.via, PROGRAM, token);
+        let time = now(self.started);
+        // The neighbour is known before the first segment leaves.
+        self.side.engine.streamer().adopt(time, &adopt)?;
+        if let Some(mac) = self.plan.mac {
+            self.side.engine.streamer().learn_neighbour(time, self.plan.way.via, mac);
+        }
+        let ours = |moved: &Moved| match moved {
+            Moved::Adopted { token: of, .. } | Moved::AdoptRefused { token: of, .. } => *of == token,
+            _ => false,
+        };
+        let moved = self.await_moved(ours, |moved| moved)?;
+        let (conn, qp) = match moved {
+            Moved::Adopted { conn, qp, .. } => (conn, qp),
+            Moved::AdoptRefused { why, .. } => return Err(why.into()),
+            other => unreachable!("{other:?} was not waited for"),
+        };
+        // The consumer hears of it by its own way.
+        for _ in 0..PATIENCE {
+            if self.side.consumer.stream(Conn(qp)).is_some_and(|stream| stream.is_filled()) {
+                return Ok((conn, qp));
+            }
+            self.poll()?;
+        }
+        Err(MoveError::Silent)
+    }
+
+    /// Nothing new is sent until all is acknowledged, for so long as we have.
+    fn let_flight_land(&mut self, conn: ConnId) -> Result<(), MoveError> {
+        let in_flight = |side: &mut Side<P>| side.engine.streamer().in_flight(conn).unwrap_or(0) > 0;
+        if self.drain.is_zero() {
+            return Ok(());
+        }
+        self.side.engine.streamer().quiesce(conn, true);
+        let begun = Instant::now();
+        while in_flight(self.side) && begun.elapsed() < self.drain {
+            let busy = self.side.poll(self.kernel, now(self.started))?;
+            if !busy {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    fn suspend(&mut self, conn: ConnId) -> Result<Box<Suspended>, MoveError> {
+        for _ in 0..PATIENCE {
+            match self.side.engine.streamer().suspend(conn) {
+                Ok(()) => break,
+                Err(SuspendError::Busy | SuspendError::Filling) => self.poll()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let ours = |moved: &Moved| match moved {
+            Moved::Suspended(suspended) => suspended.conn == conn,
+            Moved::Stays { conn: of } | Moved::Ended { conn: of } => *of == conn,
+            _ => false,
+        };
+        match self.await_moved(ours, |moved| moved)? {
+            Moved::Suspended(suspended) => Ok(suspended),
+            Moved::Ended { .. } => Err(MoveError::Ended),
+            _ => Err(MoveError::Stays),
+        }
+    }
+
+    /// It stands still and goes on here.
+    fn resume_in_engine(&mut self, conn: ConnId) -> Result<(), MoveError> {
+        for _ in 0..PATIENCE {
+            match self.side.engine.streamer().resume(conn) {
+                Ok(()) => break,
+                Err(SuspendError::Busy) => self.poll()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.standing = None;
+        Ok(())
+    }
+
+    /// The engine forgets it; what its consumer wished meanwhile.
+    fn forget_in_engine(&mut self) -> Result<Vec<Wish>, MoveError> {
+        let Some((conn, stream)) = self.conn else { return Ok(Vec::new()) };
+        let mut wishes = None;
+        for _ in 0..PATIENCE {
+            if wishes.is_none() {
+                match self.side.engine.streamer().let_go(now(self.started), conn) {
+                    Ok(made) => wishes = Some(made),
+                    Err(SuspendError::Busy) => {}
+                    // It ended while it stood still: reset by the program, say.
+                    Err(_) => return Err(MoveError::Ended),
+                }
+            }
+            self.poll()?;
+            if wishes.is_some() && self.side.consumer.leave(stream).is_some() {
+                self.conn = None;
+                self.standing = None;
+                return Ok(wishes.unwrap_or_default());
+            }
+        }
+        Err(MoveError::Silent)
+    }
+
+    /// After a restore: the engine forgets the connection, and what the program asked it
+    /// for meanwhile is asked of the kernel.
+    pub fn finish(&mut self) {
+        // The kernel has the connection, whatever becomes of the engine's copy.
+        let wishes = self.forget_in_engine().unwrap_or_default();
+        self.side.engine.streamer().unhold(&self.plan.tuple());
+        if self.shut || wishes.contains(&Wish::Shutdown) {
+            // A socket that was reset meanwhile has nothing to close.
+            let _ = shutdown(self.fd, Shutdown::Write);
+        }
+    }
+}
+
+impl<P: FrameIo> Steps for Trip<'_, P> {
+    type Error = MoveError;
+
+    fn steer(&mut self) -> Result<(), MoveError> {
+        // False only if the engine has it standing: then it is held already.
+        self.side.engine.streamer().hold(self.plan.tuple());
+        Ok(self.kernel.steer(&self.plan)?)
+    }
+
+    fn capture(&mut self) -> Result<Captured, MoveError> {
+        let captured = self.kernel.capture(self.fd)?;
+        if let Err(refusal) = engine_side::fits(&captured, self.side.consumer.brings_at_most()) {
+            let error = self.kernel.refuse(refusal);
+            // Nothing was changed: it is an ordinary socket again.
+            baton_host::release(self.fd, &captured).map_err(baton_host::kernel_side::KernelError::from)?;
+            return Err(error.into());
+        }
+        Ok(captured)
+    }
+
+    fn make_husk(&mut self, captured: &Captured) -> Result<(), MoveError> {
+        Ok(self.kernel.make_husk(self.fd, captured)?)
+    }
+
+    fn start(&mut self, captured: &Captured) -> Result<(), MoveError> {
+        match self.conn {
+            Some((conn, _)) if self.standing.is_some() => self.resume_in_engine(conn),
+            _ => self.adopt(captured),
+        }
+    }
+
+    fn stop(&mut self) -> Result<Captured, MoveError> {
+        let (conn, stream) = self.conn.expect("a connection to be restored is in the engine");
+        self.let_flight_land(conn)?;
+        let suspended = match self.suspend(conn) {
+            Ok(suspended) => suspended,
+            Err(error) => {
+                self.side.engine.streamer().quiesce(conn, false);
+                return Err(error);
+            }
+        };
+        // What it published last is taken in.
+        self.side.consumer.poll(now(self.started));
+        let send = self.side.engine.streamer().read_send_queue(&suspended);
+        let left = self.side.consumer.standing(stream, suspended.tail_pos);
+        let shell = self.shell.as_ref().expect("a connection in the engine has come from a socket");
+        let Some(left) = left else {
+            self.standing = Some(suspended);
+            self.resume_in_engine(conn)?;
+            return Err(MoveError::Ended);
+        };
+        self.shut = left.shut && !suspended.snapshot.has_our_fin();
+        let captured = engine_side::departed(shell, &suspended, send, left);
+        self.standing = Some(suspended);
+        Ok(captured)
+    }
+
+    fn rebuild(&mut self, captured: &Captured) -> Result<(), MoveError> {
+        Ok(self.kernel.rebuild(self.fd, captured)?)
+    }
+
+    fn unsteer(&mut self) -> Result<(), MoveError> {
+        self.kernel.unsteer(&self.plan)?;
+        // A name that nobody brought here; what stands still is not touched.
+        self.side.engine.streamer().unhold(&self.plan.tuple());
+        Ok(())
+    }
+
+    fn recapture(&mut self, previous: &Captured) -> Result<Captured, MoveError> {
+        let captured = self.kernel.recapture(self.fd, previous)?;
+        // What stands in the engine is of the past now.
+        self.forget_in_engine()?;
+        self.side.engine.streamer().hold(self.plan.tuple());
+        Ok(captured)
+    }
+
+    fn resume(&mut self, captured: &Captured) -> Result<(), MoveError> {
+        Ok(self.kernel.resume(self.fd, captured)?)
+    }
+}
