@@ -213,7 +213,7 @@ impl KernelSide {
         Ok(())
     }
 
-    /// As [`capture`](crate::capture); refusals are counted.
+    /// As [`capture()`]; refusals are counted.
     ///
     /// # Errors
     /// As there.
@@ -222,7 +222,7 @@ impl KernelSide {
         self.counted(captured)
     }
 
-    /// As [`recapture`](crate::recapture).
+    /// As [`recapture()`].
     ///
     /// # Errors
     /// As there.
@@ -231,7 +231,7 @@ impl KernelSide {
         self.counted(captured)
     }
 
-    /// As [`make_husk`](crate::make_husk).
+    /// As [`make_husk()`].
     ///
     /// # Errors
     /// As there.
@@ -239,7 +239,7 @@ impl KernelSide {
         Ok(make_husk(fd, captured)?)
     }
 
-    /// As [`rebuild`](crate::rebuild); refusals are counted.
+    /// As [`rebuild()`]; refusals are counted.
     ///
     /// # Errors
     /// As there.
@@ -248,7 +248,7 @@ impl KernelSide {
         self.counted(rebuilt)
     }
 
-    /// As [`resume`](crate::resume).
+    /// As [`resume()`].
     ///
     /// # Errors
     /// As there.

@@ -23,6 +23,10 @@
 //! The link header of each entry lies ready in an array of its own: sending a
 //! frame costs one access to it.
 
+mod own;
+
+pub(super) use own::LinkAddress;
+
 use super::outbox::Outbox;
 use baton_tcp::time::{Duration, Instant};
 use baton_wire::addr::Addr;
@@ -192,30 +196,6 @@ pub(super) struct Neighbours {
     failed: BTreeSet<HopId>,
 }
 
-/// Our end of every link header.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LinkAddress {
-    pub(super) mac: [u8; 6],
-    pub(super) vlan: Option<u16>,
-}
-
-impl LinkAddress {
-    /// A header from us to `destination`, and its length.
-    pub(super) fn header_to(self, destination: [u8; 6], ethertype: u16) -> ([u8; 18], usize) {
-        let mut bytes = [0; 18];
-        bytes[..6].copy_from_slice(&destination);
-        bytes[6..12].copy_from_slice(&self.mac);
-        let Some(vlan) = self.vlan else {
-            bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
-            return (bytes, 14);
-        };
-        bytes[12..14].copy_from_slice(&0x8100u16.to_be_bytes());
-        bytes[14..16].copy_from_slice(&(vlan & 0x0fff).to_be_bytes());
-        bytes[16..18].copy_from_slice(&ethertype.to_be_bytes());
-        (bytes, 18)
-    }
-}
-
 impl Neighbours {
     /// An empty table; hop 0 is the one without a link header.
     pub(super) fn new(own: LinkAddress) -> Neighbours {
@@ -254,17 +234,6 @@ impl Neighbours {
         }
         self.on_use(hop, now);
         Some(hop)
-    }
-
-    /// Our link address is another from now on.
-    pub(super) fn set_own(&mut self, own: LinkAddress) {
-        self.own = own;
-        for (header, entry) in self.headers.iter_mut().zip(&self.entries) {
-            if let Some(entry) = entry.as_ref().filter(|_| header.len != Header::UNRESOLVED) {
-                let (bytes, len) = own.header_to(entry.mac, ethertype(entry.addr));
-                *header = Header { bytes, len: len as u8 };
-            }
-        }
     }
 
     /// Gives a reference back.
