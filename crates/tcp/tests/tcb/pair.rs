@@ -114,6 +114,17 @@ impl World {
     }
 }
 
+/// A configuration without the options that the bits name.
+fn without(options: u8) -> Config {
+    Config {
+        sack: options & 1 == 0,
+        timestamps: options & 2 == 0,
+        window_scaling: options & 4 == 0,
+        unposted_window: 10_000,
+        ..Config::default()
+    }
+}
+
 /// Two hosts of which one connects, each with so many bytes to send.
 fn begin(config: &Config, buffers: [u32; 2], faults: Faults, seed: u64, bytes: [u32; 2]) -> World {
     let mut world = World::new(config, buffers, faults, seed);
@@ -167,14 +178,7 @@ proptest! {
     fn a_bad_wire(seed in any::<u64>(), loss in 0..8u64, duplicate in 0..8u64, reorder in 0..20u64, options in 0..8u8,
                   bytes in (0..120_000u32, 0..120_000u32), buffers in (0..3usize, 0..3usize)) {
         let sizes = [0, 3_000, 1 << 17];
-        let config = Config {
-            sack: options & 1 == 0,
-            timestamps: options & 2 == 0,
-            window_scaling: options & 4 == 0,
-            unposted_window: 10_000,
-            ..Config::default()
-        };
-        exchange(&config, [sizes[buffers.0], sizes[buffers.1]], Faults { loss, duplicate, reorder }, seed, [bytes.0, bytes.1]);
+        exchange(&without(options), [sizes[buffers.0], sizes[buffers.1]], Faults { loss, duplicate, reorder }, seed, [bytes.0, bytes.1]);
     }
 }
 
@@ -207,15 +211,8 @@ proptest! {
     #[test]
     fn connections_change_hands_on_a_bad_wire(seed in any::<u64>(), loss in 0..5u64, duplicate in 0..8u64,
                   reorder in 0..20u64, options in 0..8u8, bytes in (0..80_000u32, 0..80_000u32), each in 300..5_000u64) {
-        let config = Config {
-            sack: options & 1 == 0,
-            timestamps: options & 2 == 0,
-            window_scaling: options & 4 == 0,
-            unposted_window: 10_000,
-            ..Config::default()
-        };
         let faults = Faults { loss, duplicate, reorder };
-        moving_exchange(&config, faults, seed, [bytes.0, bytes.1], Duration::from_millis(each));
+        moving_exchange(&without(options), faults, seed, [bytes.0, bytes.1], Duration::from_millis(each));
     }
 }
 
