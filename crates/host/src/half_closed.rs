@@ -151,17 +151,7 @@ fn packet(header: &Header, options: &[TcpOption<'_>], src: Addr, dst: Addr) -> V
     let mut ip = [0; ipv6::HEADER_LEN];
     let ip_len = match (src.ip(), dst.ip()) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            let header = ipv4::Header {
-                traffic_class: 0,
-                id: 0,
-                dont_fragment: true,
-                more_fragments: false,
-                fragment_offset: 0,
-                ttl: TTL,
-                protocol,
-                src,
-                dst,
-            };
+            let header = ipv4::Header::atomic(TTL, protocol, src, dst);
             header.write(&[], len, &mut ip)
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {

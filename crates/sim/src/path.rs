@@ -53,17 +53,7 @@ fn complaint(frame: &[u8], packet: &Packet, mtu: u16) -> Option<Vec<u8>> {
             let quote = &frame[ip..frame.len().min(ip + 548)];
             let len = icmpv4::Message::FragmentationNeeded { mtu, quote }.write(&mut body).ok()?;
             body.truncate(len);
-            let header = ipv4::Header {
-                traffic_class: 0,
-                id: 0,
-                dont_fragment: true,
-                more_fragments: false,
-                fragment_offset: 0,
-                ttl: 60,
-                protocol: icmpv4::PROTOCOL,
-                src: dst,
-                dst: src,
-            };
+            let header = ipv4::Header::atomic(60, icmpv4::PROTOCOL, dst, src);
             header.write(&[], len, &mut out).ok()?
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {

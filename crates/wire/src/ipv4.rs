@@ -107,6 +107,22 @@ impl<'a> Datagram<'a> {
 }
 
 impl Header {
+    /// The header of a packet that is no fragment and may not become one, so that its
+    /// identification means nothing (an atomic datagram, RFC 6864 §4).
+    pub fn atomic(ttl: u8, protocol: u8, src: Ipv4Addr, dst: Ipv4Addr) -> Header {
+        Header {
+            traffic_class: 0,
+            id: 0,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            ttl,
+            protocol,
+            src,
+            dst,
+        }
+    }
+
     /// Writes the header with `options`, padded with zeros to whole words, to the
     /// start of `out`, with lengths and checksum for a payload of `payload_len`
     /// bytes, and returns the header's length.

@@ -208,17 +208,7 @@ fn ethernet_with_a_third_tag_shows_it_as_ethertype() {
 
 #[test]
 fn ipv4_length_and_version_errors() {
-    let header = ipv4::Header {
-        traffic_class: 0,
-        id: 0,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset: 0,
-        ttl: 64,
-        protocol: 1,
-        src: Ipv4Addr::LOCALHOST,
-        dst: Ipv4Addr::LOCALHOST,
-    };
+    let header = ipv4::Header::atomic(64, 1, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
     let mut out = [0; 64];
     assert_eq!(header.write(&[0; 41], 0, &mut out), Err(BuildError::TooLong));
     assert_eq!(header.write(&[], 65_516, &mut out), Err(BuildError::TooLong));

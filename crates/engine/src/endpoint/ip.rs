@@ -127,17 +127,7 @@ impl Endpoint {
     ) {
         let mut body = std::mem::take(&mut self.scratch);
         let mut ip = [0; ipv4::HEADER_LEN];
-        let header = ipv4::Header {
-            traffic_class: 0,
-            id: 0,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            ttl: TTL,
-            protocol: icmpv4::PROTOCOL,
-            src,
-            dst,
-        };
+        let header = ipv4::Header::atomic(TTL, icmpv4::PROTOCOL, src, dst);
         let written = message.write(&mut body).and_then(|len| header.write(&[], len, &mut ip).map(|_| len));
         if let Ok(len) = written {
             self.send_packet(ether_type::IPV4, to, &ip, &body[..len]);
