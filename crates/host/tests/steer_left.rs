@@ -84,19 +84,22 @@ fn is_silent(mut ours: &TcpStream) -> bool {
     ours.read(&mut [0]).is_err()
 }
 
-/// What outlives its process has to be pinned somewhere.
-fn has_bpf_file_system() -> bool {
-    std::fs::read_to_string("/proc/mounts").unwrap().contains(" /sys/fs/bpf bpf ")
+/// Skips the test unless steering can be put into another process and outlive it, for
+/// which it has to be pinned somewhere.
+macro_rules! need_pins {
+    () => {
+        need_root!();
+        need_program!("clang");
+        need_program!("nsenter");
+        if !std::fs::read_to_string("/proc/mounts").unwrap().contains(" /sys/fs/bpf bpf ") {
+            skip!("no BPF file system is mounted (mount -t bpf bpf /sys/fs/bpf)");
+        }
+    };
 }
 
 #[test]
 fn a_killed_process_leaves_nothing_unless_it_was_asked_to() {
-    need_root!();
-    need_program!("clang");
-    need_program!("nsenter");
-    if !has_bpf_file_system() {
-        skip!("no BPF file system is mounted (mount -t bpf bpf /sys/fs/bpf)");
-    }
+    need_pins!();
     for kind in ["tc", "xdp"] {
         let wire = Wire::new(&[]);
         let mut pair = Pair::new(&wire, false);
@@ -113,12 +116,7 @@ fn a_killed_process_leaves_nothing_unless_it_was_asked_to() {
 
 #[test]
 fn what_outlives_its_process_goes_on_dropping_until_it_is_removed() {
-    need_root!();
-    need_program!("clang");
-    need_program!("nsenter");
-    if !has_bpf_file_system() {
-        skip!("no BPF file system is mounted (mount -t bpf bpf /sys/fs/bpf)");
-    }
+    need_pins!();
     for kind in ["tc", "xdp"] {
         let wire = Wire::new(&[]);
         let mut pair = Pair::new(&wire, false);
@@ -144,12 +142,7 @@ fn what_outlives_its_process_goes_on_dropping_until_it_is_removed() {
 
 #[test]
 fn what_was_left_is_taken_up_with_its_tuples() {
-    need_root!();
-    need_program!("clang");
-    need_program!("nsenter");
-    if !has_bpf_file_system() {
-        skip!("no BPF file system is mounted (mount -t bpf bpf /sys/fs/bpf)");
-    }
+    need_pins!();
     for kind in ["tc", "xdp"] {
         let wire = Wire::new(&[]);
         let mut pair = Pair::new(&wire, false);
@@ -176,12 +169,7 @@ fn what_was_left_is_taken_up_with_its_tuples() {
 
 #[test]
 fn pins_of_an_interface_that_has_gone_are_not_taken_for_those_of_another() {
-    need_root!();
-    need_program!("clang");
-    need_program!("nsenter");
-    if !has_bpf_file_system() {
-        skip!("no BPF file system is mounted (mount -t bpf bpf /sys/fs/bpf)");
-    }
+    need_pins!();
     for kind in ["tc", "xdp"] {
         let wire = Wire::new(&[]);
         let pair = Pair::new(&wire, false);
