@@ -13,6 +13,9 @@ typedef unsigned long long u64;
 #define __type(name, value) typeof(value) *name
 #define INLINE static inline __attribute__((always_inline))
 
+/* Length of an Ethernet header. */
+#define ETHERNET 14
+
 enum map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,

@@ -36,14 +36,7 @@ enum count {
 	COUNT_MAX,
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, COUNT_MAX);
-	__type(key, u32);
-	__type(value, u64);
-} COUNTS SEC(".maps");
-
-#define ETHERNET 14
+#include "counts.h"
 
 INLINE void copy(u8 *to, const u8 *from, int n)
 {
@@ -79,13 +72,6 @@ INLINE int find_address(const u8 *f, const u8 *end, struct address *address)
 		return 1;
 	}
 	return 0;
-}
-
-INLINE void count(u32 which)
-{
-	u64 *value = bpf_map_lookup_elem(&COUNTS, &which);
-	if (value)
-		*value += 1;
 }
 
 SEC("xdp.frags")

@@ -80,27 +80,14 @@ enum count {
 	COUNT_MAX,
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, COUNT_MAX);
-	__type(key, u32);
-	__type(value, u64);
-} COUNTS SEC(".maps");
+#include "counts.h"
 
-#define ETHERNET 14
 #define TAG 4
 #define IPV4 20
 #define IPV6 40
 #define TCP 20
 /* The longest headers that are looked at: two tags, IPv4 with all its options. */
 #define HEADERS (ETHERNET + 2 * TAG + 60 + TCP)
-
-INLINE void count(u32 which)
-{
-	u64 *value = bpf_map_lookup_elem(&COUNTS, &which);
-	if (value)
-		*value += 1;
-}
 
 INLINE u16 be16(const u8 *p)
 {
