@@ -1,5 +1,6 @@
 //! Why a port could not be opened, and what to do about it.
 
+use std::error::Error;
 use std::io;
 
 /// Opening a port failed. The message ends in the remedy.
@@ -49,4 +50,18 @@ pub enum OpenError {
         /// The operating system's answer.
         source: io::Error,
     },
+}
+
+/// An error and what it came from, in one line.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text.replace('\n', " ")
 }

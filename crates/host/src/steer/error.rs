@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 
 use baton_port::OpenError;
+use baton_port::error::chain;
 
 /// Steering failed. The message ends in the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -96,18 +97,4 @@ pub(super) fn os_error(error: &(dyn Error + 'static)) -> Option<i32> {
         }
         error = error.source()?;
     }
-}
-
-/// An error and what it came from, in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = error.source();
-    }
-    text.replace('\n', " ")
 }

@@ -8,7 +8,7 @@ use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, Port
 
 use super::program::{Program, ProgramCounters, ProgramSetupError, QUEUES_MAX};
 use super::socket::{Layout, Socket, StepError};
-use crate::error::OpenError;
+use crate::error::{OpenError, chain};
 use crate::sys::copy_parts;
 use crate::wait::{WaitSet, Waitable};
 use crate::{link, sys};
@@ -368,18 +368,4 @@ impl Explain<'_> {
             _ => OpenError::System { device, what: error.what, source: error.source },
         }
     }
-}
-
-/// An error and what it came from, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = error.source();
-    }
-    text.replace('\n', " ")
 }
