@@ -4,14 +4,14 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, TxMeta};
+use baton_engine::frame_io::{Capabilities, FrameIo, PortError};
 
 use crate::error::OpenError;
 use crate::link;
 use crate::memory::{MemoryOptions, MemoryPort};
 use crate::pcap_file::PcapFile;
 use crate::tap::{Tap, TapOptions};
-use crate::wait::{WaitSet, Waitable};
+use crate::wait::Waitable;
 use crate::xdp::{CopyMode, XdpOptions, XdpPort};
 
 /// What to open, as written on a command line.
@@ -216,39 +216,11 @@ impl FrameIo for AnyPort {
         each!(self, port => port.capabilities())
     }
 
-    fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {
-        each!(self, port => port.receive(limit, sink))
-    }
-
-    fn slot(&mut self, len: usize) -> Option<&mut [u8]> {
-        each!(self, port => port.slot(len))
-    }
-
-    fn commit(&mut self, len: usize, meta: TxMeta) {
-        each!(self, port => port.commit(len, meta));
-    }
-
-    fn gather(&mut self, header: &[u8], payload: &[PayloadPart], meta: TxMeta) -> bool {
-        each!(self, port => port.gather(header, payload, meta))
-    }
-
-    fn flush(&mut self) -> Result<(), PortError> {
-        each!(self, port => port.flush())
-    }
+    forward_frames!(each);
 }
 
 impl Waitable for AnyPort {
-    fn poll_fds(&self, set: &mut WaitSet) {
-        each!(self, port => port.poll_fds(set));
-    }
-
-    fn prepare_wait(&mut self) -> bool {
-        each!(self, port => port.prepare_wait())
-    }
-
-    fn finish_wait(&mut self) {
-        each!(self, port => port.finish_wait());
-    }
+    forward_waits!(each);
 }
 
 #[cfg(test)]

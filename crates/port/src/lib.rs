@@ -21,6 +21,9 @@
 //! shares with the kernel).
 #![deny(unsafe_code)]
 
+#[macro_use]
+mod forward;
+
 pub mod any;
 pub mod bpf;
 pub mod capture;

@@ -5,10 +5,10 @@
 //! the kernel's packets never come here.
 
 use aya::programs::links::FdLink;
-use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, TxMeta};
+use baton_engine::frame_io::{Capabilities, FrameIo};
 
 use crate::tap::Tap;
-use crate::wait::{WaitSet, Waitable};
+use crate::wait::Waitable;
 use crate::xdp::XdpPort;
 
 /// An interface's steered frames.
@@ -57,37 +57,9 @@ impl FrameIo for SteeredPort {
         }
     }
 
-    fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {
-        each!(self, port => port.receive(limit, sink))
-    }
-
-    fn slot(&mut self, len: usize) -> Option<&mut [u8]> {
-        each!(self, port => port.slot(len))
-    }
-
-    fn commit(&mut self, len: usize, meta: TxMeta) {
-        each!(self, port => port.commit(len, meta));
-    }
-
-    fn gather(&mut self, header: &[u8], payload: &[PayloadPart], meta: TxMeta) -> bool {
-        each!(self, port => port.gather(header, payload, meta))
-    }
-
-    fn flush(&mut self) -> Result<(), PortError> {
-        each!(self, port => port.flush())
-    }
+    forward_frames!(each);
 }
 
 impl Waitable for SteeredPort {
-    fn poll_fds(&self, set: &mut WaitSet) {
-        each!(self, port => port.poll_fds(set));
-    }
-
-    fn prepare_wait(&mut self) -> bool {
-        each!(self, port => port.prepare_wait())
-    }
-
-    fn finish_wait(&mut self) {
-        each!(self, port => port.finish_wait());
-    }
+    forward_waits!(each);
 }
