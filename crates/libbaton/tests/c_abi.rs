@@ -82,25 +82,28 @@ fn the_example_echoes_through_the_shared_library() {
     assert_eq!(said.trim(), "OK");
 }
 
+/// Builds a program with the static library; it has to find everything in order.
+fn runs_clean(source: &str, name: &str) {
+    let said = run(&mut Command::new(build_static(source, name)));
+    assert_eq!(said.trim(), "OK");
+}
+
 #[test]
 fn the_example_echoes_through_the_static_library() {
     need_program!("cc");
-    let said = run(&mut Command::new(build_static("examples/echo.c", "echo-static")));
-    assert_eq!(said.trim(), "OK");
+    runs_clean("examples/echo.c", "echo-static");
 }
 
 #[test]
 fn misuse_from_c_is_refused() {
     need_program!("cc");
-    let said = run(&mut Command::new(build_static("tests/c/misuse.c", "misuse")));
-    assert_eq!(said.trim(), "OK");
+    runs_clean("tests/c/misuse.c", "misuse");
 }
 
 #[test]
 fn messages_in_parts_arrive_whole() {
     need_program!("cc");
-    let said = run(&mut Command::new(build_static("tests/c/messages.c", "messages")));
-    assert_eq!(said.trim(), "OK");
+    runs_clean("tests/c/messages.c", "messages");
 }
 
 #[test]

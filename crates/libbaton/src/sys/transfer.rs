@@ -102,14 +102,22 @@ pub unsafe extern "C" fn baton_recvmsg(b: *mut baton, fd: c_int, msg: *mut msghd
 /// # Safety
 /// Each part leads to as many bytes as it says.
 unsafe fn send_parts(engine: &baton, fd: Fd, parts: &[iovec], flags: c_int) -> Answer<usize> {
+    in_turn(parts, |part, _| {
+        // SAFETY: the caller's promise.
+        let data = unsafe { memory::input(part.iov_base.cast(), part.iov_len)? };
+        send(engine, fd, data, flags)
+    })
+}
+
+/// Calls for each part in turn, with what the calls before it made in all, until one
+/// does not use its part up. What came before an error is told instead of it.
+fn in_turn(parts: &[iovec], mut call: impl FnMut(&iovec, usize) -> Answer<usize>) -> Answer<usize> {
     let mut total = 0;
     for part in parts {
-        // SAFETY: the caller's promise.
-        let data = unsafe { memory::input(part.iov_base.cast(), part.iov_len) };
-        match data.and_then(|data| send(engine, fd, data, flags)) {
-            Ok(sent) => {
-                total += sent;
-                if sent < part.iov_len {
+        match call(part, total) {
+            Ok(count) => {
+                total += count;
+                if count < part.iov_len {
                     break;
                 }
             }
@@ -133,24 +141,13 @@ unsafe fn recv_parts(engine: &baton, fd: Fd, parts: &[iovec], flags: c_int) -> A
         // SAFETY: the caller's promise.
         return unsafe { peek_parts(engine, fd, parts, len, flags) };
     }
-    let mut total = 0;
-    for part in parts {
+    in_turn(parts, |part, total| {
         // What came first is enough, unless all is wanted: only for that the call waits.
         let wait = if total == 0 || flags & libc::MSG_WAITALL != 0 { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: the caller's promise.
-        let buf = unsafe { memory::output(part.iov_base.cast(), part.iov_len) };
-        match buf.and_then(|buf| recv(engine, fd, buf, flags | wait)) {
-            Ok(got) => {
-                total += got;
-                if got < part.iov_len {
-                    break;
-                }
-            }
-            Err(errno) if total == 0 => return Err(errno),
-            Err(_) => break,
-        }
-    }
-    Ok(total)
+        let buf = unsafe { memory::output(part.iov_base.cast(), part.iov_len)? };
+        recv(engine, fd, buf, flags | wait)
+    })
 }
 
 /// A second look would begin where the first one did, so there is one for all parts.
