@@ -24,6 +24,12 @@ fn ramp(from: u64, count: usize) -> Vec<u8> {
     (from..from + count as u64).map(|pos| (pos % 251) as u8).collect()
 }
 
+/// Asks for what was suspended, as the program's adoption with this number.
+fn wishes<'a>(token: u64, suspended: &'a Suspended, options: &'a [SocketOption]) -> Adopt<'a> {
+    let Suspended { tuple, ref snapshot, ip, .. } = *suspended;
+    Adopt { consumer: PROGRAM, token, tuple, snapshot, ip, via: None, options }
+}
+
 fn config(address: &str) -> HostConfig {
     let mut config = HostConfig::new(address.parse().unwrap());
     config.consumer.stream_buffer = BUFFER;
@@ -143,15 +149,7 @@ impl World {
         // Of an earlier stay.
         while there.consumer.next_event().is_some() {}
         let adoption = there.consumer.expect_adoption();
-        let adopt = Adopt {
-            consumer: PROGRAM,
-            token: adoption.0,
-            tuple: suspended.tuple,
-            snapshot: &suspended.snapshot,
-            ip: suspended.ip,
-            via: None,
-            options: &suspended.options,
-        };
+        let adopt = wishes(adoption.0, &suspended, &suspended.options);
         there.engine.streamer().adopt(now, &adopt).unwrap();
         let brought = Brought { send, unread: left.unread, shut };
         if !late {
@@ -302,15 +300,7 @@ fn frames_kept_before_an_adoption_are_taken_after_it() {
     let adoption = world.ours().expect_adoption();
     world.ours().bring(adoption, Brought::default(), 0).unwrap();
     let options = [SocketOption::NoDelay(true)];
-    let adopt = Adopt {
-        consumer: PROGRAM,
-        token: adoption.0,
-        tuple: suspended.tuple,
-        snapshot: &suspended.snapshot,
-        ip: suspended.ip,
-        via: None,
-        options: &options,
-    };
+    let adopt = wishes(adoption.0, &suspended, &options);
     let now = Instant(world.now);
     world.sides[1].engine.streamer().adopt(now, &adopt).unwrap();
     for _ in 0..4 {
@@ -329,15 +319,7 @@ fn adoptions_that_cannot_be() {
     let (mut world, _, ours) = World::open();
     let suspended = world.suspend(ours);
     let now = Instant(world.now);
-    let adopt = Adopt {
-        consumer: PROGRAM,
-        token: 1,
-        tuple: suspended.tuple,
-        snapshot: &suspended.snapshot,
-        ip: suspended.ip,
-        via: None,
-        options: &[],
-    };
+    let adopt = wishes(1, &suspended, &[]);
     let here = world.sides[0].engine.streamer();
     assert_eq!(here.adopt(now, &adopt), Err(AdoptError::NameInUse), "it is on its way out");
     let there = world.sides[1].engine.streamer();
