@@ -62,6 +62,9 @@ pub struct TxMeta {
     pub header_len: u16,
     /// IPv6, for a port that has to tell.
     pub ipv6: bool,
+    /// Bytes of the same connection are under way in front of it: the port may let
+    /// it wait a moment for more of them, as long as it keeps their order.
+    pub follows: bool,
 }
 
 /// Takes bursts of received frames.

@@ -17,7 +17,7 @@ use crate::xdp::{CopyMode, XdpOptions, XdpPort};
 /// What to open, as written on a command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PortSpec {
-    /// `tap:NAME[,novnet]`
+    /// `tap:NAME[,novnet][,nomerge]`
     Tap {
         /// The device's name.
         name: String,
@@ -99,7 +99,8 @@ fn parse_tap(rest: &str) -> Result<PortSpec, SpecError> {
     for word in words {
         match word {
             "novnet" => options.vnet_hdr = false,
-            _ => return Err(SpecError::Option { kind: "tap", option: word.to_owned(), known: "novnet" }),
+            "nomerge" => options.merge = false,
+            _ => return Err(SpecError::Option { kind: "tap", option: word.to_owned(), known: "novnet, nomerge" }),
         }
     }
     Ok(PortSpec::Tap { name, options })
@@ -135,7 +136,10 @@ impl fmt::Display for PortSpec {
         match self {
             Self::Memory => write!(f, "memory"),
             Self::Pcap { path } => write!(f, "pcap:{path}"),
-            Self::Tap { name, options } => write!(f, "tap:{name}{}", if options.vnet_hdr { "" } else { ",novnet" }),
+            Self::Tap { name, options } => {
+                let vnet = if options.vnet_hdr { "" } else { ",novnet" };
+                write!(f, "tap:{name}{vnet}{}", if options.merge { "" } else { ",nomerge" })
+            }
             Self::Xdp { interface, options } => {
                 write!(f, "xdp:{interface}{}", if options.generic { ",generic" } else { "" })?;
                 match options.copy {
@@ -233,6 +237,8 @@ mod tests {
             "memory",
             "tap:baton0",
             "tap:baton%d,novnet",
+            "tap:baton%d,nomerge",
+            "tap:baton%d,novnet,nomerge",
             "xdp:eth1",
             "xdp:eth1,generic,copy,queues=2",
             "xdp:eth1,zerocopy",
@@ -253,7 +259,7 @@ mod tests {
             ("memory:1", "no port is called `memory:1`"),
             ("tap", "needs a device"),
             ("tap:,novnet", "needs a device"),
-            ("tap:baton0,vnet", "no option `vnet`; it has novnet"),
+            ("tap:baton0,vnet", "no option `vnet`; it has novnet, nomerge"),
             ("xdp:", "needs an interface"),
             ("xdp:eth1,driver", "no option `driver`"),
             ("xdp:eth1,queues=0", "`queues=0`"),

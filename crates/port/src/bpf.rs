@@ -24,3 +24,15 @@ pub fn endpoint() -> Option<&'static [u8]> {
 pub fn steer() -> Option<&'static [u8]> {
     None
 }
+
+/// `bpf/queue.c`; `None` in a build without clang.
+#[cfg(bpf_objects)]
+pub fn queue() -> Option<&'static [u8]> {
+    Some(aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/queue.o")))
+}
+
+/// `bpf/queue.c`; `None` in a build without clang.
+#[cfg(not(bpf_objects))]
+pub fn queue() -> Option<&'static [u8]> {
+    None
+}

@@ -113,8 +113,8 @@ fn in_namespace() -> Vec<Finding> {
         Ok(()) => Finding::yes("network namespaces", "can be made"),
         Err(e) => Finding::no("network namespaces", e.to_string(), "run as root, or in a container with CAP_SYS_ADMIN"),
     }];
-    findings.push(tap("TAP", TapOptions { vnet_hdr: false }));
-    findings.push(tap("TAP with virtio header", TapOptions { vnet_hdr: true }));
+    findings.push(tap("TAP", TapOptions { vnet_hdr: false, merge: true }));
+    findings.push(tap("TAP with virtio header", TapOptions { vnet_hdr: true, merge: true }));
     if private {
         findings.extend(on_scratch_wire());
     }
@@ -122,9 +122,15 @@ fn in_namespace() -> Vec<Finding> {
 }
 
 fn tap(name: &str, options: TapOptions) -> Finding {
-    let opened = Tap::open("baton%d", options).map(|tap| match tap.capabilities().tx_gso_max {
-        0 => "frames of one segment".to_owned(),
-        max => format!("checksums left out, super-frames of up to {max} bytes"),
+    let opened = Tap::open("baton%d", options).map(|tap| {
+        let frames = match tap.capabilities().tx_gso_max {
+            0 => "frames of one segment".to_owned(),
+            max => format!("checksums left out, super-frames of up to {max} bytes"),
+        };
+        match tap.merging() {
+            Ok(()) => format!("{frames}; the kernel merges bulk"),
+            Err(why) => format!("{frames}; the kernel does not merge bulk: {why}"),
+        }
     });
     Finding::opened(name, opened)
 }

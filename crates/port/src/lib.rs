@@ -4,7 +4,7 @@
 //!   port            carries                               the port does for the Streamer
 //!   memory          frames between two engines            vouches, carries super-frames (by option)
 //!   tap, vnet_hdr   frames to and from this kernel        checksums, cuts and joins super-frames
-//!   tap             the same, one segment a frame         nothing
+//!   tap             the same, one segment a frame         joins what follows each other
 //!   xdp             frames of an interface, AF_XDP        nothing
 //!   steered         an engine's frames of an interface    as tap, vnet_hdr, or as xdp
 //!   capture         whatever the port inside it carries   as that port; writes pcapng beside it
@@ -32,6 +32,7 @@ pub mod error;
 pub mod faulty;
 pub mod link;
 pub mod memory;
+pub mod merging;
 pub mod pcap_file;
 mod pcapng;
 mod slab_unsafe;

@@ -14,7 +14,7 @@
 //! super-frames pass whole.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -176,7 +176,8 @@ impl FrameIo for MemoryPort {
         }
         self.tx.publish(std::mem::take(&mut self.committed));
         if let Some(peer) = self.wake_peer.as_ref().filter(|peer| claim_wake(&peer.asleep)) {
-            sys_io::write(peer.doorbell.as_fd(), &1u64.to_ne_bytes())
+            rustix::io::write(&peer.doorbell, &1u64.to_ne_bytes())
+                .map_err(io::Error::from)
                 .map_err(|source| PortError { what: "memory: waking the other end".into(), source })?;
         }
         Ok(())
@@ -201,7 +202,7 @@ impl Waitable for MemoryPort {
         if let Some(wake) = &self.wake_self {
             wake.asleep.store(0, Ordering::Relaxed);
             // Empties the doorbell; that it was not rung is no error.
-            let _ = sys_io::read(wake.doorbell.as_fd(), &mut [0; 8]);
+            let _ = rustix::io::read(&wake.doorbell, &mut [0; 8]);
         }
     }
 }
@@ -284,7 +285,7 @@ mod tests {
         assert!(a.capabilities().tx_gso_max as usize >= frame.len());
         let (header, payload) = frame.split_at(66);
         let part = |bytes: &[u8]| PayloadPart { ptr: bytes.as_ptr(), len: bytes.len() };
-        let meta = TxMeta { checksum_start: 34, gso_size: 1448, header_len: 66, ipv6: false };
+        let meta = TxMeta { checksum_start: 34, gso_size: 1448, header_len: 66, ..TxMeta::default() };
         assert!(a.gather(header, &[part(&payload[..1000]), part(&payload[1000..])], meta));
         a.flush().unwrap();
         let mut got = Got::default();

@@ -15,8 +15,8 @@
 //! * writing into a local socket: `write` 1124, `writev` of two pieces 1242, io_uring
 //!   1213: a frame of one segment is better copied together, in one pass with its
 //!   checksum, than gathered;
-//! * `IFF_NAPI`, which lets the kernel merge what is written (GRO), doubles the cost
-//!   of a write, more than merging saves the receiver;
+//! * a queue with `IFF_NAPI` makes each write dearer if the kernel polls it there and
+//!   then, and bulk half as dear if a thread does ([`merging`]);
 //! * reading super-frames straight to where the consumer wants them would save the
 //!   copy, 0.7 of 3.2 µs a 64 KB frame, but a frame of another connection would then
 //!   lie in that consumer's memory for a moment.
@@ -39,6 +39,7 @@ use baton_engine::frame_io::{
 
 use crate::error::OpenError;
 use crate::link;
+use crate::merging::{self, MergingError, Sysfs};
 use crate::sys::{io as sys_io, ioctl};
 use crate::wait::{WaitSet, Waitable};
 
@@ -79,11 +80,14 @@ pub struct TapOptions {
     /// Frames carry a virtio header: checksums are left out and super-frames of
     /// up to 64 KB pass, both ways.
     pub vnet_hdr: bool,
+    /// What follows other bytes of its connection goes through a second queue, behind
+    /// which the kernel merges ([`merging`]), where that can be had.
+    pub merge: bool,
 }
 
 impl Default for TapOptions {
     fn default() -> Self {
-        Self { vnet_hdr: true }
+        Self { vnet_hdr: true, merge: true }
     }
 }
 
@@ -101,6 +105,8 @@ pub struct TapCounters {
 /// A TAP device, attached.
 pub struct Tap {
     fd: OwnedFd,
+    /// The queue that frames which may wait are written to.
+    merging: Result<OwnedFd, Box<MergingError>>,
     name: String,
     capabilities: Capabilities,
     /// Length of the virtio header: 0 or [`VNET_LEN`].
@@ -126,12 +132,28 @@ impl Tap {
         let fd = ioctl::open_device(c"/dev/net/tun").map_err(|e| explain_open(name, e))?;
         let vnet_flag = if options.vnet_hdr { libc::IFF_VNET_HDR } else { 0 };
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | vnet_flag;
-        let name = ioctl::tun_set_iff(fd.as_fd(), name, flags).map_err(|e| explain_attach(name, options, e))?;
-        Self::set_up(fd, &name, options).map_err(|(what, source)| OpenError::System {
+        let mut sysfs = if options.merge { Sysfs::mount() } else { Err(MergingError::Off) };
+        let several = sysfs.as_ref().ok().map(|sysfs| {
+            ioctl::tun_set_iff(fd.as_fd(), name, flags | libc::IFF_MULTI_QUEUE).and_then(|name| alone(sysfs, name))
+        });
+        let name = match several {
+            Some(Ok(name)) => name,
+            Some(Err(e)) if e.raw_os_error() != Some(libc::EINVAL) => return Err(explain_attach(name, options, e)),
+            refused => {
+                if refused.is_some() {
+                    sysfs = Err(MergingError::OneQueue);
+                }
+                ioctl::tun_set_iff(fd.as_fd(), name, flags).map_err(|e| explain_attach(name, options, e))?
+            }
+        };
+        let mut tap = Self::set_up(fd, &name, options).map_err(|(what, source)| OpenError::System {
             device: format!("tap:{name}"),
             what,
             source,
-        })
+        })?;
+        let flags = flags | libc::IFF_MULTI_QUEUE;
+        tap.merging = sysfs.and_then(|sysfs| merging::attach(&sysfs, tap.fd.as_fd(), &name, flags)).map_err(Box::new);
+        Ok(tap)
     }
 
     /// The rest of opening, on which only a broken kernel fails; with what it was at.
@@ -151,6 +173,7 @@ impl Tap {
         let arena = if options.vnet_hdr { VNET_ARENA } else { BURST * frame_max.next_multiple_of(STEP) };
         Ok(Self {
             fd,
+            merging: Err(Box::new(MergingError::Off)),
             name: name.to_owned(),
             capabilities: Capabilities {
                 mtu,
@@ -171,6 +194,23 @@ impl Tap {
     /// The device's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether frames that follow others are merged by the kernel, or why not.
+    ///
+    /// # Errors
+    /// What stood against it.
+    pub fn merging(&self) -> Result<(), &MergingError> {
+        self.merging.as_ref().map(drop).map_err(Box::as_ref)
+    }
+
+    /// The queue that a frame is written to.
+    #[inline]
+    fn queue(&self, meta: TxMeta) -> BorrowedFd<'_> {
+        match &self.merging {
+            Ok(queue) if meta.follows => queue.as_fd(),
+            _ => self.fd.as_fd(),
+        }
     }
 
     /// Frames lost so far, by reason.
@@ -207,7 +247,7 @@ impl FrameIo for Tap {
             let mut frames = ArrayVec::<RxFrame<'_>, BURST>::new();
             let mut dry = None;
             while !frames.is_full() && total + frames.len() < limit && free.len() >= self.frame_max {
-                let len = match sys_io::read(self.fd.as_fd(), &mut free[..self.frame_max]) {
+                let len = match rustix::io::read(&self.fd, &mut free[..self.frame_max]).map_err(io::Error::from) {
                     Ok(len) => len,
                     Err(e) => {
                         dry = Some(e);
@@ -250,7 +290,7 @@ impl FrameIo for Tap {
             let header = build_vnet(&self.tx[VNET_LEN..frame_end], meta);
             self.tx[..VNET_LEN].copy_from_slice(&header);
         }
-        let result = sys_io::write(self.fd.as_fd(), &self.tx[..frame_end]);
+        let result = rustix::io::write(self.queue(meta), &self.tx[..frame_end]).map_err(io::Error::from);
         if !self.sent(result) {
             self.counters.tx_refused += 1;
         }
@@ -258,7 +298,7 @@ impl FrameIo for Tap {
 
     fn gather(&mut self, header: &[u8], payload: &[PayloadPart], meta: TxMeta) -> bool {
         let vnet = build_vnet(header, meta);
-        let result = sys_io::write_gather(self.fd.as_fd(), [&vnet[..self.vnet_len], header], payload);
+        let result = sys_io::write_gather(self.queue(meta), [&vnet[..self.vnet_len], header], payload);
         self.sent(result)
     }
 
@@ -314,6 +354,15 @@ fn build_vnet(frame: &[u8], meta: TxMeta) -> [u8; VNET_LEN] {
         header[4..6].copy_from_slice(&meta.gso_size.to_ne_bytes());
     }
     header
+}
+
+/// `name`, if nobody else is attached to that device: one with several queues would
+/// take a second program in.
+fn alone(sysfs: &Sysfs, name: String) -> io::Result<String> {
+    match sysfs.queues(&name)? {
+        0 | 1 => Ok(name),
+        _ => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+    }
 }
 
 /// Why `/dev/net/tun` could not be opened.

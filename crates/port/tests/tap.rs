@@ -6,11 +6,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use baton_port::merging::MergingError;
 use baton_port::{FrameIo, OpenError, PayloadPart, Tap, TapOptions, TxMeta, Waitable, link};
 use baton_testkit::{Netns, need_program, need_root};
 use common::{Host, MAC, TcpFrames, tcp_checksum_is_right, tcp_frame};
 
-const FORMS: [TapOptions; 2] = [TapOptions { vnet_hdr: true }, TapOptions { vnet_hdr: false }];
+const FORMS: [TapOptions; 2] =
+    [TapOptions { vnet_hdr: true, merge: true }, TapOptions { vnet_hdr: false, merge: true }];
 
 /// A TAP device, up, the kernel's side at 10.77.0.1.
 fn open(netns: &Netns, options: TapOptions) -> Tap {
@@ -63,7 +65,7 @@ fn receive_from_kernel(options: TapOptions) -> common::TcpSeen {
 #[test]
 fn with_virtio_header_the_kernel_sends_super_frames_and_no_checksums() {
     need_root!();
-    let seen = receive_from_kernel(TapOptions { vnet_hdr: true });
+    let seen = receive_from_kernel(TapOptions { vnet_hdr: true, merge: true });
     assert!(seen.longest_frame > 30_000, "longest frame: {} bytes", seen.longest_frame);
     assert!(seen.metas.iter().all(|m| m.checksum_verified));
     assert!(seen.metas.iter().any(|m| m.gso_size == 1460));
@@ -73,7 +75,7 @@ fn with_virtio_header_the_kernel_sends_super_frames_and_no_checksums() {
 #[test]
 fn without_virtio_header_the_kernel_sends_segments_with_checksums() {
     need_root!();
-    let seen = receive_from_kernel(TapOptions { vnet_hdr: false });
+    let seen = receive_from_kernel(TapOptions { vnet_hdr: false, merge: true });
     assert_eq!(seen.longest_frame, 1514);
     assert!(seen.metas.iter().all(|m| !m.checksum_verified && m.gso_size == 0));
 }
@@ -83,8 +85,8 @@ fn without_virtio_header_the_kernel_sends_segments_with_checksums() {
 fn bridged(netns: &Netns) -> (Tap, Tap) {
     let (from, to) = netns.enter(|| {
         (
-            Tap::open("from", TapOptions { vnet_hdr: true }).unwrap(),
-            Tap::open("to", TapOptions { vnet_hdr: false }).unwrap(),
+            Tap::open("from", TapOptions { vnet_hdr: true, merge: true }).unwrap(),
+            Tap::open("to", TapOptions { vnet_hdr: false, merge: true }).unwrap(),
         )
     });
     netns.run("ip link add bridge type bridge mcast_snooping 0");
@@ -140,6 +142,53 @@ fn the_kernel_cuts_and_sums_what_is_sent_with_virtio_header() {
     assert_eq!(from.counters(), Default::default());
 }
 
+/// IPv4 packets that the kernel has received, and the segments that were in them.
+fn received(netns: &Netns) -> [u64; 2] {
+    let count = |file: &str, protocol: &str, name: &str| {
+        let text = netns.run(&format!("cat /proc/net/{file}"));
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
+        let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+        let at = names.split_whitespace().position(|word| word == name).unwrap();
+        values.split_whitespace().nth(at).unwrap().parse::<u64>().unwrap()
+    };
+    [count("snmp", "Ip:", "InReceives"), count("netstat", "IpExt:", "InNoECTPkts")]
+}
+
+#[test]
+fn the_kernel_merges_what_follows_and_takes_the_rest_as_it_comes() {
+    need_root!();
+    const FRAMES: u32 = 2000;
+    let netns = Netns::new("tapmerge");
+    let mut tap = open(&netns, FORMS[0]);
+    tap.merging().unwrap();
+    let (frame, meta) = tcp_frame([0xff; 6], false, &[7; 1000]);
+    for follows in [false, true] {
+        let before = received(&netns);
+        for index in 0..FRAMES {
+            let slot = tap.slot(frame.len()).unwrap();
+            slot.copy_from_slice(&frame);
+            slot[38..42].copy_from_slice(&(index * 1000).to_be_bytes());
+            tap.commit(frame.len(), TxMeta { follows, ..meta });
+        }
+        tap.flush().unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        let packets = loop {
+            let now = received(&netns);
+            let segments = now[1] - before[1];
+            if segments >= FRAMES.into() || Instant::now() > end {
+                assert_eq!(segments, FRAMES.into(), "segments, follows: {follows}");
+                break now[0] - before[0];
+            }
+        };
+        if follows {
+            assert!(packets < u64::from(FRAMES) / 2, "{packets} packets");
+        } else {
+            assert_eq!(packets, FRAMES.into());
+        }
+    }
+    assert_eq!(tap.counters(), Default::default());
+}
+
 #[test]
 fn a_device_in_use_or_of_another_kind_is_named_with_a_remedy() {
     need_root!();
@@ -162,10 +211,17 @@ fn a_persistent_device_may_change_its_form_with_each_user() {
     need_root!();
     let netns = Netns::new("tapkeep");
     netns.run("ip tuntap add dev kept mode tap vnet_hdr");
+    netns.run("ip tuntap add dev queues mode tap vnet_hdr multi_queue");
     netns.enter(|| {
-        for options in [FORMS[0], FORMS[1], FORMS[0]] {
-            let tap = Tap::open("kept", options).unwrap();
-            assert_eq!(tap.capabilities().tx_checksum, options.vnet_hdr);
+        for (name, queues) in [("kept", 1), ("queues", 2)] {
+            for options in [FORMS[0], FORMS[1], FORMS[0]] {
+                let tap = Tap::open(name, options).unwrap();
+                assert_eq!(tap.capabilities().tx_checksum, options.vnet_hdr);
+                match tap.merging() {
+                    Ok(()) => assert_eq!(queues, 2),
+                    Err(why) => assert!(queues == 1 && matches!(why, MergingError::OneQueue), "{name}: {why}"),
+                }
+            }
         }
     });
 }
@@ -174,7 +230,7 @@ fn a_persistent_device_may_change_its_form_with_each_user() {
 fn a_device_that_goes_away_is_an_error_and_one_that_is_down_is_not() {
     need_root!();
     let netns = Netns::new("tapgone");
-    let mut tap = open(&netns, TapOptions { vnet_hdr: false });
+    let mut tap = open(&netns, TapOptions { vnet_hdr: false, merge: true });
     netns.run(&format!("ip link set {} down", tap.name()));
     tap.slot(60).unwrap().fill(0);
     tap.commit(60, TxMeta::default());

@@ -205,7 +205,7 @@ mod tests {
         let mut frame = headers[..header_len].to_vec();
         frame.extend((0..len).map(|i| (i % 251) as u8));
         let checksum_start = 14 + if v6 { 40 } else { 20 };
-        (frame, TxMeta { checksum_start, gso_size: 1000, header_len: header_len as u16, ipv6: v6 })
+        (frame, TxMeta { checksum_start, gso_size: 1000, header_len: header_len as u16, ipv6: v6, follows: false })
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Arguments of `baton bare`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The device, as tap:NAME[,novnet]
+    /// The device, as tap:NAME[,novnet][,nomerge]
     port: PortSpec,
 
     /// Own address

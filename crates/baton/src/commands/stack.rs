@@ -27,7 +27,7 @@ const ENTRIES_PER_CONNECTION: u32 = 2;
 /// Which stack to run on, and as whom.
 #[derive(clap::Args, Debug)]
 pub struct StackArgs {
-    /// Where frames come from and go to: tap:NAME[,novnet], xdp:IFACE[,generic][,copy|,zerocopy][,queues=N];
+    /// Where frames come from and go to: tap:NAME[,novnet][,nomerge], xdp:IFACE[,generic][,copy|,zerocopy][,queues=N];
     /// or 'kernel' for the kernel's own sockets
     #[arg(long, value_name = "PORT")]
     pub port: StackSpec,

@@ -112,6 +112,7 @@ impl Sender<'_> {
             gso_size: 0,
             header_len: stamp.len() as u16,
             ipv6: stamp.is_v6(),
+            follows: seq != self.flow.tx.snd_una,
         };
         port.commit(total, meta);
         self.counters.tx_frames += 1;
@@ -249,6 +250,7 @@ impl Sender<'_> {
             gso_size: if cut.len > u32::from(self.flow.tx.mss) { self.flow.tx.mss } else { 0 },
             header_len: len as u16,
             ipv6: template.is_v6(),
+            follows: cut.seq != self.flow.tx.snd_una,
         }
     }
 
@@ -306,6 +308,7 @@ pub(super) fn send_ack<P: FrameIo>(
         },
     );
     let checksum_start = if complete { 0 } else { template.tcp_offset() as u16 };
-    port.commit(len, TxMeta { checksum_start, gso_size: 0, header_len: len as u16, ipv6: template.is_v6() });
+    let ipv6 = template.is_v6();
+    port.commit(len, TxMeta { checksum_start, header_len: len as u16, ipv6, ..TxMeta::default() });
     Some(len)
 }

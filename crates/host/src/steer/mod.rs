@@ -152,7 +152,7 @@ impl Steering {
     }
 
     fn open_tap(&mut self) -> Result<SteeredPort, SteerError> {
-        let tap = Tap::open("baton%d", TapOptions { vnet_hdr: true })?;
+        let tap = Tap::open("baton%d", TapOptions { vnet_hdr: true, merge: false })?;
         let name = tap.name().to_owned();
         let explain = |e| SteerError::interface(&name, e);
         // Guarded before it is up: the kernel never gets a frame out of it.

@@ -256,7 +256,10 @@ pub fn segment(state: &State, payload: &[u8], mss: u16) -> (Vec<u8>, TxMeta) {
         (!(sum(&frame[l4..], start) as u16), TxMeta::default())
     } else {
         let gso_size = if payload.len() > usize::from(mss) { mss } else { 0 };
-        (start as u16, TxMeta { checksum_start: l4 as u16, gso_size, header_len: (l4 + 20) as u16, ipv6 })
+        (
+            start as u16,
+            TxMeta { checksum_start: l4 as u16, gso_size, header_len: (l4 + 20) as u16, ipv6, follows: false },
+        )
     };
     frame[l4 + 16..l4 + 18].copy_from_slice(&check.to_be_bytes());
     (frame, meta)

@@ -118,7 +118,7 @@ fn frame(payload: usize) -> (Vec<u8>, TxMeta) {
     f[24..26].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
     f[46..48].copy_from_slice(&[0x50, 0x10]);
     let gso_size = if payload > SEGMENT { SEGMENT as u16 } else { 0 };
-    (f, TxMeta { checksum_start: 34, gso_size, header_len: HEADER as u16, ipv6: false })
+    (f, TxMeta { checksum_start: 34, gso_size, header_len: HEADER as u16, ..TxMeta::default() })
 }
 
 fn write(port: &mut impl FrameIo, frame: &[u8], meta: TxMeta, count: usize) {
@@ -157,7 +157,7 @@ fn drain(port: &mut impl FrameIo) {
 fn bridged(netns: &Netns, names: [&str; 2], vnet_hdr: bool) -> (Tap, Tap) {
     let bridge = format!("br{}", names[0]);
     netns.run(&format!("ip link add {bridge} type bridge mcast_snooping 0"));
-    let open = |name| netns.enter(|| Tap::open(name, TapOptions { vnet_hdr }).expect("TAP"));
+    let open = |name| netns.enter(|| Tap::open(name, TapOptions { vnet_hdr, merge: false }).expect("TAP"));
     let (mut from, mut to) = (open(names[0]), open(names[1]));
     for name in names {
         netns.run(&format!("ip link set {name} master {bridge} addrgenmode none txqueuelen 1000"));

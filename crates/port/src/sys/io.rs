@@ -15,24 +15,6 @@ fn check(n: isize) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// `read(2)` into `buf`.
-///
-/// # Errors
-/// As the system call's.
-pub fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: `buf` is valid for writes of its length during the call.
-    check(unsafe { libc::read(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len()) })
-}
-
-/// `write(2)` of `buf`.
-///
-/// # Errors
-/// As the system call's.
-pub fn write(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
-    // SAFETY: `buf` is valid for reads of its length during the call.
-    check(unsafe { libc::write(fd.as_raw_fd(), buf.as_ptr().cast(), buf.len()) })
-}
-
 /// `writev(2)` of two header pieces and `payload`, without a copy in this process.
 ///
 /// The payload parts lie in memory that a consumer may write to meanwhile; only
@@ -74,6 +56,17 @@ pub fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<u
         Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
         other => other,
     }
+}
+
+/// Makes a thread, of any process, batch work (`SCHED_BATCH`).
+///
+/// # Errors
+/// As `sched_setscheduler(2)`'s: `EPERM` without `CAP_SYS_NICE`.
+pub fn set_batch(thread: u32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `parameters` is valid for reads during the call.
+    let n = unsafe { libc::sched_setscheduler(thread as libc::pid_t, libc::SCHED_BATCH, &parameters) };
+    check(n as isize).map(drop)
 }
 
 /// A non-blocking event descriptor.

@@ -87,6 +87,19 @@ pub fn tun_set_vnet_header_len(fd: BorrowedFd<'_>, len: libc::c_int) -> io::Resu
     Ok(())
 }
 
+/// `TUNSETSTEERINGEBPF`: a BPF program that chooses the queue that a frame is read from.
+///
+/// # Errors
+/// As the `ioctl`'s.
+pub fn tun_set_steering(fd: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let program: libc::c_int = program.as_raw_fd();
+    // SAFETY: this `ioctl` reads one int through the pointer.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETSTEERINGEBPF as _, std::ptr::from_ref(&program)) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Index of an interface.
 ///
 /// # Errors

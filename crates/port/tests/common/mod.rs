@@ -239,7 +239,7 @@ pub fn tcp_frame(to: [u8; 6], ipv6: bool, payload: &[u8]) -> (Vec<u8>, TxMeta) {
     f[tcp + 14..tcp + 16].fill(0xff);
     let partial = pseudo(&f) as u16;
     f[tcp + 16..tcp + 18].copy_from_slice(&partial.to_be_bytes());
-    let meta = TxMeta { checksum_start: tcp as u16, gso_size: 0, header_len: tcp as u16 + 20, ipv6 };
+    let meta = TxMeta { checksum_start: tcp as u16, header_len: tcp as u16 + 20, ipv6, ..TxMeta::default() };
     (f, meta)
 }
 
