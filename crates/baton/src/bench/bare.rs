@@ -247,6 +247,7 @@ impl Work {
             gso_size: if segment.payload_len > mss { mss as u16 } else { 0 },
             header_len: HEADERS as u16,
             ipv6: false,
+            follows: packet.dst_port != port::ECHO,
         };
         if offload || payload.len() > 256 {
             tap.gather(&headers[..len], &[PayloadPart { ptr: payload.as_ptr(), len: payload.len() }], meta);

@@ -1,7 +1,7 @@
 //! Baton on a TAP device, beside the kernel and beside the bare device.
 //!
 //! ```text
-//!   client: kernel TCP, baton load ─┬─ veth pair ─── kernel TCP, baton serve
+//!   client: kernel TCP, baton load ─┬─ veth pair ─── kernel TCP, baton serve (without GRO, and with it)
 //!                                   ├─ TAP device ── Baton, baton serve
 //!                                   └─ TAP device ── baton bare: frames, no TCP
 //! ```
@@ -11,18 +11,19 @@
 //! that the kernel has between two of its stacks: a frame is handed over by
 //! reference, without the copy through a file descriptor that TAP costs.
 //!
-//! Without offloads both ends of the veth pair, and the client's end of the TAP
-//! device, have every offload off: the client makes the same frames of MTU size
-//! with checksums in software, and the receiver takes them one by one. With
-//! offloads segments of up to 64 KB pass whole and checksums are left out, on all
-//! wires. Congestion control is NewReno everywhere.
+//! Without offloads both ends of the veth pair have every offload off, and the
+//! client's end of the TAP device all but GRO, which merges what Baton lets wait
+//! there: the same frames of MTU size with checksums in software pass everywhere. So
+//! that it is seen what merging does for the kernel itself, a second veth pair has
+//! GRO on. With offloads segments of up to 64 KB pass whole and checksums are left
+//! out, on all wires. Congestion control is NewReno everywhere.
 //!
 //! Every load runs on every wire once a round, in an order that turns round by
 //! round. CPU time is that of the whole machine, soft interrupts included; beside
 //! it is that of the two programs and the soft-interrupt threads alone, which
 //! other programs on the machine disturb less.
 
-use crate::demo::{Namespace, Server, World, configure, generate, veth};
+use crate::demo::{Server, World, configure, generate, veth};
 use crate::load::{Kind, Outcome};
 use crate::measure::{Median, median};
 use crate::report::{Machine, short};
@@ -36,14 +37,36 @@ use std::time::Duration;
 
 /// Who is at the far end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Far {
     /// The kernel's TCP, behind a veth pair.
     Kernel,
+    /// The same, with receive offload; only on wires that have no other.
+    KernelGro,
     /// Baton's engine on a TAP device.
     Baton,
     /// The TAP device alone.
     Bare,
+}
+
+impl Far {
+    const ALL: [Far; 4] = [Far::Kernel, Far::KernelGro, Far::Baton, Far::Bare];
+
+    fn name(self) -> &'static str {
+        match self {
+            Far::Kernel => "kernel",
+            Far::KernelGro => "kernel with GRO",
+            Far::Baton => "Baton",
+            Far::Bare => "bare device",
+        }
+    }
+
+    fn wire(self) -> &'static str {
+        match self {
+            Far::Kernel | Far::KernelGro => "veth",
+            Far::Baton | Far::Bare => "TAP",
+        }
+    }
 }
 
 /// What the client does.
@@ -179,7 +202,8 @@ fn measure(world: &World, wire: &Wire, spec: &LoadSpec, length: Duration, stop: 
 fn wires(world: &World, stop: &Stop) -> anyhow::Result<Vec<Wire>> {
     let mut wires = Vec::new();
     for (offloads, subnet) in [(false, 10), (true, 20)] {
-        for (far, subnet) in [Far::Kernel, Far::Baton, Far::Bare].into_iter().zip(subnet..) {
+        let fars = Far::ALL.into_iter().filter(|far| !(offloads && *far == Far::KernelGro));
+        for (far, subnet) in fars.zip(subnet..) {
             wires.push(Wire::new(world, far, offloads, subnet, stop)?);
         }
     }
@@ -194,8 +218,13 @@ impl Wire {
         let (far_cidr, addr) = (cidr(2), addr(2));
         let options = if offloads { "" } else { ",novnet" };
         let server = match far {
-            Far::Kernel => {
+            Far::Kernel | Far::KernelGro => {
                 veth(world, &device, offloads)?;
+                if far == Far::KernelGro {
+                    for end in [&world.client, &world.server] {
+                        end.run(&format!("ethtool -K {device} gro on"))?;
+                    }
+                }
                 configure(&world.server, &device, &far_cidr)?;
                 Server::start(&world.server, &format!("--port kernel --addr {addr}"), &[], stop)?
             }
@@ -208,10 +237,10 @@ impl Wire {
                 Server::start_as(&world.server, "bare", &arguments, stop)?
             }
         };
-        if far != Far::Kernel {
+        if matches!(far, Far::Baton | Far::Bare) {
             world.server.ip(&format!("link set {device} netns {}", world.client.name()))?;
             if !offloads {
-                no_offloads(&world.client, &device)?;
+                world.client.run(&format!("ethtool -K {device} tx off tso off gso off"))?;
             }
         }
         configure(&world.client, &device, &cidr(1))?;
@@ -219,18 +248,8 @@ impl Wire {
     }
 
     fn name(&self) -> String {
-        let far = match self.far {
-            Far::Kernel => "kernel",
-            Far::Baton => "Baton",
-            Far::Bare => "bare device",
-        };
-        format!("{far}{}", if self.offloads { ", offloads" } else { "" })
+        format!("{}{}", self.far.name(), if self.offloads { ", offloads" } else { "" })
     }
-}
-
-/// The client's end of a TAP device as the ends of the veth pair.
-fn no_offloads(namespace: &Namespace, device: &str) -> anyhow::Result<()> {
-    namespace.run(&format!("ethtool -K {device} tx off tso off gso off gro off"))
 }
 
 impl Report {
@@ -258,14 +277,13 @@ impl Report {
         );
         for (offloads, load) in self.groups() {
             let _ = writeln!(out, "{load}{}", if offloads { ", offloads" } else { "" });
-            for (far, name) in
-                [(Far::Kernel, "kernel, veth"), (Far::Baton, "Baton, TAP"), (Far::Bare, "bare device, TAP")]
-            {
+            for far in Far::ALL {
                 let Some(series) = self.find(offloads, load, far) else { continue };
                 let kernel = self.find(offloads, load, Far::Kernel).unwrap_or(series);
                 let _ = writeln!(
                     out,
-                    "  {name:<32}{:>13}{:>25}{:>8}{:>25}{:>8}{:>12}{:>8}",
+                    "  {:<32}{:>13}{:>25}{:>8}{:>25}{:>8}{:>12}{:>8}",
+                    format!("{}, {}", far.name(), far.wire()),
                     series.rate(),
                     series.text(Figure::Machine),
                     series.ratio(kernel, Figure::Machine),
@@ -301,10 +319,10 @@ impl Report {
                 [(Figure::Machine, "machine-cpu"), (Figure::Tasks, "programs-cpu"), (Figure::Median, "p50")]
             {
                 let mut csv = "contender,round,ns\n".to_owned();
-                for (far, name) in [(Far::Kernel, "kernel"), (Far::Baton, "Baton"), (Far::Bare, "bare device")] {
+                for far in Far::ALL {
                     let runs = self.find(offloads, load, far).map_or(&[][..], |series| &series.runs);
                     for (round, value) in runs.iter().filter_map(|run| figure.of(run)).enumerate() {
-                        let _ = writeln!(csv, "\"{name}\",{round},{value:.4}");
+                        let _ = writeln!(csv, "\"{}\",{round},{value:.4}", far.name());
                     }
                 }
                 if csv.lines().count() > 1 {
