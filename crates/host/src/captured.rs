@@ -166,3 +166,39 @@ pub(crate) fn is_v6(addr: SocketAddr) -> bool {
         IpAddr::V6(ip) => ip.to_ipv4_mapped().is_none(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture;
+    use baton_testkit::need_root;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_captured_connection_comes_out_of_its_bytes() {
+        need_root!();
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (&listener.accept().unwrap().0).write_all(b"unread").unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let captured = capture(&ours).unwrap();
+            assert_eq!(captured.receive_queue, b"unread");
+            let bytes = captured.to_bytes();
+            assert_eq!(Captured::from_bytes(&bytes).as_ref(), Some(&captured));
+            // Whatever is cut off, added or changed: no panic, and no other length.
+            for len in 0..bytes.len() {
+                assert_eq!(Captured::from_bytes(&bytes[..len]), None, "{len} bytes");
+            }
+            assert_eq!(Captured::from_bytes(&[&bytes[..], &[0]].concat()), None);
+            for at in 0..bytes.len() {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 0xff;
+                if let Some(other) = Captured::from_bytes(&damaged) {
+                    assert_eq!(other.check(), Ok(()));
+                }
+            }
+        }
+    }
+}

@@ -59,8 +59,8 @@ pub struct Connection(pub u64);
 pub enum MoverEvent {
     /// Something about a connection changed: look at what it allows.
     Ready(Connection),
-    /// Its way no longer leads over its interface: only the kernel can serve it, so it is
-    /// to be restored.
+    /// Its way leads over another interface now, or its interface has gone: only the
+    /// kernel can serve it, so it is to be restored.
     Homeless(Connection),
 }
 
@@ -375,10 +375,8 @@ impl<P: FrameIo> Mover<P> {
                     self.events.extend(homeless.map(MoverEvent::Homeless));
                 }
                 Change::Way { tuple, way } => self.change_way(time, tuple, way),
-                Change::Lost { tuple } => {
-                    let homeless = self.find(&tuple).map(MoverEvent::Homeless);
-                    self.events.extend(homeless);
-                }
+                // The kernel could do no better: the engine goes on trying the old way.
+                Change::Lost { .. } => {}
             }
         }
         Ok(())

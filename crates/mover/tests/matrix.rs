@@ -19,9 +19,7 @@ fn each_load(kind: Kind, case: fn(&mut World<'_>, Load, bool)) {
     World::enter(kind, |world| {
         for ipv6 in [false, true] {
             for load in Load::ALL {
-                let begun = std::time::Instant::now();
                 case(world, load, ipv6);
-                eprintln!("{kind:?} {load:?} ipv6={ipv6}: {:?}", begun.elapsed());
                 assert_eq!(world.resets(), 0, "{kind:?} {load:?}, IPv6 {ipv6}");
             }
         }
@@ -35,6 +33,7 @@ fn handed_off(world: &mut World<'_>, load: Load, ipv6: bool) {
     line.turns(world, 50);
     line.halfway(world);
     line.turns(world, 20);
+    line.was_under_load(world);
     line.finish(world);
 }
 
@@ -47,6 +46,7 @@ fn restored(world: &mut World<'_>, load: Load, ipv6: bool) {
     line.turns(world, 20);
     line.halfway(world);
     line.turns(world, 20);
+    line.was_under_load(world);
     line.finish(world);
 }
 
@@ -63,6 +63,7 @@ fn to_and_fro(world: &mut World<'_>, load: Load, ipv6: bool) {
         line.turns(world, round % 11);
         line.restore(world);
     }
+    line.was_under_load(world);
     line.finish(world);
 }
 

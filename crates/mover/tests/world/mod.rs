@@ -170,9 +170,6 @@ impl Line {
             self.turns(world, 1);
             assert!(begun.elapsed() < LONG, "{:?} does not go on, in the kernel {}", self.load, self.in_kernel());
         }
-        if begun.elapsed().as_millis() > 20 {
-            eprintln!("slow {:?} {:?} in kernel {}", self.load, begun.elapsed(), self.in_kernel());
-        }
     }
 
     fn in_kernel(&self) -> bool {
@@ -304,7 +301,7 @@ impl Line {
 
     /// That the connection carried what its load says.
     #[track_caller]
-    fn was_under_load(&self, world: &mut World<'_>) {
+    pub fn was_under_load(&self, world: &mut World<'_>) {
         let (out, back) = (self.out.written, self.back.written);
         let enough = match self.load {
             Load::Idle => out == 0 && back == 0,
@@ -329,7 +326,6 @@ impl Line {
         if matches!(self.load, Load::ZeroWindow | Load::Unsent) {
             set_socket_recv_buffer_size(&self.peer, 1 << 20).unwrap();
         }
-        self.was_under_load(world);
         let (mut ours_ended, mut peer_ended) = (false, false);
         let deadline = Instant::now() + LONG;
         while !(ours_ended && peer_ended) {
