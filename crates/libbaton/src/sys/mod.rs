@@ -160,3 +160,39 @@ fn done<T: TryInto<R>, R: From<i8>>(answer: Answer<T>) -> R {
 fn nothing(answer: Answer<()>) -> c_int {
     done(answer.map(|()| 0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_socket::host::HostConfig;
+    use baton_socket::posix::PosixConfig;
+    use baton_tcp::time::Instant;
+
+    fn engine() -> baton {
+        let host = HostConfig::new("10.0.0.1/24".parse().unwrap());
+        let config = PosixConfig { host, queue_frames: 8, descriptors: 8, now: Instant(0) };
+        baton::new(Posix::new(&config).unwrap(), None, std::ptr::null_mut())
+    }
+
+    #[test]
+    fn after_a_panic_each_call_on_the_engine_fails() {
+        let engine = engine();
+        assert_eq!(engine.enter(|_| Ok(1)), Ok(1));
+        assert_eq!(engine.enter::<()>(|_| panic!("on purpose")), Err(Errno(libc::EIO)));
+        let engine = Box::into_raw(Box::new(engine));
+        // SAFETY: as `baton_new` would have given it out, and freed once.
+        unsafe {
+            assert_eq!(drive::baton_drive(engine, 1), -1);
+            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EIO));
+            assert_eq!(drive::baton_free(engine), 0);
+        }
+    }
+
+    #[test]
+    fn one_call_at_a_time_uses_an_engine() {
+        let engine = engine();
+        let within = engine.enter(|_| Ok(engine.enter(|_| Ok(()))));
+        assert_eq!(within, Ok(Err(Errno(libc::EBUSY))));
+        assert_eq!(engine.enter(|_| Ok(())), Ok(()));
+    }
+}
