@@ -7,6 +7,7 @@ use crate::streamer::{Streamer, StreamerConfig};
 use crate::tce::{Tce, TceConfig};
 use baton_tcp::config::Config;
 use baton_tcp::time::Instant;
+use core::ops::Range;
 
 /// What an engine is built with.
 #[derive(Clone, Debug)]
@@ -135,6 +136,17 @@ impl Engine {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    /// Addresses of the tables that hold a part of every connection. Each lies in one
+    /// piece and is used in no order, so with many connections most of what a segment
+    /// waits for is the translation of their addresses. A driver may ask the system to
+    /// back them by large pages; before it adds connections, since what was used stays
+    /// where it is.
+    pub fn tables(&self) -> [Range<usize>; 4] {
+        let [flows, buckets] = self.streamer.tables();
+        let [contexts, timers] = self.tce.tables();
+        [flows, buckets, contexts, timers]
     }
 
     /// The data-moving half.

@@ -17,7 +17,7 @@
 //! zeroed from the system as buckets are first used, so that an engine with few
 //! connections does not pay for many, and growing never stalls.
 
-use crate::prefetch_unsafe::prefetch_index;
+use crate::prefetch_unsafe::{Whereabouts, prefetch_index};
 use baton_wire::addr::Tuple;
 
 /// Entries in a bucket.
@@ -102,6 +102,11 @@ impl FlowTable {
         let memory = vec![[0; 4]; (buckets as usize + 1) * 4];
         let skew = (memory.as_ptr() as usize).wrapping_neg() % 64 / 16;
         FlowTable { memory, skew, buckets, entries: 0, limit: max_conns, key: HashKey::new(key) }
+    }
+
+    /// Where the buckets lie.
+    pub fn whereabouts(&self) -> Whereabouts {
+        Whereabouts::of::<[u32; 4]>(self.memory.as_ptr().addr(), self.memory.len())
     }
 
     /// Connections in the table.

@@ -4,6 +4,8 @@
 //! The only unsafe operation is the prefetch instruction itself, which may be
 //! given any address without a fault.
 
+use core::ops::Range;
+
 /// Starts to fetch the cache line where `target` begins, into all levels.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(target: &T) {
@@ -62,9 +64,9 @@ impl Whereabouts {
         if (index as usize) < self.count { Some(self.base + index as usize * self.stride) } else { None }
     }
 
-    /// Where the table begins, and its length in bytes.
-    pub const fn span(&self) -> (usize, usize) {
-        (self.base, self.stride * self.count)
+    /// The addresses from the first value to past the last.
+    pub const fn span(&self) -> Range<usize> {
+        self.base..self.base + self.stride * self.count
     }
 
     /// Starts to fetch every cache line of the value at `index`.

@@ -28,6 +28,7 @@
 
 use crate::consumer::{Consumer, ConsumerConfig};
 use crate::memory::Memory;
+use crate::sys::large_pages;
 use baton_engine::endpoint::{Cidr, InterfaceConfig};
 use baton_engine::engine::{Activity, Engine, EngineConfig};
 use baton_engine::frame_io::{FrameIo, PortError};
@@ -96,6 +97,7 @@ impl<P: FrameIo> Host<P> {
     pub fn new(config: &HostConfig, port: P) -> io::Result<Host<P>> {
         let (region, memory) = config.memory.region(config.consumer.layout())?;
         let mut engine = Engine::new(&config.engine, port.capabilities());
+        engine.tables().into_iter().chain([region.words_span()]).for_each(large_pages::advise);
         engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
         let consumer = Consumer::new(&config.consumer, region);
         Ok(Host { engine, port, consumer, memory, ticks: || 0 })

@@ -18,6 +18,7 @@ use super::layout::{CompletionWords, ExtentWords, Geometry, Header, Layout, Layo
 use super::request::{Extent, Queue};
 use baton_wire::checksum::{copy_and_sum_raw, sum_raw};
 use core::any::Any;
+use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 use std::alloc::{Layout as HeapLayout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -129,6 +130,13 @@ impl Region {
             return Err(LayoutError::Memory);
         }
         Ok(Arc::new(Region { base, geometry, _owner: owner }))
+    }
+
+    /// Addresses of its words, that is of all but the data area; see
+    /// [`Engine::tables`](crate::engine::Engine::tables).
+    pub fn words_span(&self) -> Range<usize> {
+        let base = self.base.addr().get();
+        base..base + self.geometry.data
     }
 
     #[inline]

@@ -53,6 +53,7 @@ use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use baton_wire::seq::Seq;
 use consumers::ConsumerSlot;
+use core::ops::Range;
 use headers::TemplateCache;
 use moves::Moves;
 use std::collections::VecDeque;
@@ -166,6 +167,11 @@ impl Streamer {
     /// thread's cache while the Streamer still waits for its own; or, without, not.
     pub(crate) fn set_companion(&mut self, companion: Option<Companion>) {
         self.companion = companion;
+    }
+
+    /// Addresses of the tables of connections.
+    pub(crate) fn tables(&self) -> [Range<usize>; 2] {
+        [self.flows.whereabouts().span(), self.table.whereabouts().span()]
     }
 
     /// Writes down in `ledger`, from the next connection on, what peers may learn,

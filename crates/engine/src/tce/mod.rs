@@ -31,6 +31,7 @@ use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::{Flags, SackBlocks};
+use core::ops::Range;
 pub use info::{TCP_INFO_BYTES, tcp_info_bytes};
 use moves::Arriving;
 use newborn::Newborn;
@@ -187,6 +188,11 @@ impl Tce {
     /// For a Streamer on the same thread.
     pub(crate) fn companion(&self) -> Companion {
         Companion { slots: self.slots.whereabouts(), timers: self.wheel.whereabouts() }
+    }
+
+    /// Addresses of the tables of connections.
+    pub(crate) fn tables(&self) -> [Range<usize>; 2] {
+        [self.slots.whereabouts().span(), self.wheel.whereabouts().span()]
     }
 
     /// Handles the events and timers that are due. Returns how many there were;

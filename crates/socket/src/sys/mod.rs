@@ -1,3 +1,4 @@
 //! The unsafe code of this crate.
 
+pub(crate) mod large_pages;
 pub(crate) mod memory;
