@@ -232,20 +232,15 @@ impl Tce {
         handled
     }
 
-    /// Starts to fetch what the next events will touch: contexts and timers, then
-    /// the timers' neighbours.
+    /// Starts to fetch what the next events will touch: contexts and timers.
     fn look_ahead(&mut self) {
         let Tce { events, slots, wheel, .. } = self;
         let events = events.batch();
-        let next = || events.iter().take(LOOK_AHEAD).filter_map(conn_of);
-        for conn in next() {
+        for conn in events.iter().take(LOOK_AHEAD).filter_map(conn_of) {
             if let Some(slot) = slots.get(conn.0) {
                 prefetch_all(slot);
                 wheel.prefetch(conn.0);
             }
-        }
-        for conn in next() {
-            wheel.prefetch_neighbours(conn.0);
         }
     }
 
