@@ -1,19 +1,20 @@
 //! From a connection's tuple to its index: one cache line in the usual case.
 //!
-//! A bucket is one cache line with seven entries. An entry is a 32-bit tag of
-//! the hash and a connection index; the tuple itself stays in the connection's
-//! context, where the caller compares it. An entry whose home bucket is full goes
+//! A bucket is one cache line with five entries. An entry is a 32-bit tag of
+//! the hash, a connection index, and a note: a word of the caller's, so that what it
+//! will need beside the context can be fetched along with it. The tuple itself stays
+//! in the connection's context, where the caller compares it. An entry whose home bucket is full goes
 //! to the first bucket behind it with room, and each full bucket that it passes
 //! counts it in `passed`; a search ends at the first bucket that nobody passed.
 //! So removal leaves no tombstones, and a miss costs one line as well.
 //!
 //! ```text
-//!   bucket   | tag x 7 | passed |  index + 1 (0: empty) x 7 | unused |   64 bytes
+//!   bucket   | tag x 5 | passed | index + 1 (0: empty) x 5 | note x 5 |   64 bytes
 //!   hash     | high half: home bucket | low half: tag |
 //! ```
 //!
-//! Buckets are allocated for the most connections that there may be, 5.25 a
-//! bucket (three quarters full), so 12.2 bytes a connection; the memory comes
+//! Buckets are allocated for the most connections that there may be, 3.75 a
+//! bucket (three quarters full), so 17.1 bytes a connection; the memory comes
 //! zeroed from the system as buckets are first used, so that an engine with few
 //! connections does not pay for many, and growing never stalls.
 
@@ -21,11 +22,13 @@ use crate::prefetch_unsafe::{Whereabouts, prefetch_index};
 use baton_wire::addr::Tuple;
 
 /// Entries in a bucket.
-const ENTRIES: usize = 7;
+const ENTRIES: usize = 5;
 /// Where `passed` is in a bucket.
-const PASSED: usize = 7;
+const PASSED: usize = ENTRIES;
 /// Where the indices start in a bucket.
-const INDICES: usize = 8;
+const INDICES: usize = PASSED + 1;
+/// Where the notes start in a bucket.
+const NOTES: usize = INDICES + ENTRIES;
 
 /// A bucket: see the module's picture.
 type Bucket = [u32; 16];
@@ -153,6 +156,47 @@ impl FlowTable {
         prefetch_index(&self.memory, self.skew + self.home(hash) as usize * 4);
     }
 
+    /// The first connection whose tag is that of `hash`, and its note. Nearly always
+    /// it is the one that [`FlowTable::lookup`] finds; good for fetching ahead.
+    #[inline]
+    pub fn likely(&self, hash: u64) -> Option<(u32, u32)> {
+        let mut at = self.home(hash);
+        loop {
+            let bucket = self.bucket(at);
+            let hits = matching(bucket, hash as u32);
+            if hits != 0 {
+                let entry = hits.trailing_zeros() as usize;
+                return Some((bucket[INDICES + entry].checked_sub(1)?, bucket[NOTES + entry]));
+            }
+            if bucket[PASSED] == 0 {
+                return None;
+            }
+            at = self.following(at);
+        }
+    }
+
+    /// Sets the note of a connection that was added with this hash.
+    pub fn note(&mut self, hash: u64, index: u32, note: u32) {
+        if let Some((bucket, entry)) = self.locate(hash, index) {
+            self.bucket_mut(bucket)[NOTES + entry] = note;
+        }
+    }
+
+    /// The bucket and entry of a connection that was added with this hash.
+    fn locate(&self, hash: u64, index: u32) -> Option<(u32, usize)> {
+        let mut at = self.home(hash);
+        loop {
+            let bucket = self.bucket(at);
+            let found = (0..ENTRIES)
+                .find(|&entry| bucket[entry] == hash as u32 && bucket[INDICES + entry].checked_sub(1) == Some(index));
+            match found {
+                Some(entry) => return Some((at, entry)),
+                None if bucket[PASSED] == 0 => return None,
+                None => at = self.following(at),
+            }
+        }
+    }
+
     /// The connection with this hash for which `equal` says that its tuple is the
     /// one looked for.
     #[inline]
@@ -209,23 +253,13 @@ impl FlowTable {
     /// Takes a connection out that was added with this hash; false if it is not
     /// in the table.
     pub fn remove(&mut self, hash: u64, index: u32) -> bool {
-        let home = self.home(hash);
-        let mut at = home;
-        let entry = loop {
-            let bucket = self.bucket(at);
-            let found = (0..ENTRIES)
-                .find(|&entry| bucket[entry] == hash as u32 && bucket[INDICES + entry].checked_sub(1) == Some(index));
-            match found {
-                Some(entry) => break entry,
-                None if bucket[PASSED] == 0 => return false,
-                None => at = self.following(at),
-            }
-        };
+        let Some((at, entry)) = self.locate(hash, index) else { return false };
         let bucket = self.bucket_mut(at);
-        bucket[entry] = 0;
-        bucket[INDICES + entry] = 0;
+        for word in [entry, INDICES + entry, NOTES + entry] {
+            bucket[word] = 0;
+        }
         self.entries -= 1;
-        let mut passed = home;
+        let mut passed = self.home(hash);
         while passed != at {
             self.bucket_mut(passed)[PASSED] -= 1;
             passed = self.following(passed);
@@ -237,13 +271,13 @@ impl FlowTable {
 /// Which of a bucket's entries have this tag, a bit each.
 #[inline(always)]
 fn matching(bucket: &Bucket, tag: u32) -> u32 {
-    // Eight at a time, so that it becomes two vector compares; the eighth is
-    // `passed` and is masked off.
+    // Eight at a time, so that it becomes two vector compares; the last three are
+    // no tags and are masked off.
     let mut bits = 0;
     for (entry, &word) in bucket[..8].iter().enumerate() {
         bits |= u32::from(word == tag) << entry;
     }
-    bits & 0x7f
+    bits & ((1 << ENTRIES) - 1)
 }
 
 #[cfg(test)]
@@ -262,6 +296,25 @@ mod tests {
             assert!(table.remove(u64::from(index % 4) << 60 | u64::from(index), index));
         }
         assert!(table.memory.iter().flatten().all(|&word| word == 0), "a count of entries that passed is left");
+    }
+
+    #[test]
+    fn a_note_stays_with_its_connection_and_goes_with_it() {
+        let mut table = FlowTable::new(100, [1, 2]);
+        // Three buckets' worth with one home.
+        for index in 0..15 {
+            table.insert(u64::from(index), index).unwrap();
+            assert_eq!(table.likely(index.into()), Some((index, 0)));
+            table.note(index.into(), index, 1000 + index);
+        }
+        table.note(7, 8, 1);
+        for index in 0..15 {
+            assert_eq!(table.likely(index.into()), Some((index, 1000 + index)));
+        }
+        assert!(table.remove(7, 7));
+        assert_eq!(table.likely(7), None);
+        table.insert(7, 77).unwrap();
+        assert_eq!(table.likely(7), Some((77, 0)), "the note of the one before");
     }
 
     #[test]

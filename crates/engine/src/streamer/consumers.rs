@@ -8,7 +8,7 @@ use super::{ConnId, Streamer};
 use crate::event::{Event, Wish};
 use crate::options::{IP_FIELDS, IpFields};
 use crate::prefetch_unsafe::prefetch_index;
-use crate::region::{Completion, EngineRegion, Events, Identity, Request};
+use crate::region::{Completion, EngineRegion, Events, Identity, MAX_QPS, Request};
 use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
 use std::collections::VecDeque;
@@ -66,10 +66,14 @@ impl ConsumerSlot {
         self.free.push_back(qp);
     }
 
-    /// Starts to fetch what a segment and a doorbell of this queue pair touch.
+    /// Starts to fetch what a segment and a doorbell of this queue pair touch. One
+    /// that is not there is no harm.
+    #[inline]
     pub(super) fn prefetch(&self, qp: u32) {
-        self.region.prefetch_qp(qp);
-        prefetch_index(&self.owners, qp as usize);
+        if qp < self.owners.len() as u32 {
+            self.region.prefetch_qp(qp);
+            prefetch_index(&self.owners, qp as usize);
+        }
     }
 
     fn owner(&self, qp: u32) -> ConnId {
@@ -77,7 +81,30 @@ impl ConsumerSlot {
     }
 }
 
+/// A queue pair in the flow table's word for a connection: below 22 bits of its
+/// number that of its consumer, plus 1. Consumers that do not fit have none.
+fn note_of(consumer: u16, qp: u32) -> u32 {
+    (u32::from(consumer) + 1).checked_mul(MAX_QPS).map_or(0, |consumer| consumer | qp)
+}
+
 impl Streamer {
+    /// Writes down in the flow table which queue pair a connection has.
+    pub(super) fn note_qp(&mut self, conn: ConnId) {
+        let flow = &self.flows[conn.0];
+        let note = if flow.has(bits::ATTACHED) { note_of(flow.consumer, flow.qp) } else { 0 };
+        let hash = self.table.hash(&flow.rx.tuple);
+        self.table.note(hash, conn.0, note);
+    }
+
+    /// Starts to fetch the queue pair that a note names.
+    #[inline]
+    pub(super) fn prefetch_noted(&self, note: u32) {
+        let consumer = (note / MAX_QPS).wrapping_sub(1);
+        if let Some(Some(slot)) = self.consumers.get(consumer as usize) {
+            slot.prefetch(note % MAX_QPS);
+        }
+    }
+
     /// Takes a consumer in; its region is polled from now on.
     pub fn attach_consumer(&mut self, region: EngineRegion) -> ConsumerId {
         let slot = ConsumerSlot { region, owners: Vec::new(), free: VecDeque::new() };
@@ -190,6 +217,7 @@ impl Streamer {
             return;
         }
         flow.bits = flow.bits & !bits::FILLING | bits::ATTACHED;
+        self.note_qp(conn);
         self.handle_doorbell(conn);
         self.publish_acknowledged(conn);
         if let Some((flow, record)) = self.published(conn) {
@@ -439,6 +467,15 @@ impl Errno {
 mod tests {
     use super::*;
     use crate::region::{ConsumerRegion, Layout, Region};
+
+    #[test]
+    fn a_note_names_one_queue_pair_of_one_consumer_or_none() {
+        for (consumer, qp) in [(0, 0), (0, MAX_QPS - 1), (1022, 77)] {
+            let note = note_of(consumer, qp);
+            assert_eq!((note / MAX_QPS - 1, note % MAX_QPS), (consumer.into(), qp));
+        }
+        assert_eq!(note_of(1023, 5), 0);
+    }
 
     #[test]
     fn a_queue_pair_is_used_again_once_its_consumer_has_seen_it_released() {

@@ -310,6 +310,7 @@ impl Streamer {
         let hash = self.table.hash(tuple);
         assert!(self.table.insert(hash, conn.0).is_ok(), "it was there before");
         self.flows[conn.0].bits &= !bits::SUSPENDED;
+        self.note_qp(conn);
         let wishes = self.moves.end(tuple, true);
         self.event(Event::Resume { conn });
         for wish in wishes {

@@ -179,6 +179,7 @@ impl Streamer {
         }
         let hash = self.table.hash(&tuple);
         assert!(self.table.insert(hash, open.conn.0).is_ok(), "the TCE opens no more connections than the table holds");
+        self.note_qp(open.conn);
     }
 
     fn synchronize(&mut self, conn: ConnId, sync: &Synchronized) {
@@ -397,6 +398,7 @@ impl Streamer {
                 let flow = &mut self.flows[conn.0];
                 flow.qp = qp;
                 flow.bits |= bits::ATTACHED;
+                self.note_qp(conn);
                 if let Some((flow, record)) = self.published(conn) {
                     record.set_qp(flow);
                 }

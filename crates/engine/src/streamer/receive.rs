@@ -60,7 +60,7 @@ impl Streamer {
         self.flush_run();
     }
 
-    /// Acts on a burst in four steps, so that the memory that one needs is on
+    /// Acts on a burst in three steps, so that the memory that one needs is on
     /// its way while the step before works on other frames.
     fn handle_looking_ahead(&mut self, now: Instant, frames: &[RxFrame<'_>]) {
         let mut arrivals = std::mem::take(&mut self.arrivals);
@@ -72,21 +72,11 @@ impl Streamer {
             }
         }
         for arrival in &arrivals {
-            // The first index with the right tag is nearly always the one.
-            if let Some(index) = self.table.lookup(arrival.hash, |_| true) {
+            if let Some((index, note)) = self.table.likely(arrival.hash) {
                 prefetch_all(&self.flows[index]);
+                self.prefetch_noted(note);
                 if let Some(companion) = &self.companion {
                     companion.prefetch(index);
-                }
-            }
-        }
-        for arrival in &arrivals {
-            if let Some(index) = self.table.lookup(arrival.hash, |_| true) {
-                let flow = &self.flows[index];
-                if let Some(Some(slot)) =
-                    self.consumers.get(usize::from(flow.consumer)).filter(|_| flow.has(bits::ATTACHED))
-                {
-                    slot.prefetch(flow.qp);
                 }
             }
         }
