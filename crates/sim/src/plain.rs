@@ -36,16 +36,7 @@ pub fn world(dialogues: Vec<Dialogue>) -> WorldConfig {
 
 fn host(addr: Addr, number: u8, qps: u32) -> HostConfig {
     let capabilities = Capabilities { mtu: 1500, ethernet: true, tx_checksum: false, tx_gso_max: 0, tx_gather: false };
-    let interface = InterfaceConfig {
-        mac: [2, 0, 0, 0, 0, number],
-        addresses: vec![Cidr { addr, prefix: 24 }],
-        gateway_v4: None,
-        gateway_v6: None,
-        mtu: 1500,
-        ethernet: true,
-        vlan: None,
-        guest: false,
-    };
+    let interface = InterfaceConfig::ethernet([2, 0, 0, 0, 0, number], vec![Cidr { addr, prefix: 24 }]);
     HostConfig {
         engine: EngineConfig::new(interface, [number; 32]),
         port: PortConfig { capabilities, join: false, frames: 1024 },

@@ -150,14 +150,9 @@ fn host(rng: &mut Rng, common: &Common, number: usize, queue_depth: u32) -> Host
         text.parse().expect("a well-formed address")
     };
     let interface = InterfaceConfig {
-        mac: [2, 0, 0, 0, 0, number as u8 + 1],
-        addresses: vec![cidr(false), cidr(true)],
-        gateway_v4: None,
-        gateway_v6: None,
         mtu: common.mtu,
         ethernet: common.ethernet,
-        vlan: None,
-        guest: false,
+        ..InterfaceConfig::ethernet([2, 0, 0, 0, 0, number as u8 + 1], vec![cidr(false), cidr(true)])
     };
     let mut engine = EngineConfig::new(interface, std::array::from_fn(|_| rng.u8(..)));
     engine.tcp = tcp(rng);

@@ -60,17 +60,9 @@ impl HostConfig {
             place.copy_from_slice(&word(n as u64));
         }
         let [a, b, c, d, e, ..] = word(4);
-        let interface = InterfaceConfig {
-            // Locally administered, unicast.
-            mac: [2, a, b, c, d, e],
-            addresses: vec![address],
-            gateway_v4: None,
-            gateway_v6: None,
-            mtu: u16::MAX,
-            ethernet: true,
-            vlan: None,
-            guest: false,
-        };
+        // Locally administered, unicast.
+        let interface = InterfaceConfig::ethernet([2, a, b, c, d, e], vec![address]);
+        let interface = InterfaceConfig { mtu: u16::MAX, ..interface };
         HostConfig {
             engine: EngineConfig::new(interface, secret),
             consumer: ConsumerConfig::default(),

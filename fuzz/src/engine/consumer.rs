@@ -79,16 +79,9 @@ struct Host {
 
 impl Host {
     fn new(address: &str, seed: u8, inbox: &Frames, outbox: &Frames) -> Host {
-        let interface = InterfaceConfig {
-            mac: [2, 0, 0, 0, 0, seed],
-            addresses: vec![address.parse().expect("an address")],
-            gateway_v4: None,
-            gateway_v6: None,
-            mtu: 1500,
-            ethernet: false,
-            vlan: None,
-            guest: false,
-        };
+        let addresses = vec![address.parse().expect("an address")];
+        let interface =
+            InterfaceConfig { ethernet: false, ..InterfaceConfig::ethernet([2, 0, 0, 0, 0, seed], addresses) };
         let mut config = EngineConfig::new(interface, [seed; 32]);
         (config.max_connections, config.ring_entries) = (32, 256);
         let wire = Wire { inbox: Rc::clone(inbox), outbox: Rc::clone(outbox), slot: Vec::new() };

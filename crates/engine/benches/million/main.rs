@@ -60,16 +60,8 @@ fn resident() -> u64 {
 
 impl World {
     fn new(connections: u32) -> World {
-        let interface = InterfaceConfig {
-            mac: [2, 0, 0, 0, 0, 2],
-            addresses: vec!["10.0.0.2/8".parse().expect("an address")],
-            gateway_v4: None,
-            gateway_v6: None,
-            mtu: 1500,
-            ethernet: true,
-            vlan: None,
-            guest: false,
-        };
+        let addresses = vec!["10.0.0.2/8".parse().expect("an address")];
+        let interface = InterfaceConfig::ethernet([2, 0, 0, 0, 0, 2], addresses);
         let mut config = EngineConfig::new(interface, [7; 32]);
         config.max_connections = connections + 64;
         let wire = Wire::default();

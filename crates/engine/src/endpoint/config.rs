@@ -87,6 +87,22 @@ pub struct InterfaceConfig {
     pub guest: bool,
 }
 
+impl InterfaceConfig {
+    /// An Ethernet interface of our own, with an MTU of 1500, no gateway and no VLAN.
+    pub fn ethernet(mac: [u8; 6], addresses: Vec<Cidr>) -> InterfaceConfig {
+        InterfaceConfig {
+            mac,
+            addresses,
+            gateway_v4: None,
+            gateway_v6: None,
+            mtu: 1500,
+            ethernet: true,
+            vlan: None,
+            guest: false,
+        }
+    }
+}
+
 /// The link-local address made of a MAC (RFC 4291 §2.5.1 and appendix A).
 pub fn link_local(mac: [u8; 6]) -> Addr {
     let [a, b, c, d, e, f] = mac;

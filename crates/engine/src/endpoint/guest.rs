@@ -60,16 +60,7 @@ mod tests {
     const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
     fn guest() -> (Endpoint, Addr) {
-        let endpoint = Endpoint::new(InterfaceConfig {
-            mac: OURS,
-            addresses: Vec::new(),
-            gateway_v4: None,
-            gateway_v6: None,
-            mtu: 1500,
-            ethernet: true,
-            vlan: None,
-            guest: true,
-        });
+        let endpoint = Endpoint::new(InterfaceConfig { guest: true, ..InterfaceConfig::ethernet(OURS, Vec::new()) });
         (endpoint, Ipv4Addr::new(10, 77, 0, 9).into())
     }
 

@@ -113,15 +113,11 @@ mod tests {
     }
 
     fn routes(gateways: bool) -> Routes {
+        let addresses = ["10.77.0.2/24", "192.0.2.9/28", "fd00::2/64"].map(|c| c.parse().expect(c)).to_vec();
         Routes::new(&InterfaceConfig {
-            mac: [2, 0, 0, 0, 0, 1],
-            addresses: ["10.77.0.2/24", "192.0.2.9/28", "fd00::2/64"].map(|c| c.parse().expect(c)).to_vec(),
             gateway_v4: gateways.then(|| addr("192.0.2.1")),
             gateway_v6: gateways.then(|| addr("fe80::1")),
-            mtu: 1500,
-            ethernet: true,
-            vlan: None,
-            guest: false,
+            ..InterfaceConfig::ethernet([2, 0, 0, 0, 0, 1], addresses)
         })
     }
 

@@ -21,16 +21,8 @@ const THEIR_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9);
 const T0: Instant = Instant(1_000_000_000);
 
 fn endpoint_with(mac: [u8; 6], addresses: [&str; 2], ethernet: bool, vlan: Option<u16>) -> Endpoint {
-    Endpoint::new(InterfaceConfig {
-        mac,
-        addresses: addresses.map(|cidr| cidr.parse().expect(cidr)).to_vec(),
-        gateway_v4: None,
-        gateway_v6: None,
-        mtu: 1500,
-        ethernet,
-        vlan,
-        guest: false,
-    })
+    let addresses = addresses.map(|cidr| cidr.parse().expect(cidr)).to_vec();
+    Endpoint::new(InterfaceConfig { ethernet, vlan, ..InterfaceConfig::ethernet(mac, addresses) })
 }
 
 /// An endpoint that has made its announcements.

@@ -29,16 +29,8 @@ struct Host {
 
 impl Host {
     fn new(address: &str, mac: u8, port: MemoryPort, mtu: u16, copied: bool) -> Host {
-        let interface = InterfaceConfig {
-            mac: [2, 0, 0, 0, 0, mac],
-            addresses: vec![address.parse().expect("an address")],
-            gateway_v4: None,
-            gateway_v6: None,
-            mtu,
-            ethernet: true,
-            vlan: None,
-            guest: false,
-        };
+        let addresses = vec![address.parse().expect("an address")];
+        let interface = InterfaceConfig { mtu, ..InterfaceConfig::ethernet([2, 0, 0, 0, 0, mac], addresses) };
         let config = EngineConfig::new(interface, [mac; 32]);
         let mut engine = Engine::new(&config, baton_engine::frame_io::FrameIo::capabilities(&port));
         let layout = Layout { qps: 16, queue_depth: 4, requests: 16, data_bytes: 2 * u64::from(RING) };
