@@ -18,6 +18,9 @@
 //! GRO on. With offloads segments of up to 64 KB pass whole and checksums are left
 //! out, on all wires. Congestion control is NewReno everywhere.
 //!
+//! Programs at both ends of a bulk transfer write and read messages of one size, 64 KB
+//! unless told. With offloads the kernel's cost depends on it more than Baton's does.
+//!
 //! Every load runs on every wire once a round, in an order that turns round by
 //! round. CPU time is that of the whole machine, soft interrupts included; beside
 //! it is that of the two programs and the soft-interrupt threads alone, which
@@ -97,6 +100,8 @@ pub struct Options {
     pub rounds: usize,
     /// Length of one run.
     pub length: Duration,
+    /// Bytes of a bulk write and of a bulk read, at both ends.
+    pub message: usize,
     /// Only loads whose name contains this.
     pub only: String,
 }
@@ -119,6 +124,8 @@ pub struct Series {
 pub struct Report {
     /// Where.
     pub machine: Machine,
+    /// Bytes of a bulk write and of a bulk read.
+    pub message: usize,
     /// Every load on every wire.
     pub series: Vec<Series>,
 }
@@ -159,7 +166,7 @@ impl Figure {
 /// # Errors
 /// If a wire cannot be made, a load fails, or the measurement is asked to end.
 pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
-    let wires = wires(world, stop)?;
+    let wires = wires(world, options.message, stop)?;
     let background = crate::measure::Cpu::idle_check(Duration::from_millis(500))?;
     let loads = LOADS.iter().filter(|(_, name)| name.contains(&options.only));
     let mut series: Vec<Series> = Vec::new();
@@ -172,25 +179,25 @@ pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -
             for turn in 0..wires.len() {
                 let wire = &wires[(turn + round) % wires.len()];
                 tell(&format!("round {} of {} · {load} · {}", round + 1, options.rounds, wire.name()));
-                let run = measure(world, wire, spec, options.length, stop)
+                let run = measure(world, wire, spec, options, stop)
                     .with_context(|| format!("{load} over {}", wire.name()))?;
                 let of_this = |s: &&mut Series| s.far == wire.far && s.offloads == wire.offloads && s.load == *load;
                 series.iter_mut().find(of_this).expect("made above").runs.push(run);
             }
         }
     }
-    Ok(Report { machine: Machine::here(background), series })
+    Ok(Report { machine: Machine::here(background), message: options.message, series })
 }
 
-fn measure(world: &World, wire: &Wire, spec: &LoadSpec, length: Duration, stop: &Stop) -> anyhow::Result<Outcome> {
+fn measure(world: &World, wire: &Wire, spec: &LoadSpec, options: &Options, stop: &Stop) -> anyhow::Result<Outcome> {
     if stop.requested() {
         bail!("interrupted");
     }
     let arguments = [
         format!("--connections={}", spec.connections),
-        format!("--size={}", spec.size),
-        format!("--seconds={}", length.as_secs_f64()),
-        format!("--warmup={}", (length / 4).as_secs_f64()),
+        format!("--size={}", if spec.size == 0 { options.message } else { spec.size }),
+        format!("--seconds={}", options.length.as_secs_f64()),
+        format!("--warmup={}", (options.length / 4).as_secs_f64()),
         format!("--peer-pid={}", wire.server.pid()),
     ];
     // What the bare device sends is not the ramp.
@@ -199,19 +206,25 @@ fn measure(world: &World, wire: &Wire, spec: &LoadSpec, length: Duration, stop: 
     generate(world, wire.addr, spec.kind, &arguments, stop)
 }
 
-fn wires(world: &World, stop: &Stop) -> anyhow::Result<Vec<Wire>> {
+fn wires(world: &World, message: usize, stop: &Stop) -> anyhow::Result<Vec<Wire>> {
     let mut wires = Vec::new();
     for (offloads, subnet) in [(false, 10), (true, 20)] {
         let fars = Far::ALL.into_iter().filter(|far| !(offloads && *far == Far::KernelGro));
         for (far, subnet) in fars.zip(subnet..) {
-            wires.push(Wire::new(world, far, offloads, subnet, stop)?);
+            wires.push(Wire::new(world, far, (offloads, message), subnet, stop)?);
         }
     }
     Ok(wires)
 }
 
 impl Wire {
-    fn new(world: &World, far: Far, offloads: bool, subnet: u8, stop: &Stop) -> anyhow::Result<Wire> {
+    fn new(
+        world: &World,
+        far: Far,
+        (offloads, message): (bool, usize),
+        subnet: u8,
+        stop: &Stop,
+    ) -> anyhow::Result<Wire> {
         let device = format!("bt-{subnet}");
         let addr = |host: u8| IpAddr::from([10, 77, subnet, host]);
         let cidr = |host: u8| [format!("{}/24", addr(host))];
@@ -226,10 +239,10 @@ impl Wire {
                     }
                 }
                 configure(&world.server, &device, &far_cidr)?;
-                Server::start(&world.server, &format!("--port kernel --addr {addr}"), &[], stop)?
+                Server::start(&world.server, &format!("--port kernel --addr {addr} --message {message}"), &[], stop)?
             }
             Far::Baton => {
-                let stack = format!("--port tap:{device}{options} --addr {addr}/24 --cc reno");
+                let stack = format!("--port tap:{device}{options} --addr {addr}/24 --cc reno --message {message}");
                 Server::start(&world.server, &stack, &[], stop)?
             }
             Far::Bare => {
@@ -297,7 +310,8 @@ impl Report {
         let _ = writeln!(
             out,
             "medians (smallest–largest) of alternated rounds; a ratio is the median of the rounds' ratios to the \
-             kernel\nothers used {:.0} % of the CPUs just before",
+             kernel\nbulk in messages of {} KB; others used {:.0} % of the CPUs just before",
+            self.message >> 10,
             self.machine.background * 100.0
         );
         out

@@ -37,6 +37,10 @@ struct TapArgs {
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
 
+    /// Bytes of a bulk write and of a bulk read, at both ends
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(1..=4 << 20))]
+    message: u32,
+
     /// Only loads whose name contains this: bulk, receive, send, echo, 256
     #[arg(long, default_value = "")]
     only: String,
@@ -100,7 +104,12 @@ fn raw_directory() -> Option<PathBuf> {
 fn run_tap(args: &TapArgs) -> anyhow::Result<()> {
     let stop = Stop::install().context("cannot catch signals")?;
     let world = World::new().map_err(|why| usage(why.to_string(), "run as root"))?;
-    let options = tap::Options { rounds: args.rounds.into(), length: length(args.seconds)?, only: args.only.clone() };
+    let options = tap::Options {
+        rounds: args.rounds.into(),
+        length: length(args.seconds)?,
+        message: args.message as usize,
+        only: args.only.clone(),
+    };
     let report = tap::run(&world, &options, &stop, &|what| eprintln!("{what}"))?;
     if let Some(directory) = raw_directory() {
         report.write_raw(&directory)?;
