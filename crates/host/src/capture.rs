@@ -4,7 +4,9 @@
 //!
 //! 1. `examine.rs`: may it move at all?
 //! 2. What the program set is read; repair mode, which changes some of it, comes after.
-//! 3. Repair mode on; nothing is sent for that, but segments are still processed.
+//! 3. The socket is made deaf, unless the program has a filter of its own: what steering
+//!    came too late for would be acknowledged here, and known nowhere else. Repair mode
+//!    on; nothing is sent for that, but segments would still be processed.
 //! 4. If something is unsent, the peer's window is closed, as far as the kernel knows, so
 //!    that it stays unsent (see `send_queue.rs`).
 //! 5. Numbers, queues, windows, clock. If the numbers are others afterwards, a segment
@@ -24,7 +26,7 @@ use crate::sequence::{Marks, capture_marks};
 use crate::socket_options::{IntOption, SocketOptions, capture_socket_options, restore_reuse_address};
 use crate::tcp_info::TcpInfo;
 use crate::timestamps::capture_timestamps;
-use crate::{receive_queue, send_queue, windows};
+use crate::{receive_queue, send_queue, sys, windows};
 use baton_tcp::snapshot::{Scales, Snapshot};
 use baton_tcp::state::State;
 use baton_wire::seq::{Seq, WindowScale};
@@ -59,7 +61,8 @@ pub fn capture(fd: impl AsFd) -> Result<Captured, CaptureError> {
         Some(libc::EPERM) => CaptureError::Refused(Refusal::Permission),
         _ => Failed { during: "turning repair mode on", source: e }.into(),
     })?;
-    let captured = read(fd, local, remote, &options);
+    let deaf = deafen(fd).map_err(CaptureError::from);
+    let captured = deaf.and_then(|()| read(fd, local, remote, &options));
     if captured.is_err() {
         // What made it fail is the news; a socket that cannot leave repair mode is gone.
         let _ = undo(fd, &options);
@@ -91,7 +94,30 @@ pub fn recapture(fd: impl AsFd, previous: &Captured) -> Result<Captured, Capture
     Ok(captured)
 }
 
+/// Lets the socket receive nothing, if it has no filter. Where none can be attached (the
+/// program has locked it) the socket is as safe as steering makes it.
+pub(crate) fn deafen(fd: BorrowedFd<'_>) -> Result<(), Failed> {
+    const WHAT: &str = "attaching a filter that drops all";
+    if sys::filter(fd).during(WHAT)? == sys::Filter::None {
+        match sys::set_deaf(fd, true) {
+            Err(error) if error.raw_os_error() != Some(libc::EPERM) => return Err(error).during(WHAT),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Lets it receive again.
+pub(crate) fn undeafen(fd: BorrowedFd<'_>) -> Result<(), Failed> {
+    const WHAT: &str = "taking the filter off";
+    if sys::filter(fd).during(WHAT)? == sys::Filter::Deaf {
+        sys::set_deaf(fd, false).during(WHAT)?;
+    }
+    Ok(())
+}
+
 fn undo(fd: BorrowedFd<'_>, options: &SocketOptions) -> Result<(), Failed> {
+    undeafen(fd).or_else(|_| undeafen(fd))?;
     if let Some(offset) = options.int(IntOption::PeekOffset).filter(|offset| *offset >= 0) {
         IntOption::PeekOffset.write(fd, offset).during("setting the peek offset")?;
     }

@@ -27,6 +27,7 @@
 
 use crate::agreed::{restore_agreed, restore_segment_size};
 use crate::buffers::{make_room, restore_buffers};
+use crate::capture::{deafen, undeafen};
 use crate::captured::{Captured, Invalid};
 use crate::error::{During, Failed};
 use crate::half_closed::{ask_peer, restore_state};
@@ -64,7 +65,8 @@ pub enum RestoreError {
     WindowRetraction,
 }
 
-/// Makes a husk of a captured connection's socket: empty, without timers, in repair mode.
+/// Makes a husk of a captured connection's socket: empty, without timers, in repair mode,
+/// deaf to segments (by a socket filter, unless the program has one of its own).
 /// Descriptor, addresses, registrations with epoll and the entry in `ss` stay; a program
 /// that reads or writes gets `EPERM` and `EINVAL`; closing it sends nothing.
 ///
@@ -75,6 +77,7 @@ pub fn make_husk(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError>
     let p = &captured.protocol;
     let fd = fd.as_fd();
     reopen(fd, captured, p.snd_nxt, p.rcv_nxt)?;
+    deafen(fd)?;
     repair::set_windows(fd, windows_of(captured, p.rcv_nxt)).during("setting the windows")?;
     Ok(())
 }
@@ -93,6 +96,7 @@ pub fn rebuild(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     // Where the data begins; in FIN-WAIT-2 all of it is acknowledged, and the FIN too.
     let snd = if p.state == State::FinWait2 { Seq(p.snd_una.0.wrapping_sub(1)) } else { p.snd_una };
     reopen(fd, captured, snd, p.copied_seq)?;
+    undeafen(fd)?;
     make_room(fd, captured).during("making room in the buffers")?;
     restore_unread(fd, &captured.receive_queue).during("filling the receive queue")?;
     restore_sent(fd, sent).during("filling the send queue")?;

@@ -105,11 +105,10 @@ pub(crate) fn set_deaf(fd: BorrowedFd<'_>, deaf: bool) -> io::Result<()> {
     if !deaf {
         return set_int(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
     }
-    const RETURN_CONSTANT: u16 = 0x06;
-    let mut drop_all = [libc::sock_filter { code: RETURN_CONSTANT, jt: 0, jf: 0, k: 0 }];
-    let program = libc::sock_fprog { len: 1, filter: drop_all.as_mut_ptr() };
-    // SAFETY: the kernel reads one `sock_fprog`, and through it the one instruction, both of
-    // which outlive the call; it copies them.
+    let mut drop_all = DROP_ALL.map(|[code, k]| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k });
+    let program = libc::sock_fprog { len: drop_all.len() as u16, filter: drop_all.as_mut_ptr() };
+    // SAFETY: the kernel reads one `sock_fprog`, and through it as many instructions as it
+    // says there are, all of which outlive the call; it copies them.
     check(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -119,6 +118,44 @@ pub(crate) fn set_deaf(fd: BorrowedFd<'_>, deaf: bool) -> io::Result<()> {
             size_of::<libc::sock_fprog>() as libc::socklen_t,
         )
     })
+}
+
+/// Classic BPF, code and constant: a name that no program's own filter has, `ret 0`.
+const DROP_ALL: [[u32; 2]; 3] = [[0x00, 0x6261_746f], [0x01, 0x6e00_0000], [0x06, 0]];
+
+/// Whose filter a socket has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Filter {
+    /// None.
+    None,
+    /// That of [`set_deaf`].
+    Deaf,
+    /// The program's.
+    Other,
+}
+
+/// Whose filter a socket has.
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn filter(fd: BorrowedFd<'_>) -> io::Result<Filter> {
+    // The length is in instructions: 0 asks how many there are; a buffer of as many bytes
+    // as ours takes is never written beyond if there are as many as in ours.
+    let count = match get(fd, libc::SOL_SOCKET, libc::SO_GET_FILTER, &mut []) {
+        Ok(count) => count,
+        // An extended one, which is not ours.
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Ok(Filter::Other),
+        Err(error) => return Err(error),
+    };
+    if count != DROP_ALL.len() {
+        return Ok(if count == 0 { Filter::None } else { Filter::Other });
+    }
+    let mut code = [0; 8 * DROP_ALL.len()];
+    get(fd, libc::SOL_SOCKET, libc::SO_GET_FILTER, &mut code)?;
+    let ours = code.chunks_exact(8).zip(DROP_ALL).all(|(instruction, [code, k])| {
+        instruction[..2] == (code as u16).to_ne_bytes() && instruction[4..] == k.to_ne_bytes()
+    });
+    Ok(if ours { Filter::Deaf } else { Filter::Other })
 }
 
 /// System calls that fail when a test wants them to.

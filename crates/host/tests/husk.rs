@@ -37,6 +37,28 @@ fn refused(fd: impl AsFd) -> Refusal {
 }
 
 #[test]
+fn a_husk_answers_nothing_that_steering_came_too_late_for() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    for ipv6 in [false, true] {
+        let mut pair = Pair::new(&wire, ipv6);
+        pair.exchange(1_000);
+        let captured = wire.ours.enter(|| capture(&pair.ours)).unwrap();
+        let before = sent(&wire);
+        // Nothing keeps these from the socket.
+        pair.back.write(&pair.peer, 3_000);
+        make_husk(&pair.ours, &captured).unwrap();
+        pair.back.write(&pair.peer, 3_000);
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(sent(&wire), before, "an acknowledgment of what nobody has");
+        wire.ours.enter(|| restore(&pair.ours, &captured)).unwrap();
+        pair.exchange(1_000);
+        pair.close();
+        assert_eq!(wire.resets(), 0);
+    }
+}
+
+#[test]
 fn a_husk_is_silent_and_keeps_its_place_until_it_is_closed() {
     need_root!();
     let wire = Wire::new(&[]);
