@@ -1,4 +1,4 @@
-//! A host made for many connections asks for large pages; a small one does not.
+//! A host made for many connections asks for large pages; one of the usual size does not.
 #![cfg(target_os = "linux")]
 
 use baton_port::memory::{MemoryOptions, MemoryPort};
@@ -19,9 +19,11 @@ fn asked_for(address: usize) -> Option<bool> {
     Some(flags.split_whitespace().any(|flag| flag == "hg"))
 }
 
-fn tables(connections: u32) -> (Host<MemoryPort>, [Range<usize>; 4]) {
-    let mut config = HostConfig::new("10.0.0.1/24".parse().unwrap());
-    config.engine.max_connections = connections;
+fn config() -> HostConfig {
+    HostConfig::new("10.0.0.1/24".parse().unwrap())
+}
+
+fn tables(config: HostConfig) -> (Host<MemoryPort>, [Range<usize>; 4]) {
     let mut host = Host::new(&config, MemoryPort::pair(MemoryOptions::default()).0).unwrap();
     let tables = host.engine().tables();
     (host, tables)
@@ -32,12 +34,14 @@ fn a_host_made_for_many_connections_asks_for_large_pages() {
     if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
         return baton_testkit::note_skip!("a kernel without transparent huge pages");
     }
-    let (many, large) = tables(1_000_000);
+    let mut many = config();
+    many.engine.max_connections = 1_000_000;
+    let (many, large) = tables(many);
     for table in &large {
         assert_eq!(asked_for(table.start.midpoint(table.end)), Some(true), "{} bytes", table.len());
     }
     drop(many);
-    let (_few, small) = tables(1_000);
+    let (_few, small) = tables(config());
     for table in &small {
         assert_eq!(asked_for(table.start.midpoint(table.end)), Some(false), "{} bytes", table.len());
     }
