@@ -22,7 +22,8 @@
 //! A concern is a file, with `capture_…` and `restore_…` side by side: `sequence`,
 //! `send_queue`, `receive_queue`, `windows`, `agreed`, `timestamps`, [`socket_options`],
 //! `buffers`, `half_closed`, `seeds`. What is believed about the kernel is tried out by
-//! [`probe`]; [`handoff`] has the order of a move and its way back.
+//! [`probe`]; [`handoff`] has the order of a move and its way back, [`policy`] which
+//! connections move.
 //!
 //! Limits. `TCP_REPAIR` shows neither TS.Recent nor what is queued beyond a gap (the peer
 //! sends that again), and takes neither congestion state nor round-trip times: after a
@@ -43,6 +44,7 @@ mod half_closed;
 pub mod handoff;
 pub mod hops;
 pub mod kernel_side;
+pub mod policy;
 pub mod probe;
 mod rebuild;
 mod receive_queue;
