@@ -64,6 +64,8 @@ impl World<'_> {
     /// Runs `f` in our namespace, with everything in place.
     pub fn enter(kind: Kind, f: impl FnOnce(&mut World<'_>) + Send) {
         let mut config = MoverConfig::default();
+        // Both kernels' buffers grow beyond what a program usually has.
+        config.consumer.large_buffer = 16 << 20;
         config.tcp.time_wait = Duration::from_millis(10);
         World::enter_with(kind, config, None, f);
     }

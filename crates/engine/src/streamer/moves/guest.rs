@@ -55,4 +55,11 @@ impl Streamer {
         let flow = self.flows.get(conn.0).filter(|flow| flow.has(bits::SYNCHRONIZED))?;
         Some(flow.tx.snd_nxt.since(flow.tx.snd_una).max(0) as u32)
     }
+
+    /// True while a connection holds payload beyond a gap, or that found no buffer yet: it
+    /// would be forgotten if the connection left now, though the peer may know of it by
+    /// SACK, and be slow to believe that it has to be sent again.
+    pub fn has_gap(&self, conn: ConnId) -> bool {
+        self.flows.get(conn.0).is_some_and(|flow| flow.rx.ranges.is_some() || flow.rx.parked_bytes > 0)
+    }
 }
