@@ -180,11 +180,8 @@ fn the_kernel_merges_what_follows_and_takes_the_rest_as_it_comes() {
                 break now[0] - before[0];
             }
         };
-        if follows {
-            assert!(packets < u64::from(FRAMES) / 2, "{packets} packets");
-        } else {
-            assert_eq!(packets, FRAMES.into());
-        }
+        // How many are merged is up to the scheduler.
+        assert_eq!(packets < FRAMES.into(), follows, "{packets} packets, follows: {follows}");
     }
     assert_eq!(tap.counters(), Default::default());
 }
