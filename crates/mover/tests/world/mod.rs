@@ -11,7 +11,7 @@ use baton_port::faulty::{Faults, Faulty};
 use baton_port::{SteeredPort, link};
 use baton_tcp::time::Duration;
 use common::{LONG, Ramp, Wire};
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_tcp_nodelay};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size, set_tcp_nodelay};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -102,6 +102,11 @@ impl World<'_> {
         peer.set_nonblocking(true).unwrap();
         set_tcp_nodelay(&ours, true).unwrap();
         set_tcp_nodelay(&peer, true).unwrap();
+        if load == Load::Loss {
+            // While the kernel waits out a timeout, what is written piles up; left to
+            // itself, its buffer outgrows the engine's, and the connection has to stay.
+            set_socket_send_buffer_size(&ours, 1 << 20).unwrap();
+        }
         let faults = Faults { loss: 0.01, seed: 7, ..Faults::default() };
         let port = self.mover.port(0).expect("one interface");
         port.set_faults((load == Load::Loss).then_some(faults));
