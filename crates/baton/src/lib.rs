@@ -16,6 +16,7 @@
 pub mod bench;
 pub mod cli;
 mod commands;
+pub mod config;
 pub mod demo;
 pub mod fail;
 pub mod fetch;
@@ -23,6 +24,7 @@ mod html_text;
 pub mod load;
 pub mod measure;
 pub mod net;
+pub mod notify;
 pub mod report;
 pub mod service;
 pub mod signal;

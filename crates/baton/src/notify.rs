@@ -1,0 +1,84 @@
+//! Words for systemd, which started the service (`sd_notify(3)`, `Type=notify`): a
+//! datagram to the socket that `NOTIFY_SOCKET` names.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// What there is to tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Word<'a> {
+    /// It serves, and this is what `systemctl status` shows.
+    Ready(&'a str),
+    /// What it shows from now on.
+    Status(&'a str),
+    /// It gives everything back and ends.
+    Stopping,
+}
+
+/// Tells systemd; whether there is one that wants to know.
+///
+/// # Errors
+/// As the socket's: the service goes on all the same.
+pub fn notify(word: Word<'_>) -> io::Result<bool> {
+    match std::env::var_os("NOTIFY_SOCKET") {
+        Some(socket) => notify_at(&socket, word).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// To the socket of that name: a path, or behind an `@` an abstract name.
+fn notify_at(socket: &OsStr, word: Word<'_>) -> io::Result<()> {
+    let address = match socket.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(socket)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(text(word).as_bytes(), &address)?;
+    Ok(())
+}
+
+/// Assignments, one a line: a status of several lines would be more of them.
+fn text(word: Word<'_>) -> String {
+    match word {
+        Word::Ready(status) => format!("READY=1\nSTATUS={}", status.replace('\n', " ")),
+        Word::Status(status) => format!("STATUS={}", status.replace('\n', " ")),
+        Word::Stopping => "STOPPING=1".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(socket: &UnixDatagram) -> String {
+        let mut bytes = [0; 200];
+        let count = socket.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..count].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn by_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let systemd = UnixDatagram::bind(&path).unwrap();
+        notify_at(path.as_os_str(), Word::Ready("2 interfaces")).unwrap();
+        assert_eq!(heard(&systemd), "READY=1\nSTATUS=2 interfaces");
+        notify_at(path.as_os_str(), Word::Stopping).unwrap();
+        assert_eq!(heard(&systemd), "STOPPING=1");
+    }
+
+    #[test]
+    fn by_abstract_name() {
+        let name = format!("baton-notify-{}", std::process::id());
+        let systemd = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        notify_at(OsStr::new(&format!("@{name}")), Word::Status("a\nREADY=1")).unwrap();
+        assert_eq!(heard(&systemd), "STATUS=a READY=1", "a status is one line");
+    }
+
+    #[test]
+    fn nobody_there() {
+        assert!(notify_at(OsStr::new("/nowhere/notify"), Word::Stopping).is_err());
+    }
+}
