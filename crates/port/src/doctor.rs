@@ -79,11 +79,12 @@ pub fn examine() -> Vec<Finding> {
 }
 
 /// Capabilities, their bit numbers (linux/capability.h), and what they are for.
-const CAPABILITIES: [(&str, u32, &str); 5] = [
+const CAPABILITIES: [(&str, u32, &str); 6] = [
     ("CAP_NET_ADMIN", 12, "makes TAP devices, attaches XDP programs"),
     ("CAP_NET_RAW", 13, "opens AF_XDP sockets"),
     ("CAP_IPC_LOCK", 14, "locks packet memory beyond the limit of ulimit -l"),
     ("CAP_SYS_ADMIN", 21, "makes network namespaces"),
+    ("CAP_PERFMON", 38, "loads BPF programs that compute with pointers"),
     ("CAP_BPF", 39, "loads BPF programs"),
 ];
 

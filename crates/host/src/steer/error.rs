@@ -29,7 +29,7 @@ pub enum SteerError {
         remedy: &'static str,
     },
     /// A capability is missing.
-    #[error("{during}: not permitted: run as root, or with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF")]
+    #[error("{during}: not permitted: run as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON")]
     NotPermitted {
         /// What was being done.
         during: &'static str,
