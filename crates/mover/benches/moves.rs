@@ -1,0 +1,229 @@
+//! What a move costs: idle connections to another kernel, over a veth pair that is
+//! steered, are handed to the engine and back.
+//!
+//! ```text
+//!   peer's namespace ── veth ── tc ──── Mover, and STANDING connections in its engine
+//!                    ── veth ── xdp ─── another, likewise
+//! ```
+//!
+//! Each round moves one connection over each of the two interfaces away and, after the
+//! others' turns, back. What is timed is the call alone, from the descriptor to the
+//! engine's answer and from there to a socket that lives; between two calls the engine is
+//! polled until it has nothing to do. The rate is that of whole laps, all connections
+//! away and all of them back, everything that has to happen between two moves included.
+
+use baton_host::steer::Kind;
+use baton_mover::{Connection, Mover, MoverConfig};
+use baton_port::{SteeredPort, link};
+use baton_testkit::rounds::{Effort, OUT_VARIABLE, Rounds};
+use baton_testkit::{Netns, need_program, need_root, veth};
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Connections on each interface that are in the engine all the time.
+const STANDING: usize = 100;
+/// Connections on each interface that move.
+const MOVING: usize = 50;
+/// Rounds: a move each way on each interface.
+const ROUNDS: usize = 5_000;
+/// Laps of all that move, on each interface; the first is not counted.
+const LAPS: usize = 60;
+/// Goals: half of the moves, and 99 in 100, take so long at most; moves a second.
+const GOALS: (Duration, Duration, f64) = (Duration::from_micros(100), Duration::from_millis(1), 5_000.0);
+
+/// A steered interface, its mover, and connections over it.
+struct Subject {
+    name: &'static str,
+    mover: Mover<SteeredPort>,
+    moving: Vec<Place>,
+    _peers: Vec<TcpStream>,
+    next: usize,
+}
+
+/// Where a connection is.
+enum Place {
+    Kernel(OwnedFd),
+    Engine(Connection),
+    Nowhere,
+}
+
+impl Subject {
+    /// In our namespace; the interface has the address `10.67.NET.1`.
+    fn new(name: &'static str, kind: Kind, peer: &Netns, net: u8) -> Subject {
+        let mut mover = Mover::new(MoverConfig::default()).unwrap();
+        mover.add_interface(&format!("wire-{name}"), kind, |port| port).unwrap();
+        let listener = peer.enter(|| TcpListener::bind((format!("10.67.{net}.2"), 0)).unwrap());
+        let (mut ours, mut peers) = (Vec::new(), Vec::new());
+        for _ in 0..STANDING + MOVING {
+            let (near, far) = connection(&listener);
+            ours.push(Place::Kernel(near.into()));
+            peers.push(far);
+        }
+        let mut subject = Subject { name, mover, moving: ours, _peers: peers, next: 0 };
+        for at in 0..STANDING {
+            subject.hand_off(at);
+        }
+        subject.moving.drain(..STANDING);
+        subject
+    }
+
+    fn settle(&mut self) {
+        while self.mover.poll().unwrap() {}
+    }
+
+    fn hand_off(&mut self, at: usize) -> Duration {
+        self.settle();
+        let Place::Kernel(fd) = std::mem::replace(&mut self.moving[at], Place::Nowhere) else { panic!("it is away") };
+        let start = Instant::now();
+        let name = self.mover.handoff(fd).unwrap_or_else(|stayed| panic!("{}: {stayed}", self.name));
+        let took = start.elapsed();
+        self.moving[at] = Place::Engine(name);
+        took
+    }
+
+    fn restore(&mut self, at: usize) -> Duration {
+        self.settle();
+        let Place::Engine(name) = std::mem::replace(&mut self.moving[at], Place::Nowhere) else { panic!("it is here") };
+        let start = Instant::now();
+        let fd = self.mover.restore(name).unwrap_or_else(|aborted| panic!("{}: {aborted}", self.name));
+        let took = start.elapsed();
+        self.moving[at] = Place::Kernel(fd);
+        took
+    }
+
+    /// Away, then at the next call back, then the next connection.
+    fn step(&mut self) -> Duration {
+        let at = self.next / 2 % MOVING;
+        self.next += 1;
+        if self.next % 2 == 1 { self.hand_off(at) } else { self.restore(at) }
+    }
+
+    /// All away and all back.
+    fn lap(&mut self) {
+        for at in 0..MOVING {
+            self.hand_off(at);
+        }
+        for at in 0..MOVING {
+            self.restore(at);
+        }
+        self.settle();
+    }
+}
+
+/// A connection that has carried something both ways, so that both sides know a
+/// round-trip time.
+fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut far, _) = listener.accept().unwrap();
+    for _ in 0..5 {
+        near.write_all(&[1; 100]).unwrap();
+        far.read_exact(&mut [0; 100]).unwrap();
+        far.write_all(&[2; 100]).unwrap();
+        near.read_exact(&mut [0; 100]).unwrap();
+    }
+    (near, far)
+}
+
+/// Two wires between two namespaces, one for each kind.
+fn wires(ours: &Netns, peer: &Netns) {
+    for (net, device) in [(1, "wire-tc"), (2, "wire-xdp")] {
+        veth(ours, device, peer, device);
+        ours.run(&format!("ip addr add 10.67.{net}.1/24 dev {device}"));
+        peer.run(&format!("ip addr add 10.67.{net}.2/24 dev {device}"));
+    }
+    // AF_XDP cannot tell a checksum that a veth left out from damage.
+    peer.enter(|| link::set_tx_checksum_offload("wire-xdp", false).unwrap());
+}
+
+/// Of sorted values, nearest rank.
+fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1]
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1000.0
+}
+
+/// Prints a row and says it for machines.
+fn row(kind: &str, direction: &str, took: &mut [Duration]) -> Value {
+    took.sort();
+    let [p50, p99] = [50, 99].map(|percent| percentile(took, percent));
+    let most = took[took.len() - 1];
+    let met = if p50 <= GOALS.0 && p99 <= GOALS.1 { "met" } else { "missed" };
+    println!("  {kind:<4} {direction:<8} {:>9.1} {:>9.1} {:>9.1}  {met}", us(p50), us(p99), us(most));
+    json!({
+        "kind": kind, "direction": direction, "moves": took.len(),
+        "p50_us": us(p50), "p99_us": us(p99), "max_us": us(most),
+    })
+}
+
+/// Moves a second over all laps, the kinds alternated.
+fn rates(subjects: &[RefCell<Subject>; 2], laps: usize) -> [f64; 2] {
+    let mut spent = [Duration::ZERO; 2];
+    for lap in 0..=laps {
+        for (subject, spent) in subjects.iter().zip(&mut spent) {
+            let start = Instant::now();
+            subject.borrow_mut().lap();
+            if lap > 0 {
+                *spent += start.elapsed();
+            }
+        }
+    }
+    spent.map(|spent| (laps * 2 * MOVING) as f64 / spent.as_secs_f64())
+}
+
+fn measure(peer: &Netns) {
+    let subjects = [("tc", Kind::Tc, 1), ("xdp", Kind::Xdp, 2)]
+        .map(|(name, kind, net)| RefCell::new(Subject::new(name, kind, peer, net)));
+    let took: [[RefCell<Vec<Duration>>; 2]; 2] = Default::default();
+    let mut set = Rounds::new("an idle connection's move", 1);
+    for (direction, word) in ["handoff", "restore"].into_iter().enumerate() {
+        for (subject, took) in subjects.iter().zip(&took) {
+            set.add_timed(format!("{word}, {}", subject.borrow().name), move || {
+                let time = subject.borrow_mut().step();
+                took[direction].borrow_mut().push(time);
+                time
+            });
+        }
+    }
+    set.run(Effort::asked().rounds(ROUNDS));
+    set.report();
+    drop(set);
+    let rates = rates(&subjects, Effort::asked().rounds(LAPS));
+    println!(
+        "\n  a move, {STANDING} other connections in the engine\n  {:<13} {:>9} {:>9} {:>9}  goal",
+        "", "p50 µs", "p99 µs", "max µs"
+    );
+    let mut rows = Vec::new();
+    for (subject, took) in subjects.iter().zip(took) {
+        let name = subject.borrow().name;
+        for (word, took) in ["handoff", "restore"].into_iter().zip(took) {
+            rows.push(row(name, word, &mut took.into_inner()));
+        }
+    }
+    for (subject, rate) in subjects.iter().zip(rates) {
+        let name = subject.borrow().name;
+        let met = if rate >= GOALS.2 { "met" } else { "missed" };
+        println!("  {name:<4} {rate:.0} moves a second  {met}");
+        rows.push(json!({ "kind": name, "moves_per_second": rate }));
+    }
+    let goals = json!({ "p50_us": us(GOALS.0), "p99_us": us(GOALS.1), "moves_per_second": GOALS.2 });
+    let report = json!({ "standing": STANDING, "moving": MOVING, "goals": goals, "measured": rows });
+    if let Some(directory) = std::env::var_os(OUT_VARIABLE) {
+        let path = Path::new(&directory).join("moves.json");
+        std::fs::write(path, format!("{report:#}\n")).unwrap();
+    }
+}
+
+fn main() {
+    need_root!();
+    need_program!("clang");
+    let (ours, peer) = (Netns::new("ours"), Netns::new("peer"));
+    wires(&ours, &peer);
+    ours.enter(|| measure(&peer));
+}
