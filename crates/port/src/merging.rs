@@ -101,9 +101,10 @@ pub(crate) fn attach(
     let program: &mut SocketFilter = program.try_into()?;
     program.load()?;
     ioctl::tun_set_steering(first, program.fd()?.as_fd()).map_err(step("choosing the first queue"))?;
+    // A device that was threaded before makes the thread as soon as the queue is there.
+    let before = threads(name);
     let second = ioctl::open_device(c"/dev/net/tun").map_err(step("opening /dev/net/tun"))?;
     ioctl::tun_set_iff(second.as_fd(), name, flags | libc::IFF_NAPI).map_err(step("attaching to a second queue"))?;
-    let before = threads(name);
     sysfs.set_threaded(name).map_err(step("asking for a NAPI thread"))?;
     for thread in threads(name).difference(&before) {
         // Only a matter of speed: without the privilege it stays as it is.
