@@ -11,7 +11,7 @@
 //! to move, and asks no more for one whose handoff failed. Nothing here keeps state or
 //! knows a clock: a decision is a function of its arguments, and a connection that is
 //! decided upon is only examined afterwards ([`KernelSide::plan`]), which may still
-//! refuse.
+//! refuse. [`known`](crate::known()) asks the kernel what there is to know.
 //!
 //! [`KernelSide::plan`]: crate::kernel_side::KernelSide::plan
 //!

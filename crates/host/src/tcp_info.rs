@@ -101,4 +101,9 @@ impl TcpInfo {
     pub fn min_rtt_us(&self) -> u32 {
         self.word(148)
     }
+
+    /// Segments with data that were sent, repeated ones included.
+    pub fn data_segs_out(&self) -> u32 {
+        self.word(156)
+    }
 }
