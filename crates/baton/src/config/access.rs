@@ -1,13 +1,13 @@
 //! `[access]`: whose programs may hand connections off.
 //!
-//! A program is known by the credentials that the kernel tells of the other end of the
-//! service's socket (`SO_PEERCRED`, `SO_PEERGROUPS`). Names of users and groups are looked
-//! up once, in `/etc/passwd` and `/etc/group`; of a directory service the numbers are to
-//! be given.
+//! A program is known by the user that the kernel tells of the other end of the service's
+//! socket (`SO_PEERCRED`). So a group stands for its members, as they are when the service
+//! starts. Names are looked up in `/etc/passwd` and `/etc/group`; of a directory service
+//! the users' numbers are to be given.
 
 use super::values::Text;
 use serde::{Deserialize, Deserializer};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A user or a group, as it was written.
@@ -47,32 +47,34 @@ impl<'de> Deserialize<'de> for Id {
 pub struct Access {
     /// Users.
     pub users: Vec<Id>,
-    /// Groups.
+    /// Groups, whose members are meant.
     pub groups: Vec<Id>,
 }
 
 impl Access {
-    /// Whether a program of the user `uid` with the groups `gids` may hand connections off
-    /// to a service whose user is `own_uid`. Names that nobody has mean nobody.
-    pub fn allows(&self, names: &Names, own_uid: u32, uid: u32, gids: &[u32]) -> bool {
-        uid == own_uid
-            || uid == 0
-            || self.users.iter().any(|user| names.user(user) == Some(uid))
-            || self.groups.iter().any(|group| names.group(group).is_some_and(|gid| gids.contains(&gid)))
-    }
-
-    /// The first name that nobody has: a word to whoever wrote it.
-    pub fn unknown(&self, names: &Names) -> Option<&Id> {
-        let users = self.users.iter().filter(|user| names.user(user).is_none());
-        users.chain(self.groups.iter().filter(|group| names.group(group).is_none())).next()
+    /// The numbers of all users that are meant, each once.
+    ///
+    /// # Errors
+    /// The first name that nobody has.
+    pub fn uids(&self, names: &Names) -> Result<Vec<u32>, Id> {
+        let mut uids = BTreeSet::new();
+        for user in &self.users {
+            uids.insert(names.user(user).ok_or_else(|| user.clone())?);
+        }
+        for group in &self.groups {
+            uids.extend(names.members(group).ok_or_else(|| group.clone())?);
+        }
+        Ok(uids.into_iter().collect())
     }
 }
 
-/// Users and groups by name.
+/// The users and groups of a machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Names {
-    users: BTreeMap<String, u32>,
-    groups: BTreeMap<String, u32>,
+    /// Name, number, number of the first group.
+    users: Vec<(String, u32, u32)>,
+    /// Name, number, names of members.
+    groups: Vec<(String, u32, Vec<String>)>,
 }
 
 impl Names {
@@ -83,40 +85,47 @@ impl Names {
         Names::read(&text("/etc/passwd"), &text("/etc/group"))
     }
 
-    /// From the text of both files (`passwd(5)`, `group(5)`).
+    /// From the text of both files (`passwd(5)`, `group(5)`). Lines that are none are left
+    /// out.
     pub fn read(passwd: &str, group: &str) -> Names {
-        Names { users: numbers(passwd), groups: numbers(group) }
+        let user = |line: &str| {
+            let fields: Vec<&str> = line.split(':').collect();
+            Some((fields[0].to_owned(), fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?))
+        };
+        let members = |text: &str| text.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let group_of = |line: &str| {
+            let fields: Vec<&str> = line.split(':').collect();
+            Some((fields[0].to_owned(), fields.get(2)?.parse().ok()?, members(fields.get(3)?)))
+        };
+        Names { users: passwd.lines().filter_map(user).collect(), groups: group.lines().filter_map(group_of).collect() }
     }
 
-    /// A user's number.
+    /// A user's number; a number is its own, whether anybody has it or not.
     pub fn user(&self, id: &Id) -> Option<u32> {
-        number(&self.users, id)
-    }
-
-    /// A group's number.
-    pub fn group(&self, id: &Id) -> Option<u32> {
-        number(&self.groups, id)
-    }
-}
-
-fn number(known: &BTreeMap<String, u32>, id: &Id) -> Option<u32> {
-    match id {
-        Id::Number(number) => Some(*number),
-        Id::Name(name) => known.get(name).copied(),
-    }
-}
-
-/// First and third field of each line; of a name that is there twice the first counts, as
-/// for `getpwnam`.
-fn numbers(text: &str) -> BTreeMap<String, u32> {
-    let mut known = BTreeMap::new();
-    for line in text.lines() {
-        let mut fields = line.split(':');
-        if let (Some(name), Some(_), Some(Ok(number))) = (fields.next(), fields.next(), fields.next().map(str::parse)) {
-            known.entry(name.to_owned()).or_insert(number);
+        match id {
+            Id::Number(number) => Some(*number),
+            Id::Name(name) => self.users.iter().find(|(user, ..)| user == name).map(|(_, uid, _)| *uid),
         }
     }
-    known
+
+    /// What a process of a user runs as: its number and that of its first group, which is
+    /// the same number for a user that the machine does not know.
+    pub fn user_and_group(&self, id: &Id) -> Option<(u32, u32)> {
+        let uid = self.user(id)?;
+        let known = self.users.iter().find(|(_, number, _)| *number == uid);
+        Some((uid, known.map_or(uid, |(.., gid)| *gid)))
+    }
+
+    /// The members of a group: those whose first group it is, and those that it lists.
+    fn members(&self, id: &Id) -> Option<BTreeSet<u32>> {
+        let listed = self.groups.iter().find(|(name, gid, _)| match id {
+            Id::Number(number) => gid == number,
+            Id::Name(wanted) => name == wanted,
+        });
+        let (_, gid, members) = listed?;
+        let of_it = |(name, _, first): &&(String, u32, u32)| first == gid || members.contains(name);
+        Some(self.users.iter().filter(of_it).map(|(_, uid, _)| *uid).collect())
+    }
 }
 
 #[cfg(test)]
@@ -125,8 +134,9 @@ mod tests {
 
     fn names() -> Names {
         Names::read(
-            "root:x:0:0:root:/root:/bin/sh\nweb:x:33:33::/:/bin/false\nbroken\nweb:x:34:34::/:\n",
-            "web:x:33:\ndb:x:70:alice\n",
+            "root:x:0:0:root:/root:/bin/sh\nweb:x:33:33::/:/bin/false\nbroken\n\nweb:x:34:34::/:\n\
+             alice:x:1000:1000::/:\nbob:x:1001:70::/:\n",
+            "web:x:33:\nnot:one\ndb:x:70:alice,nobody-here\nempty:x:71:\n",
         )
     }
 
@@ -134,31 +144,36 @@ mod tests {
         Id::Name(name.to_owned())
     }
 
+    fn uids(users: &[Id], groups: &[Id]) -> Result<Vec<u32>, Id> {
+        Access { users: users.to_vec(), groups: groups.to_vec() }.uids(&names())
+    }
+
     #[test]
-    fn by_default_the_same_user_and_root() {
-        let access = Access::default();
-        for (uid, allowed) in [(1000, true), (0, true), (33, false), (1001, false)] {
-            assert_eq!(access.allows(&names(), 1000, uid, &[1000, 33, 70]), allowed, "{uid}");
-        }
+    fn by_default_nobody_else() {
+        assert_eq!(Access::default().uids(&names()), Ok(vec![]));
     }
 
     #[test]
     fn who_is_listed_by_name_or_number() {
-        let access = Access { users: vec![name("web"), Id::Number(5000)], groups: vec![name("db")] };
-        let table =
-            [(33, &[][..], true), (34, &[], false), (5000, &[], true), (5001, &[70], true), (5001, &[71], false)];
-        for (uid, gids, allowed) in table {
-            assert_eq!(access.allows(&names(), 1000, uid, gids), allowed, "{uid} {gids:?}");
-        }
-        assert_eq!(access.unknown(&names()), None);
+        assert_eq!(uids(&[name("web"), Id::Number(5000), name("web")], &[]), Ok(vec![33, 5000]));
+        assert_eq!(uids(&[], &[name("db")]), Ok(vec![1000, 1001]), "members, and whose first group it is");
+        assert_eq!(uids(&[name("bob")], &[Id::Number(70), name("empty")]), Ok(vec![1000, 1001]));
     }
 
     #[test]
-    fn a_name_that_nobody_has_lets_nobody_in() {
-        let access = Access { users: vec![name("nobody-here")], groups: vec![name("web")] };
-        assert!(!access.allows(&names(), 1000, 33, &[]));
-        assert!(!access.allows(&Names::default(), 1000, 33, &[33]));
-        assert_eq!(access.unknown(&names()), Some(&name("nobody-here")));
-        assert_eq!(Access { users: vec![], ..access }.unknown(&Names::default()), Some(&name("web")));
+    fn a_name_that_nobody_has_is_told() {
+        assert_eq!(uids(&[name("alice"), name("carol")], &[]), Err(name("carol")));
+        assert_eq!(uids(&[], &[name("db"), name("alice")]), Err(name("alice")));
+        assert_eq!(uids(&[], &[Id::Number(72)]), Err(Id::Number(72)));
+        assert_eq!(uids(&[name("broken")], &[]), Err(name("broken")));
+    }
+
+    #[test]
+    fn an_engine_has_its_users_group() {
+        let of = |id| names().user_and_group(&id);
+        assert_eq!(of(name("bob")), Some((1001, 70)));
+        assert_eq!(of(Id::Number(1001)), Some((1001, 70)));
+        assert_eq!(of(Id::Number(4000)), Some((4000, 4000)));
+        assert_eq!(of(name("carol")), None);
     }
 }
