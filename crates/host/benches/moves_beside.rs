@@ -35,8 +35,8 @@ const MESSAGE: usize = 64 << 10;
 /// The last byte of a transfer; all others are 0.
 const LAST: u8 = 1;
 /// Rounds counted, and what a transfer takes.
-const ROUNDS: usize = 7;
-const LENGTH: Duration = Duration::from_millis(800);
+const ROUNDS: usize = 21;
+const LENGTH: Duration = Duration::from_millis(250);
 
 /// What stands on an interface.
 struct State {
@@ -148,14 +148,15 @@ fn busy_seconds() -> f64 {
     [0, 1, 2, 5, 6].iter().map(|&field| fields[field]).sum::<f64>() / 100.0
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// First, second and third quartile.
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }
 
 fn measure(ours: &Netns, peer: &Netns) {
     let wires: Vec<Wire> = STATES.iter().enumerate().map(|(net, state)| Wire::new(state, ours, peer, net)).collect();
-    let (rounds, length) = Effort::asked().pick((ROUNDS, LENGTH), (1, LENGTH / 40));
+    let (rounds, length) = Effort::asked().pick((ROUNDS, LENGTH), (1, LENGTH / 10));
     let mut runs: Vec<[Vec<Figures>; 2]> = STATES.iter().map(|_| Default::default()).collect();
     for round in 0..=rounds {
         for turn in 0..wires.len() {
@@ -176,25 +177,32 @@ fn measure(ours: &Netns, peer: &Netns) {
 
 fn report(runs: &[[Vec<Figures>; 2]]) {
     println!(
-        "\n  the kernel's own bulk transfers over a veth pair; ratios are medians of the rounds' ratios to nothing \
-         attached\n  {:<32}{:>8}{:>8}{:>10}{:>8}",
-        "", "Gb/s", "ratio", "CPU s/GB", "ratio"
+        "\n  the kernel's own bulk transfers over a veth pair: medians and quartiles; ratios are medians of the \
+         rounds' ratios to nothing attached\n  {:<34}{:>6}{:>14}{:>8}{:>10}{:>14}{:>8}",
+        "", "Gb/s", "", "ratio", "CPU s/GB", "", "ratio"
     );
     let mut rows = Vec::new();
     for (direction, word) in DIRECTIONS.into_iter().enumerate() {
         for (state, run) in STATES.iter().zip(runs) {
             let (run, base) = (&run[direction], &runs[0][direction]);
-            let of = |figure: fn(&Figures) -> f64| median(run.iter().map(figure).collect());
-            let ratio = |figure: fn(&Figures) -> f64| {
-                median(run.iter().zip(base).map(|(a, b)| figure(a) / figure(b)).collect())
+            let of = |figure: fn(&Figures) -> f64| {
+                let [_, ratio, _] = quartiles(run.iter().zip(base).map(|(a, b)| figure(a) / figure(b)).collect());
+                (quartiles(run.iter().map(figure).collect()), ratio)
             };
-            let [gbps, cpu] = [of(|f| f.gbps), of(|f| f.cpu)];
-            let [gbps_ratio, cpu_ratio] = [ratio(|f| f.gbps), ratio(|f| f.cpu)];
+            let (gbps, gbps_ratio) = of(|f| f.gbps);
+            let (cpu, cpu_ratio) = of(|f| f.cpu);
             let name = format!("{word}, {}", state.name);
-            println!("  {name:<32}{gbps:>8.1}{gbps_ratio:>8.2}{cpu:>10.3}{cpu_ratio:>8.2}");
+            let range = |[from, _, to]: [f64; 3], places| format!("{from:.places$}–{to:.places$}");
+            println!(
+                "  {name:<34}{:>6.1}{:>14}{gbps_ratio:>8.2}{:>10.3}{:>14}{cpu_ratio:>8.2}",
+                gbps[1],
+                range(gbps, 1),
+                cpu[1],
+                range(cpu, 3)
+            );
             rows.push(json!({
                 "direction": word, "state": state.name, "tuples": state.tuples,
-                "gbps": gbps, "gbps_ratio": gbps_ratio, "cpu_s_per_gb": cpu, "cpu_ratio": cpu_ratio,
+                "gbps": gbps[1], "gbps_ratio": gbps_ratio, "cpu_s_per_gb": cpu[1], "cpu_ratio": cpu_ratio,
                 "gbps_runs": run.iter().map(|f| f.gbps).collect::<Vec<_>>(),
                 "cpu_runs": run.iter().map(|f| f.cpu).collect::<Vec<_>>(),
             }));
