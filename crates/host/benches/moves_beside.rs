@@ -7,8 +7,8 @@
 //!                          └─ engine's port     all up at once
 //! ```
 //!
-//! Each state carries one connection each way once a round, in an order that turns round
-//! by round; figures are medians. CPU time is that of the whole machine. The steered
+//! Each state carries a transfer each way once a round, in an order that turns round by
+//! round; figures are medians. CPU time is that of the whole machine. The steered
 //! connections have no traffic here: they are entries in the map that every frame is
 //! looked up in. An engine's port is open, and nobody polls it.
 //!
@@ -23,7 +23,7 @@ use baton_testkit::{Netns, need_program, need_root, veth};
 use baton_wire::addr::{Addr, Tuple};
 use serde_json::json;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -66,10 +66,10 @@ struct Figures {
     cpu: f64,
 }
 
-/// An interface in its state, with a connection over it.
+/// An interface in its state.
 struct Wire {
-    near: TcpStream,
-    far: TcpStream,
+    /// At the peer's.
+    listener: TcpListener,
     _steering: Option<(Steering, SteeredPort)>,
 }
 
@@ -92,13 +92,15 @@ impl Wire {
             (steering, port)
         });
         let listener = peer.enter(|| TcpListener::bind((format!("10.68.{net}.2"), 0)).unwrap());
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (far, _) = listener.accept().unwrap();
-        Wire { near, far, _steering: steering }
+        Wire { listener, _steering: steering }
     }
 
+    /// Over a new connection: what an old one has come to by chance, its windows for
+    /// example, would stay its own in all rounds.
     fn transfer(&self, direction: usize, length: Duration) -> Figures {
-        let (from, to) = if direction == 0 { (&self.far, &self.near) } else { (&self.near, &self.far) };
+        let near = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        let (far, _) = self.listener.accept().unwrap();
+        let (from, to) = if direction == 0 { (&far, &near) } else { (&near, &far) };
         let begun = Instant::now();
         let before = busy_seconds();
         let bytes = thread::scope(|scope| {
@@ -170,9 +172,6 @@ fn measure(ours: &Netns, peer: &Netns) {
         }
     }
     report(&runs);
-    for wire in wires {
-        wire.near.shutdown(Shutdown::Both).unwrap();
-    }
 }
 
 fn report(runs: &[[Vec<Figures>; 2]]) {
