@@ -246,6 +246,19 @@ impl Ledger {
         self.record(ConnId(index)).is_some_and(|record| record.get(LIVE) == 1)
     }
 
+    /// The name of connection `index`, if its record counts.
+    pub fn name(&self, index: u32) -> Option<Tuple> {
+        self.record(ConnId(index)).filter(|record| record.get(LIVE) == 1).map(Record::tuple)
+    }
+
+    /// Stream positions of connection `index`, if its record counts: bytes acknowledged by
+    /// the peer, and bytes received.
+    pub fn positions(&self, index: u32) -> Option<(u64, u64)> {
+        let record = self.record(ConnId(index)).filter(|record| record.get(LIVE) == 1)?;
+        let at = UNA + 3 * (record.get(SLOT) & 1) as usize;
+        Some((record.get(at), record.get(RECEIVED) & !FIN_RECEIVED))
+    }
+
     /// What the peer of the connection of this name may have learned, if its record
     /// counts. For tests: it looks at one record after the other.
     pub fn published(&self, tuple: &Tuple) -> Option<Published> {

@@ -18,7 +18,7 @@ enum Kind {
     Tap {
         // Before the guard: while the device is there, it is guarded.
         tap: Tap,
-        _guard: FdLink,
+        _guard: Option<FdLink>,
         mtu: u16,
     },
     Xdp(Box<XdpPort>),
@@ -29,7 +29,20 @@ impl SteeredPort {
     /// `guard` is the program on the device that lets only the engine's own frames out,
     /// and stays for as long as the device.
     pub fn tap(tap: Tap, guard: FdLink, mtu: u16) -> Self {
-        Self(Kind::Tap { tap, _guard: guard, mtu })
+        Self(Kind::Tap { tap, _guard: Some(guard), mtu })
+    }
+
+    /// Over a TAP device that another process made, guards and keeps.
+    pub fn lent(tap: Tap, mtu: u16) -> Self {
+        Self(Kind::Tap { tap, _guard: None, mtu })
+    }
+
+    /// The TAP device and the MTU of its interface, if that is what it is.
+    pub fn device(&self) -> Option<(&Tap, u16)> {
+        match &self.0 {
+            Kind::Tap { tap, mtu, .. } => Some((tap, *mtu)),
+            Kind::Xdp(_) => None,
+        }
     }
 
     /// Over AF_XDP sockets that frames are redirected to.

@@ -156,6 +156,17 @@ impl Tap {
         Ok(tap)
     }
 
+    /// Over a TAP device that another process attached to, whose descriptor this is. It
+    /// carries virtio headers.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it is no such descriptor.
+    pub fn attached(fd: OwnedFd, name: &str) -> Result<Self, OpenError> {
+        Self::set_up(fd, name, TapOptions { vnet_hdr: true, merge: false }).map_err(|(what, source)| {
+            OpenError::System { device: format!("tap:{name}"), what, source }
+        })
+    }
+
     /// The rest of opening, on which only a broken kernel fails; with what it was at.
     fn set_up(fd: OwnedFd, name: &str, options: TapOptions) -> Result<Self, (&'static str, io::Error)> {
         let mut offload = 0;

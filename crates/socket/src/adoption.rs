@@ -63,6 +63,12 @@ impl Consumer {
         adoption
     }
 
+    /// As [`Consumer::expect_adoption`], for a token that the driver chose. A consumer that
+    /// uses this asks its engine for nothing that has a token.
+    pub fn expect(&mut self, adoption: Adoption) {
+        self.adoptions.0.push(Expected { adoption, qp: None, brought: None });
+    }
+
     /// The engine refused it, or nobody asked the engine.
     pub fn forget_adoption(&mut self, adoption: Adoption) {
         let Some(at) = self.adoptions.0.iter().position(|expected| expected.adoption == adoption) else { return };
@@ -98,6 +104,15 @@ impl Consumer {
     /// it knows the send queue up to `tail_pos`. Nothing changes.
     pub fn standing(&self, conn: Conn, tail_pos: u64) -> Option<LeftBehind> {
         Some(self.stream(conn)?.standing(&self.region, conn.0, tail_pos, &self.pool))
+    }
+
+    /// As [`Consumer::standing`], of a connection of which somebody else knows that it
+    /// received up to stream position `rcv_pos`: its engine, it may be, died before it could
+    /// say so here.
+    pub fn standing_at(&mut self, conn: Conn, tail_pos: u64, rcv_pos: u64) -> Option<LeftBehind> {
+        let stream = self.streams.get_mut(conn.0 as usize)?.as_mut()?;
+        stream.note_received(rcv_pos);
+        Some(stream.standing(&self.region, conn.0, tail_pos, &self.pool))
     }
 
     /// Lets go of a connection that moved, and says what it left here. `None` if it

@@ -7,6 +7,7 @@
 //!   qp            queue pairs raw: buffers posted one by one, for messages
 //!   memory        a region that another process can map
 //!   Stack         a Host on a thread of its own, blocking and async sockets
+//!   service       connections of the kernel handed to a service's engine
 //!   posix         a Host behind POSIX calls; the C ABI's core
 //! ```
 //!
@@ -21,6 +22,7 @@ pub mod memory;
 pub mod net;
 pub mod posix;
 pub mod qp;
+pub mod service;
 pub mod stack;
 pub mod stream;
 mod sys;

@@ -12,6 +12,7 @@
 //! write what they like into it, which the engine checks, but not take it away.
 
 use crate::sys;
+use baton_engine::ledger::Ledger;
 use baton_engine::region::{Layout, Region};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use std::io::{self, ErrorKind};
@@ -55,13 +56,7 @@ impl SharedMemory {
     /// `InvalidInput` if there is no region in it, or if it could still shrink;
     /// else as `mmap(2)`.
     pub fn open(file: OwnedFd) -> io::Result<SharedMemory> {
-        if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "a region's file is sealed against shrinking"));
-        }
-        let len = usize::try_from(fstat(&file)?.st_size).map_err(|_| ErrorKind::InvalidInput)?;
-        if len == 0 {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "an empty file"));
-        }
+        let len = sealed_len(&file)?;
         let region = sys::memory::open(file.as_fd(), len)?;
         Ok(SharedMemory { file, region })
     }
@@ -70,6 +65,60 @@ impl SharedMemory {
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
+}
+
+/// A ledger in a memfd, and the file's descriptor.
+pub struct SharedLedger {
+    file: OwnedFd,
+    ledger: Arc<Ledger>,
+}
+
+impl SharedLedger {
+    /// A new ledger for so many connections.
+    ///
+    /// # Errors
+    /// As `memfd_create(2)` and `mmap(2)`.
+    pub fn create(connections: u32) -> io::Result<SharedLedger> {
+        let len = Ledger::bytes(connections.max(1));
+        let file = memfd_create("baton-ledger", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, len as u64)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let ledger = sys::memory::ledger(file.as_fd(), len)?;
+        Ok(SharedLedger { file, ledger })
+    }
+
+    /// The ledger in a file that somebody else made.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it could still shrink; else as `mmap(2)`.
+    pub fn open(file: OwnedFd) -> io::Result<SharedLedger> {
+        let len = sealed_len(&file)?;
+        let ledger = sys::memory::ledger(file.as_fd(), len)?;
+        Ok(SharedLedger { file, ledger })
+    }
+
+    /// The ledger.
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+}
+
+impl AsFd for SharedLedger {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The length of a file that is sealed against shrinking.
+fn sealed_len(file: &OwnedFd) -> io::Result<usize> {
+    if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "a region's file is sealed against shrinking"));
+    }
+    let len = usize::try_from(fstat(file)?.st_size).map_err(|_| ErrorKind::InvalidInput)?;
+    if len == 0 {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "an empty file"));
+    }
+    Ok(len)
 }
 
 impl AsFd for SharedMemory {

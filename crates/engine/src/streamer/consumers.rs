@@ -116,6 +116,17 @@ impl Streamer {
         ConsumerId(index as u16)
     }
 
+    /// Lets go of a consumer's region. False if a queue pair of it has a connection or a
+    /// listener still, or there is no such consumer: then nothing has changed.
+    pub fn detach_consumer(&mut self, id: ConsumerId) -> bool {
+        let Some(slot) = self.consumer(id.0) else { return false };
+        let idle = slot.owners.iter().all(|owner| matches!(*owner, ConnId::NONE | ENDED));
+        if idle {
+            self.consumers[usize::from(id.0)] = None;
+        }
+        idle
+    }
+
     /// A consumer's region, for its driver's sleep and wake flags.
     pub fn consumer_region(&mut self, id: ConsumerId) -> Option<&mut EngineRegion> {
         self.region(id.0)

@@ -68,6 +68,11 @@ impl Stream {
         self.events
     }
 
+    /// It received up to this position, as far as there was room for it.
+    pub(crate) fn note_received(&mut self, rcv_pos: u64) {
+        self.rcv_done = self.rcv_done.max(rcv_pos.min(self.rcv_limit));
+    }
+
     /// What of a connection that stands still is here, and unknown to the engine, which
     /// said that it knows the send queue up to `tail_pos`.
     pub(crate) fn standing(&self, region: &ConsumerRegion, qp: u32, tail_pos: u64, pool: &BufferPool) -> LeftBehind {

@@ -7,6 +7,7 @@
 //! * The file behind it is sealed against shrinking before it is mapped, so that
 //!   no access can find its page gone (SIGBUS), whoever else holds the file.
 
+use baton_engine::ledger::Ledger;
 use baton_engine::region::{Layout, LayoutError, Region};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -56,6 +57,14 @@ pub(crate) fn open(file: BorrowedFd<'_>, len: usize) -> io::Result<Arc<Region>> 
     let mapping = map(file, len)?;
     // SAFETY: as in `create`.
     unsafe { Region::open_raw_parts(mapping.base, len, Box::new(mapping)) }.map_err(invalid)
+}
+
+/// The ledger in a file of `len` bytes, sealed against shrinking.
+pub(crate) fn ledger(file: BorrowedFd<'_>, len: usize) -> io::Result<Arc<Ledger>> {
+    let mapping = map(file, len)?;
+    // SAFETY: as in `create`; only ledgers use this mapping.
+    unsafe { Ledger::from_raw_parts(mapping.base, len, Box::new(mapping)) }
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 fn invalid(error: LayoutError) -> io::Error {

@@ -1,0 +1,141 @@
+//! What people ask for: lists, moves of many connections, the end, a new engine.
+
+use super::Broker;
+use super::lines::{Goal, State};
+use baton_socket::service::message::{Reply, Selector};
+use rustix::process::geteuid;
+use std::collections::BTreeSet;
+
+/// What happens once all connections of a job have arrived.
+enum Then {
+    /// The answer is said.
+    Answer,
+    /// The service ends.
+    Stop,
+    /// The engines are started anew, then the connections come back.
+    Restart,
+    /// The engines are about to start; these come back.
+    Return(Vec<u64>),
+}
+
+/// Moves that somebody waits for.
+pub(super) struct Job {
+    client: Option<u32>,
+    waiting: BTreeSet<u64>,
+    moved: Vec<u64>,
+    failed: u64,
+    pause_us: u64,
+    then: Then,
+}
+
+impl Broker {
+    /// Connections of the program's user; all, for root and the service's user.
+    fn visible(&self, client: u32, which: Selector) -> Vec<u64> {
+        let Some(program) = self.clients.get(&client) else { return Vec::new() };
+        let all = program.uid == 0 || program.uid == geteuid().as_raw();
+        let mine = |uid: u32| all || uid == program.uid;
+        let lines = self.lines.values().filter(|line| mine(line.program.1) && which.matches(&line.tuple));
+        lines.map(|line| line.id).collect()
+    }
+
+    pub(super) fn list(&mut self, client: u32) {
+        let visible = self.visible(client, Selector::All);
+        for id in &visible {
+            let entry = self.lines[id].entry(&self.sides);
+            self.tell_client(client, &Reply::Entry { entry }, Vec::new());
+        }
+        let done = Reply::Done { count: visible.len() as u64, failed: 0, pause_us: 0 };
+        self.tell_client(client, &done, Vec::new());
+    }
+
+    pub(super) fn begin_handoff(&mut self, client: u32, which: Selector) {
+        let visible = self.visible(client, which);
+        self.fetch(Some(client), visible, 0, Then::Answer);
+    }
+
+    pub(super) fn begin_home(&mut self, client: u32, which: Selector) {
+        let visible = self.visible(client, which);
+        self.send_home(Some(client), visible, Then::Answer, "asked-for");
+    }
+
+    /// Everything goes back to the kernel first.
+    pub(super) fn begin_stop(&mut self, client: Option<u32>) {
+        self.stopping = true;
+        let all = self.lines.keys().copied().collect();
+        self.send_home(client, all, Then::Stop, "stop");
+    }
+
+    pub(super) fn begin_upgrade(&mut self, client: u32) {
+        let all = self.lines.keys().copied().collect();
+        self.send_home(Some(client), all, Then::Restart, "upgrade");
+    }
+
+    fn send_home(&mut self, client: Option<u32>, which: Vec<u64>, then: Then, why: &'static str) {
+        let there = |id: &u64| self.lines.get(id).is_some_and(|line| line.state == State::Engine);
+        let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
+        self.jobs.push(Job { client, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us: 0, then });
+        waiting.into_iter().for_each(|id| self.leave(id, Goal::Home, why));
+        self.finish_jobs();
+    }
+
+    fn fetch(&mut self, client: Option<u32>, which: Vec<u64>, pause_us: u64, then: Then) {
+        let there = |id: &u64| self.lines.get(id).is_some_and(|line| line.state == State::Kernel);
+        let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
+        self.jobs.push(Job { client, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us, then });
+        for id in waiting {
+            let Some(line) = self.lines.get_mut(&id) else { continue };
+            line.state = State::Preparing;
+            let client = line.client;
+            self.tell_client(client, &Reply::Prepare { id }, Vec::new());
+        }
+        self.finish_jobs();
+    }
+
+    /// A connection has arrived: where it was to go, or not.
+    pub(super) fn settled(&mut self, id: u64, moved: bool) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let pause = self.lines.get(&id).map_or(0, |line| line.pause_us);
+        for job in &mut self.jobs {
+            if job.waiting.remove(&id) {
+                job.failed += u64::from(!moved);
+                job.moved.push(id);
+                job.pause_us = job.pause_us.max(pause);
+            }
+        }
+        self.finish_jobs();
+    }
+
+    fn finish_jobs(&mut self) {
+        while let Some(at) = self.jobs.iter().position(|job| job.waiting.is_empty() && !matches!(job.then, Then::Return(_)))
+        {
+            let job = self.jobs.swap_remove(at);
+            let done = Reply::Done { count: job.moved.len() as u64, failed: job.failed, pause_us: job.pause_us };
+            match job.then {
+                Then::Answer | Then::Stop => {
+                    job.client.into_iter().for_each(|client| self.tell_client(client, &done, Vec::new()));
+                }
+                Then::Restart => {
+                    let moved = job.moved.clone();
+                    self.jobs.push(Job { then: Then::Return(moved), ..job });
+                    (0..self.sides.len()).for_each(|side| self.on_engine_dead(side, "upgrade"));
+                }
+                Then::Return(_) => unreachable!("it waits for the engines"),
+            }
+        }
+    }
+
+    /// An engine runs: what waited for it comes back, once all do.
+    pub(super) fn on_engine_started(&mut self) {
+        if !self.sides.iter().all(|side| side.engine.as_ref().is_some_and(|engine| engine.started)) {
+            return;
+        }
+        let returning = |job: &Job| matches!(job.then, Then::Return(_));
+        while let Some(at) = self.jobs.iter().position(returning) {
+            let job = self.jobs.swap_remove(at);
+            let Then::Return(back) = job.then else { unreachable!("it was found by this") };
+            self.fetch(job.client, back, job.pause_us, Then::Answer);
+        }
+    }
+}

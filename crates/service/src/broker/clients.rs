@@ -1,0 +1,200 @@
+//! Programs: who may connect, and what they say. One that makes no sense is cut off, and
+//! loses its own connections.
+
+use super::lines::{Goal, State};
+use super::{Broker, Config};
+use baton_host::Refusal;
+use baton_socket::adoption::LeftBehind;
+use baton_socket::service::channel::{Channel, Parcel};
+use baton_socket::service::message::{Reply, Request, VERSION};
+use baton_socket::service::read_two;
+use rustix::fs::{Mode, chmod};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen as listen_on, socket_with,
+};
+use rustix::process::geteuid;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+
+/// Messages of one program that are heard before the others' turn comes.
+const TURN: usize = 64;
+
+/// A program.
+pub(super) struct Client {
+    pub channel: Channel,
+    pub pid: u32,
+    pub uid: u32,
+    /// It has said who it is.
+    greeted: bool,
+    /// Connections of its.
+    pub lines: usize,
+}
+
+/// Listens where programs connect. A socket that nobody listens on is a left-over.
+pub(super) fn listen(config: &Config) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(&config.socket)?;
+    let make = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    };
+    let socket = make()?;
+    if let Some(directory) = config.socket.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    // Before it can be connected to, nobody may.
+    let before = rustix::process::umask(Mode::from_raw_mode(0o777));
+    let bound = match bind(&socket, &address) {
+        Err(rustix::io::Errno::ADDRINUSE) if connect(make()?, &address) == Err(rustix::io::Errno::CONNREFUSED) => {
+            std::fs::remove_file(&config.socket)?;
+            bind(&socket, &address)
+        }
+        bound => bound,
+    };
+    rustix::process::umask(before);
+    bound?;
+    listen_on(&socket, 64)?;
+    chmod(&config.socket, Mode::from_raw_mode(config.mode))?;
+    Ok(socket)
+}
+
+impl Broker {
+    pub(super) fn accept(&mut self) {
+        while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) {
+            let Ok(who) = socket_peercred(&socket) else { continue };
+            let (pid, uid) = (who.pid.as_raw_nonzero().get() as u32, who.uid.as_raw());
+            let mut channel = Channel::new(socket);
+            let may = uid == 0 || uid == geteuid().as_raw() || self.config.users.contains(&uid);
+            let text = if !may {
+                format!("user {uid} may not use this service")
+            } else if self.clients.len() >= self.config.programs {
+                "the service has as many programs as it may".to_owned()
+            } else {
+                self.next_client += 1;
+                let client = Client { channel, pid, uid, greeted: false, lines: 0 };
+                self.clients.insert(self.next_client, client);
+                continue;
+            };
+            let _ = channel.send(Reply::Refused { text }.to_bytes(), Vec::new());
+        }
+    }
+
+    /// Says something to a program, if it is there.
+    pub(super) fn tell_client(&mut self, client: u32, reply: &Reply, fds: Vec<OwnedFd>) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            // One that has gone, or does not read, is found out by hearing it.
+            let _ = client.channel.send(reply.to_bytes(), fds);
+        }
+    }
+
+    pub(super) fn hear_client(&mut self, client: u32) {
+        for _ in 0..TURN {
+            let Some(program) = self.clients.get_mut(&client) else { return };
+            let _ = program.channel.flush();
+            let said = match program.channel.receive() {
+                Ok(Some(parcel)) => self.on_parcel(client, parcel),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+                Ok(None) => return self.on_client_gone(client),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(text) = said {
+                self.tell_client(client, &Reply::Refused { text }, Vec::new());
+                return self.on_client_gone(client);
+            }
+        }
+    }
+
+    /// What makes no sense is the end, with the reason.
+    fn on_parcel(&mut self, client: u32, parcel: Parcel) -> Result<(), String> {
+        let Some(request) = Request::from_bytes(&parcel.bytes) else { return Err("that is no message".into()) };
+        let greeted = self.clients.get(&client).is_some_and(|program| program.greeted);
+        let mut fds = parcel.fds.into_iter();
+        match request {
+            Request::Hello { version } if version == VERSION => {
+                if let Some(program) = self.clients.get_mut(&client) {
+                    program.greeted = true;
+                }
+                self.tell_client(client, &Reply::Welcome { version: VERSION }, Vec::new());
+            }
+            Request::Hello { version } => return Err(format!("version {version} is not spoken here, {VERSION} is")),
+            _ if !greeted => return Err("say Hello first".into()),
+            Request::Adopt { seq } => match fds.next() {
+                Some(fd) => self.adopt(client, seq, fd),
+                None => return Err("a socket's descriptor comes with it".into()),
+            },
+            Request::Brought { id, taken } if self.is_at(client, id, State::Bringing) => self.on_brought(id, taken),
+            Request::Ready { id, free } if self.is_at(client, id, State::Preparing) => self.on_ready(id, free),
+            Request::Restore { id } if self.owns(client, id) => self.restore_whole(id),
+            Request::LeftBehind { id, unread, unsent } if self.is_at(client, id, State::Standing) => {
+                let (unread, unsent) = read_two(fds.next(), unread, unsent).map_err(|e| e.to_string())?;
+                self.on_left_behind(id, LeftBehind { unsent, unread, shut: false });
+            }
+            Request::Close { id } if self.owns(client, id) => self.on_close(id),
+            // Of a connection that has ended meanwhile, it may be.
+            Request::Brought { .. }
+            | Request::Ready { .. }
+            | Request::Restore { .. }
+            | Request::LeftBehind { .. }
+            | Request::Close { .. } => {}
+            Request::List {} => self.list(client),
+            Request::Handoff { which } => self.begin_handoff(client, which),
+            Request::Home { which } => self.begin_home(client, which),
+            Request::Stop {} if self.rules(client) => self.begin_stop(Some(client)),
+            Request::Upgrade {} if self.rules(client) => self.begin_upgrade(client),
+            Request::Stop {} | Request::Upgrade {} => return Err("only root and the service's user may".into()),
+        }
+        Ok(())
+    }
+
+    fn owns(&self, client: u32, id: u64) -> bool {
+        self.lines.get(&id).is_some_and(|line| line.client == client)
+    }
+
+    fn is_at(&self, client: u32, id: u64, state: State) -> bool {
+        self.lines.get(&id).is_some_and(|line| line.client == client && line.state == state)
+    }
+
+    /// True for root and for the user whose service it is.
+    pub(super) fn rules(&self, client: u32) -> bool {
+        self.clients.get(&client).is_some_and(|program| program.uid == 0 || program.uid == geteuid().as_raw())
+    }
+
+    /// The kernel closes what it left behind, as it would have if the program had never
+    /// handed it over.
+    pub(super) fn on_client_gone(&mut self, client: u32) {
+        if self.clients.remove(&client).is_none() {
+            return;
+        }
+        let left: Vec<u64> = self.lines.values().filter(|line| line.client == client).map(|line| line.id).collect();
+        for id in left {
+            match self.lines[&id].state {
+                State::Kernel | State::Preparing | State::Holding => self.forget(id),
+                State::Engine => self.leave(id, Goal::Close, "program-gone"),
+                State::Leaving(_) => {
+                    if let Some(line) = self.lines.get_mut(&id) {
+                        line.state = State::Leaving(Goal::Close);
+                    }
+                }
+                State::Bringing => self.give_back_whole(id, &Refusal::NotConnected.to_string()),
+                State::Standing => self.on_left_behind(id, LeftBehind::default()),
+                // Found out where they arrive.
+                State::Starting | State::Closing => {}
+            }
+        }
+        self.forget_memory(client);
+    }
+
+    /// A program that has gone has its memory forgotten once no connection needs it.
+    pub(super) fn forget_memory(&mut self, client: u32) {
+        if self.clients.contains_key(&client) || self.lines.values().any(|line| line.client == client) {
+            return;
+        }
+        for side in &mut self.sides {
+            let memory = side.engine.as_mut().and_then(|engine| engine.consumers.remove(&client));
+            if let Some(memory) = memory {
+                side.tell(&crate::order::Order::Forget { key: memory.region }, Vec::new());
+            }
+        }
+    }
+}

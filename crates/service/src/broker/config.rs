@@ -1,0 +1,59 @@
+//! What a broker is started with.
+
+use baton_host::steer::Kind;
+use baton_socket::consumer::ConsumerConfig;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An interface that is steered.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// How.
+    pub kind: Kind,
+}
+
+/// See the file's head.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where programs connect to.
+    pub socket: PathBuf,
+    /// The socket's mode bits.
+    pub mode: u32,
+    /// Users that may use the service beside its own and root.
+    pub users: Vec<u32>,
+    /// Interfaces, each with an engine.
+    pub interfaces: Vec<Interface>,
+    /// Program and arguments that start an engine, whose standard input is the broker.
+    pub engine: Vec<OsString>,
+    /// User and group that an engine becomes; `None` to stay who the broker is.
+    pub engine_user: Option<(u32, u32)>,
+    /// Connections in an engine at most.
+    pub connections: u32,
+    /// Sizes of the memory that a program shares with an engine.
+    pub consumer: ConsumerConfig,
+    /// Programs at most.
+    pub programs: usize,
+    /// For how long a move home waits until what is in flight has landed.
+    pub drain: Duration,
+}
+
+impl Config {
+    /// Defaults, for programs of this user.
+    pub fn new(socket: PathBuf, interfaces: Vec<Interface>, engine: Vec<OsString>) -> Config {
+        Config {
+            socket,
+            mode: 0o600,
+            users: Vec::new(),
+            interfaces,
+            engine,
+            engine_user: None,
+            connections: 16_384,
+            consumer: ConsumerConfig::for_connections(2048),
+            programs: 256,
+            drain: Duration::from_millis(500),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! An engine has died: what it had comes home, and another is started.
+
+use super::Broker;
+use super::lines::State;
+use super::recover::recover;
+use super::side::Memory;
+use baton_socket::service::message::Reply;
+use baton_tcp::time::Instant;
+use baton_wire::addr::Tuple;
+use std::collections::BTreeMap;
+
+impl Broker {
+    pub(super) fn on_engine_dead(&mut self, at: usize, why: &'static str) {
+        let Some(dead) = self.sides[at].bury() else { return };
+        let now = Instant(crate::engine::monotonic().saturating_sub(self.base));
+        if let Ok(steering) = self.kernel.steering(self.sides[at].index) {
+            let _ = steering.set_engine(false);
+        }
+        for (client, Memory { region, .. }) in &dead.consumers {
+            self.tell_client(*client, &Reply::Dead { region: *region }, Vec::new());
+        }
+        // By name: of some we have not heard where they are in the ledger.
+        let ledger = self.sides[at].ledger.ledger();
+        let records: BTreeMap<Tuple, u32> =
+            (0..ledger.len()).filter_map(|index| Some((ledger.name(index)?, index))).collect();
+        let here: Vec<u64> = self.lines.values().filter(|line| line.side == at).map(|line| line.id).collect();
+        for id in here {
+            let Some(line) = self.lines.get_mut(&id) else { continue };
+            match line.state {
+                State::Holding => self.stays(id, ("no-engine", "the engine died".into())),
+                State::Starting | State::Engine | State::Leaving(_) | State::Closing => {
+                    if line.stood_still.is_none() {
+                        line.stop();
+                    }
+                    line.why = why;
+                    let found = records.get(&line.tuple).zip(dead.consumers.get(&line.client)).and_then(|(index, memory)| {
+                        recover(&self.sides[at].ledger, *index, &line.tuple, now, &memory.memory)
+                    });
+                    match (found, line.captured.take()) {
+                        (Some(found), _) => self.come_home(id, found),
+                        (None, Some(captured)) => self.come_home_as_captured(id, captured, why),
+                        // It had ended, but for the peer's last answer.
+                        (None, None) => self.lost(id, ""),
+                    }
+                }
+                // In the kernel, or waiting for its program's word, after which it is seen
+                // that there is no engine.
+                State::Kernel | State::Preparing | State::Bringing | State::Standing => {}
+            }
+        }
+        self.revive();
+    }
+}

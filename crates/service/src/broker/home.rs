@@ -1,0 +1,261 @@
+//! From the engine to the kernel.
+
+use super::Broker;
+use super::lines::{Goal, State};
+use super::recover::recover;
+use super::take::Half;
+use crate::order::Order;
+use baton_host::Captured;
+use baton_host::handoff::{Aborted, Handoff, Outcome};
+use baton_socket::adoption::LeftBehind;
+use baton_socket::service::message::Reply;
+use baton_tcp::time::Instant;
+use rustix::net::sockopt::set_socket_linger;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+impl Broker {
+    fn engine_time(&self) -> Instant {
+        Instant(crate::engine::monotonic().saturating_sub(self.base))
+    }
+
+    /// A connection that is in the engine is to leave it.
+    pub(super) fn leave(&mut self, id: u64, goal: Goal, why: &'static str) {
+        let drain = if goal == Goal::Close { Duration::ZERO } else { self.config.drain };
+        let Some(line) = self.lines.get_mut(&id).filter(|line| line.state == State::Engine) else { return };
+        line.state = State::Leaving(goal);
+        line.why = why;
+        let order = Order::Suspend { id, drain_ms: drain.as_millis() as u32 };
+        self.sides[line.side].tell(&order, Vec::new());
+    }
+
+    /// Its program wants all of it in the kernel.
+    pub(super) fn restore_whole(&mut self, id: u64) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        match line.state {
+            State::Engine => self.leave(id, Goal::Whole, "asked-for"),
+            State::Leaving(Goal::Home) => line.state = State::Leaving(Goal::Whole),
+            // It is there, or its program is about to hear of it.
+            _ => {}
+        }
+    }
+
+    /// It stands still.
+    pub(super) fn on_suspended(&mut self, id: u64) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        let State::Leaving(goal) = line.state else { return };
+        line.stop();
+        let Some(found) = self.find(id) else { return self.lost(id, "the engine's ledger does not have it") };
+        let (rcv_pos, tail_pos) = found.positions();
+        let line = self.lines.get_mut(&id).expect("it is there");
+        if goal == Goal::Whole {
+            line.recovered = Some(found);
+            line.state = State::Standing;
+            let client = line.client;
+            return self.tell_client(client, &Reply::Stand { id, rcv_pos, tail_pos }, Vec::new());
+        }
+        self.come_home(id, found);
+    }
+
+    /// What the ledger says of it.
+    fn find(&self, id: u64) -> Option<super::recover::Found> {
+        let line = self.lines.get(&id)?;
+        let side = self.sides.get(line.side)?;
+        recover(&side.ledger, line.conn?, &line.tuple, self.engine_time(), &side.memory(line.client)?.memory)
+    }
+
+    /// Home, with what its program holds left to its program.
+    pub(super) fn come_home(&mut self, id: u64, found: super::recover::Found) {
+        let Some(line) = self.lines.get(&id) else { return };
+        let why = line.why;
+        let Some(shell) = &line.shell else { return self.lost(id, "nothing is known of its socket") };
+        let (positions, unread) = (found.positions(), found.unread);
+        let captured = found.into_captured(shell, LeftBehind::default());
+        self.rebuild(id, &captured, Some(positions), unread > 0, why);
+    }
+
+    /// Home as it was captured, but for what its program has taken in.
+    pub(super) fn come_home_as_captured(&mut self, id: u64, mut captured: Captured, why: &'static str) {
+        let unread = captured.receive_queue.len();
+        let positions = (unread as u64, captured.send_queue.len() as u64);
+        captured.receive_queue.clear();
+        captured.protocol.copied_seq += unread as u32;
+        self.rebuild(id, &captured, Some(positions), unread > 0, why);
+    }
+
+    /// Its program has said what it holds: all of it goes home.
+    pub(super) fn on_left_behind(&mut self, id: u64, left: LeftBehind) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        let (Some(found), Some(shell)) = (line.recovered.take(), &line.shell) else { return };
+        let unread = found.unread > 0;
+        let captured = found.into_captured(shell, left);
+        self.rebuild(id, &captured, None, unread, "asked-for");
+    }
+
+    /// Back, all of it: the engine never had it, nor its program.
+    pub(super) fn give_back_whole(&mut self, id: u64, text: &str) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        let Some(captured) = line.captured.take() else { return };
+        let seq = line.seq;
+        line.seq = 0;
+        let (client, unread) = (line.client, !captured.receive_queue.is_empty());
+        if self.back_in_kernel(id, &captured, false).is_err() {
+            return self.lost(id, text);
+        }
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        line.arrive(State::Kernel, "no-buffers");
+        let (side, tuple) = (line.side, line.tuple);
+        self.unhold(side, tuple);
+        let reply = Reply::Stays { seq, id, code: "no-buffers".into(), text: text.to_owned() };
+        self.tell_client(client, &reply, Vec::new());
+        self.settled(id, false);
+        if !self.clients.contains_key(&client) {
+            self.close_in_kernel(id, unread);
+        } else if seq != 0 {
+            self.forget(id);
+        }
+    }
+
+    /// Rebuilds it and tells everybody. `positions`: what its program holds is told by them;
+    /// else the kernel has all of it.
+    fn rebuild(
+        &mut self,
+        id: u64,
+        captured: &Captured,
+        positions: Option<(u64, u64)>,
+        unread: bool,
+        why: &'static str,
+    ) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        // A connection that the engine never had does not stand there.
+        let stands = matches!(line.state, State::Leaving(_) | State::Standing | State::Closing)
+            && self.sides[line.side].engine.is_some();
+        let closing = line.state == State::Closing || line.closed;
+        let (side, client) = (line.side, line.client);
+        match self.back_in_kernel(id, captured, stands) {
+            Ok(()) => {}
+            Err(text) if text.is_empty() => {
+                // It goes on in the engine.
+                self.sides[side].tell(&Order::Resume { id }, Vec::new());
+                let line = self.lines.get_mut(&id).expect("it is there");
+                line.state = State::Engine;
+                line.why = "kernel-refused";
+                let text = "the kernel does not take it back now".to_owned();
+                self.tell_client(client, &Reply::Stays { seq: 0, id, code: "failed".into(), text }, Vec::new());
+                return self.settled(id, false);
+            }
+            Err(text) => return self.lost(id, &text),
+        }
+        let line = self.lines.get_mut(&id).expect("it is there");
+        line.arrive(State::Kernel, why);
+        (line.conn, line.captured, line.seq) = (None, None, 0);
+        let (rcv_pos, tail_pos) = positions.unwrap_or_default();
+        let tuple = line.tuple;
+        let home = Reply::Home { id, rcv_pos, tail_pos, whole: positions.is_none() };
+        self.tell_client(client, &home, Vec::new());
+        self.sides[side].tell(&Order::LetGo { id }, Vec::new());
+        self.unhold(side, tuple);
+        self.settled(id, true);
+        if closing || !self.clients.contains_key(&client) {
+            self.close_in_kernel(id, unread);
+        }
+    }
+
+    /// The steps of the way home. An empty error: it goes on in the engine.
+    fn back_in_kernel(&mut self, id: u64, captured: &Captured, stands: bool) -> Result<(), String> {
+        let Broker { lines, kernel, .. } = self;
+        let Some(line) = lines.get(&id) else { return Ok(()) };
+        let Some(plan) = line.plan else { return Ok(()) };
+        let fd = line.fd.as_fd();
+        let mut half = Half { kernel, fd, plan, largest: usize::MAX, captured: Some(captured.clone()), stands };
+        match Handoff::in_engine().restore(&mut half) {
+            Ok(()) => Ok(()),
+            Err(Aborted { outcome: Outcome::InEngine, .. }) => Err(String::new()),
+            // There is no way back; forward, then, once more.
+            Err(Aborted { outcome: Outcome::Lost { captured: Some(captured), .. }, cause, .. }) => {
+                let again = baton_host::rebuild(fd, &captured).is_ok()
+                    && half.kernel.unsteer(&plan).is_ok()
+                    && baton_host::resume(fd, &captured).is_ok();
+                if again { Ok(()) } else { Err(cause.to_string()) }
+            }
+            Err(aborted) => Err(aborted.to_string()),
+        }
+    }
+
+    /// As the kernel closes a socket whose program has gone: what was not read makes it a
+    /// reset; what was not sent is sent still.
+    fn close_in_kernel(&mut self, id: u64, unread: bool) {
+        if let Some(line) = self.lines.get(&id).filter(|_| unread) {
+            let _ = set_socket_linger(&line.fd, Some(Duration::ZERO));
+        }
+        self.forget(id);
+    }
+
+    /// It cannot leave: both sides have closed. The engine ends it.
+    pub(super) fn on_stays(&mut self, id: u64) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        let State::Leaving(goal) = line.state else { return };
+        let (side, client) = (line.side, line.client);
+        line.state = State::Engine;
+        line.why = "closing";
+        if goal == Goal::Close {
+            line.state = State::Closing;
+            self.sides[side].tell(&Order::Watch { id }, Vec::new());
+        }
+        let text = "the connection is closing on both sides".to_owned();
+        self.tell_client(client, &Reply::Stays { seq: 0, id, code: "closing".into(), text }, Vec::new());
+        self.settled(id, false);
+    }
+
+    /// The engine has it no longer.
+    pub(super) fn on_ended(&mut self, id: u64) {
+        let Some(line) = self.lines.get(&id) else { return };
+        if matches!(line.state, State::Leaving(_) | State::Closing) {
+            self.lost(id, "");
+        }
+    }
+
+    /// Its program let go of it.
+    pub(super) fn on_close(&mut self, id: u64) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        match line.state {
+            // Closed where it arrives.
+            State::Leaving(_) => line.closed = true,
+            State::Engine => {
+                line.state = State::Closing;
+                self.sides[line.side].tell(&Order::Watch { id }, Vec::new());
+            }
+            State::Kernel | State::Preparing | State::Holding => self.forget(id),
+            // Its program says it once more where it arrives.
+            State::Bringing | State::Starting | State::Standing | State::Closing => {}
+        }
+    }
+
+    /// It is no more: ended by itself, or, with a reason, lost.
+    pub(super) fn lost(&mut self, id: u64, text: &str) {
+        if let Some(line) = self.lines.get(&id) {
+            let (client, side, tuple) = (line.client, line.side, line.tuple);
+            self.tell_client(client, &Reply::Gone { id, text: text.to_owned() }, Vec::new());
+            self.unhold(side, tuple);
+        }
+        self.settled(id, text.is_empty());
+        self.forget(id);
+    }
+
+    /// Nothing is known of it any more; closing a husk sends nothing.
+    pub(super) fn forget(&mut self, id: u64) {
+        let Some(line) = self.lines.remove(&id) else { return };
+        self.tuples.remove(&line.tuple);
+        if let Some(plan) = line.plan.filter(|_| line.is_away()) {
+            // The interface, it may be, has gone, and its map with it.
+            let _ = self.kernel.unsteer(&plan);
+        }
+        if let Some(program) = self.clients.get_mut(&line.client) {
+            program.lines = program.lines.saturating_sub(1);
+        }
+        let client = line.client;
+        drop(line);
+        self.settled(id, true);
+        self.forget_memory(client);
+    }
+}

@@ -1,0 +1,249 @@
+//! The broker, guardian as well: the one process with privileges.
+//!
+//! ```text
+//!   Bringing --Brought--> Starting --Adopted--> Engine
+//!      ^                                          | Restore, Home, death of the program
+//!      | Held                                     v
+//!   Holding <--- Kernel <---------------------- Leaving --Suspended--> Standing (whole)
+//!                  ^                               |                     | LeftBehind
+//!                  +-------- come_home ------------+---------------------+
+//! ```
+//!
+//! One thread, which never waits for a program, nor for the engine. A connection's state
+//! says whose word it waits for. What comes home is read from the ledger and the program's
+//! memory ([`recover`]) while it stands still, whether the engine lives or not: there is one
+//! way home.
+
+mod admin;
+mod clients;
+mod config;
+mod death;
+mod home;
+mod lines;
+mod recover;
+mod side;
+mod take;
+
+pub use config::{Config, Interface};
+
+use baton_host::hops::Change;
+use baton_host::kernel_side::{KernelError, KernelSide};
+use baton_port::wait::WaitSet;
+use baton_wire::addr::Tuple;
+use clients::Client;
+use lines::Line;
+use rustix::event::{EventfdFlags, eventfd};
+use side::Side;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time between two looks at what nobody tells of.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Why a broker cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    /// A system call failed.
+    #[error("{0}: {1}")]
+    System(&'static str, #[source] io::Error),
+    /// An interface cannot be steered, or netlink failed.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The engine's process cannot be started.
+    #[error("{0}")]
+    Engine(String),
+}
+
+impl From<baton_host::Failed> for BrokerError {
+    fn from(error: baton_host::Failed) -> BrokerError {
+        BrokerError::Kernel(error.into())
+    }
+}
+
+/// Ends a broker from elsewhere: everything goes back to the kernel first.
+#[derive(Clone)]
+pub struct Stopper(Arc<OwnedFd>);
+
+impl Stopper {
+    /// Asks for the end.
+    pub fn stop(&self) {
+        // Only a counter at its maximum refuses, and that wakes as well.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// See the file's head.
+pub struct Broker {
+    config: Config,
+    kernel: KernelSide,
+    listener: OwnedFd,
+    stop: Stopper,
+    clients: BTreeMap<u32, Client>,
+    sides: Vec<Side>,
+    lines: BTreeMap<u64, Line>,
+    tuples: BTreeMap<Tuple, u64>,
+    jobs: Vec<admin::Job>,
+    next_client: u32,
+    next_line: u64,
+    next_region: u32,
+    /// The engines' time 0.
+    base: u64,
+    tick_at: Instant,
+    stopping: bool,
+}
+
+impl Broker {
+    /// Steers the interfaces, starts their engines, and listens. In the network namespace of
+    /// the interfaces.
+    ///
+    /// # Errors
+    /// [`BrokerError`]; then nothing is left behind.
+    pub fn start(config: Config) -> Result<Broker, BrokerError> {
+        let mut kernel = KernelSide::open()?;
+        let base = crate::engine::monotonic();
+        let mut sides = Vec::new();
+        for interface in &config.interfaces {
+            sides.push(Side::start(&mut kernel, interface, &config, base)?);
+        }
+        let listener = clients::listen(&config).map_err(|e| BrokerError::System("listening", e))?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let stop = stop.map_err(|e| BrokerError::System("making an eventfd", e.into()))?;
+        Ok(Broker {
+            config,
+            kernel,
+            listener,
+            stop: Stopper(Arc::new(stop)),
+            clients: BTreeMap::new(),
+            sides,
+            lines: BTreeMap::new(),
+            tuples: BTreeMap::new(),
+            jobs: Vec::new(),
+            next_client: 0,
+            next_line: 0,
+            next_region: 0,
+            base,
+            tick_at: Instant::now(),
+            stopping: false,
+        })
+    }
+
+    /// What ends it.
+    pub fn stopper(&self) -> Stopper {
+        self.stop.clone()
+    }
+
+    /// Process ids of the engines, in the order of the interfaces.
+    pub fn engines(&self) -> Vec<Option<u32>> {
+        self.sides.iter().map(|side| side.engine.as_ref().map(|engine| engine.pid())).collect()
+    }
+
+    /// Serves until it is stopped.
+    ///
+    /// # Errors
+    /// [`BrokerError`].
+    pub fn run(&mut self) -> Result<(), BrokerError> {
+        while !(self.stopping && self.jobs.is_empty()) {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something, and does what it asks for.
+    fn turn(&mut self) -> Result<(), BrokerError> {
+        let mut set = WaitSet::new();
+        set.add(&self.listener);
+        set.add(&*self.stop.0);
+        let netlink = self.kernel.as_fd().as_raw_fd();
+        set.add(&self.kernel.as_fd());
+        self.clients.values().for_each(|client| set.add(&client.channel));
+        self.sides.iter().filter_map(|side| side.engine.as_ref()).for_each(|engine| set.add(&engine.channel));
+        set.wait(Some(TICK)).map_err(|e| BrokerError::System("waiting", e))?;
+        for at in 0..self.sides.len() {
+            let ready = |engine: &side::Process| set.is_ready(engine.channel.as_raw_fd());
+            if self.sides[at].engine.as_ref().is_some_and(ready) {
+                self.hear_engine(at);
+            }
+        }
+        let talking: Vec<u32> = self.clients.iter().filter(|(_, c)| set.is_ready(c.channel.as_raw_fd())).map(|c| *c.0).collect();
+        talking.into_iter().for_each(|client| self.hear_client(client));
+        if set.is_ready(self.listener.as_raw_fd()) {
+            self.accept();
+        }
+        if set.is_ready(netlink) {
+            self.follow_changes()?;
+        }
+        if set.is_ready(self.stop.0.as_raw_fd()) {
+            let _ = rustix::io::read(&*self.stop.0, &mut [0; 8]);
+            self.begin_stop(None);
+        }
+        if self.tick_at.elapsed() >= TICK {
+            self.tick_at = Instant::now();
+            self.tick();
+        }
+        Ok(())
+    }
+
+    /// What nobody tells of.
+    fn tick(&mut self) {
+        for client in self.clients.values_mut() {
+            let _ = client.channel.flush();
+        }
+        for side in &mut self.sides {
+            side.flush();
+        }
+        self.revive();
+        let Broker { lines, sides, .. } = self;
+        for line in lines.values_mut() {
+            line.sample(sides);
+        }
+    }
+
+    fn follow_changes(&mut self) -> Result<(), BrokerError> {
+        let mut changes = Vec::new();
+        self.kernel.poll(|change| changes.push(change))?;
+        for change in changes {
+            match change {
+                Change::Neighbour { interface, neighbour, mac: Some(mac) } => {
+                    self.tell_side(interface, &crate::order::Order::Neighbour { neighbour, mac });
+                }
+                Change::Link(link) => self.tell_side(link.index, &crate::order::Order::Mac { mac: link.mac }),
+                Change::LinkGone(index) => {
+                    let gone = |line: &&Line| line.plan.is_some_and(|plan| plan.way.interface == index);
+                    let homeless: Vec<u64> = self.lines.values().filter(gone).map(|line| line.id).collect();
+                    homeless.into_iter().for_each(|id| self.leave(id, lines::Goal::Home, "homeless"));
+                }
+                Change::Way { tuple, way } => self.change_way(tuple, way),
+                // Its questions find out; the kernel could do no better.
+                Change::Neighbour { mac: None, .. } | Change::Lost { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn change_way(&mut self, tuple: Tuple, way: baton_host::hops::Way) {
+        let Some(&id) = self.tuples.get(&tuple) else { return };
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        let Some(plan) = &mut line.plan else { return };
+        if plan.way.interface != way.interface {
+            return self.leave(id, lines::Goal::Home, "homeless");
+        }
+        plan.way = way;
+        self.tell_side(way.interface, &crate::order::Order::Reroute { id, via: way.via });
+    }
+
+    fn tell_side(&mut self, interface: u32, order: &crate::order::Order) {
+        for side in self.sides.iter_mut().filter(|side| side.index == interface) {
+            side.tell(order, Vec::new());
+        }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // Only a socket of ours is removed.
+        let _ = std::fs::remove_file(&self.config.socket);
+    }
+}

@@ -1,0 +1,219 @@
+//! An interface: its steering, its engine's process, and what the two share.
+
+use super::config::{Config, Interface};
+use super::{Broker, BrokerError};
+use crate::order::{Order, Report};
+use baton_engine::region::EngineRegion;
+use baton_host::kernel_side::KernelSide;
+use baton_host::steer;
+use baton_port::SteeredPort;
+use baton_socket::memory::{SharedLedger, SharedMemory};
+use baton_socket::service::channel::Channel;
+use baton_socket::service::message::{Reply, Sizes};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// An engine that dies sooner than this is not started again at once.
+const TOO_SOON: Duration = Duration::from_secs(1);
+
+/// A program's memory in an engine.
+pub(super) struct Memory {
+    pub region: u32,
+    pub memory: EngineRegion,
+}
+
+/// An engine's process.
+pub(super) struct Process {
+    child: Child,
+    pub channel: Channel,
+    pub started: bool,
+    born: Instant,
+    /// By program.
+    pub consumers: BTreeMap<u32, Memory>,
+}
+
+impl Process {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+pub(super) struct Side {
+    pub name: String,
+    pub index: u32,
+    pub engine: Option<Process>,
+    pub ledger: SharedLedger,
+    /// Kept, so that its device outlives engines.
+    port: SteeredPort,
+    /// When an engine may be started again.
+    not_before: Instant,
+}
+
+impl Side {
+    pub fn start(kernel: &mut KernelSide, interface: &Interface, config: &Config, base: u64) -> Result<Side, BrokerError> {
+        let options = steer::Options { tuples_max: config.connections.max(1), outlive: false };
+        let kernel_error = |e: steer::SteerError| BrokerError::Kernel(e.into());
+        let index = kernel.add_interface(&interface.name, interface.kind, options).map_err(kernel_error)?;
+        let port = kernel.open_port(index)?;
+        let ledger = SharedLedger::create(config.connections.next_power_of_two());
+        let ledger = ledger.map_err(|e| BrokerError::System("making the ledger", e))?;
+        let name = interface.name.clone();
+        let mut side = Side { name, index, engine: None, ledger, port, not_before: Instant::now() };
+        side.start_engine(kernel, config, base)?;
+        Ok(side)
+    }
+
+    /// Starts an engine, with a new ledger.
+    fn start_engine(&mut self, kernel: &mut KernelSide, config: &Config, base: u64) -> Result<(), BrokerError> {
+        let system = |what| move |e: io::Error| BrokerError::System(what, e);
+        let Some((tap, mtu)) = self.port.device() else {
+            return Err(BrokerError::Engine(format!("{}: an engine of its own process needs the tc kind", self.name)));
+        };
+        self.ledger = SharedLedger::create(self.ledger.ledger().len()).map_err(system("making the ledger"))?;
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (ours, theirs) = pair.map_err(|e| BrokerError::System("making a socket pair", e.into()))?;
+        let (program, arguments) =
+            config.engine.split_first().ok_or_else(|| BrokerError::Engine("no engine's program is named".into()))?;
+        let child = Command::new(program).args(arguments).stdin(Stdio::from(theirs)).spawn();
+        let child = child.map_err(system("starting the engine"))?;
+        let mut channel = Channel::new(ours);
+        let start = Order::Start {
+            device: tap.name().to_owned(),
+            mtu,
+            mac: kernel.link(self.index)?.mac,
+            connections: config.connections,
+            base,
+            user: config.engine_user,
+        };
+        let fds = [tap.as_fd(), self.ledger.as_fd()].map(|fd| fd.try_clone_to_owned());
+        let [tap, ledger] = fds;
+        let fds = vec![tap.map_err(system("duplicating"))?, ledger.map_err(system("duplicating"))?];
+        channel.send(start.to_bytes(), fds).map_err(system("telling the engine how to start"))?;
+        kernel.steering(self.index).map_err(|e| BrokerError::Kernel(e.into()))?.set_engine(true).map_err(|e| BrokerError::Kernel(e.into()))?;
+        self.engine = Some(Process { child, channel, started: false, born: Instant::now(), consumers: BTreeMap::new() });
+        Ok(())
+    }
+
+    /// Says something to the engine, if there is one. One that does not listen is found dead
+    /// by hearing it.
+    pub fn tell(&mut self, order: &Order, fds: Vec<OwnedFd>) {
+        if let Some(engine) = &mut self.engine {
+            let _ = engine.channel.send(order.to_bytes(), fds);
+        }
+    }
+
+    pub fn flush(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            let _ = engine.channel.flush();
+        }
+    }
+
+    /// Ends the engine, if it has not ended by itself; what is left of it.
+    pub fn bury(&mut self) -> Option<Process> {
+        let mut engine = self.engine.take()?;
+        // From here on it writes nothing any more.
+        let _ = engine.child.kill();
+        let _ = engine.child.wait();
+        if engine.born.elapsed() < TOO_SOON {
+            self.not_before = Instant::now() + TOO_SOON;
+        }
+        Some(engine)
+    }
+
+    /// A program's memory here.
+    pub fn memory(&self, client: u32) -> Option<&Memory> {
+        self.engine.as_ref()?.consumers.get(&client)
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.bury();
+    }
+}
+
+impl Broker {
+    /// Starts engines that are not there.
+    pub(super) fn revive(&mut self) {
+        let Broker { sides, kernel, config, base, stopping, .. } = self;
+        for side in sides.iter_mut().filter(|side| side.engine.is_none() && !*stopping) {
+            if Instant::now() >= side.not_before && side.start_engine(kernel, config, *base).is_err() {
+                side.not_before = Instant::now() + TOO_SOON;
+            }
+        }
+    }
+
+    /// The number of a program's memory in an engine, made if there is none.
+    pub(super) fn region(&mut self, at: usize, client: u32) -> io::Result<u32> {
+        let Broker { sides, clients, config, next_region, .. } = self;
+        let engine = sides[at].engine.as_mut().ok_or(ErrorKind::NotConnected)?;
+        if let Some(memory) = engine.consumers.get(&client) {
+            return Ok(memory.region);
+        }
+        let program = clients.get_mut(&client).ok_or(ErrorKind::NotConnected)?;
+        let memory = SharedMemory::create(config.consumer.layout())?;
+        let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (doorbell, completions) = (eventfd()?, eventfd()?);
+        *next_region += 1;
+        let region = *next_region;
+        let copies = || -> io::Result<Vec<OwnedFd>> {
+            [memory.as_fd(), doorbell.as_fd(), completions.as_fd()].iter().map(|fd| fd.try_clone_to_owned()).collect()
+        };
+        engine.channel.send(Order::Consumer { key: region }.to_bytes(), copies()?)?;
+        let sizes = Sizes::of(&config.consumer);
+        program.channel.send(Reply::Region { region, sizes }.to_bytes(), copies()?)?;
+        let memory = EngineRegion::new(memory.region().clone());
+        engine.consumers.insert(client, Memory { region, memory });
+        Ok(region)
+    }
+
+    pub(super) fn hear_engine(&mut self, at: usize) {
+        loop {
+            let Some(engine) = &self.sides[at].engine else { return };
+            match engine.channel.receive() {
+                Ok(Some(parcel)) => {
+                    if let Some(report) = Report::from_bytes(&parcel.bytes) {
+                        self.on_report(at, report);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(None) | Err(_) => return self.on_engine_dead(at, "engine-died"),
+            }
+        }
+    }
+
+    fn on_report(&mut self, at: usize, report: Report) {
+        // An engine speaks of its own connections only.
+        if report.id().is_some_and(|id| self.lines.get(&id).is_none_or(|line| line.side != at)) {
+            return;
+        }
+        match report {
+            Report::Started {} => {
+                if let Some(engine) = &mut self.sides[at].engine {
+                    engine.started = true;
+                }
+                self.on_engine_started();
+            }
+            Report::Held { id } => self.take(id),
+            Report::Adopted { id, conn } => self.on_adopted(id, conn),
+            Report::NotAdopted { id, text } => self.on_not_adopted(id, &text),
+            Report::Suspended { id } => self.on_suspended(id),
+            Report::Stays { id } => self.on_stays(id),
+            Report::Ended { id } => self.on_ended(id),
+            Report::Question { neighbour } => {
+                // Without an answer the engine asks again.
+                if let Ok(Some(mac)) = self.kernel.neighbour(self.sides[at].index, neighbour) {
+                    self.sides[at].tell(&Order::Neighbour { neighbour, mac }, Vec::new());
+                }
+            }
+            Report::Homeless { id } => self.leave(id, super::lines::Goal::Home, "homeless"),
+            Report::Failed { .. } => {}
+        }
+    }
+}

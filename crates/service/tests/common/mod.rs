@@ -1,0 +1,235 @@
+//! Two kernels and a wire, a service beside ours, and connections between them whose ends
+//! on our side move.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+#[path = "../../../host/tests/common/mod.rs"]
+pub mod kernels;
+
+use baton_host::steer::Kind;
+use baton_service::broker::{Broker, Config, Interface};
+use baton_service::engine;
+use baton_socket::service::{Place, Service, Stream};
+use kernels::{LONG, Ramp, Wire};
+use rustix::net::sockopt::set_tcp_nodelay;
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+const ENGINE: &str = "BATON_TEST_ENGINE";
+
+/// Words that start this test binary as an engine; it has a test `the_engines_process` that
+/// calls [`be_the_engine`].
+pub fn engine_command() -> Vec<OsString> {
+    let own = std::env::current_exe().unwrap();
+    let words = ["the_engines_process", "--exact", "--nocapture", "--quiet"];
+    let command = [OsString::from("env"), format!("{ENGINE}=1").into(), own.into()];
+    command.into_iter().chain(words.map(OsString::from)).collect()
+}
+
+/// An engine, if that is what this process was started for.
+pub fn be_the_engine() {
+    if std::env::var_os(ENGINE).is_some() {
+        engine::run(std::io::stdin().as_fd().try_clone_to_owned().unwrap()).unwrap();
+    }
+}
+
+/// A service that runs.
+pub struct World<'w> {
+    pub wire: &'w Wire,
+    pub socket: &'w Path,
+    /// Process id of the first engine.
+    pub engine: u32,
+}
+
+impl World<'_> {
+    /// Runs `f` with everything in place, then stops the service in form.
+    pub fn enter(configure: impl FnOnce(&mut Config) + Send, f: impl FnOnce(&World<'_>)) {
+        let wire = Wire::new(&[]);
+        let directory = Directory::new();
+        let socket = directory.0.join("service.sock");
+        thread::scope(|scope| {
+            let (tell, hear) = mpsc::channel();
+            let (wire, socket) = (&wire, &socket);
+            let broker = scope.spawn(move || {
+                wire.ours.enter(move || {
+                    let interface = Interface { name: "wire".into(), kind: Kind::Tc };
+                    let mut config = Config::new(socket.clone(), vec![interface], engine_command());
+                    config.engine_user = Some((65_534, 65_534));
+                    configure(&mut config);
+                    let mut broker = Broker::start(config).unwrap();
+                    tell.send((broker.stopper(), broker.engines()[0].unwrap())).unwrap();
+                    broker.run().unwrap();
+                });
+            });
+            let (stopper, engine) = hear.recv().expect("the service starts");
+            // Stopped also by a panic.
+            let stop = Stop(stopper);
+            f(&World { wire, socket, engine });
+            drop(stop);
+            broker.join().unwrap();
+        });
+    }
+
+    pub fn service(&self) -> Service {
+        Service::connect(self.socket).unwrap()
+    }
+
+    pub fn line(&self, ipv6: bool) -> Line {
+        let (ours, peer) = self.wire.connect(ipv6);
+        set_tcp_nodelay(&ours, true).unwrap();
+        set_tcp_nodelay(&peer, true).unwrap();
+        Line { at: At::Kernel(ours), peer, out: Ramp::default(), back: Ramp::default() }
+    }
+}
+
+struct Stop(baton_service::broker::Stopper);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// A directory that goes away.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Directory {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("baton-service-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        // Others may look for the socket in it.
+        rustix::fs::chmod(&path, 0o755.into()).unwrap();
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Our end of a connection.
+pub enum At {
+    Kernel(TcpStream),
+    Service(Stream),
+    Moving,
+}
+
+/// A connection with a ramp in both directions.
+pub struct Line {
+    pub at: At,
+    pub peer: TcpStream,
+    pub out: Ramp,
+    pub back: Ramp,
+}
+
+impl Line {
+    #[track_caller]
+    pub fn adopt(&mut self, service: &Service) {
+        let At::Kernel(stream) = std::mem::replace(&mut self.at, At::Moving) else { panic!("it is away") };
+        let stream = service.adopt(stream.into()).unwrap_or_else(|refused| panic!("{refused}"));
+        stream.set_nonblocking(true);
+        self.at = At::Service(stream);
+    }
+
+    #[track_caller]
+    pub fn restore(&mut self) {
+        let At::Service(stream) = std::mem::replace(&mut self.at, At::Moving) else { panic!("it is in the kernel") };
+        let fd = stream.restore().unwrap_or_else(|(_, error)| panic!("{error}"));
+        self.at = At::Kernel(fd.into());
+    }
+
+    #[track_caller]
+    pub fn place(&self) -> Place {
+        let At::Service(stream) = &self.at else { panic!("no stream") };
+        stream.place()
+    }
+
+    /// One round: as much as fits, both ways.
+    #[track_caller]
+    pub fn turn(&mut self, len: usize) {
+        let bytes = Ramp::bytes(self.out.written, len);
+        let written = match &mut self.at {
+            At::Kernel(stream) => stream.write(&bytes),
+            At::Service(stream) => stream.write(&bytes),
+            At::Moving => unreachable!(),
+        };
+        match written {
+            Ok(count) => self.out.written += count as u64,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("writing after {} bytes: {error}", self.out.written),
+        }
+        self.back.write(&self.peer, len);
+        self.read();
+    }
+
+    #[track_caller]
+    pub fn read(&mut self) -> [bool; 2] {
+        let peer_ended = self.out.read(&self.peer).is_none();
+        let mut bytes = vec![0; 1 << 16];
+        let read = match &mut self.at {
+            At::Kernel(stream) => stream.read(&mut bytes),
+            At::Service(stream) => stream.read(&mut bytes),
+            At::Moving => unreachable!(),
+        };
+        match read {
+            Ok(count) => {
+                let right = Ramp::bytes(self.back.read, count);
+                assert!(bytes[..count] == right, "{count} bytes at {} are not those", self.back.read);
+                self.back.read += count as u64;
+                assert!(self.back.read <= self.back.written, "more was read than written");
+                [count == 0, peer_ended]
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => [false, peer_ended],
+            Err(error) => panic!("reading after {} bytes: {error}", self.back.read),
+        }
+    }
+
+    /// Rounds until `bytes` more have arrived both ways.
+    #[track_caller]
+    pub fn go_on(&mut self, bytes: u64) {
+        let goals = [self.out.read + bytes, self.back.read + bytes];
+        let begun = Instant::now();
+        while self.out.read < goals[0] || self.back.read < goals[1] {
+            self.turn(30_000);
+            assert!(
+                begun.elapsed() < LONG,
+                "it does not go on: out {} of {}, back {} of {}",
+                self.out.read,
+                self.out.written,
+                self.back.read,
+                self.back.written
+            );
+        }
+    }
+
+    /// All that was written is read, both sides close, both see the end.
+    #[track_caller]
+    pub fn finish(mut self) {
+        let (mut shut, begun) = (false, Instant::now());
+        let mut ended = [false; 2];
+        while ended != [true; 2] {
+            let [ours, peers] = self.read();
+            ended = [ended[0] | ours, ended[1] | peers];
+            if !shut && self.out.read == self.out.written && self.back.read == self.back.written {
+                shut = true;
+                self.peer.shutdown(std::net::Shutdown::Write).unwrap();
+                match &self.at {
+                    At::Kernel(stream) => stream.shutdown(std::net::Shutdown::Write).unwrap(),
+                    At::Service(stream) => stream.shutdown().unwrap(),
+                    At::Moving => unreachable!(),
+                }
+            }
+            assert!(begun.elapsed() < LONG, "it does not end: {ended:?}");
+        }
+        assert_eq!((self.out.read, self.back.read), (self.out.written, self.back.written));
+    }
+}

@@ -1,0 +1,424 @@
+//! The library's thread: what the broker says, what engines complete, which sockets are
+//! ready.
+
+use super::channel::Parcel;
+use super::line::{Line, Whereabouts};
+use super::message::{Reply, Request, Sizes};
+use super::shared::{Inner, NotAdopted, Region, Shared, now, until};
+use crate::adoption::{Adoption, Brought};
+use crate::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
+use crate::memory::SharedMemory;
+use baton_port::wait::WaitSet;
+use rustix::event::{Timespec, epoll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::pread;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+/// Time after which a message that the broker had no room for is tried again.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// Bytes of a queue that comes at most; a broker says no more.
+const QUEUE_MAX: u32 = 64 << 20;
+
+pub(super) fn run(shared: &Arc<Shared>) {
+    loop {
+        let mut inner = shared.lock();
+        inner.hear_broker();
+        inner.hear_engines(shared);
+        inner.hear_sockets();
+        inner.wake_engines();
+        if inner.ended && inner.lines.is_empty() && inner.adopting.is_empty() {
+            inner.channel = None;
+            return;
+        }
+        if !inner.may_sleep() {
+            continue;
+        }
+        let mut set = WaitSet::new();
+        set.add(&shared.wake);
+        set.add(&inner.ready);
+        let mut timeout = inner.next_look().map(|at| until(shared.started, at));
+        if let Some(channel) = &inner.channel {
+            set.add(channel);
+            if channel.is_waiting() {
+                timeout = Some(timeout.map_or(RETRY, |at| at.min(RETRY)));
+            }
+        }
+        let completions: Vec<_> = inner.live_regions().map(|region| region.completions.clone()).collect();
+        drop(inner);
+        completions.iter().for_each(|completions| set.add(completions.as_ref()));
+        // A signal ends the wait early, which is no harm.
+        let _ = set.wait(timeout);
+        let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
+        for completions in completions.iter().filter(|completions| set.is_ready(completions.as_raw_fd())) {
+            let _ = rustix::io::read(completions, &mut [0; 8]);
+        }
+        shared.lock().awake();
+    }
+}
+
+impl Inner {
+    fn live_regions(&self) -> impl Iterator<Item = &Region> {
+        self.regions.values().filter(|region| !region.dead)
+    }
+
+    /// Says to all engines that we sleep; false if there is something to do.
+    fn may_sleep(&self) -> bool {
+        let may = self.live_regions().all(|region| region.consumer.region().prepare_sleep());
+        if !may {
+            self.awake();
+        }
+        may
+    }
+
+    fn awake(&self) {
+        self.live_regions().for_each(|region| region.consumer.region().awake());
+    }
+
+    fn hear_broker(&mut self) {
+        loop {
+            let Some(channel) = &mut self.channel else { return };
+            let _ = channel.flush();
+            match channel.receive() {
+                Ok(Some(parcel)) => self.on_parcel(parcel),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(None) | Err(_) => return self.on_broker_gone(),
+            }
+        }
+    }
+
+    fn on_parcel(&mut self, parcel: Parcel) {
+        let mut fds = parcel.fds.into_iter();
+        let Some(reply) = Reply::from_bytes(&parcel.bytes) else { return };
+        match reply {
+            Reply::Region { region, sizes } => {
+                if let (Some(file), Some(doorbell), Some(completions)) = (fds.next(), fds.next(), fds.next())
+                    && let Ok(made) = make_region(file, doorbell, completions, sizes)
+                {
+                    self.regions.insert(region, made);
+                }
+            }
+            Reply::Bring { seq, id, region, send, unread, shut, window } => {
+                let queues = read_queues(fds.next(), send, unread, shut);
+                self.on_bring(seq, id, region, queues, window);
+            }
+            Reply::Stays { seq, id, code, text } => self.on_stays(seq, id, code, text),
+            Reply::Prepare { id } => self.on_prepare(id),
+            Reply::Stand { id, rcv_pos, tail_pos } => self.on_stand(id, rcv_pos, tail_pos),
+            Reply::Home { id, rcv_pos, tail_pos, whole } => self.on_home(id, rcv_pos, tail_pos, whole),
+            Reply::Gone { id, text } => self.on_gone(id, &text),
+            Reply::Dead { region } => self.on_dead(region),
+            Reply::Refused { text } => self.refused = Some(text),
+            answer @ (Reply::Welcome { .. } | Reply::Entry { .. } | Reply::Done { .. }) => {
+                self.answers.push_back(answer);
+                self.asker.take().into_iter().for_each(Waker::wake);
+            }
+        }
+    }
+
+    fn on_bring(&mut self, seq: u64, id: u64, region: u32, queues: io::Result<Brought>, window: u32) {
+        if let Some(fd) = self.adopting.get_mut(&seq).and_then(|adopting| adopting.fd.take()) {
+            self.lines.insert(id, Line::new(fd, Whereabouts::Away, seq));
+        }
+        let (Some(line), Some(region_of)) = (self.lines.get_mut(&id), self.regions.get_mut(&region)) else { return };
+        let consumer = &mut region_of.consumer;
+        let adoption = Adoption(id);
+        let taken = queues.and_then(|brought| {
+            let unread = brought.unread.clone();
+            consumer.expect(adoption);
+            consumer.bring(adoption, brought, window).inspect_err(|_| consumer.forget_adoption(adoption))?;
+            line.at = Whereabouts::Coming { region, unread };
+            Ok(())
+        });
+        let _ = self.say(&Request::Brought { id, taken: taken.is_ok() }, Vec::new());
+    }
+
+    fn on_stays(&mut self, seq: u64, id: u64, code: String, text: String) {
+        let refused = |fd| NotAdopted { fd: Some(fd), code: code.clone(), text: text.clone() };
+        if let Some(adopting) = self.adopting.get_mut(&seq) {
+            let fd = adopting.fd.take().or_else(|| self.lines.remove(&id).map(|line| line.into_fd(self.ready.as_fd())));
+            if let Some(fd) = fd {
+                adopting.settle(Err(refused(fd)));
+            }
+            return;
+        }
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        if matches!(line.at, Whereabouts::Away) {
+            line.at = Whereabouts::Kernel;
+        }
+        line.refusal = line.restoring.then_some(text);
+        self.settle(id);
+    }
+
+    /// The broker wants to hand it over: not while something is to be read or written first.
+    fn on_prepare(&mut self, id: u64) {
+        let line = self.lines.get_mut(&id).filter(|line| {
+            line.is_in_kernel() && line.unread.is_empty() && line.unsent.is_empty() && !line.closed && !line.restoring
+        });
+        let free = line.is_some();
+        if let Some(line) = line {
+            line.at = Whereabouts::Away;
+        }
+        let _ = self.say(&Request::Ready { id, free }, Vec::new());
+    }
+
+    fn on_stand(&mut self, id: u64, rcv_pos: u64, tail_pos: u64) {
+        let Inner { lines, regions, .. } = self;
+        let Some(line) = lines.get_mut(&id) else { return };
+        let Whereabouts::Engine { region, conn } = line.at else { return };
+        let left = regions.get_mut(&region).and_then(|region| region.consumer.standing_at(conn, tail_pos, rcv_pos));
+        let left = left.unwrap_or_default();
+        line.shut |= left.shut;
+        let (unread, unsent) = (left.unread.len() as u32, left.unsent.len() as u32);
+        let file = write_queues(&left.unread, &left.unsent);
+        let (unread, unsent) = if file.is_ok() { (unread, unsent) } else { (0, 0) };
+        let fds = file.ok().flatten().into_iter().collect();
+        let _ = self.say(&Request::LeftBehind { id, unread, unsent }, fds);
+    }
+
+    fn on_home(&mut self, id: u64, rcv_pos: u64, tail_pos: u64, whole: bool) {
+        let Inner { lines, regions, .. } = self;
+        let Some(line) = lines.get_mut(&id) else { return };
+        match std::mem::replace(&mut line.at, Whereabouts::Kernel) {
+            Whereabouts::Engine { region, conn } => {
+                if let Some(region) = regions.get_mut(&region) {
+                    let left = region.consumer.standing_at(conn, tail_pos, rcv_pos).filter(|_| !whole);
+                    left.into_iter().for_each(|left| line.take_left(left));
+                    region.leave(conn);
+                }
+            }
+            Whereabouts::Coming { region, unread } => {
+                line.unread.extend(unread);
+                if let Some(region) = regions.get_mut(&region) {
+                    region.consumer.forget_adoption(Adoption(id));
+                }
+            }
+            Whereabouts::Away | Whereabouts::Kernel => {}
+            ended @ Whereabouts::Ended(_) => line.at = ended,
+        }
+        self.settle(id);
+        self.forget_dead_regions();
+    }
+
+    fn on_gone(&mut self, id: u64, text: &str) {
+        let Inner { lines, regions, .. } = self;
+        let Some(line) = lines.get_mut(&id) else { return };
+        let mut error = (!text.is_empty()).then(|| io::Error::new(ErrorKind::ConnectionAborted, text));
+        match std::mem::replace(&mut line.at, Whereabouts::Away) {
+            Whereabouts::Engine { region, conn } => {
+                if let Some(region) = regions.get_mut(&region) {
+                    error = region.consumer.error(conn).or(error);
+                    let left = region.consumer.standing_at(conn, u64::MAX, 0).unwrap_or_default();
+                    line.unread.extend(left.unread);
+                    region.leave(conn);
+                }
+            }
+            Whereabouts::Coming { unread, .. } => line.unread.extend(unread),
+            _ => {}
+        }
+        line.at = Whereabouts::Ended(error);
+        self.settle(id);
+        self.forget_dead_regions();
+    }
+
+    fn on_dead(&mut self, number: u32) {
+        self.hear_engine(number, baton_tcp::time::Instant(0));
+        if let Some(region) = self.regions.get_mut(&number) {
+            region.dead = true;
+            region.leaving.clear();
+        }
+        self.forget_dead_regions();
+    }
+
+    /// Dead regions that nobody has a connection in.
+    fn forget_dead_regions(&mut self) {
+        let Inner { lines, regions, .. } = self;
+        let uses = |line: &Line, number: u32| match line.at {
+            Whereabouts::Engine { region, .. } | Whereabouts::Coming { region, .. } => region == number,
+            _ => false,
+        };
+        regions.retain(|number, region| !region.dead || lines.values().any(|line| uses(line, *number)));
+    }
+
+    /// A connection has arrived somewhere: whoever waits is told, and what waited is done.
+    fn settle(&mut self, id: u64) {
+        let Inner { lines, adopting, ready, .. } = self;
+        let Some(line) = lines.get_mut(&id) else { return };
+        if let Some(adopting) = adopting.get_mut(&line.seq) {
+            adopting.settle(Ok(id));
+        }
+        if line.is_in_kernel() {
+            // What it does not take now it takes when it is ready.
+            let _ = line.flush(id, ready.as_fd());
+        }
+        line.wake();
+        if line.closed {
+            self.close(id);
+        }
+    }
+
+    fn on_broker_gone(&mut self) {
+        self.channel = None;
+        let gone = || io::Error::new(ErrorKind::NotConnected, "the service has gone");
+        for adopting in self.adopting.values_mut().filter(|adopting| adopting.outcome.is_none()) {
+            let fd = adopting.fd.take();
+            adopting.settle(Err(NotAdopted::broken(fd, &gone())));
+        }
+        for line in self.lines.values_mut() {
+            if matches!(line.at, Whereabouts::Away | Whereabouts::Coming { .. }) {
+                line.at = Whereabouts::Ended(Some(gone()));
+            }
+            if line.restoring {
+                line.refusal = Some(gone().to_string());
+            }
+            line.wake();
+        }
+        self.asker.take().into_iter().for_each(Waker::wake);
+    }
+
+    fn hear_engines(&mut self, shared: &Shared) {
+        let time = now(shared.started);
+        let live: Vec<u32> = self.regions.iter().filter(|(_, region)| !region.dead).map(|(number, _)| *number).collect();
+        live.into_iter().for_each(|number| self.hear_engine(number, time));
+    }
+
+    fn hear_engine(&mut self, number: u32, time: baton_tcp::time::Instant) {
+        let Some(region) = self.regions.get_mut(&number) else { return };
+        region.consumer.poll(time);
+        while let Some(event) = self.regions.get_mut(&number).and_then(|region| region.consumer.next_event()) {
+            match event {
+                SocketEvent::Adopted { adoption, conn } => self.on_adopted(number, adoption.0, conn),
+                SocketEvent::Ready { conn } => self.on_ready(number, conn),
+                // Nobody here asks for anything else.
+                _ => {}
+            }
+        }
+    }
+
+    fn on_adopted(&mut self, number: u32, id: u64, conn: Conn) {
+        let Inner { lines, regions, .. } = self;
+        let (Some(line), Some(region)) = (lines.get_mut(&id), regions.get_mut(&number)) else { return };
+        line.at = Whereabouts::Engine { region: number, conn };
+        region.names.insert(conn, id);
+        if line.shut {
+            let _ = region.consumer.shutdown(conn);
+        }
+        if line.restoring {
+            let _ = self.say(&Request::Restore { id }, Vec::new());
+        }
+        self.settle(id);
+    }
+
+    fn on_ready(&mut self, number: u32, conn: Conn) {
+        let Inner { lines, regions, .. } = self;
+        let Some(region) = regions.get_mut(&number) else { return };
+        if region.leaving.contains(&conn) && region.consumer.leave(conn).is_some() {
+            region.leaving.remove(&conn);
+        } else if let Some(line) = region.names.get(&conn).and_then(|id| lines.get_mut(id)) {
+            line.wake();
+        }
+    }
+
+    fn hear_sockets(&mut self) {
+        let mut events = Vec::with_capacity(64);
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let waited = epoll::wait(&self.ready, rustix::buffer::spare_capacity(&mut events), Some(&now));
+        if waited.is_err() {
+            return;
+        }
+        for event in events {
+            let id = event.data.u64();
+            let Some(line) = self.lines.get_mut(&id) else { continue };
+            line.on_ready();
+            self.settle(id);
+        }
+    }
+}
+
+fn make_region(file: OwnedFd, doorbell: OwnedFd, completions: OwnedFd, sizes: Sizes) -> io::Result<Region> {
+    let config = sizes.config();
+    let memory = SharedMemory::open(file)?;
+    if memory.region().layout() != config.layout() {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    Ok(Region {
+        consumer: Consumer::new(&config, memory.region().clone()),
+        doorbell,
+        completions: Arc::new(completions),
+        names: BTreeMap::new(),
+        leaving: BTreeSet::new(),
+        dead: false,
+    })
+}
+
+impl Sizes {
+    /// Of a consumer.
+    pub fn of(config: &ConsumerConfig) -> Sizes {
+        Sizes {
+            small: (config.stream_buffer, config.stream_buffers),
+            large: (config.large_buffer, config.large_buffers),
+            connections: config.connections,
+        }
+    }
+
+    /// As the consumer takes them.
+    pub fn config(&self) -> ConsumerConfig {
+        ConsumerConfig {
+            stream_buffer: self.small.0,
+            stream_buffers: self.small.1,
+            large_buffer: self.large.0,
+            large_buffers: self.large.1,
+            connections: self.connections,
+        }
+    }
+}
+
+/// Two queues' bytes, one behind the other, from a file.
+///
+/// # Errors
+/// `InvalidData` if they are too long, `UnexpectedEof` if the file holds less.
+pub fn read_two(file: Option<OwnedFd>, first: u32, second: u32) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    if first.max(second) > QUEUE_MAX {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    let mut bytes = vec![0; first as usize + second as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        let file = file.as_ref().ok_or(ErrorKind::UnexpectedEof)?;
+        match pread(file, &mut bytes[done..], done as u64)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            count => done += count,
+        }
+    }
+    let second = bytes.split_off(first as usize);
+    Ok((bytes, second))
+}
+
+fn read_queues(file: Option<OwnedFd>, send: u32, unread: u32, shut: bool) -> io::Result<Brought> {
+    let (send, unread) = read_two(file, send, unread)?;
+    Ok(Brought { send, unread, shut })
+}
+
+/// A file with two queues' bytes, one behind the other; none if there are none.
+///
+/// # Errors
+/// As `memfd_create(2)`'s.
+pub fn write_queues(first: &[u8], second: &[u8]) -> io::Result<Option<OwnedFd>> {
+    if first.is_empty() && second.is_empty() {
+        return Ok(None);
+    }
+    let file = memfd_create("baton-queues", MemfdFlags::CLOEXEC)?;
+    for mut bytes in [first, second] {
+        while !bytes.is_empty() {
+            let count = rustix::io::write(&file, bytes)?;
+            bytes = &bytes[count..];
+        }
+    }
+    Ok(Some(file))
+}

@@ -1,0 +1,163 @@
+//! One connection of a program: where it is, and what has to be read or written first.
+
+use crate::adoption::LeftBehind;
+use crate::consumer::Conn;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::task::{Context, Waker};
+
+/// Where a connection is, as its program sees it.
+#[derive(Debug)]
+pub(super) enum Whereabouts {
+    /// The kernel runs it: its descriptor is a socket.
+    Kernel,
+    /// Nobody here uses the descriptor, nor the region.
+    Away,
+    /// What it brings along is posted, and waits for the engine. Its unread bytes, lest the
+    /// engine die before it has it.
+    Coming { region: u32, unread: Vec<u8> },
+    /// The engine runs it.
+    Engine { region: u32, conn: Conn },
+    /// It is no more.
+    Ended(Option<io::Error>),
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub fd: OwnedFd,
+    pub at: Whereabouts,
+    /// To be read before what the kernel has.
+    pub unread: VecDeque<u8>,
+    /// To be written before anything else.
+    pub unsent: VecDeque<u8>,
+    /// The program ended its direction; the kernel is told once all is written.
+    pub shut: bool,
+    /// The program waits for it to come back whole.
+    pub restoring: bool,
+    /// Why it did not.
+    pub refusal: Option<String>,
+    /// The program let go of it.
+    pub closed: bool,
+    /// Of the adoption that somebody waits for.
+    pub seq: u64,
+    pub reader: Option<Waker>,
+    pub writer: Option<Waker>,
+    armed: EventFlags,
+    registered: bool,
+}
+
+impl Line {
+    pub fn new(fd: OwnedFd, at: Whereabouts, seq: u64) -> Line {
+        Line {
+            fd,
+            at,
+            unread: VecDeque::new(),
+            unsent: VecDeque::new(),
+            shut: false,
+            restoring: false,
+            refusal: None,
+            closed: false,
+            seq,
+            reader: None,
+            writer: None,
+            armed: EventFlags::empty(),
+            registered: false,
+        }
+    }
+
+    pub fn wake(&mut self) {
+        self.reader.take().into_iter().chain(self.writer.take()).for_each(Waker::wake);
+    }
+
+    pub fn wait(&mut self, write: bool, cx: &Context<'_>) {
+        let place = if write { &mut self.writer } else { &mut self.reader };
+        *place = Some(cx.waker().clone());
+    }
+
+    /// What was left in a region, to be read and written before the rest.
+    pub fn take_left(&mut self, left: LeftBehind) {
+        self.unread.extend(left.unread);
+        self.unsent.extend(left.unsent);
+        self.shut |= left.shut;
+    }
+
+    pub fn is_in_kernel(&self) -> bool {
+        matches!(self.at, Whereabouts::Kernel)
+    }
+
+    /// Reads what was left first, then the socket.
+    pub fn read_kernel(&mut self, id: u64, ready: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+        if !self.unread.is_empty() {
+            return io::Read::read(&mut self.unread, buf);
+        }
+        match recv(&self.fd, &mut *buf, RecvFlags::DONTWAIT) {
+            Ok((count, _)) => Ok(count),
+            Err(error) => Err(self.later(id, ready, EventFlags::IN | EventFlags::RDHUP, error.into())),
+        }
+    }
+
+    /// Writes what is left first, then this.
+    pub fn write_kernel(&mut self, id: u64, ready: BorrowedFd<'_>, data: &[u8]) -> io::Result<usize> {
+        self.flush(id, ready)?;
+        if self.shut {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        match send(&self.fd, data, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => Ok(count),
+            Err(error) => Err(self.later(id, ready, EventFlags::OUT, error.into())),
+        }
+    }
+
+    /// Writes what is left, and ends the direction if that is due.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket takes no more yet; what the socket says.
+    pub fn flush(&mut self, id: u64, ready: BorrowedFd<'_>) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            let (first, _) = self.unsent.as_slices();
+            match send(&self.fd, first, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) => return Err(self.later(id, ready, EventFlags::OUT, error.into())),
+            }
+        }
+        if self.shut && self.is_in_kernel() {
+            // A connection that ended meanwhile has nothing to close.
+            let _ = shutdown(&self.fd, Shutdown::Write);
+        }
+        Ok(())
+    }
+
+    /// Where the socket said that it would block, asks to be told when it does not.
+    fn later(&mut self, id: u64, ready: BorrowedFd<'_>, events: EventFlags, error: io::Error) -> io::Error {
+        if error.kind() != ErrorKind::WouldBlock {
+            return error;
+        }
+        self.armed |= events;
+        let flags = self.armed | EventFlags::ONESHOT;
+        let data = EventData::new_u64(id);
+        let armed = if self.registered {
+            epoll::modify(ready, &self.fd, data, flags)
+        } else {
+            epoll::add(ready, &self.fd, data, flags)
+        };
+        self.registered |= armed.is_ok();
+        armed.err().map_or(error, io::Error::from)
+    }
+
+    /// The socket is ready for something.
+    pub fn on_ready(&mut self) {
+        self.armed = EventFlags::empty();
+    }
+
+    /// The descriptor, watched no longer.
+    pub fn into_fd(self, ready: BorrowedFd<'_>) -> OwnedFd {
+        if self.registered {
+            let _ = epoll::delete(ready, &self.fd);
+        }
+        self.fd
+    }
+}

@@ -1,0 +1,310 @@
+//! What programs and the broker say to each other.
+//!
+//! ```text
+//!   program                                broker
+//!   Adopt + socket                 -->     may it move? frames held, socket captured
+//!                                  <--     Region + memory, doorbell, completions  (once)
+//!                                  <--     Bring + the two queues
+//!   Brought                        -->     the engine adopts
+//!           (the engine says Adopted in the region)
+//!
+//!   Restore                        -->     the engine suspends
+//!                                  <--     Stand
+//!   LeftBehind + what it holds     -->     rebuilt, resumed
+//!                                  <--     Home
+//! ```
+//!
+//! *Positions.* Streams of a queue pair have positions. `Home` says up to which received
+//! bytes are in the region still (`rcv_pos`), and up to which written bytes the kernel has
+//! (`tail_pos`): what lies beyond is written to the kernel by the program, what lies before
+//! is read first. So nothing has to stop for the broker to count it, and each byte counts
+//! once, whoever is killed.
+//!
+//! What moves without being asked for (an engine that died, a stop, an administrator) goes
+//! home by a `Home` alone; what is to come again begins with `Prepare`.
+
+use crate::messages;
+use baton_wire::addr::Tuple;
+
+/// Version of the protocol.
+pub const VERSION: u32 = 1;
+
+messages! {
+    /// What a program says.
+    pub enum Request {
+        /// First of all.
+        1 Hello {
+            /// [`VERSION`].
+            version: u32,
+        },
+        /// Takes the connection of this socket over. With its descriptor.
+        2 Adopt {
+            /// Comes back in the answer.
+            seq: u64,
+        },
+        /// To [`Reply::Bring`].
+        3 Brought {
+            /// The connection.
+            id: u64,
+            /// There was room for it.
+            taken: bool,
+        },
+        /// To [`Reply::Prepare`].
+        4 Ready {
+            /// The connection.
+            id: u64,
+            /// Nobody uses the descriptor any more.
+            free: bool,
+        },
+        /// The whole connection is to be the kernel's.
+        5 Restore {
+            /// The connection.
+            id: u64,
+        },
+        /// To [`Reply::Stand`], with a memory file if there is anything: unread, then unsent.
+        6 LeftBehind {
+            /// The connection.
+            id: u64,
+            /// Bytes not read.
+            unread: u32,
+            /// Bytes not known to the engine.
+            unsent: u32,
+        },
+        /// The program let go of a connection: told the engine so, or closed the socket.
+        7 Close {
+            /// The connection.
+            id: u64,
+        },
+        /// Lists connections: [`Reply::Entry`] each, then [`Reply::Done`].
+        8 List {},
+        /// Hands connections of programs over.
+        9 Handoff {
+            /// Which.
+            which: Selector,
+        },
+        /// Gives connections back to the kernel.
+        10 Home {
+            /// Which.
+            which: Selector,
+        },
+        /// Gives everything back, and ends.
+        11 Stop {},
+        /// Starts the engine anew; connections wait in the kernel and come back.
+        12 Upgrade {},
+    }
+}
+
+messages! {
+    /// What the broker says.
+    pub enum Reply {
+        /// To [`Request::Hello`].
+        1 Welcome {
+            /// [`VERSION`].
+            version: u32,
+        },
+        /// Memory shared with an engine: with its file, a doorbell to wake the engine, and
+        /// the completions' eventfd.
+        2 Region {
+            /// Its number.
+            region: u32,
+            /// Sizes, as of [`ConsumerConfig`](crate::consumer::ConsumerConfig).
+            sizes: Sizes,
+        },
+        /// A connection comes, with a memory file of its two queues if they hold anything.
+        3 Bring {
+            /// Of [`Request::Adopt`]; 0 if it came by [`Reply::Prepare`].
+            seq: u64,
+            /// The connection's name from now on.
+            id: u64,
+            /// Where.
+            region: u32,
+            /// Bytes of its send queue.
+            send: u32,
+            /// Bytes of its receive queue.
+            unread: u32,
+            /// Our side has closed.
+            shut: bool,
+            /// What its peer was promised beyond, in bytes.
+            window: u32,
+        },
+        /// It stays where it is, and is as it was.
+        4 Stays {
+            /// Of [`Request::Adopt`]; 0 for a connection that has a name.
+            seq: u64,
+            /// The connection.
+            id: u64,
+            /// Why: a word.
+            code: String,
+            /// Why: a sentence.
+            text: String,
+        },
+        /// The engine is to have it: let nobody use its descriptor.
+        5 Prepare {
+            /// The connection.
+            id: u64,
+        },
+        /// It stands still: what does the program hold of it?
+        6 Stand {
+            /// The connection.
+            id: u64,
+            /// Received bytes, those in the region included.
+            rcv_pos: u64,
+            /// Written bytes that the broker has read.
+            tail_pos: u64,
+        },
+        /// It is in the kernel.
+        7 Home {
+            /// The connection.
+            id: u64,
+            /// Received bytes that are in the region, or were.
+            rcv_pos: u64,
+            /// Written bytes that the kernel has.
+            tail_pos: u64,
+            /// All is there: nothing is to be read or written from the region.
+            whole: bool,
+        },
+        /// It has ended, or is lost.
+        8 Gone {
+            /// The connection.
+            id: u64,
+            /// Why: empty if it ended by itself.
+            text: String,
+        },
+        /// The engine of a region has died: it says nothing any more.
+        9 Dead {
+            /// Which.
+            region: u32,
+        },
+        /// A connection of [`Request::List`].
+        10 Entry {
+            /// What is known of it.
+            entry: Entry,
+        },
+        /// The end of an answer.
+        11 Done {
+            /// Connections that it was about.
+            count: u64,
+            /// Of them, those that did not move.
+            failed: u64,
+            /// The longest that one of them stood still, in microseconds.
+            pause_us: u64,
+        },
+        /// The program may not do this, or has done what makes no sense. The end.
+        12 Refused {
+            /// Why.
+            text: String,
+        },
+    }
+}
+
+/// Sizes of a consumer, as the broker made its region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// Bytes of a stream buffer, and how many there are.
+    pub small: (u32, u32),
+    /// The same of large ones.
+    pub large: (u32, u32),
+    /// Connections at most.
+    pub connections: u32,
+}
+
+/// Connections of [`Request::Handoff`] and [`Request::Home`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Selector {
+    /// Every one.
+    All,
+    /// With this port on either end.
+    Port(u16),
+    /// The one of this name.
+    Tuple(Tuple),
+}
+
+impl Selector {
+    /// Whether it means the connection of this name.
+    pub fn matches(&self, tuple: &Tuple) -> bool {
+        match self {
+            Selector::All => true,
+            Selector::Port(port) => tuple.local_port == *port || tuple.remote_port == *port,
+            Selector::Tuple(name) => name == tuple,
+        }
+    }
+}
+
+/// A connection, as `baton ps` shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Its number.
+    pub id: u64,
+    /// Its name.
+    pub tuple: Tuple,
+    /// Where it is: `kernel`, `engine`, or what is being done with it.
+    pub place: String,
+    /// Why it is there: a word.
+    pub why: String,
+    /// The interface whose engine it was last in.
+    pub interface: String,
+    /// Its program's process id and user id.
+    pub program: (u32, u32),
+    /// Bytes sent and received in the engine.
+    pub bytes: (u64, u64),
+    /// Bytes a second, sent and received, as of the last second.
+    pub rate: (u64, u64),
+    /// Milliseconds since it is there.
+    pub since_ms: u64,
+    /// Times that it moved.
+    pub moves: u64,
+}
+
+mod fields {
+    use super::{Entry, Selector, Sizes};
+    use crate::service::codec::Field;
+
+    impl Field for Sizes {
+        fn put(&self, out: &mut Vec<u8>) {
+            (self.small, self.large).put(out);
+            self.connections.put(out);
+        }
+        fn take(from: &mut &[u8]) -> Option<Sizes> {
+            let (small, large) = Field::take(from)?;
+            Some(Sizes { small, large, connections: Field::take(from)? })
+        }
+    }
+
+    impl Field for Selector {
+        fn put(&self, out: &mut Vec<u8>) {
+            match self {
+                Selector::All => out.push(0),
+                Selector::Port(port) => (1u8, *port).put(out),
+                Selector::Tuple(tuple) => (2u8, *tuple).put(out),
+            }
+        }
+        fn take(from: &mut &[u8]) -> Option<Selector> {
+            Some(match u8::take(from)? {
+                0 => Selector::All,
+                1 => Selector::Port(Field::take(from)?),
+                2 => Selector::Tuple(Field::take(from)?),
+                _ => return None,
+            })
+        }
+    }
+
+    impl Field for Entry {
+        fn put(&self, out: &mut Vec<u8>) {
+            (self.id, self.tuple).put(out);
+            self.place.put(out);
+            self.why.put(out);
+            self.interface.put(out);
+            self.program.put(out);
+            (self.bytes, self.rate).put(out);
+            (self.since_ms, self.moves).put(out);
+        }
+        fn take(from: &mut &[u8]) -> Option<Entry> {
+            let (id, tuple) = Field::take(from)?;
+            let (place, why) = Field::take(from)?;
+            let (interface, program) = Field::take(from)?;
+            let (bytes, rate) = Field::take(from)?;
+            let (since_ms, moves) = Field::take(from)?;
+            Some(Entry { id, tuple, place, why, interface, program, bytes, rate, since_ms, moves })
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! What a program's threads and this library's thread share.
+
+use super::channel::Channel;
+use super::line::{Line, Whereabouts};
+use super::message::{Reply, Request};
+use super::events;
+use crate::consumer::{Conn, Consumer};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::net::sockopt::set_socket_linger;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A socket that stays in the kernel.
+#[derive(Debug)]
+pub struct NotAdopted {
+    /// The socket, as it was; none if it was lost with the service.
+    pub fd: Option<OwnedFd>,
+    /// Why: a word, as in the service's counters.
+    pub code: String,
+    /// Why: a sentence.
+    pub text: String,
+}
+
+impl fmt::Display for NotAdopted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.text)
+    }
+}
+
+impl std::error::Error for NotAdopted {}
+
+impl NotAdopted {
+    pub(super) fn broken(fd: Option<OwnedFd>, error: &io::Error) -> NotAdopted {
+        NotAdopted { fd, code: "service".into(), text: error.to_string() }
+    }
+}
+
+/// Memory shared with an engine.
+pub(super) struct Region {
+    pub consumer: Consumer,
+    pub doorbell: OwnedFd,
+    pub completions: Arc<OwnedFd>,
+    /// Connections by queue pair.
+    pub names: BTreeMap<Conn, u64>,
+    /// Queue pairs that are left once the engine has let go of them too.
+    pub leaving: BTreeSet<Conn>,
+    /// Its engine has died.
+    pub dead: bool,
+}
+
+impl Region {
+    /// The queue pair's connection is elsewhere.
+    pub fn leave(&mut self, conn: Conn) {
+        self.names.remove(&conn);
+        if self.consumer.leave(conn).is_none() && !self.dead {
+            self.leaving.insert(conn);
+        }
+    }
+}
+
+/// An adoption that somebody waits for.
+pub(super) struct Adopting {
+    pub fd: Option<OwnedFd>,
+    pub outcome: Option<Result<u64, NotAdopted>>,
+    pub waker: Option<Waker>,
+}
+
+impl Adopting {
+    pub fn settle(&mut self, outcome: Result<u64, NotAdopted>) {
+        self.outcome = Some(outcome);
+        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Behind the lock.
+pub(super) struct Inner {
+    /// None once the broker has gone.
+    pub channel: Option<Channel>,
+    pub regions: BTreeMap<u32, Region>,
+    pub lines: BTreeMap<u64, Line>,
+    pub adopting: BTreeMap<u64, Adopting>,
+    pub answers: VecDeque<Reply>,
+    pub asker: Option<Waker>,
+    /// Sockets that somebody waits for.
+    pub ready: OwnedFd,
+    next_seq: u64,
+    /// The handle was dropped.
+    pub ended: bool,
+    pub refused: Option<String>,
+}
+
+pub(super) struct Shared {
+    inner: Mutex<Inner>,
+    /// Wakes the thread.
+    pub wake: OwnedFd,
+    pub started: Instant,
+}
+
+impl Shared {
+    pub fn start(channel: Channel) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
+        let inner = Inner {
+            channel: Some(channel),
+            regions: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            adopting: BTreeMap::new(),
+            answers: VecDeque::new(),
+            asker: None,
+            ready: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            next_seq: 0,
+            ended: false,
+            refused: None,
+        };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared { inner: Mutex::new(inner), wake, started: Instant::now() });
+        let thread = thread::Builder::new().name("baton-service".into());
+        let thread = thread.spawn({
+            let shared = shared.clone();
+            move || events::run(&shared)
+        })?;
+        Ok((shared, thread))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic while it was held leaves cursors that are still true.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something, then wakes the engines that sleep.
+    pub fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> R {
+        let mut inner = self.lock();
+        let result = run(&mut inner);
+        inner.wake_engines();
+        result
+    }
+
+    /// Has the thread look for what there is to do.
+    pub fn look_again(&self) {
+        // Only a counter at its maximum refuses, and that wakes as well.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    pub fn end_service(&self) {
+        self.lock().ended = true;
+        self.look_again();
+    }
+}
+
+impl Inner {
+    pub fn wake_engines(&self) {
+        for region in self.regions.values().filter(|region| !region.dead) {
+            if region.consumer.region().must_wake_engine() {
+                let _ = rustix::io::write(&region.doorbell, &1u64.to_ne_bytes());
+            }
+        }
+    }
+
+    pub fn line(&self, id: u64) -> Option<&Line> {
+        self.lines.get(&id)
+    }
+
+    pub fn say(&mut self, request: &Request, fds: Vec<OwnedFd>) -> io::Result<()> {
+        let channel = self.channel.as_mut().ok_or_else(|| self.refused.gone())?;
+        channel.send(request.to_bytes(), fds)
+    }
+
+    pub fn next_answer(&mut self) -> Option<Reply> {
+        self.answers.pop_front()
+    }
+
+    pub fn await_answer(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        if self.channel.is_none() {
+            return Poll::Ready(Err(self.refused.gone()));
+        }
+        self.asker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    pub fn begin_adopt(&mut self, fd: OwnedFd) -> Result<u64, NotAdopted> {
+        let lent = match fd.try_clone() {
+            Ok(lent) => lent,
+            Err(error) => return Err(NotAdopted::broken(Some(fd), &error)),
+        };
+        self.next_seq += 1;
+        let seq = self.next_seq;
+        if let Err(error) = self.say(&Request::Adopt { seq }, vec![lent]) {
+            return Err(NotAdopted::broken(Some(fd), &error));
+        }
+        self.adopting.insert(seq, Adopting { fd: Some(fd), outcome: None, waker: None });
+        Ok(seq)
+    }
+
+    pub fn poll_adopted(&mut self, seq: u64, cx: &Context<'_>) -> Poll<Result<u64, NotAdopted>> {
+        let Some(adopting) = self.adopting.get_mut(&seq) else {
+            return Poll::Ready(Err(NotAdopted::broken(None, &ErrorKind::NotConnected.into())));
+        };
+        if adopting.outcome.is_none() {
+            adopting.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let adopting = self.adopting.remove(&seq).and_then(|adopting| adopting.outcome);
+        Poll::Ready(adopting.expect("it was there just now"))
+    }
+
+    /// Turns `WouldBlock` into waiting.
+    pub fn poll_io<R>(
+        &mut self,
+        id: u64,
+        write: bool,
+        cx: &Context<'_>,
+        run: impl FnOnce(&mut Inner) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        match run(self) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if let Some(line) = self.lines.get_mut(&id) {
+                    line.wait(write, cx);
+                }
+                Poll::Pending
+            }
+            done => Poll::Ready(done),
+        }
+    }
+
+    pub fn read(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let Inner { lines, regions, ready, .. } = self;
+        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        match &mut line.at {
+            Whereabouts::Kernel => line.read_kernel(id, ready.as_fd(), buf),
+            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            Whereabouts::Engine { region, conn } => in_engine(regions, *region, *conn, |consumer| consumer.read(*conn, buf)),
+            Whereabouts::Ended(_) if !line.unread.is_empty() => io::Read::read(&mut line.unread, buf),
+            Whereabouts::Ended(error) => error.take().map_or(Ok(0), Err),
+        }
+    }
+
+    pub fn write(&mut self, id: u64, data: &[u8]) -> io::Result<usize> {
+        let Inner { lines, regions, ready, .. } = self;
+        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        match &mut line.at {
+            Whereabouts::Kernel => line.write_kernel(id, ready.as_fd(), data),
+            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            Whereabouts::Engine { region, conn } => {
+                in_engine(regions, *region, *conn, |consumer| consumer.write(*conn, data))
+            }
+            Whereabouts::Ended(_) => Err(ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    pub fn shutdown(&mut self, id: u64) -> io::Result<()> {
+        let Inner { lines, regions, ready, .. } = self;
+        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        line.shut = true;
+        match &line.at {
+            Whereabouts::Kernel => line.flush(id, ready.as_fd()).or_else(not_now),
+            Whereabouts::Engine { region, conn } => {
+                in_engine(regions, *region, *conn, |consumer| consumer.shutdown(*conn)).or_else(not_now)
+            }
+            // Done where it arrives.
+            Whereabouts::Away | Whereabouts::Coming { .. } => Ok(()),
+            Whereabouts::Ended(_) => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+
+    pub fn begin_restore(&mut self, id: u64) -> io::Result<()> {
+        let line = self.lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        line.restoring = true;
+        match line.at {
+            Whereabouts::Engine { .. } => self.say(&Request::Restore { id }, Vec::new()),
+            // It is asked for where it arrives.
+            _ => Ok(()),
+        }
+    }
+
+    pub fn poll_restored(&mut self, id: u64, cx: &Context<'_>) -> Poll<io::Result<OwnedFd>> {
+        let Inner { lines, ready, .. } = self;
+        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if let Some(why) = line.refusal.take() {
+            line.restoring = false;
+            return Poll::Ready(Err(io::Error::other(why)));
+        }
+        let over = match &mut line.at {
+            Whereabouts::Kernel if !line.unread.is_empty() => {
+                Some(io::Error::other("received bytes have to be read first: the engine died"))
+            }
+            Whereabouts::Kernel => match line.flush(id, ready.as_fd()) {
+                Ok(()) => {
+                    let line = lines.remove(&id).expect("it is there");
+                    let fd = line.into_fd(ready.as_fd());
+                    // A broker that has gone holds no duplicate.
+                    let _ = self.say(&Request::Close { id }, Vec::new());
+                    return Poll::Ready(Ok(fd));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+                Err(error) => Some(error),
+            },
+            Whereabouts::Ended(error) => Some(error.take().unwrap_or(ErrorKind::NotConnected.into())),
+            _ => None,
+        };
+        if let Some(error) = over {
+            line.restoring = false;
+            return Poll::Ready(Err(error));
+        }
+        line.wait(true, cx);
+        Poll::Pending
+    }
+
+    /// The program lets go of a stream.
+    pub fn close(&mut self, id: u64) {
+        let Inner { lines, regions, ready, .. } = self;
+        let Some(line) = lines.get_mut(&id) else { return };
+        line.closed = true;
+        match &line.at {
+            // Closed where they arrive.
+            Whereabouts::Away | Whereabouts::Coming { .. } => return,
+            Whereabouts::Engine { region, conn } => {
+                if let Some(region) = regions.get_mut(region) {
+                    if region.dead {
+                        // Its way home is being told of.
+                        return;
+                    }
+                    region.consumer.close(*conn);
+                    region.names.remove(conn);
+                }
+                // Until it has ended: it may come home before, with what was written last.
+                let _ = self.say(&Request::Close { id }, Vec::new());
+                return;
+            }
+            Whereabouts::Kernel => {
+                if matches!(line.flush(id, ready.as_fd()), Err(error) if error.kind() == ErrorKind::WouldBlock) {
+                    return;
+                }
+                if !line.unread.is_empty() {
+                    // As the kernel closes what was not read to its end.
+                    let _ = set_socket_linger(&line.fd, Some(std::time::Duration::ZERO));
+                }
+            }
+            Whereabouts::Ended(_) => {}
+        }
+        let line = lines.remove(&id).expect("it is there");
+        drop(line.into_fd(ready.as_fd()));
+        let _ = self.say(&Request::Close { id }, Vec::new());
+    }
+
+    /// How long the thread may sleep, and what region is to be looked at.
+    pub fn next_look(&self) -> Option<baton_tcp::time::Instant> {
+        self.regions.values().filter(|region| !region.dead).filter_map(|region| region.consumer.next_look()).min()
+    }
+}
+
+/// What would block now is done later by itself.
+fn not_now(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) }
+}
+
+/// Does something with a connection's consumer; where the connection has moved already,
+/// the word of it is on its way here.
+fn in_engine<R>(
+    regions: &mut BTreeMap<u32, Region>,
+    region: u32,
+    conn: Conn,
+    run: impl FnOnce(&mut Consumer) -> io::Result<R>,
+) -> io::Result<R> {
+    let region = regions.get_mut(&region).ok_or(ErrorKind::NotConnected)?;
+    let done = run(&mut region.consumer);
+    let moved = region.dead || region.consumer.stream(conn).is_some_and(|stream| stream.is_moved());
+    match done {
+        Err(error) if moved && error.kind() == ErrorKind::NotConnected => Err(ErrorKind::WouldBlock.into()),
+        done => done,
+    }
+}
+
+trait Gone {
+    fn gone(&self) -> io::Error;
+}
+
+impl Gone for Option<String> {
+    /// Why the broker says nothing any more.
+    fn gone(&self) -> io::Error {
+        match self {
+            Some(why) => io::Error::new(ErrorKind::PermissionDenied, why.clone()),
+            None => io::Error::new(ErrorKind::NotConnected, "the service has gone"),
+        }
+    }
+}
+
+/// The process's clock, as consumers take it.
+pub(super) fn now(started: Instant) -> baton_tcp::time::Instant {
+    baton_tcp::time::Instant(started.elapsed().as_nanos() as u64)
+}
+
+/// The time until `at`.
+pub(super) fn until(started: Instant, at: baton_tcp::time::Instant) -> Duration {
+    Duration::from_nanos(at.since(now(started)).0)
+}
+

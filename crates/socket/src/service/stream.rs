@@ -1,0 +1,181 @@
+//! A byte stream whose connection may move.
+
+use super::line::Whereabouts;
+use super::shared::Shared;
+use crate::driver::block_on;
+use rustix::net::{getpeername, getsockname};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+/// Where a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In the kernel.
+    Kernel,
+    /// In an engine.
+    Engine,
+    /// On its way.
+    Moving,
+    /// Nowhere: it has ended.
+    Ended,
+}
+
+/// A stream over a connection that was handed over. Reads and writes block unless
+/// [`Stream::set_nonblocking`]; it is `AsyncRead` and `AsyncWrite` too. Dropped, the
+/// connection is closed: in form, or by a reset if received bytes were never read.
+pub struct Stream {
+    shared: Arc<Shared>,
+    id: u64,
+    nonblocking: AtomicBool,
+}
+
+impl Stream {
+    pub(super) fn new(shared: Arc<Shared>, id: u64) -> Stream {
+        Stream { shared, id, nonblocking: AtomicBool::new(false) }
+    }
+
+    /// The connection's number in the service.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Where it is now.
+    pub fn place(&self) -> Place {
+        self.shared.with(|inner| match inner.line(self.id).map(|line| &line.at) {
+            Some(Whereabouts::Kernel) => Place::Kernel,
+            Some(Whereabouts::Engine { .. }) => Place::Engine,
+            Some(Whereabouts::Away | Whereabouts::Coming { .. }) => Place::Moving,
+            Some(Whereabouts::Ended(_)) | None => Place::Ended,
+        })
+    }
+
+    /// Whether reads and writes return `WouldBlock` instead of waiting.
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+    }
+
+    /// Our address.
+    ///
+    /// # Errors
+    /// As `getsockname(2)`'s.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let name = self.shared.with(|inner| inner.line(self.id).map(|line| getsockname(&line.fd)));
+        Ok(name.ok_or(ErrorKind::NotConnected)??.try_into()?)
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// As `getpeername(2)`'s.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        let name = self.shared.with(|inner| inner.line(self.id).map(|line| getpeername(&line.fd)));
+        let name = name.ok_or(ErrorKind::NotConnected)??.ok_or(ErrorKind::NotConnected)?;
+        Ok(name.try_into()?)
+    }
+
+    fn wait<R>(&self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>) -> io::Result<R> {
+        if self.nonblocking.load(Ordering::Relaxed) {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            return match poll(&mut cx) {
+                Poll::Ready(result) => result,
+                Poll::Pending => Err(ErrorKind::WouldBlock.into()),
+            };
+        }
+        block_on(None, poll)
+    }
+
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.shared.with(|inner| inner.poll_io(self.id, false, cx, |inner| inner.read(self.id, buf)))
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        self.shared.with(|inner| inner.poll_io(self.id, true, cx, |inner| inner.write(self.id, data)))
+    }
+
+    /// Ends the sending direction after all that was written.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.shared.with(|inner| inner.shutdown(self.id))
+    }
+
+    /// Has the whole connection given back to the kernel: the same descriptor is a plain
+    /// socket again.
+    ///
+    /// # Errors
+    /// Why not, with the stream, which goes on.
+    pub fn restore(self) -> Result<OwnedFd, (Stream, io::Error)> {
+        if let Err(error) = self.shared.with(|inner| inner.begin_restore(self.id)) {
+            return Err((self, error));
+        }
+        match block_on(None, |cx| self.shared.with(|inner| inner.poll_restored(self.id, cx))) {
+            Ok(fd) => Ok(fd),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.shared.with(|inner| inner.close(self.id));
+        self.shared.look_again();
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.wait(|cx| self.poll_read(cx, buf))
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.wait(|cx| self.poll_write(cx, data))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl futures_io::AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        Stream::poll_read(&self, cx, buf)
+    }
+}
+
+impl futures_io::AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Stream::poll_write(&self, cx, data)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.shutdown())
+    }
+}
