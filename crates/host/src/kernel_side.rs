@@ -160,6 +160,11 @@ impl KernelSide {
 
     fn try_plan(&mut self, fd: BorrowedFd<'_>) -> Result<Plan, KernelError> {
         let (local, remote) = examine(fd)?;
+        // A name means something only where it is: elsewhere it may be another's.
+        let here = sys::network(self.hops.as_fd()).during("asking for the network namespace")?;
+        if sys::network(fd).during("asking for the socket's network namespace")? != here {
+            return Err(Refusal::NotSteerable.into());
+        }
         let query = query_of(fd, local, remote);
         let way = self.hops.way(&query).during("asking for the route")?.ok_or(Refusal::NotSteerable)?;
         self.interface(way.interface)?;

@@ -10,6 +10,19 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// `asm-generic/socket.h`: the index of the device that a socket is bound to, or 0.
 pub(crate) const SO_BINDTOIFINDEX: i32 = 62;
 
+/// `asm-generic/socket.h`: a number of the socket's network namespace.
+const SO_NETNS_COOKIE: i32 = 71;
+
+/// The number of a socket's network namespace.
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn network(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut value = [0; 8];
+    get(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut value)?;
+    Ok(u64::from_ne_bytes(value))
+}
+
 fn check(n: i32) -> io::Result<()> {
     if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

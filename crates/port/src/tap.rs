@@ -162,9 +162,8 @@ impl Tap {
     /// # Errors
     /// [`OpenError`] if it is no such descriptor.
     pub fn attached(fd: OwnedFd, name: &str) -> Result<Self, OpenError> {
-        Self::set_up(fd, name, TapOptions { vnet_hdr: true, merge: false }).map_err(|(what, source)| {
-            OpenError::System { device: format!("tap:{name}"), what, source }
-        })
+        Self::set_up(fd, name, TapOptions { vnet_hdr: true, merge: false })
+            .map_err(|(what, source)| OpenError::System { device: format!("tap:{name}"), what, source })
     }
 
     /// The rest of opening, on which only a broken kernel fails; with what it was at.

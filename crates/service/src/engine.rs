@@ -418,9 +418,9 @@ impl Process {
     /// have said something.
     fn sleep(&mut self) -> Result<bool, EngineError> {
         let Process { consumers, engine, .. } = self;
-        let may = consumers.values().all(|consumer| {
-            engine.streamer().consumer_region(consumer.id).is_none_or(|region| region.prepare_sleep())
-        });
+        let may = consumers
+            .values()
+            .all(|consumer| engine.streamer().consumer_region(consumer.id).is_none_or(|region| region.prepare_sleep()));
         let mut heard = false;
         if may && self.port.prepare_wait() {
             let mut set = WaitSet::new();
@@ -450,11 +450,7 @@ impl Process {
         let deadline = self.engine.next_deadline().map(|at| Duration::from_nanos(at.since(now).0));
         let moving = !self.leaving.is_empty() || !self.again.is_empty() || self.control.is_waiting();
         let watching = !self.watched.is_empty() || !self.forgotten.is_empty();
-        let own = if moving {
-            Some(MOVING)
-        } else {
-            watching.then_some(WATCH)
-        };
+        let own = if moving { Some(MOVING) } else { watching.then_some(WATCH) };
         deadline.into_iter().chain(own).min()
     }
 }

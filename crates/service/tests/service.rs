@@ -3,10 +3,13 @@
 mod common;
 
 use baton_socket::service::Place;
-use baton_socket::service::message::Selector;
+use baton_socket::service::channel::Channel;
+use baton_socket::service::message::{Reply, Request, Selector, VERSION};
 use baton_testkit::{need_program, need_root};
 use common::{World, be_the_engine};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 /// Not a test: what the others start as an engine.
@@ -23,59 +26,211 @@ fn kill(pid: u32) {
 fn a_connection_goes_to_the_engine_and_back() {
     need_root!();
     need_program!("clang");
-    World::enter(|_| {}, |world| {
-        let service = world.service();
-        let resets = world.wire.resets();
-        for ipv6 in [false, true] {
-            let mut line = world.line(ipv6);
-            line.go_on(100_000);
-            for _ in 0..5 {
-                line.adopt(&service);
-                assert_eq!(line.place(), Place::Engine);
-                line.go_on(500_000);
-                line.restore();
+    World::enter(
+        |_| {},
+        |world| {
+            let service = world.service();
+            let resets = world.wire.resets();
+            for ipv6 in [false, true] {
+                let mut line = world.line(ipv6);
                 line.go_on(100_000);
+                for _ in 0..5 {
+                    line.adopt(&service);
+                    assert_eq!(line.place(), Place::Engine);
+                    line.go_on(500_000);
+                    line.restore();
+                    line.go_on(100_000);
+                }
+                line.finish();
             }
-            line.finish();
-        }
-        assert_eq!(world.wire.resets(), resets);
-    });
+            assert_eq!(world.wire.resets(), resets);
+        },
+    );
 }
 
 #[test]
 fn when_the_engine_is_killed_connections_go_on_in_the_kernel() {
     need_root!();
     need_program!("clang");
-    World::enter(|_| {}, |world| {
-        let service = world.service();
-        let resets = world.wire.resets();
-        let mut lines: Vec<_> = (0..10).map(|n| world.line(n % 2 == 0)).collect();
-        for line in &mut lines {
-            line.adopt(&service);
-        }
-        for _ in 0..20 {
-            lines.iter_mut().for_each(|line| line.turn(30_000));
-        }
-        kill(world.engine);
-        let killed = Instant::now();
-        while lines.iter().any(|line| line.place() != Place::Kernel) {
-            lines.iter_mut().for_each(|line| line.turn(30_000));
-            assert!(killed.elapsed() < Duration::from_secs(1), "they are not in the kernel after a second");
-        }
-        lines.iter_mut().for_each(|line| line.go_on(200_000));
-        // There is a new engine, and they go to it.
-        let begun = Instant::now();
-        loop {
-            let tally = service.handoff(Selector::All).unwrap();
-            assert_eq!(tally.count, 10);
-            lines.iter_mut().for_each(|line| line.turn(30_000));
-            if lines.iter().all(|line| line.place() == Place::Engine) {
-                break;
+    World::enter(
+        |_| {},
+        |world| {
+            let service = world.service();
+            let resets = world.wire.resets();
+            let mut lines: Vec<_> = (0..10).map(|n| world.line(n % 2 == 0)).collect();
+            for line in &mut lines {
+                line.adopt(&service);
             }
-            assert!(begun.elapsed() < Duration::from_secs(5), "{tally:?}");
+            for _ in 0..20 {
+                lines.iter_mut().for_each(|line| line.turn(30_000));
+            }
+            kill(world.engine);
+            let killed = Instant::now();
+            while lines.iter().any(|line| line.place() != Place::Kernel) {
+                lines.iter_mut().for_each(|line| line.turn(30_000));
+                assert!(killed.elapsed() < Duration::from_secs(1), "they are not in the kernel after a second");
+            }
+            lines.iter_mut().for_each(|line| line.go_on(200_000));
+            // There is a new engine, and they go to it.
+            let begun = Instant::now();
+            loop {
+                let tally = service.handoff(Selector::All).unwrap();
+                assert_eq!(tally.count, 10);
+                lines.iter_mut().for_each(|line| line.turn(30_000));
+                if lines.iter().all(|line| line.place() == Place::Engine) {
+                    break;
+                }
+                assert!(begun.elapsed() < Duration::from_secs(5), "{tally:?}");
+            }
+            lines.iter_mut().for_each(|line| line.go_on(200_000));
+            lines.into_iter().for_each(common::Line::finish);
+            assert_eq!(world.wire.resets(), resets);
+        },
+    );
+}
+
+#[test]
+fn a_stop_brings_everything_home() {
+    need_root!();
+    need_program!("clang");
+    let mut lines = Vec::new();
+    let mut service = None;
+    World::enter(
+        |_| {},
+        |world| {
+            let connected = world.service();
+            for n in 0..8 {
+                let mut line = world.line(n % 2 == 0);
+                line.adopt(&connected);
+                line.turn(30_000);
+                lines.push(line);
+            }
+            let tally = connected.stop().unwrap();
+            assert_eq!((tally.count, tally.failed), (8, 0));
+            for line in &mut lines {
+                assert_eq!(line.place(), Place::Kernel);
+                line.go_on(200_000);
+            }
+            lines.drain(..).for_each(common::Line::finish);
+            service = Some(connected);
+        },
+    );
+}
+
+#[test]
+fn an_upgrade_loses_nothing() {
+    need_root!();
+    need_program!("clang");
+    World::enter(
+        |_| {},
+        |world| {
+            let service = world.service();
+            let mut lines: Vec<_> = (0..8).map(|n| world.line(n % 2 == 0)).collect();
+            lines.iter_mut().for_each(|line| line.adopt(&service));
+            let resets = world.wire.resets();
+            for _ in 0..3 {
+                lines.iter_mut().for_each(|line| line.go_on(100_000));
+                let tally = service.upgrade().unwrap();
+                assert_eq!((tally.count, tally.failed), (8, 0), "{tally:?}");
+                assert!(tally.pause_us > 0);
+                for line in &mut lines {
+                    assert_eq!(line.place(), Place::Engine);
+                    line.go_on(100_000);
+                }
+            }
+            let entries = service.list().unwrap();
+            assert_eq!(entries.len(), 8);
+            assert!(entries.iter().all(|entry| entry.place == "engine" && entry.moves == 7), "{entries:?}");
+            lines.into_iter().for_each(common::Line::finish);
+            assert_eq!(world.wire.resets(), resets);
+        },
+    );
+}
+
+fn raw(world: &World<'_>) -> Channel {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(world.socket).unwrap()).unwrap();
+    Channel::new(socket)
+}
+
+/// What the broker says last before it hangs up.
+#[track_caller]
+fn last_word(channel: &Channel) -> Option<Reply> {
+    let (begun, mut last) = (Instant::now(), None);
+    loop {
+        match channel.receive() {
+            Ok(Some(parcel)) => last = Reply::from_bytes(&parcel.bytes),
+            Ok(None) => return last,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return last,
+            Err(error) => panic!("{error}"),
         }
-        lines.iter_mut().for_each(|line| line.go_on(200_000));
-        lines.into_iter().for_each(common::Line::finish);
-        assert_eq!(world.wire.resets(), resets);
-    });
+        assert!(begun.elapsed() < Duration::from_secs(5), "it does not hang up");
+    }
+}
+
+#[test]
+fn a_program_that_makes_no_sense_is_cut_off_and_others_are_not() {
+    need_root!();
+    need_program!("clang");
+    World::enter(
+        |_| {},
+        |world| {
+            let service = world.service();
+            let mut line = world.line(false);
+            line.adopt(&service);
+            let hello = Request::Hello { version: VERSION }.to_bytes();
+            let messages: [&[&[u8]]; 6] = [
+                &[&[0xff; 40]],
+                &[&Request::List {}.to_bytes()],
+                &[&Request::Hello { version: 77 }.to_bytes()],
+                &[&hello, &[2, 1, 2]],
+                &[&hello, &Request::Adopt { seq: 1 }.to_bytes()],
+                &[&hello, &[9; 4000]],
+            ];
+            for said in messages {
+                let mut channel = raw(world);
+                for message in said {
+                    channel.send(message.to_vec(), Vec::new()).unwrap();
+                }
+                assert!(matches!(last_word(&channel), Some(Reply::Refused { .. })), "{said:?}");
+                line.go_on(10_000);
+            }
+            // What is no socket, or nobody's connection, stays; what is another's is not touched.
+            let entries = service.list().unwrap();
+            let [entry] = &entries[..] else { panic!("{entries:?}") };
+            let mut channel = raw(world);
+            channel.send(hello, Vec::new()).unwrap();
+            let file = std::fs::File::open("/dev/null").unwrap();
+            channel.send(Request::Adopt { seq: 5 }.to_bytes(), vec![file.into()]).unwrap();
+            for id in [entry.id, 0, u64::MAX] {
+                for request in [
+                    Request::Close { id },
+                    Request::Restore { id },
+                    Request::Brought { id, taken: true },
+                    Request::LeftBehind { id, unread: 7, unsent: 7 },
+                    Request::Ready { id, free: true },
+                ] {
+                    channel.send(request.to_bytes(), Vec::new()).unwrap();
+                }
+            }
+            let begun = Instant::now();
+            let answer = loop {
+                match channel.receive() {
+                    Ok(Some(parcel)) => match Reply::from_bytes(&parcel.bytes) {
+                        Some(Reply::Stays { seq, code, .. }) => break (seq, code),
+                        Some(Reply::Welcome { .. }) => {}
+                        other => panic!("{other:?}"),
+                    },
+                    _ => assert!(begun.elapsed() < Duration::from_secs(5)),
+                }
+            };
+            assert_eq!(answer, (5, "not-tcp".to_owned()));
+            line.go_on(100_000);
+            assert_eq!(line.place(), Place::Engine);
+            line.restore();
+            line.go_on(10_000);
+            line.finish();
+        },
+    );
 }

@@ -108,7 +108,8 @@ impl Broker {
     }
 
     fn finish_jobs(&mut self) {
-        while let Some(at) = self.jobs.iter().position(|job| job.waiting.is_empty() && !matches!(job.then, Then::Return(_)))
+        while let Some(at) =
+            self.jobs.iter().position(|job| job.waiting.is_empty() && !matches!(job.then, Then::Return(_)))
         {
             let job = self.jobs.swap_remove(at);
             let done = Reply::Done { count: job.moved.len() as u64, failed: job.failed, pause_us: job.pause_us };

@@ -11,7 +11,8 @@ use baton_socket::service::read_two;
 use rustix::fs::{Mode, chmod};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen as listen_on, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen as listen_on,
+    socket_with,
 };
 use rustix::process::geteuid;
 use std::io::{self, ErrorKind};

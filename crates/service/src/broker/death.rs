@@ -33,9 +33,10 @@ impl Broker {
                         line.stop();
                     }
                     line.why = why;
-                    let found = records.get(&line.tuple).zip(dead.consumers.get(&line.client)).and_then(|(index, memory)| {
-                        recover(&self.sides[at].ledger, *index, &line.tuple, now, &memory.memory)
-                    });
+                    let found =
+                        records.get(&line.tuple).zip(dead.consumers.get(&line.client)).and_then(|(index, memory)| {
+                            recover(&self.sides[at].ledger, *index, &line.tuple, now, &memory.memory)
+                        });
                     match (found, line.captured.take()) {
                         (Some(found), _) => self.come_home(id, found),
                         (None, Some(captured)) => self.come_home_as_captured(id, captured, why),

@@ -133,7 +133,9 @@ impl Line {
             self.rate = (0, 0);
             return;
         };
-        if self.captured.is_some() && sides[self.side].ledger.ledger().name(self.conn.unwrap_or(u32::MAX)) == Some(self.tuple) {
+        if self.captured.is_some()
+            && sides[self.side].ledger.ledger().name(self.conn.unwrap_or(u32::MAX)) == Some(self.tuple)
+        {
             self.captured = None;
         }
         let elapsed = self.sampled.elapsed();

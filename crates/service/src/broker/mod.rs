@@ -43,6 +43,9 @@ use std::time::{Duration, Instant};
 /// Time between two looks at what nobody tells of.
 const TICK: Duration = Duration::from_millis(200);
 
+/// Longest wait for an engine's process to start.
+const START: Duration = Duration::from_secs(10);
+
 /// Why a broker cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
@@ -111,7 +114,7 @@ impl Broker {
         let listener = clients::listen(&config).map_err(|e| BrokerError::System("listening", e))?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let stop = stop.map_err(|e| BrokerError::System("making an eventfd", e.into()))?;
-        Ok(Broker {
+        let mut broker = Broker {
             config,
             kernel,
             listener,
@@ -127,7 +130,15 @@ impl Broker {
             base,
             tick_at: Instant::now(),
             stopping: false,
-        })
+        };
+        let deadline = Instant::now() + START;
+        while broker.sides.iter().any(|side| !side.engine.as_ref().is_some_and(|engine| engine.started)) {
+            if Instant::now() > deadline {
+                return Err(BrokerError::Engine("the engine's process does not start".into()));
+            }
+            broker.turn()?;
+        }
+        Ok(broker)
     }
 
     /// What ends it.
@@ -167,7 +178,8 @@ impl Broker {
                 self.hear_engine(at);
             }
         }
-        let talking: Vec<u32> = self.clients.iter().filter(|(_, c)| set.is_ready(c.channel.as_raw_fd())).map(|c| *c.0).collect();
+        let talking: Vec<u32> =
+            self.clients.iter().filter(|(_, c)| set.is_ready(c.channel.as_raw_fd())).map(|c| *c.0).collect();
         talking.into_iter().for_each(|client| self.hear_client(client));
         if set.is_ready(self.listener.as_raw_fd()) {
             self.accept();

@@ -55,7 +55,12 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub fn start(kernel: &mut KernelSide, interface: &Interface, config: &Config, base: u64) -> Result<Side, BrokerError> {
+    pub fn start(
+        kernel: &mut KernelSide,
+        interface: &Interface,
+        config: &Config,
+        base: u64,
+    ) -> Result<Side, BrokerError> {
         let options = steer::Options { tuples_max: config.connections.max(1), outlive: false };
         let kernel_error = |e: steer::SteerError| BrokerError::Kernel(e.into());
         let index = kernel.add_interface(&interface.name, interface.kind, options).map_err(kernel_error)?;
@@ -94,8 +99,13 @@ impl Side {
         let [tap, ledger] = fds;
         let fds = vec![tap.map_err(system("duplicating"))?, ledger.map_err(system("duplicating"))?];
         channel.send(start.to_bytes(), fds).map_err(system("telling the engine how to start"))?;
-        kernel.steering(self.index).map_err(|e| BrokerError::Kernel(e.into()))?.set_engine(true).map_err(|e| BrokerError::Kernel(e.into()))?;
-        self.engine = Some(Process { child, channel, started: false, born: Instant::now(), consumers: BTreeMap::new() });
+        kernel
+            .steering(self.index)
+            .map_err(|e| BrokerError::Kernel(e.into()))?
+            .set_engine(true)
+            .map_err(|e| BrokerError::Kernel(e.into()))?;
+        self.engine =
+            Some(Process { child, channel, started: false, born: Instant::now(), consumers: BTreeMap::new() });
         Ok(())
     }
 

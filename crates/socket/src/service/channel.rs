@@ -44,7 +44,6 @@ impl Channel {
     /// `BrokenPipe` and the like once the peer has gone, `OutOfMemory` if it has not read
     /// for too long.
     pub fn send(&mut self, bytes: Vec<u8>, fds: Vec<OwnedFd>) -> io::Result<()> {
-        debug_assert!(bytes.len() <= MAX_MESSAGE, "messages are short");
         if self.waiting.len() >= BACKLOG {
             return Err(io::Error::new(ErrorKind::OutOfMemory, "the peer does not read its messages"));
         }

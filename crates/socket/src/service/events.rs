@@ -156,11 +156,9 @@ impl Inner {
         self.settle(id);
     }
 
-    /// The broker wants to hand it over: not while something is to be read or written first.
+    /// The broker wants to hand it over. What is to be read or written first goes along here.
     fn on_prepare(&mut self, id: u64) {
-        let line = self.lines.get_mut(&id).filter(|line| {
-            line.is_in_kernel() && line.unread.is_empty() && line.unsent.is_empty() && !line.closed && !line.restoring
-        });
+        let line = self.lines.get_mut(&id).filter(|line| line.is_in_kernel() && !line.closed && !line.restoring);
         let free = line.is_some();
         if let Some(line) = line {
             line.at = Whereabouts::Away;
@@ -175,11 +173,17 @@ impl Inner {
         let left = regions.get_mut(&region).and_then(|region| region.consumer.standing_at(conn, tail_pos, rcv_pos));
         let left = left.unwrap_or_default();
         line.shut |= left.shut;
-        let (unread, unsent) = (left.unread.len() as u32, left.unsent.len() as u32);
-        let file = write_queues(&left.unread, &left.unsent);
-        let (unread, unsent) = if file.is_ok() { (unread, unsent) } else { (0, 0) };
-        let fds = file.ok().flatten().into_iter().collect();
-        let _ = self.say(&Request::LeftBehind { id, unread, unsent }, fds);
+        // All stays here too until it is in the kernel.
+        let unread: Vec<u8> = line.unread.iter().copied().chain(left.unread).collect();
+        let unsent: Vec<u8> = left.unsent.into_iter().chain(line.unsent.iter().copied()).collect();
+        match write_queues(&unread, &unsent) {
+            Ok(file) => {
+                let (unread, unsent) = (unread.len() as u32, unsent.len() as u32);
+                let _ = self.say(&Request::LeftBehind { id, unread, unsent }, file.into_iter().collect());
+            }
+            // There is no other way to hand it over.
+            Err(error) => line.refusal = Some(error.to_string()),
+        }
     }
 
     fn on_home(&mut self, id: u64, rcv_pos: u64, tail_pos: u64, whole: bool) {
@@ -191,6 +195,9 @@ impl Inner {
                     let left = region.consumer.standing_at(conn, tail_pos, rcv_pos).filter(|_| !whole);
                     left.into_iter().for_each(|left| line.take_left(left));
                     region.leave(conn);
+                }
+                if whole {
+                    (line.unread, line.unsent) = Default::default();
                 }
             }
             Whereabouts::Coming { region, unread } => {
@@ -284,7 +291,8 @@ impl Inner {
 
     fn hear_engines(&mut self, shared: &Shared) {
         let time = now(shared.started);
-        let live: Vec<u32> = self.regions.iter().filter(|(_, region)| !region.dead).map(|(number, _)| *number).collect();
+        let live: Vec<u32> =
+            self.regions.iter().filter(|(_, region)| !region.dead).map(|(number, _)| *number).collect();
         live.into_iter().for_each(|number| self.hear_engine(number, time));
     }
 
@@ -305,11 +313,14 @@ impl Inner {
         let Inner { lines, regions, .. } = self;
         let (Some(line), Some(region)) = (lines.get_mut(&id), regions.get_mut(&number)) else { return };
         line.at = Whereabouts::Engine { region: number, conn };
-        region.names.insert(conn, id);
-        if line.shut {
-            let _ = region.consumer.shutdown(conn);
+        // What does not fit now is written when there is room.
+        let _ = line.flush_to(&mut region.consumer, conn);
+        let restoring = line.restoring;
+        // One that was let go of has ended, and its queue pair is this one's now.
+        if let Some(before) = region.names.insert(conn, id).and_then(|before| lines.get_mut(&before)) {
+            before.at = Whereabouts::Ended(None);
         }
-        if line.restoring {
+        if restoring {
             let _ = self.say(&Request::Restore { id }, Vec::new());
         }
         self.settle(id);
@@ -321,6 +332,9 @@ impl Inner {
         if region.leaving.contains(&conn) && region.consumer.leave(conn).is_some() {
             region.leaving.remove(&conn);
         } else if let Some(line) = region.names.get(&conn).and_then(|id| lines.get_mut(id)) {
+            if !line.unsent.is_empty() {
+                let _ = line.flush_to(&mut region.consumer, conn);
+            }
             line.wake();
         }
     }

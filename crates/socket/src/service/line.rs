@@ -1,7 +1,7 @@
 //! One connection of a program: where it is, and what has to be read or written first.
 
 use crate::adoption::LeftBehind;
-use crate::consumer::Conn;
+use crate::consumer::{Conn, Consumer};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::collections::VecDeque;
@@ -81,7 +81,9 @@ impl Line {
     /// What was left in a region, to be read and written before the rest.
     pub fn take_left(&mut self, left: LeftBehind) {
         self.unread.extend(left.unread);
-        self.unsent.extend(left.unsent);
+        // What waits here still is younger than what was written there.
+        let younger = std::mem::replace(&mut self.unsent, left.unsent.into());
+        self.unsent.extend(younger);
         self.shut |= left.shut;
     }
 
@@ -89,11 +91,8 @@ impl Line {
         matches!(self.at, Whereabouts::Kernel)
     }
 
-    /// Reads what was left first, then the socket.
+    /// Reads the socket.
     pub fn read_kernel(&mut self, id: u64, ready: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
-        if !self.unread.is_empty() {
-            return io::Read::read(&mut self.unread, buf);
-        }
         match recv(&self.fd, &mut *buf, RecvFlags::DONTWAIT) {
             Ok((count, _)) => Ok(count),
             Err(error) => Err(self.later(id, ready, EventFlags::IN | EventFlags::RDHUP, error.into())),
@@ -129,6 +128,17 @@ impl Line {
             let _ = shutdown(&self.fd, Shutdown::Write);
         }
         Ok(())
+    }
+
+    /// Writes what is left to the engine, and ends the direction if that is due. The rest
+    /// waits for room.
+    pub fn flush_to(&mut self, consumer: &mut Consumer, conn: Conn) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            let (first, _) = self.unsent.as_slices();
+            let count = consumer.write(conn, first)?;
+            self.unsent.drain(..count);
+        }
+        if self.shut { consumer.shutdown(conn) } else { Ok(()) }
     }
 
     /// Where the socket said that it would block, asks to be told when it does not.

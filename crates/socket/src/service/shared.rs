@@ -1,9 +1,9 @@
 //! What a program's threads and this library's thread share.
 
 use super::channel::Channel;
+use super::events;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request};
-use super::events;
 use crate::consumer::{Conn, Consumer};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::sockopt::set_socket_linger;
@@ -58,7 +58,8 @@ impl Region {
     /// The queue pair's connection is elsewhere.
     pub fn leave(&mut self, conn: Conn) {
         self.names.remove(&conn);
-        if self.consumer.leave(conn).is_none() && !self.dead {
+        let held = self.consumer.stream(conn).is_some();
+        if held && self.consumer.leave(conn).is_none() && !self.dead {
             self.leaving.insert(conn);
         }
     }
@@ -229,11 +230,15 @@ impl Inner {
     pub fn read(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
         let Inner { lines, regions, ready, .. } = self;
         let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if !line.unread.is_empty() {
+            return io::Read::read(&mut line.unread, buf);
+        }
         match &mut line.at {
             Whereabouts::Kernel => line.read_kernel(id, ready.as_fd(), buf),
             Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            Whereabouts::Engine { region, conn } => in_engine(regions, *region, *conn, |consumer| consumer.read(*conn, buf)),
-            Whereabouts::Ended(_) if !line.unread.is_empty() => io::Read::read(&mut line.unread, buf),
+            Whereabouts::Engine { region, conn } => {
+                in_engine(regions, *region, *conn, |consumer| consumer.read(*conn, buf))
+            }
             Whereabouts::Ended(error) => error.take().map_or(Ok(0), Err),
         }
     }
@@ -244,9 +249,10 @@ impl Inner {
         match &mut line.at {
             Whereabouts::Kernel => line.write_kernel(id, ready.as_fd(), data),
             Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            Whereabouts::Engine { region, conn } => {
-                in_engine(regions, *region, *conn, |consumer| consumer.write(*conn, data))
-            }
+            &mut Whereabouts::Engine { region, conn } => in_engine(regions, region, conn, |consumer| {
+                line.flush_to(consumer, conn)?;
+                consumer.write(conn, data)
+            }),
             Whereabouts::Ended(_) => Err(ErrorKind::BrokenPipe.into()),
         }
     }
@@ -257,8 +263,8 @@ impl Inner {
         line.shut = true;
         match &line.at {
             Whereabouts::Kernel => line.flush(id, ready.as_fd()).or_else(not_now),
-            Whereabouts::Engine { region, conn } => {
-                in_engine(regions, *region, *conn, |consumer| consumer.shutdown(*conn)).or_else(not_now)
+            &Whereabouts::Engine { region, conn } => {
+                in_engine(regions, region, conn, |consumer| line.flush_to(consumer, conn)).or_else(not_now)
             }
             // Done where it arrives.
             Whereabouts::Away | Whereabouts::Coming { .. } => Ok(()),
@@ -323,8 +329,11 @@ impl Inner {
                         // Its way home is being told of.
                         return;
                     }
-                    region.consumer.close(*conn);
-                    region.names.remove(conn);
+                    if line.unread.is_empty() {
+                        region.consumer.close(*conn);
+                    } else {
+                        region.consumer.abort(*conn);
+                    }
                 }
                 // Until it has ended: it may come home before, with what was written last.
                 let _ = self.say(&Request::Close { id }, Vec::new());
@@ -397,4 +406,3 @@ pub(super) fn now(started: Instant) -> baton_tcp::time::Instant {
 pub(super) fn until(started: Instant, at: baton_tcp::time::Instant) -> Duration {
     Duration::from_nanos(at.since(now(started)).0)
 }
-

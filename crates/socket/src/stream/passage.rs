@@ -76,8 +76,11 @@ impl Stream {
     /// What of a connection that stands still is here, and unknown to the engine, which
     /// said that it knows the send queue up to `tail_pos`.
     pub(crate) fn standing(&self, region: &ConsumerRegion, qp: u32, tail_pos: u64, pool: &BufferPool) -> LeftBehind {
-        let known = tail_pos.clamp(self.snd_done, self.snd_tail);
-        let received = region.qp(qp).rcv_done().max(self.rcv_done);
+        // Without a buffer there is nothing in it, whatever the engine says of the next
+        // connection of this queue pair.
+        let known = if self.send.has_buffer() { tail_pos.clamp(self.snd_done, self.snd_tail) } else { self.snd_tail };
+        let received =
+            if self.receive.has_buffer() { region.qp(qp).rcv_done().max(self.rcv_done) } else { self.rcv_read };
         LeftBehind {
             unsent: copy_out(region, self.send, pool, known, self.snd_tail),
             unread: copy_out(region, self.receive, pool, self.rcv_read, received),
