@@ -11,7 +11,7 @@
 //!
 //! One thread, which never waits for a program, nor for the engine. A connection's state
 //! says whose word it waits for. What comes home is read from the ledger and the program's
-//! memory ([`recover`]) while it stands still, whether the engine lives or not: there is one
+//! memory (`recover`) while it stands still, whether the engine lives or not: there is one
 //! way home.
 
 mod admin;

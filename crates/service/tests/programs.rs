@@ -1,0 +1,137 @@
+//! Programs that die, and programs of other users.
+
+mod common;
+
+use baton_socket::service::Service;
+use baton_testkit::{Running, need_program, need_root};
+use common::kernels::Ramp;
+use common::{World, be_the_engine};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = "BATON_TEST_PROGRAM";
+const NOBODY: u32 = 65_534;
+
+/// Not a test: what the others start as an engine.
+#[test]
+fn the_engines_process() {
+    be_the_engine();
+}
+
+/// Not a test: what the others start as a program. Its standard input is the socket that it
+/// hands over; it writes so many bytes, says how it went, and waits for its end.
+#[test]
+fn the_programs_process() {
+    let Ok(words) = std::env::var(PROGRAM) else { return };
+    let (len, socket) = words.split_once(' ').unwrap();
+    let fd: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let outcome = Service::connect(socket).map_err(|error| format!("{:?}", error.kind())).and_then(|service| {
+        let mut stream = service.adopt(fd).map_err(|refused| refused.code)?;
+        stream.write_all(&Ramp::bytes(0, len.parse().unwrap())).unwrap();
+        Ok((service, stream))
+    });
+    let word = outcome.as_ref().err().map_or("adopted", String::as_str);
+    println!("\noutcome {word}");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// A program that was started, and how it says that it went.
+fn program(world: &World<'_>, socket: OwnedFd, user: Option<u32>, len: usize) -> (Running, String) {
+    let mut running = world.wire.ours.enter(|| {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["the_programs_process", "--exact", "--nocapture", "--quiet"]);
+        command.env(PROGRAM, format!("{len} {}", world.socket.display()));
+        command.stdin(Stdio::from(socket)).stdout(Stdio::piped());
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        Running::start(&mut command)
+    });
+    let lines = BufReader::new(running.child().stdout.take().unwrap()).lines();
+    let word = lines.map_while(Result::ok).find_map(|line| Some(line.strip_prefix("outcome ")?.to_owned()));
+    (running, word.expect("it says how it went"))
+}
+
+/// A connection's two ends, blocking.
+fn pair(world: &World<'_>) -> (OwnedFd, TcpStream) {
+    let listener = world.wire.peer.enter(|| TcpListener::bind("10.66.0.2:0").unwrap());
+    let ours = world.wire.ours.enter(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+    let (peer, _) = listener.accept().unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    (ours.into(), peer)
+}
+
+#[test]
+fn a_killed_programs_peer_gets_all_that_was_written_and_the_end() {
+    need_root!();
+    need_program!("clang");
+    World::enter(
+        |_| {},
+        |world| {
+            for len in [0, 10, 100_000] {
+                let (ours, mut peer) = pair(world);
+                let (mut running, word) = program(world, ours, None, len);
+                assert_eq!(word, "adopted");
+                running.child().kill().unwrap();
+                let killed = Instant::now();
+                let mut read = Vec::new();
+                peer.read_to_end(&mut read).unwrap();
+                assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
+                assert!(read == Ramp::bytes(0, len), "{} of {len} bytes", read.len());
+                // Nobody is there to read.
+                peer.shutdown(Shutdown::Write).unwrap();
+            }
+        },
+    );
+}
+
+#[test]
+fn a_killed_programs_peer_is_reset_if_something_was_not_read() {
+    need_root!();
+    need_program!("clang");
+    World::enter(
+        |_| {},
+        |world| {
+            let (ours, mut peer) = pair(world);
+            let (mut running, word) = program(world, ours, None, 5);
+            assert_eq!(word, "adopted");
+            peer.write_all(b"never read").unwrap();
+            peer.read_exact(&mut [0; 5]).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            running.child().kill().unwrap();
+            let killed = Instant::now();
+            let error = peer.read(&mut [0; 9]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+            assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
+        },
+    );
+}
+
+#[test]
+fn other_users_stay_outside_and_others_sockets_stay_where_they_are() {
+    need_root!();
+    need_program!("clang");
+    for (mode, users, outcome) in
+        [(0o600, vec![], "PermissionDenied"), (0o666, vec![], "PermissionDenied"), (0o666, vec![NOBODY], "not-yours")]
+    {
+        let configure =
+            |config: &mut baton_service::broker::Config| (config.mode, config.users) = (mode, users.clone());
+        World::enter(configure, |world| {
+            // Root's, in a process of nobody.
+            let (ours, mut peer) = pair(world);
+            let own = ours.try_clone().unwrap();
+            let (running, word) = program(world, ours, Some(NOBODY), 5);
+            assert_eq!(word, outcome, "{mode:o}");
+            drop(running);
+            // It is as it was.
+            TcpStream::from(own).write_all(b"alive").unwrap();
+            let mut read = [0; 5];
+            peer.read_exact(&mut read).unwrap();
+            assert_eq!(&read, b"alive");
+        });
+    }
+}
