@@ -1,6 +1,6 @@
 //! The command line: parsing, and how a command's outcome becomes an exit code.
 
-use crate::commands::{bare, bench, demo, doctor, get, load, serve};
+use crate::commands::{bare, bench, control, demo, doctor, engine, get, load, serve, service};
 use crate::fail;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -23,6 +23,18 @@ pub enum Command {
     Serve(serve::Args),
     /// Fetch a file over HTTP
     Get(get::Args),
+    /// Take connections of this machine's programs over from the kernel, and give them back
+    Service(service::Args),
+    /// List the connections that a service knows
+    Ps(control::Ps),
+    /// Have connections of programs handed to the engine
+    Handoff(control::Which),
+    /// Have connections given back to the kernel
+    Restore(control::Which),
+    /// End a service; everything goes back to the kernel first
+    Stop(control::Plain),
+    /// Have the engine that is installed now take over from the one that runs
+    Upgrade(control::Plain),
     /// Show Baton and the kernel side by side, over a wire between two namespaces
     Demo(demo::Args),
     /// Say what this machine allows, and what to do where it does not
@@ -32,6 +44,9 @@ pub enum Command {
     /// Generate load against a service
     #[command(hide = true)]
     Load(load::Args),
+    /// The process that a service starts
+    #[command(hide = true)]
+    Engine,
     /// Answer a load with the bare device, without TCP
     #[command(hide = true)]
     Bare(bare::Args),
@@ -47,6 +62,13 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Get(args) => get::run(args),
+        Command::Service(args) => service::run(&args),
+        Command::Ps(args) => control::ps(&args),
+        Command::Handoff(args) => control::handoff(&args),
+        Command::Restore(args) => control::restore(&args),
+        Command::Stop(args) => control::stop(&args),
+        Command::Upgrade(args) => control::upgrade(&args),
+        Command::Engine => engine::run(),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bench(args) => bench::run(args),

@@ -15,7 +15,8 @@ use baton_engine::options::{self, IpFields};
 use baton_engine::region::EngineRegion;
 use baton_engine::streamer::{Adopt, AdoptError, ConsumerId, MAX_OPTIONS, Moved, SuspendError};
 use baton_port::wait::{WaitSet, Waitable};
-use baton_port::{FrameIo, SteeredPort, Tap};
+use baton_port::xdp::CopyMode;
+use baton_port::{FrameIo, SteeredPort, Tap, XdpOptions, XdpPort};
 use baton_socket::memory::{SharedLedger, SharedMemory};
 use baton_socket::service::channel::{Channel, Parcel};
 use baton_tcp::snapshot::{Snapshot, Words};
@@ -24,7 +25,7 @@ use baton_wire::addr::Tuple;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// Turns between two looks at the broker while there is no pause.
@@ -94,14 +95,13 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
     let control = Channel::new(control);
     let Some(Parcel { bytes, fds }) = wait_for_first(&control)? else { return Ok(()) };
     let mut fds = fds.into_iter();
-    let (Some(Order::Start { device, mtu, mac, connections, base, user }), Some(tap), Some(ledger)) =
-        (Order::from_bytes(&bytes), fds.next(), fds.next())
+    let (Some(Order::Start { device, xdp, mtu, mac, connections, base, user }), Some(ledger)) =
+        (Order::from_bytes(&bytes), fds.next())
     else {
         return Err(EngineError::Start);
     };
-    let tap = Tap::attached(tap, &device).map_err(|e| EngineError::System("the device", io::Error::other(e)))?;
+    let (port, sockets) = open_port(&device, xdp, mtu, fds.next())?;
     privileges::drop_all(user).map_err(|e| EngineError::System("giving privileges up", e.into()))?;
-    let port = SteeredPort::lent(tap, mtu);
     let ledger = SharedLedger::open(ledger).map_err(|e| EngineError::System("the ledger", e))?;
     let interface = InterfaceConfig {
         mac,
@@ -131,8 +131,27 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
         again: VecDeque::new(),
         orphan: false,
     };
-    process.say(Report::Started {});
+    let _ = process.control.send(Report::Started {}.to_bytes(), sockets);
     process.drive()
+}
+
+/// The port, and the sockets that the broker is to send frames to. Opening sockets is what
+/// privileges are needed for.
+fn open_port(
+    device: &str,
+    xdp: Option<bool>,
+    mtu: u16,
+    tap: Option<OwnedFd>,
+) -> Result<(SteeredPort, Vec<OwnedFd>), EngineError> {
+    let failed = |error| EngineError::System("the device", io::Error::other(error));
+    let Some(driver) = xdp else {
+        let tap = Tap::attached(tap.ok_or(EngineError::Start)?, device).map_err(failed)?;
+        return Ok((SteeredPort::lent(tap, mtu), Vec::new()));
+    };
+    let options = XdpOptions { generic: !driver, copy: CopyMode::Auto, queues: None };
+    let port = XdpPort::open_sockets(device, options).map_err(failed)?;
+    let sockets = port.sockets().map(|socket| socket.as_fd().try_clone_to_owned()).collect::<io::Result<_>>();
+    Ok((SteeredPort::xdp(port), sockets.map_err(|e| EngineError::System("duplicating", e))?))
 }
 
 fn wait_for_first(control: &Channel) -> Result<Option<Parcel>, EngineError> {

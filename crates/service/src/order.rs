@@ -22,10 +22,13 @@ use baton_wire::addr::{Addr, Tuple};
 messages! {
     /// What the broker says.
     pub enum Order {
-        /// First of all, with the device and the ledger.
+        /// First of all, with the ledger, and with the TAP device if that is the kind.
         1 Start {
-            /// Name of the TAP device.
+            /// Name of the TAP device, or of the interface.
             device: String,
+            /// None for a TAP device; else AF_XDP sockets are to be opened: for a program
+            /// in the driver, or for the generic hook.
+            xdp: Option<bool>,
             /// MTU of the interface.
             mtu: u16,
             /// Its link address.
@@ -125,7 +128,7 @@ messages! {
 messages! {
     /// What the engine says.
     pub enum Report {
-        /// It runs.
+        /// It runs. With its AF_XDP sockets, by queue, if it opened some.
         1 Started {},
         /// Frames are kept.
         2 Held {

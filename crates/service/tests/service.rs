@@ -2,6 +2,7 @@
 
 mod common;
 
+use baton_host::steer::Kind;
 use baton_socket::service::Place;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::{Reply, Request, Selector, VERSION};
@@ -26,8 +27,14 @@ fn kill(pid: u32) {
 fn a_connection_goes_to_the_engine_and_back() {
     need_root!();
     need_program!("clang");
+    for kind in [Kind::Tc, Kind::Xdp] {
+        there_and_back(kind);
+    }
+}
+
+fn there_and_back(kind: Kind) {
     World::enter(
-        |_| {},
+        |config| config.interfaces[0].kind = kind,
         |world| {
             let service = world.service();
             let resets = world.wire.resets();

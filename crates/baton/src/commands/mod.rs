@@ -2,9 +2,12 @@
 
 pub mod bare;
 pub mod bench;
+pub mod control;
 pub mod demo;
 pub mod doctor;
+pub mod engine;
 pub mod get;
 pub mod load;
 pub mod serve;
+pub mod service;
 pub mod stack;

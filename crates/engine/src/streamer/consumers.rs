@@ -116,15 +116,10 @@ impl Streamer {
         ConsumerId(index as u16)
     }
 
-    /// Lets go of a consumer's region. False if a queue pair of it has a connection or a
-    /// listener still, or there is no such consumer: then nothing has changed.
+    /// Lets go of a consumer's region. False, and nothing has changed, while a queue pair is in use.
     pub fn detach_consumer(&mut self, id: ConsumerId) -> bool {
-        let Some(slot) = self.consumer(id.0) else { return false };
-        let idle = slot.owners.iter().all(|owner| matches!(*owner, ConnId::NONE | ENDED));
-        if idle {
-            self.consumers[usize::from(id.0)] = None;
-        }
-        idle
+        let idle = |slot: &mut ConsumerSlot| slot.owners.iter().all(|owner| matches!(*owner, ConnId::NONE | ENDED));
+        self.consumers.get_mut(usize::from(id.0)).is_some_and(|slot| slot.take_if(idle).is_some())
     }
 
     /// A consumer's region, for its driver's sleep and wake flags.

@@ -35,6 +35,8 @@ mod error;
 mod maps;
 mod pins;
 
+use std::os::fd::OwnedFd;
+
 use aya::Ebpf;
 use aya::programs::links::FdLink;
 use baton_port::tap::{Tap, TapOptions};
@@ -174,6 +176,18 @@ impl Steering {
             self.maps.set_socket(queue, &socket)?;
         }
         Ok(SteeredPort::xdp(port))
+    }
+
+    /// Has each queue's frames go to one of these AF_XDP sockets, which another process
+    /// opened; none of them where the kind has none.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn set_sockets(&mut self, sockets: &[OwnedFd]) -> Result<(), SteerError> {
+        for (queue, socket) in (0..).zip(sockets) {
+            self.maps.set_socket(queue, socket)?;
+        }
+        Ok(())
     }
 
     /// From now on the connection's frames go to the engine.

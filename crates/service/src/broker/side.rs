@@ -4,7 +4,7 @@ use super::config::{Config, Interface};
 use super::{Broker, BrokerError};
 use crate::order::{Order, Report};
 use baton_engine::region::EngineRegion;
-use baton_host::kernel_side::KernelSide;
+use baton_host::kernel_side::{KernelError, KernelSide};
 use baton_host::steer;
 use baton_port::SteeredPort;
 use baton_socket::memory::{SharedLedger, SharedMemory};
@@ -48,8 +48,8 @@ pub(super) struct Side {
     pub index: u32,
     pub engine: Option<Process>,
     pub ledger: SharedLedger,
-    /// Kept, so that its device outlives engines.
-    port: SteeredPort,
+    /// The TAP device, kept, so that it outlives engines; AF_XDP sockets are the engine's.
+    tap: Option<SteeredPort>,
     /// When an engine may be started again.
     not_before: Instant,
 }
@@ -64,11 +64,14 @@ impl Side {
         let options = steer::Options { tuples_max: config.connections.max(1), outlive: false };
         let kernel_error = |e: steer::SteerError| BrokerError::Kernel(e.into());
         let index = kernel.add_interface(&interface.name, interface.kind, options).map_err(kernel_error)?;
-        let port = kernel.open_port(index)?;
+        let tap = match kernel.mode(index) {
+            Some(steer::Mode::Xdp { .. }) => None,
+            _ => Some(kernel.open_port(index)?),
+        };
         let ledger = SharedLedger::create(config.connections.next_power_of_two());
         let ledger = ledger.map_err(|e| BrokerError::System("making the ledger", e))?;
         let name = interface.name.clone();
-        let mut side = Side { name, index, engine: None, ledger, port, not_before: Instant::now() };
+        let mut side = Side { name, index, engine: None, ledger, tap, not_before: Instant::now() };
         side.start_engine(kernel, config, base)?;
         Ok(side)
     }
@@ -76,9 +79,12 @@ impl Side {
     /// Starts an engine, with a new ledger.
     fn start_engine(&mut self, kernel: &mut KernelSide, config: &Config, base: u64) -> Result<(), BrokerError> {
         let system = |what| move |e: io::Error| BrokerError::System(what, e);
-        let Some((tap, mtu)) = self.port.device() else {
-            return Err(BrokerError::Engine(format!("{}: an engine of its own process needs the tc kind", self.name)));
+        let link = kernel.link(self.index)?;
+        let xdp = match kernel.mode(self.index) {
+            Some(steer::Mode::Xdp { driver }) => Some(driver),
+            _ => None,
         };
+        let tap = self.tap.as_ref().and_then(SteeredPort::device);
         self.ledger = SharedLedger::create(self.ledger.ledger().len()).map_err(system("making the ledger"))?;
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (ours, theirs) = pair.map_err(|e| BrokerError::System("making a socket pair", e.into()))?;
@@ -88,22 +94,17 @@ impl Side {
         let child = child.map_err(system("starting the engine"))?;
         let mut channel = Channel::new(ours);
         let start = Order::Start {
-            device: tap.name().to_owned(),
-            mtu,
-            mac: kernel.link(self.index)?.mac,
+            device: tap.map_or(self.name.as_str(), |(tap, _)| tap.name()).to_owned(),
+            xdp,
+            mtu: link.mtu.min(u16::MAX.into()) as u16,
+            mac: link.mac,
             connections: config.connections,
             base,
             user: config.engine_user,
         };
-        let fds = [tap.as_fd(), self.ledger.as_fd()].map(|fd| fd.try_clone_to_owned());
-        let [tap, ledger] = fds;
-        let fds = vec![tap.map_err(system("duplicating"))?, ledger.map_err(system("duplicating"))?];
+        let fds = [Some(self.ledger.as_fd()), tap.map(|(tap, _)| tap.as_fd())].into_iter().flatten();
+        let fds = fds.map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>().map_err(system("duplicating"))?;
         channel.send(start.to_bytes(), fds).map_err(system("telling the engine how to start"))?;
-        kernel
-            .steering(self.index)
-            .map_err(|e| BrokerError::Kernel(e.into()))?
-            .set_engine(true)
-            .map_err(|e| BrokerError::Kernel(e.into()))?;
         self.engine =
             Some(Process { child, channel, started: false, born: Instant::now(), consumers: BTreeMap::new() });
         Ok(())
@@ -188,7 +189,7 @@ impl Broker {
             match engine.channel.receive() {
                 Ok(Some(parcel)) => {
                     if let Some(report) = Report::from_bytes(&parcel.bytes) {
-                        self.on_report(at, report);
+                        self.on_report(at, report, &parcel.fds);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -198,15 +199,28 @@ impl Broker {
         }
     }
 
-    fn on_report(&mut self, at: usize, report: Report) {
+    /// Frames go to the engine from now on.
+    fn lead_to_engine(&mut self, at: usize, sockets: &[OwnedFd]) -> Result<(), KernelError> {
+        let Broker { kernel, sides, .. } = self;
+        let side = &mut sides[at];
+        let steering = kernel.steering(side.index)?;
+        steering.set_sockets(sockets)?;
+        steering.set_engine(true)?;
+        if let Some(engine) = &mut side.engine {
+            engine.started = true;
+        }
+        Ok(())
+    }
+
+    fn on_report(&mut self, at: usize, report: Report, fds: &[OwnedFd]) {
         // An engine speaks of its own connections only.
         if report.id().is_some_and(|id| self.lines.get(&id).is_none_or(|line| line.side != at)) {
             return;
         }
         match report {
             Report::Started {} => {
-                if let Some(engine) = &mut self.sides[at].engine {
-                    engine.started = true;
+                if self.lead_to_engine(at, fds).is_err() {
+                    return self.on_engine_dead(at, "engine-died");
                 }
                 self.on_engine_started();
             }

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// Descriptors that come with one message at most.
-pub const MAX_FDS: usize = 4;
+pub const MAX_FDS: usize = 64;
 
 /// Messages that wait for a peer who does not read, at most.
 const BACKLOG: usize = 4096;

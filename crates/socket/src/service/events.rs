@@ -87,7 +87,8 @@ impl Inner {
             match channel.receive() {
                 Ok(Some(parcel)) => self.on_parcel(parcel),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A broker that hung up on what it had not read may have said why before.
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionReset) => {}
                 Ok(None) | Err(_) => return self.on_broker_gone(),
             }
         }

@@ -1,0 +1,114 @@
+//! `baton service`: broker and guardian, which starts the engines.
+
+use crate::config::{self, Config, Id, Names};
+use crate::fail::usage;
+use crate::notify::{Word, notify};
+use crate::signal::Stop;
+use anyhow::Context;
+use baton_host::steer::Kind;
+use baton_service::broker::{self, Broker, Interface};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+/// How often the request to end is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Arguments of `baton service`.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  baton service --interface eth0\n  baton service --config /etc/baton/baton.toml\n\n\
+                  What is said here comes before what the file says. A signal (SIGTERM, Ctrl-C) brings every\n\
+                  connection back to the kernel first."
+)]
+pub struct Args {
+    /// Configuration, TOML
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the default configuration, every key explained, and end
+    #[arg(long)]
+    print_config: bool,
+    /// Interface whose connections may move; may be given several times
+    #[arg(long, value_name = "NAME")]
+    interface: Vec<String>,
+    /// How its frames reach the engine
+    #[arg(long, value_name = "KIND")]
+    steer: Option<Steer>,
+    /// Where programs find the service
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Steer {
+    Auto,
+    Xdp,
+    Tc,
+}
+
+/// Serves until it is told to end.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    if args.print_config {
+        write!(std::io::stdout(), "{}", config::DEFAULT)?;
+        return Ok(());
+    }
+    let config = settings(args)?;
+    let stop = Stop::install().context("signals")?;
+    let mut broker = Broker::start(config)?;
+    // Who does not run under systemd has nobody to tell.
+    let _ = notify(Word::Ready("serving"));
+    let stopper = broker.stopper();
+    thread::Builder::new().name("baton-signals".into()).spawn(move || {
+        while !stop.requested() {
+            thread::sleep(LOOK);
+        }
+        let _ = notify(Word::Stopping);
+        stopper.stop();
+    })?;
+    Ok(broker.run()?)
+}
+
+/// What the file and the command line say together.
+fn settings(args: &Args) -> anyhow::Result<broker::Config> {
+    let mut config = args.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
+    if !args.interface.is_empty() {
+        config.steer.interfaces.clone_from(&args.interface);
+    }
+    if config.steer.interfaces.is_empty() {
+        return Err(usage("no interface is named", "say --interface NAME, or interfaces = [..] in [steer]"));
+    }
+    let kind = match args.steer {
+        None => config.steer.kind,
+        Some(Steer::Auto) => Kind::Auto,
+        Some(Steer::Xdp) => Kind::Xdp,
+        Some(Steer::Tc) => Kind::Tc,
+    };
+    let socket = args.socket.clone().unwrap_or_else(|| config.socket.path.clone());
+    let interfaces = config.steer.interfaces.iter().map(|name| Interface { name: name.clone(), kind }).collect();
+    let names = Names::load();
+    let unknown = |id: &Id| usage(format!("no user or group is called '{id}'"), "name one that there is");
+    let users = config.access.uids(&names).map_err(|id| unknown(&id))?;
+    let engine_user = if rustix::process::geteuid().is_root() {
+        Some(names.user_and_group(&config.engine.user).ok_or_else(|| unknown(&config.engine.user))?)
+    } else {
+        None
+    };
+    Ok(broker::Config {
+        mode: config.socket.mode,
+        users,
+        engine_user,
+        connections: config.engine.connections,
+        consumer: config.memory.consumer(),
+        programs: config.memory.programs as usize,
+        drain: config.engine.drain,
+        ..broker::Config::new(socket, interfaces, engine()?)
+    })
+}
+
+/// The binary as it is installed when an engine starts: an upgrade replaces the file.
+fn engine() -> anyhow::Result<Vec<OsString>> {
+    let own = std::env::current_exe().context("finding this program")?;
+    Ok(vec![own.into_os_string(), "engine".into()])
+}
