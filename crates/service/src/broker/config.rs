@@ -1,5 +1,6 @@
 //! What a broker is started with.
 
+use baton_host::policy::Policy;
 use baton_host::steer::Kind;
 use baton_socket::consumer::ConsumerConfig;
 use std::ffi::OsString;
@@ -36,6 +37,8 @@ pub struct Config {
     pub consumer: ConsumerConfig,
     /// Programs at most.
     pub programs: usize,
+    /// Which of the sockets that programs hand over move, and when.
+    pub policy: Policy,
     /// For how long a move home waits until what is in flight has landed.
     pub drain: Duration,
 }
@@ -53,6 +56,7 @@ impl Config {
             connections: 16_384,
             consumer: ConsumerConfig::for_connections(2048),
             programs: 256,
+            policy: Policy::default(),
             drain: Duration::from_millis(500),
         }
     }

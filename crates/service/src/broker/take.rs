@@ -5,6 +5,7 @@ use super::lines::{Goal, Line, State};
 use crate::order::Order;
 use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_host::kernel_side::{KernelError, KernelSide, Plan};
+use baton_host::policy::{Decision, History, Room};
 use baton_host::{Captured, Refusal};
 use baton_mover::engine_side;
 use baton_socket::service::message::Reply;
@@ -89,7 +90,8 @@ impl Broker {
     /// A program wants its socket handed over.
     pub(super) fn adopt(&mut self, client: u32, seq: u64, fd: OwnedFd) {
         let planned = self.admit(client, &fd).and_then(|()| self.plan(&fd));
-        let (plan, side) = match planned {
+        let chosen = planned.and_then(|planned| self.choose(&fd, planned.1).map(|()| planned));
+        let (plan, side) = match chosen {
             Ok(planned) => planned,
             Err((code, text)) => {
                 return self.tell_client(client, &Reply::Stays { seq, id: 0, code: code.into(), text }, Vec::new());
@@ -120,6 +122,17 @@ impl Broker {
             return Err(("stopping", "the service is about to end".into()));
         }
         Ok(())
+    }
+
+    /// Whether it is to move now. A program whose connection waits asks again when it sends;
+    /// what a person asks for by name is not asked about.
+    fn choose(&self, fd: &OwnedFd, side: usize) -> Result<(), Why> {
+        let known = baton_host::known(fd, History::New).map_err(|e| ("failed", e.to_string()))?;
+        let connections = self.lines.values().filter(|line| line.side == side).count() as u64;
+        match self.config.policy.decide(&known, Room { connections, at_most: self.config.connections.into() }) {
+            Decision::Move => Ok(()),
+            stays => Err((stays.code(), stays.to_string())),
+        }
     }
 
     fn plan(&mut self, fd: &OwnedFd) -> Result<(Plan, usize), Why> {
