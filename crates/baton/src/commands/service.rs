@@ -1,12 +1,13 @@
 //! `baton service`: broker and guardian, which starts the engines.
 
-use crate::config::{self, Config, Id, Names};
+use crate::config::{self, Config, Id, Level, Names};
 use crate::fail::usage;
 use crate::notify::{Word, notify};
 use crate::signal::Stop;
 use anyhow::Context;
 use baton_host::steer::Kind;
 use baton_service::broker::{self, Broker, Interface};
+use baton_tcp::config::Congestion;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -30,6 +31,9 @@ pub struct Args {
     /// Print the default configuration, every key explained, and end
     #[arg(long)]
     print_config: bool,
+    /// Read the configuration, say what is wrong with it, and end
+    #[arg(long)]
+    check_config: bool,
     /// Interface whose connections may move; may be given several times
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
@@ -54,11 +58,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         write!(std::io::stdout(), "{}", config::DEFAULT)?;
         return Ok(());
     }
-    let config = settings(args)?;
+    let (level, config) = settings(args)?;
+    if args.check_config {
+        return Ok(());
+    }
     let stop = Stop::install().context("signals")?;
+    let names: Vec<&str> = config.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    let serving = format!("serving {} at {}", names.join(", "), config.socket.display());
     let mut broker = Broker::start(config)?;
+    tell(level, &serving);
     // Who does not run under systemd has nobody to tell.
-    let _ = notify(Word::Ready("serving"));
+    let _ = notify(Word::Ready(&serving));
     let stopper = broker.stopper();
     thread::Builder::new().name("baton-signals".into()).spawn(move || {
         while !stop.requested() {
@@ -67,17 +77,31 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let _ = notify(Word::Stopping);
         stopper.stop();
     })?;
-    Ok(broker.run()?)
+    broker.run()?;
+    tell(level, "every connection is in the kernel again");
+    Ok(())
+}
+
+/// What has begun or ended, for whoever wants to know.
+fn tell(level: Level, text: &str) {
+    if level >= Level::Info {
+        // Nobody is left to tell if standard error is gone.
+        let _ = writeln!(std::io::stderr(), "baton: {text}");
+    }
 }
 
 /// What the file and the command line say together.
-fn settings(args: &Args) -> anyhow::Result<broker::Config> {
-    let mut config = args.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
+fn settings(args: &Args) -> anyhow::Result<(Level, broker::Config)> {
+    let config = args.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load);
+    let mut config = config.map_err(|error| usage(error.what_and_where(), error.remedy()))?;
     if !args.interface.is_empty() {
         config.steer.interfaces.clone_from(&args.interface);
     }
     if config.steer.interfaces.is_empty() {
         return Err(usage("no interface is named", "say --interface NAME, or interfaces = [..] in [steer]"));
+    }
+    if config.engine.congestion != Congestion::default() {
+        return Err(usage("the service's engine has no congestion control but cubic", "leave it out of [engine]"));
     }
     let kind = match args.steer {
         None => config.steer.kind,
@@ -95,7 +119,7 @@ fn settings(args: &Args) -> anyhow::Result<broker::Config> {
     } else {
         None
     };
-    Ok(broker::Config {
+    let to_broker = broker::Config {
         mode: config.socket.mode,
         users,
         engine_user,
@@ -103,8 +127,10 @@ fn settings(args: &Args) -> anyhow::Result<broker::Config> {
         consumer: config.memory.consumer(),
         programs: config.memory.programs as usize,
         drain: config.engine.drain,
+        policy: config.policy,
         ..broker::Config::new(socket, interfaces, engine()?)
-    })
+    };
+    Ok((config.log, to_broker))
 }
 
 /// The binary as it is installed when an engine starts: an upgrade replaces the file.

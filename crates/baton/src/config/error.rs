@@ -21,11 +21,7 @@ impl std::error::Error for ConfigError {}
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.file.display())?;
-        if let Some(line) = self.line {
-            write!(f, "{line}:")?;
-        }
-        write!(f, " {}; {}", self.what, self.remedy)
+        write!(f, "{}; {}", self.what_and_where(), self.remedy)
     }
 }
 
@@ -33,6 +29,17 @@ impl ConfigError {
     /// The line, from 1, if one is to blame.
     pub fn line(&self) -> Option<usize> {
         self.line
+    }
+
+    /// `FILE:LINE: what`
+    pub fn what_and_where(&self) -> String {
+        let line = self.line.map(|line| format!("{line}:")).unwrap_or_default();
+        format!("{}:{line} {}", self.file.display(), self.what)
+    }
+
+    /// What to do.
+    pub fn remedy(&self) -> &str {
+        &self.remedy
     }
 
     /// Of what the parser says. What our own values say has the remedy behind a semicolon.
