@@ -388,6 +388,11 @@ impl Streamer {
         let words = std::array::from_fn(|at| if at < 7 { head[at] } else { tail[at - 7] });
         let snapshot = Snapshot::from_words(&words).expect("a snapshot that our TCE made");
         let options = std::mem::take(&mut self.moves.options);
+        let flow = &self.flows[conn.0];
+        if (snapshot.snd_nxt, snapshot.rcv_nxt) != (flow.tx.snd_nxt, flow.rx.rcv_nxt) {
+            // Its consumer had promised more room than there was, and is about to lose it.
+            return self.moves.staying.push(conn);
+        }
         let suspended = self.describe(conn, tuple, snapshot, options);
         self.moves.told.push_back(Moved::Suspended(Box::new(suspended)));
     }
@@ -405,7 +410,6 @@ impl Streamer {
         self.publish_received();
         let Streamer { flows, consumers, .. } = self;
         let flow = &flows[conn.0];
-        debug_assert_eq!((snapshot.snd_nxt, snapshot.rcv_nxt), (flow.tx.snd_nxt, flow.rx.rcv_nxt));
         let una_pos = flow.tx.una_pos.min(flow.tx.tail_pos);
         let (mut send, mut unread) = (Vec::new(), 0);
         if let Some(Some(slot)) = consumers.get(usize::from(flow.consumer)) {

@@ -1,0 +1,133 @@
+//! A program that writes garbage into the memory that it shares with the engine.
+
+mod common;
+
+use baton_socket::service::Place;
+use baton_socket::service::channel::Channel;
+use baton_socket::service::message::{Reply, Request, VERSION};
+use baton_testkit::{need_program, need_root};
+use common::{At, World, be_the_engine};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Not a test: what the others start as an engine.
+#[test]
+fn the_engines_process() {
+    be_the_engine();
+}
+
+/// Bytes of rings and queue pairs at the start of a region that garbage is written to.
+const WORDS: u64 = 512 << 10;
+
+/// A program without the library, with one connection in the engine.
+struct Hostile {
+    channel: Channel,
+    memory: Vec<OwnedFd>,
+    seed: u64,
+}
+
+impl Hostile {
+    fn new(world: &World<'_>, seed: u64) -> Hostile {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(world.socket).unwrap()).unwrap();
+        let mut hostile = Hostile { channel: Channel::new(socket), memory: Vec::new(), seed };
+        hostile.say(&Request::Hello { version: VERSION }, Vec::new());
+        hostile
+    }
+
+    fn say(&mut self, request: &Request, fds: Vec<OwnedFd>) {
+        let _ = self.channel.send(request.to_bytes(), fds);
+    }
+
+    /// Hands a connection over, and never looks at it again.
+    fn adopt(&mut self, socket: OwnedFd) {
+        self.say(&Request::Adopt { seq: 1 }, vec![socket]);
+        let begun = Instant::now();
+        loop {
+            match self.channel.receive() {
+                Ok(Some(parcel)) => match Reply::from_bytes(&parcel.bytes) {
+                    Some(Reply::Region { .. }) => self.memory = parcel.fds,
+                    Some(Reply::Bring { id, .. }) => {
+                        return self.say(&Request::Brought { id, taken: true }, Vec::new());
+                    }
+                    Some(Reply::Welcome { .. }) => {}
+                    other => panic!("{other:?}"),
+                },
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+                other => panic!("{other:?}"),
+            }
+            assert!(begun.elapsed() < Duration::from_secs(5));
+        }
+    }
+
+    /// A generator will do whose period is long.
+    fn random(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.seed >> 24
+    }
+
+    fn scribble(&mut self, times: u32) {
+        for _ in 0..times {
+            let at = self.random() % WORDS;
+            let small = self.random().is_multiple_of(2);
+            let word = if small { self.random() % 16 } else { self.random() << 24 | self.random() };
+            rustix::io::pwrite(&self.memory[0], &word.to_ne_bytes(), at & !7).unwrap();
+        }
+        rustix::io::write(&self.memory[1], &1u64.to_ne_bytes()).unwrap();
+        // The engine's wake-ups are its own to steal.
+        let _ = rustix::io::read(&self.memory[1], &mut [0; 8]);
+    }
+}
+
+#[test]
+fn garbage_in_its_memory_costs_a_program_its_own_connections_only() {
+    need_root!();
+    need_program!("clang");
+    World::enter(
+        |_| {},
+        |world| {
+            let service = world.service();
+            let mut line = world.line(false);
+            line.adopt(&service);
+            let engine = Pid::from_raw(world.engine as i32).unwrap();
+            let mut peers = Vec::new();
+            for seed in 1..=20 {
+                let mut hostile = Hostile::new(world, seed);
+                let (ours, peer) = world.wire.connect(false);
+                hostile.adopt(ours.into());
+                peers.push(peer);
+                for _ in 0..50 {
+                    hostile.scribble(200);
+                    line.turn(10_000);
+                    let _ = std::io::Write::write(&mut peers.last().unwrap(), b"something to receive");
+                }
+                test_kill_process(engine).expect("the engine lives");
+                line.go_on(20_000);
+                if seed % 5 == 0 {
+                    hostile.say(&Request::Restore { id: seed + 1 }, Vec::new());
+                    line.go_on(1_000);
+                }
+                // It goes, and what it left is read from its memory.
+                drop(hostile);
+                line.go_on(20_000);
+            }
+            // The others' way home does not lead through it either.
+            let mut hostile = Hostile::new(world, 77);
+            let (ours, _peer) = world.wire.connect(false);
+            hostile.adopt(ours.into());
+            hostile.scribble(20_000);
+            kill_process(engine, Signal::KILL).unwrap();
+            let killed = Instant::now();
+            while line.place() != Place::Kernel {
+                line.turn(10_000);
+                assert!(killed.elapsed() < Duration::from_secs(1));
+            }
+            line.go_on(100_000);
+            assert!(matches!(line.at, At::Service(_)));
+            line.finish();
+        },
+    );
+}
