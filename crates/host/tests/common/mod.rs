@@ -11,8 +11,8 @@ use std::{fs, thread};
 use baton_host::{Captured, capture, make_husk, rebuild, resume};
 use baton_testkit::{Netns, veth};
 
-/// Longest wait for anything.
-pub const LONG: Duration = Duration::from_secs(20);
+/// Longest wait for anything: a guard against hanging, on a machine that does much else.
+pub const LONG: Duration = Duration::from_secs(60);
 /// The streams repeat after this many bytes, a prime.
 const PERIOD: u64 = 251;
 
