@@ -27,23 +27,23 @@ fn each_load(kind: Kind, case: fn(&mut World<'_>, Load, bool)) {
 }
 
 fn handed_off(world: &mut World<'_>, load: Load, ipv6: bool) {
-    let mut line = world.line(load, ipv6);
-    line.turns(world, 20);
-    line.handoff(world);
-    line.turns(world, 50);
-    line.halfway(world);
-    line.turns(world, 20);
-    line.was_under_load(world);
-    line.finish(world);
+    moved(world, load, ipv6, false);
 }
 
 fn restored(world: &mut World<'_>, load: Load, ipv6: bool) {
+    moved(world, load, ipv6, true);
+}
+
+/// There, and back if `back`; the load's second half is where it has come to.
+fn moved(world: &mut World<'_>, load: Load, ipv6: bool, back: bool) {
     let mut line = world.line(load, ipv6);
     line.turns(world, 20);
     line.handoff(world);
     line.turns(world, 50);
-    line.restore(world);
-    line.turns(world, 20);
+    if back {
+        line.restore(world);
+        line.turns(world, 20);
+    }
     line.halfway(world);
     line.turns(world, 20);
     line.was_under_load(world);

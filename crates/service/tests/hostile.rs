@@ -7,7 +7,6 @@ use baton_socket::service::channel::Channel;
 use baton_socket::service::message::{Reply, Request, VERSION};
 use baton_testkit::{need_program, need_root};
 use common::{At, World, be_the_engine};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -26,14 +25,13 @@ const WORDS: u64 = 512 << 10;
 struct Hostile {
     channel: Channel,
     memory: Vec<OwnedFd>,
-    seed: u64,
+    random: fastrand::Rng,
 }
 
 impl Hostile {
     fn new(world: &World<'_>, seed: u64) -> Hostile {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        connect(&socket, &SocketAddrUnix::new(world.socket).unwrap()).unwrap();
-        let mut hostile = Hostile { channel: Channel::new(socket), memory: Vec::new(), seed };
+        let random = fastrand::Rng::with_seed(seed);
+        let mut hostile = Hostile { channel: world.channel(), memory: Vec::new(), random };
         hostile.say(&Request::Hello { version: VERSION }, Vec::new());
         hostile
     }
@@ -63,17 +61,10 @@ impl Hostile {
         }
     }
 
-    /// A generator will do whose period is long.
-    fn random(&mut self) -> u64 {
-        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.seed >> 24
-    }
-
     fn scribble(&mut self, times: u32) {
         for _ in 0..times {
-            let at = self.random() % WORDS;
-            let small = self.random().is_multiple_of(2);
-            let word = if small { self.random() % 16 } else { self.random() << 24 | self.random() };
+            let at = self.random.u64(..WORDS);
+            let word = if self.random.bool() { self.random.u64(..16) } else { self.random.u64(..) };
             rustix::io::pwrite(&self.memory[0], &word.to_ne_bytes(), at & !7).unwrap();
         }
         rustix::io::write(&self.memory[1], &1u64.to_ne_bytes()).unwrap();

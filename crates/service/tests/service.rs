@@ -8,7 +8,6 @@ use baton_socket::service::channel::Channel;
 use baton_socket::service::message::{Reply, Request, Selector, VERSION};
 use baton_testkit::{need_program, need_root};
 use common::{World, be_the_engine};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -154,12 +153,6 @@ fn an_upgrade_loses_nothing() {
     );
 }
 
-fn raw(world: &World<'_>) -> Channel {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    connect(&socket, &SocketAddrUnix::new(world.socket).unwrap()).unwrap();
-    Channel::new(socket)
-}
-
 /// What the broker says last before it hangs up.
 #[track_caller]
 fn last_word(channel: &Channel) -> Option<Reply> {
@@ -196,7 +189,7 @@ fn a_program_that_makes_no_sense_is_cut_off_and_others_are_not() {
                 &[&hello, &[9; 4000]],
             ];
             for said in messages {
-                let mut channel = raw(world);
+                let mut channel = world.channel();
                 for message in said {
                     channel.send(message.to_vec(), Vec::new()).unwrap();
                 }
@@ -206,7 +199,7 @@ fn a_program_that_makes_no_sense_is_cut_off_and_others_are_not() {
             // What is no socket, or nobody's connection, stays; what is another's is not touched.
             let entries = service.list().unwrap();
             let [entry] = &entries[..] else { panic!("{entries:?}") };
-            let mut channel = raw(world);
+            let mut channel = world.channel();
             channel.send(hello, Vec::new()).unwrap();
             let file = std::fs::File::open("/dev/null").unwrap();
             channel.send(Request::Adopt { seq: 5 }.to_bytes(), vec![file.into()]).unwrap();

@@ -9,9 +9,11 @@ use baton_host::steer::Kind;
 use baton_port::link;
 use baton_service::broker::{Broker, Config, Interface};
 use baton_service::engine;
+use baton_socket::service::channel::Channel;
 use baton_socket::service::{Place, Service, Stream};
 use kernels::{LONG, Ramp, Wire};
 use rustix::net::sockopt::set_tcp_nodelay;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -80,6 +82,13 @@ impl World<'_> {
 
     pub fn service(&self) -> Service {
         Service::connect(self.socket).unwrap()
+    }
+
+    /// What a program without the library has.
+    pub fn channel(&self) -> Channel {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(self.socket).unwrap()).unwrap();
+        Channel::new(socket)
     }
 
     pub fn line(&self, ipv6: bool) -> Line {
