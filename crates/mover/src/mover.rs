@@ -14,6 +14,7 @@ use baton_host::steer::{self, Kind};
 use baton_host::{Captured, Failed};
 use baton_port::SteeredPort;
 use baton_socket::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
+use baton_socket::host::random_secret;
 use baton_socket::memory::Memory;
 use baton_tcp::config::Config;
 use baton_wire::addr::Tuple;
@@ -154,17 +155,8 @@ impl<P: FrameIo> Mover<P> {
         let index = self.kernel.add_interface(name, kind, self.config.steer)?;
         let port = wrap(self.kernel.open_port(index)?);
         let Link { mac, mtu, .. } = self.kernel.link(index)?;
-        let interface = InterfaceConfig {
-            mac,
-            addresses: Vec::new(),
-            gateway_v4: None,
-            gateway_v6: None,
-            mtu: mtu.min(u16::MAX.into()) as u16,
-            ethernet: true,
-            vlan: None,
-            guest: true,
-        };
-        let mut engine = EngineConfig::new(interface, secret());
+        let interface = InterfaceConfig::guest(mac, mtu.min(u16::MAX.into()) as u16);
+        let mut engine = EngineConfig::new(interface, random_secret());
         engine.tcp = self.config.tcp.clone();
         engine.max_connections = self.config.connections.next_power_of_two();
         let mut engine = Engine::new(&engine, port.capabilities());
@@ -426,14 +418,4 @@ impl<P: FrameIo> Mover<P> {
         self.away.remove(&name);
         Ok(())
     }
-}
-
-/// Of the process's own random source.
-fn secret() -> [u8; 32] {
-    let random = std::hash::RandomState::new();
-    let mut secret = [0; 32];
-    for (n, place) in (0u64..).zip(secret.chunks_mut(8)) {
-        place.copy_from_slice(&std::hash::BuildHasher::hash_one(&random, n).to_le_bytes());
-    }
-    secret
 }

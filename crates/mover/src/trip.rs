@@ -128,16 +128,12 @@ impl<P: FrameIo> Trip<'_, P> {
     /// Nothing new is sent until all is acknowledged, and received without a gap, for so
     /// long as we have.
     fn let_flight_land(&mut self, conn: ConnId) -> Result<(), MoveError> {
-        let waits = |side: &mut Side<P>| {
-            let streamer = side.engine.streamer();
-            streamer.in_flight(conn).unwrap_or(0) > 0 || streamer.has_gap(conn)
-        };
         if self.drain.is_zero() {
             return Ok(());
         }
         self.side.engine.streamer().quiesce(conn, true);
         let begun = Instant::now();
-        while waits(self.side) && begun.elapsed() < self.drain {
+        while !self.side.engine.streamer().is_settled(conn) && begun.elapsed() < self.drain {
             let busy = self.side.poll(self.kernel, now(self.started))?;
             if !busy {
                 std::thread::yield_now();

@@ -17,6 +17,7 @@ use baton_engine::streamer::{Adopt, AdoptError, ConsumerId, MAX_OPTIONS, Moved, 
 use baton_port::wait::{WaitSet, Waitable};
 use baton_port::xdp::CopyMode;
 use baton_port::{FrameIo, SteeredPort, Tap, XdpOptions, XdpPort};
+use baton_socket::host::random_secret;
 use baton_socket::memory::{SharedLedger, SharedMemory};
 use baton_socket::service::channel::{Channel, Parcel};
 use baton_tcp::snapshot::{Snapshot, Words};
@@ -103,17 +104,8 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
     let (port, sockets) = open_port(&device, xdp, mtu, fds.next())?;
     privileges::drop_all(user).map_err(|e| EngineError::System("giving privileges up", e.into()))?;
     let ledger = SharedLedger::open(ledger).map_err(|e| EngineError::System("the ledger", e))?;
-    let interface = InterfaceConfig {
-        mac,
-        addresses: Vec::new(),
-        gateway_v4: None,
-        gateway_v6: None,
-        mtu,
-        ethernet: true,
-        vlan: None,
-        guest: true,
-    };
-    let mut config = EngineConfig::new(interface, secret());
+    let interface = InterfaceConfig::guest(mac, mtu);
+    let mut config = EngineConfig::new(interface, random_secret());
     config.max_connections = connections.next_power_of_two();
     let mut engine = Engine::new(&config, port.capabilities());
     engine.streamer().publish_to(ledger.ledger().clone());
@@ -165,16 +157,6 @@ fn wait_for_first(control: &Channel) -> Result<Option<Parcel>, EngineError> {
             received => return received.map_err(|e| EngineError::System("hearing the broker", e)),
         }
     }
-}
-
-/// Of the process's own random source.
-fn secret() -> [u8; 32] {
-    let random = std::hash::RandomState::new();
-    let mut secret = [0; 32];
-    for (n, place) in (0u64..).zip(secret.chunks_mut(8)) {
-        place.copy_from_slice(&std::hash::BuildHasher::hash_one(&random, n).to_le_bytes());
-    }
-    secret
 }
 
 impl Process {
@@ -373,7 +355,7 @@ impl Process {
         }
     }
 
-    /// Suspends those whose flight has landed, or whose time is up.
+    /// Suspends those of which nothing is on its way any more, or whose time is up.
     fn go_on_leaving(&mut self) {
         if self.leaving.is_empty() {
             return;
@@ -382,8 +364,7 @@ impl Process {
         let (mut stay, mut ended) = (Vec::new(), Vec::new());
         for id in std::mem::take(&mut self.leaving) {
             let Some(Line { conn: Some(conn), drain: Some(until), .. }) = self.lines.get(&id) else { continue };
-            let flying = self.engine.streamer().in_flight(*conn).unwrap_or(0) > 0;
-            if flying && now < *until {
+            if now < *until && !self.engine.streamer().is_settled(*conn) {
                 stay.push(id);
                 continue;
             }

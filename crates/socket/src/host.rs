@@ -38,6 +38,16 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// A secret for [`EngineConfig::new`], of the process's own random source.
+pub fn random_secret() -> [u8; 32] {
+    let random = std::hash::RandomState::new();
+    let mut secret = [0; 32];
+    for (n, place) in (0u64..).zip(secret.chunks_mut(8)) {
+        place.copy_from_slice(&std::hash::BuildHasher::hash_one(&random, n).to_le_bytes());
+    }
+    secret
+}
+
 /// What a host is built with.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
@@ -53,18 +63,12 @@ impl HostConfig {
     /// Defaults for one address on Ethernet. The secret is of the process's own
     /// random source.
     pub fn new(address: Cidr) -> HostConfig {
-        let random = std::hash::RandomState::new();
-        let word = |n: u64| std::hash::BuildHasher::hash_one(&random, n).to_le_bytes();
-        let mut secret = [0; 32];
-        for (n, place) in secret.chunks_mut(8).enumerate() {
-            place.copy_from_slice(&word(n as u64));
-        }
-        let [a, b, c, d, e, ..] = word(4);
+        let [a, b, c, d, e, ..] = random_secret();
         // Locally administered, unicast.
         let interface = InterfaceConfig::ethernet([2, a, b, c, d, e], vec![address]);
         let interface = InterfaceConfig { mtu: u16::MAX, ..interface };
         HostConfig {
-            engine: EngineConfig::new(interface, secret),
+            engine: EngineConfig::new(interface, random_secret()),
             consumer: ConsumerConfig::default(),
             memory: Memory::default(),
         }

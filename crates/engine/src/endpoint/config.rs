@@ -101,6 +101,11 @@ impl InterfaceConfig {
             guest: false,
         }
     }
+
+    /// An Ethernet interface of another stack's, with its MTU: see `guest`.
+    pub fn guest(mac: [u8; 6], mtu: u16) -> InterfaceConfig {
+        InterfaceConfig { mtu, guest: true, ..InterfaceConfig::ethernet(mac, Vec::new()) }
+    }
 }
 
 /// The link-local address made of a MAC (RFC 4291 §2.5.1 and appendix A).

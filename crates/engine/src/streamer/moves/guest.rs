@@ -50,16 +50,13 @@ impl Streamer {
         }
     }
 
-    /// Sequence numbers sent and not acknowledged; `None` if there is no such connection.
-    pub fn in_flight(&self, conn: ConnId) -> Option<u32> {
-        let flow = self.flows.get(conn.0).filter(|flow| flow.has(bits::SYNCHRONIZED))?;
-        Some(flow.tx.snd_nxt.since(flow.tx.snd_una).max(0) as u32)
-    }
-
-    /// True while a connection holds payload beyond a gap, or that found no buffer yet: it
-    /// would be forgotten if the connection left now, though the peer may know of it by
-    /// SACK, and be slow to believe that it has to be sent again.
-    pub fn has_gap(&self, conn: ConnId) -> bool {
-        self.flows.get(conn.0).is_some_and(|flow| flow.rx.ranges.is_some() || flow.rx.parked_bytes > 0)
+    /// True once nothing of a connection is on its way: all that was sent is acknowledged,
+    /// and nothing received lies beyond a gap or waits for a buffer. That would be
+    /// forgotten if the connection left now, though the peer may know of it by SACK, and
+    /// be slow to believe that it has to be sent again. True, too, for no connection.
+    pub fn is_settled(&self, conn: ConnId) -> bool {
+        self.flows.get(conn.0).filter(|flow| flow.has(bits::SYNCHRONIZED)).is_none_or(|flow| {
+            flow.tx.snd_nxt == flow.tx.snd_una && flow.rx.ranges.is_none() && flow.rx.parked_bytes == 0
+        })
     }
 }
