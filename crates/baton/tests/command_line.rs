@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
 
+use baton_testkit::{need_program, need_root};
+
 fn baton(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_baton")).args(args).stdin(Stdio::null()).output().unwrap()
 }
@@ -95,23 +97,73 @@ fn a_file_served_is_the_file_got() {
     assert!(server.wait().unwrap().success());
 }
 
+/// Whether `baton doctor` succeeded, and its findings.
+fn findings(output: &Output) -> (bool, Vec<serde_json::Value>) {
+    let code = output.status.code();
+    assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", String::from_utf8_lossy(&output.stderr));
+    (code == Some(0), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn missing(findings: &[serde_json::Value]) -> Vec<&str> {
+    let missing = findings.iter().filter(|finding| finding["needed"] == true && finding["ok"] == false);
+    missing.map(|finding| finding["name"].as_str().unwrap()).collect()
+}
+
 #[test]
 fn doctor_has_a_remedy_for_every_no() {
-    let output = baton(&["doctor", "--json"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
-    for name in ["network namespaces", "TAP", "curl"] {
-        assert!(findings.iter().any(|finding| finding["name"] == name), "{name} is missing in {findings:?}");
+    let (_, found) = findings(&baton(&["doctor", "--json"]));
+    for name in ["network namespaces", "TAP", "curl", "steering"] {
+        assert!(found.iter().any(|finding| finding["name"] == name), "{name} is missing in {found:?}");
     }
-    for finding in &findings {
+    for finding in &found {
         let (ok, remedy) = (finding["ok"].as_bool().unwrap(), finding["remedy"].as_str().unwrap());
         assert_eq!(ok, remedy.is_empty(), "{finding}");
     }
     let table = baton(&["doctor"]);
-    assert_eq!(
-        String::from_utf8_lossy(&table.stdout).lines().filter(|line| line.starts_with("yes")).count(),
-        findings.iter().filter(|finding| finding["ok"] == true).count()
-    );
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    for (word, ok, needed) in [("yes", true, None), ("no ", false, Some(false)), ("NO ", false, Some(true))] {
+        assert_eq!(
+            table.lines().filter(|line| line.starts_with(word)).count(),
+            found.iter().filter(|f| f["ok"] == ok && needed.is_none_or(|needed| f["needed"] == needed)).count(),
+            "{table}"
+        );
+    }
+}
+
+#[test]
+fn doctor_tries_the_beliefs_and_is_content_here() {
+    need_root!();
+    need_program!("clang");
+    let (content, found) = findings(&baton(&["doctor", "--json"]));
+    assert!(content, "{:?}", missing(&found));
+    for name in ["repair-shows-all", "husk-is-silent", "restore-goes-on", "epoll-survives"] {
+        let probe = found.iter().find(|finding| finding["name"] == name);
+        assert!(probe.is_some_and(|probe| probe["ok"] == true && probe["needed"] == true), "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn doctor_fails_where_something_needed_is_missing() {
+    need_root!();
+    need_program!("setpriv");
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--bounding-set=-net_admin,-bpf,-sys_admin",
+        "--inh-caps=-all",
+        env!("CARGO_BIN_EXE_baton"),
+        "doctor",
+    ]);
+    let output = command.arg("--json").output().unwrap();
+    let (content, found) = findings(&output);
+    assert!(!content);
+    let missing = missing(&found);
+    for name in ["CAP_NET_ADMIN", "CAP_BPF", "steering", "probes"] {
+        assert!(missing.contains(&name), "{name}: {missing:?}");
+    }
+    // The one line on stderr names them all.
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    assert!(missing.iter().all(|name| complaint.contains(name)), "{complaint}");
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub struct Finding {
     pub name: String,
     /// Whether this machine allows it.
     pub ok: bool,
+    /// Without it connections cannot be moved.
+    pub needed: bool,
     /// What was found.
     pub detail: String,
     /// What to do about a *no*; empty for a *yes*.
@@ -30,12 +32,19 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn yes(name: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { name: name.into(), ok: true, detail: detail.into(), remedy: String::new() }
+    /// It is so.
+    pub fn yes(name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { name: name.into(), ok: true, needed: false, detail: detail.into(), remedy: String::new() }
     }
 
-    fn no(name: impl Into<String>, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { name: name.into(), ok: false, detail: detail.into(), remedy: remedy.into() }
+    /// It is not.
+    pub fn no(name: impl Into<String>, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { name: name.into(), ok: false, needed: false, detail: detail.into(), remedy: remedy.into() }
+    }
+
+    /// Without it connections cannot be moved.
+    pub fn needed(self, needed: bool) -> Self {
+        Self { needed, ..self }
     }
 
     /// From an attempt to open a port.
@@ -73,19 +82,21 @@ pub fn examine() -> Vec<Finding> {
             .join()
             .unwrap_or_else(|_| vec![Finding::no("probes", "a probe panicked", "report the message above")])
     }));
-    findings.push(bpf());
+    findings.push(bpf().needed(true));
+    findings.push(steering(&findings));
     findings.extend(interfaces());
     findings
 }
 
-/// Capabilities, their bit numbers (linux/capability.h), and what they are for.
-const CAPABILITIES: [(&str, u32, &str); 6] = [
-    ("CAP_NET_ADMIN", 12, "makes TAP devices, attaches XDP programs"),
-    ("CAP_NET_RAW", 13, "opens AF_XDP sockets"),
-    ("CAP_IPC_LOCK", 14, "locks packet memory beyond the limit of ulimit -l"),
-    ("CAP_SYS_ADMIN", 21, "makes network namespaces"),
-    ("CAP_PERFMON", 38, "loads BPF programs that compute with pointers"),
-    ("CAP_BPF", 39, "loads BPF programs"),
+/// Capabilities, their bit numbers (linux/capability.h), what they are for, and whether
+/// moves need them.
+const CAPABILITIES: [(&str, u32, &str, bool); 6] = [
+    ("CAP_NET_ADMIN", 12, "moves connections, makes TAP devices, attaches XDP programs", true),
+    ("CAP_NET_RAW", 13, "moves half-closed connections, opens AF_XDP sockets", true),
+    ("CAP_IPC_LOCK", 14, "locks packet memory beyond the limit of ulimit -l", false),
+    ("CAP_SYS_ADMIN", 21, "makes network namespaces", false),
+    ("CAP_PERFMON", 38, "loads BPF programs that compute with pointers", true),
+    ("CAP_BPF", 39, "loads BPF programs", true),
 ];
 
 /// The capabilities that this thread has in effect.
@@ -95,15 +106,34 @@ fn capabilities() -> Vec<Finding> {
     let effective = u64::from_str_radix(effective.trim(), 16).unwrap_or(0);
     CAPABILITIES
         .iter()
-        .map(|&(name, bit, purpose)| {
-            if effective & 1 << bit != 0 {
+        .map(|&(name, bit, purpose, needed)| {
+            let found = if effective & 1 << bit != 0 {
                 Finding::yes(name, purpose)
             } else {
                 let remedy = format!("run as root, or: setcap {}=ep PROGRAM", name.to_lowercase());
                 Finding::no(name, format!("not held; {purpose}"), remedy)
-            }
+            };
+            found.needed(needed)
         })
         .collect()
+}
+
+/// What the kinds of steering are made of.
+const STEERED_TAP: &str = "TAP with virtio header";
+const TC: &str = "tc programs";
+const XDP: [&str; 2] = ["AF_XDP, driver", "AF_XDP, generic"];
+
+/// Whether connections can be steered to an engine by any kind: one is enough.
+fn steering(findings: &[Finding]) -> Finding {
+    let ok = |name: &str| findings.iter().any(|finding| finding.name == name && finding.ok);
+    let kinds = [("tc", ok(STEERED_TAP) && ok(TC)), ("xdp", XDP.into_iter().any(ok))];
+    let there: Vec<_> = kinds.into_iter().filter(|(_, there)| *there).map(|(kind, _)| kind).collect();
+    let found = if there.is_empty() {
+        Finding::no("steering", "neither by tc nor by xdp", "see to tc programs and TAP with virtio header")
+    } else {
+        Finding::yes("steering", there.join(", "))
+    };
+    found.needed(true)
 }
 
 /// What needs a namespace to be tried in, or at least does no harm without one.
@@ -115,7 +145,7 @@ fn in_namespace() -> Vec<Finding> {
         Err(e) => Finding::no("network namespaces", e.to_string(), "run as root, or in a container with CAP_SYS_ADMIN"),
     }];
     findings.push(tap("TAP", TapOptions { vnet_hdr: false, merge: true }));
-    findings.push(tap("TAP with virtio header", TapOptions { vnet_hdr: true, merge: true }));
+    findings.push(tap(STEERED_TAP, TapOptions { vnet_hdr: true, merge: true }));
     if private {
         findings.extend(on_scratch_wire());
     }
@@ -156,10 +186,10 @@ fn on_scratch_wire() -> Vec<Finding> {
         }
     };
     let tc = match SchedClassifier::query_tcx("near", TcAttachType::Ingress) {
-        Ok(_) => Finding::yes("tc programs", "can be attached by a link"),
-        Err(e) => Finding::no("tc programs", e.to_string(), "use Linux 6.6 or later with CONFIG_NET_XGRESS"),
+        Ok(_) => Finding::yes(TC, "can be attached by a link"),
+        Err(e) => Finding::no(TC, e.to_string(), "use Linux 6.6 or later with CONFIG_NET_XGRESS"),
     };
-    vec![Finding::yes("veth", "can be made"), xdp("AF_XDP, driver", false), xdp("AF_XDP, generic", true), tc]
+    vec![Finding::yes("veth", "can be made"), xdp(XDP[0], false), xdp(XDP[1], true), tc]
 }
 
 /// Runs a program with words for arguments; its complaint if it fails.
@@ -226,8 +256,27 @@ mod tests {
             assert!(!f.detail.contains('\n'), "{f:?}");
         }
         let names: Vec<_> = findings.iter().map(|f| f.name.as_str()).collect();
+        assert!(findings.iter().any(|f| f.name == "steering" && f.needed));
         for name in ["CAP_NET_ADMIN", "network namespaces", "TAP", "TAP with virtio header", "BPF"] {
             assert!(names.contains(&name), "{name}: {names:?}");
+        }
+    }
+
+    #[test]
+    fn one_kind_of_steering_is_enough() {
+        let both = [STEERED_TAP, TC];
+        for (there, detail) in [
+            (&both[..], Some("tc")),
+            (&XDP[1..], Some("xdp")),
+            (&[STEERED_TAP, TC, XDP[0]][..], Some("tc, xdp")),
+            (&both[..1], None),
+            (&both[1..], None),
+            (&[], None),
+        ] {
+            let findings: Vec<_> = there.iter().map(|name| Finding::yes(*name, "x")).collect();
+            let found = steering(&findings);
+            assert_eq!((found.ok, found.needed), (detail.is_some(), true), "{there:?}");
+            assert_eq!(found.ok.then_some(found.detail.as_str()), detail, "{there:?}");
         }
     }
 

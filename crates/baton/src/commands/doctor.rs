@@ -1,13 +1,18 @@
 //! `baton doctor`: what this machine allows, and what to do where it does not.
 
 use crate::demo::find_program;
+use anyhow::bail;
+use baton_host::probe;
 use baton_port::doctor::{Finding, examine};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 
 /// Arguments of `baton doctor`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  baton doctor\n  baton doctor --json")]
+#[command(
+    after_help = "yes  it is so\nno   it is not, and Baton does without\nNO   it is not, and no connection can be \
+                        moved: exit code 1\n\nExamples:\n  baton doctor\n  baton doctor --json"
+)]
 pub struct Args {
     /// Print the findings as JSON
     #[arg(long)]
@@ -26,44 +31,56 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
 struct Row {
     name: String,
     ok: bool,
+    needed: bool,
     detail: String,
     remedy: String,
 }
 
 impl From<Finding> for Row {
-    fn from(finding: Finding) -> Row {
-        Row { name: finding.name, ok: finding.ok, detail: finding.detail, remedy: finding.remedy }
+    fn from(Finding { name, ok, needed, detail, remedy }: Finding) -> Row {
+        Row { name, ok, needed, detail, remedy }
     }
 }
 
-/// Prints every finding. It succeeds whatever they are: a *no* is an answer.
+/// Prints every finding: what the machine has, what is believed about its kernel, tried
+/// by the probes, and programs.
+///
+/// # Errors
+/// If something that is needed is missing, or the output is closed.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let rows: Vec<Row> = examine().into_iter().map(Row::from).chain(PROGRAMS.map(program)).collect();
+    let findings = examine().into_iter().chain(probe::findings());
+    let rows: Vec<Row> = findings.chain(PROGRAMS.map(program)).map(Row::from).collect();
     let mut stdout = std::io::stdout().lock();
     if args.json {
         writeln!(stdout, "{}", serde_json::to_string_pretty(&rows)?)?;
-        return Ok(());
+    } else {
+        let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        print(&mut stdout, &rows, colour)?;
     }
-    let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let missing: Vec<_> = rows.iter().filter(|row| row.needed && !row.ok).map(|row| row.name.as_str()).collect();
+    if missing.is_empty() { Ok(()) } else { bail!("no connection can be moved here without: {}", missing.join(", ")) }
+}
+
+fn print(to: &mut impl Write, rows: &[Row], colour: bool) -> std::io::Result<()> {
     let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
-    for row in &rows {
-        let (set, word) = if row.ok { ("\x1b[32m", "yes") } else { ("\x1b[31m", "no ") };
+    for row in rows {
+        let (set, word) = match (row.ok, row.needed) {
+            (true, _) => ("\x1b[32m", "yes"),
+            (false, false) => ("\x1b[33m", "no "),
+            (false, true) => ("\x1b[31m", "NO "),
+        };
         let (set, end) = if colour { (set, "\x1b[0m") } else { ("", "") };
-        writeln!(stdout, "{set}{word}{end}  {:width$}  {}", row.name, row.detail)?;
+        writeln!(to, "{set}{word}{end}  {:width$}  {}", row.name, row.detail)?;
         if !row.ok {
-            writeln!(stdout, "     {:width$}  → {}", "", row.remedy)?;
+            writeln!(to, "     {:width$}  → {}", "", row.remedy)?;
         }
     }
     Ok(())
 }
 
-fn program((name, package, purpose): (&str, &str, &str)) -> Row {
-    let found = find_program(name);
-    let remedy = if found.is_some() { String::new() } else { format!("apt-get install {package}") };
-    Row {
-        name: name.to_owned(),
-        ok: found.is_some(),
-        remedy,
-        detail: found.map_or_else(|| format!("not found; {purpose}"), |file| format!("{}; {purpose}", file.display())),
+fn program((name, package, purpose): (&str, &str, &str)) -> Finding {
+    match find_program(name) {
+        Some(file) => Finding::yes(name, format!("{}; {purpose}", file.display())),
+        None => Finding::no(name, format!("not found; {purpose}"), format!("apt-get install {package}")),
     }
 }

@@ -13,8 +13,10 @@ mod husk;
 mod restore;
 
 use crate::error::{During, Failed};
+use baton_port::doctor::Finding;
 use bench::Bench;
 use std::fmt;
+use std::thread::JoinHandle;
 
 /// Whether a belief holds here.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +45,38 @@ impl fmt::Display for Verdict {
         match &self.outcome {
             Outcome::Ok => write!(f, "ok    {}: {}", self.name, self.believed),
             Outcome::No(why) => write!(f, "no    {}: {}: {why}", self.name, self.believed),
+        }
+    }
+}
+
+impl From<Verdict> for Finding {
+    fn from(verdict: Verdict) -> Finding {
+        let Verdict { name, believed, needed, outcome } = verdict;
+        let found = match outcome {
+            Outcome::Ok => Finding::yes(name, believed),
+            Outcome::No(why) if needed => Finding::no(
+                name,
+                format!("not so: {believed}: {why}"),
+                "use another kernel: on this one connections cannot be moved",
+            ),
+            Outcome::No(why) => {
+                Finding::no(name, format!("not so: {believed}: {why}"), "nothing: what is done about it does no harm")
+            }
+        };
+        found.needed(needed)
+    }
+}
+
+/// What `baton doctor` says of the beliefs; of all of them at once where none can be tried.
+///
+/// # Panics
+/// If no thread can be started.
+pub fn findings() -> Vec<Finding> {
+    match all() {
+        Ok(verdicts) => verdicts.into_iter().map(Finding::from).collect(),
+        Err(failed) => {
+            let remedy = "run as root, or in a container with CAP_SYS_ADMIN";
+            vec![Finding::no("probes", format!("cannot be tried: {failed}"), remedy).needed(true)]
         }
     }
 }
@@ -79,17 +113,18 @@ pub(crate) struct Belief {
 /// If no thread can be started.
 pub fn all() -> Result<Vec<Verdict>, Failed> {
     let beliefs = [capture::BELIEFS, husk::BELIEFS, restore::BELIEFS];
-    beliefs.into_iter().flatten().map(try_apart).collect()
+    // All at once: most of the time is waiting for timers of the kernel.
+    let tried: Vec<_> = beliefs.into_iter().flatten().map(try_apart).collect();
+    tried.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }
 
-fn try_apart(belief: &'static Belief) -> Result<Verdict, Failed> {
-    let work = || {
+fn try_apart(belief: &'static Belief) -> JoinHandle<Result<Verdict, Failed>> {
+    let work = move || {
         crate::sys::enter_private_network().during("making a network namespace")?;
         bench::set_loopback_up().during("setting its loopback device up")?;
         Ok(try_one(belief))
     };
-    let thread = std::thread::Builder::new().name(belief.name.into()).spawn(work).expect("a thread starts");
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    std::thread::Builder::new().name(belief.name.into()).spawn(work).expect("a thread starts")
 }
 
 fn try_one(belief: &Belief) -> Verdict {
