@@ -11,6 +11,9 @@
  * A tuple is in the map, and its engine is not there: the frame is dropped. The
  * kernel would answer it with numbers that are no longer true.
  *
+ * An ICMP error belongs to the connection whose segment it quotes. The kernel would
+ * make nothing of it: the sequence number is none that the husk has sent.
+ *
  * Whatever cannot be matched goes to the kernel: fragments, IPv6 extension
  * headers, more than two VLAN tags, headers that are cut off. Map layout and
  * order of the counters are shared with crates/host/src/steer/maps.rs.
@@ -86,8 +89,13 @@ enum count {
 #define IPV4 20
 #define IPV6 40
 #define TCP 20
+#define ICMP 8
+/* What an error quotes of TCP at least: ports and sequence number (RFC 792). */
+#define QUOTED_TCP 8
 /* The longest headers that are looked at: two tags, IPv4 with all its options. */
 #define HEADERS (ETHERNET + 2 * TAG + 60 + TCP)
+/* The same of an ICMP error, with the headers that it quotes. */
+#define ERROR_HEADERS (ETHERNET + 2 * TAG + 60 + ICMP + 60 + QUOTED_TCP)
 
 INLINE u16 be16(const u8 *p)
 {
@@ -113,9 +121,47 @@ INLINE void order(struct tuple *t, const u8 *address, int len, const u8 *ports, 
 	__builtin_memcpy(ours ? t->remote_port : t->local_port, ports + 2, 2);
 }
 
-/* Finds the tuple of a TCP segment whose Ethernet header is at `f`; the counter
- * of the reason if there is none, COUNT_HIT if there is. A tag that the kernel
- * has taken off the frame is `tag`. */
+/* An ICMP error whose quotation lies beyond `end`: there may be more of it. */
+#define CUT_OFF COUNT_MAX
+
+/* Finds the tuple of the segment of ours that an ICMP error at `p` quotes. */
+INLINE enum count quoted_v4(const u8 *p, const u8 *end, struct tuple *t)
+{
+	if (p + ICMP + IPV4 > end)
+		return CUT_OFF;
+	/* Unreachable, time exceeded, parameter problem. */
+	if (p[0] != 3 && p[0] != 11 && p[0] != 12)
+		return COUNT_PASSED;
+	const u8 *q = p + ICMP;
+	u32 len = (q[0] & 0xf) * 4;
+	/* TCP, and not a later fragment. */
+	if (q[0] >> 4 != 4 || len < IPV4 || q[9] != 6 || be16(q + 6) & 0x1fff)
+		return COUNT_PASSED;
+	const u8 *tcp = q + len;
+	if (tcp + QUOTED_TCP > end)
+		return CUT_OFF;
+	order(t, q + 12, 4, tcp, 1);
+	return COUNT_HIT;
+}
+
+INLINE enum count quoted_v6(const u8 *p, const u8 *end, struct tuple *t)
+{
+	if (p + ICMP + IPV6 + QUOTED_TCP > end)
+		return CUT_OFF;
+	/* Unreachable, packet too big, time exceeded, parameter problem. */
+	if (p[0] < 1 || p[0] > 4)
+		return COUNT_PASSED;
+	const u8 *q = p + ICMP;
+	if (q[0] >> 4 != 6 || q[6] != 6)
+		return COUNT_PASSED;
+	order(t, q + 8, 16, q + IPV6, 1);
+	return COUNT_HIT;
+}
+
+/* Finds the tuple of the TCP segment whose Ethernet header is at `f`, or of the one
+ * that an ICMP error there quotes; the counter of the reason if there is none,
+ * COUNT_HIT if there is, or CUT_OFF. A tag that the kernel has taken off the frame
+ * is `tag`. */
 INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tuple *t)
 {
 	__builtin_memset(t, 0, sizeof *t);
@@ -150,15 +196,17 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 		u32 len = (p[0] & 0xf) * 4;
 		if (p[0] >> 4 != 4 || len < IPV4)
 			return COUNT_MALFORMED;
-		if (p[9] != 6)
+		if (p[9] != 6 && (p[9] != 1 || ours))
 			return COUNT_PASSED;
 		/* More fragments, or not the first. */
 		if (be16(p + 6) & 0x3fff)
-			return COUNT_FRAGMENT;
-		const u8 *tcp = p + len;
-		if (tcp + TCP > end)
+			return p[9] == 6 ? COUNT_FRAGMENT : COUNT_PASSED;
+		const u8 *next = p + len;
+		if (p[9] == 1)
+			return quoted_v4(next, end, t);
+		if (next + TCP > end)
 			return COUNT_MALFORMED;
-		order(t, p + 12, 4, tcp, ours);
+		order(t, p + 12, 4, next, ours);
 		return COUNT_HIT;
 	}
 	if (type == 0x86dd) {
@@ -166,6 +214,8 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 			return COUNT_MALFORMED;
 		if (p[6] == 44)
 			return COUNT_FRAGMENT;
+		if (p[6] == 58 && !ours)
+			return quoted_v6(p + IPV6, end, t);
 		if (p[6] != 6)
 			return COUNT_PASSED;
 		if (p + IPV6 + TCP > end)
@@ -178,18 +228,17 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 
 enum decision { PASS, STEER, DROP };
 
-/* What becomes of a frame from the wire. */
-INLINE enum decision decide(const u8 *f, const u8 *end, u32 tag, struct engine **engine)
+/* What becomes of a frame from the wire, in which `reason` was found. */
+INLINE enum decision decide(enum count reason, const struct tuple *t, struct engine **engine)
 {
-	struct tuple t;
-	enum count reason = parse(f, end, tag, 0, &t);
 	struct steered *steered;
 
 	if (reason != COUNT_HIT) {
-		count(reason);
+		/* An error that says too little is nobody's. */
+		count(reason == CUT_OFF ? COUNT_PASSED : reason);
 		return PASS;
 	}
-	steered = bpf_map_lookup_elem(&TUPLES, &t);
+	steered = bpf_map_lookup_elem(&TUPLES, t);
 	if (!steered) {
 		count(COUNT_PASSED);
 		return PASS;
@@ -211,8 +260,10 @@ SEC("xdp.frags")
 int steer_xdp(struct xdp_md *ctx)
 {
 	struct engine *engine = 0;
+	struct tuple t;
+	enum count reason = parse((const u8 *)(long)ctx->data, (const u8 *)(long)ctx->data_end, 0, 0, &t);
 
-	switch (decide((const u8 *)(long)ctx->data, (const u8 *)(long)ctx->data_end, 0, &engine)) {
+	switch (decide(reason, &t, &engine)) {
 	case PASS:
 		return XDP_PASS;
 	case DROP:
@@ -227,31 +278,42 @@ int steer_xdp(struct xdp_md *ctx)
 }
 
 /* A tag that the kernel has taken off, with a bit that makes it differ from none. */
-INLINE u32 taken_tag(struct sk_buff *skb)
+INLINE u32 taken_tag(const struct sk_buff *skb)
 {
 	return skb->vlan_present ? skb->vlan_tci | 0x10000 : 0;
 }
 
 /* Headers may lie in pages that are not mapped to be read directly. */
-INLINE void pull_headers(struct sk_buff *skb)
+INLINE void pull_headers(struct sk_buff *skb, u32 most)
 {
-	u32 len = skb->len < HEADERS ? skb->len : HEADERS;
+	u32 len = skb->len < most ? skb->len : most;
 	if (skb->data_end - skb->data < len)
 		bpf_skb_pull_data(skb, len);
+}
+
+INLINE enum count parse_skb(const struct sk_buff *skb, int ours, struct tuple *t)
+{
+	return parse((const u8 *)(long)skb->data, (const u8 *)(long)skb->data_end, taken_tag(skb), ours, t);
 }
 
 SEC("classifier")
 int steer_tc(struct sk_buff *skb)
 {
 	struct engine *engine = 0;
+	struct tuple t;
 
 	/* For another host: seen because the interface is promiscuous. */
 	if (skb->pkt_type != 0) {
 		count(COUNT_PASSED);
 		return TC_NEXT;
 	}
-	pull_headers(skb);
-	switch (decide((const u8 *)(long)skb->data, (const u8 *)(long)skb->data_end, taken_tag(skb), &engine)) {
+	pull_headers(skb, HEADERS);
+	enum count reason = parse_skb(skb, 0, &t);
+	if (reason == CUT_OFF) {
+		pull_headers(skb, ERROR_HEADERS);
+		reason = parse_skb(skb, 0, &t);
+	}
+	switch (decide(reason, &t, &engine)) {
 	case PASS:
 		return TC_NEXT;
 	case DROP:
@@ -270,8 +332,8 @@ int steer_tap(struct sk_buff *skb)
 	struct tuple t;
 	struct steered *steered = 0;
 
-	pull_headers(skb);
-	if (parse((const u8 *)(long)skb->data, (const u8 *)(long)skb->data_end, taken_tag(skb), 1, &t) == COUNT_HIT)
+	pull_headers(skb, HEADERS);
+	if (parse_skb(skb, 1, &t) == COUNT_HIT)
 		steered = bpf_map_lookup_elem(&TUPLES, &t);
 	if (steered && steered->state == STATE_STEER) {
 		u32 id = steered->engine;

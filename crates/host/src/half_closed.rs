@@ -8,23 +8,21 @@
 //! before. A segment of ours to the peer goes out the same way ([`ask_peer`]).
 
 use crate::captured::Captured;
+use crate::raw;
 use crate::repair::{self, Queue};
-use crate::sys;
 use crate::tcp_info::TcpInfo;
 use crate::windows::windows_of;
 use baton_tcp::state::State;
 use baton_wire::addr::Addr;
+use baton_wire::packet::PROTOCOL_TCP;
 use baton_wire::seq::{Seq, Window};
 use baton_wire::tcp::header::{self, Header, fill_checksum};
 use baton_wire::tcp::options::TcpOption;
 use baton_wire::tcp::{Flags, Timestamps};
-use baton_wire::{ipv4, ipv6};
-use rustix::net::{
-    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sendto, shutdown, socket_with,
-};
+use rustix::net::{Shutdown, shutdown};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -94,7 +92,7 @@ fn hear(fd: BorrowedFd<'_>, captured: &Captured, flags: Flags, seq: Seq, ack: Se
         window: p.scales.unwrap_or_default().snd.field(Window(in_flight)),
         ..Header::default()
     };
-    send_raw(fd, &header, &[], captured.remote, captured.local)
+    send_segment(fd, &header, &[], captured.remote, captured.local)
 }
 
 /// Asks the peer of a half-closed connection what it has, as a window probe does, which
@@ -113,64 +111,35 @@ pub(crate) fn ask_peer(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()
     };
     let clock = |_| repair::timestamp(fd).map(|val| TcpOption::Timestamps(Timestamps { val, ecr: 0 }));
     let option = p.timestamps.map(clock).transpose()?;
-    send_raw(fd, &header, option.as_slice(), captured.local, captured.remote)
+    send_segment(fd, &header, option.as_slice(), captured.local, captured.remote)
 }
 
-/// Sends a TCP segment without payload through a raw socket that is bound to the device
-/// that `fd` is bound to, if it is.
-fn send_raw(
+/// Sends a TCP segment without payload.
+fn send_segment(
     fd: BorrowedFd<'_>,
     header: &Header,
     options: &[TcpOption<'_>],
     from: SocketAddr,
-    mut to: SocketAddr,
+    to: SocketAddr,
 ) -> io::Result<()> {
     let [src, dst] = [from, to].map(|end| Addr::from(end.ip()));
-    let packet = packet(header, options, src, dst);
-    let family = if dst.is_v4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let raw = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::RAW))?;
-    let device = sys::get_int(fd, libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX).unwrap_or(0);
-    if device != 0 {
-        sys::set_int(raw.as_fd(), libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX, device)?;
-    }
-    // Raw sockets take a protocol number for a port, or none; and IPv4 takes no mapped address.
-    to.set_ip(dst.ip());
-    to.set_port(0);
-    sendto(raw, &packet, SendFlags::DONTWAIT, &to)?;
-    Ok(())
-}
-
-/// An IP packet with nothing but a TCP header in it.
-fn packet(header: &Header, options: &[TcpOption<'_>], src: Addr, dst: Addr) -> Vec<u8> {
-    const TTL: u8 = 64;
-    let protocol = baton_wire::packet::PROTOCOL_TCP;
     let mut segment = [0; header::MAX_HEADER_LEN];
     let len = header.write(options, &mut segment).expect("one option fits");
     let segment = &mut segment[..len];
     fill_checksum(segment, src, dst).expect("the segment is short");
-    let mut ip = [0; ipv6::HEADER_LEN];
-    let ip_len = match (src.ip(), dst.ip()) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            let header = ipv4::Header::atomic(TTL, protocol, src, dst);
-            header.write(&[], len, &mut ip)
-        }
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            ipv6::Header { traffic_class: 0, flow_label: 0, next_header: protocol, hop_limit: TTL, src, dst }
-                .write(len, &mut ip)
-        }
-        _ => unreachable!("a captured connection is of one IP version"),
-    }
-    .expect("there is room for the IP header");
-    [&ip[..ip_len], segment].concat()
+    raw::send(fd, &raw::packet(PROTOCOL_TCP, segment, src, dst), to)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys;
     use crate::{capture, make_husk, rebuild, resume};
     use baton_testkit::{Netns, need_root, veth};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
     use std::io::Read;
     use std::net::TcpListener;
+    use std::os::fd::AsFd;
 
     /// What goes over the loopback device must seem to come over that device.
     #[test]

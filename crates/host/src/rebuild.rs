@@ -11,6 +11,7 @@
 //!   TCP_REPAIR_OPTIONS    only once connected and before anything is queued
 //!   TCP_TIMESTAMP
 //!   -- so far a husk ------------------------------------------------------
+//!   route's MTU           while nothing is queued
 //!   receive queue         moves rcv_nxt
 //!   send queue, sent      moves snd_nxt
 //!   send queue, unsent    behind a closed window
@@ -31,6 +32,7 @@ use crate::capture::{deafen, undeafen};
 use crate::captured::{Captured, Invalid};
 use crate::error::{During, Failed};
 use crate::half_closed::{ask_peer, restore_state};
+use crate::path_mtu::restore_path_mtu;
 use crate::receive_queue::restore_unread;
 use crate::repair::{self, Leave};
 use crate::send_queue::{restore_sent, restore_unsent};
@@ -97,6 +99,9 @@ pub fn rebuild(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     let snd = if p.state == State::FinWait2 { Seq(p.snd_una.0.wrapping_sub(1)) } else { p.snd_una };
     reopen(fd, captured, snd, p.copied_seq)?;
     undeafen(fd)?;
+    // Before anything is queued, which the kernel would cut anew and send again. Where it
+    // does not work the kernel finds out by itself.
+    let _ = restore_path_mtu(fd, captured, snd);
     make_room(fd, captured).during("making room in the buffers")?;
     restore_unread(fd, &captured.receive_queue).during("filling the receive queue")?;
     restore_sent(fd, sent).during("filling the send queue")?;

@@ -54,6 +54,21 @@ fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
+/// An ICMP error of that type about `packet`; checksums are nothing to a steering program.
+fn error(kind: u8, packet: &[u8]) -> Vec<u8> {
+    [&[kind, 0, 0, 0, 0, 0, 5, 20], packet].concat()
+}
+
+/// A segment of ours as it is quoted: 8 bytes of TCP, in the direction in which it went.
+fn quoted(mut packet: Vec<u8>, address: usize) -> Vec<u8> {
+    let addresses = packet.len() - SEGMENT.len() - 2 * address;
+    packet[addresses..addresses + 2 * address].rotate_left(address);
+    let ports = packet.len() - SEGMENT.len();
+    packet[ports..ports + 4].rotate_left(2);
+    packet.truncate(ports + 8);
+    packet
+}
+
 /// What arrives.
 #[derive(Default)]
 struct Frames(Vec<Vec<u8>>);
@@ -165,6 +180,62 @@ fn cases(us: [u8; 6]) -> Vec<(&'static str, Vec<u8>, Verdict)> {
     ]
 }
 
+fn icmp_cases(us: [u8; 6]) -> Vec<(&'static str, Vec<u8>, Verdict)> {
+    const ICMP: u8 = 1;
+    const ICMPV6: u8 = 58;
+    let v4 = |payload: &[u8]| frame(us, &[], 0x0800, &ipv4(ICMP, 0, 0, payload));
+    let v6 = |payload: &[u8]| frame(us, &[], 0x86dd, &ipv6(ICMPV6, payload));
+    let ours = quoted(ipv4(TCP, 0x4000, 0, &SEGMENT), 4);
+    let ours6 = quoted(ipv6(TCP, &SEGMENT), 16);
+    let mut other_port = ours.clone();
+    other_port[23] = 81;
+    let mut options = ours.clone();
+    options[0] = 0x4f;
+    options.splice(20..20, [1; 40]);
+    let mut short = ours.clone();
+    short[0] = 0x44;
+    let with = |at: usize, byte: u8, quote: &[u8]| {
+        let mut quote = quote.to_vec();
+        quote[at] = byte;
+        quote
+    };
+    let fragment = |offset| frame(us, &[], 0x0800, &ipv4(ICMP, offset, 0, &error(3, &ours)));
+    vec![
+        ("unreachable", v4(&error(3, &ours)), hit),
+        ("time exceeded", v4(&error(11, &ours)), hit),
+        ("parameter problem", v4(&error(12, &ours)), hit),
+        ("more than 8 bytes quoted", v4(&error(3, &[&ours[..], &[0; 500]].concat())), hit),
+        ("options quoted", v4(&error(3, &options)), hit),
+        ("options, of both", frame(us, &[], 0x0800, &ipv4(ICMP, 0, 40, &error(3, &options))), hit),
+        ("in a VLAN", frame(us, &[(0x8100, 5)], 0x0800, &ipv4(ICMP, 0, 0, &error(3, &ours))), hit),
+        ("in another VLAN", frame(us, &[(0x8100, 6)], 0x0800, &ipv4(ICMP, 0, 0, &error(3, &ours))), passed),
+        ("source quench", v4(&error(4, &ours)), passed),
+        ("redirect", v4(&error(5, &ours)), passed),
+        ("an echo", v4(&error(8, &ours)), passed),
+        ("about another port", v4(&error(3, &other_port)), passed),
+        ("about what the peer sent", v4(&error(3, &ipv4(TCP, 0, 0, &SEGMENT))), passed),
+        ("about UDP", v4(&error(3, &with(9, UDP, &ours))), passed),
+        ("about a later fragment", v4(&error(3, &with(7, 1, &ours))), passed),
+        ("about another version", v4(&error(3, &with(0, 0x65, &ours))), passed),
+        ("a quoted header that is too short", v4(&error(3, &short)), passed),
+        ("a quotation cut off", v4(&error(3, &ours)[..8 + 27]), passed),
+        ("quoted options cut off", v4(&error(3, &options)[..8 + 60]), passed),
+        ("a quoted header cut off", v4(&error(3, &ours)[..8 + 19]), passed),
+        ("an error cut off", v4(&error(3, &[])[..7]), passed),
+        ("an error's first fragment", fragment(0x2000), passed),
+        ("an error's last fragment", fragment(100), passed),
+        ("IPv6, unreachable", v6(&error(1, &ours6)), hit),
+        ("IPv6, too big", v6(&error(2, &ours6)), hit),
+        ("IPv6, time exceeded", v6(&error(3, &ours6)), hit),
+        ("IPv6, parameter problem", v6(&error(4, &ours6)), hit),
+        ("IPv6, an echo", v6(&error(128, &ours6)), passed),
+        ("IPv6, no type", v6(&error(0, &ours6)), passed),
+        ("IPv6, about UDP", v6(&error(2, &with(6, UDP, &ours6))), passed),
+        ("IPv6, about another version", v6(&error(2, &with(0, 0x45, &ours6))), passed),
+        ("IPv6, a quotation cut off", v6(&error(2, &ours6)[..8 + 47]), passed),
+    ]
+}
+
 #[test]
 fn each_frame_gets_one_verdict_and_a_hit_arrives_as_it_was() {
     need_root!();
@@ -179,7 +250,7 @@ fn each_frame_gets_one_verdict_and_a_hit_arrives_as_it_was() {
         }
         steering.insert(tuple(true)).unwrap();
         let mut expected = Counters::default();
-        for (name, frame, verdict) in cases(us) {
+        for (name, frame, verdict) in cases(us).into_iter().chain(icmp_cases(us)) {
             send(&mut wire, &frame);
             verdict(&mut expected);
             assert_eq!(steering.counters().unwrap(), expected, "{kind:?}: {name}");
@@ -221,13 +292,16 @@ fn what_the_engine_sends_leaves_as_it_was() {
     }
     let sent = steering.counters().unwrap();
     assert_eq!((sent.sent, sent.foreign), (3, 0));
-    // Neither what cannot be matched nor what is in another VLAN.
+    // Neither what cannot be matched nor what is in another VLAN, nor errors.
     let fragment = ipv4(TCP, 0x2000, 0, &SEGMENT);
-    for (tags, packet) in [(&[][..], &fragment), (&[(0x8100, 6)], &packet), (&[(0x8100, 5), (0x8100, 6)], &packet)] {
+    let error = ipv4(1, 0, 0, &error(3, &packet));
+    let foreign =
+        [(&[][..], &fragment), (&[(0x8100, 6)], &packet), (&[(0x8100, 5), (0x8100, 6)], &packet), (&[], &error)];
+    for (tags, packet) in foreign {
         send(&mut port, &frame(ELSEWHERE, tags, 0x0800, packet));
     }
     let sent = steering.counters().unwrap();
-    assert_eq!((sent.sent, sent.foreign), (3, 3));
+    assert_eq!((sent.sent, sent.foreign), (3, 4));
     let mut frames = Frames::default();
     wire.receive(10, &mut frames).unwrap();
     assert_eq!(frames.0, Vec::<Vec<u8>>::new());

@@ -61,6 +61,7 @@ impl Tcb {
             tcb.rare().ts_micros = true;
         }
         tcb.snd = Sender::adopt(cx.config, &tcb.seed(from), cx.now);
+        tcb.adopt_path_mtu(cx.now);
         tcb.announce(from, out);
         Ok(tcb)
     }

@@ -8,7 +8,7 @@ use crate::icmp::{IcmpError, IcmpKind};
 use crate::path::Path;
 use crate::state::{Event, State};
 use crate::tcb::{Context, Tcb};
-use crate::time::Duration;
+use crate::time::{Duration, Instant};
 
 /// Wait before a larger packet is tried again (RFC 1191 §6.3).
 const RAISE_AFTER: Duration = Duration::from_secs(600);
@@ -98,6 +98,15 @@ impl Tcb {
         self.snd.set_mss(self.eff_snd_mss());
         self.is.untold = true;
         self.tell_transmit(out);
+    }
+
+    /// Another stack found that the path carries less than the link: what the link carries
+    /// is tried in time.
+    pub(crate) fn adopt_path_mtu(&mut self, now: Instant) {
+        if self.path.mtu < self.link_mtu {
+            self.rare().path_mtu_at = now + RAISE_AFTER;
+            self.arm_rare();
+        }
     }
 
     /// What is in flight is cut anew and sent again.

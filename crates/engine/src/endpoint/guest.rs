@@ -3,12 +3,17 @@
 //!
 //! The neighbour table runs as ever, and so a neighbour that connections use is asked
 //! for again when 30 s have passed; but its questions wait here for the driver, who asks
-//! that stack and says what it knows.
+//! that stack and says what it knows. Of what is not TCP only errors about connections'
+//! segments mean anything here; the interface is steered, so that they come.
 
+use super::icmp::{pass_on_v4, pass_on_v6};
+use super::ip::Arrival;
 use super::neighbour::{CAPACITY, HopId, Solicit, Source};
-use super::{Endpoint, LinkAddress};
+use super::{Endpoint, IcmpForTcp, LinkAddress, Verdict};
 use baton_tcp::time::Instant;
 use baton_wire::addr::Addr;
+use baton_wire::eth::{self, ether_type};
+use baton_wire::{icmpv4, icmpv6, ipv4, ipv6};
 
 impl Endpoint {
     /// Takes a reference on the hop through this very neighbour; `None` without room for
@@ -45,6 +50,41 @@ impl Endpoint {
             self.questions.pop_front();
         }
         self.questions.push_back(ask.target);
+    }
+}
+
+/// Takes a packet that is not TCP. Whose address it was sent to is not known here: that
+/// it quotes a segment of a connection is what counts.
+pub(super) fn handle_packet(link: &eth::Header, packet: &[u8], out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
+    match link.ether_type {
+        ether_type::IPV4 => {
+            let Ok(ipv4::Datagram { header, payload, .. }) = ipv4::Datagram::parse(packet) else {
+                return Verdict::Malformed;
+            };
+            if header.protocol != icmpv4::PROTOCOL || header.more_fragments || header.fragment_offset != 0 {
+                return Verdict::Ignored;
+            }
+            let Ok(message) = icmpv4::Message::parse(payload) else { return Verdict::Malformed };
+            let (src, dst) = (header.src.into(), header.dst.into());
+            pass_on_v4(&Arrival { link: Some(link), src, dst, hop_limit: header.ttl, packet, payload }, &message, out)
+        }
+        ether_type::IPV6 => {
+            let Ok(ipv6::Datagram { header, chain, payload, .. }) = ipv6::Datagram::parse(packet) else {
+                return Verdict::Malformed;
+            };
+            if chain.protocol != icmpv6::PROTOCOL || chain.fragment.is_some() {
+                return Verdict::Ignored;
+            }
+            let message = icmpv6::Message::parse(payload, header.src, header.dst);
+            let Ok(message) = message else { return Verdict::Malformed };
+            let (src, dst) = (Addr::from(header.src), Addr::from(header.dst));
+            pass_on_v6(
+                &Arrival { link: Some(link), src, dst, hop_limit: header.hop_limit, packet, payload },
+                &message,
+                out,
+            )
+        }
+        _ => Verdict::Ignored,
     }
 }
 

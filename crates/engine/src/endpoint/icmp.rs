@@ -40,13 +40,7 @@ impl Endpoint {
             V4::EchoRequest { id, seq, data } => {
                 self.echo(now, arrival, |this| this.answer_v4(arrival, &V4::EchoReply { id, seq, data }))
             }
-            V4::FragmentationNeeded { mtu, quote } => self.pass_on(arrival, quote, IcmpKind::TooBig { mtu }, out),
-            V4::Unreachable { code, quote } => self.pass_on(arrival, quote, unreachable_v4(code), out),
-            V4::TimeExceeded { quote, .. } => self.pass_on(arrival, quote, IcmpKind::TimeExceeded, out),
-            V4::ParameterProblem { quote, .. } => self.pass_on(arrival, quote, IcmpKind::ParameterProblem, out),
-            // MUST-55 (RFC 9293 §3.9.2.2): source quench (type 4) is discarded in
-            // silence, like redirects and all else.
-            V4::EchoReply { .. } | V4::Unknown { .. } => Verdict::Ignored,
+            error => pass_on_v4(arrival, &error, out),
         }
     }
 
@@ -63,13 +57,6 @@ impl Endpoint {
             V6::EchoRequest { id, seq, data } => {
                 self.echo(now, arrival, |this| this.answer_v6(arrival, &V6::EchoReply { id, seq, data }))
             }
-            V6::PacketTooBig { mtu, quote } => {
-                let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-                self.pass_on(arrival, quote, IcmpKind::TooBig { mtu }, out)
-            }
-            V6::Unreachable { code, quote } => self.pass_on(arrival, quote, unreachable_v6(code), out),
-            V6::TimeExceeded { quote, .. } => self.pass_on(arrival, quote, IcmpKind::TimeExceeded, out),
-            V6::ParameterProblem { quote, .. } => self.pass_on(arrival, quote, IcmpKind::ParameterProblem, out),
             V6::NeighbourSolicitation { target, source_link } => {
                 self.handle_solicitation(now, arrival, target, source_link)
             }
@@ -77,7 +64,7 @@ impl Endpoint {
                 let source = Source::Advertisement { solicited, overrides: overriding };
                 self.handle_advertisement(now, arrival, target, source, target_link)
             }
-            V6::EchoReply { .. } | V6::Unknown { .. } => Verdict::Ignored,
+            error => pass_on_v6(arrival, &error, out),
         }
     }
 
@@ -90,26 +77,6 @@ impl Endpoint {
         }
         answer(self);
         Verdict::EchoReply
-    }
-
-    /// Passes an error on if it quotes a TCP segment that we sent.
-    fn pass_on(
-        &mut self,
-        arrival: &Arrival<'_>,
-        quote: &[u8],
-        kind: IcmpKind,
-        out: &mut dyn FnMut(IcmpForTcp),
-    ) -> Verdict {
-        let Some(quoted) = QuotedTcp::parse(quote) else { return Verdict::Ignored };
-        // MUST-54 (RFC 9293 §3.9.2.2): an error must name the connection that it
-        // is about; it came to the address that sent the segment.
-        if quoted.src != arrival.dst {
-            return Verdict::Ignored;
-        }
-        let tuple =
-            Tuple { local: quoted.src, remote: quoted.dst, local_port: quoted.src_port, remote_port: quoted.dst_port };
-        out(IcmpForTcp { tuple, error: IcmpError { seq: quoted.seq, kind } });
-        Verdict::IcmpError
     }
 
     /// Says that there is no such port or protocol here.
@@ -139,6 +106,45 @@ impl Endpoint {
         answer(self);
         Verdict::Refused
     }
+}
+
+/// Passes an ICMP message on if it is an error about a TCP segment that we sent.
+pub(super) fn pass_on_v4(arrival: &Arrival<'_>, message: &V4<'_>, out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
+    let (kind, quote) = match *message {
+        V4::FragmentationNeeded { mtu, quote } => (IcmpKind::TooBig { mtu }, quote),
+        V4::Unreachable { code, quote } => (unreachable_v4(code), quote),
+        V4::TimeExceeded { quote, .. } => (IcmpKind::TimeExceeded, quote),
+        V4::ParameterProblem { quote, .. } => (IcmpKind::ParameterProblem, quote),
+        // MUST-55 (RFC 9293 §3.9.2.2): source quench (type 4) is discarded in
+        // silence, like redirects and all else.
+        V4::EchoRequest { .. } | V4::EchoReply { .. } | V4::Unknown { .. } => return Verdict::Ignored,
+    };
+    pass_on(arrival, quote, kind, out)
+}
+
+/// The same of ICMPv6.
+pub(super) fn pass_on_v6(arrival: &Arrival<'_>, message: &V6<'_>, out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
+    let (kind, quote) = match *message {
+        V6::PacketTooBig { mtu, quote } => (IcmpKind::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) }, quote),
+        V6::Unreachable { code, quote } => (unreachable_v6(code), quote),
+        V6::TimeExceeded { quote, .. } => (IcmpKind::TimeExceeded, quote),
+        V6::ParameterProblem { quote, .. } => (IcmpKind::ParameterProblem, quote),
+        _ => return Verdict::Ignored,
+    };
+    pass_on(arrival, quote, kind, out)
+}
+
+fn pass_on(arrival: &Arrival<'_>, quote: &[u8], kind: IcmpKind, out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
+    let Some(quoted) = QuotedTcp::parse(quote) else { return Verdict::Ignored };
+    // MUST-54 (RFC 9293 §3.9.2.2): an error must name the connection that it
+    // is about; it came to the address that sent the segment.
+    if quoted.src != arrival.dst {
+        return Verdict::Ignored;
+    }
+    let tuple =
+        Tuple { local: quoted.src, remote: quoted.dst, local_port: quoted.src_port, remote_port: quoted.dst_port };
+    out(IcmpForTcp { tuple, error: IcmpError { seq: quoted.seq, kind } });
+    Verdict::IcmpError
 }
 
 /// As much of the packet as an error of `longest` bytes has room for.

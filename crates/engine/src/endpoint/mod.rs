@@ -186,9 +186,6 @@ impl Endpoint {
     }
 
     fn judge(&mut self, now: Instant, frame: &[u8], out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
-        if self.config.guest {
-            return Verdict::Ignored;
-        }
         if !self.config.ethernet {
             return match frame.first().map(|byte| byte >> 4) {
                 Some(4) => self.handle_ipv4(now, None, frame, out),
@@ -203,6 +200,9 @@ impl Endpoint {
         let for_us = link.dst == MacAddr(self.config.mac) || link.dst.is_multicast();
         if !for_us || !self.is_our_vlan(&link) {
             return Verdict::NotOurs;
+        }
+        if self.config.guest {
+            return guest::handle_packet(&link, packet, out);
         }
         match link.ether_type {
             ether_type::ARP => self.handle_arp(now, &link, packet),

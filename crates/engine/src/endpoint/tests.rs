@@ -33,6 +33,11 @@ fn endpoint() -> Endpoint {
     endpoint
 }
 
+/// One that shares the interface with another stack.
+fn guest() -> Endpoint {
+    Endpoint::new(InterfaceConfig::guest(US, 1500))
+}
+
 fn take(endpoint: &mut Endpoint, frame: &[u8]) -> (Verdict, Vec<IcmpForTcp>) {
     let mut told = Vec::new();
     let verdict = endpoint.handle_frame(T0, frame, &mut |icmp| told.push(icmp));
@@ -319,8 +324,7 @@ fn errors_about_tcp_reach_the_connection_that_they_name() {
         (V4::Unreachable { code: 1, quote: &quote(OUR_V4, THEIR_V4, 17) }, None),
         (V4::Unreachable { code: 1, quote: &ours[..24] }, None),
     ];
-    for (message, kind) in table {
-        let mut endpoint = endpoint();
+    for (message, kind, mut endpoint) in table.iter().flat_map(|&(m, k)| [(m, k, endpoint()), (m, k, guest())]) {
         let (verdict, told) = take(&mut endpoint, &icmp_v4(Ipv4Addr::new(192, 0, 2, 1), OUR_V4, &message));
         let tuple = Tuple { local: OUR_V4.into(), remote: THEIR_V4.into(), local_port: 0x3039, remote_port: 80 };
         let expected = kind.map(|kind| IcmpForTcp { tuple, error: IcmpError { seq: Seq(1234), kind } });
@@ -342,13 +346,31 @@ fn errors_in_ipv6_reach_the_connection_too() {
         (V6::TimeExceeded { code: 0, quote: &ours }, IcmpKind::TimeExceeded),
         (V6::ParameterProblem { code: 1, pointer: 6, quote: &ours }, IcmpKind::ParameterProblem),
     ];
-    for (message, kind) in table {
-        let mut endpoint = endpoint();
+    for (message, kind, mut endpoint) in table.iter().flat_map(|&(m, k)| [(m, k, endpoint()), (m, k, guest())]) {
         let frame = icmp_v6("2001:db8::1".parse().expect("an address"), OUR_V6, 60, &message);
         let (verdict, told) = take(&mut endpoint, &frame);
         assert_eq!((verdict, told.len()), (Verdict::IcmpError, 1), "{message:?}");
         assert_eq!((told[0].error.kind, told[0].error.seq, told[0].tuple.remote), (kind, Seq(1234), THEIR_V6.into()));
     }
+}
+
+#[test]
+fn a_guest_answers_nothing() {
+    let mut guest = guest();
+    let solicitation = V6::NeighbourSolicitation { target: OUR_V6, source_link: Some(MacAddr(THEM)) };
+    for frame in [
+        arp_frame(BROADCAST, request(THEIR_V4, OUR_V4)),
+        icmp_v4(THEIR_V4, OUR_V4, &V4::EchoRequest { id: 7, seq: 8, data: b"ping" }),
+        icmp_v6(THEIR_V6, OUR_V6, 64, &V6::EchoRequest { id: 7, seq: 8, data: b"ping" }),
+        icmp_v6(THEIR_V6, OUR_V6, 255, &solicitation),
+        ethernet(US, THEM, ether_type::IPV4, &v4_packet(THEIR_V4, OUR_V4, 17, 0, &[0; 8])),
+        ethernet(US, THEM, ether_type::IPV6, &v6_packet(THEIR_V6, OUR_V6, 132, 64, &[0; 8])),
+    ] {
+        let (verdict, told) = take(&mut guest, &frame);
+        assert_eq!((verdict, told, guest.pop_outbox()), (Verdict::Ignored, vec![], None), "{frame:?}");
+    }
+    let cut = &icmp_v4(THEIR_V4, OUR_V4, &V4::EchoRequest { id: 7, seq: 8, data: b"ping" })[..40];
+    assert_eq!(take(&mut guest, cut).0, Verdict::Malformed);
 }
 
 #[test]

@@ -34,9 +34,32 @@ impl Wire {
                 side.run(&format!("sysctl -q -w {setting}"));
             }
         }
-        ours.run("nft add table inet hold");
-        ours.run("nft add chain inet hold in { type filter hook prerouting priority -300 ; }");
-        Wire { ours, peer }
+        Wire { ours, peer }.with_hold()
+    }
+
+    /// Two wires, with a router between them in a namespace of its own: devices `ours` and
+    /// `peer`. Both sides have the same addresses as without one.
+    pub fn through(router: &Netns) -> Wire {
+        let (ours, peer) = (Netns::new("ours"), Netns::new("peer"));
+        for (side, name, last, other) in [(&ours, "ours", 1, 2), (&peer, "peer", 2, 1)] {
+            veth(side, "wire", router, name);
+            for (address, length) in [("10.66.0.", 32), ("fd66::", 128)] {
+                let dad = if length == 128 { "nodad" } else { "" };
+                side.run(&format!("ip addr add {address}{last}/{length} dev wire {dad}"));
+                side.run(&format!("ip route add {address}9 dev wire"));
+                side.run(&format!("ip route add {address}{other} via {address}9"));
+                router.run(&format!("ip addr add {address}9/{length} dev {name} {dad}"));
+                router.run(&format!("ip route add {address}{last} dev {name}"));
+            }
+        }
+        router.run("sysctl -q -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+        Wire { ours, peer }.with_hold()
+    }
+
+    fn with_hold(self) -> Wire {
+        self.ours.run("nft add table inet hold");
+        self.ours.run("nft add chain inet hold in { type filter hook prerouting priority -300 ; }");
+        self
     }
 
     /// Our address and the peer's.

@@ -71,7 +71,17 @@ impl World<'_> {
     }
 
     pub fn enter_with(kind: Kind, config: MoverConfig, faults: Option<Faults>, f: impl FnOnce(&mut World<'_>) + Send) {
-        let wire = Wire::new(&[]);
+        World::enter_on(&Wire::new(&[]), kind, config, faults, f);
+    }
+
+    /// With a wire that the caller has.
+    pub fn enter_on(
+        wire: &Wire,
+        kind: Kind,
+        config: MoverConfig,
+        faults: Option<Faults>,
+        f: impl FnOnce(&mut World<'_>) + Send,
+    ) {
         if kind == Kind::Xdp {
             // AF_XDP cannot tell a checksum that a veth left out from damage.
             wire.peer.enter(|| link::set_tx_checksum_offload("wire", false).unwrap());
@@ -79,7 +89,7 @@ impl World<'_> {
         wire.ours.enter(|| {
             let mut mover = Mover::new(config).unwrap();
             mover.add_interface("wire", kind, |port| Faulty::new(port, faults)).unwrap();
-            let mut world = World { mover, wire: &wire, resets: 0 };
+            let mut world = World { mover, wire, resets: 0 };
             world.resets = world.wire.resets();
             f(&mut world);
         });

@@ -79,6 +79,17 @@ fn nothing_owed_is_nothing_sent() {
 }
 
 #[test]
+fn a_path_narrower_than_the_link_is_tried_again_later() {
+    let mut rig = adopted(&Snapshot { path_mtu: 1_000, ..snapshot() });
+    assert_eq!(transmit(&rig.out).map(|context| context.mss), Some(948));
+    rig.arrive(&seg(Flags::ACK, RCV + 100, SND + 3_000, 0));
+    rig.after(Duration::from_secs(599)).expire();
+    assert_eq!(rig.info().pmtu, 1_000);
+    let out = rig.after(Duration::from_secs(1)).expire().to_vec();
+    assert_eq!(transmit(&out).map(|context| context.mss), Some(1_448));
+}
+
+#[test]
 fn our_timestamps_go_on_where_the_other_stack_left_off() {
     let mut rig = adopted(&snapshot());
     rig.after(Duration::from_millis(40));

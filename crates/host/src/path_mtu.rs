@@ -1,0 +1,79 @@
+//! What the path carries, told to the kernel.
+//!
+//! While a connection is away, errors about its segments come to the engine, and a
+//! packet that was too big is the engine's to learn from. The kernel would make nothing
+//! of one: it believes only what quotes a sequence number in flight, and a husk sends
+//! nothing. So its route goes on at the old MTU, and a restored connection would lose
+//! its first flight to find out anew.
+//!
+//! There is no call that tells a route's cache. What the kernel has to be told is made
+//! here, sent to our own address, and says no more than a router said to the engine
+//! (RFC 1191, RFC 8201): as [`half_closed`](crate::half_closed) does it with a FIN.
+
+use crate::captured::Captured;
+use crate::raw;
+use crate::tcp_info::TcpInfo;
+use baton_wire::addr::Addr;
+use baton_wire::packet::PROTOCOL_TCP;
+use baton_wire::seq::Seq;
+use baton_wire::{icmpv4, icmpv6};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// As long as for a segment of ours to ourselves.
+const PATIENCE: u32 = 50;
+const A_WHILE: Duration = Duration::from_micros(100);
+
+/// Lowers the MTU of the route of a socket that has just been connected, is in repair
+/// mode and has nothing queued, its next sequence number being `snd`. Whether it is at
+/// most the captured one now: not so where the host drops ICMP, or was told not to
+/// believe it. Then the kernel finds out by itself.
+pub(crate) fn restore_path_mtu(fd: BorrowedFd<'_>, captured: &Captured, snd: Seq) -> io::Result<bool> {
+    let told = captured.protocol.path_mtu;
+    let before = pmtu(fd)?;
+    if before <= told {
+        return Ok(true);
+    }
+    raw::send(fd, &too_big(captured, snd, told), captured.local)?;
+    for _ in 0..PATIENCE {
+        // The kernel has a least of its own (`min_pmtu`).
+        if pmtu(fd)? < before {
+            return Ok(true);
+        }
+        sleep(A_WHILE);
+    }
+    Ok(false)
+}
+
+/// As a [`Captured`] has it: what the loopback device carries is a byte more.
+fn pmtu(fd: BorrowedFd<'_>) -> io::Result<u16> {
+    Ok(TcpInfo::of(fd)?.pmtu().min(u16::MAX.into()) as u16)
+}
+
+/// The error that a router would send for a segment with that sequence number.
+fn too_big(captured: &Captured, snd: Seq, mtu: u16) -> Vec<u8> {
+    let [local, remote] = [captured.local, captured.remote].map(|end| Addr::from(end.ip()));
+    let mut segment = [0; 20];
+    segment[..2].copy_from_slice(&captured.local.port().to_be_bytes());
+    segment[2..4].copy_from_slice(&captured.remote.port().to_be_bytes());
+    segment[4..8].copy_from_slice(&snd.0.to_be_bytes());
+    // Its length, in words.
+    segment[12] = 5 << 4;
+    let quote = &raw::packet(PROTOCOL_TCP, &segment, local, remote);
+    let mut message = [0; 128];
+    let (protocol, written) = match local.ip() {
+        IpAddr::V4(_) => {
+            let error = icmpv4::Message::FragmentationNeeded { mtu, quote };
+            (icmpv4::PROTOCOL, error.write(&mut message))
+        }
+        IpAddr::V6(ip) => {
+            let error = icmpv6::Message::PacketTooBig { mtu: mtu.into(), quote };
+            (icmpv6::PROTOCOL, error.write(ip, ip, &mut message))
+        }
+    };
+    let len = written.expect("two headers fit");
+    raw::packet(protocol, &message[..len], local, local)
+}

@@ -1,0 +1,52 @@
+//! Packets of our own making, sent through a raw socket: to our own address, over the
+//! loopback device, for what the kernel has to receive to believe; or to the peer.
+
+use crate::sys;
+use baton_wire::addr::Addr;
+use baton_wire::{ipv4, ipv6};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Time to live, or hop limit.
+const TTL: u8 = 64;
+
+/// Sends a packet from where `fd` would: bound to its device, if it is bound to one.
+///
+/// # Errors
+/// As the kernel's: `EPERM` without CAP_NET_RAW.
+pub(crate) fn send(fd: BorrowedFd<'_>, packet: &[u8], mut to: SocketAddr) -> io::Result<()> {
+    let dst = Addr::from(to.ip());
+    let family = if dst.is_v4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let raw = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::RAW))?;
+    let device = sys::get_int(fd, libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX).unwrap_or(0);
+    if device != 0 {
+        sys::set_int(raw.as_fd(), libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX, device)?;
+    }
+    // Raw sockets take a protocol number for a port, or none; and IPv4 takes no mapped address.
+    to.set_ip(dst.ip());
+    to.set_port(0);
+    sendto(raw, packet, SendFlags::DONTWAIT, &to)?;
+    Ok(())
+}
+
+/// An IP packet with `payload` in it, which is at most an Ethernet frame's.
+///
+/// # Panics
+/// If the addresses are of different IP versions.
+pub(crate) fn packet(protocol: u8, payload: &[u8], src: Addr, dst: Addr) -> Vec<u8> {
+    let mut ip = [0; ipv6::HEADER_LEN];
+    let ip_len = match (src.ip(), dst.ip()) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            ipv4::Header::atomic(TTL, protocol, src, dst).write(&[], payload.len(), &mut ip)
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            ipv6::Header { traffic_class: 0, flow_label: 0, next_header: protocol, hop_limit: TTL, src, dst }
+                .write(payload.len(), &mut ip)
+        }
+        _ => unreachable!("a captured connection is of one IP version"),
+    }
+    .expect("there is room for the IP header");
+    [&ip[..ip_len], payload].concat()
+}
