@@ -41,6 +41,8 @@ pub use sys::Ledger;
 
 const WORDS: usize = 24;
 const LIVE: usize = 0;
+/// Value of [`LIVE`]: it counted, and does not any more.
+const ENDED: u64 = 2;
 const ADDRESSES: usize = 1;
 const NAME: usize = 5;
 const QP: usize = 6;
@@ -210,7 +212,9 @@ impl Record {
 
     /// It counts no longer.
     pub(crate) fn close(&self) {
-        self.set(LIVE, 0);
+        if self.get(LIVE) == 1 {
+            self.set(LIVE, ENDED);
+        }
     }
 
     fn tuple(&self) -> Tuple {
@@ -251,6 +255,12 @@ impl Ledger {
         self.record(ConnId(index)).filter(|record| record.get(LIVE) == 1).map(Record::tuple)
     }
 
+    /// True if the last connection `index` was this one, whose record counted and does not
+    /// any more.
+    pub fn has_ended(&self, index: u32, tuple: &Tuple) -> bool {
+        self.record(ConnId(index)).is_some_and(|record| record.get(LIVE) == ENDED && record.tuple() == *tuple)
+    }
+
     /// Stream positions of connection `index`, if its record counts: bytes acknowledged by
     /// the peer, and bytes received.
     pub fn positions(&self, index: u32) -> Option<(u64, u64)> {
@@ -276,8 +286,10 @@ impl Ledger {
 
     /// Connection `index` as it was when its engine died, at the time `now` of that
     /// engine's clock. `region` finds a consumer's memory; what it holds is checked.
-    /// `None` if there is none, or if both sides had closed: then nothing is lost but
-    /// the peer's last answer.
+    /// `None` if there is none, or if both sides had closed and the peer has acknowledged
+    /// that: then nothing is lost but its last answer. Where it has not, our side is said
+    /// to be open still (CLOSE-WAIT): whoever goes on has to close it again, behind the
+    /// bytes that are here. The FIN then has the sequence number that it had.
     pub fn recover<'r>(
         &self,
         index: u32,
@@ -323,15 +335,18 @@ impl Record {
         let (snd_base, rcv_base) = halves(self.get(BASES));
         let received = self.get(RECEIVED);
         let peer_fin = received & FIN_RECEIVED != 0;
-        let our_fin = self.get(FIN_AT) != 0;
+        let closed = self.get(FIN_AT) != 0;
+        if peer_fin && closed && una_pos > tail_pos {
+            return None;
+        }
+        let our_fin = closed && !peer_fin;
         let seq = |base: u32, pos: u64| Seq(base) + pos as u32;
         let write_pos = tail_pos + u64::from(our_fin);
         let state = match (peer_fin, our_fin) {
             (false, false) => State::Established,
-            (true, false) => State::CloseWait,
+            (true, _) => State::CloseWait,
             (false, true) if una_pos == write_pos => State::FinWait2,
             (false, true) => State::FinWait1,
-            (true, true) => return None,
         };
         let rcv_nxt = seq(rcv_base, received & !FIN_RECEIVED) + u32::from(peer_fin);
         let (right_edge, ts_recent) = halves(self.get(EDGE));

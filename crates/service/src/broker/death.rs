@@ -37,7 +37,9 @@ impl Broker {
                         records.get(&line.tuple).zip(dead.consumers.get(&line.client)).and_then(|(index, memory)| {
                             recover(&self.sides[at].ledger, *index, &line.tuple, now, &memory.memory)
                         });
-                    match (found, line.captured.take()) {
+                    let ended = |conn| self.sides[at].ledger.ledger().has_ended(conn, &line.tuple);
+                    let captured = line.captured.take().filter(|_| !line.conn.is_some_and(ended));
+                    match (found, captured) {
                         (Some(found), _) => self.come_home(id, found),
                         (None, Some(captured)) => self.come_home_as_captured(id, captured, why),
                         // It had ended, but for the peer's last answer.
