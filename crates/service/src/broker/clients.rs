@@ -131,12 +131,17 @@ impl Broker {
                 let (unread, unsent) = read_two(fds.next(), unread, unsent).map_err(|e| e.to_string())?;
                 self.on_left_behind(id, LeftBehind { unsent, unread, shut: false });
             }
+            Request::PutBack { id, unread, unsent } if self.is_in_kernel(client, id) => {
+                let (unread, unsent) = read_two(fds.next(), unread, unsent).map_err(|e| e.to_string())?;
+                self.put_back(id, LeftBehind { unsent, unread, shut: false });
+            }
             Request::Close { id } if self.owns(client, id) => self.on_close(id),
             // Of a connection that has ended meanwhile, it may be.
             Request::Brought { .. }
             | Request::Ready { .. }
             | Request::Restore { .. }
             | Request::LeftBehind { .. }
+            | Request::PutBack { .. }
             | Request::Close { .. } => {}
             Request::List {} => self.list(client),
             Request::Handoff { which } => self.begin_handoff(client, which),
@@ -154,6 +159,10 @@ impl Broker {
 
     fn is_at(&self, client: u32, id: u64, state: State) -> bool {
         self.lines.get(&id).is_some_and(|line| line.client == client && line.state == state)
+    }
+
+    fn is_in_kernel(&self, client: u32, id: u64) -> bool {
+        self.is_at(client, id, State::Kernel) || self.is_at(client, id, State::Preparing)
     }
 
     /// True for root and for the user whose service it is.

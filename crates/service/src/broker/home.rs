@@ -162,7 +162,7 @@ impl Broker {
     }
 
     /// The steps of the way home. An empty error: it goes on in the engine.
-    fn back_in_kernel(&mut self, id: u64, captured: &Captured, stands: bool) -> Result<(), String> {
+    pub(super) fn back_in_kernel(&mut self, id: u64, captured: &Captured, stands: bool) -> Result<(), String> {
         let Broker { lines, kernel, .. } = self;
         let Some(line) = lines.get(&id) else { return Ok(()) };
         let Some(plan) = line.plan else { return Ok(()) };

@@ -20,6 +20,7 @@ mod config;
 mod death;
 mod home;
 mod lines;
+mod put_back;
 mod recover;
 mod side;
 mod take;

@@ -82,7 +82,7 @@ impl Steps for Half<'_> {
 /// A refusal that is the broker's own: a word and a sentence.
 pub(super) type Why = (&'static str, String);
 
-fn why(error: &KernelError) -> Why {
+pub(super) fn why(error: &KernelError) -> Why {
     (error.refusal().map_or("failed", Refusal::code), error.to_string())
 }
 

@@ -197,9 +197,6 @@ impl Inner {
                     left.into_iter().for_each(|left| line.take_left(left));
                     region.leave(conn);
                 }
-                if whole {
-                    (line.unread, line.unsent) = Default::default();
-                }
             }
             Whereabouts::Coming { region, unread } => {
                 line.unread.extend(unread);
@@ -209,6 +206,9 @@ impl Inner {
             }
             Whereabouts::Away | Whereabouts::Kernel => {}
             ended @ Whereabouts::Ended(_) => line.at = ended,
+        }
+        if whole {
+            (line.unread, line.unsent) = Default::default();
         }
         self.settle(id);
         self.forget_dead_regions();

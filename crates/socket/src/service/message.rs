@@ -20,6 +20,9 @@
 //! is read first. So nothing has to stop for the broker to count it, and each byte counts
 //! once, whoever is killed.
 //!
+//! What a dead engine's program holds can go home later (`PutBack`), if the program wants a
+//! plain socket again.
+//!
 //! What moves without being asked for (an engine that died, a stop, an administrator) goes
 //! home by a `Home` alone; what is to come again begins with `Prepare`.
 
@@ -91,6 +94,18 @@ messages! {
         11 Stop {},
         /// Starts the engine anew; connections wait in the kernel and come back.
         12 Upgrade {},
+        /// A connection that is in the kernel is to have all of it: what the program holds
+        /// since an engine died goes before what the socket has received, and behind what it
+        /// is to send. With a memory file: unread, then unsent. [`Reply::Home`] or
+        /// [`Reply::Stays`] follows; until then nobody uses the descriptor.
+        13 PutBack {
+            /// The connection.
+            id: u64,
+            /// Bytes not read.
+            unread: u32,
+            /// Bytes not written.
+            unsent: u32,
+        },
     }
 }
 

@@ -20,6 +20,7 @@ pub mod codec;
 mod events;
 mod line;
 pub mod message;
+mod restore;
 mod shared;
 mod stream;
 

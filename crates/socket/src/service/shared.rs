@@ -272,49 +272,6 @@ impl Inner {
         }
     }
 
-    pub fn begin_restore(&mut self, id: u64) -> io::Result<()> {
-        let line = self.lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        line.restoring = true;
-        match line.at {
-            Whereabouts::Engine { .. } => self.say(&Request::Restore { id }, Vec::new()),
-            // It is asked for where it arrives.
-            _ => Ok(()),
-        }
-    }
-
-    pub fn poll_restored(&mut self, id: u64, cx: &Context<'_>) -> Poll<io::Result<OwnedFd>> {
-        let Inner { lines, ready, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        if let Some(why) = line.refusal.take() {
-            line.restoring = false;
-            return Poll::Ready(Err(io::Error::other(why)));
-        }
-        let over = match &mut line.at {
-            Whereabouts::Kernel if !line.unread.is_empty() => {
-                Some(io::Error::other("received bytes have to be read first: the engine died"))
-            }
-            Whereabouts::Kernel => match line.flush(id, ready.as_fd()) {
-                Ok(()) => {
-                    let line = lines.remove(&id).expect("it is there");
-                    let fd = line.into_fd(ready.as_fd());
-                    // A broker that has gone holds no duplicate.
-                    let _ = self.say(&Request::Close { id }, Vec::new());
-                    return Poll::Ready(Ok(fd));
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => None,
-                Err(error) => Some(error),
-            },
-            Whereabouts::Ended(error) => Some(error.take().unwrap_or(ErrorKind::NotConnected.into())),
-            _ => None,
-        };
-        if let Some(error) = over {
-            line.restoring = false;
-            return Poll::Ready(Err(error));
-        }
-        line.wait(true, cx);
-        Poll::Pending
-    }
-
     /// The program lets go of a stream.
     pub fn close(&mut self, id: u64) {
         let Inner { lines, regions, ready, .. } = self;

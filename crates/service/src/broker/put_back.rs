@@ -1,0 +1,72 @@
+//! What a program holds since its engine died goes into the kernel after all.
+//!
+//! The connection is in the kernel, and sends and receives. So it is taken out as for a
+//! move, its two queues are made longer, and it is built anew. Its frames meanwhile are
+//! lost as if by the network.
+
+use super::Broker;
+use super::take::{Half, Why, why};
+use baton_host::Captured;
+use baton_host::handoff::{Handoff, Outcome};
+use baton_socket::adoption::LeftBehind;
+use baton_socket::service::message::Reply;
+use std::os::fd::AsFd;
+
+/// Why it is not taken out.
+enum NotOut {
+    /// It is as it was.
+    Stays(Why),
+    /// It is no more.
+    Lost(String),
+}
+
+impl Broker {
+    /// A program hands in what it holds of a connection that is in the kernel.
+    pub(super) fn put_back(&mut self, id: u64, left: LeftBehind) {
+        let before = match self.take_out(id) {
+            Ok(captured) => captured,
+            Err(NotOut::Stays(why)) => return self.not_put_back(id, why),
+            Err(NotOut::Lost(text)) => return self.lost(id, &text),
+        };
+        if self.back_in_kernel(id, &longer(before.clone(), left), false).is_ok() {
+            let client = self.lines[&id].client;
+            let home = Reply::Home { id, rcv_pos: 0, tail_pos: 0, whole: true };
+            return self.tell_client(client, &home, Vec::new());
+        }
+        match self.back_in_kernel(id, &before, false) {
+            Ok(()) => self.not_put_back(id, ("failed", "the kernel does not take what the program holds".into())),
+            Err(text) => self.lost(id, &text),
+        }
+    }
+
+    /// Takes a connection out of the kernel.
+    fn take_out(&mut self, id: u64) -> Result<Captured, NotOut> {
+        let Broker { lines, kernel, .. } = self;
+        let line = lines.get_mut(&id).expect("whoever asks has looked for it");
+        let plan = kernel.plan(&line.fd).map_err(|error| NotOut::Stays(why(&error)))?;
+        line.plan = Some(plan);
+        let fd = line.fd.as_fd();
+        let mut half = Half { kernel, fd, plan, largest: usize::MAX, captured: None, stands: false };
+        match Handoff::new().hand_off(&mut half) {
+            Ok(()) => Ok(half.captured.expect("what was handed off was captured")),
+            Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => Err(NotOut::Stays(why(&aborted.cause))),
+            Err(aborted) => Err(NotOut::Lost(aborted.to_string())),
+        }
+    }
+
+    fn not_put_back(&mut self, id: u64, (code, text): Why) {
+        let client = self.lines[&id].client;
+        self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.into(), text }, Vec::new());
+    }
+}
+
+/// The connection with what was left before its receive queue and behind its send queue.
+fn longer(mut captured: Captured, left: LeftBehind) -> Captured {
+    captured.protocol.copied_seq = captured.protocol.copied_seq - left.unread.len() as u32;
+    captured.receive_queue.splice(..0, left.unread);
+    if !captured.protocol.has_our_fin() {
+        captured.protocol.write_seq += left.unsent.len() as u32;
+        captured.send_queue.extend(left.unsent);
+    }
+    captured
+}
