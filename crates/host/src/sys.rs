@@ -1,11 +1,15 @@
-//! Socket options and queue lengths as raw system calls.
+//! Socket options and queue lengths as raw system calls, and what is pinned in the BPF
+//! file system as a descriptor.
 //!
 //! What is upheld: the kernel is given pointers to live buffers with their true
-//! lengths, and reads or writes no more than these. Everything else about sockets
-//! goes through `rustix`.
+//! lengths, and reads or writes no more than these; a descriptor that it gives is owned
+//! once. Everything else about sockets goes through `rustix`, about BPF through `aya`.
 
+use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// `asm-generic/socket.h`: the index of the device that a socket is bound to, or 0.
 pub(crate) const SO_BINDTOIFINDEX: i32 = 62;
@@ -63,6 +67,29 @@ pub(crate) fn get_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i
 /// [`set`] of an `int`.
 pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
     set(fd, level, name, &value.to_ne_bytes())
+}
+
+/// Opens what is pinned at a path (`BPF_OBJ_GET` of bpf(2)).
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn open_pinned(path: &Path) -> io::Result<OwnedFd> {
+    const BPF_OBJ_GET: i32 = 7;
+    /// The first members of that command's `union bpf_attr`.
+    #[repr(C)]
+    struct Attributes {
+        path: u64,
+        fd: u32,
+        flags: u32,
+    }
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let attributes = Attributes { path: path.as_ptr() as u64, fd: 0, flags: 0 };
+    // SAFETY: `attributes` is valid for reads of its size, and `path`, which it points to,
+    // a string with its NUL, both during the call.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET, &raw const attributes, size_of::<Attributes>()) };
+    check(if fd < 0 { -1 } else { 0 })?;
+    // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 /// How many bytes one of a socket's queues holds.

@@ -73,6 +73,11 @@ fn is_tidy(wire: &Wire) {
     let devices = wire.ours.run("cat /proc/net/dev");
     assert!(!devices.contains("baton"), "{devices}");
     assert!(!is_steered(wire));
+    has_no_pins(wire);
+}
+
+/// No pins of a wire are there.
+fn has_no_pins(wire: &Wire) {
     let pins = std::fs::read_dir("/sys/fs/bpf/baton").into_iter().flatten().flatten();
     let namespace = wire.ours.enter(|| std::fs::metadata("/proc/thread-self/ns/net").unwrap());
     let ours = format!("{}-wire", std::os::unix::fs::MetadataExt::ino(&namespace));
@@ -183,5 +188,29 @@ fn pins_of_an_interface_that_has_gone_are_not_taken_for_those_of_another() {
         assert!(is_steered(&wire), "{kind}");
         drop(steering);
         is_tidy(&wire);
+    }
+}
+
+#[test]
+fn pins_of_a_dead_interface_are_in_nobodys_way_and_go() {
+    need_pins!();
+    for kind in ["tc", "xdp"] {
+        let wire = Wire::new(&[]);
+        let pair = Pair::new(&wire, false);
+        kill(hold(&wire, kind, true, &pair.ours));
+        wire.ours.run("ip link del wire");
+        baton_testkit::veth(&wire.ours, "wire", &wire.peer, "wire");
+        // Of another kind, and by somebody who leaves nothing.
+        let other = if kind == "tc" { "xdp" } else { "tc" };
+        drop(attach(&wire, other, false).unwrap());
+        is_tidy(&wire);
+        // By somebody in another namespace, who makes pins of their own.
+        let wire = Wire::new(&[]);
+        let pair = Pair::new(&wire, false);
+        kill(hold(&wire, kind, true, &pair.ours));
+        wire.ours.run("ip link del wire");
+        let elsewhere = Wire::new(&[]);
+        drop(attach(&elsewhere, kind, true).unwrap());
+        has_no_pins(&wire);
     }
 }

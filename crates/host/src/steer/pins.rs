@@ -9,9 +9,12 @@
 //! ```
 //!
 //! The directory is locked (`flock(2)`) by the process that steers: one that is there and
-//! not locked is a left-over.
+//! not locked is a left-over. One whose link has lost its interface is of no use to anybody,
+//! and its name, by the namespace's inode, may be given anew: it is removed when it is met,
+//! whosever it was.
 
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -57,7 +60,12 @@ impl Pins {
             what: format!("{}: {e}", directory.display()),
             remedy: "mount the BPF file system: mount -t bpf bpf /sys/fs/bpf",
         })?;
-        Self::lock(directory, interface)
+        let pins = Self::lock(directory, interface)?;
+        if is_dead(&pins.directory) {
+            pins.clear();
+        }
+        sweep();
+        Ok(pins)
     }
 
     /// The directory, if it is there.
@@ -69,7 +77,12 @@ impl Pins {
         if !directory.exists() {
             return Ok(None);
         }
-        Self::lock(directory, interface).map(Some)
+        let pins = Self::lock(directory, interface)?;
+        if is_dead(&pins.directory) {
+            pins.remove();
+            return Ok(None);
+        }
+        Ok(Some(pins))
     }
 
     fn lock(directory: PathBuf, interface: &str) -> Result<Self, SteerError> {
@@ -89,15 +102,19 @@ impl Pins {
 
     /// Removes everything, the link first.
     pub fn remove(&self) {
+        self.clear();
+        let _ = fs::remove_dir(&self.directory);
+        // Goes only if it is empty.
+        let _ = fs::remove_dir(ROOT);
+    }
+
+    fn clear(&self) {
         for mode in MODES {
             let _ = fs::remove_file(self.path(name(mode)));
         }
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let _ = fs::remove_file(entry.path());
         }
-        let _ = fs::remove_dir(&self.directory);
-        // Goes only if it is empty.
-        let _ = fs::remove_dir(ROOT);
     }
 
     /// Where a map is, or is to be.
@@ -132,6 +149,26 @@ impl Pins {
         let _ = fs::remove_file(&path);
         Ok(link.pin(path).map_err(|e| SteerError::kernel("pinning a link", e))?.into())
     }
+}
+
+/// Removes what is of no use any more, of any interface.
+fn sweep() {
+    let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
+    // Only those are locked: an owner that is about to must not find another's lock.
+    for directory in entries.map(|entry| entry.path()).filter(|path| is_dead(path)) {
+        if let Ok(pins) = Pins::lock(directory, "") {
+            pins.remove();
+        }
+    }
+}
+
+/// A link is pinned there, and its interface is not any more. The kernel says index 0 then
+/// (`tcx_link_fdinfo`, `bpf_xdp_link_show_fdinfo`).
+fn is_dead(directory: &Path) -> bool {
+    let link = MODES.into_iter().find_map(|mode| crate::sys::open_pinned(&directory.join(name(mode))).ok());
+    let Some(link) = link else { return false };
+    let info = fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", link.as_raw_fd())).unwrap_or_default();
+    info.lines().filter_map(|line| line.strip_prefix("ifindex:")).any(|index| index.trim() == "0")
 }
 
 /// A living process steers the interface.
