@@ -10,6 +10,7 @@
 //!   word  0      1 while the record counts
 //!         1-4    addresses   5 ports, consumer   6 queue pair, offset of timestamps
 //!         7 8    sizes, facts, shifts            9 seq of position 0: sent, received
+//!                (the largest payload changes as the path does)
 //!        10      rcv_pos, top bit: the peer's FIN was reached
 //!        11      right edge, TS.Recent
 //!        12      position up to which may have been sent
@@ -210,6 +211,11 @@ impl Record {
         self.set(SLOT, other);
     }
 
+    /// The path carries less than it did, or more.
+    pub(crate) fn set_mss(&self, flow: &Flow) {
+        self.set(SIZES, self.get(SIZES) & !(0xffff << 48) | u64::from(flow.tx.mss) << 48);
+    }
+
     /// It counts no longer.
     pub(crate) fn close(&self) {
         if self.get(LIVE) == 1 {
@@ -352,6 +358,7 @@ impl Record {
         let (right_edge, ts_recent) = halves(self.get(EDGE));
         let (snd_wnd, max_wnd) = halves(self.get(WINDOW));
         let shift = |at: u32| WindowScale::new((facts >> at) as u8);
+        let ipv6 = !self.tuple().remote.is_v4();
         Some(Snapshot {
             state,
             snd_una: seq(snd_base, una_pos),
@@ -366,8 +373,8 @@ impl Record {
             right_edge: Seq(right_edge).latest(rcv_nxt),
             peer_mss: sizes as u16,
             advmss: (sizes >> 16) as u16,
-            path_mtu: (sizes >> 32) as u16,
-            ipv6: !self.tuple().remote.is_v4(),
+            path_mtu: path_mtu(sizes, ipv6, facts & TIMESTAMPS != 0),
+            ipv6,
             scales: (facts & SCALED != 0).then(|| Scales { snd: shift(8), rcv: shift(16) }),
             sack: facts & SACK != 0,
             ecn: facts & ECN != 0,
@@ -379,6 +386,15 @@ impl Record {
             seeds: Seeds::default(),
         })
     }
+}
+
+/// The largest packet that the path carries, as the sizes tell: as in the beginning,
+/// unless payloads are of another size by now than was right then.
+fn path_mtu(sizes: u64, ipv6: bool, timestamps: bool) -> u16 {
+    let [peer_mss, _, path_mtu, mss] = [0, 16, 32, 48].map(|at| (sizes >> at) as u16);
+    let (headers, options): (u16, u16) = (if ipv6 { 60 } else { 40 }, if timestamps { 12 } else { 0 });
+    let at_first = peer_mss.min(path_mtu.saturating_sub(headers)).saturating_sub(options);
+    if mss == 0 || mss == at_first { path_mtu } else { mss.saturating_add(headers + options) }
 }
 
 impl Recovered {
@@ -405,3 +421,27 @@ impl Recovered {
 }
 
 const _: () = assert!(size_of::<Record>() == 192, "three cache lines");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_tell_what_the_path_carries_if_they_changed() {
+        let sizes = |peer_mss: u64, path_mtu: u64, mss: u64| peer_mss | 1460 << 16 | path_mtu << 32 | mss << 48;
+        for (sizes, ipv6, timestamps, expected) in [
+            (sizes(1460, 1500, 0), false, true, 1500),
+            (sizes(1460, 1500, 1448), false, true, 1500),
+            (sizes(1460, 1500, 1460), false, false, 1500),
+            (sizes(1440, 1500, 1428), true, true, 1500),
+            (sizes(536, 1500, 524), false, true, 1500),
+            (sizes(1460, 1500, 1248), false, true, 1300),
+            (sizes(1440, 1500, 1240), true, false, 1300),
+            // Wider than in the beginning.
+            (sizes(1460, 1300, 1448), false, true, 1500),
+            (sizes(1460, 20, u64::from(u16::MAX)), false, true, u16::MAX),
+        ] {
+            assert_eq!(path_mtu(sizes, ipv6, timestamps), expected, "{sizes:x}, IPv6 {ipv6}");
+        }
+    }
+}

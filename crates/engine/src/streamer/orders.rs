@@ -226,7 +226,7 @@ impl Streamer {
         flow.tx.snd_una += acked;
         flow.tx.una_pos += u64::from(acked);
         flow.tx.limit = context.limit;
-        flow.tx.mss = context.mss;
+        let resized = std::mem::replace(&mut flow.tx.mss, context.mss) != context.mss;
         flow.tx.max_wnd = context.max_wnd;
         let set = |flow: &mut Flow, bit: u32, on: bool| flow.bits = flow.bits & !bit | if on { bit } else { 0 };
         set(flow, bits::NODELAY, context.nodelay);
@@ -239,6 +239,9 @@ impl Streamer {
         }
         if let Some((flow, record)) = self.published(conn) {
             record.set_window(flow);
+            if resized {
+                record.set_mss(flow);
+            }
         }
         let flow = &self.flows[conn.0];
         if flow.queued() > 0 || flow.has(bits::FIN_WANTED) {
