@@ -68,6 +68,12 @@ pub(super) const BELIEFS: &[Belief] = &[
         probe: retracted_window_drops,
     },
     Belief {
+        name: "error-lowers-route-mtu",
+        believed: "an ICMP error made here and sent to ourselves tells a route what its path carries",
+        needed: false,
+        probe: error_lowers_route_mtu,
+    },
+    Belief {
         name: "ecn-survives",
         believed: "ECN stays agreed on across a restore on the same descriptor",
         needed: false,
@@ -212,6 +218,16 @@ fn retracted_window_drops(bench: &Bench) -> Result<(), Otherwise> {
     thread::sleep(Duration::from_millis(5));
     let unread = sys::length(bench.fd(), Length::Unread)?;
     expect(unread == 6, format!("{} bytes of it were taken", unread - 6))
+}
+
+fn error_lowers_route_mtu(bench: &Bench) -> Result<(), Otherwise> {
+    bench.exchange()?;
+    let mut captured = husk_of(bench)?;
+    captured.protocol.path_mtu = 1300;
+    restore(&bench.ours, &captured)?;
+    let pmtu = TcpInfo::of(bench.fd())?.pmtu();
+    expect(pmtu == 1300, format!("it is still {pmtu} bytes"))?;
+    Ok(bench.exchange()?)
 }
 
 fn ecn_survives(_: &Bench) -> Result<(), Otherwise> {
