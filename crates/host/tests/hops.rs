@@ -91,6 +91,34 @@ fn a_neighbour_is_asked_for_kept_alive_and_followed() {
 }
 
 #[test]
+fn a_neighbour_that_is_forgotten_is_told_and_a_bridges_port_that_leaves_is_not_gone() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    let interface = index(&wire, "wire");
+    let mut hops = wire.ours.enter(Hops::open).unwrap();
+    let mut told = Vec::new();
+    let mac = "02:00:00:00:00:99";
+    wire.ours.run(&format!("ip neigh add 10.66.0.7 lladdr {mac} dev wire nud reachable"));
+    wire.ours.run("ip neigh del 10.66.0.7 dev wire");
+    let forgotten = Change::Neighbour { interface, neighbour: addr("10.66.0.7"), mac: None };
+    wait_for("the end of the neighbour", || {
+        hops.poll(|change| told.push(change)).unwrap();
+        told.last() == Some(&forgotten)
+    });
+    wire.ours.run("ip link add bridge type bridge");
+    wire.ours.run("ip link set wire master bridge");
+    wire.ours.run("ip link set wire nomaster");
+    let bridge = index(&wire, "bridge");
+    wire.ours.run("ip link del bridge");
+    told.clear();
+    wait_for("the end of the bridge", || {
+        hops.poll(|change| told.push(change)).unwrap();
+        told.contains(&Change::LinkGone(bridge))
+    });
+    assert!(!told.contains(&Change::LinkGone(interface)), "{told:?}");
+}
+
+#[test]
 fn a_followed_way_that_changes_is_told_once() {
     need_root!();
     let wire = Wire::new(&[]);

@@ -6,6 +6,7 @@
 //!              <--restore--
 //!
 //!   Mover          one thread, one process: interfaces, each steered, with an engine
+//!     side         an interface, its engine and port
 //!     trip         one move: the steps of baton_host::handoff, done for real
 //!     engine_side  what the engine is told, and what it says: for any process
 //! ```
@@ -21,6 +22,7 @@
 pub mod engine_side;
 mod error;
 mod mover;
+mod side;
 mod trip;
 
 pub use error::{MoveError, Stayed};

@@ -2,10 +2,11 @@
 //! of its own, and the connections that are away.
 
 use crate::error::{MoveError, Stayed};
+use crate::side::{Side, now};
 use crate::trip::Trip;
 use baton_engine::endpoint::InterfaceConfig;
 use baton_engine::engine::{Engine, EngineConfig};
-use baton_engine::frame_io::{FrameIo, PortError};
+use baton_engine::frame_io::FrameIo;
 use baton_engine::region::EngineRegion;
 use baton_host::handoff::{Aborted, Handoff, Outcome, Phase, Step};
 use baton_host::hops::{Change, Link};
@@ -60,17 +61,11 @@ pub struct Connection(pub u64);
 pub enum MoverEvent {
     /// Something about a connection changed: look at what it allows.
     Ready(Connection),
-    /// Its way leads over another interface now, or its interface has gone: only the
-    /// kernel can serve it, so it is to be restored.
+    /// Its way leads over another interface now, or its interface has gone or carries less
+    /// than it did: only the kernel can serve it, so it is to be restored. Where the kernel
+    /// has no way either the restore is refused, and may be tried again: until then the
+    /// connection goes on in the engine as well as it can.
     Homeless(Connection),
-}
-
-/// An interface with its engine.
-pub(crate) struct Side<P> {
-    pub index: u32,
-    pub engine: Engine,
-    pub port: P,
-    pub consumer: Consumer,
 }
 
 /// A connection that is away.
@@ -99,26 +94,6 @@ pub struct Mover<P = SteeredPort> {
     events: VecDeque<MoverEvent>,
     started: Instant,
     next: u64,
-}
-
-/// The engine's time.
-pub(crate) fn now(started: Instant) -> baton_tcp::time::Instant {
-    baton_tcp::time::Instant(started.elapsed().as_nanos() as u64)
-}
-
-impl<P: FrameIo> Side<P> {
-    /// One turn of the engine, its questions answered. True if there was anything to do.
-    pub fn poll(&mut self, kernel: &mut KernelSide, time: baton_tcp::time::Instant) -> Result<bool, PortError> {
-        let activity = self.engine.poll(time, &mut self.port, || 0)?;
-        self.consumer.poll(time);
-        while let Some(neighbour) = self.engine.streamer().poll_question() {
-            // Without an answer the engine asks again.
-            if let Ok(Some(mac)) = kernel.neighbour(self.index, neighbour) {
-                self.engine.streamer().learn_neighbour(time, neighbour, mac);
-            }
-        }
-        Ok(!activity.is_idle())
-    }
 }
 
 impl<P: FrameIo> Mover<P> {
@@ -164,7 +139,7 @@ impl<P: FrameIo> Mover<P> {
         let (region, _) = region.map_err(|error| Failed { during: "making the consumer's memory", source: error })?;
         engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
         let consumer = Consumer::new(&self.config.consumer, region);
-        self.sides.push(Side { index, engine, port, consumer });
+        self.sides.push(Side { index, mtu, engine, port, consumer, gone: false });
         Ok(())
     }
 
@@ -349,22 +324,26 @@ impl<P: FrameIo> Mover<P> {
         self.kernel.poll(|change| changes.push(change)).map_err(KernelError::from)?;
         for change in changes {
             match change {
-                Change::Neighbour { interface, neighbour, mac: Some(mac) } => {
+                Change::Neighbour { interface, neighbour, mac } => {
                     for side in self.sides.iter_mut().filter(|side| side.index == interface) {
-                        side.engine.streamer().learn_neighbour(time, neighbour, mac);
+                        match mac {
+                            Some(mac) => side.engine.streamer().learn_neighbour(time, neighbour, mac),
+                            None => side.engine.streamer().doubt_neighbour(time, neighbour),
+                        }
                     }
                 }
-                // Its questions find out.
-                Change::Neighbour { mac: None, .. } => {}
                 Change::Link(link) => {
                     for side in self.sides.iter_mut().filter(|side| side.index == link.index) {
                         side.engine.streamer().set_mac(link.mac);
+                        side.engine.tce().set_mtu(link.mtu.min(side.mtu).min(u16::MAX.into()) as u16);
                     }
+                    self.send_home(|side| side.index == link.index && link.mtu < side.mtu);
                 }
                 Change::LinkGone(index) => {
-                    let gone = |away: &Away| away.plan.way.interface == index;
-                    let homeless = self.away.iter().filter(|(_, away)| gone(away)).map(|(name, _)| *name);
-                    self.events.extend(homeless.map(MoverEvent::Homeless));
+                    for side in self.sides.iter_mut().filter(|side| side.index == index) {
+                        side.gone = true;
+                    }
+                    self.send_home(|side| side.index == index);
                 }
                 Change::Way { tuple, way } => self.change_way(time, tuple, way),
                 // The kernel could do no better: the engine goes on trying the old way.
@@ -372,6 +351,12 @@ impl<P: FrameIo> Mover<P> {
             }
         }
         Ok(())
+    }
+
+    /// Says of the connections of some interfaces that they have to go home.
+    fn send_home(&mut self, whose: impl Fn(&Side<P>) -> bool) {
+        let homeless = self.away.iter().filter(|(_, away)| whose(&self.sides[away.side]));
+        self.events.extend(homeless.map(|(name, _)| MoverEvent::Homeless(*name)));
     }
 
     fn find(&self, tuple: &Tuple) -> Option<Connection> {

@@ -15,7 +15,7 @@
 
 use crate::engine_side;
 use crate::error::MoveError;
-use crate::mover::{Side, now};
+use crate::side::{Side, now};
 use baton_engine::event::{ConnId, Wish};
 use baton_engine::streamer::{ConsumerId, Moved, SuspendError, Suspended};
 use baton_host::Captured;
@@ -128,7 +128,7 @@ impl<P: FrameIo> Trip<'_, P> {
     /// Nothing new is sent until all is acknowledged, and received without a gap, for so
     /// long as we have.
     fn let_flight_land(&mut self, conn: ConnId) -> Result<(), MoveError> {
-        if self.drain.is_zero() {
+        if self.drain.is_zero() || self.side.gone {
             return Ok(());
         }
         self.side.engine.streamer().quiesce(conn, true);

@@ -166,38 +166,43 @@ fn link_addresses_may_change_on_both_ends() {
 fn a_connection_whose_route_changes_follows_it_or_is_homeless() {
     need_root!();
     need_program!("clang");
-    World::enter(Kind::Tc, |world| {
-        let mut line = world.line(Load::Both, false);
-        line.handoff(world);
-        line.go_on(world, 50_000);
-        // By a gateway, which is the peer by another name.
-        world.wire.peer.run("ip addr add 10.66.0.3/24 dev wire");
-        world.wire.ours.run("ip route add 10.66.0.2/32 via 10.66.0.3 dev wire");
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while world.mover.engine(0).unwrap().streamer().endpoint().neighbours() < 2 {
-            line.turns(world, 1);
-            assert!(Instant::now() < deadline, "the gateway is not used");
-        }
-        line.go_on(world, 50_000);
-        // Over another interface.
-        world.wire.ours.run("ip link add other type veth peer name end");
-        world.wire.ours.run("ip link set end up");
-        world.wire.ours.run("ip link set other up");
-        world.wire.ours.run("ip route replace 10.66.0.2/32 dev other");
-        let At::Engine(name) = line.at else { panic!("it is in the kernel") };
-        loop {
-            line.turns(world, 1);
-            if std::iter::from_fn(|| world.mover.next_event()).any(|event| event == MoverEvent::Homeless(name)) {
-                break;
+    for ipv6 in [false, true] {
+        let [there, gateway, other] =
+            if ipv6 { ["fd66::2", "fd66::3", "fd66::3/64 nodad"] } else { ["10.66.0.2", "10.66.0.3", "10.66.0.3/24"] };
+        World::enter(Kind::Tc, |world| {
+            let mut line = world.line(Load::Both, ipv6);
+            line.handoff(world);
+            line.go_on(world, 50_000);
+            // By a gateway, which is the peer by another name.
+            world.wire.peer.run(&format!("ip addr add {other} dev wire"));
+            world.wire.ours.run(&format!("ip route add {there} via {gateway} dev wire"));
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while world.mover.engine(0).unwrap().streamer().endpoint().neighbours() < 2 {
+                line.turns(world, 1);
+                assert!(Instant::now() < deadline, "the gateway is not used");
             }
-            assert!(Instant::now() < deadline, "nobody says that it is homeless");
-        }
-        line.restore(world);
-        world.wire.ours.run("ip route del 10.66.0.2/32 dev other");
-        line.go_on(world, 50_000);
-        line.finish(world);
-        assert_eq!(world.resets(), 0);
-    });
+            line.go_on(world, 50_000);
+            // Over another interface.
+            world.wire.ours.run("ip link add other type veth peer name end");
+            world.wire.ours.run("ip link set end up");
+            world.wire.ours.run("ip link set other up");
+            world.wire.ours.run(&format!("ip route add {there} dev other metric 1"));
+            world.wire.ours.run(&format!("ip route del {there} via {gateway} dev wire"));
+            let At::Engine(name) = line.at else { panic!("it is in the kernel") };
+            loop {
+                line.turns(world, 1);
+                if std::iter::from_fn(|| world.mover.next_event()).any(|event| event == MoverEvent::Homeless(name)) {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "nobody says that it is homeless");
+            }
+            line.restore(world);
+            world.wire.ours.run(&format!("ip route del {there} dev other"));
+            line.go_on(world, 50_000);
+            line.finish(world);
+            assert_eq!(world.resets(), 0);
+        });
+    }
 }
 
 #[test]

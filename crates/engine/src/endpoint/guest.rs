@@ -2,7 +2,7 @@
 //! neighbours.
 //!
 //! The neighbour table runs as ever, and so a neighbour that connections use is asked
-//! for again when 30 s have passed; but its questions wait here for the driver, who asks
+//! for again when 5 s have passed; but its questions wait here for the driver, who asks
 //! that stack and says what it knows. Of what is not TCP only errors about connections'
 //! segments mean anything here; the interface is steered, so that they come.
 
@@ -36,6 +36,11 @@ impl Endpoint {
     pub fn place_neighbour(&mut self, now: Instant, neighbour: Addr, mac: [u8; 6]) {
         let source = Source::Advertisement { solicited: true, overrides: true };
         self.neighbours.learn((neighbour, mac), source, false, now, &mut self.outbox);
+    }
+
+    /// The other stack has lost sight of the neighbour, or forgotten it.
+    pub fn doubt_neighbour(&mut self, now: Instant, neighbour: Addr) {
+        self.neighbours.doubt(neighbour, now);
     }
 
     /// The interface has another link address from now on.
@@ -136,7 +141,31 @@ mod tests {
             }
             assert!(endpoint.link_header(hop).is_some(), "its address serves while it is confirmed");
         }
-        assert!((3..=5).contains(&asked), "every 30 s: {asked}");
+        assert!((20..=24).contains(&asked), "every 5 s: {asked}");
+    }
+
+    #[test]
+    fn a_neighbour_in_doubt_is_asked_for_at_once_and_serves_meanwhile() {
+        let (mut endpoint, gateway) = guest();
+        endpoint.doubt_neighbour(T0, gateway);
+        let hop = endpoint.hop_via(T0, gateway).unwrap();
+        endpoint.place_neighbour(T0, gateway, THEIRS);
+        endpoint.poll(T0);
+        while endpoint.pop_question().is_some() {}
+        for _ in 0..3 {
+            endpoint.doubt_neighbour(T0, gateway);
+            endpoint.poll(T0);
+            assert!(endpoint.link_header(hop).is_some());
+        }
+        // Once for all doubts; nobody answers; nor does it go on for ever.
+        let mut asked = 0;
+        for second in 0..60 {
+            let now = T0 + Duration::from_secs(second);
+            endpoint.poll(now);
+            asked += std::iter::from_fn(|| endpoint.pop_question()).count();
+            endpoint.doubt_neighbour(now, gateway);
+        }
+        assert_eq!((asked, endpoint.link_header(hop)), (6, None));
     }
 
     #[test]

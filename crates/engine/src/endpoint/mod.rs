@@ -143,7 +143,7 @@ impl Endpoint {
         let own = LinkAddress { mac: config.mac, vlan: config.vlan };
         Endpoint {
             routes: Routes::new(&config),
-            neighbours: Neighbours::new(own),
+            neighbours: if config.guest { Neighbours::new(own).asking_a_host() } else { Neighbours::new(own) },
             outbox: Outbox::default(),
             echo_limit: Bucket::new(icmp::ECHO_LIMIT.0, icmp::ECHO_LIMIT.1),
             error_limit: Bucket::new(icmp::ERROR_LIMIT.0, icmp::ERROR_LIMIT.1),

@@ -24,8 +24,10 @@
 //! frame costs one access to it.
 
 mod own;
+mod state;
 
 pub(super) use own::LinkAddress;
+pub(super) use state::{News, Source, State};
 
 use super::outbox::Outbox;
 use baton_tcp::time::{Duration, Instant};
@@ -41,6 +43,9 @@ pub const HELD_BYTES: usize = 128;
 
 /// REACHABLE_TIME of RFC 4861 §10, not randomised.
 const REACHABLE_TIME: Duration = Duration::from_secs(30);
+/// The same where another stack is asked, which has times of its own: its entry is to
+/// stay in use, and what it finds out to be known here soon.
+const TOLD_TIME: Duration = Duration::from_secs(5);
 /// DELAY_FIRST_PROBE_TIME of RFC 4861 §10.
 const DELAY_FIRST_PROBE: Duration = Duration::from_secs(5);
 /// RETRANS_TIMER of RFC 4861 §10.
@@ -57,91 +62,6 @@ pub struct HopId(pub u16);
 impl HopId {
     /// The one hop of a port without link headers.
     pub const BARE: HopId = HopId(0);
-}
-
-/// Reachability of a neighbour; the module's picture shows the transitions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    Incomplete,
-    Reachable,
-    Stale,
-    Delay,
-    Probe,
-    Failed,
-}
-
-impl State {
-    /// A link address is known.
-    fn is_resolved(self) -> bool {
-        !matches!(self, State::Incomplete | State::Failed)
-    }
-
-    /// What follows when a packet is to go to the neighbour.
-    fn on_use(self) -> State {
-        match self {
-            State::Stale => State::Delay,
-            State::Failed => State::Incomplete,
-            other => other,
-        }
-    }
-
-    /// What follows when the timer runs out: `held` by connections or not,
-    /// `spent` if the last of its solicitations went unanswered.
-    fn on_expiry(self, held: bool, spent: bool) -> State {
-        match (self, spent) {
-            (State::Incomplete, true) => State::Failed,
-            (State::Probe, true) if held => State::Incomplete,
-            (State::Probe, true) => State::Failed,
-            (State::Delay, _) => State::Probe,
-            (State::Reachable, _) if held => State::Probe,
-            (State::Reachable, _) => State::Stale,
-            (other, _) => other,
-        }
-    }
-
-    /// What follows from a message that names the neighbour's link address
-    /// (RFC 4861 §7.2.3 and §7.2.5), and whether that address is taken over.
-    fn on_news(self, news: News) -> (State, bool) {
-        let fresh = if news.solicited { State::Reachable } else { State::Stale };
-        match (self.is_resolved(), news.differs, news.overrides) {
-            (false, _, _) => (fresh, true),
-            (true, false, _) if news.solicited => (State::Reachable, false),
-            (true, false, _) => (self, false),
-            (true, true, true) => (fresh, true),
-            (true, true, false) if self == State::Reachable && news.doubts => (State::Stale, false),
-            (true, true, false) => (self, false),
-        }
-    }
-}
-
-/// What a message says of a neighbour.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct News {
-    /// The address is another than the one known.
-    pub(super) differs: bool,
-    /// It answers a question of ours, so both directions work.
-    pub(super) solicited: bool,
-    /// It may replace an address that is known.
-    pub(super) overrides: bool,
-    /// If it may not, it still casts doubt on it (RFC 4861 §7.2.5).
-    pub(super) doubts: bool,
-}
-
-/// Where news came from, which decides what it may change.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Source {
-    /// An ARP packet: replaces any address older than a second, as on Linux.
-    Arp {
-        /// A reply sent to us alone.
-        solicited: bool,
-    },
-    /// A neighbour solicitation's source link address option: it overrides.
-    Solicitation,
-    /// A neighbour advertisement with its flags.
-    Advertisement { solicited: bool, overrides: bool },
-    /// The link source of a frame with a SYN: hearsay, replaces only what no
-    /// connection uses and nothing confirms.
-    Frame,
 }
 
 /// A question that is to be sent.
@@ -187,6 +107,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Neighbours {
     own: LinkAddress,
+    reachable_time: Duration,
     headers: Vec<Header>,
     entries: Vec<Option<Entry>>,
     index: BTreeMap<Addr, HopId>,
@@ -201,6 +122,7 @@ impl Neighbours {
     pub(super) fn new(own: LinkAddress) -> Neighbours {
         Neighbours {
             own,
+            reachable_time: REACHABLE_TIME,
             headers: vec![Header::BARE],
             entries: vec![None],
             index: BTreeMap::new(),
@@ -209,6 +131,11 @@ impl Neighbours {
             idle: BTreeSet::new(),
             failed: BTreeSet::new(),
         }
+    }
+
+    /// Asks another stack, not the neighbours themselves.
+    pub(super) fn asking_a_host(self) -> Neighbours {
+        Neighbours { reachable_time: TOLD_TIME, ..self }
     }
 
     /// The link header for `hop`, or `None` while its address is unknown.
@@ -250,11 +177,12 @@ impl Neighbours {
 
     /// Forward progress was made through `hop` (RFC 4861 §7.3.1).
     pub(super) fn confirm(&mut self, hop: HopId, now: Instant) {
+        let until = now + self.reachable_time;
         let Some(entry) = self.entry_mut(hop) else { return };
         if !entry.state.is_resolved() {
             return;
         }
-        entry.reachable_until = now + REACHABLE_TIME;
+        entry.reachable_until = until;
         if entry.state != State::Reachable {
             self.enter(hop, State::Reachable, now);
         }
@@ -298,6 +226,7 @@ impl Neighbours {
             },
             None => return false,
         };
+        let until = now + self.reachable_time;
         let Some(entry) = self.entry_mut(hop) else { return false };
         let news = news_of(entry, mac, source, now);
         let (state, take) = entry.state.on_news(news);
@@ -306,7 +235,7 @@ impl Neighbours {
             entry.learned = now;
         }
         if state == State::Reachable && news.solicited {
-            entry.reachable_until = now + REACHABLE_TIME;
+            entry.reachable_until = until;
         }
         let changed = take || state != entry.state || (news.solicited && state == State::Reachable);
         if changed {
@@ -318,6 +247,16 @@ impl Neighbours {
             self.resolved(hop, outbox);
         }
         changed
+    }
+
+    /// `addr` may not be where it was: if connections use it, it is asked for at once,
+    /// and its address serves until then.
+    pub(super) fn doubt(&mut self, addr: Addr, now: Instant) {
+        let Some(&hop) = self.index.get(&addr) else { return };
+        let doubtful = |entry: &mut Entry| entry.refs > 0 && matches!(entry.state, State::Reachable | State::Delay);
+        if self.entry_mut(hop).is_some_and(doubtful) {
+            self.enter(hop, State::Probe, now);
+        }
     }
 
     /// `addr` answered without naming its link address; true if it is known.

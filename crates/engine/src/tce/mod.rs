@@ -203,6 +203,11 @@ impl Tce {
         work
     }
 
+    /// The largest packet of the interface is another, for connections from now on.
+    pub fn set_mtu(&mut self, mtu: u16) {
+        self.config.mtu = mtu;
+    }
+
     /// [`Tce::poll`] with its busy and idle time taken on the driver's clock; a
     /// poll without work counts as idle.
     pub fn poll_timed(&mut self, now: Instant, ticks: &mut impl FnMut() -> u64) -> usize {

@@ -78,7 +78,7 @@ pub struct Link {
 /// What has become of something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// A neighbour has this link address, or `None`: it did not answer.
+    /// A neighbour has this link address, or `None`: it did not answer, or was forgotten.
     Neighbour {
         /// Index of its interface.
         interface: u32,
@@ -193,12 +193,14 @@ impl Hops {
     pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> io::Result<()> {
         let mut doubtful = false;
         let whole = self.listener.drain(|message| match message {
-            Message::NewNeighbour(found) => tell_neighbour(&found, &mut tell),
-            Message::NewLink(link) => {
+            Message::NewNeighbour(found) => tell_neighbour(&found, mac_of(&found), &mut tell),
+            Message::DelNeighbour(found) => tell_neighbour(&found, None, &mut tell),
+            // What a bridge says of its ports comes as links of its family.
+            Message::NewLink(link) if link.header.interface_family == AddressFamily::Unspec => {
                 doubtful = true;
                 tell(Change::Link(link_of(&link)));
             }
-            Message::DelLink(link) => {
+            Message::DelLink(link) if link.header.interface_family == AddressFamily::Unspec => {
                 doubtful = true;
                 tell(Change::LinkGone(link.header.index));
             }
@@ -327,14 +329,14 @@ fn mac_of(found: &NeighbourMessage) -> Option<Mac> {
     })
 }
 
-fn tell_neighbour(found: &NeighbourMessage, tell: &mut impl FnMut(Change)) {
+fn tell_neighbour(found: &NeighbourMessage, mac: Option<Mac>, tell: &mut impl FnMut(Change)) {
     let address = found.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => Some(Addr::from(*ip)),
         NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => Some(Addr::from(*ip)),
         _ => None,
     });
     if let Some(neighbour) = address {
-        tell(Change::Neighbour { interface: found.header.ifindex, neighbour, mac: mac_of(found) });
+        tell(Change::Neighbour { interface: found.header.ifindex, neighbour, mac });
     }
 }
 

@@ -95,6 +95,11 @@ impl World<'_> {
         });
     }
 
+    /// One more interface, of the same name.
+    pub fn add_interface(&mut self, kind: Kind) {
+        self.mover.add_interface("wire", kind, |port| Faulty::new(port, None)).unwrap();
+    }
+
     /// Resets sent by anybody since the beginning, but for those of TIME-WAIT's end.
     pub fn resets(&self) -> u64 {
         self.wire.resets() - self.resets

@@ -19,6 +19,11 @@ impl Streamer {
         self.endpoint.place_neighbour(now, neighbour, mac);
     }
 
+    /// A neighbour is no longer known to be where it was: it is asked for.
+    pub fn doubt_neighbour(&mut self, now: Instant, neighbour: Addr) {
+        self.endpoint.doubt_neighbour(now, neighbour);
+    }
+
     /// Our own link address changed.
     pub fn set_mac(&mut self, mac: [u8; 6]) {
         self.endpoint.set_mac(mac);
