@@ -14,6 +14,7 @@ use baton_engine::frame_io::PortError;
 use baton_engine::options::{self, IpFields};
 use baton_engine::region::EngineRegion;
 use baton_engine::streamer::{Adopt, AdoptError, ConsumerId, MAX_OPTIONS, Moved, SuspendError};
+use baton_engine::tce::tcp_info_bytes;
 use baton_port::wait::{WaitSet, Waitable};
 use baton_port::xdp::CopyMode;
 use baton_port::{FrameIo, SteeredPort, Tap, XdpOptions, XdpPort};
@@ -237,6 +238,12 @@ impl Process {
                 if !conn.is_some_and(|conn| self.engine.streamer().reroute(now, conn, via)) {
                     self.say(Report::Homeless { id });
                 }
+            }
+            Order::Info { id } => {
+                let conn = self.lines.get(&id).and_then(|line| line.conn);
+                let info = conn.and_then(|conn| self.engine.tce().info(now, conn));
+                let bytes = info.map_or(Vec::new(), |info| tcp_info_bytes(&info).to_vec());
+                self.say(Report::Info { id, bytes });
             }
             Order::Mac { mac } => self.engine.streamer().set_mac(mac),
         }

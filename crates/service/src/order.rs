@@ -117,6 +117,11 @@ messages! {
             /// By this one.
             via: Addr,
         },
+        /// What is known of a connection, as `TCP_INFO`?
+        14 Info {
+            /// Which.
+            id: u64,
+        },
         /// The interface's link address changed.
         13 Mac {
             /// To this.
@@ -174,6 +179,13 @@ messages! {
             /// Which.
             id: u64,
         },
+        /// To [`Order::Info`].
+        11 Info {
+            /// Which.
+            id: u64,
+            /// In the kernel's layout; empty if it is not here.
+            bytes: Vec<u8>,
+        },
         /// It cannot go on.
         10 Failed {
             /// Why.
@@ -192,6 +204,7 @@ impl Report {
             | Report::Suspended { id }
             | Report::Stays { id }
             | Report::Ended { id }
+            | Report::Info { id, .. }
             | Report::Homeless { id } => Some(id),
             Report::Started {} | Report::Question { .. } | Report::Failed { .. } => None,
         }

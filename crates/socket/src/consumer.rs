@@ -332,6 +332,11 @@ impl Consumer {
         self.with(conn, |stream, region, pool| stream.write(region, conn.0, data, pool))
     }
 
+    /// Bytes of a small stream buffer.
+    pub fn small_buffer(&self) -> u32 {
+        self.pool.small_size()
+    }
+
     /// Uses so much of a connection's send buffer and of its receive buffer from now
     /// on; at first it is all of both. The window that the peer was promised before
     /// is not taken back.

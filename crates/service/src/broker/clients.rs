@@ -135,6 +135,7 @@ impl Broker {
                 let (unread, unsent) = read_two(fds.next(), unread, unsent).map_err(|e| e.to_string())?;
                 self.put_back(id, LeftBehind { unsent, unread, shut: false });
             }
+            Request::Info { id } if self.owns(client, id) => self.ask_info(id),
             Request::Close { id } if self.owns(client, id) => self.on_close(id),
             // Of a connection that has ended meanwhile, it may be.
             Request::Brought { .. }
@@ -142,6 +143,7 @@ impl Broker {
             | Request::Restore { .. }
             | Request::LeftBehind { .. }
             | Request::PutBack { .. }
+            | Request::Info { .. }
             | Request::Close { .. } => {}
             Request::List {} => self.list(client),
             Request::Handoff { which } => self.begin_handoff(client, which),

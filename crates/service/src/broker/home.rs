@@ -207,6 +207,15 @@ impl Broker {
         self.settled(id, false);
     }
 
+    /// Its program wants to know what its engine knows. Where no engine has it, the program is
+    /// about to hear where it is.
+    pub(super) fn ask_info(&mut self, id: u64) {
+        let Some(line) = self.lines.get(&id) else { return };
+        if matches!(line.state, State::Engine | State::Leaving(_) | State::Closing) {
+            self.sides[line.side].tell(&Order::Info { id }, Vec::new());
+        }
+    }
+
     /// The engine has it no longer.
     pub(super) fn on_ended(&mut self, id: u64) {
         let Some(line) = self.lines.get(&id) else { return };

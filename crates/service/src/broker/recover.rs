@@ -3,7 +3,7 @@
 
 use baton_engine::event::ConnId;
 use baton_engine::region::EngineRegion;
-use baton_engine::streamer::{ConsumerId, Suspended};
+use baton_engine::streamer::{ConsumerId, MAX_OPTIONS, Suspended};
 use baton_host::Captured;
 use baton_mover::engine_side::departed;
 use baton_socket::adoption::LeftBehind;
@@ -26,7 +26,9 @@ impl Found {
     }
 
     /// As the kernel is to have it, with what its program left behind.
-    pub fn into_captured(self, shell: &Captured, left: LeftBehind) -> Captured {
+    /// Options are the socket's as it came; what was set since, its program sets again.
+    pub fn into_captured(mut self, shell: &Captured, left: LeftBehind) -> Captured {
+        self.suspended.options = shell.options.for_engine().into_iter().take(MAX_OPTIONS).collect();
         departed(shell, &self.suspended, self.send, left)
     }
 }

@@ -230,6 +230,10 @@ impl Broker {
             Report::Suspended { id } => self.on_suspended(id),
             Report::Stays { id } => self.on_stays(id),
             Report::Ended { id } => self.on_ended(id),
+            Report::Info { id, bytes } => {
+                let client = self.lines[&id].client;
+                self.tell_client(client, &Reply::Info { id, bytes }, Vec::new());
+            }
             Report::Question { neighbour } => {
                 // Without an answer the engine asks again.
                 if let Ok(Some(mac)) = self.kernel.neighbour(self.sides[at].index, neighbour) {

@@ -31,6 +31,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         inner.hear_broker();
         inner.hear_engines(shared);
         inner.hear_sockets();
+        let untold = inner.tell_again();
         inner.wake_engines();
         if inner.ended && inner.lines.is_empty() && inner.adopting.is_empty() {
             inner.channel = None;
@@ -45,7 +46,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         let mut timeout = inner.next_look().map(|at| until(shared.started, at));
         if let Some(channel) = &inner.channel {
             set.add(channel);
-            if channel.is_waiting() {
+            if channel.is_waiting() || untold {
                 timeout = Some(timeout.map_or(RETRY, |at| at.min(RETRY)));
             }
         }
@@ -116,6 +117,7 @@ impl Inner {
             Reply::Gone { id, text } => self.on_gone(id, &text),
             Reply::Dead { region } => self.on_dead(region),
             Reply::Refused { text } => self.refused = Some(text),
+            Reply::Info { id, bytes } => self.on_info(id, bytes),
             answer @ (Reply::Welcome { .. } | Reply::Entry { .. } | Reply::Done { .. }) => {
                 self.answers.push_back(answer);
                 self.asker.take().into_iter().for_each(Waker::wake);
@@ -125,7 +127,8 @@ impl Inner {
 
     fn on_bring(&mut self, seq: u64, id: u64, region: u32, queues: io::Result<Brought>, window: u32) {
         if let Some(fd) = self.adopting.get_mut(&seq).and_then(|adopting| adopting.fd.take()) {
-            self.lines.insert(id, Line::new(fd, Whereabouts::Away, seq));
+            let before = self.adopting.get_mut(&seq).map(|adopting| std::mem::take(&mut adopting.before));
+            self.lines.insert(id, Line::new(fd, Whereabouts::Away, seq, before.unwrap_or_default()));
         }
         let (Some(line), Some(region_of)) = (self.lines.get_mut(&id), self.regions.get_mut(&region)) else { return };
         let consumer = &mut region_of.consumer;
@@ -261,7 +264,9 @@ impl Inner {
         if let Some(adopting) = adopting.get_mut(&line.seq) {
             adopting.settle(Ok(id));
         }
+        (line.asked, line.info) = (false, None);
         if line.is_in_kernel() {
+            line.tell_socket();
             // What it does not take now it takes when it is ready.
             let _ = line.flush(id, ready.as_fd());
         }
@@ -316,6 +321,7 @@ impl Inner {
         line.at = Whereabouts::Engine { region: number, conn };
         // What does not fit now is written when there is room.
         let _ = line.flush_to(&mut region.consumer, conn);
+        line.tell_engine(&mut region.consumer, conn);
         let restoring = line.restoring;
         // One that was let go of has ended, and its queue pair is this one's now.
         if let Some(before) = region.names.insert(conn, id).and_then(|before| lines.get_mut(&before)) {

@@ -1,5 +1,6 @@
 //! One connection of a program: where it is, and what has to be read or written first.
 
+use super::settings::Setting;
 use crate::adoption::LeftBehind;
 use crate::consumer::{Conn, Consumer};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -46,12 +47,23 @@ pub(super) struct Line {
     pub seq: u64,
     pub reader: Option<Waker>,
     pub writer: Option<Waker>,
+    /// Waits for what the engine knows.
+    pub asker: Option<Waker>,
+    /// The engine was asked; its answer.
+    pub asked: bool,
+    pub info: Option<Vec<u8>>,
+    /// What the program set, the last of each kind.
+    pub settings: Vec<Setting>,
+    /// What the socket had when it was handed over, of what a husk does not have.
+    pub before: Vec<Setting>,
+    /// The engine has not been told all of it.
+    pub untold: bool,
     armed: EventFlags,
     registered: bool,
 }
 
 impl Line {
-    pub fn new(fd: OwnedFd, at: Whereabouts, seq: u64) -> Line {
+    pub fn new(fd: OwnedFd, at: Whereabouts, seq: u64, before: Vec<Setting>) -> Line {
         Line {
             fd,
             at,
@@ -64,13 +76,20 @@ impl Line {
             seq,
             reader: None,
             writer: None,
+            asker: None,
+            asked: false,
+            info: None,
+            settings: Vec::new(),
+            before,
+            untold: false,
             armed: EventFlags::empty(),
             registered: false,
         }
     }
 
     pub fn wake(&mut self) {
-        self.reader.take().into_iter().chain(self.writer.take()).for_each(Waker::wake);
+        let waiting = [&mut self.reader, &mut self.writer, &mut self.asker];
+        waiting.into_iter().filter_map(Option::take).for_each(Waker::wake);
     }
 
     pub fn wait(&mut self, write: bool, cx: &Context<'_>) {

@@ -94,6 +94,11 @@ messages! {
         11 Stop {},
         /// Starts the engine anew; connections wait in the kernel and come back.
         12 Upgrade {},
+        /// Asks for `TCP_INFO` of a connection that is in an engine: [`Reply::Info`].
+        14 Info {
+            /// The connection.
+            id: u64,
+        },
         /// A connection that is in the kernel is to have all of it: what the program holds
         /// since an engine died goes before what the socket has received, and behind what it
         /// is to send. With a memory file: unread, then unsent. [`Reply::Home`] or
@@ -203,6 +208,13 @@ messages! {
             failed: u64,
             /// The longest that one of them stood still, in microseconds.
             pause_us: u64,
+        },
+        /// To [`Request::Info`].
+        13 Info {
+            /// The connection.
+            id: u64,
+            /// What the engine says, in the kernel's layout; empty if it does not have it.
+            bytes: Vec<u8>,
         },
         /// The program may not do this, or has done what makes no sense. The end.
         12 Refused {

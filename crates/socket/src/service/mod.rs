@@ -20,11 +20,14 @@ pub mod codec;
 mod events;
 mod line;
 pub mod message;
+mod options;
 mod restore;
+mod settings;
 mod shared;
 mod stream;
 
 pub use events::{read_two, write_queues};
+pub use options::Probing;
 pub use shared::NotAdopted;
 pub use stream::{Place, Stream};
 

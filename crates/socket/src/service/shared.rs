@@ -4,6 +4,7 @@ use super::channel::Channel;
 use super::events;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request};
+use super::settings::Setting;
 use crate::consumer::{Conn, Consumer};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::sockopt::set_socket_linger;
@@ -68,6 +69,8 @@ impl Region {
 /// An adoption that somebody waits for.
 pub(super) struct Adopting {
     pub fd: Option<OwnedFd>,
+    /// What the socket has that its husk will not have.
+    pub before: Vec<Setting>,
     pub outcome: Option<Result<u64, NotAdopted>>,
     pub waker: Option<Waker>,
 }
@@ -187,12 +190,14 @@ impl Inner {
             Ok(lent) => lent,
             Err(error) => return Err(NotAdopted::broken(Some(fd), &error)),
         };
+        // What is no TCP socket is refused.
+        let before = Setting::of_socket(fd.as_fd()).unwrap_or_default();
         self.next_seq += 1;
         let seq = self.next_seq;
         if let Err(error) = self.say(&Request::Adopt { seq }, vec![lent]) {
             return Err(NotAdopted::broken(Some(fd), &error));
         }
-        self.adopting.insert(seq, Adopting { fd: Some(fd), outcome: None, waker: None });
+        self.adopting.insert(seq, Adopting { fd: Some(fd), before, outcome: None, waker: None });
         Ok(seq)
     }
 
@@ -233,13 +238,17 @@ impl Inner {
         if !line.unread.is_empty() {
             return io::Read::read(&mut line.unread, buf);
         }
-        match &mut line.at {
+        let read = match &mut line.at {
             Whereabouts::Kernel => line.read_kernel(id, ready.as_fd(), buf),
             Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
             Whereabouts::Engine { region, conn } => {
                 in_engine(regions, *region, *conn, |consumer| consumer.read(*conn, buf))
             }
             Whereabouts::Ended(error) => error.take().map_or(Ok(0), Err),
+        };
+        match read {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && line.is_shut_for_reading() => Ok(0),
+            read => read,
         }
     }
 
@@ -286,7 +295,8 @@ impl Inner {
                         // Its way home is being told of.
                         return;
                     }
-                    if line.unread.is_empty() {
+                    let reset = line.settings.contains(&Setting::Linger(Some(Duration::ZERO)));
+                    if line.unread.is_empty() && !reset {
                         region.consumer.close(*conn);
                     } else {
                         region.consumer.abort(*conn);

@@ -8,9 +8,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// Where a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,14 +30,16 @@ pub enum Place {
 /// [`Stream::set_nonblocking`]; it is `AsyncRead` and `AsyncWrite` too. Dropped, the
 /// connection is closed: in form, or by a reset if received bytes were never read.
 pub struct Stream {
-    shared: Arc<Shared>,
-    id: u64,
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: u64,
     nonblocking: AtomicBool,
+    /// Longest waits of a read and of a write.
+    pub(super) timeouts: Mutex<[Option<Duration>; 2]>,
 }
 
 impl Stream {
     pub(super) fn new(shared: Arc<Shared>, id: u64) -> Stream {
-        Stream { shared, id, nonblocking: AtomicBool::new(false) }
+        Stream { shared, id, nonblocking: AtomicBool::new(false), timeouts: Mutex::default() }
     }
 
     /// The connection's number in the service.
@@ -78,7 +81,7 @@ impl Stream {
         Ok(name.try_into()?)
     }
 
-    fn wait<R>(&self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>) -> io::Result<R> {
+    fn wait<R>(&self, write: bool, mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>) -> io::Result<R> {
         if self.nonblocking.load(Ordering::Relaxed) {
             let mut cx = Context::from_waker(std::task::Waker::noop());
             return match poll(&mut cx) {
@@ -86,7 +89,8 @@ impl Stream {
                 Poll::Pending => Err(ErrorKind::WouldBlock.into()),
             };
         }
-        block_on(None, poll)
+        let timeout = self.timeouts.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(write)];
+        block_on(timeout, poll)
     }
 
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -130,13 +134,13 @@ impl Drop for Stream {
 
 impl Read for &Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.wait(|cx| self.poll_read(cx, buf))
+        self.wait(false, |cx| self.poll_read(cx, buf))
     }
 }
 
 impl Write for &Stream {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.wait(|cx| self.poll_write(cx, data))
+        self.wait(true, |cx| self.poll_write(cx, data))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -2,3 +2,4 @@
 
 pub(crate) mod large_pages;
 pub(crate) mod memory;
+pub(crate) mod tcp_info;

@@ -1,0 +1,26 @@
+//! `TCP_INFO` of a kernel's socket.
+//!
+//! What is upheld: the kernel is given a pointer to a live buffer with its true length, and
+//! writes no more than that.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Bytes that `struct tcp_info` has at most, with room to grow.
+const AT_MOST: usize = 512;
+
+/// What the kernel fills in.
+pub(crate) fn of(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0u8; AT_MOST];
+    let mut len = AT_MOST as libc::socklen_t;
+    // SAFETY: `bytes` is valid for writes of `len` bytes, and `len` for reads and writes,
+    // during the call; the kernel writes at most `len` bytes.
+    let got = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &mut len)
+    };
+    if got != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    bytes.truncate(len as usize);
+    Ok(bytes)
+}
