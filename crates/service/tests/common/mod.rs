@@ -55,11 +55,16 @@ impl World<'_> {
         let wire = Wire::new(&[]);
         // AF_XDP cannot tell a checksum that a veth left out from damage.
         wire.peer.enter(|| link::set_tx_checksum_offload("wire", false).unwrap());
+        World::enter_on(&wire, configure, f);
+    }
+
+    /// With a wire that the caller has.
+    pub fn enter_on(wire: &Wire, configure: impl FnOnce(&mut Config) + Send, f: impl FnOnce(&World<'_>)) {
         let directory = Directory::new();
         let socket = directory.0.join("service.sock");
         thread::scope(|scope| {
             let (tell, hear) = mpsc::channel();
-            let (wire, socket) = (&wire, &socket);
+            let socket = &socket;
             let broker = scope.spawn(move || {
                 wire.ours.enter(move || {
                     let interface = Interface { name: "wire".into(), kind: Kind::Tc };
