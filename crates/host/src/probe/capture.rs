@@ -2,6 +2,7 @@
 
 use super::bench::{Bench, segments_sent, wait};
 use super::{Belief, Otherwise, expect};
+use crate::diag::has_md5;
 use crate::repair::{self, Leave, Queue};
 use crate::sequence::capture_marks;
 use crate::socket_options::{IntOption, restore_reuse_address};
@@ -16,6 +17,12 @@ pub(super) const BELIEFS: &[Belief] = &[
         believed: "TCP_REPAIR gives numbers, queues, windows, clock and options, as the peer has them",
         needed: true,
         probe: repair_shows_all,
+    },
+    Belief {
+        name: "keys-are-told",
+        believed: "sock_diag tells whether a connection has TCP-MD5 keys",
+        needed: true,
+        probe: keys_are_told,
     },
     Belief {
         name: "capture-is-silent",
@@ -63,6 +70,12 @@ fn repair_shows_all(bench: &Bench) -> Result<(), Otherwise> {
     expect(scales, format!("scales {:?} against {:?}", o.scales, p.scales))?;
     expect(o.sack && o.timestamps.is_some(), format!("options of {o:?}"))?;
     expect(o.peer_mss == p.advmss || o.peer_mss == p.advmss + 12, format!("MSS {} of {}", o.peer_mss, p.advmss))
+}
+
+fn keys_are_told(bench: &Bench) -> Result<(), Otherwise> {
+    let told = has_md5(bench.fd(), bench.ours.local_addr()?, bench.ours.peer_addr()?);
+    let keys = told.map_err(|e| Otherwise(format!("{e}; is the module tcp_diag there?")))?;
+    expect(!keys, "it tells of keys that are not there")
 }
 
 fn capture_is_silent(bench: &Bench) -> Result<(), Otherwise> {
