@@ -12,6 +12,7 @@ mod bench;
 mod check;
 mod chores;
 mod counts;
+mod guest;
 mod plot;
 mod rfc;
 mod run;

@@ -2,7 +2,8 @@
 //!
 //! Each is probed for by the program that is used, so that what was
 //! installed by hand counts. What is missing is installed through apt as root;
-//! otherwise the one command to run is printed, with what works without it.
+//! otherwise the one command to run is printed, with what works without it. The kernel
+//! that some tests boot is unpacked beside what cargo builds, not installed.
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::run;
+use crate::{guest, run};
 
 /// A Debian package and why it is wanted.
 #[derive(Debug)]
@@ -31,8 +32,6 @@ const PACKAGES: &[Package] = &[
     Package { name: "curl", program: "curl", purpose: "downloads in the demo and in tests", for_run: true },
     Package { name: "ethtool", program: "ethtool", purpose: "wires without offloads in the demo", for_run: true },
     Package { name: "iputils-ping", program: "ping", purpose: "tests against the kernel", for_run: false },
-    Package { name: "pkg-config", program: "pkg-config", purpose: "the test of the C library", for_run: false },
-    Package { name: "valgrind", program: "valgrind", purpose: "the test of the C library", for_run: false },
     Package { name: "tshark", program: "tshark", purpose: "the test of capture files", for_run: false },
     Package {
         name: "nftables",
@@ -43,6 +42,12 @@ const PACKAGES: &[Package] = &[
     Package { name: "nginx", program: "nginx", purpose: "tests against a real server", for_run: false },
     Package { name: "pkg-config", program: "pkg-config", purpose: "C programs against the library", for_run: false },
     Package { name: "valgrind", program: "valgrind", purpose: "C programs against the library", for_run: false },
+    Package {
+        name: "qemu-system-x86",
+        program: "qemu-system-x86_64",
+        purpose: "tests under a kernel that has VLAN devices",
+        for_run: false,
+    },
     Package { name: "chromium", program: "chromium", purpose: "the test of the report page", for_run: false },
 ];
 
@@ -75,6 +80,17 @@ pub fn command(flags: &[&str]) -> Result<ExitCode> {
 
 /// Installs what is missing, if it can.
 pub fn ensure(for_run: bool) -> Result<Setup> {
+    let setup = ensure_packages(for_run)?;
+    if !for_run && !guest::is_settled() {
+        // Nothing else needs it, and where Debian's kernels cannot be had it never comes.
+        if let Err(e) = guest::fetch() {
+            println!("{e:#}");
+        }
+    }
+    Ok(setup)
+}
+
+fn ensure_packages(for_run: bool) -> Result<Setup> {
     let packages = missing(for_run);
     if packages.is_empty() {
         return Ok(Setup::Complete);

@@ -1,11 +1,9 @@
-//! Every belief about the kernel, tried on this one.
+//! Every belief about the kernel, tried on this one, and on another where one can be booted.
 
 use baton_host::probe::{self, Outcome};
-use baton_testkit::need_root;
+use baton_testkit::{need_root, skip, vm};
 
-#[test]
-fn what_is_believed_about_the_kernel_holds() {
-    need_root!();
+fn try_all() {
     let verdicts = probe::all().unwrap();
     for verdict in &verdicts {
         println!("{verdict}");
@@ -20,4 +18,25 @@ fn what_is_believed_about_the_kernel_holds() {
     }
     let names: std::collections::HashSet<_> = verdicts.iter().map(|v| v.name).collect();
     assert_eq!(names.len(), verdicts.len());
+}
+
+#[test]
+fn what_is_believed_about_the_kernel_holds() {
+    need_root!();
+    try_all();
+}
+
+#[test]
+fn what_is_needed_holds_on_another_kernel() {
+    if vm::is_guest() {
+        vm::enter();
+        return try_all();
+    }
+    match vm::Kernel::find(env!("CARGO_TARGET_TMPDIR")) {
+        Ok(kernel) => {
+            let modules = ["inet_diag", "tcp_diag"];
+            println!("{}", vm::run(&kernel, &modules, &[], "what_is_needed_holds_on_another_kernel"));
+        }
+        Err(why) => skip!("another kernel {why}"),
+    }
 }

@@ -5,6 +5,7 @@
 //! * [`Netns`]: a network namespace that goes away with the test, whatever
 //!   happens to it; [`veth`] puts a wire between two of them.
 //! * [`Running`]: a program in the background that ends with the test.
+//! * [`vm`]: a test runs anew under another kernel, in an emulator.
 //! * [`corpus`]: the inputs that fuzzing found, replayed.
 //! * [`rounds::Rounds`]: benchmarks that alternate, with medians and raw figures.
 //!
@@ -22,6 +23,7 @@ pub mod netns;
 pub mod process;
 pub mod rounds;
 pub mod skip;
+pub mod vm;
 
 pub use netns::{Netns, veth};
 pub use process::{Running, output, run};

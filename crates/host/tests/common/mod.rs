@@ -56,10 +56,28 @@ impl Wire {
         Wire { ours, peer }.with_hold()
     }
 
+    /// With VLAN devices for wires: tags are on what lies beneath. Without [`Wire::hold`].
+    pub fn over_vlan() -> Wire {
+        let (ours, peer) = (Netns::new("ours"), Netns::new("peer"));
+        veth(&ours, "beneath", &peer, "beneath");
+        for (side, last) in [(&ours, 1), (&peer, 2)] {
+            side.run("ip link add link beneath name wire type vlan id 7");
+            side.run("ip link set wire up");
+            side.run(&format!("ip addr add 10.66.0.{last}/24 dev wire"));
+            side.run(&format!("ip addr add fd66::{last}/64 dev wire nodad"));
+        }
+        Wire { ours, peer }
+    }
+
     fn with_hold(self) -> Wire {
         self.ours.run("nft add table inet hold");
         self.ours.run("nft add chain inet hold in { type filter hook prerouting priority -300 ; }");
         self
+    }
+
+    /// The index of our end.
+    pub fn index(&self) -> u32 {
+        self.ours.run("ip -o link show wire").split(':').next().and_then(|index| index.parse().ok()).expect("an index")
     }
 
     /// Our address and the peer's.

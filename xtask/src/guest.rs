@@ -1,0 +1,97 @@
+//! Another kernel for tests of what this one may lack (`baton_testkit::vm`): taken out of
+//! Debian's package, without installing it.
+//!
+//! It has to have what steering is made of: TCX links, from Linux 6.6 on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{chores, run};
+
+/// Packages that depend on the newest kernel of a series, the wanted first.
+const SERIES: [&str; 2] = ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"];
+
+/// What the tests load, each after those that it needs.
+const MODULES: [&str; 9] = ["llc", "stp", "garp", "mrp", "8021q", "veth", "tun", "inet_diag", "tcp_diag"];
+
+/// Where tests look for it: beside cargo's directory for tests.
+fn place() -> PathBuf {
+    chores::target().join("guest")
+}
+
+/// Whether it is there, or cannot be used on this machine anyway.
+pub fn is_settled() -> bool {
+    place().join("vmlinuz").is_file() || !cfg!(target_arch = "x86_64") || !run::on_path("apt-get")
+}
+
+/// Fetches the package and takes out what is used.
+pub fn fetch() -> Result<()> {
+    let place = place();
+    let scratch = place.with_extension("unpacked");
+    let result = unpack(&place, &scratch);
+    // Whatever happened, and whether there was any.
+    let _ = fs::remove_dir_all(&scratch);
+    result.context("the kernel that some tests boot")
+}
+
+fn unpack(place: &Path, scratch: &Path) -> Result<()> {
+    let Some(package) = SERIES.iter().find_map(|series| newest(series)) else {
+        bail!("apt knows none of {}", SERIES.join(", "));
+    };
+    fs::create_dir_all(scratch)?;
+    let mut download = run::program("apt-get", &["-qq", "-o", "APT::Sandbox::User=root", "download", &package]);
+    run::succeed(download.current_dir(scratch))?;
+    let archive = only(scratch, |name| name.ends_with(".deb"))?;
+    let tree = scratch.join("tree");
+    run::succeed(run::program("dpkg-deb", &["-x"]).arg(&archive).arg(&tree))?;
+    fs::create_dir_all(place)?;
+    let modules = only(&tree.join("lib/modules"), |_| true)?;
+    for name in MODULES {
+        let file = format!("{name}.ko.xz");
+        let found = find(&modules, &file).with_context(|| format!("{package} has no {file}"))?;
+        fs::copy(found, place.join(file))?;
+    }
+    // Last: it says that all is there.
+    fs::copy(only(&tree.join("boot"), |name| name.starts_with("vmlinuz"))?, place.join("vmlinuz"))?;
+    Ok(())
+}
+
+/// The package that one of a series depends on.
+fn newest(series: &str) -> Option<String> {
+    let told = run::capture(&mut run::program("apt-cache", &["depends", "--important", series])).ok()?;
+    depended(&told).map(str::to_owned)
+}
+
+/// The first dependency in what `apt-cache depends` prints.
+fn depended(told: &str) -> Option<&str> {
+    told.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::trim)
+}
+
+/// The one entry of a directory whose name is wanted.
+fn only(directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
+    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let found = entries.flatten().find(|entry| wanted(&entry.file_name().to_string_lossy()));
+    Ok(found.with_context(|| format!("nothing of that name in {}", directory.display()))?.path())
+}
+
+/// A file of that name anywhere below a directory.
+fn find(directory: &Path, name: &str) -> Option<PathBuf> {
+    fs::read_dir(directory).ok()?.flatten().find_map(|entry| {
+        let path = entry.path();
+        if path.is_dir() { find(&path, name) } else { (entry.file_name() == name).then_some(path) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_kernel_is_what_the_series_depends_on() {
+        let told = "linux-image-6.12-cloud-amd64\n  Depends: linux-image-6.12.9-cloud-amd64\n  Depends: other\n";
+        assert_eq!(depended(told), Some("linux-image-6.12.9-cloud-amd64"));
+        assert_eq!(depended("linux-image\n"), None);
+    }
+}
