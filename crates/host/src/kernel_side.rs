@@ -113,6 +113,12 @@ impl KernelSide {
         Ok(index)
     }
 
+    /// Takes the steering off an interface, or drops what is left of it if the interface has
+    /// gone.
+    pub fn remove_interface(&mut self, index: u32) {
+        self.interfaces.retain(|interface| interface.index != index);
+    }
+
     fn interface(&mut self, index: u32) -> Result<&mut Interface, Refusal> {
         self.interfaces.iter_mut().find(|interface| interface.index == index).ok_or(Refusal::NotSteerable)
     }

@@ -117,7 +117,8 @@ impl<P: FrameIo> Mover<P> {
     }
 
     /// Steers an interface from now on, with an engine that uses its port through what
-    /// `wrap` makes of it. In the interface's network namespace.
+    /// `wrap` makes of it. In the interface's network namespace. It takes the place of one
+    /// that has gone, if nobody is left there.
     ///
     /// # Errors
     /// [`KernelError`] with the remedy.
@@ -139,8 +140,21 @@ impl<P: FrameIo> Mover<P> {
         let (region, _) = region.map_err(|error| Failed { during: "making the consumer's memory", source: error })?;
         engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
         let consumer = Consumer::new(&self.config.consumer, region);
-        self.sides.push(Side { index, mtu, engine, port, consumer, gone: false });
+        let side = Side { index, mtu, engine, port, consumer, gone: false };
+        match self.deserted() {
+            Some(at) => {
+                let left = std::mem::replace(&mut self.sides[at], side);
+                self.kernel.remove_interface(left.index);
+            }
+            None => self.sides.push(side),
+        }
         Ok(())
+    }
+
+    /// An interface that has gone, with nobody left.
+    fn deserted(&self) -> Option<usize> {
+        let inhabited = |at| self.away.values().any(|away| away.side == at);
+        (0..self.sides.len()).find(|at| self.sides[*at].gone && !inhabited(*at))
     }
 
     /// The kernel's side: counters, refusals, what a predecessor left.

@@ -115,6 +115,7 @@ fn connections_outlive_their_interface() {
             line.go_on(world, SEVERAL);
             // And away again, over the interface that is there now.
             world.add_interface(kind);
+            assert!(world.mover.port(1).is_none(), "what has gone is kept");
             line.handoff(world);
             line.go_on(world, SEVERAL);
             line.finish(world);

@@ -7,6 +7,8 @@
 //!              yes, and no engine is up --> dropped: the husk would answer wrongly
 //! ```
 //!
+//! An ICMP error has the 4-tuple of the segment that it quotes.
+//!
 //! Two kinds with one map layout ([`Kind`]); the programs are `bpf/steer.c`:
 //!
 //! * **tc**: on the interface's ingress (a TCX link, Linux 6.6) hits are redirected to
