@@ -38,7 +38,7 @@ fn at_work(report: &std::path::Path) -> Child {
 #[test]
 fn the_demo_measures_every_load_on_every_wire_and_leaves_nothing() {
     need_root!();
-    for program in ["ip", "curl", "ethtool", "nginx"] {
+    for program in ["ip", "curl", "ethtool", "nginx", "clang"] {
         need_program!(program);
     }
     let dir = tempfile::tempdir().unwrap();
@@ -61,8 +61,29 @@ fn the_demo_measures_every_load_on_every_wire_and_leaves_nothing() {
         assert_eq!(run.tce.is_some(), baton, "{cell:?}");
         assert_eq!((run.requests > 0, run.latency_ns.is_some()), (requests, requests), "{cell:?}");
     }
-    assert!(std::fs::read_to_string(&page).unwrap().contains("data-plot=\"throughput\""));
+    moved(&report);
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(page.contains("data-plot=\"throughput\"") && page.contains("data-plot=\"moves-xdp\""));
     assert_eq!(namespaces_of(pid), [""; 0]);
+}
+
+/// Downloads moved, lost their engines, and are whole.
+#[track_caller]
+fn moved(report: &Report) {
+    let ways = &report.moves.as_ref().unwrap().ways;
+    assert_eq!(ways.iter().map(|way| way.wire.id.as_str()).collect::<Vec<_>>(), ["kernel", "tc", "xdp"]);
+    for way in ways {
+        assert_eq!((way.runs.len(), &way.missing), (1, &None), "{way:?}");
+        assert!(way.runs[0].bytes > 0, "{way:?}");
+        let live = way.live.as_ref();
+        assert_eq!(live.is_some(), way.wire.side == Side::Baton, "{way:?}");
+        let Some(live) = live else { continue };
+        assert!(live.equal && live.bytes > 0 && live.bytes == live.sent, "{live:?}");
+        assert!(live.moves >= 2 && live.killed.home_us > 0 && live.killed.again_us > live.killed.home_us, "{live:?}");
+        assert_eq!(live.slices.iter().map(|slice| slice.bytes).sum::<u64>(), live.bytes);
+        let checks = report.checks.iter().filter(|check| check.wire == way.wire.name);
+        assert_eq!(checks.count(), 2, "{:?}", report.checks);
+    }
 }
 
 #[test]

@@ -7,9 +7,58 @@
 
 use baton::bench::tce::{Direction, Outcome, Point, SIZES};
 use baton::measure::Cpu;
+use baton::report::moves::{Killed, Live, Moves, Slice, Way};
 use baton::report::{Cell, Check, LoadInfo, Machine, Report, Run, Side, Wire, html, table};
 use serde::Deserialize;
 use std::process::Command;
+
+/// A chapter about connections that move, with a way that is missing.
+fn moves() -> Moves {
+    let live = Live {
+        seconds: 2.0,
+        bytes: 400_000_000,
+        sent: 400_000_000,
+        sha256: "0123456789abcdef".repeat(4),
+        equal: true,
+        moves: 99,
+        pause_us: 1234,
+        gap_us: 2345,
+        killed: Killed { at_seconds: 1.0, home_us: 3456, again_us: 45_678, gap_us: 5678 },
+        slice_seconds: 0.01,
+        slices: (0..200).map(|i| Slice { bytes: (i % 7) * 300_000, engine: i % 4 < 2 }).collect(),
+    };
+    let way = |id: &str, side, seconds: f64, live, missing: Option<&str>| Way {
+        wire: Wire {
+            id: id.to_owned(),
+            side,
+            name: format!("made-up & {id}"),
+            about: "A way.".to_owned(),
+            baseline: (side == Side::Baton).then(|| "none".to_owned()),
+            command: "baton service --interface with-a-long-name --steer tc".to_owned(),
+        },
+        runs: if missing.is_some() {
+            Vec::new()
+        } else {
+            let cpu = Cpu { system: seconds, ..Cpu::default() };
+            vec![Run { seconds: 0.5, bytes: 1_000_000_000, cpu, ..Run::default() }; 3]
+        },
+        live,
+        missing: missing.map(str::to_owned),
+    };
+    Moves {
+        ways: vec![
+            way("none", Side::Kernel, 0.5, None, None),
+            way("tc", Side::Baton, 0.6, Some(live), None),
+            way(
+                "xdp",
+                Side::Baton,
+                0.0,
+                None,
+                Some("no <driver> of that kind, and a long sentence on what to do about it"),
+            ),
+        ],
+    }
+}
 
 /// A report with every kind of part in it. The numbers are made up.
 fn example() -> Report {
@@ -57,6 +106,7 @@ fn example() -> Report {
         wires,
         loads,
         cells,
+        moves: Some(moves()),
         checks: vec![check(true), check(false)],
         not_shown: vec!["something, for a reason".into()],
     }
@@ -66,7 +116,7 @@ fn example() -> Report {
 fn the_table_lines_up_and_colour_changes_no_text() {
     let plain = table::render(&example(), false);
     let rows: Vec<&str> = plain.lines().filter(|line| line.contains("s/GB")).collect();
-    assert_eq!(rows.len(), 6, "{plain}");
+    assert_eq!(rows.len(), 8, "{plain}");
     let at = |line: &str| line.chars().take_while(|&c| c != '/').count();
     assert!(rows.iter().all(|row| at(row) == at(rows[0])), "{plain}");
     assert!(
@@ -91,6 +141,27 @@ fn a_baton_wire_is_compared_with_its_baseline() {
     let ratio = report.ratio(&report.wires[1], "http", baton::report::Figure::CpuPerGb).unwrap();
     assert!((ratio - (0.8 / 3.0) / (0.9 / 2.0)).abs() < 1e-9, "{ratio}");
     assert_eq!(report.ratio(&report.wires[0], "http", baton::report::Figure::CpuPerGb), None);
+}
+
+#[test]
+fn the_chapter_about_moves_has_a_row_for_each_way() {
+    let report = example();
+    let chapter = report.moves.as_ref().unwrap();
+    assert!((chapter.ratio(&chapter.ways[1]).unwrap() - 1.2).abs() < 1e-9);
+    assert_eq!([0, 2].map(|way| chapter.ratio(&chapter.ways[way])), [None; 2]);
+    let told = "99 moves while 400 MB came, longest pause 2.35 ms; engine killed: on in the kernel after 3.46 ms, \
+                longest pause 5.68 ms; digest equal";
+    let plain = table::render(&report, false);
+    for part in [told, "1.20×", "made-up & xdp", "not here: no <driver>", "takes the interface's receive offloads"] {
+        assert!(plain.contains(part), "{part}: {plain}");
+    }
+    let mut unequal = report.clone();
+    unequal.moves.as_mut().unwrap().ways[1].live.as_mut().unwrap().equal = false;
+    assert!(table::render(&unequal, false).contains("digest NOT equal"));
+    let page = html::render(&report);
+    assert!(page.contains("99 moves while") && page.contains("not here: no &lt;driver&gt;"));
+    // What came in a slice is a bar, unless nothing did.
+    assert!(page.contains("data-plot=\"moves-tc\" data-marks=\"171\""));
 }
 
 /// Runs inside the page.
@@ -217,7 +288,7 @@ fn the_page_is_whole_on_phone_and_desk_in_light_and_dark() {
             let seen = look(&page, width, dark);
             assert_eq!((seen.width, seen.dark), (width, dark));
             assert_eq!(seen.faults(), [""; 0]);
-            assert_eq!(seen.plots.len(), 6, "{seen:?}");
+            assert_eq!(seen.plots.len(), 9, "{seen:?}");
             assert!(seen.plots.iter().any(|plot| plot.name == "latency" && plot.promised == 9), "{seen:?}");
         }
     }

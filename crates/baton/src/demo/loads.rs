@@ -160,10 +160,10 @@ pub fn measure(world: &World, link: &mut Link, load: &Load, stop: &Stop) -> anyh
     let mut run = match &load.what {
         What::Curl => {
             if link.downloads == 0 {
-                let run = curl(world, link, 1, stop)?;
+                let run = curl(world, &url(link, 1), stop)?;
                 link.downloads = fitting(&run, 1, load.length);
             }
-            let run = curl(world, link, link.downloads, stop)?;
+            let run = curl(world, &url(link, link.downloads), stop)?;
             link.downloads = fitting(&run, link.downloads, load.length);
             run
         }
@@ -193,11 +193,15 @@ pub fn generate(
     serde_json::from_str(&printed).with_context(|| format!("baton load printed '{}'", printed.trim()))
 }
 
-fn curl(world: &World, link: &Link, downloads: usize, stop: &Stop) -> anyhow::Result<Run> {
+fn url(link: &Link, downloads: usize) -> String {
+    format!("http://{}/{}?[1-{downloads}]", link.addrs[0], Site::NAME)
+}
+
+/// Downloads from the client's side; a URL may stand for several.
+pub fn curl(world: &World, url: &str, stop: &Stop) -> anyhow::Result<Run> {
     let mut command = world.client.command("curl");
     command.args(["--silent", "--show-error", "--fail", "--noproxy", "*", "--output", "/dev/null"]);
-    command.args(["--write-out", "%{size_download} %{time_total}\n"]);
-    command.arg(format!("http://{}/{}?[1-{}]", link.addrs[0], Site::NAME, downloads));
+    command.args(["--write-out", "%{size_download} %{time_total}\n", url]);
     let cpu = Cpu::now()?;
     let printed = process::run(&mut command, stop, PATIENCE)?;
     let cpu = Cpu::now()? - cpu;

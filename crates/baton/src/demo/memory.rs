@@ -129,9 +129,11 @@ pub fn run(why: &str, options: &Options, stop: &Stop, watch: &dyn Watch) -> anyh
         wires: wires.into_iter().map(|wire| wire.wire).collect(),
         loads: loads.into_iter().map(|load| load.info).collect(),
         cells,
+        moves: None,
         checks,
         not_shown: vec![
             format!("the kernel beside Baton, TAP and AF_XDP: {why}"),
+            "live connections that move: there are none of the kernel's here".to_owned(),
             "programs of the kernel's side, such as curl: they have no way into a wire in memory".to_owned(),
         ],
     })

@@ -8,7 +8,8 @@
 //!
 //! Every load runs over every wire once a round, so what changes on the machine
 //! meanwhile meets all of them; the kernel-alone wires are the baselines. What
-//! is measured, and how it is shown, is in [`crate::report`].
+//! is measured, and how it is shown, is in [`crate::report`]. Live connections that move
+//! between the two are a chapter of their own (`moves`).
 //!
 //! Namespaces, devices and processes go away with the values that stand for them
 //! (`world`, `server`), also by a panic; those of a killed demo are removed
@@ -18,6 +19,7 @@ mod checks;
 mod client;
 mod loads;
 pub mod memory;
+mod moves;
 mod plan;
 mod process;
 mod server;
@@ -69,7 +71,7 @@ pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> 
     let (mut links, mut not_shown) = plan::links(world, &site, stop)?;
     let loads = loads::all(options);
     let cells = || links_by_loads(&links, &loads);
-    watch.plan((options.rounds + 1) * cells().len());
+    watch.plan((options.rounds + 1) * cells().len() + moves::steps(options));
     let mut report = Report {
         started,
         seconds: 0.0,
@@ -78,6 +80,7 @@ pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> 
         wires: links.iter().map(|link| link.wire.clone()).collect(),
         loads: loads.iter().map(|load| load.info.clone()).collect(),
         cells: cells(),
+        moves: None,
         checks: Vec::new(),
         not_shown: Vec::new(),
     };
@@ -99,6 +102,7 @@ pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> 
         Ok(check) => report.checks.push(check),
         Err(why) => not_shown.push(why),
     }
+    report.moves = Some(moves::run(world, options, stop, watch, &mut report.checks)?);
     let measured = Instant::now();
     for round in 1..=options.rounds {
         let round_time = measured.elapsed() / (round as u32 - 1).max(1);

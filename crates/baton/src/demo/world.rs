@@ -8,7 +8,9 @@
 
 use super::process::output;
 use anyhow::{Context, bail};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -86,6 +88,20 @@ impl Namespace {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name, program]);
         command
+    }
+
+    /// Calls `f` on a thread inside: the sockets that it opens and the programs that it
+    /// starts belong there.
+    pub fn enter<T: Send>(&self, f: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+        let path = format!("{DIRECTORY}/{}", self.name);
+        let file = fs::File::open(&path).with_context(|| format!("cannot open {path}"))?;
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(move || {
+                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+                f()
+            });
+            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 
     /// Runs `ip` with these words inside.
@@ -169,13 +185,18 @@ fn maker(name: &str) -> Option<(u32, u64)> {
     Some((pid, start))
 }
 
-/// When a process started, in clock ticks since boot (`proc_pid_stat(5)`, field
-/// 22), or `None` if there is none.
+/// When a process started, in clock ticks since boot, or `None` if there is none.
 fn start_time(pid: u32) -> Option<u64> {
+    stat_field(pid, 22)
+}
+
+/// A number from `proc_pid_stat(5)`, by the field's number there, from 4 on; `None` if
+/// there is no such process.
+pub fn stat_field(pid: u32, field: usize) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field, in parentheses, may hold anything.
     let rest = &stat[stat.rfind(')')? + 1..];
-    rest.split_whitespace().nth(19)?.parse().ok()
+    rest.split_whitespace().nth(field - 3)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! inline SVG, readable on a phone, in light and dark.
 
 use super::plot::{Group, Mark, Plot, Row};
-use super::{Cell, Figure, LoadInfo, Report, Side, Wire, short};
+use super::{Cell, Figure, LoadInfo, Report, Side, Wire, moves, short};
 use crate::html_text::escape;
 use std::fmt::Write as _;
 
@@ -14,6 +14,9 @@ pub fn render(report: &Report) -> String {
     header(&mut body, report);
     ratios(&mut body, report);
     plots(&mut body, report);
+    if let Some(moves) = &report.moves {
+        moves::section(&mut body, moves);
+    }
     checks(&mut body, report);
     numbers(&mut body, report);
     setting(&mut body, report);
@@ -94,7 +97,8 @@ fn ratios(page: &mut String, report: &Report) {
     page.push_str("</tbody></table></div>");
 }
 
-fn ratio_cell(ratio: Option<f64>) -> String {
+/// A ratio of costs, as a cell of a table.
+pub(super) fn ratio_cell(ratio: Option<f64>) -> String {
     match ratio {
         None => "<td>–</td>".to_owned(),
         Some(ratio) => {

@@ -3,12 +3,15 @@
 //!
 //! A report is wires × loads: each [`Cell`] holds the runs of one load over one
 //! wire. What is shown is the median of the runs; a Baton wire is compared with
-//! the kernel wire that it names as its baseline.
+//! the kernel wire that it names as its baseline. Connections that move have a chapter
+//! of their own ([`moves`]).
 
 pub mod html;
 mod machine;
+pub mod moves;
 pub mod plot;
 pub mod table;
+mod timeline;
 
 pub use machine::Machine;
 
@@ -32,6 +35,8 @@ pub struct Report {
     pub loads: Vec<LoadInfo>,
     /// Every load on every wire that it ran on.
     pub cells: Vec<Cell>,
+    /// Live connections that move; `None` where the demo has no kernel to move them from.
+    pub moves: Option<moves::Moves>,
     /// What was checked beside the measurements.
     pub checks: Vec<Check>,
     /// What could not be shown, and why.
@@ -174,9 +179,14 @@ impl Figure {
 impl Cell {
     /// The median of a figure over the runs, if they have it.
     pub fn median(&self, figure: Figure) -> Option<Median> {
-        let values: Vec<f64> = self.runs.iter().filter_map(|run| figure.of(run)).collect();
-        median(&values)
+        median_of(&self.runs, figure)
     }
+}
+
+/// The median of a figure over runs, if they have it.
+pub fn median_of(runs: &[Run], figure: Figure) -> Option<Median> {
+    let values: Vec<f64> = runs.iter().filter_map(|run| figure.of(run)).collect();
+    median(&values)
 }
 
 impl Report {

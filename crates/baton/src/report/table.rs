@@ -1,6 +1,7 @@
 //! The report as one table for a terminal.
 
-use super::{Figure, LoadInfo, Report, Wire, short};
+use super::moves::{self, Moves};
+use super::{Figure, Report, Run, median_of, short};
 use std::fmt::Write as _;
 
 /// Columns right of the wire's name, with their width.
@@ -22,17 +23,23 @@ const NONE: Ink = Ink { bold: "", dim: "", good: "", bad: "", plain: "" };
 /// The table, in colour if asked for.
 pub fn render(report: &Report, colour: bool) -> String {
     let ink = if colour { &COLOUR } else { &NONE };
-    let name_width = report.wires.iter().map(|wire| wire.name.chars().count()).max().unwrap_or(0) + 4;
+    let ways = report.moves.iter().flat_map(|moves| &moves.ways).map(|way| &way.wire);
+    let names = report.wires.iter().chain(ways).map(|wire| wire.name.chars().count());
+    let name_width = names.max().unwrap_or(0) + 4;
     let mut out = String::new();
     let heads: String = COLUMNS.iter().map(|(head, width)| format!("{head:>width$}")).collect();
     let _ = writeln!(out, "{}{:name_width$}{heads}{}", ink.dim, "", ink.plain);
     for load in &report.loads {
         let _ = writeln!(out, "{}{}{}", ink.bold, load.name, ink.plain);
         for wire in &report.wires {
-            if let Some(cells) = row(report, wire, load, ink) {
-                let _ = writeln!(out, "  {:<width$}{cells}", wire.name, width = name_width - 2);
-            }
+            let Some(cell) = report.cell(&wire.id, &load.id) else { continue };
+            let cost = if load.requests { Figure::CpuPerRequest } else { Figure::CpuPerGb };
+            let cells = row(&cell.runs, load.requests, report.ratio(wire, &load.id, cost), ink);
+            let _ = writeln!(out, "  {:<width$}{cells}", wire.name, width = name_width - 2);
         }
+    }
+    if let Some(chapter) = &report.moves {
+        moving(&mut out, chapter, name_width, ink);
     }
     for check in report.checks.iter().filter(|check| !check.ok) {
         let _ = writeln!(out, "{}WRONG{} {}: {}: {}", ink.bad, ink.plain, check.wire, check.what, check.seen);
@@ -48,15 +55,30 @@ pub fn render(report: &Report, colour: bool) -> String {
     out
 }
 
-fn row(report: &Report, wire: &Wire, load: &LoadInfo, ink: &Ink) -> Option<String> {
-    let cell = report.cell(&wire.id, &load.id)?;
+/// The rows of the chapter about live connections that move.
+fn moving(out: &mut String, chapter: &Moves, name_width: usize, ink: &Ink) {
+    let width = name_width - 2;
+    let _ = writeln!(out, "{}{}{}", ink.bold, moves::TITLE, ink.plain);
+    for way in &chapter.ways {
+        let cells = match &way.missing {
+            Some(why) => format!("not here: {why}"),
+            None => row(&way.runs, false, chapter.ratio(way), ink),
+        };
+        let _ = writeln!(out, "  {:<width$}{cells}", way.wire.name);
+        if let Some(live) = &way.live {
+            let _ = writeln!(out, "    {}", live.tell());
+        }
+    }
+    let _ = writeln!(out, "  {}{}{}", ink.dim, moves::NOTE, ink.plain);
+}
+
+fn row(runs: &[Run], requests: bool, ratio: Option<f64>, ink: &Ink) -> String {
     let (rate, cost) =
-        if load.requests { (Figure::Requests, Figure::CpuPerRequest) } else { (Figure::Throughput, Figure::CpuPerGb) };
-    let text = |figure: Figure| match cell.median(figure) {
+        if requests { (Figure::Requests, Figure::CpuPerRequest) } else { (Figure::Throughput, Figure::CpuPerGb) };
+    let text = |figure: Figure| match median_of(runs, figure) {
         Some(value) => format!("{} {}", short(value.median), figure.unit()),
         None => String::new(),
     };
-    let ratio = report.ratio(wire, &load.id, cost);
     let colour = match ratio {
         Some(ratio) if ratio < 0.95 => ink.good,
         Some(ratio) if ratio > 1.05 => ink.bad,
@@ -71,5 +93,5 @@ fn row(report: &Report, wire: &Wire, load: &LoadInfo, ink: &Ink) -> Option<Strin
         format!("{set}{text:>width$}{end}")
     });
     let line: String = cells.collect();
-    Some(line.trim_end().to_owned())
+    line.trim_end().to_owned()
 }
