@@ -97,7 +97,7 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
     let control = Channel::new(control);
     let Some(Parcel { bytes, fds }) = wait_for_first(&control)? else { return Ok(()) };
     let mut fds = fds.into_iter();
-    let (Some(Order::Start { device, xdp, mtu, mac, connections, base, user }), Some(ledger)) =
+    let (Some(Order::Start { device, xdp, mtu, mac, connections, base, congestion, user }), Some(ledger)) =
         (Order::from_bytes(&bytes), fds.next())
     else {
         return Err(EngineError::Start);
@@ -107,6 +107,7 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
     let ledger = SharedLedger::open(ledger).map_err(|e| EngineError::System("the ledger", e))?;
     let interface = InterfaceConfig::guest(mac, mtu);
     let mut config = EngineConfig::new(interface, random_secret());
+    config.tcp.congestion = congestion;
     config.max_connections = connections.next_power_of_two();
     let mut engine = Engine::new(&config, port.capabilities());
     engine.streamer().publish_to(ledger.ledger().clone());

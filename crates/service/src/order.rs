@@ -17,6 +17,7 @@
 //! ```
 
 use baton_socket::messages;
+use baton_tcp::config::Congestion;
 use baton_wire::addr::{Addr, Tuple};
 
 messages! {
@@ -37,6 +38,8 @@ messages! {
             connections: u32,
             /// The engine's time 0, in nanoseconds of `CLOCK_MONOTONIC`.
             base: u64,
+            /// What its connections run.
+            congestion: Congestion,
             /// User and group to become.
             user: Option<(u32, u32)>,
         },

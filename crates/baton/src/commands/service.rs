@@ -7,7 +7,6 @@ use crate::signal::Stop;
 use anyhow::Context;
 use baton_host::steer::Kind;
 use baton_service::broker::{self, Broker, Interface};
-use baton_tcp::config::Congestion;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -100,9 +99,6 @@ fn settings(args: &Args) -> anyhow::Result<(Level, broker::Config)> {
     if config.steer.interfaces.is_empty() {
         return Err(usage("no interface is named", "say --interface NAME, or interfaces = [..] in [steer]"));
     }
-    if config.engine.congestion != Congestion::default() {
-        return Err(usage("the service's engine has no congestion control but cubic", "leave it out of [engine]"));
-    }
     let kind = match args.steer {
         None => config.steer.kind,
         Some(Steer::Auto) => Kind::Auto,
@@ -124,6 +120,7 @@ fn settings(args: &Args) -> anyhow::Result<(Level, broker::Config)> {
         users,
         engine_user,
         connections: config.engine.connections,
+        congestion: config.engine.congestion,
         consumer: config.memory.consumer(),
         programs: config.memory.programs as usize,
         drain: config.engine.drain,

@@ -3,6 +3,7 @@
 use baton_host::policy::Policy;
 use baton_host::steer::Kind;
 use baton_socket::consumer::ConsumerConfig;
+use baton_tcp::config::Congestion;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct Config {
     pub engine_user: Option<(u32, u32)>,
     /// Connections in an engine at most.
     pub connections: u32,
+    /// What an engine's connections run.
+    pub congestion: Congestion,
     /// Sizes of the memory that a program shares with an engine.
     pub consumer: ConsumerConfig,
     /// Programs at most.
@@ -54,6 +57,7 @@ impl Config {
             engine,
             engine_user: None,
             connections: 16_384,
+            congestion: Congestion::default(),
             consumer: ConsumerConfig::for_connections(2048),
             programs: 256,
             policy: Policy::default(),

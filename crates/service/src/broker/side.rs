@@ -100,6 +100,7 @@ impl Side {
             mac: link.mac,
             connections: config.connections,
             base,
+            congestion: config.congestion,
             user: config.engine_user,
         };
         let fds = [Some(self.ledger.as_fd()), tap.map(|(tap, _)| tap.as_fd())].into_iter().flatten();

@@ -4,6 +4,7 @@
 //! Both protocols of the service are written with it: between programs and broker
 //! ([`super::message`]), and between broker and engine.
 
+use baton_tcp::config::Congestion;
 use baton_wire::addr::{Addr, Tuple};
 
 /// Bytes of a message at most; who sends more is not listened to.
@@ -66,6 +67,15 @@ impl Field for Addr {
     }
     fn take(from: &mut &[u8]) -> Option<Addr> {
         u128::take(from).map(Addr)
+    }
+}
+
+impl Field for Congestion {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(matches!(self, Congestion::Cubic).into());
+    }
+    fn take(from: &mut &[u8]) -> Option<Congestion> {
+        Some(if bool::take(from)? { Congestion::Cubic } else { Congestion::Reno })
     }
 }
 
