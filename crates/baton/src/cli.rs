@@ -1,6 +1,6 @@
 //! The command line: parsing, and how a command's outcome becomes an exit code.
 
-use crate::commands::{bare, bench, control, demo, doctor, engine, get, load, serve, service};
+use crate::commands::{bare, bench, control, demo, doctor, engine, get, guardian, load, serve, service};
 use crate::fail;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -44,7 +44,13 @@ pub enum Command {
     /// Generate load against a service
     #[command(hide = true)]
     Load(load::Args),
-    /// The process that a service starts
+    /// The process of a service that has privileges
+    #[command(hide = true)]
+    Broker(service::Args),
+    /// The process of a service that outlives its broker
+    #[command(hide = true)]
+    Guardian(guardian::Args),
+    /// The process of a service that moves bytes
     #[command(hide = true)]
     Engine,
     /// Answer a load with the bare device, without TCP
@@ -68,6 +74,8 @@ pub fn main() -> ExitCode {
         Command::Restore(args) => control::restore(&args),
         Command::Stop(args) => control::stop(&args),
         Command::Upgrade(args) => control::upgrade(&args),
+        Command::Broker(args) => service::broker(&args),
+        Command::Guardian(args) => guardian::run(args),
         Command::Engine => engine::run(),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),

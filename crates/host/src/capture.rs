@@ -83,6 +83,32 @@ pub fn release(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
     undo(fd.as_fd(), &captured.options)
 }
 
+/// Whether somebody has it captured, or is building it: it is in repair mode.
+///
+/// # Errors
+/// As `getsockopt(2)`'s: it is no TCP socket.
+pub fn is_captured(fd: impl AsFd) -> Result<bool, Failed> {
+    repair::is_on(fd.as_fd()).during("asking for repair mode")
+}
+
+/// Makes an ordinary socket of one that a process was capturing when it was killed, and had
+/// not made a husk: as [`release`], without knowing more than the socket does. One that
+/// nobody was capturing is left as it is.
+///
+/// # Errors
+/// If the kernel does not let it out of repair mode.
+pub fn abandon(fd: impl AsFd) -> Result<(), Failed> {
+    let fd = fd.as_fd();
+    if !is_captured(fd)? {
+        return Ok(());
+    }
+    undeafen(fd).or_else(|_| undeafen(fd))?;
+    // No queue is selected any more. The window, closed it may be, comes with the answer to
+    // the probe.
+    repair::enter(fd).during("turning repair mode on")?;
+    repair::leave(fd, Leave::Probing).during("turning repair mode off")
+}
+
 /// Captures a rebuilt connection that was not resumed, to take it back. Unlike
 /// [`capture`] it expects repair mode, and leaves it on whatever happens.
 ///

@@ -63,7 +63,7 @@ mod tcp_info;
 mod timestamps;
 mod windows;
 
-pub use capture::{CaptureError, capture, recapture, release};
+pub use capture::{CaptureError, abandon, capture, is_captured, recapture, release};
 pub use captured::{Captured, Invalid};
 pub use error::Failed;
 pub use known::known;

@@ -3,11 +3,13 @@
 //!
 //! ```text
 //!   program ---- unix socket ----> broker (privileged): steering, husks, memory's files
-//!      |                              |  starts, and buries
+//!      |                              |  starts, and buries       \ guardian: keeps it all
 //!      +---- shared memory ---->   engine (no privileges): a device, the ledger
 //! ```
 //!
-//! * [`broker`] is guardian too: what it holds is enough to bring every connection home.
+//! * [`broker`] brings every connection home, from whatever dies.
+//! * [`guardian`] keeps what the broker has ([`record`]) and starts another if it dies; the
+//!   broker starts another guardian likewise ([`vault`]).
 //! * [`engine`] is a process of the same binary. It has what the broker sent it, and
 //!   nothing else.
 //! * [`order`] is what the two say to each other; programs speak
@@ -16,5 +18,8 @@
 
 pub mod broker;
 pub mod engine;
+pub mod guardian;
 pub mod order;
 mod privileges;
+pub mod record;
+pub mod vault;

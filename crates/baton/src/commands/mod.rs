@@ -7,6 +7,7 @@ pub mod demo;
 pub mod doctor;
 pub mod engine;
 pub mod get;
+pub mod guardian;
 pub mod load;
 pub mod serve;
 pub mod service;

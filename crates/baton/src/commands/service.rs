@@ -1,5 +1,6 @@
-//! `baton service`: broker and guardian, which starts the engines.
+//! `baton service`: the guardian, which starts the broker, which starts the engines.
 
+use super::guardian::guard;
 use crate::config::{self, Config, Id, Level, Names};
 use crate::fail::usage;
 use crate::notify::{Word, notify};
@@ -7,8 +8,12 @@ use crate::signal::Stop;
 use anyhow::Context;
 use baton_host::steer::Kind;
 use baton_service::broker::{self, Broker, Interface};
+use baton_service::guardian::Guardian;
+use baton_service::vault::Vault;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -51,20 +56,43 @@ enum Steer {
     Tc,
 }
 
-/// Serves until it is told to end.
+/// Guards the service's broker until it is told to end.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.print_config {
         write!(std::io::stdout(), "{}", config::DEFAULT)?;
         return Ok(());
     }
-    let (level, config) = settings(args)?;
+    let (_, config) = settings(args)?;
     if args.check_config {
         return Ok(());
     }
+    // Broker and guardian hold descriptors of every connection. Who may not have more has
+    // what the system gives.
+    let limits = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
+    drop(config);
+    let mut words = vec![own()?, "broker".into()];
+    words.extend(std::env::args_os().skip(2));
+    guard(Guardian::start(words).context("starting the broker")?)
+}
+
+/// Serves for the guardian at the other end of standard input.
+pub fn broker(args: &Args) -> anyhow::Result<()> {
+    // What a panic leaves behind is taken up by another, as a kill does.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+    let channel = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+    let mut words = vec![own()?, "guardian".into(), own()?];
+    words.extend(std::env::args_os().skip(1));
+    let vault = Vault::open(channel, words).context("hearing the guardian")?;
     let stop = Stop::install().context("signals")?;
+    let (level, config) = settings(args)?;
     let names: Vec<&str> = config.interfaces.iter().map(|interface| interface.name.as_str()).collect();
     let serving = format!("serving {} at {}", names.join(", "), config.socket.display());
-    let mut broker = Broker::start(config)?;
+    let broker = Broker::start(config, vault)?;
     tell(level, &serving);
     // Who does not run under systemd has nobody to tell.
     let _ = notify(Word::Ready(&serving));
@@ -132,6 +160,10 @@ fn settings(args: &Args) -> anyhow::Result<(Level, broker::Config)> {
 
 /// The binary as it is installed when an engine starts: an upgrade replaces the file.
 fn engine() -> anyhow::Result<Vec<OsString>> {
-    let own = std::env::current_exe().context("finding this program")?;
-    Ok(vec![own.into_os_string(), "engine".into()])
+    Ok(vec![own()?, "engine".into()])
+}
+
+/// This program's file.
+fn own() -> anyhow::Result<OsString> {
+    Ok(std::env::current_exe().context("finding this program")?.into_os_string())
 }

@@ -1,7 +1,7 @@
 //! What people ask for: lists, moves of many connections, the end, a new engine.
 
 use super::Broker;
-use super::lines::{Goal, State};
+use super::lines::{Goal, Line, State};
 use baton_socket::service::message::{Reply, Selector};
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
@@ -61,7 +61,12 @@ impl Broker {
     /// Everything goes back to the kernel first.
     pub(super) fn begin_stop(&mut self, client: Option<u32>) {
         self.stopping = true;
-        let all = self.lines.keys().copied().collect();
+        let all: Vec<u64> = self.lines.keys().copied().collect();
+        for id in &all {
+            if self.lines.get(id).is_some_and(|line| line.state == State::Preparing) {
+                self.stays(*id, ("stopping", "the service is about to end".into()));
+            }
+        }
         self.send_home(client, all, Then::Stop, "stop");
     }
 
@@ -71,7 +76,9 @@ impl Broker {
     }
 
     fn send_home(&mut self, client: Option<u32>, which: Vec<u64>, then: Then, why: &'static str) {
-        let there = |id: &u64| self.lines.get(id).is_some_and(|line| line.state == State::Engine);
+        // There, or on the way.
+        let here = |line: &Line| matches!(line.state, State::Kernel | State::Preparing);
+        let there = |id: &u64| self.lines.get(id).is_some_and(|line| !here(line));
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
         self.jobs.push(Job { client, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us: 0, then });
         waiting.into_iter().for_each(|id| self.leave(id, Goal::Home, why));

@@ -3,6 +3,7 @@
 
 use super::lines::{Goal, State};
 use super::{Broker, Config};
+use crate::record::{self, Record};
 use baton_host::Refusal;
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::channel::{Channel, Parcel};
@@ -17,6 +18,7 @@ use rustix::net::{
 use rustix::process::geteuid;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Messages of one program that are heard before the others' turn comes.
 const TURN: usize = 64;
@@ -30,6 +32,8 @@ pub(super) struct Client {
     greeted: bool,
     /// Connections of its.
     pub lines: usize,
+    /// The last adoption that a predecessor began: the request may still be there.
+    pub heard: Option<u64>,
 }
 
 /// Listens where programs connect. A socket that nobody listens on is a left-over.
@@ -59,24 +63,33 @@ pub(super) fn listen(config: &Config) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+impl Client {
+    /// At the other end of `socket`.
+    pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, greeted: bool) -> io::Result<Client> {
+        Ok(Client { channel: Channel::new(socket.try_clone()?), pid, uid, greeted, lines: 0, heard: None })
+    }
+}
+
 impl Broker {
     pub(super) fn accept(&mut self) {
         while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) {
             let Ok(who) = socket_peercred(&socket) else { continue };
             let (pid, uid) = (who.pid.as_raw_nonzero().get() as u32, who.uid.as_raw());
-            let mut channel = Channel::new(socket);
             let may = uid == 0 || uid == geteuid().as_raw() || self.config.users.contains(&uid);
             let text = if !may {
                 format!("user {uid} may not use this service")
             } else if self.clients.len() >= self.config.programs {
                 "the service has as many programs as it may".to_owned()
             } else {
+                let socket = Arc::new(socket);
+                let Ok(program) = Client::new(socket.clone(), pid, uid, false) else { continue };
                 self.next_client += 1;
-                let client = Client { channel, pid, uid, greeted: false, lines: 0 };
-                self.clients.insert(self.next_client, client);
+                let client = self.next_client;
+                self.vault.keep(record::client(client), &Record::Client { client, pid, uid }, &[&socket]);
+                self.clients.insert(client, program);
                 continue;
             };
-            let _ = channel.send(Reply::Refused { text }.to_bytes(), Vec::new());
+            let _ = Channel::new(socket).send(Reply::Refused { text }.to_bytes(), Vec::new());
         }
     }
 
@@ -92,12 +105,23 @@ impl Broker {
         for _ in 0..TURN {
             let Some(program) = self.clients.get_mut(&client) else { return };
             let _ = program.channel.flush();
-            let said = match program.channel.receive() {
-                Ok(Some(parcel)) => self.on_parcel(client, parcel),
+            // A request is taken away once it was carried out: else another broker hears it.
+            let said = match program.channel.peek() {
+                Ok(Some(parcel)) => {
+                    let said = self.on_parcel(client, parcel);
+                    if let Some(program) = self.clients.get(&client) {
+                        program.channel.consume();
+                    }
+                    said
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
                 Ok(None) => return self.on_client_gone(client),
-                Err(error) => Err(error.to_string()),
+                Err(error) => {
+                    // What is left unread would reset the channel before it hears why.
+                    program.channel.consume();
+                    Err(error.to_string())
+                }
             };
             if let Err(text) = said {
                 self.tell_client(client, &Reply::Refused { text }, Vec::new());
@@ -120,6 +144,7 @@ impl Broker {
             }
             Request::Hello { version } => return Err(format!("version {version} is not spoken here, {VERSION} is")),
             _ if !greeted => return Err("say Hello first".into()),
+            Request::Adopt { seq } if self.heard_before(client, seq) => {}
             Request::Adopt { seq } => match fds.next() {
                 Some(fd) => self.adopt(client, seq, fd),
                 None => return Err("a socket's descriptor comes with it".into()),
@@ -137,6 +162,9 @@ impl Broker {
             }
             Request::Info { id } if self.owns(client, id) => self.ask_info(id),
             Request::Close { id } if self.owns(client, id) => self.on_close(id),
+            Request::Has { id } if self.owns(client, id) => {}
+            Request::Has { id } => self.tell_client(client, &Reply::Gone { id, text: String::new() }, Vec::new()),
+            Request::Pending { seq } => self.on_pending(client, seq),
             // Of a connection that has ended meanwhile, it may be.
             Request::Brought { .. }
             | Request::Ready { .. }
@@ -153,6 +181,21 @@ impl Broker {
             Request::Stop {} | Request::Upgrade {} => return Err("only root and the service's user may".into()),
         }
         Ok(())
+    }
+
+    /// Whether a predecessor heard this, and died over it.
+    fn heard_before(&mut self, client: u32, seq: u64) -> bool {
+        self.clients.get_mut(&client).is_some_and(|program| program.heard.take_if(|heard| *heard == seq).is_some())
+    }
+
+    /// An adoption that its program waits for, and whose answer it may never get: it was a
+    /// predecessor's.
+    fn on_pending(&mut self, client: u32, seq: u64) {
+        if self.lines.values().all(|line| (line.client, line.seq) != (client, seq)) {
+            let text = "the broker died meanwhile".to_owned();
+            let stays = Reply::Stays { seq, id: 0, code: "broker-died".into(), text };
+            self.tell_client(client, &stays, Vec::new());
+        }
     }
 
     fn owns(&self, client: u32, id: u64) -> bool {
@@ -178,6 +221,7 @@ impl Broker {
         if self.clients.remove(&client).is_none() {
             return;
         }
+        self.vault.forget(record::client(client));
         let left: Vec<u64> = self.lines.values().filter(|line| line.client == client).map(|line| line.id).collect();
         for id in left {
             match self.lines[&id].state {
@@ -205,6 +249,7 @@ impl Broker {
         for side in &mut self.sides {
             let memory = side.engine.as_mut().and_then(|engine| engine.consumers.remove(&client));
             if let Some(memory) = memory {
+                self.vault.forget(record::region(memory.region));
                 side.tell(&crate::order::Order::Forget { key: memory.region }, Vec::new());
             }
         }

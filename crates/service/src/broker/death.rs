@@ -4,6 +4,7 @@ use super::Broker;
 use super::lines::State;
 use super::recover::recover;
 use super::side::Memory;
+use crate::record;
 use baton_socket::service::message::Reply;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
@@ -51,6 +52,10 @@ impl Broker {
                 State::Kernel | State::Preparing | State::Bringing | State::Standing => {}
             }
         }
+        for Memory { region, .. } in dead.consumers.values() {
+            self.vault.forget(record::region(*region));
+        }
+        self.vault.forget(record::engine(at));
         self.revive();
     }
 }

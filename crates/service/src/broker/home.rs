@@ -3,10 +3,11 @@
 use super::Broker;
 use super::lines::{Goal, State};
 use super::recover::recover;
-use super::take::Half;
+use super::take::{Direction, Half};
 use crate::order::Order;
+use crate::record;
 use baton_host::Captured;
-use baton_host::handoff::{Aborted, Handoff, Outcome};
+use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::message::Reply;
 use baton_tcp::time::Instant;
@@ -22,7 +23,14 @@ impl Broker {
     /// A connection that is in the engine is to leave it.
     pub(super) fn leave(&mut self, id: u64, goal: Goal, why: &'static str) {
         let drain = if goal == Goal::Close { Duration::ZERO } else { self.config.drain };
-        let Some(line) = self.lines.get_mut(&id).filter(|line| line.state == State::Engine) else { return };
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        match line.state {
+            State::Engine => {}
+            // Its program has let go of it.
+            State::Closing => line.closed = true,
+            State::Holding | State::Bringing | State::Starting => return line.recall = Some((goal, why)),
+            State::Kernel | State::Preparing | State::Leaving(_) | State::Standing => return,
+        }
         line.state = State::Leaving(goal);
         line.why = why;
         let order = Order::Suspend { id, drain_ms: drain.as_millis() as u32 };
@@ -99,7 +107,7 @@ impl Broker {
         let seq = line.seq;
         line.seq = 0;
         let (client, unread) = (line.client, !captured.receive_queue.is_empty());
-        if self.back_in_kernel(id, &captured, false).is_err() {
+        if self.back_in_kernel(id, &captured, false, Direction::Out).is_err() {
             return self.lost(id, text);
         }
         let Some(line) = self.lines.get_mut(&id) else { return };
@@ -132,7 +140,9 @@ impl Broker {
             && self.sides[line.side].engine.is_some();
         let closing = line.state == State::Closing || line.closed;
         let (side, client) = (line.side, line.client);
-        match self.back_in_kernel(id, captured, stands) {
+        let (rcv_pos, tail_pos) = positions.unwrap_or_default();
+        let told = (rcv_pos, tail_pos, positions.is_none());
+        match self.back_in_kernel(id, captured, stands, Direction::Home(told)) {
             Ok(()) => {}
             Err(text) if text.is_empty() => {
                 // It goes on in the engine.
@@ -148,13 +158,14 @@ impl Broker {
         }
         let line = self.lines.get_mut(&id).expect("it is there");
         line.arrive(State::Kernel, why);
-        (line.conn, line.captured, line.seq) = (None, None, 0);
-        let (rcv_pos, tail_pos) = positions.unwrap_or_default();
+        (line.conn, line.captured, line.seq, line.recall) = (None, None, 0, None);
+        line.home = Some(told);
         let tuple = line.tuple;
         let home = Reply::Home { id, rcv_pos, tail_pos, whole: positions.is_none() };
         self.tell_client(client, &home, Vec::new());
         self.sides[side].tell(&Order::LetGo { id }, Vec::new());
         self.unhold(side, tuple);
+        self.note(id);
         self.settled(id, true);
         if closing || !self.clients.contains_key(&client) {
             self.close_in_kernel(id, unread);
@@ -162,20 +173,30 @@ impl Broker {
     }
 
     /// The steps of the way home. An empty error: it goes on in the engine.
-    pub(super) fn back_in_kernel(&mut self, id: u64, captured: &Captured, stands: bool) -> Result<(), String> {
-        let Broker { lines, kernel, .. } = self;
+    pub(super) fn back_in_kernel(
+        &mut self,
+        id: u64,
+        captured: &Captured,
+        stands: bool,
+        way: Direction,
+    ) -> Result<(), String> {
+        let Broker { lines, kernel, vault, sides, .. } = self;
         let Some(line) = lines.get(&id) else { return Ok(()) };
         let Some(plan) = line.plan else { return Ok(()) };
+        let mut keep = |phase, captured: &Captured| {
+            let kept = line.record(&sides[line.side].name, phase, Some(captured));
+            vault.keep(record::line(id), &kept, &[&line.fd]);
+            Ok(())
+        };
+        let (largest, captured, rebuilt) = (usize::MAX, Some(captured.clone()), None);
         let fd = line.fd.as_fd();
-        let mut half = Half { kernel, fd, plan, largest: usize::MAX, captured: Some(captured.clone()), stands };
+        let mut half = Half { kernel, fd, plan, largest, captured, stands, way, keep: &mut keep, rebuilt };
         match Handoff::in_engine().restore(&mut half) {
             Ok(()) => Ok(()),
             Err(Aborted { outcome: Outcome::InEngine, .. }) => Err(String::new()),
             // There is no way back; forward, then, once more.
             Err(Aborted { outcome: Outcome::Lost { captured: Some(captured), .. }, cause, .. }) => {
-                let again = baton_host::rebuild(fd, &captured).is_ok()
-                    && half.kernel.unsteer(&plan).is_ok()
-                    && baton_host::resume(fd, &captured).is_ok();
+                let again = half.rebuild(&captured).is_ok() && half.unsteer().is_ok() && half.resume(&captured).is_ok();
                 if again { Ok(()) } else { Err(cause.to_string()) }
             }
             Err(aborted) => Err(aborted.to_string()),
@@ -198,7 +219,7 @@ impl Broker {
         let (side, client) = (line.side, line.client);
         line.state = State::Engine;
         line.why = "closing";
-        if goal == Goal::Close {
+        if goal == Goal::Close || line.closed {
             line.state = State::Closing;
             self.sides[side].tell(&Order::Watch { id }, Vec::new());
         }
@@ -229,10 +250,14 @@ impl Broker {
         let Some(line) = self.lines.get_mut(&id) else { return };
         match line.state {
             // Closed where it arrives.
-            State::Leaving(_) => line.closed = true,
+            State::Leaving(_) => {
+                line.closed = true;
+                self.note(id);
+            }
             State::Engine => {
                 line.state = State::Closing;
-                self.sides[line.side].tell(&Order::Watch { id }, Vec::new());
+                self.note(id);
+                self.tell_engine(id, &Order::Watch { id });
             }
             State::Kernel | State::Preparing | State::Holding => self.forget(id),
             // Its program says it once more where it arrives.
@@ -254,6 +279,8 @@ impl Broker {
     /// Nothing is known of it any more; closing a husk sends nothing.
     pub(super) fn forget(&mut self, id: u64) {
         let Some(line) = self.lines.remove(&id) else { return };
+        self.vault.forget(record::line(id));
+        self.vault.forget(record::queues(id));
         self.tuples.remove(&line.tuple);
         if let Some(plan) = line.plan.filter(|_| line.is_away()) {
             // The interface, it may be, has gone, and its map with it.

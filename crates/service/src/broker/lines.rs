@@ -1,11 +1,13 @@
 //! A connection as the broker knows it.
 
 use super::side::Side;
+use crate::record::{Phase, Record};
 use baton_host::Captured;
 use baton_host::kernel_side::Plan;
 use baton_socket::service::message::Entry;
-use baton_wire::addr::Tuple;
+use baton_wire::addr::{Addr, Tuple};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Where a connection is, and whose word it waits for.
@@ -48,7 +50,7 @@ pub(super) struct Line {
     pub program: (u32, u32),
     /// Of the adoption, while its program waits for it.
     pub seq: u64,
-    pub fd: OwnedFd,
+    pub fd: Arc<OwnedFd>,
     pub tuple: Tuple,
     pub state: State,
     pub plan: Option<Plan>,
@@ -60,10 +62,16 @@ pub(super) struct Line {
     pub shell: Option<Captured>,
     /// What it is while it stands still.
     pub recovered: Option<super::recover::Found>,
+    /// The memory that it was brought to.
+    pub region: u32,
     /// Its index in the ledger.
     pub conn: Option<u32>,
     /// Its program has let go of it.
     pub closed: bool,
+    /// Where it is to go once it has arrived in the engine, and why.
+    pub recall: Option<(Goal, &'static str)>,
+    /// What its program was told when it came home last.
+    pub home: Option<(u64, u64, bool)>,
     pub why: &'static str,
     pub since: Instant,
     pub stood_still: Option<Instant>,
@@ -75,7 +83,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub fn new(id: u64, client: u32, program: (u32, u32), seq: u64, fd: OwnedFd, tuple: Tuple) -> Line {
+    pub fn new(id: u64, client: u32, program: (u32, u32), seq: u64, fd: Arc<OwnedFd>, tuple: Tuple) -> Line {
         let now = Instant::now();
         Line {
             id,
@@ -90,8 +98,11 @@ impl Line {
             captured: None,
             shell: None,
             recovered: None,
+            region: 0,
             conn: None,
             closed: false,
+            recall: None,
+            home: None,
             why: "handed-over",
             since: now,
             stood_still: None,
@@ -125,25 +136,66 @@ impl Line {
         !matches!(self.state, State::Kernel | State::Preparing | State::Holding)
     }
 
-    /// Looks at what moved since the last time; what was captured is not needed once the
-    /// ledger has the connection.
+    /// What was captured is not needed once the ledger has the connection; whether that is so
+    /// from now on.
+    pub fn is_settled(&mut self, sides: &[Side]) -> bool {
+        let ledger = sides[self.side].ledger.ledger();
+        let has = self.captured.is_some() && self.conn.is_some_and(|conn| ledger.name(conn) == Some(self.tuple));
+        if has {
+            self.captured = None;
+        }
+        has
+    }
+
+    /// Looks at what moved since the last time.
     pub fn sample(&mut self, sides: &[Side]) {
         let positions = || sides.get(self.side)?.ledger.ledger().positions(self.conn?);
         let Some((sent, received)) = positions().filter(|_| self.state == State::Engine) else {
             self.rate = (0, 0);
             return;
         };
-        if self.captured.is_some()
-            && sides[self.side].ledger.ledger().name(self.conn.unwrap_or(u32::MAX)) == Some(self.tuple)
-        {
-            self.captured = None;
-        }
         let elapsed = self.sampled.elapsed();
         if elapsed.as_millis() >= 500 {
             let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / elapsed.as_secs_f64()) as u64;
             self.rate = (rate(sent, self.bytes.0), rate(received, self.bytes.1));
             self.sampled = Instant::now();
             self.bytes = (sent, received);
+        }
+    }
+
+    /// What the guardian keeps of it, being at `phase`; `head` is what was captured last.
+    pub fn record(&self, interface: &str, phase: Phase, head: Option<&Captured>) -> Record {
+        let plan = self.plan.as_ref();
+        Record::Line {
+            id: self.id,
+            client: self.client,
+            program: self.program,
+            seq: self.seq,
+            tuple: self.tuple,
+            interface: interface.to_owned(),
+            query: plan.map_or((0, 0), |plan| (plan.query.mark, plan.query.device)),
+            way: plan.map_or((0, Addr(0)), |plan| (plan.way.interface, plan.way.via)),
+            phase,
+            closed: self.closed || self.state == State::Closing,
+            moves: self.moves,
+            head: head.map(Captured::head_to_bytes).unwrap_or_default(),
+        }
+    }
+
+    /// How far it has come, while no step is being made.
+    pub fn phase(&self) -> Phase {
+        match self.state {
+            State::Kernel | State::Preparing => self.home.map_or(Phase::Kernel, |home| Phase::Rebuilt(Some(home))),
+            State::Holding => Phase::Kernel,
+            State::Bringing => Phase::Captured,
+            State::Starting => Phase::Brought,
+            State::Engine | State::Leaving(_) | State::Standing | State::Closing => {
+                if self.captured.is_some() {
+                    Phase::Brought
+                } else {
+                    Phase::Engine
+                }
+            }
         }
     }
 

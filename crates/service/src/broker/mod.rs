@@ -1,4 +1,4 @@
-//! The broker, guardian as well: the one process with privileges.
+//! The broker: the one process with privileges.
 //!
 //! ```text
 //!   Bringing --Brought--> Starting --Adopted--> Engine
@@ -13,11 +13,17 @@
 //! says whose word it waits for. What comes home is read from the ledger and the program's
 //! memory (`recover`) while it stands still, whether the engine lives or not: there is one
 //! way home.
+//!
+//! What it has it keeps with a guardian, before each step that could not be undone without
+//! it: see [`record`](crate::record). A broker that is started with such an estate
+//! (`estate`) buries its predecessor's engines and brings everything home, as after an
+//! engine's death.
 
 mod admin;
 mod clients;
 mod config;
 mod death;
+mod estate;
 mod home;
 mod lines;
 mod put_back;
@@ -27,14 +33,17 @@ mod take;
 
 pub use config::{Config, Interface};
 
+use crate::record::{self, Record};
+use crate::vault::Vault;
 use baton_host::hops::Change;
 use baton_host::kernel_side::{KernelError, KernelSide};
 use baton_port::wait::WaitSet;
 use baton_wire::addr::Tuple;
 use clients::Client;
+use estate::Estate;
 use lines::Line;
 use rustix::event::{EventfdFlags, eventfd};
-use side::Side;
+use side::{Process, Side};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -83,10 +92,11 @@ impl Stopper {
 pub struct Broker {
     config: Config,
     kernel: KernelSide,
-    listener: OwnedFd,
+    listener: Arc<OwnedFd>,
     stop: Stopper,
     clients: BTreeMap<u32, Client>,
     sides: Vec<Side>,
+    vault: Vault,
     lines: BTreeMap<u64, Line>,
     tuples: BTreeMap<Tuple, u64>,
     jobs: Vec<admin::Job>,
@@ -96,50 +106,112 @@ pub struct Broker {
     /// The engines' time 0.
     base: u64,
     tick_at: Instant,
+    /// Engines run: whoever connects is welcome.
+    serving: bool,
     stopping: bool,
 }
 
 impl Broker {
     /// Steers the interfaces, starts their engines, and listens. In the network namespace of
-    /// the interfaces.
+    /// the interfaces. With what a predecessor left in `vault`, goes on in its place.
     ///
     /// # Errors
-    /// [`BrokerError`]; then nothing is left behind.
-    pub fn start(config: Config) -> Result<Broker, BrokerError> {
-        let mut kernel = KernelSide::open()?;
-        let base = crate::engine::monotonic();
-        let mut sides = Vec::new();
-        for interface in &config.interfaces {
-            sides.push(Side::start(&mut kernel, interface, &config, base)?);
+    /// [`BrokerError`]; then nothing is left behind, but what a predecessor left is left to
+    /// another try.
+    pub fn start(config: Config, vault: Vault) -> Result<Broker, BrokerError> {
+        let fresh = vault.estate().is_empty();
+        let (mut broker, estate) = match Broker::prepare(&config, &vault) {
+            Ok((kernel, sides, listener, stop, estate)) => {
+                let generation = estate.generation;
+                let broker = Broker {
+                    config,
+                    kernel,
+                    listener,
+                    stop: Stopper(Arc::new(stop)),
+                    clients: BTreeMap::new(),
+                    sides,
+                    vault,
+                    lines: BTreeMap::new(),
+                    tuples: BTreeMap::new(),
+                    jobs: Vec::new(),
+                    // No name is given twice, also by different brokers.
+                    next_client: generation << 20,
+                    next_line: u64::from(generation) << 32,
+                    next_region: generation << 20,
+                    base: estate.base,
+                    tick_at: Instant::now(),
+                    serving: false,
+                    stopping: false,
+                };
+                (broker, estate)
+            }
+            Err(error) => {
+                if fresh {
+                    vault.bye(1);
+                }
+                return Err(error);
+            }
+        };
+        match broker.begin(estate) {
+            Ok(()) => Ok(broker),
+            Err(error) => {
+                broker.give_up(fresh);
+                Err(error)
+            }
         }
-        let listener = clients::listen(&config).map_err(|e| BrokerError::System("listening", e))?;
+    }
+
+    #[expect(clippy::type_complexity, reason = "parts of a broker, taken apart at once")]
+    fn prepare(
+        config: &Config,
+        vault: &Vault,
+    ) -> Result<(KernelSide, Vec<Side>, Arc<OwnedFd>, OwnedFd, Estate), BrokerError> {
+        let mut kernel = KernelSide::open()?;
+        let estate = Estate::of(vault);
+        let mut sides = Vec::new();
+        for (at, interface) in config.interfaces.iter().enumerate() {
+            let ledger = estate.ledger(&interface.name)?;
+            sides.push(Side::attach(&mut kernel, at, config, vault.is_guarded(), ledger)?);
+        }
+        let listener = match &estate.listener {
+            Some(listener) => listener.clone(),
+            None => Arc::new(clients::listen(config).map_err(|e| BrokerError::System("listening", e))?),
+        };
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let stop = stop.map_err(|e| BrokerError::System("making an eventfd", e.into()))?;
-        let mut broker = Broker {
-            config,
-            kernel,
-            listener,
-            stop: Stopper(Arc::new(stop)),
-            clients: BTreeMap::new(),
-            sides,
-            lines: BTreeMap::new(),
-            tuples: BTreeMap::new(),
-            jobs: Vec::new(),
-            next_client: 0,
-            next_line: 0,
-            next_region: 0,
-            base,
-            tick_at: Instant::now(),
-            stopping: false,
-        };
+        Ok((kernel, sides, listener, stop, estate))
+    }
+
+    fn begin(&mut self, estate: Estate) -> Result<(), BrokerError> {
+        let (base, generation, short) = (self.base, estate.generation + 1, estate.short + 1);
+        self.vault.keep(record::LISTENER, &Record::Listener {}, &[&self.listener]);
+        self.vault.keep(record::BORN, &Record::Born { base, generation, short }, &[]);
+        self.take_up(estate);
+        let Broker { sides, kernel, config, vault, .. } = self;
+        for side in sides.iter_mut().filter(|side| side.engine.is_none()) {
+            side.start_engine(kernel, config, base, vault)?;
+        }
         let deadline = Instant::now() + START;
-        while broker.sides.iter().any(|side| !side.engine.as_ref().is_some_and(|engine| engine.started)) {
+        while self.sides.iter().any(|side| !side.engine.as_ref().is_some_and(|engine| engine.started)) {
             if Instant::now() > deadline {
                 return Err(BrokerError::Engine("the engine's process does not start".into()));
             }
-            broker.turn()?;
+            self.turn()?;
         }
-        Ok(broker)
+        self.vault.keep(record::BORN, &Record::Born { base, generation, short: 0 }, &[]);
+        self.serving = true;
+        Ok(())
+    }
+
+    /// It cannot go on. Unless there is `nothing` to be lost, all is left as if it had been
+    /// killed, for another.
+    fn give_up(mut self, nothing: bool) {
+        if self.vault.is_guarded() && !nothing {
+            return std::mem::forget(self);
+        }
+        let vault = std::mem::replace(&mut self.vault, Vault::none());
+        drop(self);
+        vault.bye(1);
     }
 
     /// What ends it.
@@ -149,33 +221,45 @@ impl Broker {
 
     /// Process ids of the engines, in the order of the interfaces.
     pub fn engines(&self) -> Vec<Option<u32>> {
-        self.sides.iter().map(|side| side.engine.as_ref().map(|engine| engine.pid())).collect()
+        self.sides.iter().map(|side| side.engine.as_ref()?.pid()).collect()
     }
 
-    /// Serves until it is stopped.
+    /// Serves until it is stopped: then everything is in the kernel, and the guardian ends
+    /// too.
     ///
     /// # Errors
-    /// [`BrokerError`].
-    pub fn run(&mut self) -> Result<(), BrokerError> {
+    /// [`BrokerError`]: then a guardian starts another broker.
+    pub fn run(mut self) -> Result<(), BrokerError> {
         while !(self.stopping && self.jobs.is_empty()) {
-            self.turn()?;
+            if let Err(error) = self.turn() {
+                self.give_up(false);
+                return Err(error);
+            }
         }
+        let vault = std::mem::replace(&mut self.vault, Vault::none());
+        drop(self);
+        vault.bye(0);
         Ok(())
     }
 
     /// Waits for something, and does what it asks for.
     fn turn(&mut self) -> Result<(), BrokerError> {
         let mut set = WaitSet::new();
-        set.add(&self.listener);
+        if self.serving {
+            set.add(&self.listener);
+        }
         set.add(&*self.stop.0);
         let netlink = self.kernel.as_fd().as_raw_fd();
         set.add(&self.kernel.as_fd());
         self.clients.values().for_each(|client| set.add(&client.channel));
-        self.sides.iter().filter_map(|side| side.engine.as_ref()).for_each(|engine| set.add(&engine.channel));
+        let engines = self.sides.iter().filter_map(|side| side.engine.as_ref());
+        engines.filter_map(Process::channel).for_each(|channel| set.add(channel));
+        self.vault.channel().into_iter().for_each(|channel| set.add(channel));
+        let guardian = self.vault.channel().map(AsRawFd::as_raw_fd);
         set.wait(Some(TICK)).map_err(|e| BrokerError::System("waiting", e))?;
         for at in 0..self.sides.len() {
-            let ready = |engine: &side::Process| set.is_ready(engine.channel.as_raw_fd());
-            if self.sides[at].engine.as_ref().is_some_and(ready) {
+            let channel = self.sides[at].engine.as_ref().and_then(Process::channel);
+            if channel.is_some_and(|channel| set.is_ready(channel.as_raw_fd())) {
                 self.hear_engine(at);
             }
         }
@@ -188,7 +272,8 @@ impl Broker {
         if set.is_ready(netlink) {
             self.follow_changes()?;
         }
-        if set.is_ready(self.stop.0.as_raw_fd()) {
+        let told = guardian.is_some_and(|guardian| set.is_ready(guardian)) && self.vault.hear();
+        if set.is_ready(self.stop.0.as_raw_fd()) || told {
             let _ = rustix::io::read(&*self.stop.0, &mut [0; 8]);
             self.begin_stop(None);
         }
@@ -208,10 +293,14 @@ impl Broker {
             side.flush();
         }
         self.revive();
+        self.vault.tend();
         let Broker { lines, sides, .. } = self;
-        for line in lines.values_mut() {
+        let settled = lines.values_mut().filter_map(|line| {
             line.sample(sides);
-        }
+            line.is_settled(sides).then_some(line.id)
+        });
+        let settled: Vec<u64> = settled.collect();
+        settled.into_iter().for_each(|id| self.note(id));
     }
 
     fn follow_changes(&mut self) -> Result<(), BrokerError> {
@@ -256,7 +345,9 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // Only a socket of ours is removed.
-        let _ = std::fs::remove_file(&self.config.socket);
+        // Only a socket of ours, and that nobody else listens on.
+        if !self.vault.is_guarded() {
+            let _ = std::fs::remove_file(&self.config.socket);
+        }
     }
 }

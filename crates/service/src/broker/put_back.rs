@@ -5,12 +5,11 @@
 //! lost as if by the network.
 
 use super::Broker;
-use super::take::{Half, Why, why};
+use super::take::{Direction, Why, why};
 use baton_host::Captured;
-use baton_host::handoff::{Handoff, Outcome};
+use baton_host::handoff::Outcome;
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::message::Reply;
-use std::os::fd::AsFd;
 
 /// Why it is not taken out.
 enum NotOut {
@@ -23,17 +22,24 @@ enum NotOut {
 impl Broker {
     /// A program hands in what it holds of a connection that is in the kernel.
     pub(super) fn put_back(&mut self, id: u64, left: LeftBehind) {
+        let told = (0, 0, true);
+        if self.lines[&id].home == Some(told) {
+            // It holds nothing: a predecessor heard this, and died over the answer.
+            return self.tell_home(id);
+        }
         let before = match self.take_out(id) {
             Ok(captured) => captured,
             Err(NotOut::Stays(why)) => return self.not_put_back(id, why),
             Err(NotOut::Lost(text)) => return self.lost(id, &text),
         };
-        if self.back_in_kernel(id, &longer(before.clone(), left), false).is_ok() {
-            let client = self.lines[&id].client;
-            let home = Reply::Home { id, rcv_pos: 0, tail_pos: 0, whole: true };
-            return self.tell_client(client, &home, Vec::new());
+        if self.back_in_kernel(id, &longer(before.clone(), left), false, Direction::Home(told)).is_ok() {
+            if let Some(line) = self.lines.get_mut(&id) {
+                line.home = Some(told);
+            }
+            self.note(id);
+            return self.tell_home(id);
         }
-        match self.back_in_kernel(id, &before, false) {
+        match self.back_in_kernel(id, &before, false, Direction::Out) {
             Ok(()) => self.not_put_back(id, ("failed", "the kernel does not take what the program holds".into())),
             Err(text) => self.lost(id, &text),
         }
@@ -45,10 +51,8 @@ impl Broker {
         let line = lines.get_mut(&id).expect("whoever asks has looked for it");
         let plan = kernel.plan(&line.fd).map_err(|error| NotOut::Stays(why(&error)))?;
         line.plan = Some(plan);
-        let fd = line.fd.as_fd();
-        let mut half = Half { kernel, fd, plan, largest: usize::MAX, captured: None, stands: false };
-        match Handoff::new().hand_off(&mut half) {
-            Ok(()) => Ok(half.captured.expect("what was handed off was captured")),
+        match self.out_of_kernel(id, usize::MAX) {
+            Ok((captured, _)) => Ok(captured),
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => Err(NotOut::Stays(why(&aborted.cause))),
             Err(aborted) => Err(NotOut::Lost(aborted.to_string())),
         }

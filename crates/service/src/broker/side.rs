@@ -1,8 +1,11 @@
 //! An interface: its steering, its engine's process, and what the two share.
 
-use super::config::{Config, Interface};
+use super::config::Config;
 use super::{Broker, BrokerError};
+use crate::guardian;
 use crate::order::{Order, Report};
+use crate::record::{self, Record};
+use crate::vault::Vault;
 use baton_engine::region::EngineRegion;
 use baton_host::kernel_side::{KernelError, KernelSide};
 use baton_host::steer;
@@ -10,13 +13,18 @@ use baton_port::SteeredPort;
 use baton_socket::memory::{SharedLedger, SharedMemory};
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::{Reply, Sizes};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+fn new_ledger(connections: u32) -> Result<SharedLedger, BrokerError> {
+    SharedLedger::create(connections).map_err(|e| BrokerError::System("making the ledger", e))
+}
 
 /// An engine that dies sooner than this is not started again at once.
 const TOO_SOON: Duration = Duration::from_secs(1);
@@ -29,8 +37,11 @@ pub(super) struct Memory {
 
 /// An engine's process.
 pub(super) struct Process {
-    child: Child,
-    pub channel: Channel,
+    /// None for one that a predecessor started.
+    child: Option<Child>,
+    pidfd: Arc<OwnedFd>,
+    /// None likewise: it is to be buried, no more.
+    channel: Option<Channel>,
     pub started: bool,
     born: Instant,
     /// By program.
@@ -38,8 +49,29 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    /// One that a predecessor started.
+    pub fn inherited(pidfd: Arc<OwnedFd>) -> Process {
+        let consumers = BTreeMap::new();
+        Process { child: None, pidfd, channel: None, started: false, born: Instant::now(), consumers }
+    }
+
+    /// Its number, of one that we started.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    pub fn channel(&self) -> Option<&Channel> {
+        self.channel.as_ref()
+    }
+
+    /// Ends it, if it has not ended by itself: from then on it writes nothing any more.
+    fn end(&mut self) {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        match &mut self.child {
+            Some(child) => drop(child.wait()),
+            // Its new parent reaps it.
+            None => while poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {},
+        }
     }
 }
 
@@ -48,6 +80,8 @@ pub(super) struct Side {
     pub index: u32,
     pub engine: Option<Process>,
     pub ledger: SharedLedger,
+    /// Its place among the others.
+    at: usize,
     /// The TAP device, kept, so that it outlives engines; AF_XDP sockets are the engine's.
     tap: Option<SteeredPort>,
     /// When an engine may be started again.
@@ -55,29 +89,42 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub fn start(
+    /// Steers the interface; no engine is started. With `ledger`, what a predecessor left
+    /// is taken up.
+    pub fn attach(
         kernel: &mut KernelSide,
-        interface: &Interface,
+        at: usize,
         config: &Config,
-        base: u64,
+        outlive: bool,
+        ledger: Option<SharedLedger>,
     ) -> Result<Side, BrokerError> {
-        let options = steer::Options { tuples_max: config.connections.max(1), outlive: false };
+        let interface = &config.interfaces[at];
+        let options = steer::Options { tuples_max: config.connections.max(1), outlive };
         let kernel_error = |e: steer::SteerError| BrokerError::Kernel(e.into());
+        if outlive && ledger.is_none() {
+            // Of processes that were killed all at once: nobody knows those connections.
+            steer::Steering::clean(&interface.name).map_err(kernel_error)?;
+        }
         let index = kernel.add_interface(&interface.name, interface.kind, options).map_err(kernel_error)?;
         let tap = match kernel.mode(index) {
             Some(steer::Mode::Xdp { .. }) => None,
             _ => Some(kernel.open_port(index)?),
         };
-        let ledger = SharedLedger::create(config.connections.next_power_of_two());
-        let ledger = ledger.map_err(|e| BrokerError::System("making the ledger", e))?;
-        let name = interface.name.clone();
-        let mut side = Side { name, index, engine: None, ledger, tap, not_before: Instant::now() };
-        side.start_engine(kernel, config, base)?;
-        Ok(side)
+        let ledger = match ledger {
+            Some(ledger) => ledger,
+            None => new_ledger(config.connections.next_power_of_two())?,
+        };
+        Ok(Side { name: interface.name.clone(), index, engine: None, ledger, at, tap, not_before: Instant::now() })
     }
 
     /// Starts an engine, with a new ledger.
-    fn start_engine(&mut self, kernel: &mut KernelSide, config: &Config, base: u64) -> Result<(), BrokerError> {
+    pub fn start_engine(
+        &mut self,
+        kernel: &mut KernelSide,
+        config: &Config,
+        base: u64,
+        vault: &mut Vault,
+    ) -> Result<(), BrokerError> {
         let system = |what| move |e: io::Error| BrokerError::System(what, e);
         let link = kernel.link(self.index)?;
         let xdp = match kernel.mode(self.index) {
@@ -85,13 +132,16 @@ impl Side {
             _ => None,
         };
         let tap = self.tap.as_ref().and_then(SteeredPort::device);
-        self.ledger = SharedLedger::create(self.ledger.ledger().len()).map_err(system("making the ledger"))?;
-        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-        let (ours, theirs) = pair.map_err(|e| BrokerError::System("making a socket pair", e.into()))?;
-        let (program, arguments) =
-            config.engine.split_first().ok_or_else(|| BrokerError::Engine("no engine's program is named".into()))?;
-        let child = Command::new(program).args(arguments).stdin(Stdio::from(theirs)).spawn();
-        let child = child.map_err(system("starting the engine"))?;
+        self.ledger = new_ledger(self.ledger.ledger().len())?;
+        let file = self.ledger.as_fd().try_clone_to_owned().map_err(system("duplicating"))?;
+        vault.keep(record::ledger(self.at), &Record::Ledger { interface: self.name.clone() }, &[&Arc::new(file)]);
+        let (ours, theirs) = guardian::pair().map_err(system("making a socket pair"))?;
+        let child = guardian::start(&config.engine, theirs).map_err(system("starting the engine"))?;
+        let pid = Pid::from_raw(child.id() as i32).expect("a process has a number");
+        let pidfd =
+            pidfd_open(pid, PidfdFlags::empty()).map_err(|e| BrokerError::System("opening a pidfd", e.into()))?;
+        let pidfd = Arc::new(pidfd);
+        vault.keep(record::engine(self.at), &Record::Engine { interface: self.name.clone() }, &[&pidfd]);
         let mut channel = Channel::new(ours);
         let start = Order::Start {
             device: tap.map_or(self.name.as_str(), |(tap, _)| tap.name()).to_owned(),
@@ -106,31 +156,28 @@ impl Side {
         let fds = [Some(self.ledger.as_fd()), tap.map(|(tap, _)| tap.as_fd())].into_iter().flatten();
         let fds = fds.map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>().map_err(system("duplicating"))?;
         channel.send(start.to_bytes(), fds).map_err(system("telling the engine how to start"))?;
-        self.engine =
-            Some(Process { child, channel, started: false, born: Instant::now(), consumers: BTreeMap::new() });
+        self.engine = Some(Process { child: Some(child), channel: Some(channel), ..Process::inherited(pidfd) });
         Ok(())
     }
 
     /// Says something to the engine, if there is one. One that does not listen is found dead
     /// by hearing it.
     pub fn tell(&mut self, order: &Order, fds: Vec<OwnedFd>) {
-        if let Some(engine) = &mut self.engine {
-            let _ = engine.channel.send(order.to_bytes(), fds);
+        if let Some(channel) = self.engine.as_mut().and_then(|engine| engine.channel.as_mut()) {
+            let _ = channel.send(order.to_bytes(), fds);
         }
     }
 
     pub fn flush(&mut self) {
-        if let Some(engine) = &mut self.engine {
-            let _ = engine.channel.flush();
+        if let Some(channel) = self.engine.as_mut().and_then(|engine| engine.channel.as_mut()) {
+            let _ = channel.flush();
         }
     }
 
     /// Ends the engine, if it has not ended by itself; what is left of it.
     pub fn bury(&mut self) -> Option<Process> {
         let mut engine = self.engine.take()?;
-        // From here on it writes nothing any more.
-        let _ = engine.child.kill();
-        let _ = engine.child.wait();
+        engine.end();
         if engine.born.elapsed() < TOO_SOON {
             self.not_before = Instant::now() + TOO_SOON;
         }
@@ -152,9 +199,9 @@ impl Drop for Side {
 impl Broker {
     /// Starts engines that are not there.
     pub(super) fn revive(&mut self) {
-        let Broker { sides, kernel, config, base, stopping, .. } = self;
+        let Broker { sides, kernel, config, base, stopping, vault, .. } = self;
         for side in sides.iter_mut().filter(|side| side.engine.is_none() && !*stopping) {
-            if Instant::now() >= side.not_before && side.start_engine(kernel, config, *base).is_err() {
+            if Instant::now() >= side.not_before && side.start_engine(kernel, config, *base, vault).is_err() {
                 side.not_before = Instant::now() + TOO_SOON;
             }
         }
@@ -162,8 +209,8 @@ impl Broker {
 
     /// The number of a program's memory in an engine, made if there is none.
     pub(super) fn region(&mut self, at: usize, client: u32) -> io::Result<u32> {
-        let Broker { sides, clients, config, next_region, .. } = self;
-        let engine = sides[at].engine.as_mut().ok_or(ErrorKind::NotConnected)?;
+        let Broker { sides, clients, config, next_region, vault, .. } = self;
+        let engine = sides[at].engine.as_ref().ok_or(ErrorKind::NotConnected)?;
         if let Some(memory) = engine.consumers.get(&client) {
             return Ok(memory.region);
         }
@@ -176,18 +223,22 @@ impl Broker {
         let copies = || -> io::Result<Vec<OwnedFd>> {
             [memory.as_fd(), doorbell.as_fd(), completions.as_fd()].iter().map(|fd| fd.try_clone_to_owned()).collect()
         };
-        engine.channel.send(Order::Consumer { key: region }.to_bytes(), copies()?)?;
+        let kept = Record::Region { region, client, interface: sides[at].name.clone() };
+        let file = Arc::new(memory.as_fd().try_clone_to_owned()?);
+        vault.keep(record::region(region), &kept, &[&file]);
+        sides[at].tell(&Order::Consumer { key: region }, copies()?);
         let sizes = Sizes::of(&config.consumer);
         program.channel.send(Reply::Region { region, sizes }.to_bytes(), copies()?)?;
         let memory = EngineRegion::new(memory.region().clone());
+        let engine = sides[at].engine.as_mut().expect("it was there just now");
         engine.consumers.insert(client, Memory { region, memory });
         Ok(region)
     }
 
     pub(super) fn hear_engine(&mut self, at: usize) {
         loop {
-            let Some(engine) = &self.sides[at].engine else { return };
-            match engine.channel.receive() {
+            let Some(channel) = self.sides[at].engine.as_ref().and_then(Process::channel) else { return };
+            match channel.receive() {
                 Ok(Some(parcel)) => {
                     if let Some(report) = Report::from_bytes(&parcel.bytes) {
                         self.on_report(at, report, &parcel.fds);

@@ -3,16 +3,19 @@
 use super::Broker;
 use super::lines::{Goal, Line, State};
 use crate::order::Order;
+use crate::record::{self, Phase, Record};
 use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_host::kernel_side::{KernelError, KernelSide, Plan};
 use baton_host::policy::{Decision, History, Room};
-use baton_host::{Captured, Refusal};
+use baton_host::{Captured, Failed, Refusal};
 use baton_mover::engine_side;
 use baton_socket::service::message::Reply;
 use baton_socket::service::write_queues;
 use baton_wire::addr::Tuple;
 use rustix::fs::fstat;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// The kernel's half of a move; the engine's half is waited for in between.
 pub(super) struct Half<'a> {
@@ -25,6 +28,31 @@ pub(super) struct Half<'a> {
     pub captured: Option<Captured>,
     /// The engine has it standing: there is a way back.
     pub stands: bool,
+    /// It comes from the kernel; else it goes there, and its program is told this.
+    pub way: Direction,
+    /// Keeps with the guardian how far it has come, before the step that makes it so.
+    pub keep: &'a mut dyn FnMut(Phase, &Captured) -> io::Result<()>,
+    /// What was rebuilt last.
+    pub rebuilt: Option<Captured>,
+}
+
+/// What came out of the kernel: a connection, and a file of its queues if they hold anything.
+type Out = (Captured, Option<Arc<OwnedFd>>);
+
+/// Where a connection goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Direction {
+    /// To the engine.
+    Out,
+    /// To the kernel; what its program is told then.
+    Home((u64, u64, bool)),
+}
+
+impl Half<'_> {
+    fn keep(&mut self, phase: Phase, captured: &Captured) -> Result<(), KernelError> {
+        let kept = (self.keep)(phase, captured);
+        kept.map_err(|source| Failed { during: "keeping what was captured", source }.into())
+    }
 }
 
 impl Steps for Half<'_> {
@@ -45,6 +73,9 @@ impl Steps for Half<'_> {
     }
 
     fn make_husk(&mut self, captured: &Captured) -> Result<(), KernelError> {
+        if self.way == Direction::Out {
+            self.keep(Phase::Captured, captured)?;
+        }
         self.kernel.make_husk(self.fd, captured)
     }
 
@@ -52,7 +83,7 @@ impl Steps for Half<'_> {
         match &self.captured {
             None => self.captured = Some(captured.clone()),
             // What the kernel received since is not known where it stands.
-            Some(before) if self.stands && before == captured => {}
+            Some(before) if self.stands && before == captured => self.keep(Phase::Engine, captured)?,
             Some(_) => return Err(Refusal::State.into()),
         }
         Ok(())
@@ -63,10 +94,17 @@ impl Steps for Half<'_> {
     }
 
     fn rebuild(&mut self, captured: &Captured) -> Result<(), KernelError> {
-        self.kernel.rebuild(self.fd, captured)
+        self.kernel.rebuild(self.fd, captured)?;
+        self.rebuilt = Some(captured.clone());
+        Ok(())
     }
 
     fn unsteer(&mut self) -> Result<(), KernelError> {
+        // From here on the kernel goes on with it, and what was captured is history.
+        if let Some(rebuilt) = self.rebuilt.take() {
+            let home = if let Direction::Home(home) = self.way { Some(home) } else { None };
+            self.keep(Phase::Rebuilt(home), &rebuilt)?;
+        }
         self.kernel.unsteer(&self.plan)
     }
 
@@ -100,7 +138,8 @@ impl Broker {
         self.next_line += 1;
         let Some(program) = self.clients.get_mut(&client) else { return };
         program.lines += 1;
-        let mut line = Line::new(self.next_line, client, (program.pid, program.uid), seq, fd, plan.tuple());
+        let who = (program.pid, program.uid);
+        let mut line = Line::new(self.next_line, client, who, seq, Arc::new(fd), plan.tuple());
         (line.plan, line.side) = (Some(plan), side);
         let id = line.id;
         self.lines.insert(id, line);
@@ -158,9 +197,12 @@ impl Broker {
         if !free {
             return self.settled(id, false);
         }
+        if self.stopping {
+            return self.stays(id, ("stopping", "the service is about to end".into()));
+        }
         // It is in the list of names itself.
         self.tuples.remove(&tuple);
-        let Ok(fd) = self.lines[&id].fd.try_clone() else { return self.stays(id, ("failed", "no descriptor".into())) };
+        let fd = self.lines[&id].fd.clone();
         let planned = self.plan(&fd);
         self.tuples.insert(tuple, id);
         match planned {
@@ -178,6 +220,8 @@ impl Broker {
     fn hold(&mut self, id: u64) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         line.state = State::Holding;
+        self.note(id);
+        let Some(line) = self.lines.get(&id) else { return };
         let order = Order::Hold { id, tuple: line.tuple };
         self.sides[line.side].tell(&order, Vec::new());
     }
@@ -191,26 +235,45 @@ impl Broker {
             Err(error) => return self.stays(id, ("no-memory", error.to_string())),
         };
         let largest = self.config.consumer.stream_buffer.max(self.config.consumer.large_buffer) as usize;
-        let Broker { lines, kernel, .. } = self;
-        let line = lines.get_mut(&id).expect("it is there");
-        let plan = line.plan.expect("it was planned");
-        line.stop();
-        let fd = std::os::fd::AsFd::as_fd(&line.fd);
-        let mut half = Half { kernel, fd, plan, largest, captured: None, stands: false };
-        let taken = Handoff::new().hand_off(&mut half);
-        let captured = half.captured;
-        match (taken, captured) {
-            (Ok(()), Some(captured)) => self.bring(id, region, captured),
-            (Ok(()), None) => unreachable!("what was handed off was captured"),
-            (Err(Aborted { cause, outcome: Outcome::InKernel, .. }), _) => self.stays(id, why(&cause)),
-            (Err(aborted), _) => self.lost(id, &aborted.to_string()),
+        self.lines.get_mut(&id).expect("it is there").stop();
+        match self.out_of_kernel(id, largest) {
+            Ok((captured, file)) => self.bring(id, region, captured, file),
+            Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => self.stays(id, why(&aborted.cause)),
+            Err(aborted) => self.lost(id, &aborted.to_string()),
         }
     }
 
-    fn bring(&mut self, id: u64, region: u32, captured: Captured) {
-        let file = write_queues(&captured.send_queue, &captured.receive_queue);
+    /// The steps of the way out, for queues of `largest` bytes each at most.
+    pub(super) fn out_of_kernel(&mut self, id: u64, largest: usize) -> Result<Out, Box<Aborted<KernelError>>> {
+        let Broker { lines, kernel, vault, sides, .. } = self;
+        let line = &lines[&id];
+        let plan = line.plan.expect("it was planned");
+        let mut file = None;
+        let mut keep = |phase, captured: &Captured| {
+            if phase == Phase::Captured {
+                file = write_queues(&captured.send_queue, &captured.receive_queue)?.map(Arc::new);
+                if let Some(file) = &file {
+                    let (send, unread) = (captured.send_queue.len() as u32, captured.receive_queue.len() as u32);
+                    vault.keep(record::queues(id), &Record::Queues { id, send, unread }, &[file]);
+                }
+            }
+            let kept = line.record(&sides[line.side].name, phase, Some(captured));
+            vault.keep(record::line(id), &kept, &[&line.fd]);
+            Ok(())
+        };
+        let (fd, way) = (line.fd.as_fd(), Direction::Out);
+        let (captured, rebuilt) = (None, None);
+        let mut half = Half { kernel, fd, plan, largest, captured, stands: false, way, keep: &mut keep, rebuilt };
+        Handoff::new().hand_off(&mut half)?;
+        let captured = half.captured.take().expect("what was handed off was captured");
+        Ok((captured, file))
+    }
+
+    /// Brings it to its program, with a file of its queues if they hold anything.
+    pub(super) fn bring(&mut self, id: u64, region: u32, captured: Captured, file: Option<Arc<OwnedFd>>) {
         let line = self.lines.get_mut(&id).expect("it is there");
         line.state = State::Bringing;
+        line.region = region;
         line.shell = Some(engine_side::shell(&captured));
         let reply = Reply::Bring {
             seq: line.seq,
@@ -223,7 +286,7 @@ impl Broker {
         };
         line.captured = Some(captured);
         let client = line.client;
-        match file {
+        match file.map(|file| file.try_clone()).transpose() {
             Ok(file) => self.tell_client(client, &reply, file.into_iter().collect()),
             Err(error) => self.give_back_whole(id, &error.to_string()),
         }
@@ -237,8 +300,8 @@ impl Broker {
         let Broker { lines, sides, .. } = self;
         let line = lines.get_mut(&id).expect("it is there");
         let (Some(captured), Some(plan)) = (&line.captured, line.plan) else { return };
-        let side = &mut sides[line.side];
-        let Some(memory) = side.memory(line.client) else {
+        let memory = sides[line.side].memory(line.client);
+        let Some(memory) = memory.filter(|memory| memory.region == line.region) else {
             return self.on_not_adopted(id, "the engine has died");
         };
         let options = engine_side::options(captured);
@@ -255,7 +318,8 @@ impl Broker {
             options: options.iter().map(|option| baton_engine::options::encode(*option)).collect(),
         };
         line.state = State::Starting;
-        side.tell(&order, Vec::new());
+        self.note(id);
+        self.tell_engine(id, &order);
     }
 
     pub(super) fn on_adopted(&mut self, id: u64, conn: u32) {
@@ -265,10 +329,32 @@ impl Broker {
         line.conn = Some(conn);
         line.seq = 0;
         line.arrive(State::Engine, "handed-over");
-        if gone {
-            self.leave(id, Goal::Close, "program-gone");
+        line.is_settled(&self.sides);
+        let recall = if gone { Some((Goal::Close, "program-gone")) } else { line.recall.take() };
+        self.note(id);
+        match recall {
+            // Whoever waits for it waits for it there.
+            Some((goal, why)) => self.leave(id, goal, why),
+            None => self.settled(id, true),
         }
-        self.settled(id, true);
+    }
+
+    /// Keeps with the guardian what is known of it now.
+    pub(super) fn note(&mut self, id: u64) {
+        let Broker { lines, vault, sides, .. } = self;
+        let Some(line) = lines.get(&id) else { return };
+        let head = line.captured.as_ref().or(line.shell.as_ref());
+        let kept = line.record(&sides[line.side].name, line.phase(), head);
+        vault.keep(record::line(id), &kept, &[&line.fd]);
+        if line.captured.is_none() {
+            vault.forget(record::queues(id));
+        }
+    }
+
+    pub(super) fn tell_engine(&mut self, id: u64, order: &Order) {
+        if let Some(line) = self.lines.get(&id) {
+            self.sides[line.side].tell(order, Vec::new());
+        }
     }
 
     /// The engine does not have it: the kernel gets it back, but for what its program has
@@ -282,7 +368,7 @@ impl Broker {
     /// It is in the kernel as it was.
     pub(super) fn stays(&mut self, id: u64, (code, text): Why) {
         let Some(line) = self.lines.get_mut(&id) else { return };
-        line.stood_still = None;
+        (line.stood_still, line.recall) = (None, None);
         let (seq, client, side, tuple) = (line.seq, line.client, line.side, line.tuple);
         line.state = State::Kernel;
         self.unhold(side, tuple);

@@ -9,36 +9,93 @@ use baton_host::steer::Kind;
 use baton_port::link;
 use baton_service::broker::{Broker, Config, Interface};
 use baton_service::engine;
+use baton_service::guardian::Guardian;
+use baton_service::vault::Vault;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::{Place, Service, Stream};
+use baton_testkit::Running;
 use kernels::{LONG, Ramp, Wire};
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const ENGINE: &str = "BATON_TEST_ENGINE";
+const BROKER: &str = "BATON_TEST_BROKER";
+const GUARDIAN: &str = "BATON_TEST_GUARDIAN";
+const FIRST: &str = "BATON_TEST_FIRST";
+
+/// Words that start this test binary as something else: it has a test of that name.
+fn command(name: &str, variable: &str, value: &str) -> Vec<OsString> {
+    let own = std::env::current_exe().unwrap();
+    let words = [name, "--exact", "--nocapture", "--quiet"];
+    // What it was itself started by is no business of its.
+    let others = [ENGINE, BROKER, GUARDIAN, FIRST].into_iter().flat_map(|other| ["-u", other]);
+    // Nor is the tests' output the place for what it says as one.
+    let silent = ["sh", "-c", "exec \"$@\" > /dev/null", "sh"];
+    let command = silent.into_iter().chain(["env"]).chain(others).map(OsString::from);
+    let command = command.chain([format!("{variable}={value}").into(), own.into()]);
+    command.chain(words.map(OsString::from)).collect()
+}
 
 /// Words that start this test binary as an engine; it has a test `the_engines_process` that
 /// calls [`be_the_engine`].
 pub fn engine_command() -> Vec<OsString> {
-    let own = std::env::current_exe().unwrap();
-    let words = ["the_engines_process", "--exact", "--nocapture", "--quiet"];
-    let command = [OsString::from("env"), format!("{ENGINE}=1").into(), own.into()];
-    command.into_iter().chain(words.map(OsString::from)).collect()
+    command("the_engines_process", ENGINE, "1")
+}
+
+fn standard_input() -> OwnedFd {
+    std::io::stdin().as_fd().try_clone_to_owned().unwrap()
 }
 
 /// An engine, if that is what this process was started for.
 pub fn be_the_engine() {
     if std::env::var_os(ENGINE).is_some() {
-        engine::run(std::io::stdin().as_fd().try_clone_to_owned().unwrap()).unwrap();
+        engine::run(standard_input()).unwrap();
     }
+}
+
+/// A broker of the socket that the variable names, likewise.
+pub fn be_the_broker() {
+    if let Some(socket) = std::env::var_os(BROKER) {
+        let words = command("the_guardians_process", GUARDIAN, socket.to_str().unwrap());
+        let vault = Vault::open(standard_input(), words).unwrap();
+        let broker = Broker::start(config(Path::new(&socket)), vault).unwrap();
+        broker.run().unwrap();
+        std::process::exit(0);
+    }
+}
+
+/// A guardian, the first or of a broker that has lost its own, likewise.
+pub fn be_the_guardian() {
+    if let Some(socket) = std::env::var_os(GUARDIAN) {
+        let words = command("the_brokers_process", BROKER, socket.to_str().unwrap());
+        let first = std::env::var_os(FIRST).is_some();
+        let guardian = if first { Guardian::start(words).unwrap() } else { Guardian::of(words, standard_input()) };
+        let code = guardian.run(|| false).unwrap();
+        std::process::exit(code.into());
+    }
+}
+
+fn config(socket: &Path) -> Config {
+    let interface = Interface { name: "wire".into(), kind: Kind::Tc };
+    let mut config = Config::new(socket.to_owned(), vec![interface], engine_command());
+    config.engine_user = Some((65_534, 65_534));
+    config
+}
+
+/// A process of a service that runs in processes of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    Broker,
+    Guardian,
 }
 
 /// A service that runs.
@@ -52,26 +109,20 @@ pub struct World<'w> {
 impl World<'_> {
     /// Runs `f` with everything in place, then stops the service in form.
     pub fn enter(configure: impl FnOnce(&mut Config) + Send, f: impl FnOnce(&World<'_>)) {
-        let wire = Wire::new(&[]);
-        // AF_XDP cannot tell a checksum that a veth left out from damage.
-        wire.peer.enter(|| link::set_tx_checksum_offload("wire", false).unwrap());
-        World::enter_on(&wire, configure, f);
+        World::enter_on(&a_wire(), configure, f);
     }
 
     /// With a wire that the caller has.
     pub fn enter_on(wire: &Wire, configure: impl FnOnce(&mut Config) + Send, f: impl FnOnce(&World<'_>)) {
         let directory = Directory::new();
-        let socket = directory.0.join("service.sock");
+        let socket = &*directory.0.join("service.sock");
         thread::scope(|scope| {
             let (tell, hear) = mpsc::channel();
-            let socket = &socket;
             let broker = scope.spawn(move || {
                 wire.ours.enter(move || {
-                    let interface = Interface { name: "wire".into(), kind: Kind::Tc };
-                    let mut config = Config::new(socket.clone(), vec![interface], engine_command());
-                    config.engine_user = Some((65_534, 65_534));
+                    let mut config = config(socket);
                     configure(&mut config);
-                    let mut broker = Broker::start(config).unwrap();
+                    let broker = Broker::start(config, Vault::none()).unwrap();
                     tell.send((broker.stopper(), broker.engines()[0].unwrap())).unwrap();
                     broker.run().unwrap();
                 });
@@ -83,6 +134,41 @@ impl World<'_> {
             drop(stop);
             broker.join().unwrap();
         });
+    }
+
+    /// The same with broker and guardian in processes of their own.
+    pub fn enter_guarded(f: impl FnOnce(&World<'_>)) {
+        let (wire, directory) = (&a_wire(), Directory::new());
+        let socket = &*directory.0.join("service.sock");
+        let mut words = command("the_guardians_process", GUARDIAN, socket.to_str().unwrap());
+        let name = socket.as_os_str().as_encoded_bytes();
+        let variable = words.iter().position(|word| word.as_encoded_bytes().ends_with(name));
+        words.insert(variable.unwrap(), format!("{FIRST}=1").into());
+        let mut start = Command::new(&words[0]);
+        start.args(&words[1..]);
+        let mut guardian = wire.ours.enter(|| Running::start(&mut start));
+        let begun = Instant::now();
+        while Service::connect(socket).is_err() {
+            assert!(begun.elapsed() < LONG, "the service does not start");
+            thread::sleep(Duration::from_millis(10));
+        }
+        // Ended also by a panic.
+        let end = End(socket);
+        f(&World { wire, socket, engine: 0 });
+        drop(end);
+        let _ = guardian.child().wait();
+    }
+
+    /// The process that plays a role now, if it is not this one.
+    pub fn process(&self, role: Role) -> Option<u32> {
+        let variable = if role == Role::Broker { BROKER } else { GUARDIAN };
+        let wanted = format!("{variable}={}", self.socket.display());
+        let of = |entry: std::fs::DirEntry| {
+            let environment = std::fs::read(entry.path().join("environ")).ok()?;
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            environment.split(|byte| *byte == 0).any(|word| word == wanted.as_bytes()).then_some(pid)
+        };
+        std::fs::read_dir("/proc").unwrap().flatten().find_map(of)
     }
 
     pub fn service(&self) -> Service {
@@ -101,6 +187,25 @@ impl World<'_> {
         set_tcp_nodelay(&ours, true).unwrap();
         set_tcp_nodelay(&peer, true).unwrap();
         Line { at: At::Kernel(ours), peer, out: Ramp::default(), back: Ramp::default() }
+    }
+}
+
+/// Two kernels and a wire, for both kinds of steering.
+fn a_wire() -> Wire {
+    let wire = Wire::new(&[]);
+    // AF_XDP cannot tell a checksum that a veth left out from damage.
+    wire.peer.enter(|| link::set_tx_checksum_offload("wire", false).unwrap());
+    wire
+}
+
+struct End<'a>(&'a Path);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let stopped = Service::connect(self.0).and_then(|service| service.stop());
+        if !thread::panicking() {
+            stopped.unwrap();
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use super::channel::Parcel;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request, Sizes};
-use super::shared::{Inner, NotAdopted, Region, Shared, now, until};
+use super::shared::{Adopting, Inner, NotAdopted, Region, Shared, now, until};
 use crate::adoption::{Adoption, Brought};
 use crate::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
 use crate::memory::SharedMemory;
@@ -118,10 +118,25 @@ impl Inner {
             Reply::Dead { region } => self.on_dead(region),
             Reply::Refused { text } => self.refused = Some(text),
             Reply::Info { id, bytes } => self.on_info(id, bytes),
-            answer @ (Reply::Welcome { .. } | Reply::Entry { .. } | Reply::Done { .. }) => {
+            answer @ (Reply::Welcome { .. } | Reply::Entry { .. } | Reply::Done { .. } | Reply::Restarted {}) => {
+                if answer == (Reply::Restarted {}) {
+                    self.report();
+                }
                 self.answers.push_back(answer);
                 self.asker.take().into_iter().for_each(Waker::wake);
             }
+        }
+    }
+
+    /// Says what there is here, and what is waited for, to a broker that has only its
+    /// predecessor's word.
+    fn report(&mut self) {
+        let lines = self.lines.keys().map(|id| Request::Has { id: *id });
+        let waits = |adopting: &&Adopting| adopting.fd.is_some() && adopting.outcome.is_none();
+        let pending = self.adopting.iter().filter(|(_, adopting)| waits(adopting));
+        let all: Vec<Request> = lines.chain(pending.map(|(seq, _)| Request::Pending { seq: *seq })).collect();
+        for request in all {
+            let _ = self.say(&request, Vec::new());
         }
     }
 
@@ -130,17 +145,23 @@ impl Inner {
             let before = self.adopting.get_mut(&seq).map(|adopting| std::mem::take(&mut adopting.before));
             self.lines.insert(id, Line::new(fd, Whereabouts::Away, seq, before.unwrap_or_default()));
         }
-        let (Some(line), Some(region_of)) = (self.lines.get_mut(&id), self.regions.get_mut(&region)) else { return };
-        let consumer = &mut region_of.consumer;
-        let adoption = Adoption(id);
-        let taken = queues.and_then(|brought| {
-            let unread = brought.unread.clone();
-            consumer.expect(adoption);
-            consumer.bring(adoption, brought, window).inspect_err(|_| consumer.forget_adoption(adoption))?;
-            line.at = Whereabouts::Coming { region, unread };
-            Ok(())
-        });
-        let _ = self.say(&Request::Brought { id, taken: taken.is_ok() }, Vec::new());
+        let taken = match (self.lines.get_mut(&id), self.regions.get_mut(&region)) {
+            (Some(Line { at: Whereabouts::Coming { .. } | Whereabouts::Engine { .. }, .. }), _) => true,
+            (Some(line), Some(Region { consumer, .. })) => {
+                let adoption = Adoption(id);
+                let taken = queues.and_then(|brought| {
+                    let unread = brought.unread.clone();
+                    consumer.expect(adoption);
+                    consumer.bring(adoption, brought, window).inspect_err(|_| consumer.forget_adoption(adoption))?;
+                    line.at = Whereabouts::Coming { region, unread };
+                    Ok(())
+                });
+                taken.is_ok()
+            }
+            // Let go of since, or of an engine that has died.
+            _ => false,
+        };
+        let _ = self.say(&Request::Brought { id, taken }, Vec::new());
     }
 
     fn on_stays(&mut self, seq: u64, id: u64, code: String, text: String) {

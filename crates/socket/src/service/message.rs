@@ -23,6 +23,9 @@
 //! What a dead engine's program holds can go home later (`PutBack`), if the program wants a
 //! plain socket again.
 //!
+//! *Brokers that die.* A request counts once it was carried out, and is heard again by the
+//! next broker else; what a broker had to say and the program had not read is said again.
+//!
 //! What moves without being asked for (an engine that died, a stop, an administrator) goes
 //! home by a `Home` alone; what is to come again begins with `Prepare`.
 
@@ -110,6 +113,16 @@ messages! {
             unread: u32,
             /// Bytes not written.
             unsent: u32,
+        },
+        /// To [`Reply::Restarted`]: the program has this connection.
+        15 Has {
+            /// The connection.
+            id: u64,
+        },
+        /// To [`Reply::Restarted`]: the program waits for this adoption.
+        16 Pending {
+            /// Of [`Request::Adopt`].
+            seq: u64,
         },
     }
 }
@@ -221,6 +234,11 @@ messages! {
             /// Why.
             text: String,
         },
+        /// The broker died, and this is another: what was asked for is to be asked again.
+        /// Connections are the same, by the same names. The program says which it has and
+        /// which it waits for ([`Request::Has`], [`Request::Pending`]); where they are it is
+        /// told as if they moved now.
+        14 Restarted {},
     }
 }
 

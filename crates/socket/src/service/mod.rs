@@ -165,13 +165,21 @@ impl Service {
 
     /// Asks, and waits for the answer that is the last; all of them, in order.
     fn ask(&self, request: Option<Request>, last: impl Fn(&Reply) -> bool) -> io::Result<Vec<Reply>> {
+        let asked = request.is_some();
         if let Some(request) = request {
-            self.shared.with(|inner| inner.say(&request, Vec::new()))?;
+            self.shared.with(|inner| {
+                inner.answers.clear();
+                inner.say(&request, Vec::new())
+            })?;
         }
         let mut replies = Vec::new();
         block_on(None, |cx| {
             self.shared.with(|inner| {
                 while let Some(reply) = inner.next_answer() {
+                    if asked && reply == (Reply::Restarted {}) {
+                        let text = "the service's broker died and was started anew; ask again";
+                        return Poll::Ready(Err(io::Error::new(ErrorKind::ConnectionReset, text)));
+                    }
                     let ends = last(&reply);
                     replies.push(reply);
                     if ends {

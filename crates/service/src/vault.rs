@@ -1,0 +1,186 @@
+//! The broker's side of its guardian: what was kept there, and is kept there again if the
+//! guardian dies.
+
+use crate::guardian::{ToBroker, ToGuardian, pair, start};
+use crate::record::{Key, Record};
+use baton_port::wait::WaitSet;
+use baton_socket::service::channel::Channel;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Child;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Longest wait for a guardian that does not read, and for one that says what it kept.
+const PATIENCE: Duration = Duration::from_secs(1);
+const ESTATE: Duration = Duration::from_secs(10);
+
+struct Kept {
+    record: Vec<u8>,
+    fds: Vec<Arc<OwnedFd>>,
+}
+
+struct Guardian {
+    /// None for the one that started us.
+    child: Option<Child>,
+    channel: Channel,
+}
+
+/// See the file's head. Without a guardian nothing is kept.
+pub struct Vault {
+    /// How a guardian is started; its standard input is the broker.
+    words: Vec<OsString>,
+    guardian: Option<Guardian>,
+    guarded: bool,
+    kept: BTreeMap<Key, Kept>,
+}
+
+impl Vault {
+    /// Of a broker that nobody guards.
+    pub fn none() -> Vault {
+        Vault { words: Vec::new(), guardian: None, guarded: false, kept: BTreeMap::new() }
+    }
+
+    /// Of a broker that a guardian started, at the other end of `channel`: with what its
+    /// predecessor left, if there was one. `words` start another guardian.
+    ///
+    /// # Errors
+    /// As of reading; `TimedOut` and `UnexpectedEof` if the guardian does not say all.
+    pub fn open(channel: OwnedFd, words: Vec<OsString>) -> io::Result<Vault> {
+        let channel = Channel::new(channel);
+        let mut kept = BTreeMap::new();
+        let begun = Instant::now();
+        loop {
+            match channel.receive() {
+                Ok(Some(parcel)) => match ToBroker::from_bytes(&parcel.bytes) {
+                    Some(ToBroker::Kept { key, record }) => {
+                        let fds = parcel.fds.into_iter().map(Arc::new).collect();
+                        kept.insert(key, Kept { record, fds });
+                    }
+                    Some(ToBroker::All {}) => break,
+                    Some(ToBroker::Stop {}) | None => {}
+                },
+                Ok(None) => return Err(ErrorKind::UnexpectedEof.into()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let left = ESTATE.checked_sub(begun.elapsed()).ok_or(ErrorKind::TimedOut)?;
+                    let mut set = WaitSet::new();
+                    set.add(&channel);
+                    set.wait(Some(left))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Vault { words, guardian: Some(Guardian { child: None, channel }), guarded: true, kept })
+    }
+
+    /// Whether somebody keeps what is put here.
+    pub fn is_guarded(&self) -> bool {
+        self.guarded
+    }
+
+    /// What a predecessor left, by key.
+    pub fn estate(&self) -> Vec<(Record, Vec<Arc<OwnedFd>>)> {
+        let known = |kept: &Kept| Some((Record::from_bytes(&kept.record)?, kept.fds.clone()));
+        self.kept.values().filter_map(known).collect()
+    }
+
+    /// Keeps a record: once this returns it is safe from the broker's death.
+    pub fn keep(&mut self, key: Key, record: &Record, fds: &[&Arc<OwnedFd>]) {
+        if !self.guarded {
+            return;
+        }
+        let record = record.to_bytes();
+        let fds: Vec<_> = fds.iter().map(|fd| (*fd).clone()).collect();
+        let same =
+            |kept: &Kept| kept.record == record && kept.fds.iter().map(Arc::as_ptr).eq(fds.iter().map(Arc::as_ptr));
+        if self.kept.get(&key).is_some_and(same) {
+            return;
+        }
+        let kept = Kept { record, fds };
+        let told = self.guardian.as_ref().is_some_and(|guardian| guardian.tell(key, &kept).is_ok());
+        self.kept.insert(key, kept);
+        if !told {
+            self.revive();
+        }
+    }
+
+    /// Keeps it no longer.
+    pub fn forget(&mut self, key: Key) {
+        if self.kept.remove(&key).is_none() {
+            return;
+        }
+        let told = self.guardian.as_ref().is_some_and(|guardian| guardian.say(&ToGuardian::Drop { key }).is_ok());
+        if !told {
+            self.revive();
+        }
+    }
+
+    /// The guardian's channel, to be waited for.
+    pub fn channel(&self) -> Option<&Channel> {
+        self.guardian.as_ref().map(|guardian| &guardian.channel)
+    }
+
+    /// Hears the guardian; true if the broker is to end. One that has died is replaced.
+    pub fn hear(&mut self) -> bool {
+        let mut stop = false;
+        while let Some(guardian) = &self.guardian {
+            match guardian.channel.receive() {
+                Ok(Some(parcel)) => stop |= ToBroker::from_bytes(&parcel.bytes) == Some(ToBroker::Stop {}),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(None) | Err(_) => {
+                    self.revive();
+                    break;
+                }
+            }
+        }
+        stop
+    }
+
+    /// Starts a guardian if there is none: one could not be started.
+    pub fn tend(&mut self) {
+        if self.guarded && self.guardian.is_none() {
+            self.revive();
+        }
+    }
+
+    /// A new guardian, which keeps all that the old one kept.
+    fn revive(&mut self) {
+        if let Some(mut child) = self.guardian.take().and_then(|guardian| guardian.child) {
+            // It may live, and not do its work.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let Ok((ours, theirs)) = pair() else { return };
+        let Ok(child) = start(&self.words, theirs) else { return };
+        let guardian = Guardian { child: Some(child), channel: Channel::new(ours) };
+        if self.kept.iter().all(|(key, kept)| guardian.tell(*key, kept).is_ok()) {
+            self.guardian = Some(guardian);
+        }
+    }
+
+    /// The broker ends in form, with this exit code.
+    pub fn bye(mut self, code: u8) {
+        if let Some(mut guardian) = self.guardian.take() {
+            let _ = guardian.say(&ToGuardian::Bye { code });
+            if let Some(child) = &mut guardian.child {
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+impl Guardian {
+    fn say(&self, words: &ToGuardian) -> io::Result<()> {
+        self.channel.send_now(&words.to_bytes(), &[], PATIENCE)
+    }
+
+    fn tell(&self, key: Key, kept: &Kept) -> io::Result<()> {
+        let fds: Vec<BorrowedFd<'_>> = kept.fds.iter().map(|fd| fd.as_fd()).collect();
+        let words = ToGuardian::Keep { key, record: kept.record.clone() };
+        self.channel.send_now(&words.to_bytes(), &fds, PATIENCE)
+    }
+}
