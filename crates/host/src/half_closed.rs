@@ -92,12 +92,13 @@ fn hear(fd: BorrowedFd<'_>, captured: &Captured, flags: Flags, seq: Seq, ack: Se
         window: p.scales.unwrap_or_default().snd.field(Window(in_flight)),
         ..Header::default()
     };
-    send_segment(fd, &header, &[], captured.remote, captured.local)
+    send_segment(fd, &header, &[], &[], captured.remote, captured.local)
 }
 
-/// Asks the peer of a half-closed connection what it has, as a window probe does, which
-/// the kernel sends in ESTABLISHED only: a segment with an old sequence number is answered
-/// with an ACK.
+/// Asks the peer what it has and how much room: a byte that it has acknowledged is answered
+/// with an ACK at once. The kernel's own window probe, which it sends in ESTABLISHED only, has
+/// no byte, and Linux answers one such segment in 500 ms (`tcp_oow_rate_limited()`,
+/// `net/ipv4/tcp_input.c`): what came during the move may have been it.
 pub(crate) fn ask_peer(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()> {
     let p = &captured.protocol;
     let header = Header {
@@ -111,21 +112,22 @@ pub(crate) fn ask_peer(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()
     };
     let clock = |_| repair::timestamp(fd).map(|val| TcpOption::Timestamps(Timestamps { val, ecr: 0 }));
     let option = p.timestamps.map(clock).transpose()?;
-    send_segment(fd, &header, option.as_slice(), captured.local, captured.remote)
+    send_segment(fd, &header, option.as_slice(), &[0], captured.local, captured.remote)
 }
 
-/// Sends a TCP segment without payload.
+/// Sends a TCP segment.
 fn send_segment(
     fd: BorrowedFd<'_>,
     header: &Header,
     options: &[TcpOption<'_>],
+    payload: &[u8],
     from: SocketAddr,
     to: SocketAddr,
 ) -> io::Result<()> {
     let [src, dst] = [from, to].map(|end| Addr::from(end.ip()));
     let mut segment = [0; header::MAX_HEADER_LEN];
     let len = header.write(options, &mut segment).expect("one option fits");
-    let segment = &mut segment[..len];
+    let segment = &mut [&segment[..len], payload].concat()[..];
     fill_checksum(segment, src, dst).expect("the segment is short");
     raw::send(fd, &raw::packet(PROTOCOL_TCP, segment, src, dst), to)
 }

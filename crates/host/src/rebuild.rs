@@ -134,11 +134,19 @@ pub fn resume(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
     // none the worse: its unsent data waits for the peer's next segment.
     let _ = restore_reuse_address(fd, &captured.options);
     let _ = push(fd, captured);
-    if captured.protocol.state != State::Established && captured.protocol.snd_una != captured.protocol.snd_nxt {
+    if wants_answer(captured) {
         // Nor this: without an answer a timeout finds out.
         let _ = ask_peer(fd, captured);
     }
     Ok(())
+}
+
+/// Whether it could stand still until a timeout if the kernel's own probe is not answered:
+/// something is to be sent or acknowledged, or the peer had no room for two segments.
+fn wants_answer(captured: &Captured) -> bool {
+    let p = &captured.protocol;
+    let narrow = p.snd_wnd < 2 * u32::from(p.peer_mss) && p.state == State::Established;
+    p.snd_una != p.write_seq && p.state != State::FinWait2 || narrow
 }
 
 /// [`rebuild`] and [`resume`].

@@ -106,3 +106,32 @@ fn a_reset_that_came_meanwhile_is_learned_of() {
         assert!(matches!(seen, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)), "{seen:?}");
     });
 }
+
+#[test]
+fn room_that_the_peer_made_meanwhile_is_asked_for_each_time() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    // One answer a minute to what carries nothing and is old, as a bare window probe is.
+    let limit = "/proc/sys/net/ipv4/tcp_invalid_ratelimit";
+    wire.peer.enter(|| std::fs::write(limit, "60000").unwrap());
+    for ipv6 in [false, true] {
+        let mut pair = Pair::new(&wire, ipv6);
+        for _ in 0..3 {
+            pair.fill_send_queue();
+            wire.hold();
+            let captured = wire.ours.enter(|| capture(&pair.ours)).unwrap();
+            wire.ours.enter(|| make_husk(&pair.ours, &captured)).unwrap();
+            // Its window opens, and nobody hears of it.
+            while pair.out.read(&pair.peer).is_some_and(|count| count > 0) {}
+            wire.ours.enter(|| rebuild(&pair.ours, &captured)).unwrap();
+            wire.let_go();
+            wire.ours.enter(|| resume(&pair.ours, &captured)).unwrap();
+            wait_for("what was not sent", || {
+                pair.out.read(&pair.peer);
+                pair.out.read == pair.out.written
+            });
+        }
+        pair.close();
+    }
+    assert_eq!(wire.resets(), 0);
+}
