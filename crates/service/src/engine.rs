@@ -376,7 +376,12 @@ impl Process {
                 stay.push(id);
                 continue;
             }
-            match self.engine.streamer().suspend(*conn) {
+            let mut suspended = self.engine.streamer().suspend(*conn);
+            if suspended == Err(SuspendError::Filling) && now >= *until {
+                // Its program has gone, it may be, or never will take in what is its own.
+                suspended = self.engine.streamer().suspend_unfilled(*conn);
+            }
+            match suspended {
                 Ok(()) => {}
                 Err(SuspendError::Busy | SuspendError::Filling) => stay.push(id),
                 Err(SuspendError::NotOpen) => ended.push(id),

@@ -4,7 +4,7 @@ mod common;
 
 use baton_socket::service::Place;
 use baton_socket::service::channel::Channel;
-use baton_socket::service::message::{Reply, Request, VERSION};
+use baton_socket::service::message::{Reply, Request, Selector, VERSION};
 use baton_testkit::{need_program, need_root};
 use common::{At, World, be_the_engine};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -119,6 +119,45 @@ fn garbage_in_its_memory_costs_a_program_its_own_connections_only() {
             line.go_on(100_000);
             assert!(matches!(line.at, At::Service(_)));
             line.finish();
+        },
+    );
+}
+
+#[test]
+fn what_a_program_never_takes_in_comes_home_and_ends_with_it() {
+    need_root!();
+    need_program!("clang");
+    World::enter(
+        |_| {},
+        |world| {
+            let service = world.service();
+            let adopted = |seed| {
+                let (ours, mut peer) = world.wire.connect(false);
+                std::io::Write::write_all(&mut peer, b"not read").unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+                let mut hostile = Hostile::new(world, seed);
+                hostile.adopt(ours.into());
+                common::kernels::wait_for("the engine", || {
+                    service.list().unwrap().iter().any(|entry| entry.place == "engine")
+                });
+                (hostile, peer)
+            };
+            let (hostile, _peer) = adopted(1);
+            let tally = service.bring_home(Selector::All).unwrap();
+            assert_eq!((tally.count, tally.failed), (1, 0));
+            assert_eq!(service.list().unwrap()[0].place, "kernel");
+            drop(hostile);
+            let (hostile, mut peer) = adopted(2);
+            drop(hostile);
+            let gone = Instant::now();
+            let error = loop {
+                match std::io::Read::read(&mut peer, &mut [0]) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    read => break read.unwrap_err(),
+                }
+                assert!(gone.elapsed() < Duration::from_secs(1), "its peer hears nothing of the end");
+            };
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         },
     );
 }

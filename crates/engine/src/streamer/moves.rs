@@ -202,14 +202,25 @@ impl Streamer {
     /// # Errors
     /// [`SuspendError`]; nothing follows then.
     pub fn suspend(&mut self, conn: ConnId) -> Result<(), SuspendError> {
+        if self.flows.get(conn.0).is_some_and(|flow| flow.has(bits::FILLING)) {
+            return Err(SuspendError::Filling);
+        }
+        self.suspend_unfilled(conn)
+    }
+
+    /// [`Streamer::suspend`], also where the consumer has not posted what the connection
+    /// brought along, and never may. Such a one is what was captured: it has received
+    /// nothing and sent nothing new.
+    ///
+    /// # Errors
+    /// As there, but for [`SuspendError::Filling`].
+    pub fn suspend_unfilled(&mut self, conn: ConnId) -> Result<(), SuspendError> {
         if self.event_room() < 2 {
             return Err(SuspendError::Busy);
         }
         let flow = self.flows.get(conn.0).ok_or(SuspendError::NotOpen)?;
-        if flow.has(bits::FILLING) {
-            return Err(SuspendError::Filling);
-        }
-        if !flow.has(bits::SYNCHRONIZED | bits::ATTACHED) || flow.bits & bits::SUSPENDED != 0 {
+        let here = flow.bits & (bits::ATTACHED | bits::FILLING) != 0;
+        if !here || !flow.has(bits::SYNCHRONIZED) || flow.bits & bits::SUSPENDED != 0 {
             return Err(SuspendError::NotOpen);
         }
         // What was posted until now goes along.

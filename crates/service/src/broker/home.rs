@@ -53,7 +53,15 @@ impl Broker {
         let Some(line) = self.lines.get_mut(&id) else { return };
         let State::Leaving(goal) = line.state else { return };
         line.stop();
-        let Some(found) = self.find(id) else { return self.lost(id, "the engine's ledger does not have it") };
+        let Some(found) = self.find(id) else {
+            let Some(line) = self.lines.get_mut(&id) else { return };
+            let why = line.why;
+            // Its program never took in what it brought along: it is as it was captured.
+            return match line.captured.take() {
+                Some(captured) => self.come_home_as_captured(id, captured, why),
+                None => self.lost(id, "the engine's ledger does not have it"),
+            };
+        };
         let (rcv_pos, tail_pos) = found.positions();
         let line = self.lines.get_mut(&id).expect("it is there");
         if goal == Goal::Whole {
