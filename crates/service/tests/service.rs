@@ -153,6 +153,62 @@ fn an_upgrade_loses_nothing() {
     );
 }
 
+#[test]
+fn what_was_brought_for_an_engine_that_died_is_not_given_to_the_next() {
+    need_root!();
+    need_program!("clang");
+    World::enter(
+        |_| {},
+        |world| {
+            let service = world.service();
+            let resets = world.wire.resets();
+            let mut channel = world.channel();
+            channel.send(Request::Hello { version: VERSION }.to_bytes(), Vec::new()).unwrap();
+            let (ours, peer) = world.wire.connect(false);
+            let first = brought(&mut channel, ours.try_clone().unwrap().into());
+            kill(world.engine);
+            // The next engine has this program's memory, too, once it has a connection of its.
+            let (second, _second_peer) = world.wire.connect(false);
+            brought(&mut channel, second.into());
+            channel.send(Request::Brought { id: first, taken: true }.to_bytes(), Vec::new()).unwrap();
+            common::kernels::wait_for("its way home", || {
+                service.list().unwrap().iter().any(|entry| entry.id == first && entry.place == "kernel")
+            });
+            let mut ramp = common::kernels::Ramp::default();
+            common::kernels::wait_for("bytes", || {
+                ramp.write(&peer, 1000);
+                ramp.read(&ours).expect("it has not ended") > 0
+            });
+            assert_eq!(world.wire.resets(), resets);
+        },
+    );
+}
+
+/// Hands a socket over, once there is an engine, up to where its program is to take it in;
+/// its name.
+#[track_caller]
+fn brought(channel: &mut Channel, socket: std::os::fd::OwnedFd) -> u64 {
+    let begun = Instant::now();
+    let ask = |channel: &mut Channel| {
+        let fds = vec![socket.try_clone().unwrap()];
+        channel.send(Request::Adopt { seq: 1 }.to_bytes(), fds).unwrap();
+    };
+    ask(channel);
+    loop {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it is not brought");
+        match channel.receive().map(|parcel| Reply::from_bytes(&parcel.expect("the service is there").bytes)) {
+            Ok(Some(Reply::Bring { id, .. })) => return id,
+            Ok(Some(Reply::Stays { code, .. })) if code == "no-engine" => {
+                std::thread::sleep(Duration::from_millis(20));
+                ask(channel);
+            }
+            Ok(Some(Reply::Welcome { .. } | Reply::Region { .. } | Reply::Dead { .. })) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// What the broker says last before it hangs up.
 #[track_caller]
 fn last_word(channel: &Channel) -> Option<Reply> {

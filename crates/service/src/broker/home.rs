@@ -145,7 +145,7 @@ impl Broker {
         let Some(line) = self.lines.get_mut(&id) else { return };
         // A connection that the engine never had does not stand there.
         let stands = matches!(line.state, State::Leaving(_) | State::Standing | State::Closing)
-            && self.sides[line.side].engine.is_some();
+            && self.sides[line.side].memory(line.client).is_some_and(|memory| memory.region == line.region);
         let closing = line.state == State::Closing || line.closed;
         let (side, client) = (line.side, line.client);
         let (rcv_pos, tail_pos) = positions.unwrap_or_default();
