@@ -142,6 +142,8 @@ impl Line {
                 Err(error) => return Err(self.later(id, ready, EventFlags::OUT, error.into())),
             }
         }
+        // Nothing is left, nor its memory.
+        self.unsent = VecDeque::new();
         if self.shut && self.is_in_kernel() {
             // A connection that ended meanwhile has nothing to close.
             let _ = shutdown(&self.fd, Shutdown::Write);
@@ -157,6 +159,7 @@ impl Line {
             let count = consumer.write(conn, first)?;
             self.unsent.drain(..count);
         }
+        self.unsent = VecDeque::new();
         if self.shut { consumer.shutdown(conn) } else { Ok(()) }
     }
 

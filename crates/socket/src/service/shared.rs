@@ -236,7 +236,12 @@ impl Inner {
         let Inner { lines, regions, ready, .. } = self;
         let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
         if !line.unread.is_empty() {
-            return io::Read::read(&mut line.unread, buf);
+            let count = io::Read::read(&mut line.unread, buf);
+            if line.unread.is_empty() {
+                // Its memory is not kept for another time.
+                line.unread = VecDeque::new();
+            }
+            return count;
         }
         let read = match &mut line.at {
             Whereabouts::Kernel => line.read_kernel(id, ready.as_fd(), buf),
