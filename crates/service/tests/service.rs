@@ -184,6 +184,29 @@ fn what_was_brought_for_an_engine_that_died_is_not_given_to_the_next() {
     );
 }
 
+#[test]
+fn a_wish_to_have_it_back_that_is_quicker_than_the_engines_word_is_not_forgotten() {
+    need_root!();
+    need_program!("clang");
+    World::enter(
+        |_| {},
+        |world| {
+            let service = world.service();
+            let mut channel = world.channel();
+            channel.send(Request::Hello { version: VERSION }.to_bytes(), Vec::new()).unwrap();
+            let (ours, peer) = world.wire.connect(false);
+            common::kernels::Ramp::default().write(&peer, 1000);
+            let id = brought(&mut channel, ours.into());
+            for request in [Request::Brought { id, taken: true }, Request::Restore { id }] {
+                channel.send(request.to_bytes(), Vec::new()).unwrap();
+            }
+            common::kernels::wait_for("its way home", || {
+                service.list().unwrap().iter().all(|entry| entry.place == "kernel")
+            });
+        },
+    );
+}
+
 /// Hands a socket over, once there is an engine, up to where its program is to take it in;
 /// its name.
 #[track_caller]

@@ -41,7 +41,8 @@ impl Broker {
     pub(super) fn restore_whole(&mut self, id: u64) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         match line.state {
-            State::Engine => self.leave(id, Goal::Whole, "asked-for"),
+            // Its program may know sooner than we that the engine has it.
+            State::Engine | State::Starting => self.leave(id, Goal::Whole, "asked-for"),
             State::Leaving(Goal::Home) => line.state = State::Leaving(Goal::Whole),
             // It is there, or its program is about to hear of it.
             _ => {}
@@ -268,8 +269,10 @@ impl Broker {
                 self.tell_engine(id, &Order::Watch { id });
             }
             State::Kernel | State::Preparing | State::Holding => self.forget(id),
+            // Its program knows sooner than we that the engine has it.
+            State::Starting => line.closed = true,
             // Its program says it once more where it arrives.
-            State::Bringing | State::Starting | State::Standing | State::Closing => {}
+            State::Bringing | State::Standing | State::Closing => {}
         }
     }
 

@@ -330,6 +330,10 @@ impl Broker {
         line.seq = 0;
         line.arrive(State::Engine, "handed-over");
         line.is_settled(&self.sides);
+        if line.closed {
+            line.state = State::Closing;
+            self.sides[line.side].tell(&Order::Watch { id }, Vec::new());
+        }
         let recall = if gone { Some((Goal::Close, "program-gone")) } else { line.recall.take() };
         self.note(id);
         match recall {
