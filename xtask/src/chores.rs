@@ -1,5 +1,6 @@
 //! Commands that set up and start a program of the house.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -63,6 +64,51 @@ fn interop_arguments(arguments: &[String]) -> Result<u64> {
         [flag, value] if flag == "--bytes" => value.parse().with_context(|| format!("--bytes {value}: not a number")),
         _ => bail!("unknown arguments {}; known: --bytes N", arguments.join(" ")),
     }
+}
+
+/// `cargo xtask kills`: the tests that kill the service's processes and its programs, in
+/// full.
+pub fn kills(arguments: &[String]) -> Result<ExitCode> {
+    let (settings, kinds) = kills_arguments(arguments)?;
+    if let Setup::Incomplete(why) = setup::ensure(false)? {
+        println!("{why}\n");
+    }
+    let mut command = cargo();
+    command.args(["test", "--locked", "--package", "baton", "--test", "kills"]);
+    // One after another: each counts what there is in the whole system.
+    command.args(["--", "--nocapture", "--test-threads=1"]).args(kinds).envs(settings);
+    Ok(code(command.status().context("cannot start cargo")?))
+}
+
+/// Environment variables, and names of tests.
+fn kills_arguments(arguments: &[String]) -> Result<(BTreeMap<&'static str, String>, Vec<String>)> {
+    let mut settings = BTreeMap::from([("BATON_KILLS_ROUNDS", "100".to_owned())]);
+    let mut kinds = Vec::new();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let variable = match argument.as_str() {
+            "--rounds" => "BATON_KILLS_ROUNDS",
+            "--connections" => "BATON_KILLS_CONNECTIONS",
+            "--seed" => "BATON_KILLS_SEED",
+            "--json" => "BATON_KILLS_OUT",
+            flag if flag.starts_with('-') => {
+                bail!("unknown argument {flag}; known: --rounds N --connections N --seed N --json DIRECTORY")
+            }
+            kind => {
+                kinds.push(kind.to_owned());
+                continue;
+            }
+        };
+        let mut value = rest.next().with_context(|| format!("{argument} needs a value"))?.clone();
+        if argument == "--json" {
+            // The tests run in another directory.
+            value = std::path::absolute(&value)?.display().to_string();
+        } else {
+            value.parse::<u64>().with_context(|| format!("{argument} {value}: not a number"))?;
+        }
+        settings.insert(variable, value);
+    }
+    Ok((settings, kinds))
 }
 
 /// `cargo xtask fuzz`: each target for a time. How they are built, and what a
@@ -161,6 +207,18 @@ mod tests {
         assert_eq!(interop_arguments(&words("--bytes 5")).unwrap(), 5);
         for bad in ["--bytes", "--bytes many", "5", "--bytes 5 6"] {
             assert!(interop_arguments(&words(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn kills_takes_numbers_and_kinds() {
+        let (settings, kinds) = kills_arguments(&words("engine --seed 7 --rounds 5")).unwrap();
+        assert_eq!(kinds, ["engine"]);
+        let expected = [("BATON_KILLS_ROUNDS", "5".to_owned()), ("BATON_KILLS_SEED", "7".to_owned())];
+        assert_eq!(settings, BTreeMap::from(expected));
+        assert_eq!(kills_arguments(&[]).unwrap().0["BATON_KILLS_ROUNDS"], "100");
+        for bad in ["--rounds", "--rounds many", "--round 5"] {
+            assert!(kills_arguments(&words(bad)).is_err(), "{bad}");
         }
     }
 

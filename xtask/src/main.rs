@@ -40,6 +40,9 @@ cargo xtask COMMAND
   sim [ARGUMENTS]            simulated worlds, e.g. --seeds 2000 --from 1
   interop [--bytes N]        against the kernel: every port, MTU and IP version, with and
                              without faults, N bytes each way (1 GiB; takes an hour)
+  kills [--rounds N] [--connections N] [--seed N] [--json DIRECTORY] [KIND...]
+                             the service's processes and programs killed at random moments
+                             under load, N rounds each (100); a table, and JSON, of pauses
   fuzz [--seconds N] [TARGET...]
                              each fuzz target for N seconds (600)
   bench [NAME...]            every benchmark, or those named, into bench/runs/
@@ -69,6 +72,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<ExitCode> {
         "rfc" => rfc::command(&flags(rest, &["--json", "--check"])?),
         "sim" => chores::sim(rest),
         "interop" => chores::interop(rest),
+        "kills" => chores::kills(rest),
         "fuzz" => chores::fuzz(rest),
         "bench" => bench::command(rest),
         "doc" => chores::doc(),
