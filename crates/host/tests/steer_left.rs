@@ -172,15 +172,21 @@ fn what_was_left_is_taken_up_with_its_tuples() {
     }
 }
 
+/// A wire that was steered by a process that died, and is another now.
+fn whose_pins_died(kind: &str) -> (Wire, Pair) {
+    let wire = Wire::new(&[]);
+    let pair = Pair::new(&wire, false);
+    kill(hold(&wire, kind, true, &pair.ours));
+    wire.ours.run("ip link del wire");
+    baton_testkit::veth(&wire.ours, "wire", &wire.peer, "wire");
+    (wire, pair)
+}
+
 #[test]
 fn pins_of_an_interface_that_has_gone_are_not_taken_for_those_of_another() {
     need_pins!();
     for kind in ["tc", "xdp"] {
-        let wire = Wire::new(&[]);
-        let pair = Pair::new(&wire, false);
-        kill(hold(&wire, kind, true, &pair.ours));
-        wire.ours.run("ip link del wire");
-        baton_testkit::veth(&wire.ours, "wire", &wire.peer, "wire");
+        let (wire, pair) = whose_pins_died(kind);
         let mut steering = attach(&wire, kind, true).unwrap();
         assert_eq!(steering.tuples().unwrap(), []);
         let tuple = Tuple::new(pair.ours.local_addr().unwrap(), pair.ours.peer_addr().unwrap());
@@ -195,11 +201,7 @@ fn pins_of_an_interface_that_has_gone_are_not_taken_for_those_of_another() {
 fn pins_of_a_dead_interface_are_in_nobodys_way_and_go() {
     need_pins!();
     for kind in ["tc", "xdp"] {
-        let wire = Wire::new(&[]);
-        let pair = Pair::new(&wire, false);
-        kill(hold(&wire, kind, true, &pair.ours));
-        wire.ours.run("ip link del wire");
-        baton_testkit::veth(&wire.ours, "wire", &wire.peer, "wire");
+        let (wire, _pair) = whose_pins_died(kind);
         // Of another kind, and by somebody who leaves nothing.
         let other = if kind == "tc" { "xdp" } else { "tc" };
         drop(attach(&wire, other, false).unwrap());

@@ -28,14 +28,19 @@ fn route_mtu(world: &World<'_>, ipv6: bool) -> Option<u32> {
     words.nth(1).map(|mtu| mtu.parse().unwrap())
 }
 
-fn narrowed(kind: Kind, ipv6: bool) {
-    let router = Netns::new("router");
-    let wire = Wire::through(&router);
+/// Wires through a router, for this kind of steering.
+fn through(router: &Netns, kind: Kind) -> Wire {
+    let wire = Wire::through(router);
     if kind == Kind::Xdp {
         // AF_XDP cannot tell a checksum that was left out from damage.
-        router.enter(|| link::set_tx_checksum_offload("ours", false).unwrap());
-        router.enter(|| link::set_tx_checksum_offload("peer", false).unwrap());
+        router.enter(|| ["ours", "peer"].map(|name| link::set_tx_checksum_offload(name, false).unwrap()));
     }
+    wire
+}
+
+fn narrowed(kind: Kind, ipv6: bool) {
+    let router = Netns::new("router");
+    let wire = through(&router, kind);
     World::enter_on(&wire, kind, MoverConfig::default(), None, |world| {
         let mut line = world.line(Load::Both, ipv6);
         line.go_on(world, 50_000);
@@ -65,11 +70,7 @@ fn narrowed(kind: Kind, ipv6: bool) {
 /// engine as in the kernel.
 fn unreachable_for_a_while(kind: Kind, ipv6: bool) {
     let router = Netns::new("router");
-    let wire = Wire::through(&router);
-    if kind == Kind::Xdp {
-        router.enter(|| link::set_tx_checksum_offload("ours", false).unwrap());
-        router.enter(|| link::set_tx_checksum_offload("peer", false).unwrap());
-    }
+    let wire = through(&router, kind);
     World::enter_on(&wire, kind, MoverConfig::default(), None, |world| {
         let mut line = world.line(Load::Both, ipv6);
         line.handoff(world);
