@@ -98,6 +98,12 @@ impl Broker {
         self.finish_jobs();
     }
 
+    /// True once everything that a stop waits for is in the kernel. Nobody else's wish is
+    /// waited for.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.stopping && !self.jobs.iter().any(|job| matches!(job.then, Then::Stop))
+    }
+
     /// A connection has arrived: where it was to go, or not.
     pub(super) fn settled(&mut self, id: u64, moved: bool) {
         if self.jobs.is_empty() {

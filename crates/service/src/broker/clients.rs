@@ -23,6 +23,9 @@ use std::sync::Arc;
 /// Messages of one program that are heard before the others' turn comes.
 const TURN: usize = 64;
 
+/// So many of these are those that take long.
+const LONG: usize = 16;
+
 /// A program.
 pub(super) struct Client {
     pub channel: Channel,
@@ -94,20 +97,25 @@ impl Broker {
     }
 
     /// Says something to a program, if it is there.
-    pub(super) fn tell_client(&mut self, client: u32, reply: &Reply, fds: Vec<OwnedFd>) {
-        if let Some(client) = self.clients.get_mut(&client) {
-            // One that has gone, or does not read, is found out by hearing it.
-            let _ = client.channel.send(reply.to_bytes(), fds);
+    pub(super) fn tell_client(&mut self, at: u32, reply: &Reply, fds: Vec<OwnedFd>) {
+        if let Some(client) = self.clients.get_mut(&at) {
+            // One that has gone is found out by hearing it.
+            let sent = client.channel.send(reply.to_bytes(), fds);
+            if sent.is_err_and(|error| error.kind() == ErrorKind::OutOfMemory) {
+                self.deaf.push(at);
+            }
         }
     }
 
     pub(super) fn hear_client(&mut self, client: u32) {
-        for _ in 0..TURN {
+        let mut left = TURN;
+        while left > 0 {
             let Some(program) = self.clients.get_mut(&client) else { return };
             let _ = program.channel.flush();
             // A request is taken away once it was carried out: else another broker hears it.
             let said = match program.channel.peek() {
                 Ok(Some(parcel)) => {
+                    left = left.saturating_sub(if parcel.fds.is_empty() { 1 } else { LONG });
                     let said = self.on_parcel(client, parcel);
                     if let Some(program) = self.clients.get(&client) {
                         program.channel.consume();
@@ -132,9 +140,27 @@ impl Broker {
 
     /// What makes no sense is the end, with the reason.
     fn on_parcel(&mut self, client: u32, parcel: Parcel) -> Result<(), String> {
-        let Some(request) = Request::from_bytes(&parcel.bytes) else { return Err("that is no message".into()) };
-        let greeted = self.clients.get(&client).is_some_and(|program| program.greeted);
+        let user = self.clients.get(&client).map_or(0, |program| program.uid);
+        if !parcel.fds.is_empty() && self.closers.is_full(user) {
+            self.discard(client, parcel.fds);
+            return Err("descriptors that this user sent before do not close".into());
+        }
         let mut fds = parcel.fds.into_iter();
+        let said = match Request::from_bytes(&parcel.bytes) {
+            Some(request) => self.on_request(client, request, &mut fds),
+            None => Err("that is no message".into()),
+        };
+        self.discard(client, fds);
+        said
+    }
+
+    fn on_request(
+        &mut self,
+        client: u32,
+        request: Request,
+        fds: &mut impl Iterator<Item = OwnedFd>,
+    ) -> Result<(), String> {
+        let greeted = self.clients.get(&client).is_some_and(|program| program.greeted);
         match request {
             Request::Hello { version } if version == VERSION => {
                 if let Some(program) = self.clients.get_mut(&client) {
@@ -153,11 +179,13 @@ impl Broker {
             Request::Ready { id, free } if self.is_at(client, id, State::Preparing) => self.on_ready(id, free),
             Request::Restore { id } if self.owns(client, id) => self.restore_whole(id),
             Request::LeftBehind { id, unread, unsent } if self.is_at(client, id, State::Standing) => {
-                let (unread, unsent) = read_two(fds.next(), unread, unsent).map_err(|e| e.to_string())?;
+                let file = self.memory_file(client, fds.next()).map_err(|e| e.to_string())?;
+                let (unread, unsent) = read_two(file, unread, unsent).map_err(|e| e.to_string())?;
                 self.on_left_behind(id, LeftBehind { unsent, unread, shut: false });
             }
             Request::PutBack { id, unread, unsent } if self.is_in_kernel(client, id) => {
-                let (unread, unsent) = read_two(fds.next(), unread, unsent).map_err(|e| e.to_string())?;
+                let file = self.memory_file(client, fds.next()).map_err(|e| e.to_string())?;
+                let (unread, unsent) = read_two(file, unread, unsent).map_err(|e| e.to_string())?;
                 self.put_back(id, LeftBehind { unsent, unread, shut: false });
             }
             Request::Info { id } if self.owns(client, id) => self.ask_info(id),

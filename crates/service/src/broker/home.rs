@@ -11,7 +11,7 @@ use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::message::Reply;
 use baton_tcp::time::Instant;
-use rustix::net::sockopt::set_socket_linger;
+use rustix::net::sockopt::{set_socket_linger, socket_linger};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -215,8 +215,13 @@ impl Broker {
     /// As the kernel closes a socket whose program has gone: what was not read makes it a
     /// reset; what was not sent is sent still.
     fn close_in_kernel(&mut self, id: u64, unread: bool) {
-        if let Some(line) = self.lines.get(&id).filter(|_| unread) {
-            let _ = set_socket_linger(&line.fd, Some(Duration::ZERO));
+        if let Some(line) = self.lines.get(&id) {
+            if unread {
+                let _ = set_socket_linger(&line.fd, Some(Duration::ZERO));
+            } else if socket_linger(&line.fd).is_ok_and(|span| span.is_some_and(|span| !span.is_zero())) {
+                // The program's end did not linger either.
+                let _ = set_socket_linger(&line.fd, None);
+            }
         }
         self.forget(id);
     }
@@ -301,7 +306,7 @@ impl Broker {
             program.lines = program.lines.saturating_sub(1);
         }
         let client = line.client;
-        drop(line);
+        self.closers.add(line.program.1, line.fd);
         self.settled(id, true);
         self.forget_memory(client);
     }

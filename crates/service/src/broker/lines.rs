@@ -1,5 +1,6 @@
 //! A connection as the broker knows it.
 
+use super::patience::Waiting;
 use super::side::Side;
 use crate::record::{Phase, Record};
 use baton_host::Captured;
@@ -66,6 +67,8 @@ pub(super) struct Line {
     pub region: u32,
     /// Its index in the ledger.
     pub conn: Option<u32>,
+    /// What it waits for its program with, and since when.
+    pub waiting: Option<Waiting>,
     /// Its program has let go of it.
     pub closed: bool,
     /// Where it is to go once it has arrived in the engine, and why.
@@ -100,6 +103,7 @@ impl Line {
             recovered: None,
             region: 0,
             conn: None,
+            waiting: None,
             closed: false,
             recall: None,
             home: None,

@@ -23,9 +23,11 @@ mod admin;
 mod clients;
 mod config;
 mod death;
+mod discard;
 mod estate;
 mod home;
 mod lines;
+mod patience;
 mod put_back;
 mod recover;
 mod side;
@@ -100,6 +102,9 @@ pub struct Broker {
     lines: BTreeMap<u64, Line>,
     tuples: BTreeMap<Tuple, u64>,
     jobs: Vec<admin::Job>,
+    closers: discard::Closers,
+    /// Programs that did not read what was said to them.
+    deaf: Vec<u32>,
     next_client: u32,
     next_line: u64,
     next_region: u32,
@@ -134,6 +139,8 @@ impl Broker {
                     lines: BTreeMap::new(),
                     tuples: BTreeMap::new(),
                     jobs: Vec::new(),
+                    closers: discard::Closers::default(),
+                    deaf: Vec::new(),
                     // No name is given twice, also by different brokers.
                     next_client: generation << 20,
                     next_line: u64::from(generation) << 32,
@@ -230,7 +237,7 @@ impl Broker {
     /// # Errors
     /// [`BrokerError`]: then a guardian starts another broker.
     pub fn run(mut self) -> Result<(), BrokerError> {
-        while !(self.stopping && self.jobs.is_empty()) {
+        while !self.has_stopped() {
             if let Err(error) = self.turn() {
                 self.give_up(false);
                 return Err(error);
@@ -266,6 +273,9 @@ impl Broker {
         let talking: Vec<u32> =
             self.clients.iter().filter(|(_, c)| set.is_ready(c.channel.as_raw_fd())).map(|c| *c.0).collect();
         talking.into_iter().for_each(|client| self.hear_client(client));
+        for client in std::mem::take(&mut self.deaf) {
+            self.on_client_gone(client);
+        }
         if set.is_ready(self.listener.as_raw_fd()) {
             self.accept();
         }
@@ -281,6 +291,7 @@ impl Broker {
             self.tick_at = Instant::now();
             self.tick();
         }
+        self.closers.flush();
         Ok(())
     }
 
@@ -294,6 +305,7 @@ impl Broker {
         }
         self.revive();
         self.vault.tend();
+        self.lose_patience();
         let Broker { lines, sides, .. } = self;
         let settled = lines.values_mut().filter_map(|line| {
             line.sample(sides);

@@ -13,6 +13,7 @@ use baton_socket::service::message::Reply;
 use baton_socket::service::write_queues;
 use baton_wire::addr::Tuple;
 use rustix::fs::fstat;
+use rustix::net::sockopt::socket_type;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -132,6 +133,7 @@ impl Broker {
         let (plan, side) = match chosen {
             Ok(planned) => planned,
             Err((code, text)) => {
+                self.discard(client, [fd]);
                 return self.tell_client(client, &Reply::Stays { seq, id: 0, code: code.into(), text }, Vec::new());
             }
         };
@@ -152,6 +154,10 @@ impl Broker {
         let program = self.clients.get(&client).ok_or_else(|| ("gone", String::new()))?;
         if program.lines >= self.config.consumer.connections as usize {
             return Err(("too-many", "the program has as many connections here as it may".into()));
+        }
+        // Whatever else is asked of another kind of file may wait for whoever made it.
+        if socket_type(fd).is_err() {
+            return Err((Refusal::NotTcp.code(), Refusal::NotTcp.to_string()));
         }
         let owner = fstat(fd).map_err(|e| ("failed", e.to_string()))?.st_uid;
         if program.uid != 0 && owner != program.uid {

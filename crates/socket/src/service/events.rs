@@ -165,6 +165,11 @@ impl Inner {
     }
 
     fn on_stays(&mut self, seq: u64, id: u64, code: String, text: String) {
+        if let Some(Whereabouts::Coming { region, .. }) = self.lines.get(&id).map(|line| &line.at)
+            && let Some(region) = self.regions.get_mut(region)
+        {
+            region.consumer.forget_adoption(Adoption(id));
+        }
         let refused = |fd| NotAdopted { fd: Some(fd), code: code.clone(), text: text.clone() };
         if let Some(adopting) = self.adopting.get_mut(&seq) {
             let fd = adopting.fd.take().or_else(|| self.lines.remove(&id).map(|line| line.into_fd(self.ready.as_fd())));
@@ -174,7 +179,7 @@ impl Inner {
             return;
         }
         let Some(line) = self.lines.get_mut(&id) else { return };
-        if matches!(line.at, Whereabouts::Away) {
+        if matches!(line.at, Whereabouts::Away | Whereabouts::Coming { .. }) {
             line.at = Whereabouts::Kernel;
         }
         line.refusal = line.restoring.then_some(text);
