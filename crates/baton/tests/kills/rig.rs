@@ -111,10 +111,11 @@ impl Rig {
             // default of some systems, it takes seconds.
             side.run("sysctl -q -w net.ipv4.tcp_congestion_control=reno");
         }
-        // A window larger than a stream buffer takes one of the large ones, of which there are
-        // fewer than lines: what would be refused is not what this is about.
-        let window = "net.ipv4.tcp_rmem=4096 131072 200000";
-        baton_testkit::run(ours.command("sysctl").args(["-q", "-w", window]));
+        // A window or a queue larger than a stream buffer takes one of the large ones, of which
+        // there are fewer than lines: what would be refused is not what this is about.
+        for limit in ["net.ipv4.tcp_rmem=4096 131072 200000", "net.ipv4.tcp_wmem=4096 65536 200000"] {
+            baton_testkit::run(ours.command("sysctl").args(["-q", "-w", limit]));
+        }
         let listen = |address: &str| peer.enter(|| TcpListener::bind(address).unwrap());
         let listeners = [listen("10.66.0.2:1001"), listen("[fd66::2]:1001")];
         listeners.iter().for_each(|listener| listener.set_nonblocking(true).unwrap());
