@@ -1,7 +1,7 @@
 //! What a broker leaves with its guardian, lest it be killed: enough to bring every
 //! connection home, and to go on with the programs.
 //!
-//! A record is kept under a key ([`Record::key`]); another under the same key takes its
+//! A record is kept under a key ([`Key`]); another under the same key takes its
 //! place. Its descriptors are kept with it.
 
 use baton_socket::messages;

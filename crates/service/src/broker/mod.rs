@@ -15,7 +15,7 @@
 //! way home.
 //!
 //! What it has it keeps with a guardian, before each step that could not be undone without
-//! it: see [`record`](crate::record). A broker that is started with such an estate
+//! it: see [`crate::record`]. A broker that is started with such an estate
 //! (`estate`) buries its predecessor's engines and brings everything home, as after an
 //! engine's death.
 
