@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 fn demo(report: &std::path::Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_baton"));
-    command.args(["demo", "--rounds", "1", "--seconds", "0.1", "--json", "--report"]).arg(report);
+    command.args(["demo", "--rounds", "1", "--seconds", "0.3", "--json", "--report"]).arg(report);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -100,8 +100,8 @@ impl Program {
         let begun = Instant::now();
         for at in 0..self.lines.len() {
             while matches!(self.lock(at).at, At::Kernel(_)) {
-                self.lock(at).adopt(service);
-                assert!(begun.elapsed() < LONG, "line {at} is not taken over");
+                let why = self.lock(at).adopt(service);
+                assert!(begun.elapsed() < LONG, "line {at} is not taken over: {why:?}");
             }
         }
     }
@@ -233,22 +233,24 @@ impl Line {
         matches!(&self.at, At::Service(stream) if stream.place() == Place::Engine)
     }
 
-    /// Hands it over; it stays if there is no engine just now.
-    fn adopt(&mut self, service: &Service) {
+    /// Hands it over; if it stays, because there is no engine just now, say: why.
+    fn adopt(&mut self, service: &Service) -> Option<String> {
         let At::Kernel(stream) = std::mem::replace(&mut self.at, At::Moving) else { panic!("it is away") };
         self.ends.watch.on_home();
-        self.at = match service.adopt(stream.into()) {
+        match service.adopt(stream.into()) {
             Ok(stream) => {
                 stream.set_nonblocking(true);
-                At::Service(stream)
+                self.at = At::Service(stream);
+                None
             }
             Err(refused) => {
                 let text = refused.to_string();
                 let fd = refused.fd.unwrap_or_else(|| panic!("lost with its move: {text}"));
                 sleep(Duration::from_millis(1));
-                At::Kernel(fd.into())
+                self.at = At::Kernel(fd.into());
+                Some(text)
             }
-        };
+        }
     }
 
     /// To the other side.
