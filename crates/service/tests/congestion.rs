@@ -23,7 +23,7 @@ const FLIGHT: u32 = 20;
 /// (RFC 5681 §3.1 (4) halves the flight, RFC 9438 §4.6 leaves 0.7 of it).
 fn ssthresh_after_loss(congestion: Congestion) -> u32 {
     let mut found = 0;
-    World::enter(
+    World::enter_with(
         |config: &mut Config| config.congestion = congestion,
         |world| {
             let service = world.service();

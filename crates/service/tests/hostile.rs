@@ -77,87 +77,81 @@ impl Hostile {
 fn garbage_in_its_memory_costs_a_program_its_own_connections_only() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let mut line = world.line(false);
-            line.adopt(&service);
-            let engine = Pid::from_raw(world.engine as i32).unwrap();
-            let mut peers = Vec::new();
-            for seed in 1..=20 {
-                let mut hostile = Hostile::new(world, seed);
-                let (ours, peer) = world.wire.connect(false);
-                hostile.adopt(ours.into());
-                peers.push(peer);
-                for _ in 0..50 {
-                    hostile.scribble(200);
-                    line.turn(10_000);
-                    let _ = std::io::Write::write(&mut peers.last().unwrap(), b"something to receive");
-                }
-                test_kill_process(engine).expect("the engine lives");
-                line.go_on(20_000);
-                if seed % 5 == 0 {
-                    hostile.say(&Request::Restore { id: seed + 1 }, Vec::new());
-                    line.go_on(1_000);
-                }
-                // It goes, and what it left is read from its memory.
-                drop(hostile);
-                line.go_on(20_000);
-            }
-            // The others' way home does not lead through it either.
-            let mut hostile = Hostile::new(world, 77);
-            let (ours, _peer) = world.wire.connect(false);
+    World::enter(|world| {
+        let service = world.service();
+        let mut line = world.line(false);
+        line.adopt(&service);
+        let engine = Pid::from_raw(world.engine as i32).unwrap();
+        let mut peers = Vec::new();
+        for seed in 1..=20 {
+            let mut hostile = Hostile::new(world, seed);
+            let (ours, peer) = world.wire.connect(false);
             hostile.adopt(ours.into());
-            hostile.scribble(20_000);
-            kill_process(engine, Signal::KILL).unwrap();
-            let killed = Instant::now();
-            while line.place() != Place::Kernel {
+            peers.push(peer);
+            for _ in 0..50 {
+                hostile.scribble(200);
                 line.turn(10_000);
-                assert!(killed.elapsed() < Duration::from_secs(1));
+                let _ = std::io::Write::write(&mut peers.last().unwrap(), b"something to receive");
             }
-            line.go_on(100_000);
-            assert!(matches!(line.at, At::Service(_)));
-            line.finish();
-        },
-    );
+            test_kill_process(engine).expect("the engine lives");
+            line.go_on(20_000);
+            if seed % 5 == 0 {
+                hostile.say(&Request::Restore { id: seed + 1 }, Vec::new());
+                line.go_on(1_000);
+            }
+            // It goes, and what it left is read from its memory.
+            drop(hostile);
+            line.go_on(20_000);
+        }
+        // The others' way home does not lead through it either.
+        let mut hostile = Hostile::new(world, 77);
+        let (ours, _peer) = world.wire.connect(false);
+        hostile.adopt(ours.into());
+        hostile.scribble(20_000);
+        kill_process(engine, Signal::KILL).unwrap();
+        let killed = Instant::now();
+        while line.place() != Place::Kernel {
+            line.turn(10_000);
+            assert!(killed.elapsed() < Duration::from_secs(1));
+        }
+        line.go_on(100_000);
+        assert!(matches!(line.at, At::Service(_)));
+        line.finish();
+    });
 }
 
 #[test]
 fn what_a_program_never_takes_in_comes_home_and_ends_with_it() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let adopted = |seed| {
-                let (ours, mut peer) = world.wire.connect(false);
-                std::io::Write::write_all(&mut peer, b"not read").unwrap();
-                std::thread::sleep(Duration::from_millis(50));
-                let mut hostile = Hostile::new(world, seed);
-                hostile.adopt(ours.into());
-                common::kernels::wait_for("the engine", || {
-                    service.list().unwrap().iter().any(|entry| entry.place == "engine")
-                });
-                (hostile, peer)
-            };
-            let (hostile, _peer) = adopted(1);
-            let tally = service.bring_home(Selector::All).unwrap();
-            assert_eq!((tally.count, tally.failed), (1, 0));
-            assert_eq!(service.list().unwrap()[0].place, "kernel");
-            drop(hostile);
-            let (hostile, mut peer) = adopted(2);
-            drop(hostile);
-            let gone = Instant::now();
-            let error = loop {
-                match std::io::Read::read(&mut peer, &mut [0]) {
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    read => break read.unwrap_err(),
-                }
-                assert!(gone.elapsed() < Duration::from_secs(1), "its peer hears nothing of the end");
-            };
-            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-        },
-    );
+    World::enter(|world| {
+        let service = world.service();
+        let adopted = |seed| {
+            let (ours, mut peer) = world.wire.connect(false);
+            std::io::Write::write_all(&mut peer, b"not read").unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            let mut hostile = Hostile::new(world, seed);
+            hostile.adopt(ours.into());
+            common::kernels::wait_for("the engine", || {
+                service.list().unwrap().iter().any(|entry| entry.place == "engine")
+            });
+            (hostile, peer)
+        };
+        let (hostile, _peer) = adopted(1);
+        let tally = service.bring_home(Selector::All).unwrap();
+        assert_eq!((tally.count, tally.failed), (1, 0));
+        assert_eq!(service.list().unwrap()[0].place, "kernel");
+        drop(hostile);
+        let (hostile, mut peer) = adopted(2);
+        drop(hostile);
+        let gone = Instant::now();
+        let error = loop {
+            match std::io::Read::read(&mut peer, &mut [0]) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => break read.unwrap_err(),
+            }
+            assert!(gone.elapsed() < Duration::from_secs(1), "its peer hears nothing of the end");
+        };
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    });
 }

@@ -75,74 +75,65 @@ fn end(line: &mut Line) {
 fn a_plain_socket_has_all_that_its_program_held() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let resets = world.wire.resets();
-            // The one has closed, or the other, or none.
-            let mut lines: Vec<_> =
-                (0..6).map(|case| filled(world, &service, case % 2 == 0, [case / 2 == 1, case / 2 == 2])).collect();
-            kill_the_engine(world, &lines);
-            for line in &mut lines {
-                line.restore();
-                let At::Kernel(stream) = &line.at else { unreachable!("it was restored") };
-                let unread = line.back.written - line.back.read;
-                assert_eq!(ioctl_fionread(stream).unwrap(), unread);
-            }
-            lines.iter_mut().for_each(end);
-            assert_eq!(world.wire.resets(), resets);
-        },
-    );
+    World::enter(|world| {
+        let service = world.service();
+        let resets = world.wire.resets();
+        // The one has closed, or the other, or none.
+        let mut lines: Vec<_> =
+            (0..6).map(|case| filled(world, &service, case % 2 == 0, [case / 2 == 1, case / 2 == 2])).collect();
+        kill_the_engine(world, &lines);
+        for line in &mut lines {
+            line.restore();
+            let At::Kernel(stream) = &line.at else { unreachable!("it was restored") };
+            let unread = line.back.written - line.back.read;
+            assert_eq!(ioctl_fionread(stream).unwrap(), unread);
+        }
+        lines.iter_mut().for_each(end);
+        assert_eq!(world.wire.resets(), resets);
+    });
 }
 
 #[test]
 fn what_both_sides_had_closed_arrives_whatever_dies() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let resets = world.wire.resets();
-            let mut lines: Vec<_> = [false, true].map(|ipv6| filled(world, &service, ipv6, [true, true])).into();
-            kill_the_engine(world, &lines);
-            lines.iter_mut().for_each(end);
-            assert_eq!(world.wire.resets(), resets);
-        },
-    );
+    World::enter(|world| {
+        let service = world.service();
+        let resets = world.wire.resets();
+        let mut lines: Vec<_> = [false, true].map(|ipv6| filled(world, &service, ipv6, [true, true])).into();
+        kill_the_engine(world, &lines);
+        lines.iter_mut().for_each(end);
+        assert_eq!(world.wire.resets(), resets);
+    });
 }
 
 #[test]
 fn what_was_read_in_part_goes_back_in_part() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let mut lines = vec![filled(world, &service, false, [false; 2]), filled(world, &service, true, [false; 2])];
-            kill_the_engine(world, &lines);
-            // An engine that died soon after its start is not there again at once.
-            std::thread::sleep(Duration::from_millis(1500));
-            for line in &mut lines {
-                let At::Service(stream) = &line.at else { unreachable!("it is the service's") };
-                let mut first = [0; 1000];
-                (&mut &*stream).read_exact(&mut first).unwrap();
-                assert_eq!(first[..], Ramp::bytes(line.back.read, first.len()));
-                line.back.read += first.len() as u64;
-                // More comes from the peer, to the kernel.
-                line.back.write(&line.peer, 5_000);
-                std::thread::sleep(Duration::from_millis(20));
-                line.restore();
-                line.go_on(100_000);
-                // And it may go again.
-                line.adopt(&service);
-                line.go_on(100_000);
-            }
-            lines.into_iter().for_each(Line::finish);
-        },
-    );
+    World::enter(|world| {
+        let service = world.service();
+        let mut lines = vec![filled(world, &service, false, [false; 2]), filled(world, &service, true, [false; 2])];
+        kill_the_engine(world, &lines);
+        // An engine that died soon after its start is not there again at once.
+        std::thread::sleep(Duration::from_millis(1500));
+        for line in &mut lines {
+            let At::Service(stream) = &line.at else { unreachable!("it is the service's") };
+            let mut first = [0; 1000];
+            (&mut &*stream).read_exact(&mut first).unwrap();
+            assert_eq!(first[..], Ramp::bytes(line.back.read, first.len()));
+            line.back.read += first.len() as u64;
+            // More comes from the peer, to the kernel.
+            line.back.write(&line.peer, 5_000);
+            std::thread::sleep(Duration::from_millis(20));
+            line.restore();
+            line.go_on(100_000);
+            // And it may go again.
+            line.adopt(&service);
+            line.go_on(100_000);
+        }
+        lines.into_iter().for_each(Line::finish);
+    });
 }
 
 #[test]
@@ -150,15 +141,12 @@ fn without_a_service_what_was_received_has_to_be_read_first() {
     need_root!();
     need_program!("clang");
     let mut left = None;
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let lines = vec![filled(world, &service, false, [false; 2])];
-            kill_the_engine(world, &lines);
-            left = Some((lines, service));
-        },
-    );
+    World::enter(|world| {
+        let service = world.service();
+        let lines = vec![filled(world, &service, false, [false; 2])];
+        kill_the_engine(world, &lines);
+        left = Some((lines, service));
+    });
     let (mut lines, _service) = left.unwrap();
     let At::Service(stream) = std::mem::replace(&mut lines[0].at, At::Moving) else { unreachable!("it was adopted") };
     let (mut stream, error) = stream.restore().unwrap_err();

@@ -28,7 +28,7 @@ fn it_moves_once_it_has_sent_so_often() {
     need_root!();
     need_program!("clang");
     let rule = Rule::AfterSends(3.try_into().unwrap());
-    World::enter(
+    World::enter_with(
         |config| config.policy.otherwise = rule,
         |world| {
             let service = world.service();
@@ -50,7 +50,7 @@ fn it_moves_once_it_has_sent_so_often() {
 fn a_port_whose_rule_is_never_stays_in_the_kernel() {
     need_root!();
     need_program!("clang");
-    World::enter(
+    World::enter_with(
         |config| config.policy.ports = vec![PortRule { side: Side::Remote, ports: 1..=65_535, rule: Rule::Never }],
         |world| {
             let mut line = world.line(true);
@@ -66,7 +66,7 @@ fn a_port_whose_rule_is_never_stays_in_the_kernel() {
 fn what_finds_no_room_waits_until_there_is_some() {
     need_root!();
     need_program!("clang");
-    World::enter(
+    World::enter_with(
         |config| config.connections = 1,
         |world| {
             let service = world.service();

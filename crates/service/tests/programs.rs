@@ -69,46 +69,40 @@ fn pair(world: &World<'_>) -> (OwnedFd, TcpStream) {
 fn a_killed_programs_peer_gets_all_that_was_written_and_the_end() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            for len in [0, 10, 100_000] {
-                let (ours, mut peer) = pair(world);
-                let (mut running, word) = program(world, ours, None, len);
-                assert_eq!(word, "adopted");
-                running.child().kill().unwrap();
-                let killed = Instant::now();
-                let mut read = Vec::new();
-                peer.read_to_end(&mut read).unwrap();
-                assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
-                assert!(read == Ramp::bytes(0, len), "{} of {len} bytes", read.len());
-                // Nobody is there to read.
-                peer.shutdown(Shutdown::Write).unwrap();
-            }
-        },
-    );
+    World::enter(|world| {
+        for len in [0, 10, 100_000] {
+            let (ours, mut peer) = pair(world);
+            let (mut running, word) = program(world, ours, None, len);
+            assert_eq!(word, "adopted");
+            running.child().kill().unwrap();
+            let killed = Instant::now();
+            let mut read = Vec::new();
+            peer.read_to_end(&mut read).unwrap();
+            assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
+            assert!(read == Ramp::bytes(0, len), "{} of {len} bytes", read.len());
+            // Nobody is there to read.
+            peer.shutdown(Shutdown::Write).unwrap();
+        }
+    });
 }
 
 #[test]
 fn a_killed_programs_peer_is_reset_if_something_was_not_read() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let (ours, mut peer) = pair(world);
-            let (mut running, word) = program(world, ours, None, 5);
-            assert_eq!(word, "adopted");
-            peer.write_all(b"never read").unwrap();
-            peer.read_exact(&mut [0; 5]).unwrap();
-            std::thread::sleep(Duration::from_millis(100));
-            running.child().kill().unwrap();
-            let killed = Instant::now();
-            let error = peer.read(&mut [0; 9]).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-            assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
-        },
-    );
+    World::enter(|world| {
+        let (ours, mut peer) = pair(world);
+        let (mut running, word) = program(world, ours, None, 5);
+        assert_eq!(word, "adopted");
+        peer.write_all(b"never read").unwrap();
+        peer.read_exact(&mut [0; 5]).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        running.child().kill().unwrap();
+        let killed = Instant::now();
+        let error = peer.read(&mut [0; 9]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
+    });
 }
 
 #[test]
@@ -120,7 +114,7 @@ fn other_users_stay_outside_and_others_sockets_stay_where_they_are() {
     {
         let configure =
             |config: &mut baton_service::broker::Config| (config.mode, config.users) = (mode, users.clone());
-        World::enter(configure, |world| {
+        World::enter_with(configure, |world| {
             // Root's, in a process of nobody.
             let (ours, mut peer) = pair(world);
             let own = ours.try_clone().unwrap();

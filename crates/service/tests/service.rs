@@ -32,7 +32,7 @@ fn a_connection_goes_to_the_engine_and_back() {
 }
 
 fn there_and_back(kind: Kind) {
-    World::enter(
+    World::enter_with(
         |config| config.interfaces[0].kind = kind,
         |world| {
             let service = world.service();
@@ -58,41 +58,38 @@ fn there_and_back(kind: Kind) {
 fn when_the_engine_is_killed_connections_go_on_in_the_kernel() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let resets = world.wire.resets();
-            let mut lines: Vec<_> = (0..10).map(|n| world.line(n % 2 == 0)).collect();
-            for line in &mut lines {
-                line.adopt(&service);
+    World::enter(|world| {
+        let service = world.service();
+        let resets = world.wire.resets();
+        let mut lines: Vec<_> = (0..10).map(|n| world.line(n % 2 == 0)).collect();
+        for line in &mut lines {
+            line.adopt(&service);
+        }
+        for _ in 0..20 {
+            lines.iter_mut().for_each(|line| line.turn(30_000));
+        }
+        kill(world.engine);
+        let killed = Instant::now();
+        while lines.iter().any(|line| line.place() != Place::Kernel) {
+            lines.iter_mut().for_each(|line| line.turn(30_000));
+            assert!(killed.elapsed() < Duration::from_secs(1), "they are not in the kernel after a second");
+        }
+        lines.iter_mut().for_each(|line| line.go_on(200_000));
+        // There is a new engine, and they go to it.
+        let begun = Instant::now();
+        loop {
+            let tally = service.handoff(Selector::All).unwrap();
+            assert_eq!(tally.count, 10);
+            lines.iter_mut().for_each(|line| line.turn(30_000));
+            if lines.iter().all(|line| line.place() == Place::Engine) {
+                break;
             }
-            for _ in 0..20 {
-                lines.iter_mut().for_each(|line| line.turn(30_000));
-            }
-            kill(world.engine);
-            let killed = Instant::now();
-            while lines.iter().any(|line| line.place() != Place::Kernel) {
-                lines.iter_mut().for_each(|line| line.turn(30_000));
-                assert!(killed.elapsed() < Duration::from_secs(1), "they are not in the kernel after a second");
-            }
-            lines.iter_mut().for_each(|line| line.go_on(200_000));
-            // There is a new engine, and they go to it.
-            let begun = Instant::now();
-            loop {
-                let tally = service.handoff(Selector::All).unwrap();
-                assert_eq!(tally.count, 10);
-                lines.iter_mut().for_each(|line| line.turn(30_000));
-                if lines.iter().all(|line| line.place() == Place::Engine) {
-                    break;
-                }
-                assert!(begun.elapsed() < Duration::from_secs(5), "{tally:?}");
-            }
-            lines.iter_mut().for_each(|line| line.go_on(200_000));
-            lines.into_iter().for_each(common::Line::finish);
-            assert_eq!(world.wire.resets(), resets);
-        },
-    );
+            assert!(begun.elapsed() < Duration::from_secs(5), "{tally:?}");
+        }
+        lines.iter_mut().for_each(|line| line.go_on(200_000));
+        lines.into_iter().for_each(common::Line::finish);
+        assert_eq!(world.wire.resets(), resets);
+    });
 }
 
 #[test]
@@ -101,110 +98,98 @@ fn a_stop_brings_everything_home() {
     need_program!("clang");
     let mut lines = Vec::new();
     let mut service = None;
-    World::enter(
-        |_| {},
-        |world| {
-            let connected = world.service();
-            for n in 0..8 {
-                let mut line = world.line(n % 2 == 0);
-                line.adopt(&connected);
-                line.turn(30_000);
-                lines.push(line);
-            }
-            let tally = connected.stop().unwrap();
-            assert_eq!((tally.count, tally.failed), (8, 0));
-            for line in &mut lines {
-                assert_eq!(line.place(), Place::Kernel);
-                line.go_on(200_000);
-            }
-            lines.drain(..).for_each(common::Line::finish);
-            service = Some(connected);
-        },
-    );
+    World::enter(|world| {
+        let connected = world.service();
+        for n in 0..8 {
+            let mut line = world.line(n % 2 == 0);
+            line.adopt(&connected);
+            line.turn(30_000);
+            lines.push(line);
+        }
+        let tally = connected.stop().unwrap();
+        assert_eq!((tally.count, tally.failed), (8, 0));
+        for line in &mut lines {
+            assert_eq!(line.place(), Place::Kernel);
+            line.go_on(200_000);
+        }
+        lines.drain(..).for_each(common::Line::finish);
+        service = Some(connected);
+    });
 }
 
 #[test]
 fn an_upgrade_loses_nothing() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let mut lines: Vec<_> = (0..8).map(|n| world.line(n % 2 == 0)).collect();
-            lines.iter_mut().for_each(|line| line.adopt(&service));
-            let resets = world.wire.resets();
-            for _ in 0..3 {
-                lines.iter_mut().for_each(|line| line.go_on(100_000));
-                let tally = service.upgrade().unwrap();
-                assert_eq!((tally.count, tally.failed), (8, 0), "{tally:?}");
-                assert!(tally.pause_us > 0);
-                for line in &mut lines {
-                    assert_eq!(line.place(), Place::Engine);
-                    line.go_on(100_000);
-                }
+    World::enter(|world| {
+        let service = world.service();
+        let mut lines: Vec<_> = (0..8).map(|n| world.line(n % 2 == 0)).collect();
+        lines.iter_mut().for_each(|line| line.adopt(&service));
+        let resets = world.wire.resets();
+        for _ in 0..3 {
+            lines.iter_mut().for_each(|line| line.go_on(100_000));
+            let tally = service.upgrade().unwrap();
+            assert_eq!((tally.count, tally.failed), (8, 0), "{tally:?}");
+            assert!(tally.pause_us > 0);
+            for line in &mut lines {
+                assert_eq!(line.place(), Place::Engine);
+                line.go_on(100_000);
             }
-            let entries = service.list().unwrap();
-            assert_eq!(entries.len(), 8);
-            assert!(entries.iter().all(|entry| entry.place == "engine" && entry.moves == 7), "{entries:?}");
-            lines.into_iter().for_each(common::Line::finish);
-            assert_eq!(world.wire.resets(), resets);
-        },
-    );
+        }
+        let entries = service.list().unwrap();
+        assert_eq!(entries.len(), 8);
+        assert!(entries.iter().all(|entry| entry.place == "engine" && entry.moves == 7), "{entries:?}");
+        lines.into_iter().for_each(common::Line::finish);
+        assert_eq!(world.wire.resets(), resets);
+    });
 }
 
 #[test]
 fn what_was_brought_for_an_engine_that_died_is_not_given_to_the_next() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let resets = world.wire.resets();
-            let mut channel = world.channel();
-            channel.send(Request::Hello { version: VERSION }.to_bytes(), Vec::new()).unwrap();
-            let (ours, peer) = world.wire.connect(false);
-            let first = brought(&mut channel, ours.try_clone().unwrap().into());
-            kill(world.engine);
-            // The next engine has this program's memory, too, once it has a connection of its.
-            let (second, _second_peer) = world.wire.connect(false);
-            brought(&mut channel, second.into());
-            channel.send(Request::Brought { id: first, taken: true }.to_bytes(), Vec::new()).unwrap();
-            common::kernels::wait_for("its way home", || {
-                service.list().unwrap().iter().any(|entry| entry.id == first && entry.place == "kernel")
-            });
-            let mut ramp = common::kernels::Ramp::default();
-            common::kernels::wait_for("bytes", || {
-                ramp.write(&peer, 1000);
-                ramp.read(&ours).expect("it has not ended") > 0
-            });
-            assert_eq!(world.wire.resets(), resets);
-        },
-    );
+    World::enter(|world| {
+        let service = world.service();
+        let resets = world.wire.resets();
+        let mut channel = world.channel();
+        channel.send(Request::Hello { version: VERSION }.to_bytes(), Vec::new()).unwrap();
+        let (ours, peer) = world.wire.connect(false);
+        let first = brought(&mut channel, ours.try_clone().unwrap().into());
+        kill(world.engine);
+        // The next engine has this program's memory, too, once it has a connection of its.
+        let (second, _second_peer) = world.wire.connect(false);
+        brought(&mut channel, second.into());
+        channel.send(Request::Brought { id: first, taken: true }.to_bytes(), Vec::new()).unwrap();
+        common::kernels::wait_for("its way home", || {
+            service.list().unwrap().iter().any(|entry| entry.id == first && entry.place == "kernel")
+        });
+        let mut ramp = common::kernels::Ramp::default();
+        common::kernels::wait_for("bytes", || {
+            ramp.write(&peer, 1000);
+            ramp.read(&ours).expect("it has not ended") > 0
+        });
+        assert_eq!(world.wire.resets(), resets);
+    });
 }
 
 #[test]
 fn a_wish_to_have_it_back_that_is_quicker_than_the_engines_word_is_not_forgotten() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let mut channel = world.channel();
-            channel.send(Request::Hello { version: VERSION }.to_bytes(), Vec::new()).unwrap();
-            let (ours, peer) = world.wire.connect(false);
-            common::kernels::Ramp::default().write(&peer, 1000);
-            let id = brought(&mut channel, ours.into());
-            for request in [Request::Brought { id, taken: true }, Request::Restore { id }] {
-                channel.send(request.to_bytes(), Vec::new()).unwrap();
-            }
-            common::kernels::wait_for("its way home", || {
-                service.list().unwrap().iter().all(|entry| entry.place == "kernel")
-            });
-        },
-    );
+    World::enter(|world| {
+        let service = world.service();
+        let mut channel = world.channel();
+        channel.send(Request::Hello { version: VERSION }.to_bytes(), Vec::new()).unwrap();
+        let (ours, peer) = world.wire.connect(false);
+        common::kernels::Ramp::default().write(&peer, 1000);
+        let id = brought(&mut channel, ours.into());
+        for request in [Request::Brought { id, taken: true }, Request::Restore { id }] {
+            channel.send(request.to_bytes(), Vec::new()).unwrap();
+        }
+        common::kernels::wait_for("its way home", || {
+            service.list().unwrap().iter().all(|entry| entry.place == "kernel")
+        });
+    });
 }
 
 /// Hands a socket over, once there is an engine, up to where its program is to take it in;
@@ -252,64 +237,61 @@ fn last_word(channel: &Channel) -> Option<Reply> {
 fn a_program_that_makes_no_sense_is_cut_off_and_others_are_not() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let mut line = world.line(false);
-            line.adopt(&service);
-            let hello = Request::Hello { version: VERSION }.to_bytes();
-            let messages: [&[&[u8]]; 6] = [
-                &[&[0xff; 40]],
-                &[&Request::List {}.to_bytes()],
-                &[&Request::Hello { version: 77 }.to_bytes()],
-                &[&hello, &[2, 1, 2]],
-                &[&hello, &Request::Adopt { seq: 1 }.to_bytes()],
-                &[&hello, &[9; 4000]],
-            ];
-            for said in messages {
-                let mut channel = world.channel();
-                for message in said {
-                    channel.send(message.to_vec(), Vec::new()).unwrap();
-                }
-                assert!(matches!(last_word(&channel), Some(Reply::Refused { .. })), "{said:?}");
-                line.go_on(10_000);
-            }
-            // What is no socket, or nobody's connection, stays; what is another's is not touched.
-            let entries = service.list().unwrap();
-            let [entry] = &entries[..] else { panic!("{entries:?}") };
+    World::enter(|world| {
+        let service = world.service();
+        let mut line = world.line(false);
+        line.adopt(&service);
+        let hello = Request::Hello { version: VERSION }.to_bytes();
+        let messages: [&[&[u8]]; 6] = [
+            &[&[0xff; 40]],
+            &[&Request::List {}.to_bytes()],
+            &[&Request::Hello { version: 77 }.to_bytes()],
+            &[&hello, &[2, 1, 2]],
+            &[&hello, &Request::Adopt { seq: 1 }.to_bytes()],
+            &[&hello, &[9; 4000]],
+        ];
+        for said in messages {
             let mut channel = world.channel();
-            channel.send(hello, Vec::new()).unwrap();
-            let file = std::fs::File::open("/dev/null").unwrap();
-            channel.send(Request::Adopt { seq: 5 }.to_bytes(), vec![file.into()]).unwrap();
-            for id in [entry.id, 0, u64::MAX] {
-                for request in [
-                    Request::Close { id },
-                    Request::Restore { id },
-                    Request::Brought { id, taken: true },
-                    Request::LeftBehind { id, unread: 7, unsent: 7 },
-                    Request::Ready { id, free: true },
-                ] {
-                    channel.send(request.to_bytes(), Vec::new()).unwrap();
-                }
+            for message in said {
+                channel.send(message.to_vec(), Vec::new()).unwrap();
             }
-            let begun = Instant::now();
-            let answer = loop {
-                match channel.receive() {
-                    Ok(Some(parcel)) => match Reply::from_bytes(&parcel.bytes) {
-                        Some(Reply::Stays { seq, code, .. }) => break (seq, code),
-                        Some(Reply::Welcome { .. }) => {}
-                        other => panic!("{other:?}"),
-                    },
-                    _ => assert!(begun.elapsed() < Duration::from_secs(5)),
-                }
-            };
-            assert_eq!(answer, (5, "not-tcp".to_owned()));
-            line.go_on(100_000);
-            assert_eq!(line.place(), Place::Engine);
-            line.restore();
+            assert!(matches!(last_word(&channel), Some(Reply::Refused { .. })), "{said:?}");
             line.go_on(10_000);
-            line.finish();
-        },
-    );
+        }
+        // What is no socket, or nobody's connection, stays; what is another's is not touched.
+        let entries = service.list().unwrap();
+        let [entry] = &entries[..] else { panic!("{entries:?}") };
+        let mut channel = world.channel();
+        channel.send(hello, Vec::new()).unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        channel.send(Request::Adopt { seq: 5 }.to_bytes(), vec![file.into()]).unwrap();
+        for id in [entry.id, 0, u64::MAX] {
+            for request in [
+                Request::Close { id },
+                Request::Restore { id },
+                Request::Brought { id, taken: true },
+                Request::LeftBehind { id, unread: 7, unsent: 7 },
+                Request::Ready { id, free: true },
+            ] {
+                channel.send(request.to_bytes(), Vec::new()).unwrap();
+            }
+        }
+        let begun = Instant::now();
+        let answer = loop {
+            match channel.receive() {
+                Ok(Some(parcel)) => match Reply::from_bytes(&parcel.bytes) {
+                    Some(Reply::Stays { seq, code, .. }) => break (seq, code),
+                    Some(Reply::Welcome { .. }) => {}
+                    other => panic!("{other:?}"),
+                },
+                _ => assert!(begun.elapsed() < Duration::from_secs(5)),
+            }
+        };
+        assert_eq!(answer, (5, "not-tcp".to_owned()));
+        line.go_on(100_000);
+        assert_eq!(line.place(), Place::Engine);
+        line.restore();
+        line.go_on(10_000);
+        line.finish();
+    });
 }

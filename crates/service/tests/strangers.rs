@@ -88,67 +88,61 @@ fn strange(world: &World<'_>) -> Vec<(&'static str, OwnedFd)> {
 fn descriptors_of_other_kinds_stay_what_they_are() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let mut line = world.line(false);
-            line.adopt(&service);
-            let mut channel = greet(world);
-            assert!(matches!(next(&mut channel), Some((Reply::Welcome { .. }, _))));
-            for (seq, (what, fd)) in strange(world).into_iter().enumerate() {
-                let seq = seq as u64 + 1;
-                say(&mut channel, &Request::Adopt { seq }, vec![fd]);
-                match next(&mut channel) {
-                    Some((Reply::Stays { seq: of, .. }, _)) if of == seq => {}
-                    other => panic!("{what}: {other:?}"),
-                }
-                line.go_on(3_000);
+    World::enter(|world| {
+        let service = world.service();
+        let mut line = world.line(false);
+        line.adopt(&service);
+        let mut channel = greet(world);
+        assert!(matches!(next(&mut channel), Some((Reply::Welcome { .. }, _))));
+        for (seq, (what, fd)) in strange(world).into_iter().enumerate() {
+            let seq = seq as u64 + 1;
+            say(&mut channel, &Request::Adopt { seq }, vec![fd]);
+            match next(&mut channel) {
+                Some((Reply::Stays { seq: of, .. }, _)) if of == seq => {}
+                other => panic!("{what}: {other:?}"),
             }
-            // What another's region is made of is no connection either, and many at once are one.
-            let many: Vec<OwnedFd> = strange(world).into_iter().map(|(_, fd)| fd).collect();
-            say(&mut channel, &Request::Adopt { seq: 99 }, many);
-            assert!(matches!(next(&mut channel), Some((Reply::Stays { seq: 99, .. }, _))));
-            line.go_on(10_000);
-            line.finish();
-        },
-    );
+            line.go_on(3_000);
+        }
+        // What another's region is made of is no connection either, and many at once are one.
+        let many: Vec<OwnedFd> = strange(world).into_iter().map(|(_, fd)| fd).collect();
+        say(&mut channel, &Request::Adopt { seq: 99 }, many);
+        assert!(matches!(next(&mut channel), Some((Reply::Stays { seq: 99, .. }, _))));
+        line.go_on(10_000);
+        line.finish();
+    });
 }
 
 #[test]
 fn only_memory_is_read_from() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let mut line = world.line(false);
-            line.adopt(&service);
-            for (what, fd) in strange(world).into_iter().filter(|(what, _)| *what != "memory") {
-                let mut channel = greet(world);
-                // It has a connection, and is asked what it holds of it.
-                let (ours, _peer) = world.wire.connect(false);
-                let id = hand_over(&mut channel, ours.into());
-                in_engine(&service, id);
-                say(&mut channel, &Request::Restore { id }, Vec::new());
-                loop {
-                    match next(&mut channel) {
-                        Some((Reply::Stand { .. }, _)) => break,
-                        Some(_) => {}
-                        None => panic!("cut off"),
-                    }
-                }
-                say(&mut channel, &Request::LeftBehind { id, unread: 100, unsent: 100 }, vec![fd]);
+    World::enter(|world| {
+        let service = world.service();
+        let mut line = world.line(false);
+        line.adopt(&service);
+        for (what, fd) in strange(world).into_iter().filter(|(what, _)| *what != "memory") {
+            let mut channel = greet(world);
+            // It has a connection, and is asked what it holds of it.
+            let (ours, _peer) = world.wire.connect(false);
+            let id = hand_over(&mut channel, ours.into());
+            in_engine(&service, id);
+            say(&mut channel, &Request::Restore { id }, Vec::new());
+            loop {
                 match next(&mut channel) {
-                    Some((Reply::Refused { .. }, _)) => {}
-                    other => panic!("{what}: {other:?}"),
+                    Some((Reply::Stand { .. }, _)) => break,
+                    Some(_) => {}
+                    None => panic!("cut off"),
                 }
-                line.go_on(3_000);
             }
-            line.finish();
-        },
-    );
+            say(&mut channel, &Request::LeftBehind { id, unread: 100, unsent: 100 }, vec![fd]);
+            match next(&mut channel) {
+                Some((Reply::Refused { .. }, _)) => {}
+                other => panic!("{what}: {other:?}"),
+            }
+            line.go_on(3_000);
+        }
+        line.finish();
+    });
 }
 
 /// Waits until the engine has it.
@@ -176,28 +170,71 @@ fn hand_over(channel: &mut Channel, socket: OwnedFd) -> u64 {
 fn a_socket_that_lingers_does_not_hold_the_service_up() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let mut channel = greet(world);
-            let mut peers = Vec::new();
-            for seq in 1..=3 {
-                let (mut ours, peer) = local(world);
-                peers.push(peer);
-                ours.set_nonblocking(true).unwrap();
-                while ours.write(&[7; 1 << 16]).is_ok_and(|count| count > 0) {}
-                set_socket_linger(&ours, Some(Duration::from_secs(15))).unwrap();
-                // The message holds the last descriptor of it.
-                say(&mut channel, &Request::Adopt { seq }, vec![ours.into()]);
+    World::enter(|world| {
+        let service = world.service();
+        let mut channel = greet(world);
+        let mut peers = Vec::new();
+        for seq in 1..=3 {
+            let (mut ours, peer) = local(world);
+            peers.push(peer);
+            ours.set_nonblocking(true).unwrap();
+            while ours.write(&[7; 1 << 16]).is_ok_and(|count| count > 0) {}
+            set_socket_linger(&ours, Some(Duration::from_secs(15))).unwrap();
+            // The message holds the last descriptor of it.
+            say(&mut channel, &Request::Adopt { seq }, vec![ours.into()]);
+        }
+        let begun = Instant::now();
+        for _ in 0..10 {
+            service.list().unwrap();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn a_user_whose_descriptors_close_slowly_is_heard_later_and_one_whose_do_not_is_cut_off() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        let service = world.service();
+        // It waits until its peer has read all, but for so long at most.
+        let lingering = |time| {
+            let (mut ours, peer) = local(world);
+            ours.set_nonblocking(true).unwrap();
+            while ours.write(&[7; 1 << 16]).is_ok_and(|count| count > 0) {}
+            set_socket_linger(&ours, Some(time)).unwrap();
+            (OwnedFd::from(ours), peer)
+        };
+        let send = |channel: &mut Channel, time, peers: &mut Vec<TcpStream>| {
+            let (first, peer) = lingering(Duration::from_secs(time));
+            peers.push(peer);
+            say(channel, &Request::Adopt { seq: 0 }, vec![first]);
+            (1..600).for_each(|seq| say(channel, &Request::Adopt { seq }, vec![world_file()]));
+        };
+        let (mut peers, mut slow) = (Vec::new(), greet(world));
+        assert!(matches!(next(&mut slow), Some((Reply::Welcome { .. }, _))));
+        send(&mut slow, 1, &mut peers);
+        for expected in 0..600 {
+            match next(&mut slow) {
+                Some((Reply::Stays { seq, .. }, _)) => assert_eq!(seq, expected),
+                other => panic!("{expected}: {other:?}"),
             }
-            let begun = Instant::now();
-            for _ in 0..10 {
-                service.list().unwrap();
+        }
+        let mut never = greet(world);
+        send(&mut never, 60, &mut peers);
+        loop {
+            match next(&mut never) {
+                Some((Reply::Refused { text }, _)) => {
+                    assert_eq!(text, "descriptors that this user sent before do not close");
+                    break;
+                }
+                Some(_) => {}
+                None => panic!("cut off without a reason"),
             }
-            assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-        },
-    );
+        }
+        // It may do everything else.
+        assert!(service.list().unwrap().is_empty());
+    });
 }
 
 /// Memory that this process has, in bytes: the broker is one of its threads.
@@ -210,46 +247,43 @@ fn resident() -> u64 {
 fn floods_do_not_keep_others_waiting_nor_fill_the_memory() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            let mut line = world.line(false);
-            line.adopt(&service);
-            line.go_on(100_000);
-            let before = resident();
-            let mut flooders: Vec<Channel> = (0..4).map(|_| greet(world)).collect();
-            let mut cut_off = 0;
-            for round in 0..200 {
-                for (number, channel) in flooders.iter_mut().enumerate() {
-                    for _ in 0..100 {
-                        let request = match number {
-                            0 => Request::List {},
-                            1 => Request::Handoff { which: Selector::Port(1) },
-                            2 => Request::Adopt { seq: 1 },
-                            _ => Request::Restore { id: 1 },
-                        };
-                        let fds = if number == 2 { vec![world_file()] } else { Vec::new() };
-                        // Nobody reads the answers.
-                        if channel.send(request.to_bytes(), fds).is_err() {
-                            cut_off += 1;
-                            break;
-                        }
+    World::enter(|world| {
+        let service = world.service();
+        let mut line = world.line(false);
+        line.adopt(&service);
+        line.go_on(100_000);
+        let before = resident();
+        let mut flooders: Vec<Channel> = (0..4).map(|_| greet(world)).collect();
+        let mut cut_off = 0;
+        for round in 0..200 {
+            for (number, channel) in flooders.iter_mut().enumerate() {
+                for _ in 0..100 {
+                    let request = match number {
+                        0 => Request::List {},
+                        1 => Request::Handoff { which: Selector::Port(1) },
+                        2 => Request::Adopt { seq: 1 },
+                        _ => Request::Restore { id: 1 },
+                    };
+                    let fds = if number == 2 { vec![world_file()] } else { Vec::new() };
+                    // Nobody reads the answers.
+                    if channel.send(request.to_bytes(), fds).is_err() {
+                        cut_off += 1;
+                        break;
                     }
                 }
-                if round % 20 == 0 {
-                    assert_eq!(service.list().unwrap().len(), 1);
-                    line.go_on(1_000);
-                }
             }
-            assert!(cut_off > 0, "who does not read is not heard for ever");
-            drop(flooders);
-            let grown = resident().saturating_sub(before);
-            assert!(grown < 64 << 20, "{grown} bytes more than before");
-            line.go_on(100_000);
-            line.finish();
-        },
-    );
+            if round % 20 == 0 {
+                assert_eq!(service.list().unwrap().len(), 1);
+                line.go_on(1_000);
+            }
+        }
+        assert!(cut_off > 0, "who does not read is not heard for ever");
+        drop(flooders);
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 64 << 20, "{grown} bytes more than before");
+        line.go_on(100_000);
+        line.finish();
+    });
 }
 
 fn world_file() -> OwnedFd {
@@ -260,34 +294,31 @@ fn world_file() -> OwnedFd {
 fn a_program_that_does_not_answer_is_not_waited_for() {
     need_root!();
     need_program!("clang");
-    World::enter(
-        |_| {},
-        |world| {
-            let service = world.service();
-            // One that never says that it took the connection in: it is in the kernel again.
-            let mut mute = greet(world);
-            let (ours, _peer) = world.wire.connect(false);
-            let own = ours.try_clone().unwrap();
-            say(&mut mute, &Request::Adopt { seq: 3 }, vec![ours.into()]);
-            // One that never says that nobody uses the descriptor.
-            let mut deaf = greet(world);
-            let (other, _other_peer) = world.wire.connect(false);
-            let id = hand_over(&mut deaf, other.into());
-            in_engine(&service, id);
-            assert!(service.bring_home(Selector::All).unwrap().count >= 1);
-            let tally = service.handoff(Selector::All).unwrap();
-            assert_eq!((tally.count, tally.failed), (1, 1));
-            let stays = loop {
-                match next(&mut mute) {
-                    Some((Reply::Stays { seq, code, .. }, _)) => break (seq, code),
-                    Some(_) => {}
-                    None => panic!("cut off"),
-                }
-            };
-            assert_eq!(stays, (3, "no-buffers".to_owned()));
-            (&own).write_all(b"an ordinary socket").unwrap();
-        },
-    );
+    World::enter(|world| {
+        let service = world.service();
+        // One that never says that it took the connection in: it is in the kernel again.
+        let mut mute = greet(world);
+        let (ours, _peer) = world.wire.connect(false);
+        let own = ours.try_clone().unwrap();
+        say(&mut mute, &Request::Adopt { seq: 3 }, vec![ours.into()]);
+        // One that never says that nobody uses the descriptor.
+        let mut deaf = greet(world);
+        let (other, _other_peer) = world.wire.connect(false);
+        let id = hand_over(&mut deaf, other.into());
+        in_engine(&service, id);
+        assert!(service.bring_home(Selector::All).unwrap().count >= 1);
+        let tally = service.handoff(Selector::All).unwrap();
+        assert_eq!((tally.count, tally.failed), (1, 1));
+        let stays = loop {
+            match next(&mut mute) {
+                Some((Reply::Stays { seq, code, .. }, _)) => break (seq, code),
+                Some(_) => {}
+                None => panic!("cut off"),
+            }
+        };
+        assert_eq!(stays, (3, "no-buffers".to_owned()));
+        (&own).write_all(b"an ordinary socket").unwrap();
+    });
 }
 
 /// Requests of all kinds about anything, with anything.
@@ -328,7 +359,7 @@ fn babble(channel: &mut Channel, random: &mut fastrand::Rng, ids: &[u64]) -> boo
 fn another_user_who_says_anything_learns_nothing_and_harms_nobody() {
     need_root!();
     need_program!("clang");
-    World::enter(
+    World::enter_with(
         |config| (config.mode, config.users) = (0o666, vec![NOBODY]),
         |world| {
             let service = world.service();

@@ -175,6 +175,8 @@ impl Rig {
             let mut command = Command::new("/proc/self/exe");
             command.args(["the_programs_process", "--exact", "--nocapture", "--quiet"]);
             command.env(VARIABLE, serde_json::to_string(&start).unwrap());
+            // What it frees it gives back at once, so that what it has is what it holds.
+            command.envs([("MALLOC_MMAP_THRESHOLD_", "8192"), ("MALLOC_TRIM_THRESHOLD_", "0")]);
             Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
         });
         let answers = listen_to(running.child());

@@ -1,6 +1,7 @@
 //! Programs: who may connect, and what they say. One that makes no sense is cut off, and
 //! loses its own connections.
 
+use super::discard::Room;
 use super::lines::{Goal, State};
 use super::{Broker, Config};
 use crate::record::{self, Record};
@@ -109,7 +110,7 @@ impl Broker {
 
     pub(super) fn hear_client(&mut self, client: u32) {
         let mut left = TURN;
-        while left > 0 {
+        while left > 0 && self.may_speak(client) {
             let Some(program) = self.clients.get_mut(&client) else { return };
             let _ = program.channel.flush();
             // A request is taken away once it was carried out: else another broker hears it.
@@ -138,10 +139,15 @@ impl Broker {
         }
     }
 
+    /// False while what its user's programs brought is being closed.
+    pub(super) fn may_speak(&self, client: u32) -> bool {
+        self.clients.get(&client).is_some_and(|program| self.closers.room(program.uid) != Room::Soon)
+    }
+
     /// What makes no sense is the end, with the reason.
     fn on_parcel(&mut self, client: u32, parcel: Parcel) -> Result<(), String> {
         let user = self.clients.get(&client).map_or(0, |program| program.uid);
-        if !parcel.fds.is_empty() && self.closers.is_full(user) {
+        if !parcel.fds.is_empty() && self.closers.room(user) == Room::None {
             self.discard(client, parcel.fds);
             return Err("descriptors that this user sent before do not close".into());
         }

@@ -2,60 +2,101 @@
 //!
 //! To close one may take as long as whoever made it likes: a file of a file system that the
 //! program runs itself, a socket that lingers. So one thread a user closes them, outside
-//! the broker's; a user whose descriptors do not close brings no more. It begins after the
-//! message that they came with was taken off the socket, so that nothing else is left to
-//! be closed there.
+//! the broker's. While many of a user's wait there, no program of that user is heard; if they
+//! do not get fewer, it is, but brings no more. It begins after the message that they came
+//! with was taken off the socket, so that nothing else is left to be closed there.
 
 use super::Broker;
+use crate::engine::monotonic;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::fcntl_get_seals;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::Duration;
 
-/// Descriptors of one user that wait to be closed, at most.
+/// Descriptors of one user that wait to be closed, while its programs are heard.
 const AT_MOST: usize = 256;
+
+/// Longest time for which a user's programs are not heard because nothing of its closes.
+const STUCK: Duration = Duration::from_secs(3);
 
 /// Those of one user.
 struct Closer {
     queue: Sender<Arc<OwnedFd>>,
-    waiting: Arc<AtomicUsize>,
+    count: Arc<Count>,
+}
+
+#[derive(Default)]
+struct Count {
+    waiting: AtomicUsize,
+    /// When the last was closed, or the first came.
+    moved_ns: AtomicU64,
+}
+
+/// Whether a user's programs may bring more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Room {
+    /// They may.
+    Free,
+    /// Soon: those that wait are being closed.
+    Soon,
+    /// They do not close.
+    None,
 }
 
 /// Those of all users.
-#[derive(Default)]
 pub(super) struct Closers {
     users: BTreeMap<u32, Closer>,
     soon: Vec<(u32, Arc<OwnedFd>)>,
+    /// A user's are few again.
+    fewer: Arc<OwnedFd>,
 }
 
 impl Closers {
+    pub fn new() -> io::Result<Closers> {
+        let fewer = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok(Closers { users: BTreeMap::new(), soon: Vec::new(), fewer })
+    }
+
+    /// Readable once a user's programs may be heard again.
+    pub fn fewer(&self) -> &OwnedFd {
+        &self.fewer
+    }
+
     /// To be closed by [`Closers::flush`].
     pub fn add(&mut self, user: u32, fd: impl Into<Arc<OwnedFd>>) {
         self.soon.push((user, fd.into()));
     }
 
-    /// True if a user's descriptors do not close.
-    pub fn is_full(&self, user: u32) -> bool {
-        let waiting = self.users.get(&user).map_or(0, |closer| closer.waiting.load(Ordering::Relaxed));
-        waiting + self.soon.iter().filter(|(of, _)| *of == user).count() > AT_MOST
+    pub fn room(&self, user: u32) -> Room {
+        let Some(Closer { count, .. }) = self.users.get(&user) else { return Room::Free };
+        if count.waiting.load(Ordering::Relaxed) <= AT_MOST {
+            return Room::Free;
+        }
+        let since = monotonic().saturating_sub(count.moved_ns.load(Ordering::Relaxed));
+        if since < STUCK.as_nanos() as u64 { Room::Soon } else { Room::None }
     }
 
     /// Hands over what came before.
     pub fn flush(&mut self) {
+        let _ = rustix::io::read(&*self.fewer, &mut [0; 8]);
         for (user, fd) in std::mem::take(&mut self.soon) {
             let closer = match self.users.entry(user) {
                 std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-                std::collections::btree_map::Entry::Vacant(entry) => match Closer::start() {
+                std::collections::btree_map::Entry::Vacant(entry) => match Closer::start(self.fewer.clone()) {
                     Ok(closer) => entry.insert(closer),
                     // Without a thread it is closed here, after all.
                     Err(_) => continue,
                 },
             };
-            closer.waiting.fetch_add(1, Ordering::Relaxed);
+            if closer.count.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
+                closer.count.moved_ns.store(monotonic(), Ordering::Relaxed);
+            }
             // It ends with the broker.
             let _ = closer.queue.send(fd);
         }
@@ -63,19 +104,23 @@ impl Closers {
 }
 
 impl Closer {
-    fn start() -> io::Result<Closer> {
+    fn start(fewer: Arc<OwnedFd>) -> io::Result<Closer> {
         let (queue, fds) = channel::<Arc<OwnedFd>>();
-        let waiting = Arc::new(AtomicUsize::new(0));
+        let count = Arc::new(Count::default());
         thread::Builder::new().name("baton-close".into()).spawn({
-            let waiting = waiting.clone();
+            let count = count.clone();
             move || {
                 for fd in fds {
                     drop(fd);
-                    waiting.fetch_sub(1, Ordering::Relaxed);
+                    count.moved_ns.store(monotonic(), Ordering::Relaxed);
+                    if count.waiting.fetch_sub(1, Ordering::Relaxed) == AT_MOST + 1 {
+                        // Only a counter at its maximum refuses, and that wakes as well.
+                        let _ = rustix::io::write(&*fewer, &1u64.to_ne_bytes());
+                    }
                 }
             }
         })?;
-        Ok(Closer { queue, waiting })
+        Ok(Closer { queue, count })
     }
 }
 

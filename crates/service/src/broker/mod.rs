@@ -42,6 +42,7 @@ use baton_host::kernel_side::{KernelError, KernelSide};
 use baton_port::wait::WaitSet;
 use baton_wire::addr::Tuple;
 use clients::Client;
+use discard::Closers;
 use estate::Estate;
 use lines::Line;
 use rustix::event::{EventfdFlags, eventfd};
@@ -102,7 +103,7 @@ pub struct Broker {
     lines: BTreeMap<u64, Line>,
     tuples: BTreeMap<Tuple, u64>,
     jobs: Vec<admin::Job>,
-    closers: discard::Closers,
+    closers: Closers,
     /// Programs that did not read what was said to them.
     deaf: Vec<u32>,
     next_client: u32,
@@ -126,7 +127,7 @@ impl Broker {
     pub fn start(config: Config, vault: Vault) -> Result<Broker, BrokerError> {
         let fresh = vault.estate().is_empty();
         let (mut broker, estate) = match Broker::prepare(&config, &vault) {
-            Ok((kernel, sides, listener, stop, estate)) => {
+            Ok((kernel, sides, listener, (stop, closers), estate)) => {
                 let generation = estate.generation;
                 let broker = Broker {
                     config,
@@ -139,7 +140,7 @@ impl Broker {
                     lines: BTreeMap::new(),
                     tuples: BTreeMap::new(),
                     jobs: Vec::new(),
-                    closers: discard::Closers::default(),
+                    closers,
                     deaf: Vec::new(),
                     // No name is given twice, also by different brokers.
                     next_client: generation << 20,
@@ -172,7 +173,7 @@ impl Broker {
     fn prepare(
         config: &Config,
         vault: &Vault,
-    ) -> Result<(KernelSide, Vec<Side>, Arc<OwnedFd>, OwnedFd, Estate), BrokerError> {
+    ) -> Result<(KernelSide, Vec<Side>, Arc<OwnedFd>, (OwnedFd, Closers), Estate), BrokerError> {
         let mut kernel = KernelSide::open()?;
         let estate = Estate::of(vault);
         let mut sides = Vec::new();
@@ -184,9 +185,10 @@ impl Broker {
             Some(listener) => listener.clone(),
             None => Arc::new(clients::listen(config).map_err(|e| BrokerError::System("listening", e))?),
         };
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let stop = stop.map_err(|e| BrokerError::System("making an eventfd", e.into()))?;
-        Ok((kernel, sides, listener, stop, estate))
+        let failed = |error| BrokerError::System("making an eventfd", error);
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| failed(e.into()))?;
+        let closers = Closers::new().map_err(failed)?;
+        Ok((kernel, sides, listener, (stop, closers), estate))
     }
 
     fn begin(&mut self, estate: Estate) -> Result<(), BrokerError> {
@@ -258,7 +260,9 @@ impl Broker {
         set.add(&*self.stop.0);
         let netlink = self.kernel.as_fd().as_raw_fd();
         set.add(&self.kernel.as_fd());
-        self.clients.values().for_each(|client| set.add(&client.channel));
+        set.add(self.closers.fewer());
+        let heard = self.clients.iter().filter(|(id, _)| self.may_speak(**id));
+        heard.for_each(|(_, client)| set.add(&client.channel));
         let engines = self.sides.iter().filter_map(|side| side.engine.as_ref());
         engines.filter_map(Process::channel).for_each(|channel| set.add(channel));
         self.vault.channel().into_iter().for_each(|channel| set.add(channel));

@@ -108,7 +108,12 @@ pub struct World<'w> {
 
 impl World<'_> {
     /// Runs `f` with everything in place, then stops the service in form.
-    pub fn enter(configure: impl FnOnce(&mut Config) + Send, f: impl FnOnce(&World<'_>)) {
+    pub fn enter(f: impl FnOnce(&World<'_>)) {
+        World::enter_with(|_| {}, f);
+    }
+
+    /// With a configuration of its own.
+    pub fn enter_with(configure: impl FnOnce(&mut Config) + Send, f: impl FnOnce(&World<'_>)) {
         World::enter_on(&a_wire(), configure, f);
     }
 
