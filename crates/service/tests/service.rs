@@ -244,7 +244,7 @@ fn a_program_that_makes_no_sense_is_cut_off_and_others_are_not() {
         let hello = Request::Hello { version: VERSION }.to_bytes();
         let messages: [&[&[u8]]; 6] = [
             &[&[0xff; 40]],
-            &[&Request::List {}.to_bytes()],
+            &[&Request::List { ask: 1 }.to_bytes()],
             &[&Request::Hello { version: 77 }.to_bytes()],
             &[&hello, &[2, 1, 2]],
             &[&hello, &Request::Adopt { seq: 1 }.to_bytes()],

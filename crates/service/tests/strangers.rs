@@ -259,8 +259,8 @@ fn floods_do_not_keep_others_waiting_nor_fill_the_memory() {
             for (number, channel) in flooders.iter_mut().enumerate() {
                 for _ in 0..100 {
                     let request = match number {
-                        0 => Request::List {},
-                        1 => Request::Handoff { which: Selector::Port(1) },
+                        0 => Request::List { ask: 1 },
+                        1 => Request::Handoff { ask: 1, which: Selector::Port(1) },
                         2 => Request::Adopt { seq: 1 },
                         _ => Request::Restore { id: 1 },
                     };
@@ -316,7 +316,7 @@ fn a_program_that_does_not_answer_is_not_waited_for() {
                 None => panic!("cut off"),
             }
         };
-        assert_eq!(stays, (3, "no-buffers".to_owned()));
+        assert_eq!(stays, (3, "program-silent".to_owned()));
         (&own).write_all(b"an ordinary socket").unwrap();
     });
 }
@@ -334,12 +334,12 @@ fn babble(channel: &mut Channel, random: &mut fastrand::Rng, ids: &[u64]) -> boo
         4 => Request::LeftBehind { id, unread, unsent },
         5 => Request::PutBack { id, unread, unsent },
         6 => Request::Close { id },
-        7 => Request::List {},
-        8 => Request::Handoff { which },
-        9 => Request::Home { which },
+        7 => Request::List { ask: 1 },
+        8 => Request::Handoff { ask: 1, which },
+        9 => Request::Home { ask: 1, which },
         10 => Request::Info { id },
         11 => Request::Hello { version: VERSION },
-        12 if random.u32(..20) == 0 => Request::Stop {},
+        12 if random.u32(..20) == 0 => Request::Stop { ask: 1 },
         _ => Request::Restore { id },
     };
     let mut bytes = request.to_bytes();

@@ -18,9 +18,12 @@ enum Then {
     Return(Vec<u64>),
 }
 
+/// Who asked: a program, and its question's number.
+type Asker = (u32, u64);
+
 /// Moves that somebody waits for.
 pub(super) struct Job {
-    client: Option<u32>,
+    asker: Option<Asker>,
     waiting: BTreeSet<u64>,
     moved: Vec<u64>,
     failed: u64,
@@ -38,28 +41,28 @@ impl Broker {
         lines.map(|line| line.id).collect()
     }
 
-    pub(super) fn list(&mut self, client: u32) {
+    pub(super) fn list(&mut self, client: u32, ask: u64) {
         let visible = self.visible(client, Selector::All);
         for id in &visible {
             let entry = self.lines[id].entry(&self.sides);
             self.tell_client(client, &Reply::Entry { entry }, Vec::new());
         }
-        let done = Reply::Done { count: visible.len() as u64, failed: 0, pause_us: 0 };
+        let done = Reply::Done { ask, count: visible.len() as u64, failed: 0, pause_us: 0 };
         self.tell_client(client, &done, Vec::new());
     }
 
-    pub(super) fn begin_handoff(&mut self, client: u32, which: Selector) {
-        let visible = self.visible(client, which);
-        self.fetch(Some(client), visible, 0, Then::Answer);
+    pub(super) fn begin_handoff(&mut self, asker: Asker, which: Selector) {
+        let visible = self.visible(asker.0, which);
+        self.fetch(Some(asker), visible, 0, Then::Answer);
     }
 
-    pub(super) fn begin_home(&mut self, client: u32, which: Selector) {
-        let visible = self.visible(client, which);
-        self.send_home(Some(client), visible, Then::Answer, "asked-for");
+    pub(super) fn begin_home(&mut self, asker: Asker, which: Selector) {
+        let visible = self.visible(asker.0, which);
+        self.send_home(Some(asker), visible, Then::Answer, "asked-for");
     }
 
     /// Everything goes back to the kernel first.
-    pub(super) fn begin_stop(&mut self, client: Option<u32>) {
+    pub(super) fn begin_stop(&mut self, asker: Option<Asker>) {
         self.stopping = true;
         let all: Vec<u64> = self.lines.keys().copied().collect();
         for id in &all {
@@ -67,28 +70,28 @@ impl Broker {
                 self.stays(*id, ("stopping", "the service is about to end".into()));
             }
         }
-        self.send_home(client, all, Then::Stop, "stop");
+        self.send_home(asker, all, Then::Stop, "stop");
     }
 
-    pub(super) fn begin_upgrade(&mut self, client: u32) {
+    pub(super) fn begin_upgrade(&mut self, asker: Asker) {
         let all = self.lines.keys().copied().collect();
-        self.send_home(Some(client), all, Then::Restart, "upgrade");
+        self.send_home(Some(asker), all, Then::Restart, "upgrade");
     }
 
-    fn send_home(&mut self, client: Option<u32>, which: Vec<u64>, then: Then, why: &'static str) {
+    fn send_home(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: &'static str) {
         // There, or on the way.
         let here = |line: &Line| matches!(line.state, State::Kernel | State::Preparing);
         let there = |id: &u64| self.lines.get(id).is_some_and(|line| !here(line));
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
-        self.jobs.push(Job { client, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us: 0, then });
+        self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us: 0, then });
         waiting.into_iter().for_each(|id| self.leave(id, Goal::Home, why));
         self.finish_jobs();
     }
 
-    fn fetch(&mut self, client: Option<u32>, which: Vec<u64>, pause_us: u64, then: Then) {
+    fn fetch(&mut self, asker: Option<Asker>, which: Vec<u64>, pause_us: u64, then: Then) {
         let there = |id: &u64| self.lines.get(id).is_some_and(|line| line.state == State::Kernel);
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
-        self.jobs.push(Job { client, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us, then });
+        self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us, then });
         for id in waiting {
             let Some(line) = self.lines.get_mut(&id) else { continue };
             line.state = State::Preparing;
@@ -125,10 +128,12 @@ impl Broker {
             self.jobs.iter().position(|job| job.waiting.is_empty() && !matches!(job.then, Then::Return(_)))
         {
             let job = self.jobs.swap_remove(at);
-            let done = Reply::Done { count: job.moved.len() as u64, failed: job.failed, pause_us: job.pause_us };
             match job.then {
                 Then::Answer | Then::Stop => {
-                    job.client.into_iter().for_each(|client| self.tell_client(client, &done, Vec::new()));
+                    let Some((client, ask)) = job.asker else { continue };
+                    let Job { ref moved, failed, pause_us, .. } = job;
+                    let done = Reply::Done { ask, count: moved.len() as u64, failed, pause_us };
+                    self.tell_client(client, &done, Vec::new());
                 }
                 Then::Restart => {
                     let moved = job.moved.clone();
@@ -149,7 +154,7 @@ impl Broker {
         while let Some(at) = self.jobs.iter().position(returning) {
             let job = self.jobs.swap_remove(at);
             let Then::Return(back) = job.then else { unreachable!("it was found by this") };
-            self.fetch(job.client, back, job.pause_us, Then::Answer);
+            self.fetch(job.asker, back, job.pause_us, Then::Answer);
         }
     }
 }

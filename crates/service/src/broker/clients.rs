@@ -197,7 +197,9 @@ impl Broker {
             Request::Info { id } if self.owns(client, id) => self.ask_info(id),
             Request::Close { id } if self.owns(client, id) => self.on_close(id),
             Request::Has { id } if self.owns(client, id) => {}
-            Request::Has { id } => self.tell_client(client, &Reply::Gone { id, text: String::new() }, Vec::new()),
+            Request::Has { id } => {
+                self.tell_client(client, &Reply::Gone { seq: 0, id, text: String::new() }, Vec::new())
+            }
             Request::Pending { seq } => self.on_pending(client, seq),
             // Of a connection that has ended meanwhile, it may be.
             Request::Brought { .. }
@@ -207,12 +209,12 @@ impl Broker {
             | Request::PutBack { .. }
             | Request::Info { .. }
             | Request::Close { .. } => {}
-            Request::List {} => self.list(client),
-            Request::Handoff { which } => self.begin_handoff(client, which),
-            Request::Home { which } => self.begin_home(client, which),
-            Request::Stop {} if self.rules(client) => self.begin_stop(Some(client)),
-            Request::Upgrade {} if self.rules(client) => self.begin_upgrade(client),
-            Request::Stop {} | Request::Upgrade {} => return Err("only root and the service's user may".into()),
+            Request::List { ask } => self.list(client, ask),
+            Request::Handoff { ask, which } => self.begin_handoff((client, ask), which),
+            Request::Home { ask, which } => self.begin_home((client, ask), which),
+            Request::Stop { ask } if self.rules(client) => self.begin_stop(Some((client, ask))),
+            Request::Upgrade { ask } if self.rules(client) => self.begin_upgrade((client, ask)),
+            Request::Stop { .. } | Request::Upgrade { .. } => return Err("only root and the service's user may".into()),
         }
         Ok(())
     }
@@ -266,7 +268,7 @@ impl Broker {
                         line.state = State::Leaving(Goal::Close);
                     }
                 }
-                State::Bringing => self.give_back_whole(id, &Refusal::NotConnected.to_string()),
+                State::Bringing => self.give_back_whole(id, ("program-gone", Refusal::NotConnected.to_string())),
                 State::Standing => self.on_left_behind(id, LeftBehind::default()),
                 // Found out where they arrive.
                 State::Starting | State::Closing => {}

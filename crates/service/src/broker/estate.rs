@@ -193,7 +193,7 @@ impl Broker {
                     self.tell_home(id);
                 }
             }
-            Phase::Captured if !there => self.give_back_whole(id, "the program has gone"),
+            Phase::Captured if !there => self.give_back_whole(id, ("program-gone", "the program has gone".into())),
             // It may not have heard of it.
             Phase::Captured => self.bring_again(id),
             // The engine's death has brought them home.

@@ -3,7 +3,7 @@
 use super::Broker;
 use super::lines::{Goal, State};
 use super::recover::recover;
-use super::take::{Direction, Half};
+use super::take::{Direction, Half, Why};
 use crate::order::Order;
 use crate::record;
 use baton_host::Captured;
@@ -110,20 +110,20 @@ impl Broker {
     }
 
     /// Back, all of it: the engine never had it, nor its program.
-    pub(super) fn give_back_whole(&mut self, id: u64, text: &str) {
+    pub(super) fn give_back_whole(&mut self, id: u64, (code, text): Why) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         let Some(captured) = line.captured.take() else { return };
         let seq = line.seq;
         line.seq = 0;
         let (client, unread) = (line.client, !captured.receive_queue.is_empty());
         if self.back_in_kernel(id, &captured, false, Direction::Out).is_err() {
-            return self.lost(id, text);
+            return self.lost(id, &text);
         }
         let Some(line) = self.lines.get_mut(&id) else { return };
-        line.arrive(State::Kernel, "no-buffers");
+        line.arrive(State::Kernel, code);
         let (side, tuple) = (line.side, line.tuple);
         self.unhold(side, tuple);
-        let reply = Reply::Stays { seq, id, code: "no-buffers".into(), text: text.to_owned() };
+        let reply = Reply::Stays { seq, id, code: code.into(), text };
         self.tell_client(client, &reply, Vec::new());
         self.settled(id, false);
         if !self.clients.contains_key(&client) {
@@ -284,8 +284,8 @@ impl Broker {
     /// It is no more: ended by itself, or, with a reason, lost.
     pub(super) fn lost(&mut self, id: u64, text: &str) {
         if let Some(line) = self.lines.get(&id) {
-            let (client, side, tuple) = (line.client, line.side, line.tuple);
-            self.tell_client(client, &Reply::Gone { id, text: text.to_owned() }, Vec::new());
+            let (client, seq, side, tuple) = (line.client, line.seq, line.side, line.tuple);
+            self.tell_client(client, &Reply::Gone { seq, id, text: text.to_owned() }, Vec::new());
             self.unhold(side, tuple);
         }
         self.settled(id, text.is_empty());

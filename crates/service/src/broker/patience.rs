@@ -33,7 +33,7 @@ impl Broker {
         let Some(line) = self.lines.get_mut(&id) else { return };
         match line.state {
             State::Preparing => self.on_ready(id, false),
-            State::Bringing => self.give_back_whole(id, "the program does not answer"),
+            State::Bringing => self.give_back_whole(id, ("program-silent", "the program does not answer".into())),
             State::Standing => {
                 // What it holds stays with it.
                 if let Some(found) = line.recovered.take() {

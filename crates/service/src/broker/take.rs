@@ -294,14 +294,15 @@ impl Broker {
         let client = line.client;
         match file.map(|file| file.try_clone()).transpose() {
             Ok(file) => self.tell_client(client, &reply, file.into_iter().collect()),
-            Err(error) => self.give_back_whole(id, &error.to_string()),
+            Err(error) => self.give_back_whole(id, ("failed", error.to_string())),
         }
     }
 
     /// Its program has taken in what it brings along.
     pub(super) fn on_brought(&mut self, id: u64, taken: bool) {
         if !taken {
-            return self.give_back_whole(id, "the program has no buffers for what the connection brings along");
+            let text = "the program has no buffers for what the connection brings along";
+            return self.give_back_whole(id, ("no-buffers", text.into()));
         }
         let Broker { lines, sides, .. } = self;
         let line = lines.get_mut(&id).expect("it is there");

@@ -114,7 +114,7 @@ impl Inner {
             Reply::Prepare { id } => self.on_prepare(id),
             Reply::Stand { id, rcv_pos, tail_pos } => self.on_stand(id, rcv_pos, tail_pos),
             Reply::Home { id, rcv_pos, tail_pos, whole } => self.on_home(id, rcv_pos, tail_pos, whole),
-            Reply::Gone { id, text } => self.on_gone(id, &text),
+            Reply::Gone { seq, id, text } => self.on_gone(seq, id, &text),
             Reply::Dead { region } => self.on_dead(region),
             Reply::Refused { text } => self.refused = Some(text),
             Reply::Info { id, bytes } => self.on_info(id, bytes),
@@ -243,8 +243,12 @@ impl Inner {
         self.forget_dead_regions();
     }
 
-    fn on_gone(&mut self, id: u64, text: &str) {
-        let Inner { lines, regions, .. } = self;
+    fn on_gone(&mut self, seq: u64, id: u64, text: &str) {
+        let Inner { lines, regions, adopting, .. } = self;
+        // Lost before it was brought here: what is left of the socket is nobody's.
+        if let Some(adopting) = adopting.get_mut(&seq).filter(|_| !lines.contains_key(&id)) {
+            adopting.settle(Err(NotAdopted { fd: None, code: "lost".into(), text: text.to_owned() }));
+        }
         let Some(line) = lines.get_mut(&id) else { return };
         let mut error = (!text.is_empty()).then(|| io::Error::new(ErrorKind::ConnectionAborted, text));
         match std::mem::replace(&mut line.at, Whereabouts::Away) {

@@ -82,21 +82,34 @@ messages! {
             id: u64,
         },
         /// Lists connections: [`Reply::Entry`] each, then [`Reply::Done`].
-        8 List {},
+        8 List {
+            /// A number for [`Reply::Done`].
+            ask: u64,
+        },
         /// Hands connections of programs over.
         9 Handoff {
+            /// A number for [`Reply::Done`].
+            ask: u64,
             /// Which.
             which: Selector,
         },
         /// Gives connections back to the kernel.
         10 Home {
+            /// A number for [`Reply::Done`].
+            ask: u64,
             /// Which.
             which: Selector,
         },
         /// Gives everything back, and ends.
-        11 Stop {},
+        11 Stop {
+            /// A number for [`Reply::Done`].
+            ask: u64,
+        },
         /// Starts the engine anew; connections wait in the kernel and come back.
-        12 Upgrade {},
+        12 Upgrade {
+            /// A number for [`Reply::Done`].
+            ask: u64,
+        },
         /// Asks for `TCP_INFO` of a connection that is in an engine: [`Reply::Info`].
         14 Info {
             /// The connection.
@@ -198,6 +211,8 @@ messages! {
         },
         /// It has ended, or is lost.
         8 Gone {
+            /// Of the adoption, if its program waits for one.
+            seq: u64,
             /// The connection.
             id: u64,
             /// Why: empty if it ended by itself.
@@ -215,6 +230,8 @@ messages! {
         },
         /// The end of an answer.
         11 Done {
+            /// The question's number.
+            ask: u64,
             /// Connections that it was about.
             count: u64,
             /// Of them, those that did not move.

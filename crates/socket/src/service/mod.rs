@@ -39,7 +39,7 @@ use shared::Shared;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
@@ -61,6 +61,8 @@ pub struct Tally {
 pub struct Service {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// Number of the last question; held until it is answered.
+    asking: Mutex<u64>,
 }
 
 impl Service {
@@ -72,11 +74,11 @@ impl Service {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&socket, &SocketAddrUnix::new(path.as_ref())?)?;
         let (shared, thread) = Shared::start(Channel::new(socket))?;
-        let service = Service { shared, thread: Some(thread) };
+        let service = Service { shared, thread: Some(thread), asking: Mutex::new(0) };
         // One that refuses has hung up, and said why.
         let _ = service.shared.with(|inner| inner.say(&Request::Hello { version: VERSION }, Vec::new()));
-        match service.ask(None, |reply| matches!(reply, Reply::Welcome { .. }))?.pop() {
-            Some(Reply::Welcome { version }) if version == VERSION => Ok(service),
+        match service.next_answer()? {
+            Reply::Welcome { version } if version == VERSION => Ok(service),
             _ => Err(io::Error::new(ErrorKind::Unsupported, "the service is of another version")),
         }
     }
@@ -119,9 +121,7 @@ impl Service {
     /// # Errors
     /// `NotConnected` if the service has gone.
     pub fn list(&self) -> io::Result<Vec<Entry>> {
-        let replies = self.ask(Some(Request::List {}), |reply| matches!(reply, Reply::Done { .. }))?;
-        let entry = |reply| if let Reply::Entry { entry } = reply { Some(entry) } else { None };
-        Ok(replies.into_iter().filter_map(entry).collect())
+        self.ask(|ask| Request::List { ask }).map(|(entries, _)| entries)
     }
 
     /// Has connections of programs that are in the kernel handed over, and waits for it.
@@ -129,7 +129,7 @@ impl Service {
     /// # Errors
     /// `NotConnected` if the service has gone, `PermissionDenied` if this user may not.
     pub fn handoff(&self, which: Selector) -> io::Result<Tally> {
-        self.tally(Request::Handoff { which })
+        self.tally(|ask| Request::Handoff { ask, which })
     }
 
     /// Has connections that are in the engine given back to the kernel.
@@ -137,7 +137,7 @@ impl Service {
     /// # Errors
     /// As for [`Service::handoff`].
     pub fn bring_home(&self, which: Selector) -> io::Result<Tally> {
-        self.tally(Request::Home { which })
+        self.tally(|ask| Request::Home { ask, which })
     }
 
     /// Has everything given back to the kernel and the service end.
@@ -145,7 +145,7 @@ impl Service {
     /// # Errors
     /// As for [`Service::handoff`].
     pub fn stop(&self) -> io::Result<Tally> {
-        self.tally(Request::Stop {})
+        self.tally(|ask| Request::Stop { ask })
     }
 
     /// Has a new engine take the old one's place, of the binary that is installed now.
@@ -153,43 +153,46 @@ impl Service {
     /// # Errors
     /// As for [`Service::handoff`].
     pub fn upgrade(&self) -> io::Result<Tally> {
-        self.tally(Request::Upgrade {})
+        self.tally(|ask| Request::Upgrade { ask })
     }
 
-    fn tally(&self, request: Request) -> io::Result<Tally> {
-        match self.ask(Some(request), |reply| matches!(reply, Reply::Done { .. }))?.pop() {
-            Some(Reply::Done { count, failed, pause_us }) => Ok(Tally { count, failed, pause_us }),
-            _ => Err(ErrorKind::NotConnected.into()),
-        }
+    fn tally(&self, request: impl FnOnce(u64) -> Request) -> io::Result<Tally> {
+        self.ask(request).map(|(_, tally)| tally)
     }
 
-    /// Asks, and waits for the answer that is the last; all of them, in order.
-    fn ask(&self, request: Option<Request>, last: impl Fn(&Reply) -> bool) -> io::Result<Vec<Reply>> {
-        let asked = request.is_some();
-        if let Some(request) = request {
-            self.shared.with(|inner| {
-                inner.answers.clear();
-                inner.say(&request, Vec::new())
-            })?;
-        }
-        let mut replies = Vec::new();
-        block_on(None, |cx| {
-            self.shared.with(|inner| {
-                while let Some(reply) = inner.next_answer() {
-                    if asked && reply == (Reply::Restarted {}) {
-                        let text = "the service's broker died and was started anew; ask again";
-                        return Poll::Ready(Err(io::Error::new(ErrorKind::ConnectionReset, text)));
-                    }
-                    let ends = last(&reply);
-                    replies.push(reply);
-                    if ends {
-                        return Poll::Ready(Ok(()));
-                    }
-                }
-                inner.await_answer(cx)
-            })
+    /// Asks, and waits for the end of the answer.
+    fn ask(&self, request: impl FnOnce(u64) -> Request) -> io::Result<(Vec<Entry>, Tally)> {
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        *asking += 1;
+        self.shared.with(|inner| {
+            inner.answers.clear();
+            inner.say(&request(*asking), Vec::new())
         })?;
-        Ok(replies)
+        let mut entries = Vec::new();
+        loop {
+            match self.next_answer()? {
+                Reply::Entry { entry } => entries.push(entry),
+                Reply::Done { ask, count, failed, pause_us } if ask == *asking => {
+                    return Ok((entries, Tally { count, failed, pause_us }));
+                }
+                // To a question that was given up when the broker died, and heard by the next.
+                Reply::Done { .. } => entries.clear(),
+                Reply::Restarted {} => {
+                    let text = "the service's broker died and was started anew; ask again";
+                    return Err(io::Error::new(ErrorKind::ConnectionReset, text));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn next_answer(&self) -> io::Result<Reply> {
+        block_on(None, |cx| {
+            self.shared.with(|inner| match inner.next_answer() {
+                Some(reply) => Poll::Ready(Ok(reply)),
+                None => inner.await_answer(cx),
+            })
+        })
     }
 }
 

@@ -177,7 +177,7 @@ impl Inner {
         self.answers.pop_front()
     }
 
-    pub fn await_answer(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+    pub fn await_answer(&mut self, cx: &Context<'_>) -> Poll<io::Result<Reply>> {
         if self.channel.is_none() {
             return Poll::Ready(Err(self.refused.gone()));
         }
