@@ -129,3 +129,34 @@ fn other_users_stay_outside_and_others_sockets_stay_where_they_are() {
         });
     }
 }
+
+#[test]
+fn several_threads_may_wait_for_one_stream() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        let (ours, mut peer) = pair(world);
+        let stream = world.service().adopt(ours).unwrap_or_else(|refused| panic!("{refused}"));
+        stream.set_read_timeout(Some(Duration::from_secs(30)));
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut byte = [0];
+                        (&stream).read_exact(&mut byte).unwrap();
+                        byte[0]
+                    })
+                })
+                .collect();
+            let askers: Vec<_> = (0..2).map(|_| scope.spawn(|| stream.tcp_info().unwrap())).collect();
+            assert!(askers.into_iter().all(|asker| !asker.join().unwrap().is_empty()));
+            for byte in [1, 2] {
+                // Both wait, most likely.
+                std::thread::sleep(Duration::from_millis(20));
+                peer.write_all(&[byte]).unwrap();
+            }
+            let read: u8 = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+            assert_eq!(read, 3);
+        });
+    });
+}

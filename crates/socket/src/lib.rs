@@ -26,3 +26,4 @@ pub mod service;
 pub mod stack;
 pub mod stream;
 mod sys;
+mod waiters;

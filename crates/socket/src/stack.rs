@@ -18,6 +18,7 @@ use crate::consumer::{Attempt, Conn, Consumer, Listener, SocketEvent};
 use crate::driver::{self, Doorbell};
 use crate::host::{Host, HostConfig};
 use crate::net::{TcpListener, TcpStream};
+use crate::waiters::Waiters;
 use baton_engine::counters::{StreamerCounters, TceCounters};
 use baton_engine::frame_io::{FrameIo, PortError};
 use baton_port::wait::Waitable;
@@ -27,7 +28,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 /// How a stack is driven.
@@ -74,8 +75,8 @@ pub(crate) struct Inner {
 
 #[derive(Default)]
 struct Waiting {
-    reader: Option<Waker>,
-    writer: Option<Waker>,
+    reader: Waiters,
+    writer: Waiters,
 }
 
 #[derive(Default)]
@@ -83,13 +84,13 @@ struct Accepting {
     ready: bool,
     failed: Option<io::Error>,
     queue: VecDeque<Conn>,
-    wakers: Vec<Waker>,
+    waiters: Waiters,
 }
 
 #[derive(Default)]
 struct Opening {
     outcome: Option<io::Result<Conn>>,
-    waker: Option<Waker>,
+    waiters: Waiters,
 }
 
 /// Which direction a task waits for.
@@ -142,20 +143,20 @@ impl Inner {
                 SocketEvent::Accepted { listener, conn } => match self.listeners.get_mut(&listener.0) {
                     Some(accepting) => {
                         accepting.queue.push_back(conn);
-                        accepting.wakers.drain(..).for_each(Waker::wake);
+                        accepting.waiters.wake();
                     }
                     None => self.consumer.abort(conn),
                 },
                 SocketEvent::Listening { listener } => {
                     if let Some(accepting) = self.listeners.get_mut(&listener.0) {
                         accepting.ready = true;
-                        accepting.wakers.drain(..).for_each(Waker::wake);
+                        accepting.waiters.wake();
                     }
                 }
                 SocketEvent::Opening { attempt, conn } => match self.attempts.get_mut(&attempt.0) {
                     Some(opening) => {
                         opening.outcome = Some(Ok(conn));
-                        opening.waker.take().into_iter().for_each(Waker::wake);
+                        opening.waiters.wake();
                     }
                     None => self.consumer.abort(conn),
                 },
@@ -169,27 +170,27 @@ impl Inner {
     fn fail(&mut self, token: u64, error: io::Error) {
         if let Some(opening) = self.attempts.get_mut(&token) {
             opening.outcome = Some(Err(error));
-            opening.waker.take().into_iter().for_each(Waker::wake);
+            opening.waiters.wake();
         } else if let Some(accepting) = self.listeners.get_mut(&token) {
             accepting.failed = Some(error);
-            accepting.wakers.drain(..).for_each(Waker::wake);
+            accepting.waiters.wake();
         }
     }
 
     fn wake(&mut self, conn: Conn) {
         if let Some(waiting) = self.waiting.get_mut(conn.0 as usize) {
-            waiting.reader.take().into_iter().for_each(Waker::wake);
-            waiting.writer.take().into_iter().for_each(Waker::wake);
+            waiting.reader.wake();
+            waiting.writer.wake();
         }
     }
 
     fn wake_all(&mut self) {
         for waiting in &mut self.waiting {
-            waiting.reader.take().into_iter().for_each(Waker::wake);
-            waiting.writer.take().into_iter().for_each(Waker::wake);
+            waiting.reader.wake();
+            waiting.writer.wake();
         }
-        self.listeners.values_mut().for_each(|accepting| accepting.wakers.drain(..).for_each(Waker::wake));
-        self.attempts.values_mut().for_each(|opening| opening.waker.take().into_iter().for_each(Waker::wake));
+        self.listeners.values_mut().for_each(|accepting| accepting.waiters.wake());
+        self.attempts.values_mut().for_each(|opening| opening.waiters.wake());
     }
 
     /// The driver's end as an error.
@@ -216,8 +217,8 @@ impl Inner {
                     self.waiting.resize_with(index + 1, Waiting::default);
                 }
                 let waiting = &mut self.waiting[index];
-                let place = if side == Side::Read { &mut waiting.reader } else { &mut waiting.writer };
-                *place = Some(cx.waker().clone());
+                let waiters = if side == Side::Read { &mut waiting.reader } else { &mut waiting.writer };
+                waiters.add(cx);
                 Poll::Pending
             }
             done => Poll::Ready(done),
@@ -233,7 +234,7 @@ impl Inner {
         if let Some(conn) = accepting.queue.pop_front() {
             return Poll::Ready(Ok(conn));
         }
-        accepting.wakers.push(cx.waker().clone());
+        accepting.waiters.add(cx);
         Poll::Pending
     }
 
@@ -250,7 +251,7 @@ impl Inner {
         if accepting.ready {
             return Poll::Ready(Ok(()));
         }
-        accepting.wakers.push(cx.waker().clone());
+        accepting.waiters.add(cx);
         Poll::Pending
     }
 
@@ -264,7 +265,7 @@ impl Inner {
                 Poll::Ready(outcome)
             }
             None => {
-                opening.waker = Some(cx.waker().clone());
+                opening.waiters.add(cx);
                 Poll::Pending
             }
         }

@@ -134,3 +134,29 @@ fn the_end_of_a_stack_ends_waiting() {
     drop(a);
     assert_eq!(reading.join().unwrap(), ErrorKind::NotConnected);
 }
+
+#[test]
+fn two_threads_may_wait_for_the_same_stream() {
+    use std::io::{Read, Write};
+    let (a, b) = pair(Threads::One);
+    let listener = b.listen(server_addr()).unwrap();
+    let mut ours = a.connect(server_addr()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    let (tell, hear) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (mut stream, tell) = (theirs.clone(), tell.clone());
+            scope.spawn(move || {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                tell.send(byte[0]).unwrap();
+            });
+        }
+        for byte in [1, 2] {
+            // Both wait, most likely.
+            std::thread::sleep(Duration::from_millis(20));
+            ours.write_all(&[byte]).unwrap();
+            assert_eq!(hear.recv_timeout(Duration::from_secs(30)), Ok(byte));
+        }
+    });
+}

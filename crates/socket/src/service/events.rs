@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 /// Time after which a message that the broker had no room for is tried again.
@@ -123,7 +122,7 @@ impl Inner {
                     self.report();
                 }
                 self.answers.push_back(answer);
-                self.asker.take().into_iter().for_each(Waker::wake);
+                self.askers.wake();
             }
         }
     }
@@ -322,7 +321,7 @@ impl Inner {
             }
             line.wake();
         }
-        self.asker.take().into_iter().for_each(Waker::wake);
+        self.askers.wake();
     }
 
     fn hear_engines(&mut self, shared: &Shared) {

@@ -3,12 +3,13 @@
 use super::settings::Setting;
 use crate::adoption::LeftBehind;
 use crate::consumer::{Conn, Consumer};
+use crate::waiters::Waiters;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::task::{Context, Waker};
+use std::task::Context;
 
 /// Where a connection is, as its program sees it.
 #[derive(Debug)]
@@ -45,10 +46,10 @@ pub(super) struct Line {
     pub closed: bool,
     /// Of the adoption that somebody waits for.
     pub seq: u64,
-    pub reader: Option<Waker>,
-    pub writer: Option<Waker>,
-    /// Waits for what the engine knows.
-    pub asker: Option<Waker>,
+    pub readers: Waiters,
+    pub writers: Waiters,
+    /// They wait for what the engine knows.
+    pub askers: Waiters,
     /// The engine was asked; its answer.
     pub asked: bool,
     pub info: Option<Vec<u8>>,
@@ -74,9 +75,9 @@ impl Line {
             refusal: None,
             closed: false,
             seq,
-            reader: None,
-            writer: None,
-            asker: None,
+            readers: Waiters::default(),
+            writers: Waiters::default(),
+            askers: Waiters::default(),
             asked: false,
             info: None,
             settings: Vec::new(),
@@ -88,13 +89,11 @@ impl Line {
     }
 
     pub fn wake(&mut self) {
-        let waiting = [&mut self.reader, &mut self.writer, &mut self.asker];
-        waiting.into_iter().filter_map(Option::take).for_each(Waker::wake);
+        [&mut self.readers, &mut self.writers, &mut self.askers].into_iter().for_each(Waiters::wake);
     }
 
     pub fn wait(&mut self, write: bool, cx: &Context<'_>) {
-        let place = if write { &mut self.writer } else { &mut self.reader };
-        *place = Some(cx.waker().clone());
+        if write { self.writers.add(cx) } else { self.readers.add(cx) }
     }
 
     /// What was left in a region, to be read and written before the rest.

@@ -247,7 +247,7 @@ impl Inner {
                 None => !std::mem::replace(&mut line.asked, true),
             },
         };
-        line.asker = Some(cx.waker().clone());
+        line.askers.add(cx);
         if ask {
             self.say(&Request::Info { id }, Vec::new())?;
         } else if self.channel.is_none() {
@@ -262,6 +262,6 @@ impl Inner {
         let Some(line) = self.lines.get_mut(&id).filter(|_| !bytes.is_empty()) else { return };
         line.asked = false;
         line.info = Some(bytes);
-        line.asker.take().into_iter().for_each(std::task::Waker::wake);
+        line.askers.wake();
     }
 }

@@ -6,6 +6,7 @@ use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request};
 use super::settings::Setting;
 use crate::consumer::{Conn, Consumer};
+use crate::waiters::Waiters;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::sockopt::set_socket_linger;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -90,7 +91,7 @@ pub(super) struct Inner {
     pub lines: BTreeMap<u64, Line>,
     pub adopting: BTreeMap<u64, Adopting>,
     pub answers: VecDeque<Reply>,
-    pub asker: Option<Waker>,
+    pub askers: Waiters,
     /// Sockets that somebody waits for.
     pub ready: OwnedFd,
     next_seq: u64,
@@ -114,7 +115,7 @@ impl Shared {
             lines: BTreeMap::new(),
             adopting: BTreeMap::new(),
             answers: VecDeque::new(),
-            asker: None,
+            askers: Waiters::default(),
             ready: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             next_seq: 0,
             ended: false,
@@ -181,7 +182,7 @@ impl Inner {
         if self.channel.is_none() {
             return Poll::Ready(Err(self.refused.gone()));
         }
-        self.asker = Some(cx.waker().clone());
+        self.askers.add(cx);
         Poll::Pending
     }
 
