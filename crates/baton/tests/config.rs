@@ -108,6 +108,7 @@ fn a_whole_file() {
         connections = 10
         congestion = "reno"
         drain = "0"
+        patience = "2500 ms"
         [memory]
         programs = 1
         connections = 3
@@ -134,13 +135,14 @@ fn a_whole_file() {
         (config.engine.connections, config.engine.congestion, config.engine.drain),
         (10, Congestion::Reno, Duration::ZERO)
     );
+    assert_eq!(config.engine.patience, Duration::from_millis(2500));
     let consumer = config.memory.consumer();
     assert_eq!((consumer.stream_buffer, consumer.stream_buffers, consumer.connections), (4096, 6, 3));
     assert_eq!((consumer.large_buffer, consumer.large_buffers), (64 << 10, 0));
 }
 
 /// Text, then what the refusal has to contain, its line first.
-const REFUSED: [(&str, &[&str]); 29] = [
+const REFUSED: [(&str, &[&str]); 30] = [
     ("lgo = \"info\"", &[":1: unknown key 'lgo'", "did you mean 'log'?"]),
     ("\n\n[sockets]\n", &[":3: unknown key 'sockets'", "did you mean 'socket'?"]),
     ("[socket]\npfad = \"/a\"", &[":2: unknown key 'pfad'", "known here: path, mode", "--print-config"]),
@@ -170,6 +172,7 @@ const REFUSED: [(&str, &[&str]); 29] = [
     ("[engine]\nconnections = -5", &[":2: -5 cannot be"]),
     ("[engine]\ncongestion = \"bbr\"", &[":2: 'bbr' is not known; write cubic, reno"]),
     ("[engine]\ndrain = 500", &[":2: '500' is no time of at most 60 s; write it with its unit"]),
+    ("[engine]\npatience = \"1 s\"", &[":2: '1 s' is no time from 2 s to 3600 s; write it with its unit"]),
     (
         "[memory]\nstream-buffer = \"100 KiB\"",
         &[":2: '100 KiB' is no size of a buffer; give a power of two from 4 KiB"],

@@ -246,6 +246,7 @@ impl Process {
                 let bytes = info.map_or(Vec::new(), |info| tcp_info_bytes(&info).to_vec());
                 self.say(Report::Info { id, bytes });
             }
+            Order::Ask {} => self.say(Report::Here {}),
             Order::Mac { mac } => self.engine.streamer().set_mac(mac),
         }
     }

@@ -125,6 +125,8 @@ messages! {
             /// Which.
             id: u64,
         },
+        /// Say that you are there: [`Report::Here`].
+        15 Ask {},
         /// The interface's link address changed.
         13 Mac {
             /// To this.
@@ -189,6 +191,8 @@ messages! {
             /// In the kernel's layout; empty if it is not here.
             bytes: Vec<u8>,
         },
+        /// To [`Order::Ask`].
+        12 Here {},
         /// It cannot go on.
         10 Failed {
             /// Why.
@@ -209,7 +213,7 @@ impl Report {
             | Report::Ended { id }
             | Report::Info { id, .. }
             | Report::Homeless { id } => Some(id),
-            Report::Started {} | Report::Question { .. } | Report::Failed { .. } => None,
+            Report::Started {} | Report::Question { .. } | Report::Here {} | Report::Failed { .. } => None,
         }
     }
 }

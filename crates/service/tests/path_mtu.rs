@@ -3,9 +3,11 @@
 
 mod common;
 
+use baton_host::steer::Kind;
 use baton_socket::service::Place;
+use baton_socket::service::message::Entry;
 use baton_testkit::{Netns, need_program, need_root};
-use common::kernels::{LONG, Wire};
+use common::kernels::{LONG, Wire, wait_for};
 use common::{World, be_the_engine};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Instant;
@@ -55,6 +57,34 @@ fn narrowed(killed: bool) {
             line.finish();
         },
     );
+}
+
+#[test]
+fn what_the_interface_carries_may_change() {
+    need_root!();
+    need_program!("clang");
+    for kind in [Kind::Tc, Kind::Xdp] {
+        World::enter_with(
+            |config| config.interfaces[0].kind = kind,
+            |world| {
+                let service = world.service();
+                let mut lines = [world.line(false), world.line(true)];
+                lines.iter_mut().for_each(|line| line.adopt(&service));
+                for (moves, mtu) in [(1, 1500), (3, NARROW), (5, 2000), (7, 1500)] {
+                    for side in [&world.wire.peer, &world.wire.ours] {
+                        side.run(&format!("ip link set wire mtu {mtu}"));
+                    }
+                    wait_for("another engine", || {
+                        lines.iter_mut().for_each(|line| line.turn(10_000));
+                        let there = |entry: Entry| entry.place == "engine" && entry.moves == moves;
+                        service.list().unwrap().into_iter().all(there)
+                    });
+                    lines.iter_mut().for_each(|line| line.go_on(1_000_000));
+                }
+                lines.into_iter().for_each(common::Line::finish);
+            },
+        );
+    }
 }
 
 #[test]

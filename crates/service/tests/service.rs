@@ -7,6 +7,7 @@ use baton_socket::service::Place;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::{Reply, Request, Selector, VERSION};
 use baton_testkit::{need_program, need_root};
+use common::kernels::wait_for;
 use common::{World, be_the_engine};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::ErrorKind;
@@ -115,6 +116,32 @@ fn a_stop_brings_everything_home() {
         lines.drain(..).for_each(common::Line::finish);
         service = Some(connected);
     });
+}
+
+#[test]
+fn an_engine_that_stands_still_counts_as_dead() {
+    need_root!();
+    need_program!("clang");
+    World::enter_with(
+        |config| config.patience = Duration::from_secs(2),
+        |world| {
+            let service = world.service();
+            let mut lines: Vec<_> = (0..4).map(|n| world.line(n % 2 == 0)).collect();
+            lines.iter_mut().for_each(|line| line.adopt(&service));
+            lines.iter_mut().for_each(|line| line.go_on(100_000));
+            kill_process(Pid::from_raw(world.engine as i32).unwrap(), Signal::STOP).unwrap();
+            lines.iter_mut().for_each(|line| line.go_on(1_000_000));
+            let entries = service.list().unwrap();
+            assert!(
+                entries.iter().all(|entry| (&*entry.place, &*entry.why) == ("kernel", "engine-hung")),
+                "{entries:?}"
+            );
+            wait_for("another engine", || service.handoff(Selector::All).unwrap().failed == 0);
+            lines.iter_mut().for_each(|line| line.go_on(100_000));
+            assert!(lines.iter().all(|line| line.place() == Place::Engine));
+            lines.into_iter().for_each(common::Line::finish);
+        },
+    );
 }
 
 #[test]

@@ -152,6 +152,7 @@ fn settings(args: &Args) -> anyhow::Result<(Level, broker::Config)> {
         consumer: config.memory.consumer(),
         programs: config.memory.programs as usize,
         drain: config.engine.drain,
+        patience: config.engine.patience,
         policy: config.policy,
         ..broker::Config::new(socket, interfaces, engine()?)
     };

@@ -110,6 +110,9 @@ pub struct Engine {
     /// The longest wait of a restore for what is in flight.
     #[serde(deserialize_with = "values::drain")]
     pub drain: Duration,
+    /// The longest silence of an engine that lives.
+    #[serde(deserialize_with = "values::patience")]
+    pub patience: Duration,
 }
 
 impl Default for Engine {
@@ -119,6 +122,7 @@ impl Default for Engine {
             connections: 16_384,
             congestion: Congestion::Cubic,
             drain: Duration::from_millis(500),
+            patience: Duration::from_secs(5),
         }
     }
 }

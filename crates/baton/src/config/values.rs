@@ -14,6 +14,8 @@ use std::time::Duration;
 const CONNECTIONS: RangeInclusive<u32> = 1..=1 << 20;
 /// Nobody waits longer for a restore.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// An engine that is asked once a second.
+const PATIENCE: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(3600);
 /// `IFNAMSIZ`, without the zero at the end.
 const INTERFACE_NAME_MAX: usize = 15;
 
@@ -138,6 +140,13 @@ pub(super) fn drain<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::E
     let text = text(from)?;
     duration(&text).filter(|time| *time <= DRAIN_MAX).ok_or_else(|| {
         D::Error::custom(format!("'{text}' is no time of at most 60 s; write it with its unit, as \"500 ms\""))
+    })
+}
+
+pub(super) fn patience<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let text = text(from)?;
+    duration(&text).filter(|time| PATIENCE.contains(time)).ok_or_else(|| {
+        D::Error::custom(format!("'{text}' is no time from 2 s to 3600 s; write it with its unit, as \"5 s\""))
     })
 }
 

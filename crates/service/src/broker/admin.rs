@@ -73,9 +73,10 @@ impl Broker {
         self.send_home(asker, all, Then::Stop, "stop");
     }
 
-    pub(super) fn begin_upgrade(&mut self, asker: Asker) {
+    /// Everything goes to the kernel, and to new engines then.
+    pub(super) fn replace_engines(&mut self, asker: Option<Asker>, why: &'static str) {
         let all = self.lines.keys().copied().collect();
-        self.send_home(Some(asker), all, Then::Restart, "upgrade");
+        self.send_home(asker, all, Then::Restart, why);
     }
 
     fn send_home(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: &'static str) {

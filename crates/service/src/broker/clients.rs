@@ -213,7 +213,7 @@ impl Broker {
             Request::Handoff { ask, which } => self.begin_handoff((client, ask), which),
             Request::Home { ask, which } => self.begin_home((client, ask), which),
             Request::Stop { ask } if self.rules(client) => self.begin_stop(Some((client, ask))),
-            Request::Upgrade { ask } if self.rules(client) => self.begin_upgrade((client, ask)),
+            Request::Upgrade { ask } if self.rules(client) => self.replace_engines(Some((client, ask)), "upgrade"),
             Request::Stop { .. } | Request::Upgrade { .. } => return Err("only root and the service's user may".into()),
         }
         Ok(())

@@ -44,6 +44,8 @@ pub struct Config {
     pub policy: Policy,
     /// For how long a move home waits until what is in flight has landed.
     pub drain: Duration,
+    /// For how long an engine may say nothing before it counts as dead.
+    pub patience: Duration,
 }
 
 impl Config {
@@ -62,6 +64,7 @@ impl Config {
             programs: 256,
             policy: Policy::default(),
             drain: Duration::from_millis(500),
+            patience: Duration::from_secs(5),
         }
     }
 }

@@ -32,6 +32,7 @@ mod put_back;
 mod recover;
 mod side;
 mod take;
+mod watchdog;
 
 pub use config::{Config, Interface};
 
@@ -55,9 +56,6 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks at what nobody tells of.
 const TICK: Duration = Duration::from_millis(200);
-
-/// Longest wait for an engine's process to start.
-const START: Duration = Duration::from_secs(10);
 
 /// Why a broker cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -200,7 +198,7 @@ impl Broker {
         for side in sides.iter_mut().filter(|side| side.engine.is_none()) {
             side.start_engine(kernel, config, base, vault)?;
         }
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + watchdog::START;
         while self.sides.iter().any(|side| !side.engine.as_ref().is_some_and(|engine| engine.started)) {
             if Instant::now() > deadline {
                 return Err(BrokerError::Engine("the engine's process does not start".into()));
@@ -307,6 +305,7 @@ impl Broker {
         for side in &mut self.sides {
             side.flush();
         }
+        self.look_after_engines();
         self.revive();
         self.vault.tend();
         self.lose_patience();
@@ -327,7 +326,10 @@ impl Broker {
                 Change::Neighbour { interface, neighbour, mac: Some(mac) } => {
                     self.tell_side(interface, &crate::order::Order::Neighbour { neighbour, mac });
                 }
-                Change::Link(link) => self.tell_side(link.index, &crate::order::Order::Mac { mac: link.mac }),
+                Change::Link(link) => {
+                    self.tell_side(link.index, &crate::order::Order::Mac { mac: link.mac });
+                    self.on_mtu(link.index, link.mtu);
+                }
                 Change::LinkGone(index) => {
                     let gone = |line: &&Line| line.plan.is_some_and(|plan| plan.way.interface == index);
                     let homeless: Vec<u64> = self.lines.values().filter(gone).map(|line| line.id).collect();
@@ -339,6 +341,16 @@ impl Broker {
             }
         }
         Ok(())
+    }
+
+    /// An engine has the MTU that its interface had when it was started.
+    fn on_mtu(&mut self, interface: u32, mtu: u32) {
+        let here = self.sides.iter_mut().filter(|side| side.index == interface);
+        let engine = here.filter_map(|side| side.engine.as_mut()).find(|engine| engine.mtu != mtu);
+        if let Some(engine) = engine.filter(|_| !self.stopping) {
+            engine.mtu = mtu;
+            self.replace_engines(None, "mtu-changed");
+        }
     }
 
     fn change_way(&mut self, tuple: Tuple, way: baton_host::hops::Way) {

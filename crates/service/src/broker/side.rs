@@ -43,6 +43,10 @@ pub(super) struct Process {
     /// None likewise: it is to be buried, no more.
     channel: Option<Channel>,
     pub started: bool,
+    /// What its interface had when it was started.
+    pub mtu: u32,
+    /// Looks at it since it said something.
+    pub silent: u32,
     born: Instant,
     /// By program.
     pub consumers: BTreeMap<u32, Memory>,
@@ -51,8 +55,8 @@ pub(super) struct Process {
 impl Process {
     /// One that a predecessor started.
     pub fn inherited(pidfd: Arc<OwnedFd>) -> Process {
-        let consumers = BTreeMap::new();
-        Process { child: None, pidfd, channel: None, started: false, born: Instant::now(), consumers }
+        let (child, channel, consumers) = (None, None, BTreeMap::new());
+        Process { child, pidfd, channel, started: false, mtu: 0, silent: 0, born: Instant::now(), consumers }
     }
 
     /// Its number, of one that we started.
@@ -156,7 +160,8 @@ impl Side {
         let fds = [Some(self.ledger.as_fd()), tap.map(|(tap, _)| tap.as_fd())].into_iter().flatten();
         let fds = fds.map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>().map_err(system("duplicating"))?;
         channel.send(start.to_bytes(), fds).map_err(system("telling the engine how to start"))?;
-        self.engine = Some(Process { child: Some(child), channel: Some(channel), ..Process::inherited(pidfd) });
+        let (child, channel, mtu) = (Some(child), Some(channel), link.mtu);
+        self.engine = Some(Process { child, channel, mtu, ..Process::inherited(pidfd) });
         Ok(())
     }
 
@@ -265,6 +270,9 @@ impl Broker {
     }
 
     fn on_report(&mut self, at: usize, report: Report, fds: &[OwnedFd]) {
+        if let Some(engine) = &mut self.sides[at].engine {
+            engine.silent = 0;
+        }
         // An engine speaks of its own connections only.
         if report.id().is_some_and(|id| self.lines.get(&id).is_none_or(|line| line.side != at)) {
             return;
@@ -293,7 +301,7 @@ impl Broker {
                 }
             }
             Report::Homeless { id } => self.leave(id, super::lines::Goal::Home, "homeless"),
-            Report::Failed { .. } => {}
+            Report::Here {} | Report::Failed { .. } => {}
         }
     }
 }
