@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::run::{self, cargo};
 use crate::setup::{self, Setup};
@@ -91,8 +91,11 @@ fn kills_arguments(arguments: &[String]) -> Result<(BTreeMap<&'static str, Strin
             "--connections" => "BATON_KILLS_CONNECTIONS",
             "--seed" => "BATON_KILLS_SEED",
             "--json" => "BATON_KILLS_OUT",
+            "--steer" => "BATON_KILLS_STEER",
             flag if flag.starts_with('-') => {
-                bail!("unknown argument {flag}; known: --rounds N --connections N --seed N --json DIRECTORY")
+                bail!(
+                    "unknown argument {flag}; known: --rounds N --connections N --steer KIND --seed N --json DIRECTORY"
+                )
             }
             kind => {
                 kinds.push(kind.to_owned());
@@ -103,6 +106,8 @@ fn kills_arguments(arguments: &[String]) -> Result<(BTreeMap<&'static str, Strin
         if argument == "--json" {
             // The tests run in another directory.
             value = std::path::absolute(&value)?.display().to_string();
+        } else if argument == "--steer" {
+            ensure!(["tc", "xdp"].contains(&&*value), "--steer {value}: not known; tc or xdp");
         } else {
             value.parse::<u64>().with_context(|| format!("{argument} {value}: not a number"))?;
         }
@@ -217,7 +222,8 @@ mod tests {
         let expected = [("BATON_KILLS_ROUNDS", "5".to_owned()), ("BATON_KILLS_SEED", "7".to_owned())];
         assert_eq!(settings, BTreeMap::from(expected));
         assert_eq!(kills_arguments(&[]).unwrap().0["BATON_KILLS_ROUNDS"], "100");
-        for bad in ["--rounds", "--rounds many", "--round 5"] {
+        assert_eq!(kills_arguments(&words("--steer xdp")).unwrap().0["BATON_KILLS_STEER"], "xdp");
+        for bad in ["--rounds", "--rounds many", "--round 5", "--steer dpdk"] {
             assert!(kills_arguments(&words(bad)).is_err(), "{bad}");
         }
     }

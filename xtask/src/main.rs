@@ -40,7 +40,8 @@ cargo xtask COMMAND
   sim [ARGUMENTS]            simulated worlds, e.g. --seeds 2000 --from 1
   interop [--bytes N]        against the kernel: every port, MTU and IP version, with and
                              without faults, N bytes each way (1 GiB; takes an hour)
-  kills [--rounds N] [--connections N] [--seed N] [--json DIRECTORY] [KIND...]
+  kills [--rounds N] [--connections N] [--steer tc|xdp] [--seed N] [--json DIRECTORY]
+        [KIND...]
                              the service's processes and programs killed at random moments
                              under load, N rounds each (100); a table, and JSON, of pauses
   fuzz [--seconds N] [TARGET...]

@@ -47,6 +47,11 @@ fn an_engine_dies() {
 }
 
 #[test]
+fn an_engine_over_xdp_dies() {
+    a_process_dies("engine-over-xdp", &["engine"], Plan::of(8).over_xdp());
+}
+
+#[test]
 fn a_broker_dies() {
     a_process_dies("broker", &["broker"], Plan::of(20));
 }

@@ -14,6 +14,7 @@
 //! cut off in the middle. One test a kind; `cargo xtask kills` runs the same with more rounds:
 //!
 //! * `BATON_KILLS_ROUNDS`, `BATON_KILLS_CONNECTIONS`: how many;
+//! * `BATON_KILLS_STEER`: how frames reach the engine, `tc` (unless said otherwise) or `xdp`;
 //! * `BATON_KILLS_SEED`: the random moments, printed at the start;
 //! * `BATON_KILLS_OUT`: a directory that gets the figures, a JSON file a kind.
 
