@@ -3,10 +3,17 @@
  * Made from the sources by a test; see crates/libbaton/tests/header.
  *
  * Calls named after those of POSIX do what POSIX says, with Linux's numbers: they
- * return -1 and set errno. No call starts a thread or reads a clock. One thread at
- * a time may use an engine; a call that finds another in progress fails with
- * EBUSY. A handle that is none fails with EFAULT. After an internal error every
- * call on the engine fails with EIO. SIGPIPE is never raised. */
+ * return -1 and set errno. A handle that is none fails with EFAULT. SIGPIPE is never
+ * raised.
+ *
+ * An engine's calls start no thread and read no clock. One thread at a time may use
+ * an engine; a call that finds another in progress fails with EBUSY. After an
+ * internal error every call on the engine fails with EIO.
+ *
+ * The calls baton_service_... and baton_stream_... hand sockets of the kernel to a
+ * Baton service, which has engine and privileges. A connection to a service has a
+ * thread of its own, which takes no signals. Any number of threads may call at once.
+ * An internal error is EIO. */
 #ifndef BATON_H
 #define BATON_H
 
@@ -24,6 +31,12 @@ extern "C" {
 
 /* An engine and its sockets. */
 typedef struct baton baton;
+
+/* A connection to a service. */
+typedef struct baton_service baton_service;
+
+/* A stream over a connection that may move. */
+typedef struct baton_stream baton_stream;
 
 /* Makes time pass. */
 typedef int (*baton_wait_fn)(void *arg, uint64_t until_ns);
@@ -267,6 +280,94 @@ int baton_epoll_wait(
     struct epoll_event *events,
     int max,
     int timeout_ms);
+
+/* The kernel has the connection. */
+#define BATON_PLACE_KERNEL 0
+
+/* An engine has it. */
+#define BATON_PLACE_ENGINE 1
+
+/* It is on its way. */
+#define BATON_PLACE_MOVING 2
+
+/* It has ended. */
+#define BATON_PLACE_ENDED 3
+
+/* Connects to the service that listens at `path`, or, for NULL, where one usually does:
+ * /run/baton/baton.sock. NULL on failure, with `errno` set: as `connect(2)`; EACCES also if
+ * it refuses this user, or this version of the library.
+ *
+ * `path` is NULL or ends in a zero byte. */
+baton_service *baton_service_connect(const char *path);
+
+/* Frees the handle; streams go on until they are closed. NULL is no error. A handle is
+ * freed once: what is at its place later may be another.
+ *
+ * `service` is NULL or came from `baton_service_connect`, and nobody else uses it. */
+int baton_service_free(baton_service *service);
+
+/* Hands a connected TCP socket over and waits until the engine has it. From then on the
+ * descriptor is the stream's: neither it nor a duplicate is used or closed before
+ * `baton_stream_restore`. What was set on the socket goes along, except O_NONBLOCK: a
+ * stream begins blocking.
+ *
+ * NULL on failure, with `errno` set. EOPNOTSUPP: it stays in the kernel; `why`, if it is
+ * not NULL, has a line of at most `why_len` bytes, the zero included, that says the reason.
+ * ENOTCONN: the service cannot be asked. In both cases, and with EBADF and EFAULT, the descriptor
+ * is the caller's, as it was. ECONNABORTED: the connection was lost with the service, and
+ * the descriptor is closed.
+ *
+ * `service` came from `baton_service_connect`; `fd` is the caller's; `why` is NULL or leads
+ * to `why_len` bytes. */
+baton_stream *baton_service_adopt(baton_service *service, int fd, char *why, size_t why_len);
+
+/* `read(2)`, wherever the connection is. A signal does not end a wait, here and below.
+ *
+ * `stream` came from `baton_service_adopt`; `buf` leads to `len` bytes. */
+ssize_t baton_stream_read(baton_stream *stream, void *buf, size_t len);
+
+/* `write(2)`, wherever the connection is.
+ *
+ * `stream` came from `baton_service_adopt`; `buf` leads to `len` bytes. */
+ssize_t baton_stream_write(baton_stream *stream, const void *buf, size_t len);
+
+/* `shutdown(2)`, with SHUT_RD, SHUT_WR or SHUT_RDWR.
+ *
+ * `stream` came from `baton_service_adopt`. */
+int baton_stream_shutdown(baton_stream *stream, int how);
+
+/* Whether reads and writes fail with EAGAIN instead of waiting.
+ *
+ * `stream` came from `baton_service_adopt`. */
+int baton_stream_set_nonblocking(baton_stream *stream, int on);
+
+/* An eventfd for a poll set, wherever the connection is (its descriptor tells nothing while
+ * an engine has it): readable (POLLIN, EPOLLIN) once a read or write that failed with EAGAIN
+ * is worth another try. So who waits tries first; who sees it readable reads its eight bytes,
+ * then tries both. It is the stream's, which closes it at its end; each call returns the
+ * same.
+ *
+ * `stream` came from `baton_service_adopt`. */
+int baton_stream_eventfd(baton_stream *stream);
+
+/* Where the connection is: one of `BATON_PLACE_...`.
+ *
+ * `stream` came from `baton_service_adopt`. */
+int baton_stream_place(baton_stream *stream);
+
+/* Has the whole connection given back to the kernel, and waits for it. Returns the
+ * descriptor that was handed over, a plain socket again and the caller's; the handle is
+ * freed. On failure the stream goes on, and its handle with it.
+ *
+ * `stream` came from `baton_service_adopt`, and nobody else uses it. */
+int baton_stream_restore(baton_stream *stream);
+
+/* Closes the connection and frees the handle: in form, or by a reset if received bytes were
+ * never read. NULL is no error. A handle is freed once, by this or by
+ * `baton_stream_restore`: what is at its place later may be another.
+ *
+ * `stream` is NULL or came from `baton_service_adopt`, and nobody else uses it. */
+int baton_stream_close(baton_stream *stream);
 
 #ifdef __cplusplus
 }

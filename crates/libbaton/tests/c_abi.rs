@@ -1,7 +1,7 @@
 //! C programs against the library, as its users build them: with `cc`, through
 //! the pkg-config file, shared and static, and under valgrind.
 
-use baton_testkit::{need_program, run};
+use baton_testkit::{c, need_program, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,26 +19,10 @@ fn scratch() -> &'static Path {
     })
 }
 
-/// Where the libraries are. Cargo builds none for a test that cannot link to it
-/// as Rust, so it is asked to.
-fn libraries() -> &'static Path {
-    static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARIES.get_or_init(|| {
-        let test = std::env::current_exe().expect("a path");
-        let profile = test.ancestors().nth(2).expect("target/debug/deps/test");
-        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-        let target = profile.parent().expect("target/debug");
-        let arguments =
-            ["build", "--locked", "--package", "libbaton", "--lib", "--profile", "test", "--quiet", "--target-dir"];
-        run(Command::new(cargo).current_dir(ROOT).args(arguments).arg(target));
-        profile.to_owned()
-    })
-}
-
 /// The pkg-config file with the places of this build.
 fn pkg_config_file() -> PathBuf {
     let template = fs::read_to_string(Path::new(ROOT).join("libbaton.pc.in")).expect("the template");
-    let libdir = libraries().display().to_string();
+    let libdir = c::libraries().display().to_string();
     let fill = [
         ("@prefix@", ROOT),
         ("@includedir@", concat!(env!("CARGO_MANIFEST_DIR"), "/include")),
@@ -52,19 +36,9 @@ fn pkg_config_file() -> PathBuf {
     path
 }
 
-fn cc(source: &str, name: &str) -> (Command, PathBuf) {
-    let program = scratch().join(name);
-    let mut command = Command::new("cc");
-    command.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
-    command.arg(Path::new(ROOT).join(source));
-    (command, program)
-}
-
-/// Linked by what the pkg-config file says, static libraries' needs included.
 fn build_static(source: &str, name: &str) -> PathBuf {
-    let (mut command, program) = cc(source, name);
-    command.arg("-I").arg(Path::new(ROOT).join("include")).arg(libraries().join("libbaton.a"));
-    run(command.args(["-lgcc_s", "-lpthread", "-lm", "-ldl", "-lrt"]));
+    let program = scratch().join(name);
+    c::build_static(&Path::new(ROOT).join(source), &program);
     program
 }
 
@@ -76,9 +50,10 @@ fn the_example_echoes_through_the_shared_library() {
     let directory = directory.parent().expect("a directory");
     let flags =
         run(Command::new("pkg-config").env("PKG_CONFIG_PATH", directory).args(["--cflags", "--libs", "libbaton"]));
-    let (mut command, program) = cc("examples/echo.c", "echo-shared");
+    let program = scratch().join("echo-shared");
+    let mut command = c::compiler(&Path::new(ROOT).join("examples/echo.c"), &program);
     run(command.args(flags.split_whitespace()));
-    let said = run(Command::new(program).env("LD_LIBRARY_PATH", libraries()));
+    let said = run(Command::new(program).env("LD_LIBRARY_PATH", c::libraries()));
     assert_eq!(said.trim(), "OK");
 }
 

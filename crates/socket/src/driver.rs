@@ -8,7 +8,7 @@ use baton_engine::tce::Tce;
 use baton_port::wait::{WaitSet, Waitable};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -36,6 +36,18 @@ impl Doorbell {
 
     fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Doorbell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Wake for Doorbell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
     }
 }
 

@@ -6,6 +6,7 @@
 //!   happens to it; [`veth`] puts a wire between two of them.
 //! * [`Running`]: a program in the background that ends with the test.
 //! * [`vm`]: a test runs anew under another kernel, in an emulator.
+//! * [`c`]: C programs, built against the library.
 //! * [`corpus`]: the inputs that fuzzing found, replayed.
 //! * [`rounds::Rounds`]: benchmarks that alternate, with medians and raw figures.
 //!
@@ -18,6 +19,7 @@
 //! macros fail the test instead.
 #![forbid(unsafe_code)]
 
+pub mod c;
 pub mod corpus;
 pub mod netns;
 pub mod process;

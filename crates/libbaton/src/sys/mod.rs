@@ -2,19 +2,21 @@
 //!
 //! What these modules uphold:
 //! * A `baton *` is used only after it was found not null, aligned, and marked as
-//!   an engine; the mark goes when it is freed. (A pointer to memory that is not
-//!   readable at all cannot be told.)
+//!   an engine, and so are the handles of [`service`]; the mark goes when it is freed.
+//!   (A pointer to memory that is not readable at all cannot be told.)
 //! * `Posix` is reached only through [`baton::enter`], which one call holds at a
 //!   time; so no two `&mut` to it exist, not even when a wait callback calls back.
 //! * Memory of the caller is read or written only within the lengths that it
 //!   gave, and no reference to it outlives the call.
-//! * No panic leaves: all work happens within [`baton::enter`], which catches it.
+//! * No panic leaves: all work happens within [`baton::enter`] or [`service::guarded`],
+//!   which catch it.
 
 mod config;
 mod drive;
 mod events;
 mod memory;
 mod options;
+mod service;
 mod sockets;
 mod transfer;
 

@@ -19,7 +19,8 @@ pub fn declaration(item: &Item) -> Option<String> {
             Some(format!("{}#define {} {value}\n", comment(&constant.attrs, ""), constant.ident))
         }
         Item::Type(alias) if is_public(&alias.vis) => {
-            let Type::FnPtr(function) = &*alias.ty else { panic!("{}: not a function", alias.ident) };
+            // Any other is a handle, which the opening declares.
+            let Type::FnPtr(function) = &*alias.ty else { return None };
             let arguments = function.inputs.iter().map(|input| {
                 let (name, _) = input.name.as_ref().expect("a named argument");
                 variable(&input.ty, &name.to_string())
@@ -108,7 +109,8 @@ fn named(rust: &str) -> &str {
         "pollfd" => "struct pollfd",
         "epoll_event" => "struct epoll_event",
         own => {
-            assert!(matches!(own, "baton" | "baton_config" | "baton_wait_fn" | "socklen_t" | "nfds_t"), "{own}?");
+            let known = ["baton", "baton_config", "baton_wait_fn", "baton_service", "baton_stream"];
+            assert!(known.contains(&own) || matches!(own, "socklen_t" | "nfds_t"), "{own}?");
             own
         }
     }

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 /// Where the declarations are, in the order of the header.
-const SOURCES: &[&str] = &["mod", "config", "drive", "sockets", "transfer", "options", "events"];
+const SOURCES: &[&str] = &["mod", "config", "drive", "sockets", "transfer", "options", "events", "service"];
 
 const OPENING: &str = "\
 /* Baton: TCP sockets on an engine that the caller drives.
@@ -19,10 +19,17 @@ const OPENING: &str = "\
  * Made from the sources by a test; see crates/libbaton/tests/header.
  *
  * Calls named after those of POSIX do what POSIX says, with Linux's numbers: they
- * return -1 and set errno. No call starts a thread or reads a clock. One thread at
- * a time may use an engine; a call that finds another in progress fails with
- * EBUSY. A handle that is none fails with EFAULT. After an internal error every
- * call on the engine fails with EIO. SIGPIPE is never raised. */
+ * return -1 and set errno. A handle that is none fails with EFAULT. SIGPIPE is never
+ * raised.
+ *
+ * An engine's calls start no thread and read no clock. One thread at a time may use
+ * an engine; a call that finds another in progress fails with EBUSY. After an
+ * internal error every call on the engine fails with EIO.
+ *
+ * The calls baton_service_... and baton_stream_... hand sockets of the kernel to a
+ * Baton service, which has engine and privileges. A connection to a service has a
+ * thread of its own, which takes no signals. Any number of threads may call at once.
+ * An internal error is EIO. */
 #ifndef BATON_H
 #define BATON_H
 
@@ -40,6 +47,12 @@ extern \"C\" {
 
 /* An engine and its sockets. */
 typedef struct baton baton;
+
+/* A connection to a service. */
+typedef struct baton_service baton_service;
+
+/* A stream over a connection that may move. */
+typedef struct baton_stream baton_stream;
 ";
 
 const CLOSING: &str = "

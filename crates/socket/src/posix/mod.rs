@@ -65,6 +65,8 @@ impl From<io::Error> for Errno {
             ErrorKind::BrokenPipe => libc::EPIPE,
             ErrorKind::NotConnected => libc::ENOTCONN,
             ErrorKind::OutOfMemory => libc::ENOBUFS,
+            ErrorKind::ConnectionAborted => libc::ECONNABORTED,
+            ErrorKind::PermissionDenied => libc::EACCES,
             _ => libc::EIO,
         }))
     }

@@ -6,6 +6,7 @@ use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request};
 use super::settings::Setting;
 use crate::consumer::{Conn, Consumer};
+use crate::sys::signals;
 use crate::waiters::Waiters;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::sockopt::set_socket_linger;
@@ -38,8 +39,11 @@ impl fmt::Display for NotAdopted {
 impl std::error::Error for NotAdopted {}
 
 impl NotAdopted {
+    /// The code of those that the service was not asked about.
+    pub const NOT_ASKED: &str = "service";
+
     pub(super) fn broken(fd: Option<OwnedFd>, error: &io::Error) -> NotAdopted {
-        NotAdopted { fd, code: "service".into(), text: error.to_string() }
+        NotAdopted { fd, code: NotAdopted::NOT_ASKED.into(), text: error.to_string() }
     }
 }
 
@@ -124,9 +128,9 @@ impl Shared {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { inner: Mutex::new(inner), wake, started: Instant::now() });
         let thread = thread::Builder::new().name("baton-service".into());
-        let thread = thread.spawn({
+        let thread = signals::blocked(|| {
             let shared = shared.clone();
-            move || events::run(&shared)
+            thread.spawn(move || events::run(&shared))
         })?;
         Ok((shared, thread))
     }
@@ -292,6 +296,8 @@ impl Inner {
         let Inner { lines, regions, ready, .. } = self;
         let Some(line) = lines.get_mut(&id) else { return };
         line.closed = true;
+        // Whoever has the stream's eventfd in a poll set hears no more of it.
+        (line.readers, line.writers) = Default::default();
         match &line.at {
             // Closed where they arrive.
             Whereabouts::Away | Whereabouts::Coming { .. } => return,

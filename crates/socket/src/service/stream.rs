@@ -2,15 +2,15 @@
 
 use super::line::Whereabouts;
 use super::shared::Shared;
-use crate::driver::block_on;
+use crate::driver::{Doorbell, block_on};
 use rustix::net::{getpeername, getsockname};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// Where a connection is.
@@ -35,11 +35,18 @@ pub struct Stream {
     nonblocking: AtomicBool,
     /// Longest waits of a read and of a write.
     pub(super) timeouts: Mutex<[Option<Duration>; 2]>,
+    bell: OnceLock<Bell>,
+}
+
+/// What is rung where a thread or task would be woken.
+struct Bell {
+    eventfd: Arc<Doorbell>,
+    waker: Waker,
 }
 
 impl Stream {
     pub(super) fn new(shared: Arc<Shared>, id: u64) -> Stream {
-        Stream { shared, id, nonblocking: AtomicBool::new(false), timeouts: Mutex::default() }
+        Stream { shared, id, nonblocking: AtomicBool::new(false), timeouts: Mutex::default(), bell: OnceLock::new() }
     }
 
     /// The connection's number in the service.
@@ -60,6 +67,23 @@ impl Stream {
     /// Whether reads and writes return `WouldBlock` instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) {
         self.nonblocking.store(nonblocking, Ordering::Relaxed);
+    }
+
+    /// An eventfd for a poll set: readable once a read or write that returned `WouldBlock` is
+    /// worth another try, wherever the connection is. So who waits tries first; who sees it
+    /// readable takes its eight bytes, then tries both. It is closed with the stream.
+    ///
+    /// # Errors
+    /// As `eventfd(2)`'s.
+    pub fn eventfd(&self) -> io::Result<BorrowedFd<'_>> {
+        if let Some(bell) = self.bell.get() {
+            return Ok(bell.eventfd.as_fd());
+        }
+        let eventfd = Arc::new(Doorbell::new()?);
+        // Nobody is told of what was tried before.
+        eventfd.ring();
+        let waker = Waker::from(eventfd.clone());
+        Ok(self.bell.get_or_init(|| Bell { eventfd, waker }).eventfd.as_fd())
     }
 
     /// Our address.
@@ -83,7 +107,7 @@ impl Stream {
 
     fn wait<R>(&self, write: bool, mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>) -> io::Result<R> {
         if self.nonblocking.load(Ordering::Relaxed) {
-            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let mut cx = Context::from_waker(self.bell.get().map_or(Waker::noop(), |bell| &bell.waker));
             return match poll(&mut cx) {
                 Poll::Ready(result) => result,
                 Poll::Pending => Err(ErrorKind::WouldBlock.into()),
@@ -115,13 +139,17 @@ impl Stream {
     /// # Errors
     /// Why not, with the stream, which goes on.
     pub fn restore(self) -> Result<OwnedFd, (Stream, io::Error)> {
-        if let Err(error) = self.shared.with(|inner| inner.begin_restore(self.id)) {
-            return Err((self, error));
-        }
-        match block_on(None, |cx| self.shared.with(|inner| inner.poll_restored(self.id, cx))) {
-            Ok(fd) => Ok(fd),
-            Err(error) => Err((self, error)),
-        }
+        self.take_back().map_err(|error| (self, error))
+    }
+
+    /// As [`Stream::restore`], for who cannot give the stream away: it has ended once this
+    /// succeeds.
+    ///
+    /// # Errors
+    /// Why not; the stream goes on.
+    pub fn take_back(&self) -> io::Result<OwnedFd> {
+        self.shared.with(|inner| inner.begin_restore(self.id))?;
+        block_on(None, |cx| self.shared.with(|inner| inner.poll_restored(self.id, cx)))
     }
 }
 
@@ -134,12 +162,18 @@ impl Drop for Stream {
 
 impl Read for &Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
         self.wait(false, |cx| self.poll_read(cx, buf))
     }
 }
 
 impl Write for &Stream {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if data.is_empty() {
+            return Ok(0);
+        }
         self.wait(true, |cx| self.poll_write(cx, data))
     }
 

@@ -2,4 +2,5 @@
 
 pub(crate) mod large_pages;
 pub(crate) mod memory;
+pub(crate) mod signals;
 pub(crate) mod tcp_info;

@@ -1,0 +1,61 @@
+//! C programs' connections, through the C library.
+
+mod common;
+
+use baton_testkit::{c, need_program, need_root, run};
+use common::{World, be_the_engine};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::JoinHandle;
+
+/// Not a test: what the others start as an engine.
+#[test]
+fn the_engines_process() {
+    be_the_engine();
+}
+
+/// The program of that name in `tests/c`.
+fn program(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("service-{name}"));
+    c::build_static(&source, &program);
+    program
+}
+
+/// Echoes one connection at the wire's far end, until it ends.
+fn echo(world: &World<'_>) -> (SocketAddr, JoinHandle<()>) {
+    let listener = world.wire.peer.enter(|| TcpListener::bind("10.66.0.2:0").unwrap());
+    let address = listener.local_addr().unwrap();
+    let echo = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut bytes = vec![0; 1 << 16];
+        loop {
+            match peer.read(&mut bytes).unwrap() {
+                0 => return,
+                count => peer.write_all(&bytes[..count]).unwrap(),
+            }
+        }
+    });
+    (address, echo)
+}
+
+#[test]
+fn a_c_programs_connection_goes_and_comes_back_and_outlives_the_engine() {
+    need_root!();
+    need_program!("clang");
+    need_program!("cc");
+    let program = program("program");
+    World::enter(|world| {
+        let resets = world.wire.resets();
+        let (address, echo) = echo(world);
+        let mut command = Command::new(&program);
+        command.arg(world.socket).args([address.ip().to_string(), address.port().to_string()]);
+        command.arg(world.engine.to_string());
+        let said = world.wire.ours.enter(|| run(&mut command));
+        assert_eq!(said.trim(), "OK");
+        echo.join().unwrap();
+        assert_eq!(world.wire.resets(), resets);
+    });
+}
