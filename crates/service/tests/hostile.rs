@@ -77,10 +77,7 @@ impl Hostile {
 fn garbage_in_its_memory_costs_a_program_its_own_connections_only() {
     need_root!();
     need_program!("clang");
-    World::enter(|world| {
-        let service = world.service();
-        let mut line = world.line(false);
-        line.adopt(&service);
+    World::with_line(|world, _, mut line| {
         let engine = Pid::from_raw(world.engine as i32).unwrap();
         let mut peers = Vec::new();
         for seed in 1..=20 {

@@ -134,10 +134,7 @@ fn what_is_set_in_the_kernel_holds_in_the_engine() {
 fn tcp_info_is_of_whoever_has_the_connection() {
     need_root!();
     need_program!("clang");
-    World::enter(|world| {
-        let service = world.service();
-        let mut line = world.line(false);
-        line.adopt(&service);
+    World::with_line(|world, _, mut line| {
         line.go_on(200_000);
         let there = stream(&line).tcp_info().unwrap();
         let word = |info: &[u8], at: usize| u32::from_ne_bytes(info[at..at + 4].try_into().unwrap());
@@ -157,10 +154,7 @@ fn tcp_info_is_of_whoever_has_the_connection() {
 fn reads_end_in_time_and_when_nothing_more_is_wanted() {
     need_root!();
     need_program!("clang");
-    World::enter(|world| {
-        let service = world.service();
-        let mut line = world.line(false);
-        line.adopt(&service);
+    World::with_line(|_, service, mut line| {
         let mut own = stream(&line);
         own.set_nonblocking(false);
         for home in [false, true] {

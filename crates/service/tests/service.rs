@@ -264,10 +264,7 @@ fn last_word(channel: &Channel) -> Option<Reply> {
 fn a_program_that_makes_no_sense_is_cut_off_and_others_are_not() {
     need_root!();
     need_program!("clang");
-    World::enter(|world| {
-        let service = world.service();
-        let mut line = world.line(false);
-        line.adopt(&service);
+    World::with_line(|world, service, mut line| {
         let hello = Request::Hello { version: VERSION }.to_bytes();
         let messages: [&[&[u8]]; 6] = [
             &[&[0xff; 40]],

@@ -88,10 +88,7 @@ fn strange(world: &World<'_>) -> Vec<(&'static str, OwnedFd)> {
 fn descriptors_of_other_kinds_stay_what_they_are() {
     need_root!();
     need_program!("clang");
-    World::enter(|world| {
-        let service = world.service();
-        let mut line = world.line(false);
-        line.adopt(&service);
+    World::with_line(|world, _, mut line| {
         let mut channel = greet(world);
         assert!(matches!(next(&mut channel), Some((Reply::Welcome { .. }, _))));
         for (seq, (what, fd)) in strange(world).into_iter().enumerate() {
@@ -116,16 +113,13 @@ fn descriptors_of_other_kinds_stay_what_they_are() {
 fn only_memory_is_read_from() {
     need_root!();
     need_program!("clang");
-    World::enter(|world| {
-        let service = world.service();
-        let mut line = world.line(false);
-        line.adopt(&service);
+    World::with_line(|world, service, mut line| {
         for (what, fd) in strange(world).into_iter().filter(|(what, _)| *what != "memory") {
             let mut channel = greet(world);
             // It has a connection, and is asked what it holds of it.
             let (ours, _peer) = world.wire.connect(false);
             let id = hand_over(&mut channel, ours.into());
-            in_engine(&service, id);
+            in_engine(service, id);
             say(&mut channel, &Request::Restore { id }, Vec::new());
             loop {
                 match next(&mut channel) {
@@ -247,10 +241,7 @@ fn resident() -> u64 {
 fn floods_do_not_keep_others_waiting_nor_fill_the_memory() {
     need_root!();
     need_program!("clang");
-    World::enter(|world| {
-        let service = world.service();
-        let mut line = world.line(false);
-        line.adopt(&service);
+    World::with_line(|world, service, mut line| {
         line.go_on(100_000);
         let before = resident();
         let mut flooders: Vec<Channel> = (0..4).map(|_| greet(world)).collect();

@@ -112,6 +112,15 @@ impl World<'_> {
         World::enter_with(|_| {}, f);
     }
 
+    /// With a connection by IPv4 that is in the engine.
+    pub fn with_line(f: impl FnOnce(&World<'_>, &Service, Line)) {
+        World::enter(|world| {
+            let (service, mut line) = (world.service(), world.line(false));
+            line.adopt(&service);
+            f(world, &service, line);
+        });
+    }
+
     /// With a configuration of its own.
     pub fn enter_with(configure: impl FnOnce(&mut Config) + Send, f: impl FnOnce(&World<'_>)) {
         World::enter_on(&a_wire(), configure, f);
