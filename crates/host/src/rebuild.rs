@@ -12,6 +12,7 @@
 //!   TCP_TIMESTAMP
 //!   -- so far a husk ------------------------------------------------------
 //!   route's MTU           while nothing is queued
+//!   longest timeout       before a timer runs
 //!   receive queue         moves rcv_nxt
 //!   send queue, sent      moves snd_nxt
 //!   send queue, unsent    behind a closed window
@@ -37,7 +38,9 @@ use crate::receive_queue::restore_unread;
 use crate::repair::{self, Leave};
 use crate::send_queue::{restore_sent, restore_unsent};
 use crate::sequence::restore_ends;
-use crate::socket_options::{IntOption, restore_reuse_address, restore_socket_options, silence};
+use crate::socket_options::{
+    IntOption, hasten, restore_reuse_address, restore_socket_options, restore_timeout_max, silence,
+};
 use crate::timestamps::restore_timestamps;
 use crate::windows::{restore_window_clamp, restore_windows, windows_of};
 use baton_tcp::state::State;
@@ -102,6 +105,8 @@ pub fn rebuild(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     // Before anything is queued, which the kernel would cut anew and send again. Where it
     // does not work the kernel finds out by itself.
     let _ = restore_path_mtu(fd, captured, snd);
+    // An older kernel has no such limit.
+    let _ = hasten(fd, &captured.options);
     make_room(fd, captured).during("making room in the buffers")?;
     restore_unread(fd, &captured.receive_queue).during("filling the receive queue")?;
     restore_sent(fd, sent).during("filling the send queue")?;
@@ -130,10 +135,11 @@ pub fn rebuild(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
 pub fn resume(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
     let fd = fd.as_fd();
     repair::leave(fd, Leave::Probing).during("turning repair mode off")?;
-    // It lives. Neither of these fails on a socket; if one did, the connection would be
+    // It lives. None of these fails on a socket; if one did, the connection would be
     // none the worse: its unsent data waits for the peer's next segment.
     let _ = restore_reuse_address(fd, &captured.options);
     let _ = push(fd, captured);
+    let _ = restore_timeout_max(fd, &captured.options);
     if wants_answer(captured) {
         // Nor this: without an answer a timeout finds out.
         let _ = ask_peer(fd, captured);

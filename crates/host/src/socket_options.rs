@@ -48,13 +48,16 @@ pub enum IntOption {
     PeekOffset,
     /// `SO_BUSY_POLL`, µs.
     BusyPoll,
+    /// `TCP_RTO_MAX_MS`, ms: the longest retransmission timeout (since Linux 6.15).
+    TimeoutMax,
 }
 
 /// `linux/tcp.h`, `asm-generic/socket.h`.
+const TCP_RTO_MAX_MS: i32 = 44;
 const SO_BUF_LOCK: i32 = 72;
 
 impl IntOption {
-    const COUNT: usize = 17;
+    const COUNT: usize = 18;
 
     /// All, in the order of their declaration.
     pub const ALL: [IntOption; IntOption::COUNT] = [
@@ -75,6 +78,7 @@ impl IntOption {
         IntOption::ReceiveLowWater,
         IntOption::PeekOffset,
         IntOption::BusyPoll,
+        IntOption::TimeoutMax,
     ];
 
     /// Level and name for `setsockopt`.
@@ -99,6 +103,7 @@ impl IntOption {
             IntOption::ReceiveLowWater => (SOCKET, libc::SO_RCVLOWAT),
             IntOption::PeekOffset => (SOCKET, libc::SO_PEEK_OFF),
             IntOption::BusyPoll => (SOCKET, libc::SO_BUSY_POLL),
+            IntOption::TimeoutMax => (TCP, TCP_RTO_MAX_MS),
         }
     }
 
@@ -294,11 +299,11 @@ pub(crate) fn capture_socket_options(fd: BorrowedFd<'_>) -> io::Result<SocketOpt
     Ok(options)
 }
 
-/// Sets all but `SO_REUSEADDR`, the buffers and the window clamp, which have their own
-/// times. Only what differs: a program may have been allowed what we are not. The
+/// Sets all but `SO_REUSEADDR`, the buffers, the window clamp and the longest timeout,
+/// which have their own times. Only what differs: a program may have been allowed what we are not. The
 /// peer's window must be closed, since some of these push data out.
 pub(crate) fn restore_socket_options(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
-    for option in IntOption::ALL {
+    for option in IntOption::ALL.into_iter().filter(|option| *option != IntOption::TimeoutMax) {
         if let Some(value) = options.int(option)
             && option.read(fd)? != value
         {
@@ -325,6 +330,20 @@ pub(crate) fn restore_reuse_address(fd: BorrowedFd<'_>, options: &SocketOptions)
         sys::set_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     }
     Ok(())
+}
+
+/// Linux waits 3 s for the answer to what a new connection sends first, since it knows no
+/// round-trip time, and sends what was lost again only then. The shortest that it can be made
+/// to wait is 1 s. To be called before anything is queued.
+pub(crate) fn hasten(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
+    let shorter = options.int(IntOption::TimeoutMax).is_some_and(|usual| usual > 1000);
+    if shorter { IntOption::TimeoutMax.write(fd, 1000) } else { Ok(()) }
+}
+
+/// Undoes [`hasten`], once all is sent that can be: its timer runs, and what follows knows
+/// the round-trip time.
+pub(crate) fn restore_timeout_max(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
+    options.int(IntOption::TimeoutMax).map_or(Ok(()), |usual| IntOption::TimeoutMax.write(fd, usual))
 }
 
 /// What a husk must not do by itself: probe the peer, or give up.

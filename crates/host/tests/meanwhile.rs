@@ -4,7 +4,9 @@
 mod common;
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
 
+use baton_host::socket_options::IntOption;
 use baton_host::{capture, make_husk, rebuild, resume};
 use baton_testkit::need_root;
 use common::{Pair, Wire, wait_for};
@@ -105,6 +107,43 @@ fn a_reset_that_came_meanwhile_is_learned_of() {
         });
         assert!(matches!(seen, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)), "{seen:?}");
     });
+}
+
+/// Time until a connection sends again, in ms, as `/proc/net/tcp` shows it.
+fn timer(local: SocketAddr) -> u64 {
+    let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+    let port = format!(":{:04X}", local.port());
+    let columns = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = columns.into_iter().find(|row| row[1].ends_with(&port)).expect("it is there");
+    let (kind, left) = row[5].split_once(':').unwrap();
+    assert_eq!(kind, "01", "the timer of retransmissions runs: {row:?}");
+    u64::from_str_radix(left, 16).unwrap() * 10
+}
+
+#[test]
+fn what_was_lost_is_sent_again_soon() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    let mut pair = Pair::new(&wire, false);
+    pair.exchange(2_000);
+    pair.leave_unacked(&wire, 20_000);
+    let captured = wire.ours.enter(|| {
+        let captured = capture(&pair.ours).unwrap();
+        make_husk(&pair.ours, &captured).unwrap();
+        rebuild(&pair.ours, &captured).unwrap();
+        resume(&pair.ours, &captured).unwrap();
+        captured
+    });
+    // Linux before 6.15 cannot be told.
+    let longest = if captured.options.int(IntOption::TimeoutMax).is_some() { 1000 } else { 3000 };
+    let left = wire.ours.enter(|| timer(pair.local()));
+    assert!(left <= longest, "{left} ms");
+    wire.let_go();
+    wait_for("the peer's bytes", || {
+        pair.out.read(&pair.peer);
+        pair.out.read == pair.out.written
+    });
+    pair.close();
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub struct MoverConfig {
     /// Sizes of the consumer of each engine.
     pub consumer: ConsumerConfig,
     /// For how long a restore waits until all in flight is acknowledged, at most. What is
-    /// lost then is sent again by the kernel after 3 s.
+    /// lost then is sent again by the kernel after 1 s.
     pub drain: Duration,
 }
 
