@@ -26,6 +26,9 @@ const WORD: &str = "BATON_KILLS_SERVICE";
 /// The process that was started, and those that take its place.
 pub const GUARDIAN: [&str; 2] = ["service", "guardian"];
 
+/// What a process frees it gives back at once, so that what it has is what it holds.
+const FRUGAL: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "8192"), ("MALLOC_TRIM_THRESHOLD_", "0")];
+
 /// How much is done.
 #[derive(Clone, Copy)]
 pub struct Plan {
@@ -139,7 +142,7 @@ impl Rig {
             let mut command = Command::new(env!("CARGO_BIN_EXE_baton"));
             command.args(["service", "--interface", "wire", "--steer", plan.steer, "--socket"]);
             command.arg(directory.path().join("socket")).env(WORD, directory.path());
-            Running::start(command.stderr(log))
+            Running::start(command.envs(FRUGAL).stderr(log))
         });
         let rig = Rig {
             plan,
@@ -188,9 +191,7 @@ impl Rig {
             let mut command = Command::new("/proc/self/exe");
             command.args(["the_programs_process", "--exact", "--nocapture", "--quiet"]);
             command.env(VARIABLE, serde_json::to_string(&start).unwrap());
-            // What it frees it gives back at once, so that what it has is what it holds.
-            command.envs([("MALLOC_MMAP_THRESHOLD_", "8192"), ("MALLOC_TRIM_THRESHOLD_", "0")]);
-            Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
+            Running::start(command.envs(FRUGAL).stdin(Stdio::piped()).stdout(Stdio::piped()))
         });
         let answers = listen_to(running.child());
         let streams = self.accept(lines);
