@@ -1,19 +1,27 @@
 //! A program and a broker of its service, which is played here.
 
-use baton_socket::service::Service;
+use baton_engine::region::{Completion, EngineRegion};
+use baton_socket::consumer::ConsumerConfig;
+use baton_socket::memory::SharedMemory;
 use baton_socket::service::channel::{Channel, Parcel};
-use baton_socket::service::message::{Reply, Request, Selector, VERSION};
+use baton_socket::service::message::{Reply, Request, Selector, Sizes, VERSION};
+use baton_socket::service::{Place, Service};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::pin::pin;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 /// The broker's end: what it hears is told to the test, and what the test says is sent.
 struct Played {
     heard: Receiver<Request>,
-    say: Sender<Reply>,
+    say: Sender<(Reply, Vec<OwnedFd>)>,
 }
 
 impl Played {
@@ -23,12 +31,46 @@ impl Played {
     }
 
     fn say(&self, reply: Reply) {
-        self.say.send(reply).unwrap();
+        self.say_with(reply, Vec::new());
+    }
+
+    fn say_with(&self, reply: Reply, fds: Vec<OwnedFd>) {
+        self.say.send((reply, fds)).unwrap();
+    }
+
+    /// Hangs up.
+    fn end(self) {}
+
+    /// Says that there is memory of these sizes; the engine's end of it.
+    fn make_region(&self, sizes: Sizes, config: &ConsumerConfig) -> (EngineRegion, OwnedFd) {
+        let memory = SharedMemory::create(config.layout()).unwrap();
+        let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let completions = eventfd();
+        let fds = vec![memory.as_fd().try_clone_to_owned().unwrap(), eventfd(), completions.try_clone().unwrap()];
+        self.say_with(Reply::Region { region: 1, sizes }, fds);
+        (EngineRegion::new(memory.region().clone()), completions)
+    }
+
+    /// Brings the connection of an adoption; whether it was taken in.
+    #[track_caller]
+    fn bring(&self, seq: u64, id: u64) -> bool {
+        self.say(Reply::Bring { seq, id, region: 1, send: 0, unread: 0, shut: false, window: 0 });
+        let Request::Brought { taken, .. } = self.hear() else { panic!("it was brought") };
+        taken
     }
 }
 
+/// Sizes of a small consumer.
+const SMALL: ConsumerConfig =
+    ConsumerConfig { stream_buffer: 4096, stream_buffers: 4, large_buffer: 4096, large_buffers: 0, connections: 2 };
+
 /// A program connected to a played broker.
 fn play(run: impl FnOnce(&Service, &Played)) {
+    play_with(|service, broker| run(&service, &broker));
+}
+
+/// The same, for who ends either.
+fn play_with(run: impl FnOnce(Service, Played)) {
     let directory = std::env::temp_dir().join(format!("baton-played-{}-{:x}", std::process::id(), fastrand::u64(..)));
     std::fs::create_dir(&directory).unwrap();
     let path = directory.join("socket");
@@ -40,9 +82,15 @@ fn play(run: impl FnOnce(&Service, &Played)) {
         scope.spawn(move || {
             let mut channel = Channel::new(accept_with(&listener, SocketFlags::CLOEXEC).unwrap());
             loop {
-                for reply in said.try_iter() {
-                    let reply: Reply = reply;
-                    channel.send(reply.to_bytes(), Vec::new()).unwrap();
+                loop {
+                    match said.try_recv() {
+                        Ok((reply, fds)) => {
+                            let reply: Reply = reply;
+                            channel.send(reply.to_bytes(), fds).unwrap();
+                        }
+                        Err(TryRecvError::Empty) => break,
+                        Err(TryRecvError::Disconnected) => return,
+                    }
                 }
                 match channel.receive() {
                     Ok(Some(Parcel { bytes, .. })) => match Request::from_bytes(&bytes).expect("a request") {
@@ -57,7 +105,7 @@ fn play(run: impl FnOnce(&Service, &Played)) {
             }
         });
         let service = Service::connect(&path).unwrap();
-        run(&service, &Played { heard, say });
+        run(service, Played { heard, say });
     });
     std::fs::remove_dir_all(&directory).unwrap();
 }
@@ -114,5 +162,83 @@ fn two_threads_may_ask_at_once() {
             }
             assert_eq!(asking.map(|asking| asking.join().unwrap()), [10, 20]);
         });
+    });
+}
+
+/// A socket to be handed over, and the far end, which waits for so long for its end.
+fn pair() -> (UnixStream, UnixStream) {
+    let (ours, peer) = UnixStream::pair().unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    (ours, peer)
+}
+
+#[test]
+fn memory_of_sizes_that_cannot_be_is_none() {
+    let none = ConsumerConfig { stream_buffer: 0, stream_buffers: 0, large_buffer: 0, large_buffers: 0, ..SMALL };
+    let odd = ConsumerConfig { stream_buffer: 3000, ..SMALL };
+    let huge = Sizes { small: (u32::MAX, u32::MAX), large: (u32::MAX, u32::MAX), connections: 2 };
+    for (sizes, config) in [(Sizes::of(&none), none), (Sizes::of(&odd), odd), (huge, SMALL)] {
+        play(|service, broker| {
+            thread::scope(|scope| {
+                let adopting = scope.spawn(|| service.adopt(pair().0.into()).map(drop));
+                let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+                broker.make_region(sizes, &config);
+                assert!(!broker.bring(seq, 7), "{sizes:?}");
+                broker.say(Reply::Stays { seq, id: 7, code: "no-buffers".into(), text: String::new() });
+                assert_eq!(adopting.join().unwrap().unwrap_err().code, "no-buffers");
+            });
+        });
+    }
+}
+
+#[test]
+fn what_a_task_does_not_wait_for_any_more_is_closed_where_it_arrives() {
+    play(|service, broker| {
+        broker.make_region(Sizes::of(&SMALL), &SMALL);
+        for comes_home in [false, true] {
+            let (ours, mut peer) = pair();
+            {
+                let mut adopting = pin!(service.adopt_async(ours.into()));
+                assert!(adopting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            }
+            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            if comes_home {
+                assert!(broker.bring(seq, 9));
+                broker.say(Reply::Home { id: 9, rcv_pos: 0, tail_pos: 0, whole: false });
+                assert_eq!(broker.hear(), Request::Close { id: 9 });
+            } else {
+                broker.say(Reply::Stays { seq, id: 8, code: "never".into(), text: String::new() });
+            }
+            assert_eq!(peer.read(&mut [0]).unwrap(), 0, "it is closed");
+        }
+    });
+}
+
+#[test]
+fn what_is_let_go_of_after_the_services_end_is_closed() {
+    play_with(|service, broker| {
+        let (ours, mut peer) = pair();
+        let mut adopting = Box::pin(service.adopt_async(ours.into()));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(adopting.as_mut().poll(&mut cx).is_pending());
+        let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+        let (engine, completions) = broker.make_region(Sizes::of(&SMALL), &SMALL);
+        assert!(broker.bring(seq, 7));
+        assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
+        rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
+        let stream = loop {
+            match adopting.as_mut().poll(&mut cx) {
+                Poll::Ready(stream) => break stream.unwrap(),
+                Poll::Pending => thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        drop(adopting);
+        assert_eq!(stream.place(), Place::Engine);
+        broker.end();
+        assert_eq!(service.list().unwrap_err().kind(), ErrorKind::NotConnected);
+        // The engine may live, and have it still.
+        assert_eq!(stream.place(), Place::Engine);
+        drop((stream, service));
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0, "it is closed");
     });
 }

@@ -6,12 +6,13 @@ use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request, Sizes};
 use super::shared::{Adopting, Inner, NotAdopted, Region, Shared, now, until};
 use crate::adoption::{Adoption, Brought};
-use crate::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
+use crate::consumer::{Conn, Consumer, SocketEvent};
 use crate::memory::SharedMemory;
 use baton_port::wait::WaitSet;
 use rustix::event::{Timespec, epoll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::pread;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -31,6 +32,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         inner.hear_engines(shared);
         inner.hear_sockets();
         let untold = inner.tell_again();
+        inner.forget_abandoned();
         inner.wake_engines();
         if inner.ended && inner.lines.is_empty() && inner.adopting.is_empty() {
             inner.channel = None;
@@ -140,13 +142,16 @@ impl Inner {
     }
 
     fn on_bring(&mut self, seq: u64, id: u64, region: u32, queues: io::Result<Brought>, window: u32) {
-        if let Some(fd) = self.adopting.get_mut(&seq).and_then(|adopting| adopting.fd.take()) {
-            let before = self.adopting.get_mut(&seq).map(|adopting| std::mem::take(&mut adopting.before));
-            self.lines.insert(id, Line::new(fd, Whereabouts::Away, seq, before.unwrap_or_default()));
+        // No name is given twice.
+        if let Entry::Vacant(place) = self.lines.entry(id)
+            && let Some(adopting) = self.adopting.get_mut(&seq)
+            && let Some(fd) = adopting.fd.take()
+        {
+            place.insert(Line::new(fd, Whereabouts::Away, seq, std::mem::take(&mut adopting.before)));
         }
         let taken = match (self.lines.get_mut(&id), self.regions.get_mut(&region)) {
             (Some(Line { at: Whereabouts::Coming { .. } | Whereabouts::Engine { .. }, .. }), _) => true,
-            (Some(line), Some(Region { consumer, .. })) => {
+            (Some(line @ Line { at: Whereabouts::Away, .. }), Some(Region { consumer, .. })) => {
                 let adoption = Adoption(id);
                 let taken = queues.and_then(|brought| {
                     let unread = brought.unread.clone();
@@ -171,7 +176,9 @@ impl Inner {
         }
         let refused = |fd| NotAdopted { fd: Some(fd), code: code.clone(), text: text.clone() };
         if let Some(adopting) = self.adopting.get_mut(&seq) {
-            let fd = adopting.fd.take().or_else(|| self.lines.remove(&id).map(|line| line.into_fd(self.ready.as_fd())));
+            let brought = self.lines.get(&id).is_some_and(|line| line.seq == seq);
+            let line = if brought { self.lines.remove(&id) } else { None };
+            let fd = adopting.fd.take().or_else(|| line.map(|line| line.into_fd(self.ready.as_fd())));
             if let Some(fd) = fd {
                 adopting.settle(Err(refused(fd)));
             }
@@ -246,6 +253,7 @@ impl Inner {
         let Inner { lines, regions, adopting, .. } = self;
         // Lost before it was brought here: what is left of the socket is nobody's.
         if let Some(adopting) = adopting.get_mut(&seq).filter(|_| !lines.contains_key(&id)) {
+            adopting.fd = None;
             adopting.settle(Err(NotAdopted { fd: None, code: "lost".into(), text: text.to_owned() }));
         }
         let Some(line) = lines.get_mut(&id) else { return };
@@ -259,7 +267,13 @@ impl Inner {
                     region.leave(conn);
                 }
             }
-            Whereabouts::Coming { unread, .. } => line.unread.extend(unread),
+            Whereabouts::Coming { region, unread } => {
+                line.unread.extend(unread);
+                // Whoever has it in the engine by now does not go on with it.
+                if let Some(region) = regions.get_mut(&region) {
+                    region.consumer.forget_adoption(Adoption(id));
+                }
+            }
             _ => {}
         }
         line.at = Whereabouts::Ended(error);
@@ -312,8 +326,19 @@ impl Inner {
             let fd = adopting.fd.take();
             adopting.settle(Err(NotAdopted::broken(fd, &gone())));
         }
-        for line in self.lines.values_mut() {
-            if matches!(line.at, Whereabouts::Away | Whereabouts::Coming { .. }) {
+        for (id, line) in &mut self.lines {
+            let lost = match &line.at {
+                Whereabouts::Away => true,
+                Whereabouts::Coming { region, .. } => {
+                    let region = self.regions.get_mut(region);
+                    region.into_iter().for_each(|region| region.consumer.forget_adoption(Adoption(*id)));
+                    true
+                }
+                // An engine that lives goes on.
+                Whereabouts::Engine { region, .. } => self.regions.get(region).is_none_or(|region| region.dead),
+                Whereabouts::Kernel | Whereabouts::Ended(_) => false,
+            };
+            if lost {
                 line.at = Whereabouts::Ended(Some(gone()));
             }
             if line.restoring {
@@ -322,6 +347,9 @@ impl Inner {
             line.wake();
         }
         self.askers.wake();
+        // Nobody says any more when they have ended.
+        let closed: Vec<u64> = self.lines.iter().filter(|(_, line)| line.closed).map(|(id, _)| *id).collect();
+        closed.into_iter().for_each(|id| self.close(id));
     }
 
     fn hear_engines(&mut self, shared: &Shared) {
@@ -392,7 +420,7 @@ impl Inner {
 }
 
 fn make_region(file: OwnedFd, doorbell: OwnedFd, completions: OwnedFd, sizes: Sizes) -> io::Result<Region> {
-    let config = sizes.config();
+    let config = sizes.config().ok_or(ErrorKind::InvalidData)?;
     let memory = SharedMemory::open(file)?;
     if memory.region().layout() != config.layout() {
         return Err(ErrorKind::InvalidData.into());
@@ -405,28 +433,6 @@ fn make_region(file: OwnedFd, doorbell: OwnedFd, completions: OwnedFd, sizes: Si
         leaving: BTreeSet::new(),
         dead: false,
     })
-}
-
-impl Sizes {
-    /// Of a consumer.
-    pub fn of(config: &ConsumerConfig) -> Sizes {
-        Sizes {
-            small: (config.stream_buffer, config.stream_buffers),
-            large: (config.large_buffer, config.large_buffers),
-            connections: config.connections,
-        }
-    }
-
-    /// As the consumer takes them.
-    pub fn config(&self) -> ConsumerConfig {
-        ConsumerConfig {
-            stream_buffer: self.small.0,
-            stream_buffers: self.small.1,
-            large_buffer: self.large.0,
-            large_buffers: self.large.1,
-            connections: self.connections,
-        }
-    }
 }
 
 /// Two queues' bytes, one behind the other, from a file.

@@ -184,11 +184,12 @@ impl Line {
         self.armed = EventFlags::empty();
     }
 
-    /// The descriptor, watched no longer.
-    pub fn into_fd(self, ready: BorrowedFd<'_>) -> OwnedFd {
+    /// The descriptor, watched no longer. Whoever waits finds that there is nothing to wait for.
+    pub fn into_fd(mut self, ready: BorrowedFd<'_>) -> OwnedFd {
         if self.registered {
             let _ = epoll::delete(ready, &self.fd);
         }
+        self.wake();
         self.fd
     }
 }

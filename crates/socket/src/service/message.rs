@@ -29,6 +29,7 @@
 //! What moves without being asked for (an engine that died, a stop, an administrator) goes
 //! home by a `Home` alone; what is to come again begins with `Prepare`.
 
+use crate::consumer::ConsumerConfig;
 use crate::messages;
 use baton_wire::addr::Tuple;
 
@@ -153,7 +154,7 @@ messages! {
         2 Region {
             /// Its number.
             region: u32,
-            /// Sizes, as of [`ConsumerConfig`](crate::consumer::ConsumerConfig).
+            /// Sizes, as of [`ConsumerConfig`].
             sizes: Sizes,
         },
         /// A connection comes, with a memory file of its two queues if they hold anything.
@@ -268,6 +269,34 @@ pub struct Sizes {
     pub large: (u32, u32),
     /// Connections at most.
     pub connections: u32,
+}
+
+/// Bytes of a stream buffer at most.
+const RING_MAX: u32 = 1 << 30;
+
+impl Sizes {
+    /// Of a consumer.
+    pub fn of(config: &ConsumerConfig) -> Sizes {
+        Sizes {
+            small: (config.stream_buffer, config.stream_buffers),
+            large: (config.large_buffer, config.large_buffers),
+            connections: config.connections,
+        }
+    }
+
+    /// As the consumer takes them; `None` if no consumer could be of such sizes.
+    pub fn config(&self) -> Option<ConsumerConfig> {
+        let Sizes { small: (small, smalls), large: (large, larges), connections } = *self;
+        let is_ring = |bytes: u32| bytes.is_power_of_two() && bytes <= RING_MAX;
+        let fit = is_ring(small) && (larges == 0 || is_ring(large) && large >= small);
+        fit.then_some(ConsumerConfig {
+            stream_buffer: small,
+            stream_buffers: smalls,
+            large_buffer: large,
+            large_buffers: larges,
+            connections,
+        })
+    }
 }
 
 /// Connections of [`Request::Handoff`] and [`Request::Home`].

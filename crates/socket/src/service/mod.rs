@@ -102,12 +102,13 @@ impl Service {
         adopted.map_err(|_| refused.expect("nothing else ends the wait"))
     }
 
-    /// As [`Service::adopt`], for tasks.
+    /// As [`Service::adopt`], for tasks. Dropped before it is ready, the connection is closed.
     ///
     /// # Errors
     /// As there.
     pub async fn adopt_async(&self, fd: OwnedFd) -> Result<Stream, NotAdopted> {
         let seq = self.shared.with(|inner| inner.begin_adopt(fd))?;
+        let _waiting = Waiting { shared: &self.shared, seq };
         std::future::poll_fn(|cx| self.poll_adopted(seq, cx)).await
     }
 
@@ -193,6 +194,18 @@ impl Service {
                 None => inner.await_answer(cx),
             })
         })
+    }
+}
+
+/// A task that waits for an adoption.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    seq: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shared.with(|inner| inner.abandon(self.seq));
     }
 }
 

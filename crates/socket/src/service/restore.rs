@@ -27,6 +27,7 @@ impl Inner {
     }
 
     pub fn poll_restored(&mut self, id: u64, cx: &Context<'_>) -> Poll<io::Result<OwnedFd>> {
+        let gone = self.channel.is_none();
         let line = self.lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
         let over = match &mut line.at {
             _ if line.refusal.is_some() => line.refusal.take().map(io::Error::other),
@@ -36,6 +37,8 @@ impl Inner {
                 Err(error) => Some(error),
             },
             Whereabouts::Ended(error) => Some(error.take().unwrap_or(ErrorKind::NotConnected.into())),
+            // Nobody is left who could bring it.
+            _ if gone => Some(ErrorKind::NotConnected.into()),
             _ => None,
         };
         let line = self.lines.get_mut(&id).expect("only what was restored is not there");

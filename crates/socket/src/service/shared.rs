@@ -78,6 +78,8 @@ pub(super) struct Adopting {
     pub before: Vec<Setting>,
     pub outcome: Option<Result<u64, NotAdopted>>,
     pub waker: Option<Waker>,
+    /// Nobody waits any more.
+    pub abandoned: bool,
 }
 
 impl Adopting {
@@ -202,7 +204,7 @@ impl Inner {
         if let Err(error) = self.say(&Request::Adopt { seq }, vec![lent]) {
             return Err(NotAdopted::broken(Some(fd), &error));
         }
-        self.adopting.insert(seq, Adopting { fd: Some(fd), before, outcome: None, waker: None });
+        self.adopting.insert(seq, Adopting { fd: Some(fd), before, outcome: None, waker: None, abandoned: false });
         Ok(seq)
     }
 
@@ -214,8 +216,34 @@ impl Inner {
             adopting.waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let adopting = self.adopting.remove(&seq).and_then(|adopting| adopting.outcome);
-        Poll::Ready(adopting.expect("it was there just now"))
+        Poll::Ready(self.finish_adopting(seq).expect("it was there just now"))
+    }
+
+    /// What came of an adoption. Where nothing did, nobody has what a broker brought for it.
+    fn finish_adopting(&mut self, seq: u64) -> Option<Result<u64, NotAdopted>> {
+        let outcome = self.adopting.remove(&seq)?.outcome;
+        if matches!(outcome, Some(Err(_))) {
+            let brought: Vec<u64> = self.lines.iter().filter(|(_, line)| line.seq == seq).map(|(id, _)| *id).collect();
+            brought.into_iter().for_each(|id| self.close(id));
+        }
+        outcome
+    }
+
+    /// Nobody waits for it any more: it is closed where it arrives.
+    pub fn abandon(&mut self, seq: u64) {
+        self.adopting.get_mut(&seq).into_iter().for_each(|adopting| adopting.abandoned = true);
+        self.forget_abandoned();
+    }
+
+    /// Closes what arrived, and nobody waits for.
+    pub fn forget_abandoned(&mut self) {
+        let is_over = |adopting: &Adopting| adopting.abandoned && adopting.outcome.is_some();
+        let over: Vec<u64> = self.adopting.iter().filter(|(_, a)| is_over(a)).map(|(seq, _)| *seq).collect();
+        for seq in over {
+            if let Some(Ok(id)) = self.finish_adopting(seq) {
+                self.close(id);
+            }
+        }
     }
 
     /// Turns `WouldBlock` into waiting.
@@ -302,21 +330,20 @@ impl Inner {
             // Closed where they arrive.
             Whereabouts::Away | Whereabouts::Coming { .. } => return,
             Whereabouts::Engine { region, conn } => {
-                if let Some(region) = regions.get_mut(region) {
-                    if region.dead {
-                        // Its way home is being told of.
-                        return;
-                    }
+                if let Some(region) = regions.get_mut(region).filter(|region| !region.dead) {
                     let reset = line.settings.contains(&Setting::Linger(Some(Duration::ZERO)));
                     if line.unread.is_empty() && !reset {
                         region.consumer.close(*conn);
                     } else {
                         region.consumer.abort(*conn);
                     }
+                    // Until it has ended: it may come home before, with what was written last.
+                    let _ = self.say(&Request::Close { id }, Vec::new());
                 }
-                // Until it has ended: it may come home before, with what was written last.
-                let _ = self.say(&Request::Close { id }, Vec::new());
-                return;
+                // Of a dead engine its way home is being told of, if anybody is there to tell.
+                if self.channel.is_some() {
+                    return;
+                }
             }
             Whereabouts::Kernel => {
                 if matches!(line.flush(id, ready.as_fd()), Err(error) if error.kind() == ErrorKind::WouldBlock) {
@@ -329,6 +356,7 @@ impl Inner {
             }
             Whereabouts::Ended(_) => {}
         }
+        let Inner { lines, ready, .. } = self;
         let line = lines.remove(&id).expect("it is there");
         drop(line.into_fd(ready.as_fd()));
         let _ = self.say(&Request::Close { id }, Vec::new());
