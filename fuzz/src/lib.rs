@@ -3,10 +3,11 @@
 //! A body takes any bytes and must return: a panic, a hang or growth without
 //! bound is a finding. The same functions run under `cargo test`, over the
 //! committed corpora (`tests/corpus.rs` of each crate includes its module), so a
-//! module uses nothing but its crate.
+//! module uses nothing but its crate and what that uses.
 
 pub mod engine;
 pub mod port;
+pub mod service;
 pub mod socket;
 pub mod tcp;
 pub mod wire;

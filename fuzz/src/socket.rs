@@ -1,4 +1,5 @@
-//! A target for what stands before the engine on both sides: sockets called in any
+//! Targets for what stands before the engine: the service's client ([`messages`],
+//! [`played`]), and, on both sides of a wire, sockets called in any
 //! order with any arguments, and frames that are cut, changed, repeated or made up.
 //!
 //! ```text
@@ -6,45 +7,30 @@
 //!                              ^ lost, changed, repeated, made up
 //! ```
 
+#[path = "socket/messages.rs"]
+pub mod messages;
+#[path = "socket/played.rs"]
+pub mod played;
+#[path = "script.rs"]
+pub mod script;
+
 use baton_socket::host::HostConfig;
 use baton_socket::posix::{Fd, Posix, PosixConfig};
 use baton_tcp::time::Instant;
+use script::Script;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 
 /// A target's name, which is its corpus directory's too, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets of this module.
-pub const TARGETS: &[Target] = &[("socket_posix", posix)];
+pub const TARGETS: &[Target] =
+    &[("socket_posix", posix), ("socket_messages", messages::messages), ("socket_played", played::played)];
 
 /// Calls of one script at most.
 const CALLS: usize = 1000;
 
-/// Bytes of the script, in order; zeros once there are no more.
-struct Script<'a>(&'a [u8]);
-
 impl Script<'_> {
-    fn byte(&mut self) -> u8 {
-        match self.0.split_first() {
-            Some((first, rest)) => {
-                self.0 = rest;
-                *first
-            }
-            None => 0,
-        }
-    }
-
-    fn short(&mut self) -> u16 {
-        u16::from_le_bytes([self.byte(), self.byte()])
-    }
-
-    fn bytes(&mut self, limit: usize) -> Vec<u8> {
-        let count = usize::from(self.byte()).min(limit).min(self.0.len());
-        let (taken, rest) = self.0.split_at(count);
-        self.0 = rest;
-        taken.to_vec()
-    }
-
     /// Mostly one of the first descriptors.
     fn fd(&mut self) -> Fd {
         match self.byte() {

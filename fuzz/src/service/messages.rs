@@ -1,0 +1,21 @@
+//! A target for what the processes of the service say to each other, as bytes.
+
+use baton_service::guardian::{ToBroker, ToGuardian};
+use baton_service::order::{Order, Report};
+use baton_service::record::Record;
+
+macro_rules! holds {
+    ($data:ident, $($kind:ty),*) => {
+        $(if let Some(message) = <$kind>::from_bytes($data) {
+            let bytes = message.to_bytes();
+            assert!(bytes.len() <= $data.len(), "{message:?}: {} bytes of {}", bytes.len(), $data.len());
+            assert_eq!(<$kind>::from_bytes(&bytes), Some(message));
+        })*
+    };
+}
+
+/// Reads the bytes as a message of each kind. What they mean has an encoding, which is no
+/// longer than they are, and means the same.
+pub fn messages(data: &[u8]) {
+    holds!(data, Record, ToGuardian, ToBroker, Order, Report);
+}
