@@ -6,6 +6,7 @@
 
 use baton_socket::messages;
 use baton_socket::service::codec::Field;
+use baton_socket::service::message::RawSizes;
 use baton_wire::addr::{Addr, Tuple};
 
 messages! {
@@ -30,6 +31,8 @@ messages! {
             pid: u32,
             /// Its user.
             uid: u32,
+            /// What its memory is to be, if it is not for streams.
+            raw: Option<RawSizes>,
         },
         /// An interface's ledger. With its file.
         4 Ledger {

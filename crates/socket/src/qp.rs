@@ -100,6 +100,14 @@ pub enum QpEvent {
         /// Why: an errno.
         errno: u32,
     },
+    /// A connection came from another stack. What it brings along has to be posted
+    /// first: [`QueuePairs::post_brought`].
+    Adopted {
+        /// The connection's queue pair.
+        qp: u32,
+        /// Of the adoption.
+        token: u64,
+    },
     /// A listener completed a connection.
     Accepted {
         /// The connection's queue pair.
@@ -156,6 +164,17 @@ struct Posted {
     buffer: Extent,
     /// Stream position just past it.
     end: u64,
+    /// The consumer filled it itself, and knows.
+    told: bool,
+}
+
+impl Posted {
+    /// Its bytes from stream position `from` on.
+    fn after(&self, from: u64) -> Extent {
+        let begun = self.end - u64::from(self.buffer.len());
+        let done = from.saturating_sub(begun).min(self.buffer.len().into()) as u32;
+        self.buffer.part(done, u32::MAX)
+    }
 }
 
 /// One direction of a queue pair.
@@ -183,6 +202,27 @@ struct Pair {
     receive: Direction,
     /// The receive stream has ended.
     ended: bool,
+    /// The connection went to another stack.
+    moved: bool,
+    /// Its consumer knows that, and has let go of it.
+    left: bool,
+}
+
+impl Pair {
+    /// No more is received than up to this stream position.
+    fn end_receive(&mut self, qp: u32, rcv_done: u64, events: &mut VecDeque<QpEvent>) {
+        for posted in self.receive.posted.drain(..).filter(|posted| !posted.told) {
+            let missing = posted.after(rcv_done).len();
+            let buffer = posted.buffer.part(0, posted.buffer.len() - missing);
+            events.push_back(QpEvent::Received { qp, id: posted.id, buffer });
+        }
+    }
+
+    /// No more is sent.
+    fn end_send(&mut self, qp: u32, events: &mut VecDeque<QpEvent>) {
+        let free = self.send.posted.drain(..);
+        events.extend(free.map(|Posted { id, .. }| QpEvent::Sent { qp, id, acknowledged: false }));
+    }
 }
 
 /// The queue pairs of one consumer.
@@ -190,12 +230,19 @@ pub struct QueuePairs {
     region: ConsumerRegion,
     pairs: Vec<Option<Box<Pair>>>,
     events: VecDeque<QpEvent>,
+    /// Queue pairs to be given back, whose connections have gone.
+    leaving: Vec<u32>,
 }
 
 impl QueuePairs {
     /// The queue pairs of a region, none of which is in use.
     pub fn new(region: Arc<Region>) -> QueuePairs {
-        QueuePairs { region: ConsumerRegion::new(region), pairs: Vec::new(), events: VecDeque::new() }
+        QueuePairs {
+            region: ConsumerRegion::new(region),
+            pairs: Vec::new(),
+            events: VecDeque::new(),
+            leaving: Vec::new(),
+        }
     }
 
     /// The consumer's side of the region, for sleep and wake flags.
@@ -300,7 +347,8 @@ impl QueuePairs {
     }
 
     fn post(&mut self, qp: u32, queue: Queue, buffer: Extent, id: u64) -> Result<u64, PostError> {
-        let Some(Some(pair)) = self.pairs.get_mut(qp as usize) else { return Err(PostError::Full) };
+        let pair = self.pairs.get_mut(qp as usize).and_then(Option::as_mut).filter(|pair| !pair.left);
+        let Some(pair) = pair else { return Err(PostError::Full) };
         let direction = match queue {
             Queue::Send => &mut pair.send,
             Queue::Receive => &mut pair.receive,
@@ -308,8 +356,51 @@ impl QueuePairs {
         self.region.qp(qp).post(queue, direction.next, direction.posted.len() as u32, buffer)?;
         direction.next = direction.next.wrapping_add(1);
         direction.end += u64::from(buffer.len());
-        direction.posted.push_back(Posted { id, buffer, end: direction.end });
+        direction.posted.push_back(Posted { id, buffer, end: direction.end, told: false });
         Ok(direction.end)
+    }
+
+    /// Posts what a connection of [`QpEvent::Adopted`] brings along, before anything else:
+    /// received bytes that nobody has read, and bytes that its peer has not acknowledged.
+    /// The first are `Received` at once.
+    ///
+    /// # Errors
+    /// As for [`QueuePairs::post_send`].
+    pub fn post_brought(&mut self, qp: u32, unread: (Extent, u64), unsent: (Extent, u64)) -> Result<(), PostError> {
+        let ((received, id), (sent, send_id)) = (unread, unsent);
+        if !received.is_empty() {
+            self.post_receive(qp, received, id)?;
+            if let Some(Some(pair)) = self.pairs.get_mut(qp as usize) {
+                pair.receive.posted.iter_mut().for_each(|posted| posted.told = true);
+            }
+            self.events.push_back(QpEvent::Received { qp, id, buffer: received });
+            self.region.qp(qp).set_rcv_read(received.len().into());
+        }
+        if !sent.is_empty() {
+            self.post_send(qp, sent, send_id)?;
+        }
+        Ok(())
+    }
+
+    /// The connection of a queue pair has gone to another stack, which has received bytes up
+    /// to `rcv_pos` and written ones up to `tail_pos`. What is posted is free, and said to
+    /// be; what was posted to send beyond `tail_pos` is returned. The queue pair is let go of
+    /// once the engine has let go of it.
+    pub(crate) fn depart(&mut self, qp: u32, rcv_pos: u64, tail_pos: u64) -> Vec<u8> {
+        let Some(Some(pair)) = self.pairs.get_mut(qp as usize) else { return Vec::new() };
+        let rcv_done = self.region.qp(qp).rcv_done().max(rcv_pos);
+        let mut rest = Vec::new();
+        for posted in &pair.send.posted {
+            let buffer = posted.after(tail_pos);
+            let at = rest.len();
+            rest.resize(at + buffer.len() as usize, 0);
+            self.region.read(buffer, &mut rest[at..]);
+        }
+        pair.end_receive(qp, rcv_done, &mut self.events);
+        pair.end_send(qp, &mut self.events);
+        pair.left = true;
+        self.leaving.extend(pair.moved.then_some(qp));
+        rest
     }
 
     fn pair(&self, qp: u32) -> Option<&Pair> {
@@ -318,6 +409,7 @@ impl QueuePairs {
 
     /// The next thing that happened.
     pub fn poll(&mut self) -> Option<QpEvent> {
+        self.leaving.retain(|qp| self.region.request(&Request::Close { qp: *qp }).is_err());
         while self.events.is_empty() {
             let completion = self.region.poll_completion()?;
             self.on_completion(completion);
@@ -336,9 +428,11 @@ impl QueuePairs {
                 self.events.push_back(QpEvent::Accepted { qp, listener });
             }
             Completion::Failed { token, errno } => self.events.push_back(QpEvent::Failed { token, errno }),
-            // What an adopted connection brings along is for a stream to post; nobody
-            // here asks for one.
-            Completion::Done { .. } | Completion::Adopted { .. } => {}
+            Completion::Adopted { qp, token } => {
+                self.begin(qp);
+                self.events.push_back(QpEvent::Adopted { qp, token });
+            }
+            Completion::Done { .. } => {}
             Completion::Ready { qp, events } => self.on_ready(qp, events),
         }
     }
@@ -353,6 +447,17 @@ impl QueuePairs {
 
     fn on_ready(&mut self, qp: u32, happened: Events) {
         let Some(Some(pair)) = self.pairs.get_mut(qp as usize) else { return };
+        if happened.contains(Events::MOVED) {
+            pair.moved = true;
+            self.leaving.extend(pair.left.then_some(qp));
+        }
+        if pair.left {
+            // Nobody here has to do with it any more.
+            if happened.contains(Events::RELEASED) {
+                self.pairs[qp as usize] = None;
+            }
+            return;
+        }
         let view = self.region.qp(qp);
         let events = &mut self.events;
         if happened.contains(Events::ESTABLISHED) {
@@ -362,22 +467,21 @@ impl QueuePairs {
         while let Some(Posted { id, .. }) = pair.send.pop_done(snd_done) {
             events.push_back(QpEvent::Sent { qp, id, acknowledged: true });
         }
-        while let Some(Posted { id, buffer, .. }) = pair.receive.pop_done(rcv_done) {
-            events.push_back(QpEvent::Received { qp, id, buffer });
+        while let Some(Posted { id, buffer, end, told }) = pair.receive.pop_done(rcv_done) {
+            if !told {
+                events.push_back(QpEvent::Received { qp, id, buffer });
+                view.set_rcv_read(end);
+            }
         }
         let closed = happened.contains(Events::CLOSED);
         if (closed || happened.contains(Events::PEER_FIN)) && !pair.ended {
             pair.ended = true;
-            while let Some(Posted { id, buffer, end }) = pair.receive.posted.pop_front() {
-                let missing = (end - rcv_done).min(u64::from(buffer.len())) as u32;
-                events.push_back(QpEvent::Received { qp, id, buffer: buffer.part(0, buffer.len() - missing) });
-            }
+            pair.end_receive(qp, rcv_done, events);
+            view.set_rcv_read(rcv_done);
             events.push_back(QpEvent::PeerFinished { qp });
         }
         if closed {
-            for Posted { id, .. } in pair.send.posted.drain(..) {
-                events.push_back(QpEvent::Sent { qp, id, acknowledged: false });
-            }
+            pair.end_send(qp, events);
             events.push_back(QpEvent::Closed { qp, errno: view.error() });
         }
         if happened.contains(Events::RELEASED) {

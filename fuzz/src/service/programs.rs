@@ -10,7 +10,7 @@ use super::script::Script;
 use baton_service::broker::{Broker, Config};
 use baton_service::vault::Vault;
 use baton_socket::service::channel::Channel;
-use baton_socket::service::message::{Reply, Request, Selector, VERSION};
+use baton_socket::service::message::{RawSizes, Reply, Request, Selector, VERSION};
 use baton_socket::service::write_queues;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -131,7 +131,7 @@ fn request(script: &mut Script<'_>) -> Request {
         _ => Selector::All,
     };
     let flag = script.byte();
-    match flag % 18 {
+    match flag % 19 {
         0..=4 => Request::Adopt { seq: u64::from(flag) % 4 },
         5 => Request::Brought { id, taken: flag & 0x80 == 0 },
         6 => Request::Ready { id, free: flag & 0x80 == 0 },
@@ -146,6 +146,10 @@ fn request(script: &mut Script<'_>) -> Request {
         15 => Request::Has { id },
         16 if flag > 240 => Request::Stop { ask: 1 },
         16 => Request::Upgrade { ask: 1 },
+        17 => {
+            let (connections, queue_depth) = (script.number() as u32, 1 << (script.byte() % 12));
+            Request::Raw { sizes: RawSizes { connections, queue_depth, data_bytes: script.number() } }
+        }
         _ => Request::Pending { seq: u64::from(flag) % 4 },
     }
 }

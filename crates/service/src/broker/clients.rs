@@ -3,12 +3,14 @@
 
 use super::discard::Room;
 use super::lines::{Goal, State};
+use super::side::Side;
 use super::{Broker, Config};
 use crate::record::{self, Record};
+use baton_engine::region::Layout;
 use baton_host::Refusal;
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::channel::{Channel, Parcel};
-use baton_socket::service::message::{Reply, Request, VERSION};
+use baton_socket::service::message::{RawSizes, Reply, Request, VERSION};
 use baton_socket::service::read_two;
 use rustix::fs::{Mode, chmod};
 use rustix::net::sockopt::socket_peercred;
@@ -38,6 +40,10 @@ pub(super) struct Client {
     pub lines: usize,
     /// The last adoption that a predecessor began: the request may still be there.
     pub heard: Option<u64>,
+    /// What its memory is, if it is not for streams.
+    pub raw: Option<RawSizes>,
+    /// To be kept again with what changes.
+    socket: Arc<OwnedFd>,
 }
 
 /// Listens where programs connect. A socket that nobody listens on is a left-over.
@@ -70,7 +76,27 @@ pub(super) fn listen(config: &Config) -> io::Result<OwnedFd> {
 impl Client {
     /// At the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, greeted: bool) -> io::Result<Client> {
-        Ok(Client { channel: Channel::new(socket.try_clone()?), pid, uid, greeted, lines: 0, heard: None })
+        let channel = Channel::new(socket.try_clone()?);
+        Ok(Client { channel, pid, uid, greeted, lines: 0, heard: None, raw: None, socket })
+    }
+
+    /// The region that it gets in an engine.
+    pub fn layout(&self, config: &Config) -> Layout {
+        self.raw.map_or_else(|| config.consumer.layout(), |raw| raw.layout())
+    }
+
+    /// Connections that it may have at most, and bytes that one may bring along in a queue.
+    pub fn limits(&self, config: &Config) -> (usize, usize) {
+        let streams = config.consumer.stream_buffer.max(config.consumer.large_buffer) as usize;
+        match self.raw {
+            None => (config.consumer.connections as usize, streams),
+            Some(raw) => (raw.connections as usize, streams.min(raw.data_bytes as usize)),
+        }
+    }
+
+    /// What is kept of it.
+    fn record(&self, client: u32) -> Record {
+        Record::Client { client, pid: self.pid, uid: self.uid, raw: self.raw }
     }
 }
 
@@ -89,7 +115,7 @@ impl Broker {
                 let Ok(program) = Client::new(socket.clone(), pid, uid, false) else { continue };
                 self.next_client += 1;
                 let client = self.next_client;
-                self.vault.keep(record::client(client), &Record::Client { client, pid, uid }, &[&socket]);
+                self.vault.keep(record::client(client), &program.record(client), &[&socket]);
                 self.clients.insert(client, program);
                 continue;
             };
@@ -194,6 +220,7 @@ impl Broker {
                 let (unread, unsent) = read_two(file, unread, unsent).map_err(|e| e.to_string())?;
                 self.put_back(id, LeftBehind { unsent, unread, shut: false });
             }
+            Request::Raw { sizes } => self.make_raw(client, sizes)?,
             Request::Info { id } if self.owns(client, id) => self.ask_info(id),
             Request::Close { id } if self.owns(client, id) => self.on_close(id),
             Request::Has { id } if self.owns(client, id) => {}
@@ -232,6 +259,27 @@ impl Broker {
             let stays = Reply::Stays { seq, id: 0, code: "broker-died".into(), text };
             self.tell_client(client, &stays, Vec::new());
         }
+    }
+
+    /// A program wants memory for queue pairs of its own: no more of it than others have.
+    fn make_raw(&mut self, client: u32, sizes: RawSizes) -> Result<(), String> {
+        let has_memory = |side: &Side| side.memory(client).is_some();
+        let used = self.sides.iter().any(has_memory) || self.lines.values().any(|line| line.client == client);
+        let most = self.config.consumer.layout();
+        if sizes.connections > most.qps || sizes.data_bytes > most.data_bytes {
+            let (connections, bytes) = (most.qps, most.data_bytes);
+            return Err(format!("a program has {connections} connections and {bytes} bytes of memory at most"));
+        }
+        sizes.layout().bytes().map_err(|error| error.to_string())?;
+        let Some(program) = self.clients.get_mut(&client) else { return Ok(()) };
+        // Heard once more by another broker, it is the same.
+        if used && program.raw != Some(sizes) {
+            return Err("what a program's memory is it says before its first adoption".into());
+        }
+        program.raw = Some(sizes);
+        self.vault.keep(record::client(client), &program.record(client), &[&program.socket]);
+        self.tell_client(client, &Reply::Welcome { version: VERSION }, Vec::new());
+        Ok(())
     }
 
     fn owns(&self, client: u32, id: u64) -> bool {

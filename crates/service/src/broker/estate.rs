@@ -97,8 +97,10 @@ impl Broker {
         let mut lines = Vec::new();
         for (record, fds) in &estate.rest {
             match (record, &fds[..]) {
-                (Record::Client { client, pid, uid }, [channel]) => {
-                    self.take_up_client(*client, *pid, *uid, channel, estate.short >= POISON);
+                (Record::Client { client, pid, uid, raw }, [channel]) => {
+                    let Ok(mut program) = Client::new(channel.clone(), *pid, *uid, true) else { continue };
+                    program.raw = *raw;
+                    self.take_up_client(*client, program, estate.short >= POISON);
                 }
                 (Record::Region { region, client, interface }, [file]) => {
                     self.take_up_region(*region, *client, interface, file);
@@ -122,9 +124,7 @@ impl Broker {
         }
     }
 
-    fn take_up_client(&mut self, client: u32, pid: u32, uid: u32, channel: &Arc<OwnedFd>, poisoned: bool) {
-        let program = Client::new(channel.clone(), pid, uid, true);
-        let Ok(program) = program else { return };
+    fn take_up_client(&mut self, client: u32, program: Client, poisoned: bool) {
         if poisoned {
             program.channel.consume();
         }

@@ -40,10 +40,13 @@ impl Broker {
     /// Its program wants all of it in the kernel.
     pub(super) fn restore_whole(&mut self, id: u64) {
         let Some(line) = self.lines.get_mut(&id) else { return };
+        // What a program holds in buffers of its own it goes on with.
+        let raw = self.clients.get(&line.client).is_some_and(|program| program.raw.is_some());
+        let goal = if raw { Goal::Home } else { Goal::Whole };
         match line.state {
             // Its program may know sooner than we that the engine has it.
-            State::Engine | State::Starting => self.leave(id, Goal::Whole, "asked-for"),
-            State::Leaving(Goal::Home) => line.state = State::Leaving(Goal::Whole),
+            State::Engine | State::Starting => self.leave(id, goal, "asked-for"),
+            State::Leaving(Goal::Home) if !raw => line.state = State::Leaving(Goal::Whole),
             // It is there, or its program is about to hear of it.
             _ => {}
         }

@@ -220,7 +220,7 @@ impl Broker {
             return Ok(memory.region);
         }
         let program = clients.get_mut(&client).ok_or(ErrorKind::NotConnected)?;
-        let memory = SharedMemory::create(config.consumer.layout())?;
+        let memory = SharedMemory::create(program.layout(config))?;
         let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (doorbell, completions) = (eventfd()?, eventfd()?);
         *next_region += 1;
@@ -232,7 +232,7 @@ impl Broker {
         let file = Arc::new(memory.as_fd().try_clone_to_owned()?);
         vault.keep(record::region(region), &kept, &[&file]);
         sides[at].tell(&Order::Consumer { key: region }, copies()?);
-        let sizes = Sizes::of(&config.consumer);
+        let sizes = program.raw.map_or_else(|| Sizes::of(&config.consumer), Sizes::of_raw);
         program.channel.send(Reply::Region { region, sizes }.to_bytes(), copies()?)?;
         let memory = EngineRegion::new(memory.region().clone());
         let engine = sides[at].engine.as_mut().expect("it was there just now");

@@ -152,7 +152,7 @@ impl Broker {
     /// Whether this program may hand this socket over.
     fn admit(&self, client: u32, fd: &OwnedFd) -> Result<(), Why> {
         let program = self.clients.get(&client).ok_or_else(|| ("gone", String::new()))?;
-        if program.lines >= self.config.consumer.connections as usize {
+        if program.lines >= program.limits(&self.config).0 {
             return Err(("too-many", "the program has as many connections here as it may".into()));
         }
         // Whatever else is asked of another kind of file may wait for whoever made it.
@@ -240,7 +240,7 @@ impl Broker {
             Ok(region) => region,
             Err(error) => return self.stays(id, ("no-memory", error.to_string())),
         };
-        let largest = self.config.consumer.stream_buffer.max(self.config.consumer.large_buffer) as usize;
+        let largest = self.clients.get(&client).map_or(0, |program| program.limits(&self.config).1);
         self.lines.get_mut(&id).expect("it is there").stop();
         match self.out_of_kernel(id, largest) {
             Ok((captured, file)) => self.bring(id, region, captured, file),

@@ -31,6 +31,7 @@
 
 use crate::consumer::ConsumerConfig;
 use crate::messages;
+use baton_engine::region::Layout;
 use baton_wire::addr::Tuple;
 
 /// Version of the protocol.
@@ -63,7 +64,8 @@ messages! {
             /// Nobody uses the descriptor any more.
             free: bool,
         },
-        /// The whole connection is to be the kernel's.
+        /// The whole connection is to be the kernel's; after [`Request::Raw`], all but what the
+        /// program holds.
         5 Restore {
             /// The connection.
             id: u64,
@@ -128,6 +130,12 @@ messages! {
             /// Bytes not written.
             unsent: u32,
         },
+        /// Before the first adoption: this program's memory is to be for queue pairs of its
+        /// own, not for streams. [`Reply::Refused`] if the service has no such memory to give.
+        17 Raw {
+            /// Of that memory.
+            sizes: RawSizes,
+        },
         /// To [`Reply::Restarted`]: the program has this connection.
         15 Has {
             /// The connection.
@@ -144,7 +152,7 @@ messages! {
 messages! {
     /// What the broker says.
     pub enum Reply {
-        /// To [`Request::Hello`].
+        /// To [`Request::Hello`] and [`Request::Raw`].
         1 Welcome {
             /// [`VERSION`].
             version: u32,
@@ -154,7 +162,8 @@ messages! {
         2 Region {
             /// Its number.
             region: u32,
-            /// Sizes, as of [`ConsumerConfig`].
+            /// Sizes, as of [`ConsumerConfig`]. After [`Request::Raw`] there are no stream
+            /// buffers.
             sizes: Sizes,
         },
         /// A connection comes, with a memory file of its two queues if they hold anything.
@@ -284,6 +293,11 @@ impl Sizes {
         }
     }
 
+    /// Of a memory for queue pairs.
+    pub fn of_raw(raw: RawSizes) -> Sizes {
+        Sizes { small: (0, 0), large: (0, 0), connections: raw.connections }
+    }
+
     /// As the consumer takes them; `None` if no consumer could be of such sizes.
     pub fn config(&self) -> Option<ConsumerConfig> {
         let Sizes { small: (small, smalls), large: (large, larges), connections } = *self;
@@ -296,6 +310,25 @@ impl Sizes {
             large_buffers: larges,
             connections,
         })
+    }
+}
+
+/// Sizes of a memory for queue pairs of a program's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawSizes {
+    /// Connections at most.
+    pub connections: u32,
+    /// Buffers posted in each direction of a connection at most: a power of two.
+    pub queue_depth: u32,
+    /// Bytes of registered memory.
+    pub data_bytes: u64,
+}
+
+impl RawSizes {
+    /// The region of these sizes.
+    pub fn layout(&self) -> Layout {
+        let RawSizes { connections: qps, queue_depth, data_bytes } = *self;
+        Layout { qps, queue_depth, requests: 256, data_bytes }
     }
 }
 
@@ -347,7 +380,7 @@ pub struct Entry {
 }
 
 mod fields {
-    use super::{Entry, Selector, Sizes};
+    use super::{Entry, RawSizes, Selector, Sizes};
     use crate::service::codec::Field;
 
     impl Field for Sizes {
@@ -358,6 +391,17 @@ mod fields {
         fn take(from: &mut &[u8]) -> Option<Sizes> {
             let (small, large) = Field::take(from)?;
             Some(Sizes { small, large, connections: Field::take(from)? })
+        }
+    }
+
+    impl Field for RawSizes {
+        fn put(&self, out: &mut Vec<u8>) {
+            (self.connections, self.queue_depth).put(out);
+            self.data_bytes.put(out);
+        }
+        fn take(from: &mut &[u8]) -> Option<RawSizes> {
+            let (connections, queue_depth) = Field::take(from)?;
+            Some(RawSizes { connections, queue_depth, data_bytes: Field::take(from)? })
         }
     }
 

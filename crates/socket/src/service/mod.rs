@@ -13,7 +13,8 @@
 //! A [`Stream`] is one byte stream wherever its connection is: bytes go through shared
 //! memory while the engine has it, and through the program's own descriptor while the
 //! kernel has it. It may go from one to the other at any moment, also because the engine
-//! died; [`message`] says how no byte is lost or doubled on the way.
+//! died; [`message`] says how no byte is lost or doubled on the way. [`raw`] is for programs
+//! that post buffers of their own instead.
 
 pub mod channel;
 pub mod codec;
@@ -21,6 +22,7 @@ mod events;
 mod line;
 pub mod message;
 mod options;
+pub mod raw;
 mod restore;
 mod settings;
 mod shared;
