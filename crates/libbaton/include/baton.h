@@ -13,7 +13,12 @@
  * The calls baton_service_... and baton_stream_... hand sockets of the kernel to a
  * Baton service, which has engine and privileges. A connection to a service has a
  * thread of its own, which takes no signals. Any number of threads may call at once.
- * An internal error is EIO. */
+ * An internal error is EIO.
+ *
+ * In a child made by fork(2) every call on its parent's handles fails with ENOTCONN,
+ * except those that free them: baton_stream_close closes the child's copy of the
+ * descriptor there, and leaves the parent's connection alone. A child may connect to
+ * the service by itself; whose connection it is to have restores it before. */
 #ifndef BATON_H
 #define BATON_H
 

@@ -7,7 +7,7 @@ use common::{World, be_the_engine};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 /// Not a test: what the others start as an engine.
@@ -41,6 +41,13 @@ fn echo(world: &World<'_>) -> (SocketAddr, JoinHandle<()>) {
     (address, echo)
 }
 
+/// A program with a service, where somebody echoes, and one more word.
+fn start(program: &Path, world: &World<'_>, echo: SocketAddr, word: &str) -> Command {
+    let mut command = Command::new(program);
+    command.arg(world.socket).args([echo.ip().to_string(), echo.port().to_string(), word.to_owned()]);
+    command
+}
+
 #[test]
 fn a_c_programs_connection_goes_and_comes_back_and_outlives_the_engine() {
     need_root!();
@@ -50,12 +57,46 @@ fn a_c_programs_connection_goes_and_comes_back_and_outlives_the_engine() {
     World::enter(|world| {
         let resets = world.wire.resets();
         let (address, echo) = echo(world);
-        let mut command = Command::new(&program);
-        command.arg(world.socket).args([address.ip().to_string(), address.port().to_string()]);
-        command.arg(world.engine.to_string());
+        let mut command = start(&program, world, address, &world.engine.to_string());
         let said = world.wire.ours.enter(|| run(&mut command));
         assert_eq!(said.trim(), "OK");
         echo.join().unwrap();
         assert_eq!(world.wire.resets(), resets);
+    });
+}
+
+#[test]
+fn children_of_a_program_leave_its_connections_alone() {
+    need_root!();
+    need_program!("clang");
+    need_program!("cc");
+    let program = program("fork");
+    World::enter(|world| {
+        let resets = world.wire.resets();
+        let (address, echo) = echo(world);
+        let mut command = start(&program, world, address, "go-on");
+        let said = world.wire.ours.enter(|| run(&mut command));
+        assert_eq!(said.trim(), "OK");
+        echo.join().unwrap();
+        assert_eq!(world.wire.resets(), resets);
+    });
+}
+
+#[test]
+fn a_program_that_dies_has_its_connections_closed_though_a_child_of_it_lives() {
+    need_root!();
+    need_program!("clang");
+    need_program!("cc");
+    let program = program("fork");
+    World::enter(|world| {
+        let (address, echo) = echo(world);
+        let mut command = start(&program, world, address, "survive");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut program = world.wire.ours.enter(|| command.spawn().unwrap());
+        let mut childs_input = program.stdin.take().unwrap();
+        let said = program.wait_with_output().unwrap();
+        assert_eq!((said.status.success(), said.stdout.trim_ascii()), (true, &b"OK"[..]));
+        echo.join().unwrap();
+        childs_input.write_all(b"still there?").unwrap();
     });
 }

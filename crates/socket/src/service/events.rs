@@ -35,7 +35,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         inner.forget_abandoned();
         inner.wake_engines();
         if inner.ended && inner.lines.is_empty() && inner.adopting.is_empty() {
-            inner.channel = None;
+            inner.hang_up();
             return;
         }
         if !inner.may_sleep() {
@@ -320,7 +320,7 @@ impl Inner {
     }
 
     fn on_broker_gone(&mut self) {
-        self.channel = None;
+        self.hang_up();
         let gone = || io::Error::new(ErrorKind::NotConnected, "the service has gone");
         for adopting in self.adopting.values_mut().filter(|adopting| adopting.outcome.is_none()) {
             let fd = adopting.fd.take();

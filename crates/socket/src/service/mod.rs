@@ -15,6 +15,18 @@
 //! kernel has it. It may go from one to the other at any moment, also because the engine
 //! died; [`message`] says how no byte is lost or doubled on the way. [`raw`] is for programs
 //! that post buffers of their own instead.
+//!
+//! # Forks
+//!
+//! What a program has of a service stays its own when it forks. In the child every call on a
+//! [`Service`] or [`Stream`] of the parent fails with `NotConnected`, and dropping one leaves
+//! the parent's connection alone: a dropped stream closes the child's copy of the descriptor,
+//! and nothing else. The child has neither the shared memory (`MADV_DONTFORK`) nor the channel
+//! to the broker, so that a parent's death is its connections' end whatever children it had.
+//! Copies of the descriptor keep a connection's socket open, as always: a child that is to
+//! live long drops what it does not need. It may connect to the service by itself. Who wants
+//! a connection in a child restores it first. Noticed is what `fork` of the C library makes, not
+//! a bare `clone`. A child does not use what is [`raw`]: it lacks the memory.
 
 pub mod channel;
 pub mod codec;
@@ -43,7 +55,6 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::thread::JoinHandle;
 
 /// Where a service listens unless it is told otherwise.
 pub const SOCKET: &str = "/run/baton/baton.sock";
@@ -62,7 +73,6 @@ pub struct Tally {
 /// A connection to a service. Dropped, its streams go on until they are dropped too.
 pub struct Service {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
     /// Number of the last question; held until it is answered.
     asking: Mutex<u64>,
 }
@@ -75,8 +85,7 @@ impl Service {
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Service> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&socket, &SocketAddrUnix::new(path.as_ref())?)?;
-        let (shared, thread) = Shared::start(Channel::new(socket))?;
-        let service = Service { shared, thread: Some(thread), asking: Mutex::new(0) };
+        let service = Service { shared: Shared::start(Channel::new(socket))?, asking: Mutex::new(0) };
         // One that refuses has hung up, and said why.
         let _ = service.shared.with(|inner| inner.say(&Request::Hello { version: VERSION }, Vec::new()));
         match service.next_answer()? {
@@ -91,7 +100,7 @@ impl Service {
     /// # Errors
     /// [`NotAdopted`] with the socket, which is as it was.
     pub fn adopt(&self, fd: OwnedFd) -> Result<Stream, NotAdopted> {
-        let seq = self.shared.with(|inner| inner.begin_adopt(fd))?;
+        let seq = self.begin_adopt(fd)?;
         let mut refused = None;
         let adopted = block_on(None, |cx| match self.poll_adopted(seq, cx) {
             Poll::Pending => Poll::Pending,
@@ -109,14 +118,24 @@ impl Service {
     /// # Errors
     /// As there.
     pub async fn adopt_async(&self, fd: OwnedFd) -> Result<Stream, NotAdopted> {
-        let seq = self.shared.with(|inner| inner.begin_adopt(fd))?;
+        let seq = self.begin_adopt(fd)?;
         let _waiting = Waiting { shared: &self.shared, seq };
         std::future::poll_fn(|cx| self.poll_adopted(seq, cx)).await
     }
 
+    fn begin_adopt(&self, fd: OwnedFd) -> Result<u64, NotAdopted> {
+        let mut fd = Some(fd);
+        let begun = self.shared.with(|inner| fd.take().map(|fd| inner.begin_adopt(fd)));
+        match begun {
+            Ok(begun) => begun.expect("the socket was there"),
+            Err(error) => Err(NotAdopted::broken(fd, &error)),
+        }
+    }
+
     fn poll_adopted(&self, seq: u64, cx: &mut Context<'_>) -> Poll<Result<Stream, NotAdopted>> {
         let adopted = self.shared.with(|inner| inner.poll_adopted(seq, cx));
-        adopted.map_ok(|id| Stream::new(self.shared.clone(), id))
+        let adopted = adopted.unwrap_or_else(|error| Poll::Ready(Err(NotAdopted::broken(None, &error))));
+        adopted.map_ok(|(id, copied)| Stream::new(self.shared.clone(), id, copied))
     }
 
     /// Every connection that the service knows and this user may see.
@@ -165,12 +184,13 @@ impl Service {
 
     /// Asks, and waits for the end of the answer.
     fn ask(&self, request: impl FnOnce(u64) -> Request) -> io::Result<(Vec<Entry>, Tally)> {
+        self.shared.check()?;
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         *asking += 1;
         self.shared.with(|inner| {
             inner.answers.clear();
             inner.say(&request(*asking), Vec::new())
-        })?;
+        })??;
         let mut entries = Vec::new();
         loop {
             match self.next_answer()? {
@@ -194,7 +214,7 @@ impl Service {
             self.shared.with(|inner| match inner.next_answer() {
                 Some(reply) => Poll::Ready(Ok(reply)),
                 None => inner.await_answer(cx),
-            })
+            })?
         })
     }
 }
@@ -207,14 +227,14 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.shared.with(|inner| inner.abandon(self.seq));
+        // Not by a child.
+        let _ = self.shared.with(|inner| inner.abandon(self.seq));
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.shared.end_service();
-        // The thread serves streams that are left, and ends with the last one.
-        drop(self.thread.take());
+        // The thread serves streams that are left, and ends with the last one. Not by a child.
+        let _ = self.shared.change(|inner| inner.ended = true);
     }
 }

@@ -27,9 +27,7 @@ pub struct Probing {
 
 impl Stream {
     fn set(&self, setting: Setting) -> io::Result<()> {
-        let set = self.shared.with(|inner| inner.set(self.id, setting));
-        self.shared.look_again();
-        set
+        self.shared.change(|inner| inner.set(self.id, setting))?
     }
 
     fn ask<T>(
@@ -40,7 +38,7 @@ impl Stream {
         self.shared.with(|inner| {
             let line = inner.line(self.id).ok_or(ErrorKind::NotConnected)?;
             line.setting(kind).map_or_else(|| Ok(socket(line.fd.as_fd())?), Ok)
-        })
+        })?
     }
 
     /// Whether small segments leave at once (`TCP_NODELAY`).
@@ -208,7 +206,7 @@ impl Stream {
     /// # Errors
     /// `NotConnected` after the end.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        self.shared.with(|inner| inner.take_error(self.id))
+        self.shared.with(|inner| inner.take_error(self.id))?
     }
 
     /// `TCP_INFO` of whoever has the connection, in the kernel's layout (`linux/tcp.h`): the
@@ -217,7 +215,7 @@ impl Stream {
     /// # Errors
     /// `NotConnected` after the end, or without a service while the engine has it.
     pub fn tcp_info(&self) -> io::Result<Vec<u8>> {
-        block_on(None, |cx| self.shared.with(|inner| inner.poll_info(self.id, cx)))
+        block_on(None, |cx| self.shared.with(|inner| inner.poll_info(self.id, cx))?)
     }
 }
 

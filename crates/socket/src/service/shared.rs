@@ -6,6 +6,7 @@ use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request};
 use super::settings::Setting;
 use crate::consumer::{Conn, Consumer};
+use crate::sys::fork::{Copied, Process, Unshared};
 use crate::sys::signals;
 use crate::waiters::Waiters;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -16,7 +17,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A socket that stays in the kernel.
@@ -91,6 +92,8 @@ impl Adopting {
 
 /// Behind the lock.
 pub(super) struct Inner {
+    /// Of the channel: a child that had it would keep the broker from seeing that we died.
+    unshared: Option<Unshared>,
     /// None once the broker has gone.
     pub channel: Option<Channel>,
     pub regions: BTreeMap<u32, Region>,
@@ -111,11 +114,14 @@ pub(super) struct Shared {
     /// Wakes the thread.
     pub wake: OwnedFd,
     pub started: Instant,
+    process: Process,
 }
 
 impl Shared {
-    pub fn start(channel: Channel) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
+    pub fn start(channel: Channel) -> io::Result<Arc<Shared>> {
+        let process = Process::this();
         let inner = Inner {
+            unshared: Some(Unshared::new(&channel)),
             channel: Some(channel),
             regions: BTreeMap::new(),
             lines: BTreeMap::new(),
@@ -128,37 +134,54 @@ impl Shared {
             refused: None,
         };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { inner: Mutex::new(inner), wake, started: Instant::now() });
+        let shared = Arc::new(Shared { inner: Mutex::new(inner), wake, started: Instant::now(), process });
         let thread = thread::Builder::new().name("baton-service".into());
-        let thread = signals::blocked(|| {
+        signals::blocked(|| {
             let shared = shared.clone();
-            thread.spawn(move || events::run(&shared))
+            // It ends by itself.
+            thread.spawn(move || events::run(&shared)).map(drop)
         })?;
-        Ok((shared, thread))
+        Ok(shared)
     }
 
+    /// Fails in a child of the process that all this belongs to.
+    pub fn check(&self) -> io::Result<()> {
+        let elsewhere = || io::Error::new(ErrorKind::NotConnected, "it is the parent process's");
+        self.process.is_this().then_some(()).ok_or_else(elsewhere)
+    }
+
+    /// Not in a child, where the lock may be held for ever.
     pub fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic while it was held leaves cursors that are still true.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something, then wakes the engines that sleep.
-    pub fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> R {
+    ///
+    /// # Errors
+    /// As for [`Shared::check`].
+    pub fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> io::Result<R> {
+        self.check()?;
         let mut inner = self.lock();
         let result = run(&mut inner);
         inner.wake_engines();
-        result
+        Ok(result)
     }
 
     /// Has the thread look for what there is to do.
-    pub fn look_again(&self) {
+    fn look_again(&self) {
         // Only a counter at its maximum refuses, and that wakes as well.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    pub fn end_service(&self) {
-        self.lock().ended = true;
+    /// Does something for which the thread has to look again.
+    ///
+    /// # Errors
+    /// As for [`Shared::check`].
+    pub fn change<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> io::Result<R> {
+        let result = self.with(run)?;
         self.look_again();
+        Ok(result)
     }
 }
 
@@ -169,6 +192,12 @@ impl Inner {
                 let _ = rustix::io::write(&region.doorbell, &1u64.to_ne_bytes());
             }
         }
+    }
+
+    /// The broker is heard no more, nor told anything.
+    pub fn hang_up(&mut self) {
+        self.unshared = None;
+        self.channel = None;
     }
 
     pub fn line(&self, id: u64) -> Option<&Line> {
@@ -208,7 +237,7 @@ impl Inner {
         Ok(seq)
     }
 
-    pub fn poll_adopted(&mut self, seq: u64, cx: &Context<'_>) -> Poll<Result<u64, NotAdopted>> {
+    pub fn poll_adopted(&mut self, seq: u64, cx: &Context<'_>) -> Poll<Result<(u64, Copied), NotAdopted>> {
         let Some(adopting) = self.adopting.get_mut(&seq) else {
             return Poll::Ready(Err(NotAdopted::broken(None, &ErrorKind::NotConnected.into())));
         };
@@ -216,7 +245,11 @@ impl Inner {
             adopting.waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        Poll::Ready(self.finish_adopting(seq).expect("it was there just now"))
+        let adopted = self.finish_adopting(seq).expect("it was there just now").and_then(|id| {
+            let line = self.lines.get(&id).ok_or_else(|| NotAdopted::broken(None, &ErrorKind::NotConnected.into()))?;
+            Ok((id, Copied::new(&line.fd)))
+        });
+        Poll::Ready(adopted)
     }
 
     /// What came of an adoption. Where nothing did, nobody has what a broker brought for it.

@@ -3,6 +3,7 @@
 use super::line::Whereabouts;
 use super::shared::Shared;
 use crate::driver::{Doorbell, block_on};
+use crate::sys::fork::Copied;
 use rustix::net::{getpeername, getsockname};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -36,6 +37,7 @@ pub struct Stream {
     /// Longest waits of a read and of a write.
     pub(super) timeouts: Mutex<[Option<Duration>; 2]>,
     bell: OnceLock<Bell>,
+    copied: Copied,
 }
 
 /// What is rung where a thread or task would be woken.
@@ -45,8 +47,9 @@ struct Bell {
 }
 
 impl Stream {
-    pub(super) fn new(shared: Arc<Shared>, id: u64) -> Stream {
-        Stream { shared, id, nonblocking: AtomicBool::new(false), timeouts: Mutex::default(), bell: OnceLock::new() }
+    pub(super) fn new(shared: Arc<Shared>, id: u64, copied: Copied) -> Stream {
+        let nonblocking = AtomicBool::new(false);
+        Stream { shared, id, nonblocking, timeouts: Mutex::default(), bell: OnceLock::new(), copied }
     }
 
     /// The connection's number in the service.
@@ -56,12 +59,13 @@ impl Stream {
 
     /// Where it is now.
     pub fn place(&self) -> Place {
-        self.shared.with(|inner| match inner.line(self.id).map(|line| &line.at) {
+        let place = self.shared.with(|inner| match inner.line(self.id).map(|line| &line.at) {
             Some(Whereabouts::Kernel) => Place::Kernel,
             Some(Whereabouts::Engine { .. }) => Place::Engine,
             Some(Whereabouts::Away | Whereabouts::Coming { .. }) => Place::Moving,
             Some(Whereabouts::Ended(_)) | None => Place::Ended,
-        })
+        });
+        place.unwrap_or(Place::Ended)
     }
 
     /// Whether reads and writes return `WouldBlock` instead of waiting.
@@ -91,7 +95,7 @@ impl Stream {
     /// # Errors
     /// As `getsockname(2)`'s.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let name = self.shared.with(|inner| inner.line(self.id).map(|line| getsockname(&line.fd)));
+        let name = self.shared.with(|inner| inner.line(self.id).map(|line| getsockname(&line.fd)))?;
         Ok(name.ok_or(ErrorKind::NotConnected)??.try_into()?)
     }
 
@@ -100,12 +104,13 @@ impl Stream {
     /// # Errors
     /// As `getpeername(2)`'s.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        let name = self.shared.with(|inner| inner.line(self.id).map(|line| getpeername(&line.fd)));
+        let name = self.shared.with(|inner| inner.line(self.id).map(|line| getpeername(&line.fd)))?;
         let name = name.ok_or(ErrorKind::NotConnected)??.ok_or(ErrorKind::NotConnected)?;
         Ok(name.try_into()?)
     }
 
     fn wait<R>(&self, write: bool, mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>) -> io::Result<R> {
+        self.shared.check()?;
         if self.nonblocking.load(Ordering::Relaxed) {
             let mut cx = Context::from_waker(self.bell.get().map_or(Waker::noop(), |bell| &bell.waker));
             return match poll(&mut cx) {
@@ -118,11 +123,11 @@ impl Stream {
     }
 
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.shared.with(|inner| inner.poll_io(self.id, false, cx, |inner| inner.read(self.id, buf)))
+        self.shared.with(|inner| inner.poll_io(self.id, false, cx, |inner| inner.read(self.id, buf)))?
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.shared.with(|inner| inner.poll_io(self.id, true, cx, |inner| inner.write(self.id, data)))
+        self.shared.with(|inner| inner.poll_io(self.id, true, cx, |inner| inner.write(self.id, data)))?
     }
 
     /// Ends the sending direction after all that was written.
@@ -130,7 +135,7 @@ impl Stream {
     /// # Errors
     /// `NotConnected`.
     pub fn shutdown(&self) -> io::Result<()> {
-        self.shared.with(|inner| inner.shutdown(self.id))
+        self.shared.with(|inner| inner.shutdown(self.id))?
     }
 
     /// Has the whole connection given back to the kernel: the same descriptor is a plain
@@ -148,15 +153,17 @@ impl Stream {
     /// # Errors
     /// Why not; the stream goes on.
     pub fn take_back(&self) -> io::Result<OwnedFd> {
-        self.shared.with(|inner| inner.begin_restore(self.id))?;
-        block_on(None, |cx| self.shared.with(|inner| inner.poll_restored(self.id, cx)))
+        self.shared.with(|inner| inner.begin_restore(self.id))??;
+        let fd = block_on(None, |cx| self.shared.with(|inner| inner.poll_restored(self.id, cx))?)?;
+        self.copied.forget();
+        Ok(fd)
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.shared.with(|inner| inner.close(self.id));
-        self.shared.look_again();
+        // Not by a child.
+        let _ = self.shared.change(|inner| inner.close(self.id));
     }
 }
 
