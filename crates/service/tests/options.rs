@@ -154,7 +154,7 @@ fn tcp_info_is_of_whoever_has_the_connection() {
 fn reads_end_in_time_and_when_nothing_more_is_wanted() {
     need_root!();
     need_program!("clang");
-    World::with_line(|_, service, mut line| {
+    World::with_line(|_, service, line| {
         let mut own = stream(&line);
         own.set_nonblocking(false);
         for home in [false, true] {
