@@ -18,7 +18,7 @@ use std::{env, fs};
 const UNIT: &str = include_str!("../../../packaging/baton.service");
 
 /// What the broker needs, and what for.
-const NEEDED: [&str; 8] = [
+const NEEDED: [&str; 9] = [
     // TCP_REPAIR, programs on interfaces, TAP devices, neighbours.
     "CAP_NET_ADMIN",
     // Programs and maps; and programs that compute with pointers.
@@ -26,6 +26,8 @@ const NEEDED: [&str; 8] = [
     "CAP_PERFMON",
     // AF_XDP sockets, and the raw one of half-closed connections.
     "CAP_NET_RAW",
+    // To go before the programs whose connections wait.
+    "CAP_SYS_NICE",
     // To start the engine as another user, end it, and give it what is its own.
     "CAP_SETUID",
     "CAP_SETGID",

@@ -15,6 +15,7 @@
 //!
 //! [`Vault`]: crate::vault::Vault
 
+use crate::priority;
 use crate::record::Key;
 use baton_port::wait::WaitSet;
 use baton_socket::messages;
@@ -116,7 +117,9 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 pub(crate) fn start(words: &[OsString], input: OwnedFd) -> io::Result<Child> {
     let (program, arguments) =
         words.split_first().ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "no program is named"))?;
-    Command::new(program).args(arguments).stdin(Stdio::from(input)).process_group(0).spawn()
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::from(input)).process_group(0);
+    priority::as_usual(|| command.spawn())
 }
 
 impl Guardian {

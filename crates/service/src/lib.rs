@@ -20,6 +20,7 @@ pub mod broker;
 pub mod engine;
 pub mod guardian;
 pub mod order;
+mod priority;
 mod privileges;
 pub mod record;
 pub mod vault;

@@ -36,6 +36,7 @@ mod watchdog;
 
 pub use config::{Config, Interface};
 
+use crate::priority;
 use crate::record::{self, Record};
 use crate::vault::Vault;
 use baton_host::hops::Change;
@@ -123,6 +124,7 @@ impl Broker {
     /// [`BrokerError`]; then nothing is left behind, but what a predecessor left is left to
     /// another try.
     pub fn start(config: Config, vault: Vault) -> Result<Broker, BrokerError> {
+        priority::go_first();
         let fresh = vault.estate().is_empty();
         let (mut broker, estate) = match Broker::prepare(&config, &vault) {
             Ok((kernel, sides, listener, (stop, closers), estate)) => {
