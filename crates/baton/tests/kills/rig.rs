@@ -128,8 +128,7 @@ impl Rig {
             side.run("sysctl -q -w net.ipv4.tcp_congestion_control=reno");
         }
         // A window or a queue larger than a stream buffer takes one of the large ones, of which
-        // there are fewer than lines: what would be refused is not what this is about. So there
-        // are none, whose windows lines would bring home, and no larger queues in the kernel.
+        // there are fewer than lines: what would be refused is not what this is about.
         for limit in ["net.ipv4.tcp_rmem=4096 131072 200000", "net.ipv4.tcp_wmem=4096 65536 200000"] {
             baton_testkit::run(ours.command("sysctl").args(["-q", "-w", limit]));
         }
@@ -138,13 +137,11 @@ impl Rig {
         listeners.iter().for_each(|listener| listener.set_nonblocking(true).unwrap());
         let before = Kernel::now([&ours, &peer]);
         let directory = tempfile::tempdir().unwrap();
-        let (log, config) = (directory.path().join("log"), directory.path().join("baton.toml"));
-        fs::write(&config, "[memory]\nlarge-buffers = 0\n").unwrap();
-        let log = File::create(log).unwrap();
+        let log = File::create(directory.path().join("log")).unwrap();
         let service = ours.enter(|| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_baton"));
-            command.args(["service", "--interface", "wire", "--steer", plan.steer, "--config"]).arg(config);
-            command.arg("--socket").arg(directory.path().join("socket")).env(WORD, directory.path());
+            command.args(["service", "--interface", "wire", "--steer", plan.steer, "--socket"]);
+            command.arg(directory.path().join("socket")).env(WORD, directory.path());
             Running::start(command.envs(FRUGAL).stderr(log))
         });
         let rig = Rig {
