@@ -100,8 +100,10 @@ impl Program {
         let begun = Instant::now();
         for at in 0..self.lines.len() {
             while matches!(self.lock(at).at, At::Kernel(_)) {
-                let why = self.lock(at).adopt(service);
-                assert!(begun.elapsed() < LONG, "line {at} is not taken over: {why:?}");
+                let Some(why) = self.lock(at).adopt(service) else { break };
+                assert!(begun.elapsed() < LONG, "line {at} is not taken over: {why}");
+                // One that has much to be read is refused until it was: it gets its turns.
+                sleep(2 * TURN);
             }
         }
     }
@@ -246,7 +248,6 @@ impl Line {
             Err(refused) => {
                 let text = refused.to_string();
                 let fd = refused.fd.unwrap_or_else(|| panic!("lost with its move: {text}"));
-                sleep(Duration::from_millis(1));
                 self.at = At::Kernel(fd.into());
                 Some(text)
             }

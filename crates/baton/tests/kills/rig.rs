@@ -2,7 +2,7 @@
 
 use crate::census::{self, Growth, Kernel, Process};
 use crate::peers::Peers;
-use crate::program::{VARIABLE, answer_in, sorted};
+use crate::program::{TURN, VARIABLE, answer_in, sorted};
 use crate::words::{Answer, LONG, Order, Report, Start, monotonic_ns};
 use baton_port::link;
 use baton_socket::service::Service;
@@ -256,7 +256,8 @@ impl Rig {
                 return;
             }
             assert!(begun.elapsed() < LONG, "{known} are known, not in the engine are {last:?}");
-            sleep(Duration::from_millis(5));
+            // One that has much to be read is refused until it was: it gets its turns.
+            sleep(2 * TURN);
         }
     }
 
