@@ -6,26 +6,12 @@ use baton_socket::service::message::Selector;
 use baton_socket::service::{Place, Service};
 use baton_testkit::{need_program, need_root};
 use common::kernels::wait_for;
-use common::{At, Line, Role, World, be_the_broker, be_the_engine, be_the_guardian};
+use common::{At, Line, Role, World};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Not tests: what the others start.
-#[test]
-fn the_engines_process() {
-    be_the_engine();
-}
-
-#[test]
-fn the_brokers_process() {
-    be_the_broker();
-}
-
-#[test]
-fn the_guardians_process() {
-    be_the_guardian();
-}
+common::processes!();
 
 /// Kills the process that plays a role, and waits for another.
 fn kill(world: &World<'_>, role: Role) {

@@ -8,27 +8,13 @@ use baton_socket::service::message::RawSizes;
 use baton_socket::service::raw::{Landing, Place, RawEvent, RawService};
 use baton_testkit::{need_program, need_root};
 use common::kernels::{LONG, Ramp, wait_for};
-use common::{Role, World, be_the_broker, be_the_engine, be_the_guardian};
+use common::{Role, World};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Not tests: what the others start.
-#[test]
-fn the_engines_process() {
-    be_the_engine();
-}
-
-#[test]
-fn the_brokers_process() {
-    be_the_broker();
-}
-
-#[test]
-fn the_guardians_process() {
-    be_the_guardian();
-}
+common::processes!();
 
 fn kill(pid: u32) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();

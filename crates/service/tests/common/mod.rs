@@ -84,6 +84,29 @@ pub fn be_the_guardian() {
     }
 }
 
+/// Not tests: what the tests of a file start as processes of a guarded service.
+#[allow(unused_macros, reason = "each test binary uses its part")]
+macro_rules! processes {
+    () => {
+        #[test]
+        fn the_engines_process() {
+            crate::common::be_the_engine();
+        }
+
+        #[test]
+        fn the_brokers_process() {
+            crate::common::be_the_broker();
+        }
+
+        #[test]
+        fn the_guardians_process() {
+            crate::common::be_the_guardian();
+        }
+    };
+}
+#[allow(unused_imports, reason = "each test binary uses its part")]
+pub(crate) use processes;
+
 fn config(socket: &Path) -> Config {
     let interface = Interface { name: "wire".into(), kind: Kind::Tc };
     let mut config = Config::new(socket.to_owned(), vec![interface], engine_command());
