@@ -82,6 +82,12 @@ impl Consumer {
         self.pool.largest_size()
     }
 
+    /// True if queues of these lengths could come along at another time, but not now: the large
+    /// buffers are in use.
+    pub fn lacks_buffers_for(&self, send: u32, unread: u32) -> bool {
+        send.max(unread) <= self.brings_at_most() && !self.pool.has_large_for(&[send, unread])
+    }
+
     /// Hands in what a connection brings along, whose peer was promised `window` bytes
     /// more. Done before the engine is asked, a refusal costs nothing.
     ///

@@ -184,7 +184,16 @@ impl BufferPool {
 
     /// True if a large buffer can be had.
     pub fn has_large(&self) -> bool {
-        self.large.in_use() < self.sizes.larges as usize
+        self.larges_left() > 0
+    }
+
+    fn larges_left(&self) -> usize {
+        (self.sizes.larges as usize).saturating_sub(self.large.in_use())
+    }
+
+    /// True if each of these lengths finds a buffer to itself, small ones apart.
+    pub fn has_large_for(&self, lengths: &[u32]) -> bool {
+        lengths.iter().filter(|bytes| **bytes > self.sizes.small).count() <= self.larges_left()
     }
 
     /// All before `done` is done with: a small ring that ends there goes back.

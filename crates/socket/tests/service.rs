@@ -5,10 +5,10 @@ use baton_socket::consumer::ConsumerConfig;
 use baton_socket::memory::SharedMemory;
 use baton_socket::service::channel::{Channel, Parcel};
 use baton_socket::service::message::{Reply, Request, Selector, Sizes, VERSION};
-use baton_socket::service::{Place, Service};
+use baton_socket::service::{Place, Service, write_queues};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -54,7 +54,16 @@ impl Played {
     /// Brings the connection of an adoption; whether it was taken in.
     #[track_caller]
     fn bring(&self, seq: u64, id: u64) -> bool {
-        self.say(Reply::Bring { seq, id, region: 1, send: 0, unread: 0, shut: false, window: 0 });
+        self.bring_with(seq, id, &[])
+    }
+
+    /// The same, with bytes that nobody has read.
+    #[track_caller]
+    fn bring_with(&self, seq: u64, id: u64, unread: &[u8]) -> bool {
+        let file = write_queues(&[], unread).unwrap();
+        let unread = unread.len() as u32;
+        let reply = Reply::Bring { seq, id, region: 1, send: 0, unread, shut: false, window: 0 };
+        self.say_with(reply, file.into_iter().collect());
         let Request::Brought { taken, .. } = self.hear() else { panic!("it was brought") };
         taken
     }
@@ -189,6 +198,39 @@ fn memory_of_sizes_that_cannot_be_is_none() {
             });
         });
     }
+}
+
+#[test]
+fn a_socket_for_whose_queues_no_buffers_are_free_is_left_alone() {
+    let one = ConsumerConfig { large_buffer: 16_384, large_buffers: 1, ..SMALL };
+    let socket = |unread: usize| {
+        let (ours, mut peer) = pair();
+        peer.write_all(&vec![1; unread]).unwrap();
+        (ours, peer)
+    };
+    play(|service, broker| {
+        broker.make_region(Sizes::of(&one), &one);
+        thread::scope(|scope| {
+            let (first, _peer) = socket(5000);
+            let adopting = scope.spawn(|| service.adopt(first.into()).map(drop));
+            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            assert!(broker.bring_with(seq, 7, &[1; 5000]));
+            // The large buffer is in use.
+            let (second, _peer) = socket(4097);
+            let refused = service.adopt(second.into()).map(drop).unwrap_err();
+            assert_eq!(refused.code, "no-buffers");
+            assert!(refused.text.contains("4097 to be read"), "{}", refused.text);
+            let (mut second, mut buf) = (UnixStream::from(refused.fd.expect("it is as it was")), [0; 1]);
+            second.read_exact(&mut buf).unwrap();
+            // Now it fits, or the first has gone back.
+            let again = scope.spawn(|| service.adopt(second.into()).map(drop));
+            let Request::Adopt { seq: next } = broker.hear() else { panic!("only this one was asked for") };
+            for (seq, id, adopting) in [(next, 8, again), (seq, 7, adopting)] {
+                broker.say(Reply::Stays { seq, id, code: "never".into(), text: String::new() });
+                assert_eq!(adopting.join().unwrap().unwrap_err().code, "never");
+            }
+        });
+    });
 }
 
 #[test]

@@ -301,8 +301,10 @@ impl Broker {
     /// Its program has taken in what it brings along.
     pub(super) fn on_brought(&mut self, id: u64, taken: bool) {
         if !taken {
-            let text = "the program has no buffers for what the connection brings along";
-            return self.give_back_whole(id, ("no-buffers", text.into()));
+            let queues = self.lines.get(&id).and_then(|line| line.captured.as_ref());
+            let (send, unread) = queues.map_or((0, 0), |it| (it.send_queue.len(), it.receive_queue.len()));
+            let text = format!("the program has no buffers for {send} bytes to be sent and {unread} to be read");
+            return self.give_back_whole(id, ("no-buffers", text));
         }
         let Broker { lines, sides, .. } = self;
         let line = lines.get_mut(&id).expect("it is there");

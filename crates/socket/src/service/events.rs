@@ -65,7 +65,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 }
 
 impl Inner {
-    fn live_regions(&self) -> impl Iterator<Item = &Region> {
+    pub(super) fn live_regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.values().filter(|region| !region.dead)
     }
 
@@ -194,9 +194,10 @@ impl Inner {
 
     /// The broker wants to hand it over. What is to be read or written first goes along here.
     fn on_prepare(&mut self, id: u64) {
-        let line = self.lines.get_mut(&id).filter(|line| line.is_in_kernel() && !line.closed && !line.restoring);
-        let free = line.is_some();
-        if let Some(line) = line {
+        let may = |line: &&Line| line.is_in_kernel() && !line.closed && !line.restoring;
+        let line = self.lines.get(&id).filter(may);
+        let free = line.is_some_and(|line| self.no_buffers_for(line.fd.as_fd()).is_none());
+        if let Some(line) = self.lines.get_mut(&id).filter(|_| free) {
             line.at = Whereabouts::Away;
         }
         let _ = self.say(&Request::Ready { id, free }, Vec::new());

@@ -7,14 +7,14 @@ use super::message::{Reply, Request};
 use super::settings::Setting;
 use crate::consumer::{Conn, Consumer};
 use crate::sys::fork::{Copied, Process, Unshared};
-use crate::sys::signals;
+use crate::sys::{queue_lengths, signals};
 use crate::waiters::Waiters;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::sockopt::set_socket_linger;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -221,7 +221,23 @@ impl Inner {
         Poll::Pending
     }
 
+    /// Why what this socket has queued finds no buffers just now. This is found out before
+    /// anything is done to the connection: its timers begin anew each time that it is taken
+    /// out of the kernel and put back, so who tries often would keep a lost segment from
+    /// being sent again.
+    pub fn no_buffers_for(&self, fd: BorrowedFd<'_>) -> Option<String> {
+        // What is no connection is refused with its own reason.
+        let (send, unread) = queue_lengths::of(fd).ok()?;
+        let lacks = self.live_regions().any(|region| region.consumer.lacks_buffers_for(send, unread));
+        lacks.then(|| {
+            format!("no buffers are free for {send} bytes to be sent and {unread} to be read; try again later")
+        })
+    }
+
     pub fn begin_adopt(&mut self, fd: OwnedFd) -> Result<u64, NotAdopted> {
+        if let Some(text) = self.no_buffers_for(fd.as_fd()) {
+            return Err(NotAdopted { fd: Some(fd), code: "no-buffers".into(), text });
+        }
         let lent = match fd.try_clone() {
             Ok(lent) => lent,
             Err(error) => return Err(NotAdopted::broken(Some(fd), &error)),

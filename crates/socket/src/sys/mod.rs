@@ -3,5 +3,6 @@
 pub(crate) mod fork;
 pub(crate) mod large_pages;
 pub(crate) mod memory;
+pub(crate) mod queue_lengths;
 pub(crate) mod signals;
 pub(crate) mod tcp_info;
