@@ -15,7 +15,6 @@
 //!
 //! [`Vault`]: crate::vault::Vault
 
-use crate::priority;
 use crate::record::Key;
 use baton_port::wait::WaitSet;
 use baton_socket::messages;
@@ -119,7 +118,7 @@ pub(crate) fn start(words: &[OsString], input: OwnedFd) -> io::Result<Child> {
         words.split_first().ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "no program is named"))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::from(input)).process_group(0);
-    priority::as_usual(|| command.spawn())
+    command.spawn()
 }
 
 impl Guardian {
