@@ -99,8 +99,12 @@ impl Watch {
         monotonic_ns().saturating_sub(self.since_ns)
     }
 
+    pub fn awaits_home(&self) -> bool {
+        self.home.is_none()
+    }
+
     pub fn on_home(&mut self) {
-        if self.home.is_none() {
+        if self.awaits_home() {
             self.home = Some(self.since());
         }
     }

@@ -3,6 +3,7 @@
 use crate::lines::{End, Ends};
 use crate::words::{Answer, LONG, Order, Report, Role, Start};
 use baton_socket::service::{Place, Service, Stream};
+use rustix::process::{getpriority_process, setpriority_process};
 use std::io::{self, BufRead, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::exit;
@@ -18,6 +19,8 @@ pub const MARK: &str = "@answer ";
 
 /// Time from one turn of all lines to the next, at least.
 pub const TURN: Duration = Duration::from_millis(20);
+/// Time from one look at whether lines are home to the next.
+const LOOK: Duration = Duration::from_millis(2);
 /// Bytes that a light line writes at a turn, at most.
 pub const LIGHT: usize = 2048;
 /// The same of a bulk one.
@@ -39,6 +42,8 @@ struct Line {
 struct Switches {
     load: AtomicBool,
     moves: AtomicBool,
+    /// Somebody wants to know when lines come home.
+    watched: AtomicBool,
     turns: AtomicU64,
 }
 
@@ -69,12 +74,16 @@ pub fn be_the_program() {
         lines: streams.into_iter().enumerate().map(line).collect(),
         switches: Switches::default(),
     });
-    program.adopt_all();
     program.switches.load.store(true, Ordering::Relaxed);
     for (seed, run) in [(start.seed, Program::load as fn(&Program, u64)), (!start.seed, Program::moves)] {
         let program = program.clone();
         thread::spawn(move || run(&program, seed));
     }
+    thread::spawn({
+        let program = program.clone();
+        move || program.look_home()
+    });
+    program.adopt_all();
     answer(&Answer::Adopted);
     for order in io::stdin().lock().lines() {
         // The rig has gone.
@@ -126,6 +135,19 @@ impl Program {
         }
     }
 
+    /// Notes when a line has come home. Whoever measures does not wait for its turn behind
+    /// the load.
+    fn look_home(&self) {
+        let usual = getpriority_process(None).unwrap();
+        let _ = setpriority_process(None, usual - 10);
+        loop {
+            if self.switches.watched.load(Ordering::Relaxed) {
+                self.lines.iter().filter_map(|line| line.try_lock().ok()).for_each(|mut line| line.look_home());
+            }
+            sleep(LOOK);
+        }
+    }
+
     /// Lines to and fro, one after the other.
     fn moves(&self, seed: u64) {
         let Some(service) = &self.service else { return };
@@ -152,8 +174,13 @@ impl Program {
                     let away = home && line.is_in_engine();
                     line.ends.watch.begin(since_ns, away);
                 }
+                self.switches.watched.store(true, Ordering::Relaxed);
             }
-            Order::Report => answer(&Answer::Report(self.report())),
+            Order::Report => {
+                let report = self.report();
+                self.switches.watched.store(false, Ordering::Relaxed);
+                answer(&Answer::Report(report));
+            }
             Order::Hush => {
                 self.switches.load.store(false, Ordering::Relaxed);
                 self.switches.moves.store(false, Ordering::Relaxed);
@@ -235,6 +262,12 @@ impl Line {
         matches!(&self.at, At::Service(stream) if stream.place() == Place::Engine)
     }
 
+    fn look_home(&mut self) {
+        if self.ends.watch.awaits_home() && self.is_home() {
+            self.ends.watch.on_home();
+        }
+    }
+
     /// Hands it over; if it stays, because there is no engine just now, say: why.
     fn adopt(&mut self, service: &Service) -> Option<String> {
         let At::Kernel(stream) = std::mem::replace(&mut self.at, At::Moving) else { panic!("it is away") };
@@ -276,9 +309,7 @@ impl Line {
     }
 
     fn turn(&mut self, at: usize, load: bool, random: &mut fastrand::Rng, buffer: &mut Vec<u8>) {
-        if self.is_home() {
-            self.ends.watch.on_home();
-        }
+        self.look_home();
         let Line { at: place, ends } = self;
         let (mut kernel, mut service);
         let io: &mut dyn ReadWrite = match place {
