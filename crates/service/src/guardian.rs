@@ -15,6 +15,7 @@
 //!
 //! [`Vault`]: crate::vault::Vault
 
+use crate::priority;
 use crate::record::Key;
 use baton_port::wait::WaitSet;
 use baton_socket::messages;
@@ -127,6 +128,7 @@ impl Guardian {
     /// # Errors
     /// As of starting a process.
     pub fn start(words: Vec<OsString>) -> io::Result<Guardian> {
+        priority::go_first();
         let broker = Broker::start(&words)?;
         let guardian = Guardian { words, kept: BTreeMap::new(), broker, stopping: false };
         // One that dies before it has read this is seen to have died.
@@ -137,6 +139,7 @@ impl Guardian {
     /// For the broker at the other end of `channel`, which started us, and tells us what it
     /// has.
     pub fn of(words: Vec<OsString>, channel: OwnedFd) -> Guardian {
+        priority::go_first();
         // Whoever made the pair.
         let maker = socket_peercred(&channel).ok().map(|who| who.pid);
         let pidfd = maker.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());

@@ -1,37 +1,22 @@
-//! The broker and the engines go first. What is neither here nor there waits for the broker;
-//! and an engine stands in for the kernel's own receive path, for which no program keeps the
-//! processor either: frames that it does not fetch in time are lost, and their senders wait
-//! longer each time.
+//! The service goes before the programs.
 //!
-//! Scheduling is a thread's affair on Linux, and a child's begins as its parent's: so the
-//! broker's engines have it from the broker, and a guardian is started with the usual one.
+//! What is neither here nor there waits for the broker, and the broker for the guardian, once
+//! it has kept as much as the socket between them holds. An engine stands in for the kernel's
+//! own receive path, for which no program keeps the processor either: frames that it does
+//! not fetch in time are lost, and their senders wait longer each time.
+//!
+//! On Linux a child begins with its parent's priority: engines have the broker's, and so have
+//! brokers and guardians that are started anew.
 
 use rustix::process::{getpriority_process, setpriority_process};
-use std::cell::Cell;
 
-/// Steps of nice value before the programs, whose load must keep neither waiting.
-const BEFORE: i32 = 10;
+/// The nice value of all processes of the service, unless it is lower.
+const FIRST: i32 = -10;
 
-thread_local! {
-    /// This thread's nice value before [`go_first`].
-    static USUAL: Cell<Option<i32>> = const { Cell::new(None) };
-}
-
-/// This thread goes before others. Without CAP_SYS_NICE it stays where it is.
+/// This thread, and what it starts, goes before others. Without CAP_SYS_NICE it stays where
+/// it is.
 pub(crate) fn go_first() {
-    if let Ok(usual) = getpriority_process(None)
-        && setpriority_process(None, usual - BEFORE).is_ok()
-    {
-        USUAL.set(Some(usual));
+    if getpriority_process(None).is_ok_and(|nice| nice > FIRST) {
+        let _ = setpriority_process(None, FIRST);
     }
-}
-
-/// Runs something that does not go first, nor does what it starts.
-pub(crate) fn as_usual<R>(run: impl FnOnce() -> R) -> R {
-    let Some(usual) = USUAL.get() else { return run() };
-    // What was allowed before is so still.
-    let _ = setpriority_process(None, usual);
-    let result = run();
-    let _ = setpriority_process(None, usual - BEFORE);
-    result
 }

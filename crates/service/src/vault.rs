@@ -2,7 +2,6 @@
 //! guardian dies.
 
 use crate::guardian::{ToBroker, ToGuardian, pair, start};
-use crate::priority;
 use crate::record::{Key, Record};
 use baton_port::wait::WaitSet;
 use baton_socket::service::channel::Channel;
@@ -156,7 +155,7 @@ impl Vault {
             let _ = child.wait();
         }
         let Ok((ours, theirs)) = pair() else { return };
-        let Ok(child) = priority::as_usual(|| start(&self.words, theirs)) else { return };
+        let Ok(child) = start(&self.words, theirs) else { return };
         let guardian = Guardian { child: Some(child), channel: Channel::new(ours) };
         if self.kept.iter().all(|(key, kept)| guardian.tell(*key, kept).is_ok()) {
             self.guardian = Some(guardian);
