@@ -15,13 +15,9 @@ common::processes!();
 
 /// Kills the process that plays a role, and waits for another.
 fn kill(world: &World<'_>, role: Role) {
-    let pid = world.process(role).expect("somebody does it");
+    let pid = world.process(role);
     kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
-    let begun = Instant::now();
-    while world.process(role).is_none_or(|other| other == pid) {
-        assert!(begun.elapsed() < Duration::from_secs(10), "there is no other {role:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    world.process_but(role, Some(pid));
 }
 
 /// Kills the broker, and waits until the next has brought everything home. Until then the
@@ -102,7 +98,7 @@ fn a_broker_that_dies_during_moves_leaves_each_whole_on_one_side() {
         let mut random = fastrand::Rng::with_seed(3);
         lines.iter_mut().for_each(|line| line.adopt(&service));
         for _ in 0..15 {
-            let pid = world.process(Role::Broker).expect("there is a broker");
+            let pid = world.process(Role::Broker);
             let after = Duration::from_micros(random.u64(0..20_000));
             std::thread::scope(|scope| {
                 scope.spawn(move || {
@@ -138,7 +134,7 @@ fn an_adoption_that_a_broker_dies_over_leaves_a_socket_or_a_stream() {
         for _ in 0..10 {
             let mut lines: Vec<_> = (0..30).map(|n| world.line(n % 2 == 0)).collect();
             lines.iter_mut().for_each(|line| line.turn(2_000));
-            let pid = world.process(Role::Broker).expect("there is a broker");
+            let pid = world.process(Role::Broker);
             let after = Duration::from_micros(random.u64(0..6_000));
             std::thread::scope(|scope| {
                 scope.spawn(move || {

@@ -355,7 +355,7 @@ fn when_the_broker_is_killed_the_socket_comes_back_too() {
         for _ in 0..3 {
             end.adopt();
             end.go_on(100_000);
-            kill(world.process(Role::Broker).expect("there is a broker"));
+            kill(world.process(Role::Broker));
             end.until_home();
             end.go_on(100_000);
         }

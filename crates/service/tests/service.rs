@@ -79,8 +79,10 @@ fn when_the_engine_is_killed_connections_go_on_in_the_kernel() {
         // There is a new engine, and they go to it.
         let begun = Instant::now();
         loop {
+            // It may be there when the first are asked for, or only then.
+            let home = lines.iter().filter(|line| line.place() == Place::Kernel).count();
             let tally = service.handoff(Selector::All).unwrap();
-            assert_eq!(tally.count, 10);
+            assert_eq!(tally.count, home as u64);
             lines.iter_mut().for_each(|line| line.turn(30_000));
             if lines.iter().all(|line| line.place() == Place::Engine) {
                 break;

@@ -196,8 +196,27 @@ impl World<'_> {
         let _ = guardian.child().wait();
     }
 
-    /// The process that plays a role now, if it is not this one.
-    pub fn process(&self, role: Role) -> Option<u32> {
+    /// The process that plays a role, if it is not this one. One that was killed is followed by
+    /// another, which is waited for.
+    #[track_caller]
+    pub fn process(&self, role: Role) -> u32 {
+        self.process_but(role, None)
+    }
+
+    /// The same, but for this one.
+    #[track_caller]
+    pub fn process_but(&self, role: Role, not: Option<u32>) -> u32 {
+        let begun = Instant::now();
+        loop {
+            if let Some(pid) = self.look_for(role).filter(|pid| Some(*pid) != not) {
+                return pid;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(10), "there is no {role:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn look_for(&self, role: Role) -> Option<u32> {
         let variable = if role == Role::Broker { BROKER } else { GUARDIAN };
         let wanted = format!("{variable}={}", self.socket.display());
         let of = |entry: std::fs::DirEntry| {
