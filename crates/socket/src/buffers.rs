@@ -28,6 +28,11 @@ impl PoolSizes {
         self.small_bytes() + u64::from(self.large) * u64::from(self.larges)
     }
 
+    /// Bytes of the largest buffer that there is.
+    pub fn largest(&self) -> u32 {
+        if self.larges == 0 { self.small } else { self.small.max(self.large) }
+    }
+
     fn small_bytes(&self) -> u64 {
         u64::from(self.small) * u64::from(self.smalls)
     }
@@ -90,7 +95,7 @@ impl BufferPool {
 
     /// Bytes of the largest buffer that there is.
     pub fn largest_size(&self) -> u32 {
-        if self.sizes.larges == 0 { self.sizes.small } else { self.sizes.small.max(self.sizes.large) }
+        self.sizes.largest()
     }
 
     /// True if the buffer is one of the large ones.
@@ -285,10 +290,12 @@ mod tests {
         let sizes = PoolSizes { small: 4096, smalls: 2, large: 16_384, larges: 1 };
         let mut pool = BufferPool::new(sizes);
         assert_eq!((pool.take_for(4096), pool.take_for(16_385), pool.largest_size()), (Some(0), None, 16_384));
+        let fits = |pool: &BufferPool| [[4096, 4096], [4097, 4096], [4097, 4097]].map(|two| pool.has_large_for(&two));
+        assert_eq!(fits(&pool), [true, true, false], "there is one");
         let large = pool.take_for(4097).unwrap();
         assert_eq!(pool.place(large, 0), (8192, 16_384));
         assert_eq!((pool.room_end(large, 0), pool.lap_end(large, 1)), (16_384, 16_384));
-        assert_eq!(pool.take_for(4097), None, "there is one");
+        assert_eq!((pool.take_for(4097), fits(&pool)), (None, [true, false, false]));
         pool.give_back(large);
         assert_eq!(pool.take_for(16_384), Some(large));
     }

@@ -87,8 +87,7 @@ impl Client {
 
     /// Connections that it may have at most, and bytes that one may bring along in a queue.
     pub fn limits(&self, config: &Config) -> (usize, usize) {
-        let large = if config.consumer.large_buffers == 0 { 0 } else { config.consumer.large_buffer };
-        let streams = config.consumer.stream_buffer.max(large) as usize;
+        let streams = config.consumer.brings_at_most() as usize;
         match self.raw {
             None => (config.consumer.connections as usize, streams),
             Some(raw) => (raw.connections as usize, streams.min(raw.data_bytes as usize)),

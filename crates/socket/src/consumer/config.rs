@@ -57,6 +57,11 @@ impl ConsumerConfig {
         }
     }
 
+    /// Bytes that a queue of a connection that is adopted may bring along at most.
+    pub fn brings_at_most(&self) -> u32 {
+        self.pool_sizes().largest()
+    }
+
     /// The region that a consumer of these sizes needs.
     pub fn layout(&self) -> Layout {
         let data_bytes = self.pool_sizes().bytes();
@@ -68,6 +73,13 @@ impl ConsumerConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_brought_fits_a_buffer_that_there_is() {
+        let config = ConsumerConfig::for_connections(1);
+        assert_eq!(config.brings_at_most(), 4 << 20);
+        assert_eq!(ConsumerConfig { large_buffers: 0, ..config }.brings_at_most(), 256 << 10);
+    }
 
     #[test]
     fn every_connection_has_buffers_for_both_directions() {
