@@ -117,9 +117,7 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 pub(crate) fn start(words: &[OsString], input: OwnedFd) -> io::Result<Child> {
     let (program, arguments) =
         words.split_first().ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "no program is named"))?;
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::from(input)).process_group(0);
-    command.spawn()
+    Command::new(program).args(arguments).stdin(Stdio::from(input)).process_group(0).spawn()
 }
 
 impl Guardian {
