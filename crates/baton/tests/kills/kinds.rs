@@ -76,7 +76,7 @@ fn a_process_dies(kind: &'static str, roles: &[&str], plan: Plan) {
             rig.an_engine()
         }
         rig.moves(true);
-        let (admin, victim) = (rig.admin(), rig.process(roles).pid);
+        let (admin, victim) = (rig.admin(), rig.first(roles));
         let mut after = 0;
         thread::scope(|scope| {
             if !settled {
@@ -94,7 +94,7 @@ fn a_process_dies(kind: &'static str, roles: &[&str], plan: Plan) {
         let text = went_on(&mut rig, &mut figures, after);
         rig.moves(false);
         figures.tell(round, plan.rounds, &text);
-        assert_ne!(rig.process(roles).pid, victim, "there is another");
+        assert_ne!(rig.first(roles), victim, "there is another");
         rig.look();
     }
     assert_eq!(rig.resets(), resets);

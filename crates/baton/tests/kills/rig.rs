@@ -8,7 +8,7 @@ use baton_port::link;
 use baton_socket::service::Service;
 use baton_socket::service::message::Selector;
 use baton_testkit::{Netns, Running, veth};
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getpriority_process, getrlimit, kill_process, setrlimit};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -236,6 +236,15 @@ impl Rig {
             found.is_some()
         });
         found.expect("it was waited for")
+    }
+
+    /// The process of one of these roles, which goes before the programs.
+    #[track_caller]
+    pub fn first(&self, roles: &[&str]) -> u32 {
+        let pid = self.process(roles).pid;
+        let nice = getpriority_process(Pid::from_raw(pid as i32)).expect("it runs");
+        assert!(nice < getpriority_process(None).unwrap(), "{roles:?}: {nice}");
+        pid
     }
 
     /// Has everything handed over, and waits until it is there.
