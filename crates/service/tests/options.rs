@@ -151,6 +151,26 @@ fn tcp_info_is_of_whoever_has_the_connection() {
 }
 
 #[test]
+fn the_round_trip_is_known_when_it_comes_back() {
+    need_root!();
+    need_program!("clang");
+    World::with_line(|_, service, mut line| {
+        line.go_on(200_000);
+        for _ in 0..2 {
+            service.bring_home(Selector::All).unwrap();
+            wait_for("the way home", || line.place() == Place::Kernel);
+            // The kernel has measured nothing, and nothing is sent that it could measure.
+            service.handoff(Selector::All).unwrap();
+            wait_for("the engine", || line.place() == Place::Engine);
+            let info = stream(&line).tcp_info().unwrap();
+            let rtt = u32::from_ne_bytes(info[68..72].try_into().unwrap());
+            assert!(rtt > 0, "{info:?}");
+        }
+        line.finish();
+    });
+}
+
+#[test]
 fn reads_end_in_time_and_when_nothing_more_is_wanted() {
     need_root!();
     need_program!("clang");

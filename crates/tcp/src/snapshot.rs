@@ -125,6 +125,16 @@ pub struct Seeds {
     pub rcv_space: u32,
 }
 
+impl Seeds {
+    /// With the round trip as it was known `before`, where none was measured since.
+    pub fn or_round_trip_of(self, before: &Seeds) -> Seeds {
+        if self.srtt != Duration::ZERO {
+            return self;
+        }
+        Seeds { srtt: before.srtt, rttvar: before.rttvar, min_rtt: before.min_rtt, ..self }
+    }
+}
+
 impl Default for Seeds {
     /// Nothing known: ten segments of 1460 bytes to begin with (RFC 6928 §2).
     fn default() -> Seeds {
@@ -286,6 +296,16 @@ mod tests {
             timestamps: None,
             seeds: Seeds::default(),
         }
+    }
+
+    #[test]
+    fn a_round_trip_is_known_until_another_is_measured() {
+        let ms = Duration::from_millis;
+        let before = Seeds { srtt: ms(9), rttvar: ms(3), min_rtt: ms(5), cwnd: 4000, ..Seeds::default() };
+        let since = Seeds { cwnd: 7000, ..Seeds::default() };
+        assert_eq!(since.or_round_trip_of(&before), Seeds { cwnd: 7000, ..before });
+        let measured = Seeds { srtt: ms(1), ..since };
+        assert_eq!(measured.or_round_trip_of(&before), measured);
     }
 
     #[test]

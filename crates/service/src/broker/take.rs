@@ -276,8 +276,14 @@ impl Broker {
     }
 
     /// Brings it to its program, with a file of its queues if they hold anything.
-    pub(super) fn bring(&mut self, id: u64, region: u32, captured: Captured, file: Option<Arc<OwnedFd>>) {
+    pub(super) fn bring(&mut self, id: u64, region: u32, mut captured: Captured, file: Option<Arc<OwnedFd>>) {
         let line = self.lines.get_mut(&id).expect("it is there");
+        if let Some(before) = &line.shell {
+            // A kernel that had it for a moment has measured nothing, and an engine that knows no
+            // round trip waits for a second before it probes.
+            let seeds = &mut captured.protocol.seeds;
+            *seeds = seeds.or_round_trip_of(&before.protocol.seeds);
+        }
         line.state = State::Bringing;
         line.region = region;
         line.shell = Some(engine_side::shell(&captured));
