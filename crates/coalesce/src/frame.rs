@@ -1,0 +1,150 @@
+//! What goes in: a frame and what is known of it, and what a look at its headers says.
+
+use crate::flow::{Flow, Tags};
+use crate::verdict::Reason;
+use baton_wire::seq::Seq;
+use baton_wire::tcp::Timestamps;
+
+/// What a frame starts with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Link {
+    /// An Ethernet header, with VLAN tags or without.
+    Ethernet,
+    /// The IP header; its first four bits say which.
+    Ip,
+    /// A header that the caller has read (Linux cooked, null/loop, or Ethernet
+    /// whose tag the kernel took off).
+    Read {
+        /// What it says follows, as an ethertype; that of a VLAN tag means that the
+        /// tag's other two bytes and the next ethertype come first. 0 for what is
+        /// neither.
+        ether_type: u16,
+        /// Where that begins, in bytes from the start of the frame.
+        offset: u16,
+        /// VLAN tags already taken off, the outermost first.
+        tags: Tags,
+    },
+}
+
+/// A received frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Its bytes from the first header on; of a truncated capture, what there is.
+    pub bytes: &'a [u8],
+    /// Its length on the wire in bytes, link header included. Looked at only where
+    /// an IP header gives a length of 0 (captured above segmentation offload).
+    pub wire_len: u32,
+    /// What it starts with.
+    pub link: Link,
+    /// The port has verified the TCP checksum, or answers for it (the frame never
+    /// left this machine).
+    pub vouched: bool,
+}
+
+impl<'a> Frame<'a> {
+    /// A frame that is all there, for whose checksum nobody vouches.
+    #[inline]
+    pub const fn whole(bytes: &'a [u8], link: Link) -> Frame<'a> {
+        Frame { bytes, wire_len: bytes.len() as u32, link, vouched: false }
+    }
+}
+
+/// What is asked of checksums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Checksums {
+    /// None is looked at: the default for captures, many of which were made where
+    /// the sender's NIC had yet to fill them in.
+    #[default]
+    Trust,
+    /// That of the IPv4 header is right, and that of TCP, unless the port vouches
+    /// for it ([`Frame::vouched`]): the way of RA §3.1, with the NIC's word for TCP.
+    Verify,
+}
+
+/// What [`classify`](crate::classify) finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// An eligible data segment.
+    Data(Segment),
+    /// Anything else; goes on unchanged.
+    Bypass {
+        /// Why, the first that applies in the order of [`Reason`].
+        reason: Reason,
+        /// The connection, if addresses and ports could be read: its run is flushed
+        /// first.
+        flow: Option<Flow>,
+    },
+}
+
+/// The facts of an eligible segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Its connection.
+    pub flow: Flow,
+    /// Sequence number of its first byte.
+    pub seq: Seq,
+    /// Acknowledgment number.
+    pub ack: Seq,
+    /// Length of its payload in bytes, by the IP header; not 0.
+    pub payload_len: u32,
+    /// The timestamps option.
+    pub timestamps: Option<Timestamps>,
+    /// Window field, unscaled.
+    pub window: u16,
+    /// PSH is set.
+    pub push: bool,
+    /// Traffic class or type of service, ECN included.
+    pub traffic_class: u8,
+    /// Time to live or hop limit.
+    pub ttl: u8,
+    /// Offset of the IP header in the frame, in bytes.
+    pub ip_offset: u32,
+    /// Length of the IP header, in bytes: 20 or 40.
+    pub ip_header_len: u8,
+    /// Length of the TCP header with its options, in bytes.
+    pub tcp_header_len: u8,
+}
+
+impl Segment {
+    /// What a place without a run holds.
+    pub(crate) const fn blank() -> Segment {
+        Segment {
+            flow: Flow::v4([0; 4], [0; 4], 0, Tags::NONE),
+            seq: Seq(0),
+            ack: Seq(0),
+            payload_len: 0,
+            timestamps: None,
+            window: 0,
+            push: false,
+            traffic_class: 0,
+            ttl: 0,
+            ip_offset: 0,
+            ip_header_len: 0,
+            tcp_header_len: 0,
+        }
+    }
+
+    /// Length of IP and TCP header together, in bytes.
+    #[inline]
+    pub const fn headers_len(&self) -> u32 {
+        self.ip_header_len as u32 + self.tcp_header_len as u32
+    }
+
+    /// Offset of the TCP header in the frame, in bytes.
+    #[inline]
+    pub const fn tcp_offset(&self) -> usize {
+        self.ip_offset as usize + self.ip_header_len as usize
+    }
+
+    /// Offset of the payload in the frame, in bytes.
+    #[inline]
+    pub const fn payload_offset(&self) -> usize {
+        self.tcp_offset() + self.tcp_header_len as usize
+    }
+
+    /// The sequence number after its last byte.
+    #[inline]
+    pub fn end(&self) -> Seq {
+        self.seq + self.payload_len
+    }
+}
