@@ -309,6 +309,7 @@ impl Inner {
             adopting.settle(Ok(id));
         }
         (line.asked, line.info) = (false, None);
+        line.watchers.news += 1;
         if line.is_in_kernel() {
             line.tell_socket();
             // What it does not take now it takes when it is ready.
@@ -353,7 +354,7 @@ impl Inner {
         closed.into_iter().for_each(|id| self.close(id));
     }
 
-    fn hear_engines(&mut self, shared: &Shared) {
+    pub(super) fn hear_engines(&mut self, shared: &Shared) {
         let time = now(shared.started);
         let live: Vec<u32> =
             self.regions.iter().filter(|(_, region)| !region.dead).map(|(number, _)| *number).collect();
@@ -415,7 +416,10 @@ impl Inner {
             let id = event.data.u64();
             let Some(line) = self.lines.get_mut(&id) else { continue };
             line.on_ready();
-            self.settle(id);
+            // A husk says things too.
+            if line.is_in_kernel() {
+                self.settle(id);
+            }
         }
     }
 }

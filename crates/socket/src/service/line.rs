@@ -1,5 +1,6 @@
 //! One connection of a program: where it is, and what has to be read or written first.
 
+use super::ready::Watchers;
 use super::settings::Setting;
 use crate::adoption::LeftBehind;
 use crate::consumer::{Conn, Consumer};
@@ -59,6 +60,8 @@ pub(super) struct Line {
     pub before: Vec<Setting>,
     /// The engine has not been told all of it.
     pub untold: bool,
+    /// They are told of every change.
+    pub watchers: Watchers,
     armed: EventFlags,
     registered: bool,
 }
@@ -83,6 +86,7 @@ impl Line {
             settings: Vec::new(),
             before,
             untold: false,
+            watchers: Watchers::default(),
             armed: EventFlags::empty(),
             registered: false,
         }
@@ -90,6 +94,7 @@ impl Line {
 
     pub fn wake(&mut self) {
         [&mut self.readers, &mut self.writers, &mut self.askers].into_iter().for_each(Waiters::wake);
+        self.watchers.wake();
     }
 
     pub fn wait(&mut self, write: bool, cx: &Context<'_>) {
@@ -162,26 +167,60 @@ impl Line {
         if self.shut { consumer.shutdown(conn) } else { Ok(()) }
     }
 
+    /// The bytes that are to be read before what the kernel has.
+    pub fn peek_unread(&self, buf: &mut [u8]) -> usize {
+        let (front, back) = self.unread.as_slices();
+        let first = front.len().min(buf.len());
+        buf[..first].copy_from_slice(&front[..first]);
+        let second = back.len().min(buf.len() - first);
+        buf[first..first + second].copy_from_slice(&back[..second]);
+        first + second
+    }
+
+    /// Reads the socket, and leaves what was read.
+    pub fn peek_kernel(&mut self, id: u64, ready: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+        match recv(&self.fd, &mut *buf, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Ok((count, _)) => Ok(count),
+            Err(error) => Err(self.later(id, ready, EventFlags::IN | EventFlags::RDHUP, error.into())),
+        }
+    }
+
     /// Where the socket said that it would block, asks to be told when it does not.
     fn later(&mut self, id: u64, ready: BorrowedFd<'_>, events: EventFlags, error: io::Error) -> io::Error {
         if error.kind() != ErrorKind::WouldBlock {
             return error;
         }
         self.armed |= events;
-        let flags = self.armed | EventFlags::ONESHOT;
-        let data = EventData::new_u64(id);
-        let armed = if self.registered {
-            epoll::modify(ready, &self.fd, data, flags)
+        self.arm(id, ready).err().unwrap_or(error)
+    }
+
+    /// Has every change of the socket told, for those who watch it.
+    pub fn watch_socket(&mut self, id: u64, ready: BorrowedFd<'_>) {
+        let by_edges = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        if !self.armed.contains(by_edges) {
+            self.armed = by_edges;
+            // A socket that cannot be watched is read when somebody looks.
+            let _ = self.arm(id, ready);
+        }
+    }
+
+    fn arm(&mut self, id: u64, ready: BorrowedFd<'_>) -> io::Result<()> {
+        let once = if self.armed.contains(EventFlags::ET) { EventFlags::empty() } else { EventFlags::ONESHOT };
+        let (flags, data) = (self.armed | once, EventData::new_u64(id));
+        if self.registered {
+            epoll::modify(ready, &self.fd, data, flags)?;
         } else {
-            epoll::add(ready, &self.fd, data, flags)
-        };
-        self.registered |= armed.is_ok();
-        armed.err().map_or(error, io::Error::from)
+            epoll::add(ready, &self.fd, data, flags)?;
+        }
+        self.registered = true;
+        Ok(())
     }
 
     /// The socket is ready for something.
     pub fn on_ready(&mut self) {
-        self.armed = EventFlags::empty();
+        if !self.armed.contains(EventFlags::ET) {
+            self.armed = EventFlags::empty();
+        }
     }
 
     /// The descriptor, watched no longer. Whoever waits finds that there is nothing to wait for.

@@ -35,6 +35,7 @@ mod line;
 pub mod message;
 mod options;
 pub mod raw;
+mod ready;
 mod restore;
 mod settings;
 mod shared;
@@ -42,6 +43,7 @@ mod stream;
 
 pub use events::{read_two, write_queues};
 pub use options::Probing;
+pub use ready::Readiness;
 pub use shared::NotAdopted;
 pub use stream::{Place, Stream};
 
@@ -136,6 +138,12 @@ impl Service {
         let adopted = self.shared.with(|inner| inner.poll_adopted(seq, cx));
         let adopted = adopted.unwrap_or_else(|error| Poll::Ready(Err(NotAdopted::broken(None, &error))));
         adopted.map_ok(|(id, copied)| Stream::new(self.shared.clone(), id, copied))
+    }
+
+    /// Takes in what engines have said already, which this library's thread may not have
+    /// seen yet.
+    pub fn look(&self) {
+        self.shared.with(|inner| inner.hear_engines(&self.shared));
     }
 
     /// Every connection that the service knows and this user may see.

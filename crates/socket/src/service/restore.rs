@@ -59,6 +59,8 @@ impl Inner {
         if line.unread.is_empty() && !full {
             flushed?;
             let line = lines.remove(&id).expect("it was there just now");
+            // They find the socket.
+            line.watchers.wake();
             let fd = line.into_fd(ready.as_fd());
             // A broker that has gone holds no duplicate.
             let _ = self.say(&Request::Close { id }, Vec::new());

@@ -104,6 +104,8 @@ pub(super) struct Inner {
     /// Sockets that somebody waits for.
     pub ready: OwnedFd,
     next_seq: u64,
+    /// Number of the last watch.
+    pub next_watch: u64,
     /// The handle was dropped.
     pub ended: bool,
     pub refused: Option<String>,
@@ -130,6 +132,7 @@ impl Shared {
             askers: Waiters::default(),
             ready: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             next_seq: 0,
+            next_watch: 0,
             ended: false,
             refused: None,
         };
@@ -375,6 +378,7 @@ impl Inner {
         line.closed = true;
         // Whoever has the stream's eventfd in a poll set hears no more of it.
         (line.readers, line.writers) = Default::default();
+        line.watchers.clear();
         match &line.at {
             // Closed where they arrive.
             Whereabouts::Away | Whereabouts::Coming { .. } => return,
@@ -424,7 +428,7 @@ fn not_now(error: io::Error) -> io::Result<()> {
 
 /// Does something with a connection's consumer; where the connection has moved already,
 /// the word of it is on its way here.
-fn in_engine<R>(
+pub(super) fn in_engine<R>(
     regions: &mut BTreeMap<u32, Region>,
     region: u32,
     conn: Conn,

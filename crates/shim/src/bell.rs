@@ -1,0 +1,140 @@
+//! How a thread waits for streams: it has an eventfd that their watches ring.
+//!
+//! The wait is one system call of the kernel, so that signals do to it what they would do to
+//! the program's own call: without a time limit a `read`, which goes on after a handler that
+//! was installed with `SA_RESTART` and fails with `EINTR` after another, as `recv` does; with
+//! one a `poll`, which always fails, as `recv` with `SO_RCVTIMEO` does.
+
+use crate::connection::{Held, at};
+use crate::descriptors::out_of_the_way;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// Forks so far: a bell from before is the parent's too.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// In a child: each thread has a new bell.
+pub fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// An eventfd that wakes a thread.
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    pub fn new(flags: EventfdFlags) -> std::io::Result<Bell> {
+        Ok(Bell(out_of_the_way(eventfd(0, flags | EventfdFlags::CLOEXEC)?)))
+    }
+
+    pub fn ring(&self) {
+        // One that rings already wakes as well.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Sleeps until it rings, or until `deadline` with `EAGAIN`.
+    fn wait(&self, deadline: Option<Instant>) -> Result<(), i32> {
+        if let Some(deadline) = deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left)) {
+                Ok(0) => return Err(libc::EAGAIN),
+                Ok(_) => {}
+                Err(error) => return Err(error.raw_os_error()),
+            }
+        }
+        rustix::io::read(&self.0, &mut [0; 8]).map(drop).map_err(|error| error.raw_os_error())
+    }
+
+    /// Forgets that it rang.
+    pub fn clear(&self) {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now)) == Ok(1) {
+            let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        }
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
+}
+
+/// This thread's bell; `ENOMEM` if it can have none.
+pub fn own() -> Result<Arc<Bell>, i32> {
+    thread_local! {
+        static OWN: RefCell<Option<(u32, Arc<Bell>)>> = const { RefCell::new(None) };
+    }
+    let forks = FORKS.load(Ordering::Relaxed);
+    let make = || Bell::new(EventfdFlags::empty()).map(Arc::new).map_err(|_| libc::ENOMEM);
+    let of_thread = OWN.try_with(|own| {
+        let mut own = own.borrow_mut();
+        match &*own {
+            Some((made, bell)) if *made == forks => Ok(bell.clone()),
+            _ => Ok(own.insert((forks, make()?)).1.clone()),
+        }
+    });
+    // A thread that is about to end may read still.
+    of_thread.unwrap_or_else(|_| make())
+}
+
+/// One wait on one stream: looked at once more after the watch was set, then slept.
+pub struct Sleep {
+    fd: RawFd,
+    watch: Option<(crate::table::Named, u64, Arc<Bell>)>,
+    deadline: Option<Option<Instant>>,
+}
+
+impl Sleep {
+    pub fn new(fd: RawFd) -> Sleep {
+        Sleep { fd, watch: None, deadline: None }
+    }
+
+    /// Waits for the stream that would block, for as long as the socket's option says, and
+    /// may return too early.
+    pub fn on(&mut self, held: Held, timeout: impl FnOnce() -> Option<Duration>) -> Result<(), i32> {
+        let named = held.named;
+        match &self.watch {
+            Some((watched, _, bell)) if watched.is(&named) => {
+                drop(held);
+                let limit = || timeout().map(|span| Instant::now() + span);
+                let deadline = *self.deadline.get_or_insert_with(limit);
+                bell.wait(deadline)
+            }
+            _ => {
+                let bell = own()?;
+                bell.clear();
+                let number = held.stream().map(|stream| stream.watch(Waker::from(bell.clone())));
+                self.watch = number.map(|number| (named, number, bell));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some((named, number, _)) = &self.watch
+            && let Some(held) = at(self.fd)
+            && held.named.is(named)
+            && let Some(stream) = held.stream()
+        {
+            stream.unwatch(*number);
+        }
+    }
+}

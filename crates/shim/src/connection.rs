@@ -1,0 +1,359 @@
+//! One connection of the program: where it is, and how it gets there.
+//!
+//! ```text
+//!              enter                hand_over
+//!   accept ------------> Kernel -----------------> Moved
+//!   connect                |  settle                 |  bring_home
+//!                          v                         v
+//!                  an ordinary descriptor   <--------+------> Over, if it had ended
+//! ```
+//!
+//! Calls hold the slot's lock for reading while they look at a stream, never while they
+//! wait; who moves a connection holds it for writing. A connection that is `Kernel` waits
+//! for its policy; calls on it are the kernel's, and counted while they may wait there, since
+//! who waits on a socket must not lose it.
+
+use crate::account;
+use crate::config::config;
+use crate::descriptors::duplicate;
+use crate::epoll;
+use crate::service;
+use crate::sys::socket::{self, Name};
+use crate::table::{self, Named, Slot, locked};
+use baton_host::policy::{Decision, History, Known, Room};
+use baton_socket::service::{NotAdopted, Stream};
+use std::collections::VecDeque;
+use std::io::Read;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, RwLockReadGuard};
+
+/// What is behind a slot's lock.
+#[derive(Default)]
+pub struct Body {
+    pub state: State,
+}
+
+/// See the file's head.
+#[derive(Default)]
+pub enum State {
+    #[default]
+    Free,
+    Kernel(Candidate),
+    Moved(Moved),
+    Over(Over),
+}
+
+/// A connection that may move.
+pub struct Candidate {
+    /// Device and inode: whether the descriptor is the socket still.
+    identity: (u64, u64),
+    ports: (u16, u16),
+    /// `connect` has not ended yet.
+    connecting: bool,
+    /// Requests to send before the service is asked again.
+    ask_at: u64,
+}
+
+/// A connection that the service has.
+pub struct Moved {
+    pub stream: Stream,
+    pub local: Name,
+    pub peer: Name,
+    pub bytes_in: AtomicU64,
+    pub bytes_out: AtomicU64,
+}
+
+/// One that ended before it could be brought home: what was not read.
+#[derive(Default)]
+pub struct Over {
+    pub unread: Mutex<VecDeque<u8>>,
+}
+
+/// A connection that is not in the kernel, and stays where it is while this lives.
+pub struct Held {
+    pub named: Named,
+    body: RwLockReadGuard<'static, Body>,
+}
+
+impl Held {
+    pub fn slot(&self) -> &'static Slot {
+        self.named.slot
+    }
+
+    pub fn moved(&self) -> Option<&Moved> {
+        if let State::Moved(moved) = &self.body.state { Some(moved) } else { None }
+    }
+
+    pub fn stream(&self) -> Option<&Stream> {
+        self.moved().map(|moved| &moved.stream)
+    }
+
+    pub fn over(&self) -> Option<&Over> {
+        if let State::Over(over) = &self.body.state { Some(over) } else { None }
+    }
+}
+
+/// A call of the kernel on a connection that may move: it does not meanwhile.
+#[must_use]
+pub struct KernelCall(Option<&'static Slot>);
+
+impl KernelCall {
+    /// On what is no connection of ours.
+    pub fn none() -> KernelCall {
+        KernelCall(None)
+    }
+
+    fn on(slot: &'static Slot) -> KernelCall {
+        slot.kernel_calls.fetch_add(1, Ordering::Relaxed);
+        KernelCall(Some(slot))
+    }
+}
+
+impl Drop for KernelCall {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0 {
+            slot.kernel_calls.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whose a call is.
+pub enum Place {
+    Kernel(KernelCall),
+    Carried(Held),
+}
+
+/// The connection that a descriptor is, if it is not in the kernel.
+pub fn at(fd: RawFd) -> Option<Held> {
+    let named = table::named(fd)?;
+    let body = named.read()?;
+    matches!(body.state, State::Moved(_) | State::Over(_)).then_some(Held { named, body })
+}
+
+/// Whose a call on a descriptor is. A connection whose time has come moves first.
+pub fn place(fd: RawFd) -> Place {
+    let ordinary = Place::Kernel(KernelCall(None));
+    let Some(named) = table::named(fd) else { return ordinary };
+    consider(fd, &named);
+    let Some(body) = named.read() else { return ordinary };
+    match &body.state {
+        State::Free => ordinary,
+        State::Kernel(_) => Place::Kernel(KernelCall::on(named.slot)),
+        State::Moved(_) | State::Over(_) => Place::Carried(Held { named, body }),
+    }
+}
+
+/// As [`place`], for a request to send.
+pub fn place_to_send(fd: RawFd) -> Place {
+    if let Some(named) = table::named(fd) {
+        named.slot.sends.fetch_add(1, Ordering::Relaxed);
+    }
+    place(fd)
+}
+
+impl Candidate {
+    /// What the policy says now.
+    fn decide(&self, sends: u64) -> Decision {
+        let (local_port, remote_port) = self.ports;
+        let known = Known { local_port, remote_port, sends, history: History::New };
+        config().policy.decide(&known, Room { connections: 0, at_most: 1 })
+    }
+
+    fn is_due(&self, sends: u64) -> bool {
+        sends >= self.ask_at && self.decide(sends) == Decision::Move
+    }
+}
+
+/// The program has a new connection: accepted, or (perhaps only begun to be) connected.
+pub fn begin(fd: RawFd, connecting: bool) {
+    let stays = |why: &str| account::count(&format!("stays {why}"));
+    let Some(local) = socket::name(fd, false) else { return };
+    let peer = if connecting { Some(local) } else { socket::name(fd, true) };
+    let (Some(ours), Some(theirs)) = (local.port(), peer.and_then(|peer| peer.port())) else { return };
+    if local.is_loopback() {
+        return stays("loopback");
+    }
+    let Some(identity) = socket::identity(fd) else { return };
+    let candidate = Candidate { identity, ports: (ours, theirs), connecting, ask_at: 0 };
+    let decision = candidate.decide(0);
+    if let (Decision::Never(_), false) = (decision, connecting) {
+        return stays(decision.code());
+    }
+    let Some(named) = table::enter(fd, State::Kernel(candidate), socket::is_nonblocking(fd)) else { return };
+    if !connecting && decision == Decision::Move {
+        hand_over(fd, &named);
+    }
+}
+
+/// Moves a connection whose time has come.
+fn consider(fd: RawFd, named: &Named) {
+    let due = named.read().is_some_and(|body| match &body.state {
+        State::Kernel(candidate) => candidate.connecting || candidate.is_due(named.slot.sends.load(Ordering::Relaxed)),
+        _ => false,
+    });
+    if due {
+        hand_over(fd, named);
+    }
+}
+
+/// Whether a candidate may go now.
+enum Ready {
+    Go,
+    NotYet,
+    Never(&'static str),
+}
+
+fn is_ready(fd: RawFd, slot: &Slot, candidate: &mut Candidate) -> Ready {
+    if slot.kernel_calls.load(Ordering::Relaxed) > 0 {
+        return Ready::NotYet;
+    }
+    if socket::identity(fd) != Some(candidate.identity) {
+        return Ready::Never("closed-unseen");
+    }
+    if candidate.connecting {
+        if socket::is_connecting(fd) {
+            return Ready::NotYet;
+        }
+        let port = |peer| socket::name(fd, peer).and_then(|name| name.port());
+        let (Some(ours), Some(theirs)) = (port(false), port(true)) else { return Ready::Never("not-connected") };
+        (candidate.ports, candidate.connecting) = ((ours, theirs), false);
+        match candidate.decide(slot.sends.load(Ordering::Relaxed)) {
+            Decision::Move => {}
+            Decision::NotYet(_) => return Ready::NotYet,
+            never @ Decision::Never(_) => return Ready::Never(never.code()),
+        }
+    }
+    Ready::Go
+}
+
+/// Has the service take a connection over, if it may go now.
+fn hand_over(fd: RawFd, named: &Named) {
+    let Some(mut body) = named.write() else { return };
+    let State::Kernel(candidate) = &mut body.state else { return };
+    match is_ready(fd, named.slot, candidate) {
+        Ready::Go => {}
+        Ready::NotYet => return,
+        Ready::Never(why) => return stay(named, &mut body, why),
+    }
+    if !epoll::withdraw(named.slot) {
+        return stay(named, &mut body, "epoll-oneshot");
+    }
+    match adopt(fd) {
+        Ok(moved) => {
+            epoll::arrive(named.slot, &moved.stream);
+            body.state = State::Moved(moved);
+            account::count("moved");
+        }
+        Err(why) => {
+            let may_go_later = matches!(why.as_str(), "waits-for-sends" | "waits-for-room");
+            if may_go_later {
+                candidate.ask_at = named.slot.sends.load(Ordering::Relaxed) + 64;
+                return epoll::put_back(named.slot);
+            }
+            epoll::put_back(named.slot);
+            stay(named, &mut body, &why);
+        }
+    }
+}
+
+/// It is the kernel's for good.
+fn stay(named: &Named, body: &mut Body, why: &str) {
+    account::count(&format!("stays {why}"));
+    epoll::leave(named.slot);
+    table::settle(named, body);
+}
+
+fn adopt(fd: RawFd) -> Result<Moved, String> {
+    let (local, peer) = (socket::name(fd, false), socket::name(fd, true));
+    let (Some(local), Some(peer)) = (local, peer) else { return Err("not-connected".into()) };
+    let lent = duplicate(socket::borrow(fd)).map_err(|_| "no-descriptors")?;
+    let adopted = service::with(|service| service.adopt(lent)).ok_or("no-service")?;
+    let stream = adopted.map_err(|NotAdopted { code, .. }| code)?;
+    stream.set_nonblocking(true);
+    Ok(Moved { stream, local, peer, bytes_in: AtomicU64::new(0), bytes_out: AtomicU64::new(0) })
+}
+
+/// Makes a connection an ordinary one of the kernel, for this reason.
+pub fn bring_home(fd: RawFd, why: &str) {
+    if let Some(named) = table::named(fd) {
+        bring_home_named(&named, why);
+    }
+}
+
+/// As [`bring_home`], for who looked it up.
+pub fn bring_home_named(named: &Named, why: &str) {
+    let Some(mut body) = named.write() else { return };
+    match &body.state {
+        State::Free | State::Over(_) => {}
+        State::Kernel(_) => stay(named, &mut body, why),
+        State::Moved(moved) => {
+            account_for(moved);
+            let Ok(lent) = moved.stream.take_back() else {
+                let over = over(&moved.stream);
+                body.state = State::Over(over);
+                return;
+            };
+            // What the service used; the program's own is the same socket.
+            drop(lent);
+            account::count(&format!("home {why}"));
+            epoll::put_back(named.slot);
+            epoll::leave(named.slot);
+            drop(table::settle(named, &mut body));
+        }
+    }
+}
+
+/// What an ended stream still holds.
+fn over(mut stream: &Stream) -> Over {
+    let (mut unread, mut some) = (VecDeque::new(), vec![0; 1 << 16]);
+    while let Ok(count @ 1..) = stream.read(&mut some) {
+        unread.extend(&some[..count]);
+    }
+    Over { unread: Mutex::new(unread) }
+}
+
+/// The program has closed a descriptor, or is about to: with the last one its connection.
+pub fn close(fd: RawFd) {
+    let Some((named, state)) = table::close(fd) else { return };
+    epoll::leave(named.slot);
+    if let State::Moved(moved) = &state {
+        account_for(moved);
+    }
+    drop(state);
+}
+
+fn account_for(moved: &Moved) {
+    account::add("bytes received", moved.bytes_in.swap(0, Ordering::Relaxed));
+    account::add("bytes sent", moved.bytes_out.swap(0, Ordering::Relaxed));
+}
+
+/// Everything is an ordinary connection of the kernel's after this.
+pub fn bring_all_home(why: &str) {
+    for (named, _) in table::all() {
+        bring_home_named(&named, why);
+    }
+}
+
+/// Drops what ended and could not be brought home, so that nothing of the service is left.
+pub fn bring_inherited_home() {
+    for (named, fds) in table::all() {
+        if fds.iter().any(|fd| socket::is_inherited(*fd)) {
+            bring_home_named(&named, "inherited");
+        }
+    }
+}
+
+/// Bytes that were read first.
+pub fn read_over(over: &Over, buf: &mut [u8], peek: bool) -> usize {
+    let mut unread = locked(&over.unread);
+    let count = unread.len().min(buf.len());
+    let (front, back) = unread.as_slices();
+    let first = front.len().min(count);
+    buf[..first].copy_from_slice(&front[..first]);
+    buf[first..count].copy_from_slice(&back[..count - first]);
+    if !peek {
+        unread.drain(..count);
+    }
+    count
+}

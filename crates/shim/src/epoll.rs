@@ -1,0 +1,432 @@
+//! Epoll sets that hold connections which are not in the kernel, beside what is.
+//!
+//! ```text
+//!   program   epoll_ctl(set, connection) --> entry: events, data, what was reported last
+//!                                              ^ woken by the stream's watch
+//!   epoll_wait   ready entries of ours first, then the kernel's set, in which our bell is:
+//!                rung when an entry becomes ready while somebody sleeps there
+//! ```
+//!
+//! The kernel's set never has the husk of a connection: it would be writable always. An
+//! entry is taken out of it before its connection is handed over and put back when it comes
+//! home, so whatever the program asked for holds wherever the connection is.
+//!
+//! Level, edge and one-shot are decided when entries are collected, by the rules of the
+//! kernel's `fs/eventpoll.c`: an entry by level stays on the list while it is ready; one by
+//! edge is reported with all that it is ready for, and again only after something arrived, or
+//! room came that was missed; a one-shot one is asleep until it is modified.
+
+use crate::bell::Bell;
+use crate::connection::{State, at, bring_home};
+use crate::sys::epoll::{Interest, control, random};
+use crate::table::{self, Named, Slot, locked};
+use baton_socket::service::{Readiness, Stream};
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLONESHOT, c_int};
+use rustix::event::EventfdFlags;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
+use std::task::{Wake, Waker};
+
+pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+pub const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+pub const HUP: u32 = libc::EPOLLHUP as u32;
+pub const ERR: u32 = libc::EPOLLERR as u32;
+
+static SETS: RwLock<Option<HashMap<RawFd, Arc<Set>>>> = RwLock::new(None);
+
+/// An epoll set of the program.
+pub struct Set {
+    fd: RawFd,
+    /// The bell's data in the kernel's set.
+    pub mark: u64,
+    bell: Option<Arc<Bell>>,
+    bell_is_in: AtomicBool,
+    entries: Mutex<HashMap<(u32, RawFd), Arc<Entry>>>,
+    ready: Mutex<VecDeque<Arc<Entry>>>,
+    /// Threads that are in the kernel's `epoll_wait`, or about to be.
+    pub sleepers: AtomicU32,
+    /// It is in another set, or polled: it has to look ready to the kernel.
+    nested: AtomicBool,
+    /// Another process has it too.
+    shared: AtomicBool,
+}
+
+/// A connection in a set.
+pub struct Entry {
+    set: Weak<Set>,
+    named: Named,
+    fd: RawFd,
+    asked: Mutex<Asked>,
+    queued: AtomicBool,
+}
+
+struct Asked {
+    interest: Interest,
+    /// A one-shot entry was reported.
+    asleep: bool,
+    /// `Readiness::arrivals` as it was reported.
+    arrivals: Option<u64>,
+    /// There was no room since the last report.
+    was_full: bool,
+    full: u64,
+    watch: u64,
+}
+
+impl Asked {
+    fn new(interest: Interest) -> Asked {
+        Asked { interest, asleep: false, arrivals: None, was_full: true, full: 0, watch: 0 }
+    }
+}
+
+impl Wake for Entry {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(set) = self.set.upgrade()
+            && !self.queued.swap(true, Ordering::AcqRel)
+        {
+            locked(&set.ready).push_back(self.clone());
+            set.tell();
+        }
+    }
+}
+
+/// What readiness is in an event.
+pub fn bits(there: &Readiness) -> u32 {
+    let bit = |is, bits| if is { bits } else { 0 };
+    bit(there.readable, IN)
+        | bit(there.writable, OUT)
+        | bit(there.peer_finished, RDHUP)
+        | bit(there.ended, HUP)
+        | bit(there.failed, ERR)
+}
+
+/// What a descriptor is ready for that is in no kernel; none if it is.
+pub fn readiness(fd: RawFd) -> Option<Readiness> {
+    let held = at(fd)?;
+    Some(match held.stream() {
+        Some(stream) => stream.readiness(),
+        None => Readiness { readable: true, writable: true, peer_finished: true, ended: true, ..Readiness::default() },
+    })
+}
+
+impl Entry {
+    /// Events to be reported now, and whether it stays on the list.
+    fn take(&self) -> Option<(Interest, bool)> {
+        self.queued.store(false, Ordering::Release);
+        let there = readiness(self.fd).filter(|_| table::named(self.fd).is_some_and(|named| named.is(&self.named)))?;
+        let mut asked = locked(&self.asked);
+        let events = asked.interest.events;
+        let hit = bits(&there) & (events | ERR | HUP);
+        if asked.asleep {
+            return None;
+        }
+        let full = self.named.slot.full.load(Ordering::Relaxed);
+        asked.was_full |= full != asked.full;
+        asked.full = full;
+        let fresh = asked.arrivals != Some(there.arrivals) && hit & !OUT != 0;
+        let room = there.writable && asked.was_full && hit & OUT != 0;
+        let report = if events & EPOLLET as u32 != 0 { fresh || room } else { hit != 0 };
+        asked.was_full = !there.writable || asked.was_full && !report;
+        if !report {
+            return None;
+        }
+        asked.arrivals = Some(there.arrivals);
+        asked.asleep = events & EPOLLONESHOT as u32 != 0;
+        let stays = events & (EPOLLET | EPOLLONESHOT) as u32 == 0;
+        Some((Interest { events: hit, data: asked.interest.data }, stays))
+    }
+}
+
+impl Set {
+    fn new(fd: RawFd) -> Set {
+        let bell = Bell::new(EventfdFlags::NONBLOCK).ok().map(Arc::new);
+        Set {
+            fd,
+            mark: random(),
+            bell,
+            bell_is_in: AtomicBool::new(false),
+            entries: Mutex::default(),
+            ready: Mutex::default(),
+            sleepers: AtomicU32::new(0),
+            nested: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
+        }
+    }
+
+    /// An entry is ready: whoever sleeps in the kernel is woken.
+    fn tell(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 || self.nested.load(Ordering::Relaxed) {
+            self.bell.iter().for_each(|bell| bell.ring());
+        }
+    }
+
+    pub fn has_ready(&self) -> bool {
+        !locked(&self.ready).is_empty()
+    }
+
+    /// The bell is in the kernel's set from now on.
+    fn prepare(&self) -> Result<(), i32> {
+        if self.bell_is_in.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let bell = self.bell.as_ref().ok_or(libc::ENOMEM)?.as_fd().as_raw_fd();
+        let level = if self.nested.load(Ordering::Relaxed) { 0 } else { EPOLLET as u32 };
+        let interest = Interest { events: libc::EPOLLIN as u32 | level, data: self.mark };
+        match control(self.fd, EPOLL_CTL_ADD, bell, Some(interest)) {
+            Ok(()) | Err(libc::EEXIST) => {}
+            Err(error) => return Err(error),
+        }
+        self.bell_is_in.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Reports of ours, `room` at most.
+    pub fn collect(&self, room: usize) -> Vec<Interest> {
+        if locked(&self.entries).is_empty() {
+            return Vec::new();
+        }
+        crate::service::look();
+        let mut batch = std::mem::take(&mut *locked(&self.ready));
+        let (mut found, mut again) = (Vec::new(), Vec::new());
+        while found.len() < room {
+            let Some(entry) = batch.pop_front() else { break };
+            if let Some((report, stays)) = entry.take() {
+                found.push(report);
+                if stays && !entry.queued.swap(true, Ordering::AcqRel) {
+                    again.push(entry);
+                }
+            }
+        }
+        let for_others = !batch.is_empty();
+        let mut ready = locked(&self.ready);
+        // What found no room comes first, what came meanwhile next, what was told last.
+        let came = std::mem::take(&mut *ready);
+        *ready = batch.into_iter().chain(came).chain(again).collect();
+        if self.nested.load(Ordering::Relaxed) && ready.is_empty() {
+            self.bell.iter().for_each(|bell| bell.clear());
+        }
+        drop(ready);
+        if for_others {
+            self.tell();
+        }
+        found
+    }
+
+    fn drop_entry(&self, entry: &Entry) {
+        locked(&self.entries).remove(&(entry.named.slot.number(), entry.fd));
+        locked(&self.ready).retain(|other| !std::ptr::eq(&**other, entry));
+    }
+}
+
+/// The set that a descriptor is; of one that we did not see being made, from now on.
+pub fn set(fd: RawFd) -> Arc<Set> {
+    let known = SETS.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(set) = known.as_ref().and_then(|sets| sets.get(&fd)) {
+        return set.clone();
+    }
+    drop(known);
+    table::enter_set(fd);
+    write().get_or_insert_default().entry(fd).or_insert_with(|| Arc::new(Set::new(fd))).clone()
+}
+
+fn write() -> RwLockWriteGuard<'static, Option<HashMap<RawFd, Arc<Set>>>> {
+    SETS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The program has closed it.
+pub fn close(fd: RawFd) {
+    table::forget(fd);
+    let set = write().as_mut().and_then(|sets| sets.remove(&fd));
+    if let Some(set) = set.filter(|set| set.fd == fd) {
+        let entries: Vec<_> = locked(&set.entries).drain().map(|(_, entry)| entry).collect();
+        for entry in entries {
+            locked(&entry.named.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
+            if let Some(held) = at(entry.fd)
+                && held.named.is(&entry.named)
+                && let Some(stream) = held.stream()
+            {
+                let watch = locked(&entry.asked).watch;
+                stream.unwatch(watch);
+            }
+        }
+    }
+}
+
+/// A second descriptor is the same set.
+pub fn duplicate(from: RawFd, to: RawFd) {
+    let same = set(from);
+    table::enter_set(to);
+    write().get_or_insert_default().insert(to, same);
+}
+
+/// It looks ready to the kernel whenever entries of ours are.
+pub fn nest(fd: RawFd) {
+    let set = set(fd);
+    if !set.nested.swap(true, Ordering::AcqRel) {
+        if set.bell_is_in.swap(false, Ordering::AcqRel)
+            && let Some(bell) = &set.bell
+        {
+            let _ = control(set.fd, EPOLL_CTL_DEL, bell.as_fd().as_raw_fd(), None);
+            let _ = set.prepare();
+        }
+        if set.has_ready() {
+            set.tell();
+        }
+    }
+}
+
+/// `epoll_ctl` on a connection that we know: done, failed so, or the kernel's.
+pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Result<(), i32> {
+    let of_kernel = || control(set_fd, what, fd, (what != EPOLL_CTL_DEL).then_some(interest));
+    if set_fd == fd {
+        return Err(libc::EINVAL);
+    }
+    let set = set(set_fd);
+    if what == EPOLL_CTL_ADD && set.shared.load(Ordering::Relaxed) {
+        bring_home(fd, "epoll-shared");
+    }
+    let Some(named) = table::named(fd) else { return of_kernel() };
+    let Some(body) = named.read() else { return of_kernel() };
+    let key = (named.slot.number(), fd);
+    let known = locked(&set.entries).get(&key).cloned();
+    let stream = match &body.state {
+        State::Free => return of_kernel(),
+        State::Kernel(_) => {
+            of_kernel()?;
+            None
+        }
+        State::Moved(moved) => Some(&moved.stream),
+        State::Over(_) => None,
+    };
+    match (what, known) {
+        (EPOLL_CTL_ADD, None) => {
+            if !matches!(body.state, State::Kernel(_)) {
+                set.prepare()?;
+            }
+            let (asked, queued) = (Mutex::new(Asked::new(interest)), AtomicBool::new(false));
+            let entry = Arc::new(Entry { set: Arc::downgrade(&set), named, fd, asked, queued });
+            locked(&set.entries).insert(key, entry.clone());
+            locked(&named.slot.entries).push(entry.clone());
+            stream.into_iter().for_each(|stream| entry.watch(stream));
+            entry.wake();
+        }
+        (EPOLL_CTL_MOD, Some(entry)) => {
+            let watch = locked(&entry.asked).watch;
+            *locked(&entry.asked) = Asked { watch, ..Asked::new(interest) };
+            entry.wake();
+        }
+        (EPOLL_CTL_DEL, Some(entry)) => {
+            let watch = locked(&entry.asked).watch;
+            stream.into_iter().for_each(|stream| stream.unwatch(watch));
+            locked(&named.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
+            set.drop_entry(&entry);
+        }
+        _ if matches!(body.state, State::Kernel(_)) => {}
+        (EPOLL_CTL_ADD, Some(_)) => return Err(libc::EEXIST),
+        (EPOLL_CTL_MOD | EPOLL_CTL_DEL, None) => return Err(libc::ENOENT),
+        _ => return Err(libc::EINVAL),
+    }
+    Ok(())
+}
+
+impl Entry {
+    fn watch(self: &Arc<Entry>, stream: &Stream) {
+        let watch = stream.watch(Waker::from(self.clone()));
+        locked(&self.asked).watch = watch;
+    }
+}
+
+/// Takes a connection that is about to be handed over out of the kernel's sets; false if
+/// that cannot be undone.
+pub fn withdraw(slot: &Slot) -> bool {
+    let entries = locked(&slot.entries);
+    let one_shot = |entry: &Arc<Entry>| locked(&entry.asked).interest.events & EPOLLONESHOT as u32 != 0;
+    // Whether the kernel has reported one is not to be known.
+    if entries.iter().any(one_shot) {
+        return false;
+    }
+    for entry in entries.iter() {
+        if let Some(set) = entry.set.upgrade() {
+            let _ = control(set.fd, EPOLL_CTL_DEL, entry.fd, None);
+        }
+    }
+    true
+}
+
+/// It was handed over: its entries are ours.
+pub fn arrive(slot: &Slot, stream: &Stream) {
+    for entry in locked(&slot.entries).iter() {
+        if let Some(set) = entry.set.upgrade() {
+            // A set that takes no bell had no room for the connection either.
+            let _ = set.prepare();
+            let interest = locked(&entry.asked).interest;
+            *locked(&entry.asked) = Asked::new(interest);
+            entry.watch(stream);
+            entry.wake_by_ref();
+        }
+    }
+}
+
+/// The kernel's sets have it again.
+pub fn put_back(slot: &Slot) {
+    for entry in locked(&slot.entries).iter() {
+        if let Some(set) = entry.set.upgrade() {
+            let asked = locked(&entry.asked);
+            let interest = Interest { events: asked.interest.events & !(asleep_mask(&asked)), ..asked.interest };
+            let _ = control(set.fd, EPOLL_CTL_ADD, entry.fd, Some(interest));
+        }
+    }
+}
+
+/// What a one-shot entry that was reported does not wait for.
+fn asleep_mask(asked: &Asked) -> u32 {
+    if asked.asleep { IN | OUT | RDHUP | libc::EPOLLPRI as u32 } else { 0 }
+}
+
+/// No set has it as ours any more.
+pub fn leave(slot: &Slot) {
+    let entries = std::mem::take(&mut *locked(&slot.entries));
+    for entry in entries {
+        if let Some(set) = entry.set.upgrade() {
+            set.drop_entry(&entry);
+        }
+    }
+}
+
+/// All sets stay as they are while this lives: a fork.
+pub struct Frozen(RwLockWriteGuard<'static, Option<HashMap<RawFd, Arc<Set>>>>);
+
+/// Every set is shared with a child from now on.
+pub fn freeze() -> Frozen {
+    let sets = write();
+    for set in sets.iter().flat_map(HashMap::values) {
+        set.shared.store(true, Ordering::Relaxed);
+        if set.bell_is_in.swap(false, Ordering::AcqRel)
+            && let Some(bell) = &set.bell
+        {
+            let _ = control(set.fd, EPOLL_CTL_DEL, bell.as_fd().as_raw_fd(), None);
+        }
+    }
+    Frozen(sets)
+}
+
+impl Frozen {
+    /// In the child: locks of sets may be held by threads that are no more.
+    pub fn child(&mut self) {
+        let fds: Vec<RawFd> = self.0.iter().flat_map(HashMap::keys).copied().collect();
+        let fresh = |fd| {
+            let set = Set::new(fd);
+            set.shared.store(true, Ordering::Relaxed);
+            (fd, Arc::new(set))
+        };
+        let before = self.0.replace(fds.into_iter().map(fresh).collect());
+        // Nothing of it is touched any more.
+        std::mem::forget(before);
+    }
+}

@@ -1,0 +1,169 @@
+//! Options of a connection that is not in the kernel.
+//!
+//! What the stream knows is asked of it and told to it; what only says how calls behave, or
+//! only hints, is kept on the husk, where it is when the connection comes home. What is
+//! neither brings the connection home first.
+
+use crate::connection::Moved;
+use crate::table::Slot;
+use baton_socket::service::Probing;
+use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, c_int};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What is to be done with a call.
+pub enum Answer {
+    /// This is the value.
+    Value(Vec<u8>),
+    /// It was set.
+    Set,
+    /// It failed so.
+    Failed(i32),
+    /// The husk knows.
+    Husk,
+    /// Only the kernel can: the connection comes home first.
+    Home,
+}
+
+fn int(value: c_int) -> Answer {
+    Answer::Value(value.to_ne_bytes().to_vec())
+}
+
+fn answer(value: io::Result<Answer>) -> Answer {
+    value.unwrap_or_else(|error| Answer::Failed(crate::transfer::errno(&error)))
+}
+
+/// `getsockopt(2)`.
+pub fn get(moved: &Moved, slot: &Slot, level: c_int, name: c_int) -> Answer {
+    let stream = &moved.stream;
+    let probing = || stream.keepalive().map(|found| found.map(|p| (p.idle, p.interval, p.probes)));
+    match (level, name) {
+        (SOL_SOCKET, libc::SO_ERROR) => int(error(moved, slot)),
+        (SOL_SOCKET, libc::SO_KEEPALIVE) => answer(probing().map(|found| int(found.is_some().into()))),
+        (SOL_SOCKET, libc::SO_LINGER) => answer(stream.linger().map(|linger| {
+            let seconds = linger.map_or(0, |span| span.as_secs() as c_int);
+            let words = [c_int::from(linger.is_some()), seconds];
+            Answer::Value(words.iter().flat_map(|word| word.to_ne_bytes()).collect())
+        })),
+        (IPPROTO_TCP, libc::TCP_NODELAY) => answer(stream.nodelay().map(|on| int(on.into()))),
+        (IPPROTO_TCP, libc::TCP_INFO) => answer(stream.tcp_info().map(Answer::Value)),
+        (IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT) => match probing() {
+            Ok(Some((idle, interval, probes))) => int(match name {
+                libc::TCP_KEEPIDLE => idle.as_secs() as c_int,
+                libc::TCP_KEEPINTVL => interval.as_secs() as c_int,
+                _ => probes as c_int,
+            }),
+            Ok(None) => Answer::Husk,
+            Err(error) => Answer::Failed(crate::transfer::errno(&error)),
+        },
+        (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
+            answer(stream.user_timeout().map(|span| int(span.map_or(0, |span| span.as_millis() as c_int))))
+        }
+        (SOL_SOCKET | IPPROTO_IP | IPPROTO_IPV6, _) => Answer::Husk,
+        (IPPROTO_TCP, name) if is_hint(name) || name == libc::TCP_MAXSEG || name == libc::TCP_CONGESTION => {
+            Answer::Husk
+        }
+        _ => Answer::Home,
+    }
+}
+
+/// What went wrong since it was told last.
+fn error(moved: &Moved, slot: &Slot) -> c_int {
+    if let Ok(Some(error)) = moved.stream.take_error() {
+        return crate::transfer::errno(&error);
+    }
+    if moved.stream.readiness().failed
+        && let Err(error) = moved.stream.peek(&mut [0])
+        && !slot.told.swap(true, Ordering::Relaxed)
+    {
+        return crate::transfer::errno(&error);
+    }
+    0
+}
+
+/// They change when segments leave, never what arrives.
+fn is_hint(name: c_int) -> bool {
+    matches!(name, libc::TCP_CORK | libc::TCP_QUICKACK | libc::TCP_NOTSENT_LOWAT | libc::TCP_THIN_LINEAR_TIMEOUTS)
+}
+
+/// `setsockopt(2)` with a value that is long enough for an int.
+pub fn set(moved: &Moved, level: c_int, name: c_int, value: &[u8]) -> Answer {
+    let stream = &moved.stream;
+    let word = |at: usize| Some(c_int::from_ne_bytes(value.get(4 * at..4 * at + 4)?.try_into().ok()?));
+    let done = |done: io::Result<()>| answer(done.map(|()| Answer::Set));
+    if (level, name) == (IPPROTO_TCP, libc::TCP_CONGESTION) {
+        let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+        return std::str::from_utf8(text).map_or(Answer::Failed(libc::ENOENT), |name| {
+            done(stream.set_congestion(name))
+        });
+    }
+    let Some(first) = word(0) else {
+        // Some options of IP take a byte.
+        return if level == SOL_SOCKET || level == IPPROTO_TCP { Answer::Failed(libc::EINVAL) } else { Answer::Home };
+    };
+    match (level, name) {
+        (SOL_SOCKET, libc::SO_KEEPALIVE) => done(keep(moved, |_| {}, first != 0)),
+        (SOL_SOCKET, libc::SO_LINGER) => match word(1) {
+            Some(seconds) => {
+                let span = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+                done(stream.set_linger((first != 0).then_some(span)))
+            }
+            None => Answer::Failed(libc::EINVAL),
+        },
+        (IPPROTO_TCP, libc::TCP_NODELAY) => done(stream.set_nodelay(first != 0)),
+        (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) if first >= 0 => {
+            done(stream.set_user_timeout((first > 0).then(|| Duration::from_millis(first as u64))))
+        }
+        (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => Answer::Failed(libc::EINVAL),
+        (IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT) => probing(moved, name, first),
+        (IPPROTO_IP, libc::IP_TOS) | (IPPROTO_IPV6, libc::IPV6_TCLASS) if (0..=255).contains(&first) => {
+            done(stream.set_traffic_class(first as u8))
+        }
+        // The husk clamps and doubles as any socket does, and is asked for it.
+        (SOL_SOCKET, libc::SO_SNDBUF) if first > 0 => both(stream.set_send_buffer(first as u32)),
+        (SOL_SOCKET, libc::SO_RCVBUF) if first > 0 => both(stream.set_receive_buffer(first as u32)),
+        (SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_REUSEADDR | libc::SO_REUSEPORT) => Answer::Husk,
+        (SOL_SOCKET, libc::SO_BROADCAST | libc::SO_DEBUG | libc::SO_OOBINLINE | libc::SO_BUSY_POLL) => Answer::Husk,
+        (SOL_SOCKET, libc::SO_RCVLOWAT) if first <= 1 => Answer::Husk,
+        (IPPROTO_TCP, name) if is_hint(name) => Answer::Husk,
+        _ => Answer::Home,
+    }
+}
+
+fn both(set: io::Result<()>) -> Answer {
+    answer(set.map(|()| Answer::Husk))
+}
+
+/// Probes as the stream has them, or would, with something changed.
+fn keep(moved: &Moved, change: impl FnOnce(&mut Probing), on: bool) -> io::Result<()> {
+    let default =
+        Probing { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 };
+    let mut probing = moved.stream.keepalive()?.unwrap_or(default);
+    change(&mut probing);
+    moved.stream.set_keepalive(on.then_some(probing))
+}
+
+fn probing(moved: &Moved, name: c_int, value: c_int) -> Answer {
+    let most = if name == libc::TCP_KEEPCNT { 127 } else { 32_767 };
+    if !(1..=most).contains(&value) {
+        return Answer::Failed(libc::EINVAL);
+    }
+    match moved.stream.keepalive() {
+        // Numbers of probes that are not on are the kernel's to keep.
+        Ok(None) => return Answer::Home,
+        Ok(Some(_)) => {}
+        Err(error) => return Answer::Failed(crate::transfer::errno(&error)),
+    }
+    let span = Duration::from_secs(value as u64);
+    let kept = keep(
+        moved,
+        |probing| match name {
+            libc::TCP_KEEPIDLE => probing.idle = span,
+            libc::TCP_KEEPINTVL => probing.interval = span,
+            _ => probing.probes = value as u32,
+        },
+        true,
+    );
+    answer(kept.map(|()| Answer::Set))
+}

@@ -1,0 +1,118 @@
+//! `poll` and `select` over connections that are not in the kernel, beside what is.
+//!
+//! The kernel is asked about its own descriptors and this thread's bell; ours are looked at
+//! before and after. In what the kernel sees, ours have the number -1, which it passes over.
+
+use crate::bell;
+use crate::connection::{Held, at};
+use crate::epoll::{self, bits};
+use crate::table::{Named, is_known, is_set};
+use baton_socket::service::Stream;
+use libc::{POLLERR, POLLHUP, POLLIN, c_short, pollfd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// True if any of them may be ours.
+pub fn concerns(fds: &[pollfd]) -> bool {
+    fds.iter().any(|fd| is_known(fd.fd))
+}
+
+/// The kernel's poll: descriptors, and how long.
+pub type Sleep<'a> = &'a mut dyn FnMut(&mut [pollfd], Option<Duration>) -> Result<usize, i32>;
+
+/// `poll(2)`.
+pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> Result<usize, i32> {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    for fd in fds.iter().filter(|fd| is_set(fd.fd)) {
+        epoll::nest(fd.fd);
+    }
+    let mut left = timeout;
+    loop {
+        let moved = moved(fds);
+        let mut watches = Watches::default();
+        let mut ready = look(fds, &moved);
+        let mut kernels = without(fds, &moved);
+        if ready == 0 && left != Some(Duration::ZERO) && !moved.is_empty() {
+            // What changed before the watch was set is found by looking again.
+            kernels.push(pollfd { fd: watches.set(fds, &moved)?, events: POLLIN, revents: 0 });
+            ready = look(fds, &moved);
+        }
+        let slept = sleep(&mut kernels, if ready > 0 { Some(Duration::ZERO) } else { left });
+        drop(watches);
+        slept?;
+        let ready = look(fds, &moved) + take(fds, &kernels, &moved);
+        left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if ready > 0 || left == Some(Duration::ZERO) {
+            return Ok(ready);
+        }
+    }
+}
+
+/// Places of those that are not in the kernel.
+fn moved(fds: &[pollfd]) -> Vec<usize> {
+    (0..fds.len()).filter(|at| is_known(fds[*at].fd) && epoll::readiness(fds[*at].fd).is_some()).collect()
+}
+
+fn look(fds: &mut [pollfd], moved: &[usize]) -> usize {
+    let mut count = 0;
+    for fd in moved.iter().map(|at| *at) {
+        let there = epoll::readiness(fds[fd].fd).map_or(0, |there| bits(&there));
+        let asked = fds[fd].events | POLLERR | POLLHUP;
+        // The bits of both calls are the same numbers.
+        fds[fd].revents = there as c_short & asked;
+        count += usize::from(fds[fd].revents != 0);
+    }
+    count
+}
+
+fn without(fds: &[pollfd], moved: &[usize]) -> Vec<pollfd> {
+    let mut kernels = fds.to_vec();
+    moved.iter().for_each(|at| kernels[*at].fd = -1);
+    kernels
+}
+
+/// Takes the kernel's word for its own. A connection that was handed over meanwhile is
+/// looked at anew: what the kernel said of it was the husk's.
+fn take(fds: &mut [pollfd], kernels: &[pollfd], moved: &[usize]) -> usize {
+    let mut count = 0;
+    let mut ours = moved.iter().copied().peekable();
+    for (at, fd) in fds.iter_mut().enumerate() {
+        if ours.next_if_eq(&at).is_some() {
+            continue;
+        }
+        let gone = is_known(fd.fd) && epoll::readiness(fd.fd).is_some();
+        fd.revents = if gone { 0 } else { kernels[at].revents };
+        count += usize::from(fd.revents != 0);
+    }
+    count
+}
+
+/// Watches of one wait.
+#[derive(Default)]
+struct Watches(Vec<(RawFd, Named, u64)>);
+
+impl Watches {
+    /// Has this thread's bell ring for all of them; its descriptor.
+    fn set(&mut self, fds: &[pollfd], moved: &[usize]) -> Result<RawFd, i32> {
+        let bell = bell::own()?;
+        bell.clear();
+        for held in moved.iter().filter_map(|place| Some((fds[*place].fd, at(fds[*place].fd)?))) {
+            if let (fd, held) = &held
+                && let Some(stream) = held.stream()
+            {
+                self.0.push((*fd, held.named, stream.watch(Waker::from(bell.clone()))));
+            }
+        }
+        Ok(bell.as_fd().as_raw_fd())
+    }
+}
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        for (fd, named, watch) in self.0.drain(..) {
+            let held = at(fd).filter(|held| held.named.is(&named));
+            held.as_ref().and_then(Held::stream).into_iter().for_each(|stream: &Stream| stream.unwatch(watch));
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The program's connection to the service: made when it is first needed, since a program
+//! that moves nothing needs none, and ended before a fork.
+
+use crate::config::config;
+use baton_socket::service::Service;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+/// Time after which a service that was not there is looked for again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// See the file's head.
+pub struct Link {
+    pub service: Option<Service>,
+    failed: Option<Instant>,
+}
+
+static LINK: RwLock<Link> = RwLock::new(Link { service: None, failed: None });
+
+fn read() -> RwLockReadGuard<'static, Link> {
+    LINK.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Nobody hands anything over while this is held.
+pub fn exclusive() -> RwLockWriteGuard<'static, Link> {
+    LINK.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does something with the service; none if there is none.
+pub fn with<R>(run: impl FnOnce(&Service) -> R) -> Option<R> {
+    let link = read();
+    if link.service.is_none() {
+        drop(link);
+        exclusive().connect();
+        return read().service.as_ref().map(run);
+    }
+    link.service.as_ref().map(run)
+}
+
+/// Takes in what engines have said, if a service is in use.
+pub fn look() {
+    if let Some(service) = &read().service {
+        service.look();
+    }
+}
+
+impl Link {
+    fn connect(&mut self) {
+        if self.service.is_some() || self.failed.is_some_and(|failed| failed.elapsed() < AGAIN) {
+            return;
+        }
+        match crate::sys::signals::blocked(|| Service::connect(&config().socket)) {
+            Ok(service) => self.service = Some(service),
+            Err(_) => self.failed = Some(Instant::now()),
+        }
+    }
+}

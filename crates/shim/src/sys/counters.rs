@@ -1,0 +1,61 @@
+//! Counters in a file that several processes map.
+//!
+//! What is upheld: the mapping is `SIZE` bytes, lives as long as the process, and is only
+//! looked at through atomics, so that whoever else writes the file does no harm; a file that
+//! is shorter is not mapped.
+
+use rustix::fs::fstat;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Counters at most.
+pub(crate) const ENTRIES: usize = 64;
+
+/// Bytes of a name, the zero at its end among them.
+pub(crate) const NAME: usize = 56;
+
+/// Bytes of the file.
+const SIZE: usize = ENTRIES * (8 + NAME);
+
+#[repr(C)]
+struct Entry {
+    count: AtomicU64,
+    name: [AtomicU8; NAME],
+}
+
+/// See the file's head.
+pub(crate) struct Counters(NonNull<[Entry; ENTRIES]>);
+
+// SAFETY: all that is there is atomic.
+unsafe impl Send for Counters {}
+// SAFETY: likewise.
+unsafe impl Sync for Counters {}
+
+impl Counters {
+    pub(crate) fn map(file: impl AsFd) -> io::Result<Counters> {
+        if fstat(&file)?.st_size < SIZE as i64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // SAFETY: a new mapping, at no address that is in use.
+        let at = unsafe { mmap(null_mut(), SIZE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)? };
+        NonNull::new(at.cast()).map(Counters).ok_or_else(|| io::ErrorKind::Other.into())
+    }
+
+    fn entries(&self) -> &[Entry; ENTRIES] {
+        // SAFETY: mapped for good, as long as an array of entries, for which any bytes will do.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(crate) fn add(&self, at: usize, times: u64) {
+        self.entries()[at].count.fetch_add(times, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_named(&self, at: usize, name: &str) -> bool {
+        let bytes = name.bytes().chain([0]);
+        let held = self.entries()[at].name.iter().map(|byte| byte.load(Ordering::Relaxed));
+        name.len() < NAME && bytes.zip(held).all(|(ours, theirs)| ours == theirs)
+    }
+}

@@ -1,0 +1,223 @@
+//! Descriptors that are closed, duplicated and asked about. See [`super`] for what is upheld.
+
+use super::{fail, real, set_errno};
+use crate::connection::{self, Held, at, bring_home};
+use crate::table::{self, is_known, is_set, named};
+use crate::{account, epoll};
+use libc::{c_int, c_uint, c_ulong};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+/// What is known of a descriptor ends with it. Before it is closed: afterwards the number
+/// may be another's at once.
+fn closing(fd: RawFd) {
+    if !is_known(fd) {
+        return;
+    }
+    let errno = super::last_errno();
+    if is_set(fd) {
+        epoll::close(fd);
+    } else {
+        if lingers(fd) {
+            bring_home(fd, "linger");
+        }
+        connection::close(fd);
+    }
+    set_errno(errno);
+}
+
+/// True if `close` may wait until all is sent: the kernel can do that.
+fn lingers(fd: RawFd) -> bool {
+    let last = named(fd).is_some_and(|named| table::locked(&named.slot.fds).len() == 1);
+    let lingers = |held: Held| {
+        let linger = held.stream().and_then(|stream| stream.linger().ok().flatten());
+        linger.is_some_and(|span| !span.is_zero()) && !held.slot().nonblocking.load(Ordering::Relaxed)
+    };
+    last && at(fd).is_some_and(lingers)
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    closing(fd);
+    // SAFETY: the arguments are the program's.
+    unsafe { real::close(fd) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
+    if flags & CLOEXEC == 0 {
+        let in_range = |fd: &RawFd| (first..=last).contains(&(*fd as c_uint));
+        let fds: Vec<RawFd> = table::known().into_iter().filter(in_range).collect();
+        fds.into_iter().for_each(closing);
+    }
+    // SAFETY: the arguments are the program's.
+    unsafe { real::close_range(first, last, flags) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: the arguments are the program's.
+    unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+}
+
+/// The new descriptor is what the old one is.
+fn duplicated(from: RawFd, to: RawFd) {
+    if to < 0 || !is_known(from) {
+        return;
+    }
+    if is_set(from) {
+        epoll::duplicate(from, to);
+    } else {
+        table::duplicate(from, to);
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the arguments are the program's.
+    let new = unsafe { real::dup(fd) };
+    duplicated(fd, new);
+    new
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    if fd != to {
+        closing_for(fd, to);
+    }
+    // SAFETY: the arguments are the program's.
+    let new = unsafe { real::dup2(fd, to) };
+    if fd != to {
+        duplicated(fd, new);
+    }
+    new
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    if fd != to {
+        closing_for(fd, to);
+    }
+    // SAFETY: the arguments are the program's.
+    let new = unsafe { real::dup3(fd, to, flags) };
+    duplicated(fd, new);
+    new
+}
+
+/// `to` is closed, if there is something to take its place.
+fn closing_for(fd: RawFd, to: RawFd) {
+    if is_known(to) && rustix::io::fcntl_getfd(super::socket::borrow(fd)).is_ok() {
+        closing(to);
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
+    if !is_known(fd) {
+        // SAFETY: the arguments are the program's.
+        return unsafe { real::fcntl(fd, command, arg) };
+    }
+    let flags = arg as c_int;
+    if command == libc::F_SETFL && flags & libc::O_ASYNC != 0 {
+        bring_home(fd, "signals-for-data");
+    }
+    // SAFETY: the arguments are the program's.
+    let done = unsafe { real::fcntl(fd, command, arg) };
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, done),
+        libc::F_SETFL if done == 0 => set_nonblocking(fd, flags & libc::O_NONBLOCK != 0),
+        _ => {}
+    }
+    done
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
+    // SAFETY: the arguments are the program's.
+    unsafe { fcntl(fd, command, arg) }
+}
+
+fn set_nonblocking(fd: RawFd, on: bool) {
+    if let Some(named) = named(fd) {
+        named.slot.nonblocking.store(on, Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
+    // SAFETY: the arguments are the program's.
+    let kernel = || unsafe { real::ioctl(fd, request, arg) };
+    if !is_known(fd) {
+        return kernel();
+    }
+    // Both calls for an int that the program has.
+    let word = arg as *mut c_int;
+    match request {
+        libc::FIONREAD | libc::TIOCOUTQ => {
+            let Some(held) = at(fd) else { return kernel() };
+            if word.is_null() {
+                return fail(libc::EFAULT);
+            }
+            let queued = match (held.stream(), held.over()) {
+                (Some(stream), _) => stream.queued().unwrap_or_default(),
+                (None, Some(over)) => (table::locked(&over.unread).len(), 0),
+                (None, None) => (0, 0),
+            };
+            let count = if request == libc::FIONREAD { queued.0 } else { queued.1 };
+            // SAFETY: not null, so it leads to an int.
+            unsafe { word.write(c_int::try_from(count).unwrap_or(c_int::MAX)) };
+            0
+        }
+        libc::FIONBIO => {
+            let done = kernel();
+            if done == 0 {
+                // SAFETY: the kernel has read it.
+                set_nonblocking(fd, unsafe { word.read() } != 0);
+            }
+            done
+        }
+        libc::FIOASYNC => {
+            bring_home(fd, "signals-for-data");
+            kernel()
+        }
+        _ => kernel(),
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const libc::c_char) -> *mut libc::FILE {
+    use std::sync::atomic::AtomicPtr;
+    static AT: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+    // libc reads and writes a FILE's descriptor by itself.
+    bring_home(fd, "stdio");
+    if is_known(fd) {
+        account::count("stays stdio");
+    }
+    let found = real::address(&AT, c"fdopen");
+    // SAFETY: libc's function has this type, and the arguments are the program's.
+    unsafe {
+        let call: unsafe extern "C" fn(c_int, *const libc::c_char) -> *mut libc::FILE = std::mem::transmute(found);
+        call(fd, mode)
+    }
+}

@@ -1,0 +1,95 @@
+//! Epoll sets of the kernel.
+//!
+//! What is upheld: the kernel gets pointers to live events with their true number, and only
+//! what it says it has written is read.
+
+use super::{last_errno, real};
+use crate::epoll::Set;
+use libc::{c_int, epoll_event};
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Events and data, as in `struct epoll_event`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interest {
+    pub events: u32,
+    pub data: u64,
+}
+
+/// `epoll_ctl` of the kernel.
+pub(crate) fn control(set: RawFd, what: c_int, fd: RawFd, interest: Option<Interest>) -> Result<(), i32> {
+    let mut event = interest.map(|interest| epoll_event { events: interest.events, u64: interest.data });
+    let at = event.as_mut().map_or(null_mut(), std::ptr::from_mut);
+    // SAFETY: null, or a live event.
+    if unsafe { real::epoll_ctl(set, what, fd, at) } == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// A number that no program has by chance.
+pub(crate) fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// Where a program wants its events.
+pub(crate) type Room<'a> = &'a mut [MaybeUninit<epoll_event>];
+
+/// `epoll_wait` over a set: ours and the kernel's. `sleep` is the kernel's call, for so long.
+pub(crate) fn wait(
+    set: &Set,
+    room: Room<'_>,
+    timeout: Option<Duration>,
+    sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int,
+) -> Result<usize, i32> {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let mut left = timeout;
+    loop {
+        let ours = report(set, room);
+        if ours > 0 || left == Some(Duration::ZERO) {
+            // An error of the kernel's set is told when nothing else is.
+            let more = if ours < room.len() { strip(set, &mut room[ours..], Some(Duration::ZERO), sleep) } else { Ok((0, false)) };
+            return match more {
+                Ok((more, _)) => Ok(ours + more),
+                Err(_) if ours > 0 => Ok(ours),
+                Err(error) => Err(error),
+            };
+        }
+        set.sleepers.fetch_add(1, Ordering::SeqCst);
+        let slept = if set.has_ready() { Ok((0, true)) } else { strip(set, room, left, sleep) };
+        set.sleepers.fetch_sub(1, Ordering::SeqCst);
+        let (count, woken) = slept?;
+        if count > 0 {
+            return Ok(count + report(set, &mut room[count..]));
+        }
+        left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if !woken && left == Some(Duration::ZERO) {
+            return Ok(report(set, room));
+        }
+    }
+}
+
+fn report(set: &Set, room: Room<'_>) -> usize {
+    let found = set.collect(room.len());
+    for (place, found) in room.iter_mut().zip(&found) {
+        place.write(epoll_event { events: found.events, u64: found.data });
+    }
+    found.len()
+}
+
+/// The kernel's events without our bell, and whether it rang.
+fn strip(
+    set: &Set,
+    room: Room<'_>,
+    timeout: Option<Duration>,
+    sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int,
+) -> Result<(usize, bool), i32> {
+    let got = sleep(room, timeout);
+    let Ok(count) = usize::try_from(got) else { return Err(last_errno()) };
+    // SAFETY: the kernel has written so many.
+    let data = |event: &MaybeUninit<epoll_event>| unsafe { event.assume_init_ref() }.u64;
+    let Some(at) = room[..count].iter().position(|event| data(event) == set.mark) else { return Ok((count, false)) };
+    room[at..count].rotate_left(1);
+    Ok((count - 1, true))
+}

@@ -1,0 +1,253 @@
+//! `sendmsg`, `recvmsg`, several of them at once, and `sendfile` and `splice`. See [`super`]
+//! for what is upheld.
+
+use super::buffers::{all_bytes, rooms};
+use super::{fail, finish, last_errno, real, set_errno, socket};
+use crate::connection::{Place, bring_home, place};
+use crate::table::is_known;
+use crate::transfer::{Done, receive, send};
+use libc::{c_int, c_uint, cmsghdr, mmsghdr, msghdr, off_t, off64_t, size_t, ssize_t, timespec};
+use rustix::fs::{FileType, SeekFrom, fstat, seek};
+use rustix::io::pread;
+use std::io::IoSlice;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+/// Descriptors that are sent to another process are ordinary ones there, so they are here too.
+///
+/// # Safety
+/// `msg` is one that the program sends.
+unsafe fn bring_sent_home(msg: *const msghdr) {
+    // SAFETY: the caller's promise; the macros stay within the control data's length.
+    unsafe {
+        if msg.is_null() || (*msg).msg_controllen < size_of::<cmsghdr>() {
+            return;
+        }
+        let mut head = libc::CMSG_FIRSTHDR(msg);
+        while let Some(at) = head.as_ref() {
+            if (at.cmsg_level, at.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let count = at.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                let fds = libc::CMSG_DATA(head).cast::<RawFd>();
+                for number in 0..count {
+                    bring_home(fds.add(number).read_unaligned(), "sent-away");
+                }
+            }
+            head = libc::CMSG_NXTHDR(msg, head);
+        }
+    }
+}
+
+/// # Safety
+/// `msg` is a message that the program sends.
+unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
+    // SAFETY: the caller's promise, here and below.
+    let Some(head) = (unsafe { msg.as_ref() }) else { return Done::Failed(libc::EFAULT) };
+    if head.msg_controllen > 0 {
+        bring_home(fd, "control-data");
+    }
+    match unsafe { all_bytes(head.msg_iov, head.msg_iovlen) } {
+        Ok(bytes) => send(fd, &bytes, flags),
+        Err(libc::EINVAL) => Done::Failed(libc::EMSGSIZE),
+        Err(errno) => Done::Failed(errno),
+    }
+}
+
+/// # Safety
+/// `msg` is a message that the program receives into.
+unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> {
+    // SAFETY: the caller's promise, here and below.
+    let Some(head) = (unsafe { msg.as_mut() }) else { return Done::Failed(libc::EFAULT) };
+    let done = match unsafe { rooms(head.msg_iov, head.msg_iovlen) } {
+        Ok(mut rooms) => receive(fd, &mut rooms, flags),
+        Err(libc::EINVAL) => Done::Failed(libc::EMSGSIZE),
+        Err(errno) => Done::Failed(errno),
+    };
+    if let Done::Carried(_) = done {
+        // A stream names nobody, and says nothing else.
+        (head.msg_namelen, head.msg_controllen) = (0, 0);
+        head.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+    }
+    done
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the arguments are the program's, here and below.
+    unsafe {
+        bring_sent_home(msg);
+        if !is_known(fd) {
+            return real::sendmsg(fd, msg, flags);
+        }
+        finish(send_one(fd, msg, flags), || real::sendmsg(fd, msg, flags))
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the arguments are the program's, here and below.
+    unsafe {
+        if !is_known(fd) {
+            return real::recvmsg(fd, msg, flags);
+        }
+        finish(receive_one(fd, msg, flags), || real::recvmsg(fd, msg, flags))
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    // SAFETY: the arguments are the program's, here and below: `count` messages.
+    unsafe {
+        for number in 0..if msgs.is_null() { 0 } else { count as usize } {
+            bring_sent_home(&raw const (*msgs.add(number)).msg_hdr);
+        }
+        for number in 0..if is_known(fd) { count as usize } else { 0 } {
+            let one = &mut *msgs.add(number);
+            match send_one(fd, &one.msg_hdr, flags) {
+                Done::Carried(len) => one.msg_len = len as c_uint,
+                Done::Failed(_) if number > 0 => return number as c_int,
+                Done::Failed(errno) => return fail(errno),
+                Done::Kernel(_call) => {
+                    let rest = real::sendmmsg(fd, msgs.add(number), count - number as c_uint, flags);
+                    return if rest < 0 && number > 0 { number as c_int } else { number as c_int + rest };
+                }
+            }
+        }
+        if is_known(fd) { count as c_int } else { real::sendmmsg(fd, msgs, count, flags) }
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    msgs: *mut mmsghdr,
+    count: c_uint,
+    mut flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    // SAFETY: the arguments are the program's, here and below: `count` messages, and a time
+    // or null.
+    unsafe {
+        let limit = timeout.as_ref().map(|at| Duration::new(at.tv_sec.max(0) as u64, at.tv_nsec as u32));
+        let begun = Instant::now();
+        for number in 0..if is_known(fd) { count as usize } else { 0 } {
+            let one = &mut *msgs.add(number);
+            match receive_one(fd, &mut one.msg_hdr, flags & !libc::MSG_WAITFORONE) {
+                Done::Carried(len) => one.msg_len = len as c_uint,
+                Done::Failed(_) if number > 0 => return number as c_int,
+                Done::Failed(errno) => return fail(errno),
+                Done::Kernel(_call) => {
+                    let rest = real::recvmmsg(fd, msgs.add(number), count - number as c_uint, flags, timeout);
+                    return if rest < 0 && number > 0 { number as c_int } else { number as c_int + rest };
+                }
+            }
+            // Time is looked at after each message, as the kernel does.
+            if limit.is_some_and(|limit| begun.elapsed() >= limit) {
+                return number as c_int + 1;
+            }
+            flags |= if flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
+        }
+        if is_known(fd) { count as c_int } else { real::recvmmsg(fd, msgs, count, flags, timeout) }
+    }
+}
+
+/// Bytes that are taken from a file at once.
+const PIECE: usize = 256 << 10;
+
+/// Copies from a file; where to it went on is for the caller to say.
+fn copy(out: RawFd, from: RawFd, mut at: u64, count: usize) -> Done<usize> {
+    let mut buffer = vec![0; count.min(PIECE)];
+    let mut put = 0;
+    while put < count {
+        let piece = (count - put).min(buffer.len());
+        let len = match pread(socket::borrow(from), &mut buffer[..piece], at) {
+            Ok(0) => break,
+            Ok(len) => len,
+            Err(_) if put > 0 => break,
+            Err(error) => return Done::Failed(error.raw_os_error()),
+        };
+        match send(out, &[IoSlice::new(&buffer[..len])], 0) {
+            Done::Carried(sent) => {
+                (put, at) = (put + sent, at + sent as u64);
+                if sent < len {
+                    break;
+                }
+            }
+            _ if put > 0 => break,
+            other => return other,
+        }
+    }
+    Done::Carried(put)
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
+    // SAFETY: the arguments are the program's, here and below.
+    let kernel = || unsafe { real::sendfile(out, from, at, count) };
+    if !is_known(out) {
+        return kernel();
+    }
+    let file = fstat(socket::borrow(from)).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    if !file.is_ok_and(|kind| matches!(kind, FileType::RegularFile | FileType::BlockDevice)) {
+        // The kernel knows what can be sent and what cannot.
+        bring_home(out, "sendfile-of-no-file");
+        return kernel();
+    }
+    if let Place::Kernel(_call) = place(out) {
+        return kernel();
+    }
+    let begin = match unsafe { at.as_ref() } {
+        Some(at) if *at < 0 => return fail(libc::EINVAL),
+        Some(at) => *at as u64,
+        None => match seek(socket::borrow(from), SeekFrom::Current(0)) {
+            Ok(at) => at,
+            Err(error) => return fail(error.raw_os_error()),
+        },
+    };
+    let done = copy(out, from, begin, count.min(0x7fff_f000));
+    if let Done::Carried(sent) = &done {
+        let end = begin + *sent as u64;
+        match unsafe { at.as_mut() } {
+            Some(at) => *at = end as off_t,
+            None => drop(seek(socket::borrow(from), SeekFrom::Start(end))),
+        }
+    }
+    finish(done, kernel)
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(out: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t {
+    // SAFETY: the arguments are the program's; both types are the same here.
+    unsafe { sendfile(out, from, at, count) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    from: c_int,
+    from_at: *mut off64_t,
+    to: c_int,
+    to_at: *mut off64_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    for fd in [from, to].into_iter().filter(|fd| is_known(*fd)) {
+        let errno = last_errno();
+        bring_home(fd, "splice");
+        set_errno(errno);
+    }
+    // SAFETY: the arguments are the program's.
+    unsafe { real::splice(from, from_at, to, to_at, len, flags) }
+}

@@ -1,0 +1,58 @@
+//! The boundary to the program, and the only unsafe code of this crate.
+//!
+//! What these modules uphold:
+//! * Each exported function has the name and the type of libc's, and does with the program's
+//!   pointers what libc's or the kernel's would: no more is read or written than the program
+//!   says there is, and nothing is kept beyond the call. Where the kernel would answer a bad
+//!   pointer with `EFAULT`, a null one is answered so, and any other faults.
+//! * A call that is not ours goes to the next function of that name, with the same arguments.
+//! * Nothing here is called by what it calls: what this library does itself it asks of the
+//!   kernel directly, or on descriptors that the table does not know.
+
+pub(crate) mod buffers;
+pub(crate) mod counters;
+mod descriptors;
+pub(crate) mod epoll;
+mod messages;
+mod processes;
+mod raw;
+pub(crate) mod real;
+pub(crate) mod signals;
+pub(crate) mod socket;
+mod sockets;
+mod transfers;
+mod waits;
+
+use crate::transfer::Done;
+use libc::c_int;
+
+/// Sets `errno`.
+pub(crate) fn set_errno(errno: i32) {
+    // SAFETY: libc returns the calling thread's valid `errno`.
+    unsafe { *libc::__errno_location() = errno }
+}
+
+/// What the last call of libc failed with.
+pub(crate) fn last_errno() -> i32 {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() }
+}
+
+/// -1, and `errno` says why.
+fn fail<R: From<i8>>(errno: i32) -> R {
+    set_errno(errno);
+    R::from(-1)
+}
+
+/// An outcome as C has it; what is the kernel's is made by `kernel`.
+fn finish<T: TryInto<R>, R: From<i8>>(done: Done<T>, kernel: impl FnOnce() -> R) -> R {
+    match done {
+        Done::Carried(value) => value.try_into().unwrap_or_else(|_| fail(libc::EOVERFLOW)),
+        Done::Failed(errno) => fail(errno),
+        Done::Kernel(_call) => kernel(),
+    }
+}
+
+fn zero_or(done: Result<(), i32>) -> c_int {
+    done.map_or_else(fail, |()| 0)
+}

@@ -1,0 +1,138 @@
+//! Forks, and programs that take this one's place. See [`super`] for what is upheld.
+//!
+//! Handlers of `pthread_atfork` see every fork of libc. A child of `vfork` would use the
+//! parent's tables, so it is a fork. What takes this program's place, or is started beside
+//! it, gets the descriptors that are not closed on exec: their connections come home first.
+//! Calls with arguments of any number are gone on with where they came from.
+
+use super::real;
+use crate::connection::bring_inherited_home;
+use crate::fork;
+use libc::{c_char, c_int, c_void, pid_t};
+use std::sync::atomic::AtomicPtr;
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static INIT: extern "C" fn() = init;
+
+extern "C" fn init() {
+    // SAFETY: functions that stay as long as the process.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+}
+
+unsafe extern "C" fn prepare() {
+    fork::prepare();
+}
+
+unsafe extern "C" fn parent() {
+    fork::parent();
+}
+
+unsafe extern "C" fn child() {
+    fork::child();
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    // SAFETY: no arguments.
+    unsafe { real::fork() }
+}
+
+type Words = *const *const c_char;
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: *const c_char, argv: Words, envp: Words) -> c_int {
+    bring_inherited_home();
+    // SAFETY: the arguments are the program's.
+    unsafe { real::execve(path, argv, envp) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, argv: Words) -> c_int {
+    bring_inherited_home();
+    // SAFETY: the arguments are the program's.
+    unsafe { real::execv(path, argv) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(path: *const c_char, argv: Words) -> c_int {
+    bring_inherited_home();
+    // SAFETY: the arguments are the program's.
+    unsafe { real::execvp(path, argv) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(path: *const c_char, argv: Words, envp: Words) -> c_int {
+    bring_inherited_home();
+    // SAFETY: the arguments are the program's.
+    unsafe { real::execvpe(path, argv, envp) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
+    bring_inherited_home();
+    // SAFETY: the arguments are the program's.
+    unsafe { real::fexecve(fd, argv, envp) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn system(line: *const c_char) -> c_int {
+    bring_inherited_home();
+    // SAFETY: the arguments are the program's.
+    unsafe { real::system(line) }
+}
+
+macro_rules! passed_on {
+    ($($name:ident $before:ident;)*) => {$(
+        extern "C" fn $before() -> *mut c_void {
+            static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+            bring_inherited_home();
+            const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!(),
+            };
+            real::address(&AT, NAME)
+        }
+
+        /// # Safety
+        /// As of libc's.
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            // All six registers that carry arguments, and the number of vectors (x86-64 psABI
+            // §3.2.3), are as the caller left them when libc's function begins; so is the stack.
+            std::arch::naked_asm!(
+                "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                "call {before}",
+                "mov r11, rax",
+                "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                "jmp r11",
+                before = sym $before,
+            )
+        }
+    )*};
+}
+
+passed_on! {
+    posix_spawn before_posix_spawn;
+    posix_spawnp before_posix_spawnp;
+    popen before_popen;
+    execl before_execl;
+    execlp before_execlp;
+    execle before_execle;
+}

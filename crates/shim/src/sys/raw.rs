@@ -1,0 +1,103 @@
+//! `syscall(2)`: what is made by number is ours as what is made by name. See [`super`] for
+//! what is upheld.
+
+use super::{descriptors, messages, processes, real, sockets, transfers, waits};
+use crate::account;
+use crate::connection::bring_all_home;
+use crate::table::is_known;
+use libc::{c_int, c_long, c_uint, c_ulong};
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+    e: c_ulong,
+    f: c_ulong,
+) -> c_long {
+    // SAFETY: the arguments are the program's, for the call of this number.
+    unsafe {
+        match number {
+            libc::SYS_accept => sockets::accept(a as c_int, b as _, c as _).into(),
+            libc::SYS_accept4 => sockets::accept4(a as c_int, b as _, c as _, d as c_int).into(),
+            libc::SYS_connect => sockets::connect(a as c_int, b as _, c as _).into(),
+            libc::SYS_epoll_create1 => waits::epoll_create1(a as c_int).into(),
+            libc::SYS_epoll_ctl => waits::epoll_ctl(a as c_int, b as c_int, c as c_int, d as _).into(),
+            libc::SYS_epoll_pwait if e == 0 => waits::epoll_pwait(a as c_int, b as _, c as c_int, d as c_int, std::ptr::null()).into(),
+            libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into(),
+            libc::SYS_execve => processes::execve(a as _, b as _, c as _).into(),
+            libc::SYS_sendmmsg => messages::sendmmsg(a as c_int, b as _, c as c_uint, d as c_int).into(),
+            libc::SYS_sendmsg => messages::sendmsg(a as c_int, b as _, c as c_int) as c_long,
+            libc::SYS_io_uring_setup => {
+                // Its calls are seen by nobody.
+                bring_all_home("io-uring");
+                account::count("io_uring in use");
+                real::syscall(number, a, b, c, d, e, f)
+            }
+            libc::SYS_ppoll if d == 0 => waits::ppoll(a as _, b as _, c as _, std::ptr::null()).into(),
+            _ if is_known(a as c_int) => of_descriptor(number, [a, b, c, d, e, f]),
+            _ => by_arch(number, [a, b, c, d, e, f]),
+        }
+    }
+}
+
+/// Calls whose first argument is a descriptor that may be ours.
+unsafe fn of_descriptor(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
+    let fd = a as c_int;
+    // SAFETY: the arguments are the program's, for the call of this number.
+    unsafe {
+        match number {
+            libc::SYS_read => transfers::read(fd, b as _, c as usize) as c_long,
+            libc::SYS_write => transfers::write(fd, b as _, c as usize) as c_long,
+            libc::SYS_readv => transfers::readv(fd, b as _, c as c_int) as c_long,
+            libc::SYS_writev => transfers::writev(fd, b as _, c as c_int) as c_long,
+            libc::SYS_recvfrom => transfers::recvfrom(fd, b as _, c as usize, d as c_int, e as _, f as _) as c_long,
+            libc::SYS_sendto => {
+                transfers::sendto(fd, b as _, c as usize, d as c_int, e as _, f as libc::socklen_t) as c_long
+            }
+            libc::SYS_recvmsg => messages::recvmsg(fd, b as _, c as c_int) as c_long,
+            libc::SYS_recvmmsg => messages::recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _).into(),
+            libc::SYS_sendfile => messages::sendfile(fd, b as c_int, c as _, d as usize) as c_long,
+            libc::SYS_splice => messages::splice(fd, b as _, c as c_int, d as _, e as usize, f as c_uint) as c_long,
+            libc::SYS_shutdown => sockets::shutdown(fd, b as c_int).into(),
+            libc::SYS_getsockname => sockets::getsockname(fd, b as _, c as _).into(),
+            libc::SYS_getpeername => sockets::getpeername(fd, b as _, c as _).into(),
+            libc::SYS_getsockopt => sockets::getsockopt(fd, b as c_int, c as c_int, d as _, e as _).into(),
+            libc::SYS_setsockopt => {
+                sockets::setsockopt(fd, b as c_int, c as c_int, d as _, e as libc::socklen_t).into()
+            }
+            libc::SYS_close => descriptors::close(fd).into(),
+            libc::SYS_dup => descriptors::dup(fd).into(),
+            libc::SYS_dup3 => descriptors::dup3(fd, b as c_int, c as c_int).into(),
+            libc::SYS_fcntl => descriptors::fcntl(fd, b as c_int, c).into(),
+            libc::SYS_ioctl => descriptors::ioctl(fd, b, c).into(),
+            _ => by_arch(number, [a, b, c, d, e, f]),
+        }
+    }
+}
+
+/// Calls that some machines only have.
+#[cfg(target_arch = "x86_64")]
+unsafe fn by_arch(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
+    // SAFETY: the arguments are the program's, for the call of this number.
+    unsafe {
+        match number {
+            libc::SYS_poll => waits::poll(a as _, b as _, c as c_int).into(),
+            libc::SYS_select => waits::select(a as c_int, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_epoll_wait => waits::epoll_wait(a as c_int, b as _, c as c_int, d as c_int).into(),
+            libc::SYS_epoll_create => waits::epoll_create(a as c_int).into(),
+            libc::SYS_dup2 => descriptors::dup2(a as c_int, b as c_int).into(),
+            _ => real::syscall(number, a, b, c, d, e, f),
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn by_arch(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
+    // SAFETY: the arguments are the program's.
+    unsafe { real::syscall(number, a, b, c, d, e, f) }
+}

@@ -1,0 +1,110 @@
+//! Questions to the kernel about sockets of the program.
+//!
+//! What is upheld: each call gets pointers to live locals with their true lengths. A number
+//! that is no descriptor (any more) is refused by the kernel, which is what the program's own
+//! call would have met.
+
+use super::real;
+use libc::{c_int, c_void, sockaddr_storage, socklen_t};
+use rustix::fs::{OFlags, fcntl_getfl, fstat};
+use rustix::io::{FdFlags, fcntl_getfd};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
+
+/// The program's descriptor of this number, whatever it is now.
+pub(crate) fn borrow(fd: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: not -1, as asked; nothing but the kernel looks at it, which checks it.
+    unsafe { BorrowedFd::borrow_raw(fd.max(0)) }
+}
+
+/// A socket's address as the kernel writes it.
+#[derive(Clone, Copy)]
+pub struct Name {
+    /// `struct sockaddr_in` or `struct sockaddr_in6`.
+    bytes: [u8; 28],
+    len: u8,
+}
+
+impl Name {
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len.into()]
+    }
+
+    fn family(&self) -> c_int {
+        u16::from_ne_bytes([self.bytes[0], self.bytes[1]]).into()
+    }
+
+    /// The port; none if this is not of IP.
+    pub fn port(&self) -> Option<u16> {
+        let ip = matches!(self.family(), libc::AF_INET | libc::AF_INET6);
+        ip.then(|| u16::from_be_bytes([self.bytes[2], self.bytes[3]]))
+    }
+
+    pub fn is_loopback(&self) -> bool {
+        if self.family() == libc::AF_INET {
+            return self.bytes[4] == 127;
+        }
+        let address: [u8; 16] = self.bytes[8..24].try_into().expect("sixteen bytes");
+        let address = Ipv6Addr::from(address);
+        address.is_loopback() || address.to_ipv4_mapped().is_some_and(|four: Ipv4Addr| four.is_loopback())
+    }
+}
+
+/// Our address or the peer's, of a socket of IP.
+pub(crate) fn name(fd: RawFd, peer: bool) -> Option<Name> {
+    let mut address = std::mem::MaybeUninit::<sockaddr_storage>::zeroed();
+    let mut len = size_of::<sockaddr_storage>() as socklen_t;
+    // SAFETY: room for any address, of which the kernel is told.
+    let got = unsafe {
+        let ask = if peer { real::getpeername } else { real::getsockname };
+        ask(fd, address.as_mut_ptr().cast(), &mut len)
+    };
+    // SAFETY: all bytes are, and an address has no padding that was not zero.
+    let bytes: &[u8; 28] = unsafe { &*address.as_ptr().cast() };
+    let name = Name { bytes: *bytes, len: len.min(28) as u8 };
+    (got == 0 && name.port().is_some()).then_some(name)
+}
+
+/// Device and inode.
+pub(crate) fn identity(fd: RawFd) -> Option<(u64, u64)> {
+    let stat = fstat(borrow(fd)).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+pub(crate) fn is_nonblocking(fd: RawFd) -> bool {
+    fcntl_getfl(borrow(fd)).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+}
+
+/// True if a program that takes this one's place gets it.
+pub(crate) fn is_inherited(fd: RawFd) -> bool {
+    fcntl_getfd(borrow(fd)).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
+}
+
+fn option<T: Default>(fd: RawFd, level: c_int, name: c_int) -> Option<T> {
+    let mut value = T::default();
+    let mut len = size_of::<T>() as socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `value`; callers take types for which
+    // any bytes will do.
+    let got = unsafe { real::getsockopt(fd, level, name, (&raw mut value).cast::<c_void>(), &mut len) };
+    (got == 0).then_some(value)
+}
+
+pub(crate) fn is_stream(fd: RawFd) -> bool {
+    option::<c_int>(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Some(libc::SOCK_STREAM)
+}
+
+/// True until a `connect` that was begun has ended.
+pub(crate) fn is_connecting(fd: RawFd) -> bool {
+    const SYN_SENT: u8 = 2;
+    // The state is the first byte of `struct tcp_info`.
+    option::<u8>(fd, libc::IPPROTO_TCP, libc::TCP_INFO) == Some(SYN_SENT)
+}
+
+/// `SO_RCVTIMEO` or `SO_SNDTIMEO`: how long a call waits at most.
+pub(crate) fn timeout(fd: RawFd, send: bool) -> Option<Duration> {
+    let name = if send { libc::SO_SNDTIMEO } else { libc::SO_RCVTIMEO };
+    let [seconds, micros] = option::<[i64; 2]>(fd, libc::SOL_SOCKET, name)?;
+    let span = Duration::new(u64::try_from(seconds).ok()?, u32::try_from(micros).ok()? * 1000);
+    (!span.is_zero()).then_some(span)
+}

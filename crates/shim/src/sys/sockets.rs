@@ -1,0 +1,207 @@
+//! Making connections, and asking about them. See [`super`] for what is upheld.
+
+use super::socket::Name;
+use super::{fail, real, set_errno, socket};
+use crate::connection::{self, Held, Place, at, begin, bring_home, place};
+use crate::options::{self, Answer};
+use crate::table::is_known;
+use libc::{c_int, c_void, sockaddr, socklen_t};
+use std::net::Shutdown;
+use std::sync::atomic::Ordering;
+
+/// Looks at a new connection, and leaves `errno` as it was.
+fn begun(fd: c_int, connecting: bool) {
+    let errno = super::last_errno();
+    begin(fd, connecting);
+    set_errno(errno);
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
+    // SAFETY: the arguments are the program's.
+    let new = unsafe { real::accept(fd, addr, size) };
+    if new >= 0 {
+        begun(new, false);
+    }
+    new
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: the arguments are the program's.
+    let new = unsafe { real::accept4(fd, addr, size, flags) };
+    if new >= 0 {
+        begun(new, false);
+    }
+    new
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, size: socklen_t) -> c_int {
+    // SAFETY: an address is as long as the program says, and begins with its family.
+    let family = if addr.is_null() || size < 2 { 0 } else { c_int::from(unsafe { (*addr).sa_family }) };
+    if is_known(fd) && family == libc::AF_UNSPEC {
+        bring_home(fd, "connected-anew");
+    }
+    if let Some(_held) = at(fd) {
+        return fail(libc::EISCONN);
+    }
+    // SAFETY: the arguments are the program's.
+    let done = unsafe { real::connect(fd, addr, size) };
+    let connecting = done < 0 && matches!(super::last_errno(), libc::EINPROGRESS | libc::EINTR);
+    let ip = matches!(family, libc::AF_INET | libc::AF_INET6);
+    if (done == 0 || connecting) && ip && !is_known(fd) {
+        let errno = super::last_errno();
+        if socket::is_stream(fd) {
+            begin(fd, connecting);
+        }
+        set_errno(errno);
+    }
+    done
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let held = if is_known(fd) { place(fd) } else { Place::Kernel(connection::KernelCall::none()) };
+    let how_both = match how {
+        libc::SHUT_RD => Shutdown::Read,
+        libc::SHUT_WR => Shutdown::Write,
+        libc::SHUT_RDWR => Shutdown::Both,
+        _ => return fail(libc::EINVAL),
+    };
+    match held {
+        // SAFETY: the arguments are the program's.
+        Place::Kernel(_call) => unsafe { real::shutdown(fd, how) },
+        Place::Carried(held) => match held.stream().map(|stream| stream.shut(how_both)) {
+            Some(Ok(())) => 0,
+            _ => fail(libc::ENOTCONN),
+        },
+    }
+}
+
+/// Writes what there is room for, and says how long it is.
+///
+/// # Safety
+/// `to` has as much room as `size` says.
+unsafe fn give(bytes: &[u8], to: *mut c_void, size: *mut socklen_t, whole: bool) -> c_int {
+    if size.is_null() {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: not null; and the caller's promise.
+    unsafe {
+        let room = size.read() as usize;
+        if room > c_int::MAX as usize {
+            return fail(libc::EINVAL);
+        }
+        let count = room.min(bytes.len());
+        if count > 0 && to.is_null() {
+            return fail(libc::EFAULT);
+        }
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), count);
+        size.write(if whole { bytes.len() } else { count } as socklen_t);
+    }
+    0
+}
+
+/// # Safety
+/// As [`give`].
+unsafe fn name_of(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t, which: fn(&Held) -> Option<Name>) -> Option<c_int> {
+    let name = which(&at(fd)?)?;
+    // SAFETY: the caller's promise.
+    Some(unsafe { give(name.bytes(), addr.cast(), size, true) })
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
+    let ours = |held: &Held| held.moved().map(|moved| moved.local);
+    // SAFETY: the arguments are the program's, here and below.
+    let known = if is_known(fd) { unsafe { name_of(fd, addr, size, ours) } } else { None };
+    known.unwrap_or_else(|| unsafe { real::getsockname(fd, addr, size) })
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
+    let theirs = |held: &Held| held.moved().map(|moved| moved.peer);
+    // SAFETY: the arguments are the program's, here and below.
+    let known = if is_known(fd) { unsafe { name_of(fd, addr, size, theirs) } } else { None };
+    known.unwrap_or_else(|| unsafe { real::getpeername(fd, addr, size) })
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    size: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the arguments are the program's, here and below.
+    let kernel = || unsafe { real::getsockopt(fd, level, name, value, size) };
+    let Some(held) = at(fd) else {
+        let done = kernel();
+        // Whoever asks whether it is connected has it moved now, if it is.
+        if done == 0 && (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) && is_known(fd) {
+            drop(place(fd));
+        }
+        return done;
+    };
+    let answer = match held.moved() {
+        Some(moved) => options::get(moved, held.slot(), level, name),
+        None => Answer::Husk,
+    };
+    match answer {
+        Answer::Value(bytes) => unsafe { give(&bytes, value, size, false) },
+        Answer::Failed(errno) => fail(errno),
+        Answer::Husk | Answer::Set => kernel(),
+        Answer::Home => {
+            drop(held);
+            bring_home(fd, "getsockopt");
+            kernel()
+        }
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    size: socklen_t,
+) -> c_int {
+    // SAFETY: the arguments are the program's, here and below.
+    let kernel = || unsafe { real::setsockopt(fd, level, name, value, size) };
+    let Some(held) = at(fd) else { return kernel() };
+    let bytes = match unsafe { super::buffers::bytes(value, size as usize) } {
+        Ok(bytes) => bytes,
+        Err(errno) => return fail(errno),
+    };
+    let answer = held.moved().map_or(Answer::Husk, |moved| options::set(moved, level, name, &bytes));
+    match answer {
+        Answer::Set | Answer::Value(_) => 0,
+        Answer::Failed(errno) => fail(errno),
+        Answer::Husk => kernel(),
+        Answer::Home => {
+            held.slot().told.fetch_and(true, Ordering::Relaxed);
+            drop(held);
+            bring_home(fd, "setsockopt");
+            kernel()
+        }
+    }
+}

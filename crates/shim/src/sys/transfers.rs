@@ -1,0 +1,223 @@
+//! `read`, `write` and their like. See [`super`] for what is upheld.
+
+use super::buffers::{all_bytes, bytes, number, room, rooms};
+use super::{fail, finish, real};
+use crate::table::is_known;
+use crate::transfer::{Done, receive, send};
+use libc::{c_int, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: the arguments are the program's.
+    let kernel = || unsafe { real::read(fd, buf, len) };
+    if !is_known(fd) {
+        return kernel();
+    }
+    // SAFETY: likewise.
+    match unsafe { room(buf, len) } {
+        Ok(room) => finish(receive(fd, &mut [room], 0), kernel),
+        Err(errno) => fail(errno),
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t) -> ssize_t {
+    check(len, size);
+    // SAFETY: the arguments are the program's.
+    unsafe { read(fd, buf, len) }
+}
+
+/// As a fortified program ends that reads more than it has room for.
+fn check(len: size_t, size: size_t) {
+    if len > size {
+        std::process::abort();
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: the arguments are the program's.
+    let kernel = || unsafe { real::write(fd, buf, len) };
+    if !is_known(fd) {
+        return kernel();
+    }
+    // SAFETY: likewise.
+    match unsafe { bytes(buf, len) } {
+        Ok(bytes) => finish(send(fd, &[bytes], 0), kernel),
+        Err(errno) => fail(errno),
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the arguments are the program's.
+    let kernel = || unsafe { real::readv(fd, iov, count) };
+    if !is_known(fd) {
+        return kernel();
+    }
+    // SAFETY: likewise.
+    match number(count).and_then(|count| unsafe { rooms(iov, count) }) {
+        Ok(mut rooms) => finish(receive(fd, &mut rooms, 0), kernel),
+        Err(errno) => fail(errno),
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the arguments are the program's.
+    let kernel = || unsafe { real::writev(fd, iov, count) };
+    if !is_known(fd) {
+        return kernel();
+    }
+    // SAFETY: likewise.
+    match number(count).and_then(|count| unsafe { all_bytes(iov, count) }) {
+        Ok(bytes) => finish(send(fd, &bytes, 0), kernel),
+        Err(errno) => fail(errno),
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
+    // At a position the kernel refuses any socket, and with flags it is as without.
+    if at == -1 && is_known(fd) {
+        // SAFETY: the arguments are the program's.
+        return unsafe { readv(fd, iov, count) };
+    }
+    // SAFETY: likewise.
+    unsafe { real::preadv2(fd, iov, count, at, flags) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
+    if at == -1 && is_known(fd) {
+        // SAFETY: the arguments are the program's.
+        return unsafe { writev(fd, iov, count) };
+    }
+    // SAFETY: likewise.
+    unsafe { real::pwritev2(fd, iov, count, at, flags) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the arguments are the program's.
+    let kernel = || unsafe { real::recv(fd, buf, len, flags) };
+    if !is_known(fd) {
+        return kernel();
+    }
+    // SAFETY: likewise.
+    match unsafe { room(buf, len) } {
+        Ok(room) => finish(receive(fd, &mut [room], flags), kernel),
+        Err(errno) => fail(errno),
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t, flags: c_int) -> ssize_t {
+    check(len, size);
+    // SAFETY: the arguments are the program's.
+    unsafe { recv(fd, buf, len, flags) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(export_name = "send")]
+pub unsafe extern "C" fn send_to_peer(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the arguments are the program's.
+    let kernel = || unsafe { real::send(fd, buf, len, flags) };
+    if !is_known(fd) {
+        return kernel();
+    }
+    // SAFETY: likewise.
+    match unsafe { bytes(buf, len) } {
+        Ok(bytes) => finish(send(fd, &[bytes], flags), kernel),
+        Err(errno) => fail(errno),
+    }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    size: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: the arguments are the program's.
+    let kernel = || unsafe { real::recvfrom(fd, buf, len, flags, addr, size) };
+    if !is_known(fd) {
+        return kernel();
+    }
+    // SAFETY: likewise.
+    let done = match unsafe { room(buf, len) } {
+        Ok(room) => receive(fd, &mut [room], flags),
+        Err(errno) => return fail(errno),
+    };
+    if matches!(done, Done::Carried(_)) && !addr.is_null() && !size.is_null() {
+        // A stream names nobody.
+        // SAFETY: not null, so it leads to the room's size.
+        unsafe { size.write(0) };
+    }
+    finish(done, kernel)
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    size: *mut socklen_t,
+) -> ssize_t {
+    check(len, room);
+    // SAFETY: the arguments are the program's.
+    unsafe { recvfrom(fd, buf, len, flags, addr, size) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *const sockaddr,
+    size: socklen_t,
+) -> ssize_t {
+    // SAFETY: the arguments are the program's.
+    let kernel = || unsafe { real::sendto(fd, buf, len, flags, addr, size) };
+    if !is_known(fd) {
+        return kernel();
+    }
+    // A stream that is connected goes where it goes.
+    // SAFETY: likewise.
+    match unsafe { bytes(buf, len) } {
+        Ok(bytes) => finish(send(fd, &[bytes], flags), kernel),
+        Err(errno) => fail(errno),
+    }
+}

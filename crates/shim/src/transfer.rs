@@ -1,0 +1,235 @@
+//! Reading and writing a connection that is not in the kernel, as the kernel would do it.
+
+use crate::bell::Sleep;
+use crate::connection::{Held, KernelCall, Place, bring_home_named, place, place_to_send, read_over};
+use crate::sys::signals::broken_pipe;
+use crate::sys::socket::timeout;
+use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+/// What came of a call.
+pub enum Done<T> {
+    /// It was carried.
+    Carried(T),
+    /// It failed so (`errno`).
+    Failed(i32),
+    /// It is the kernel's: to be made while this lives.
+    Kernel(KernelCall),
+}
+
+/// As the kernel says it.
+pub fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        ErrorKind::WouldBlock => libc::EAGAIN,
+        ErrorKind::BrokenPipe => libc::EPIPE,
+        ErrorKind::NotConnected => libc::ENOTCONN,
+        ErrorKind::ConnectionReset => libc::ECONNRESET,
+        ErrorKind::ConnectionAborted => libc::ECONNABORTED,
+        ErrorKind::TimedOut => libc::ETIMEDOUT,
+        ErrorKind::OutOfMemory => libc::ENOBUFS,
+        ErrorKind::InvalidInput => libc::EINVAL,
+        _ => libc::EIO,
+    })
+}
+
+/// `recv(2)` and its like.
+pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usize> {
+    let want: usize = bufs.iter().map(|buf| buf.len()).sum();
+    let mut sleep = Sleep::new(fd);
+    let mut got = 0;
+    loop {
+        let held = match place(fd) {
+            Place::Carried(held) => held,
+            Place::Kernel(_) if got > 0 => return Done::Carried(got),
+            Place::Kernel(call) => return Done::Kernel(call),
+        };
+        if flags & MSG_OOB != 0 {
+            // There is none: what has urgent data does not move.
+            return Done::Failed(libc::EINVAL);
+        }
+        if flags & MSG_ERRQUEUE != 0 {
+            return Done::Failed(libc::EAGAIN);
+        }
+        if want == 0 {
+            return Done::Carried(0);
+        }
+        let may_wait = flags & MSG_DONTWAIT == 0 && !held.slot().nonblocking.load(Ordering::Relaxed);
+        // A peek that is to be whole waits until all is there at once.
+        let peeks_whole = flags & MSG_PEEK != 0 && flags & MSG_WAITALL != 0 && may_wait;
+        let error = match held.receive(bufs, got, flags) {
+            Ok(0) => return Done::Carried(got),
+            Ok(count) if peeks_whole && count < want && !held.is_at_end() => libc::EAGAIN,
+            Ok(count) => {
+                got += count;
+                if got == want || flags & MSG_WAITALL == 0 || flags & MSG_PEEK != 0 || !may_wait {
+                    return Done::Carried(got);
+                }
+                continue;
+            }
+            Err(error) => error,
+        };
+        let error = match error {
+            libc::EAGAIN if may_wait => match sleep.on(held, || timeout(fd, false)) {
+                Ok(()) => continue,
+                Err(error) => error,
+            },
+            error => error,
+        };
+        return if got > 0 { Done::Carried(got) } else { Done::Failed(error) };
+    }
+}
+
+/// `send(2)` and its like.
+pub fn send(fd: RawFd, bufs: &[IoSlice<'_>], flags: c_int) -> Done<usize> {
+    let want: usize = bufs.iter().map(|buf| buf.len()).sum();
+    let mut sleep = Sleep::new(fd);
+    let mut put = 0;
+    let mut first = true;
+    loop {
+        let whose = if std::mem::take(&mut first) { place_to_send(fd) } else { place(fd) };
+        let held = match whose {
+            Place::Carried(held) => held,
+            Place::Kernel(_) if put > 0 => return Done::Carried(put),
+            Place::Kernel(call) => return Done::Kernel(call),
+        };
+        if flags & MSG_OOB != 0 {
+            let named = held.named;
+            drop(held);
+            bring_home_named(&named, "urgent-data");
+            continue;
+        }
+        let may_wait = flags & MSG_DONTWAIT == 0 && !held.slot().nonblocking.load(Ordering::Relaxed);
+        let error = match held.send(bufs, put) {
+            Ok(count) => {
+                put += count;
+                if put == want {
+                    return Done::Carried(put);
+                }
+                held.slot().full.fetch_add(1, Ordering::Relaxed);
+                if !may_wait {
+                    return Done::Carried(put);
+                }
+                continue;
+            }
+            Err(libc::ENOBUFS) => {
+                let named = held.named;
+                drop(held);
+                bring_home_named(&named, "no-buffers");
+                continue;
+            }
+            Err(error) => error,
+        };
+        let error = match error {
+            libc::EAGAIN => {
+                held.slot().full.fetch_add(1, Ordering::Relaxed);
+                match if may_wait { sleep.on(held, || timeout(fd, true)) } else { Err(libc::EAGAIN) } {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                }
+            }
+            error => error,
+        };
+        if put > 0 {
+            return Done::Carried(put);
+        }
+        if error == libc::EPIPE && flags & MSG_NOSIGNAL == 0 {
+            broken_pipe();
+        }
+        return Done::Failed(error);
+    }
+}
+
+impl Held {
+    /// Nothing more will come.
+    pub fn is_at_end(&self) -> bool {
+        self.stream().is_none_or(|stream| stream.readiness().peer_finished)
+    }
+
+    /// Moves what there is into `bufs`, beyond their first `skip` bytes.
+    fn receive(&self, bufs: &mut [IoSliceMut<'_>], mut skip: usize, flags: c_int) -> Result<usize, i32> {
+        let mut total = 0;
+        for buf in bufs {
+            if skip >= buf.len() {
+                skip -= buf.len();
+                continue;
+            }
+            let room = &mut buf[std::mem::take(&mut skip)..];
+            if total > 0 && flags & MSG_PEEK != 0 {
+                // A peek of several pieces gives the first.
+                break;
+            }
+            let len = room.len();
+            match self.receive_piece(room, flags) {
+                Ok(count) => {
+                    total += count;
+                    if count < len {
+                        break;
+                    }
+                }
+                Err(_) if total > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(total)
+    }
+
+    fn receive_piece(&self, buf: &mut [u8], flags: c_int) -> Result<usize, i32> {
+        let peek = flags & MSG_PEEK != 0;
+        let Some(moved) = self.moved() else {
+            return Ok(self.over().map_or(0, |over| read_over(over, buf, peek)));
+        };
+        // What is only counted away is read into nothing (tcp(7), MSG_TRUNC).
+        let mut nowhere = if flags & MSG_TRUNC != 0 { vec![0; buf.len().min(1 << 20)] } else { Vec::new() };
+        let into = if flags & MSG_TRUNC != 0 { &mut nowhere[..] } else { buf };
+        let read = |into: &mut [u8]| if peek { moved.stream.peek(into) } else { (&moved.stream).read(into) };
+        let read = read(into).or_else(|error| {
+            if error.kind() != ErrorKind::WouldBlock {
+                return Err(error);
+            }
+            // What an engine has said since is here only when it is looked for.
+            if moved.stream.readiness().readable { read(into) } else { Err(error) }
+        });
+        match read {
+            Ok(count) => {
+                if !peek {
+                    moved.bytes_in.fetch_add(count as u64, Ordering::Relaxed);
+                }
+                Ok(count)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(libc::EAGAIN),
+            // An error is told once; then there is the end.
+            Err(_) if self.slot().told.swap(true, Ordering::Relaxed) => Ok(0),
+            Err(error) => Err(errno(&error)),
+        }
+    }
+
+    /// Moves what there is room for out of `bufs`, beyond their first `skip` bytes.
+    fn send(&self, bufs: &[IoSlice<'_>], mut skip: usize) -> Result<usize, i32> {
+        let Some(moved) = self.moved() else { return Err(libc::EPIPE) };
+        let mut total = 0;
+        for buf in bufs {
+            if skip >= buf.len() {
+                skip -= buf.len();
+                continue;
+            }
+            let piece = &buf[std::mem::take(&mut skip)..];
+            match (&moved.stream).write(piece) {
+                Ok(count) => {
+                    total += count;
+                    moved.bytes_out.fetch_add(count as u64, Ordering::Relaxed);
+                    if count < piece.len() {
+                        break;
+                    }
+                }
+                Err(_) if total > 0 => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(libc::EAGAIN),
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Err(libc::EPIPE),
+                Err(_) if self.slot().told.swap(true, Ordering::Relaxed) => return Err(libc::EPIPE),
+                Err(error) => return Err(errno(&error)),
+            }
+        }
+        Ok(total)
+    }
+}
