@@ -1,6 +1,6 @@
 //! The command line: parsing, and how a command's outcome becomes an exit code.
 
-use crate::commands::{bare, bench, control, demo, doctor, engine, get, guardian, load, serve, service};
+use crate::commands::{bare, bench, control, demo, doctor, engine, get, guardian, load, run, serve, service};
 use crate::fail;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -23,6 +23,8 @@ pub enum Command {
     Serve(serve::Args),
     /// Fetch a file over HTTP
     Get(get::Args),
+    /// Run a program, unchanged, with its connections on the engine
+    Run(run::Args),
     /// Take connections of this machine's programs over from the kernel, and give them back
     Service(service::Args),
     /// List the connections that a service knows
@@ -68,6 +70,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Get(args) => get::run(args),
+        Command::Run(args) => run::run(&args),
         Command::Service(args) => service::run(&args),
         Command::Ps(args) => control::ps(&args),
         Command::Handoff(args) => control::handoff(&args),

@@ -26,5 +26,6 @@ pub mod measure;
 pub mod net;
 pub mod notify;
 pub mod report;
+pub mod run;
 pub mod service;
 pub mod signal;

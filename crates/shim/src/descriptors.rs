@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 const MORE: u64 = 65_536;
 
 /// The lowest number that is ours.
-fn floor() -> RawFd {
+pub fn floor() -> RawFd {
     static FLOOR: OnceLock<RawFd> = OnceLock::new();
     *FLOOR.get_or_init(|| {
         let limit = getrlimit(Resource::Nofile);

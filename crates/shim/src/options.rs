@@ -118,7 +118,7 @@ pub fn set(moved: &Moved, level: c_int, name: c_int, value: &[u8]) -> Answer {
         (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => Answer::Failed(libc::EINVAL),
         (IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT) => probing(moved, name, first),
         (IPPROTO_IP, libc::IP_TOS) | (IPPROTO_IPV6, libc::IPV6_TCLASS) if (0..=255).contains(&first) => {
-            done(stream.set_traffic_class(first as u8))
+            both(stream.set_traffic_class(first as u8))
         }
         // The husk clamps and doubles as any socket does, and is asked for it.
         (SOL_SOCKET, libc::SO_SNDBUF) if first > 0 => both(stream.set_send_buffer(first as u32)),

@@ -44,11 +44,17 @@ pub fn look() {
     }
 }
 
+/// True while there is a connection to the service.
+pub fn is_used() -> bool {
+    read().service.is_some()
+}
+
 impl Link {
     fn connect(&mut self) {
         if self.service.is_some() || self.failed.is_some_and(|failed| failed.elapsed() < AGAIN) {
             return;
         }
+        baton_socket::service::keep_descriptors_above(crate::descriptors::floor());
         match crate::sys::signals::blocked(|| Service::connect(&config().socket)) {
             Ok(service) => self.service = Some(service),
             Err(_) => self.failed = Some(Instant::now()),

@@ -9,6 +9,7 @@ pub mod engine;
 pub mod get;
 pub mod guardian;
 pub mod load;
+pub mod run;
 pub mod serve;
 pub mod service;
 pub mod stack;

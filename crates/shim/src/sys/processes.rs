@@ -16,6 +16,8 @@ use std::sync::atomic::AtomicPtr;
 static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {
+    // Programs change their environment.
+    crate::config::config();
     // SAFETY: functions that stay as long as the process.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }

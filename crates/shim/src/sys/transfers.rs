@@ -4,7 +4,8 @@ use super::buffers::{all_bytes, bytes, number, room, rooms};
 use super::{fail, finish, real};
 use crate::table::is_known;
 use crate::transfer::{Done, receive, send};
-use libc::{c_int, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{MSG_TRUNC, c_int, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use std::io::IoSliceMut;
 
 /// # Safety
 /// As of libc's.
@@ -121,10 +122,20 @@ pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c
         return kernel();
     }
     // SAFETY: likewise.
-    match unsafe { room(buf, len) } {
-        Ok(room) => finish(receive(fd, &mut [room], flags), kernel),
-        Err(errno) => fail(errno),
+    unsafe { receive_into(fd, buf, len, flags) }.map_or_else(fail, |done| finish(done, kernel))
+}
+
+/// # Safety
+/// As of `recv`'s.
+unsafe fn receive_into(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Result<Done<usize>, i32> {
+    if flags & MSG_TRUNC != 0 && buf.is_null() {
+        // What is only counted away needs no room (tcp(7)).
+        let mut nowhere = vec![0; len.min(1 << 20)];
+        return Ok(receive(fd, &mut [IoSliceMut::new(&mut nowhere)], flags));
     }
+    // SAFETY: the caller's promise.
+    let room = unsafe { room(buf, len)? };
+    Ok(receive(fd, &mut [room], flags))
 }
 
 /// # Safety
@@ -169,8 +180,8 @@ pub unsafe extern "C" fn recvfrom(
         return kernel();
     }
     // SAFETY: likewise.
-    let done = match unsafe { room(buf, len) } {
-        Ok(room) => receive(fd, &mut [room], flags),
+    let done = match unsafe { receive_into(fd, buf, len, flags) } {
+        Ok(done) => done,
         Err(errno) => return fail(errno),
     };
     if matches!(done, Done::Carried(_)) && !addr.is_null() && !size.is_null() {

@@ -2,6 +2,7 @@
 //! ready.
 
 use super::channel::Parcel;
+use super::descriptors::lifted;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request, Sizes};
 use super::shared::{Adopting, Inner, NotAdopted, Region, Shared, now, until};
@@ -97,7 +98,7 @@ impl Inner {
     }
 
     fn on_parcel(&mut self, parcel: Parcel) {
-        let mut fds = parcel.fds.into_iter();
+        let mut fds = parcel.fds.into_iter().map(lifted);
         let Some(reply) = Reply::from_bytes(&parcel.bytes) else { return };
         match reply {
             Reply::Region { region, sizes } => {

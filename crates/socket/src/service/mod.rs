@@ -30,6 +30,7 @@
 
 pub mod channel;
 pub mod codec;
+mod descriptors;
 mod events;
 mod line;
 pub mod message;
@@ -41,6 +42,7 @@ mod settings;
 mod shared;
 mod stream;
 
+pub use descriptors::keep_descriptors_above;
 pub use events::{read_two, write_queues};
 pub use options::Probing;
 pub use ready::Readiness;
@@ -87,7 +89,8 @@ impl Service {
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Service> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&socket, &SocketAddrUnix::new(path.as_ref())?)?;
-        let service = Service { shared: Shared::start(Channel::new(socket))?, asking: Mutex::new(0) };
+        let shared = Shared::start(Channel::new(descriptors::lifted(socket)))?;
+        let service = Service { shared, asking: Mutex::new(0) };
         // One that refuses has hung up, and said why.
         let _ = service.shared.with(|inner| inner.say(&Request::Hello { version: VERSION }, Vec::new()));
         match service.next_answer()? {

@@ -1,6 +1,7 @@
 //! What a program's threads and this library's thread share.
 
 use super::channel::Channel;
+use super::descriptors::lifted;
 use super::events;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request};
@@ -130,13 +131,13 @@ impl Shared {
             adopting: BTreeMap::new(),
             answers: VecDeque::new(),
             askers: Waiters::default(),
-            ready: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            ready: lifted(epoll::create(epoll::CreateFlags::CLOEXEC)?),
             next_seq: 0,
             next_watch: 0,
             ended: false,
             refused: None,
         };
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wake = lifted(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let shared = Arc::new(Shared { inner: Mutex::new(inner), wake, started: Instant::now(), process });
         let thread = thread::Builder::new().name("baton-service".into());
         signals::blocked(|| {

@@ -1,0 +1,208 @@
+//! `baton run`: a program, unchanged, with its connections on the engine.
+
+use crate::fail::usage;
+use crate::run::account::Account;
+use crate::run::program;
+use crate::run::service::Private;
+use anyhow::Context;
+use baton_host::policy::{Rule, parse_ports};
+use baton_socket::service::{SOCKET, Service};
+use rustix::process::{Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::termios::tcgetpgrp;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The library, as it is called in the file system.
+const LIBRARY: &str = "libbaton_shim.so";
+
+/// Arguments of `baton run`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  baton run -- nginx -g 'daemon off;'\n  \
+                  baton run --explain -- curl -O https://example.org/file\n  \
+                  baton run --policy 'after 20 sends' --ports 8000-8999 -- python3 -m http.server 8080\n\n\
+                  The service that runs is used; if none does, one is started for the program, which takes\n\
+                  root. Exit code and signals are the program's.")]
+pub struct Args {
+    /// When a connection moves: fcfs (at once), 'after N sends', or never
+    #[arg(long, value_name = "RULE", default_value = "fcfs", value_parser = |text: &str| text.parse::<Rule>())]
+    policy: Rule,
+    /// Ports whose connections may move, ours or the peer's: numbers and ranges, by commas
+    #[arg(long, value_name = "PORTS", value_delimiter = ',', value_parser = ports)]
+    ports: Vec<String>,
+    /// Interface of a service that is started; may be given several times. All, if none is named
+    #[arg(long, value_name = "NAME")]
+    interface: Vec<String>,
+    /// How frames reach the engine of a service that is started: auto, xdp or tc
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "xdp", "tc"])]
+    steer: String,
+    /// The service to be used; none is started
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Say at the end what was moved, what was not, and why
+    #[arg(long)]
+    explain: bool,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+fn ports(text: &str) -> Result<String, String> {
+    parse_ports(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Runs the program to its end, and ends as it did.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let library = library()?;
+    let program = program::find(&args.words[0])?;
+    let home = home()?;
+    let account = Account::create(home.path()).context("making a file of counters")?;
+    let private = service(args, home.path())?;
+    let socket = private.as_ref().map(Private::socket).or(args.socket.as_deref()).unwrap_or(Path::new(SOCKET));
+    // What a daemon leaves is waited for too.
+    set_child_subreaper(Some(getpid())).context("waiting for processes of the program")?;
+    let mut command = Command::new(program);
+    command.args(&args.words[1..]);
+    command.env("LD_PRELOAD", preload(&library)).env("BATON_SOCKET", socket);
+    command.env("BATON_POLICY", args.policy.to_string()).env("BATON_PORTS", args.ports.join(","));
+    command.env("BATON_ACCOUNT", account.path());
+    let passing = Passing::start()?;
+    let child = command.spawn().with_context(|| format!("starting {}", args.words[0].to_string_lossy()))?;
+    let status = passing.until_end(child)?;
+    wait_for_others(private.as_ref().map(Private::id));
+    drop(private);
+    if args.explain {
+        for line in account.explain().context("reading what was counted")? {
+            // Nobody is left to tell if standard error is gone.
+            let _ = writeln!(std::io::stderr(), "baton: {line}");
+        }
+    }
+    drop(home);
+    end_as(status)
+}
+
+/// Ends this process as the program ended.
+fn end_as(status: ExitStatus) -> anyhow::Result<()> {
+    if let Some(signal) = status.signal() {
+        signal_hook::low_level::emulate_default_handler(signal).context("ending by the program's signal")?;
+    }
+    std::process::exit(status.code().unwrap_or(1))
+}
+
+/// The library beside this program, or where it is installed.
+fn library() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let places = ["", "../lib/baton", "../lib"].map(|place| own.with_file_name(place).join(LIBRARY));
+    let found = places.into_iter().find(|path| path.is_file());
+    let found = found.ok_or_else(|| {
+        usage(format!("{LIBRARY} is not beside {}", own.display()), "install it there: cargo build --package baton-shim")
+    })?;
+    let found = fs::canonicalize(found)?;
+    if found.to_string_lossy().contains([':', ' ']) {
+        return Err(usage(format!("ld.so cannot load {}", found.display()), "no colon or space may be in its path"));
+    }
+    Ok(found)
+}
+
+fn preload(library: &Path) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    all
+}
+
+/// A directory of this run, which processes of every user can enter.
+fn home() -> anyhow::Result<tempfile::TempDir> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("baton-run-");
+    let home = builder.tempdir_in("/run").or_else(|_| builder.tempdir()).context("making a directory")?;
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o711))?;
+    Ok(home)
+}
+
+/// A service for this run, if none is there to be used.
+fn service(args: &Args, home: &Path) -> anyhow::Result<Option<Private>> {
+    let started = !args.interface.is_empty() || args.steer != "auto";
+    let there = args.socket.as_deref().unwrap_or(Path::new(SOCKET));
+    match Service::connect(there) {
+        Ok(_) if !started || args.socket.is_some() => Ok(None),
+        Err(error) if args.socket.is_some() => {
+            Err(usage(format!("{}: {error}", there.display()), "is 'baton service' running, and for this user?"))
+        }
+        _ if !rustix::process::geteuid().is_root() => {
+            Err(usage("no service runs, and only root may start one", "sudo baton service --interface NAME"))
+        }
+        _ => Private::start(home, &args.interface, &args.steer).map(Some),
+    }
+}
+
+/// Signals that this process gets and the program is meant by.
+struct Passing(Arc<Mutex<Option<Pid>>>);
+
+impl Passing {
+    fn start() -> anyhow::Result<Passing> {
+        let signals = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
+        let mut signals = Signals::new(signals).context("signals")?;
+        let program = Arc::new(Mutex::new(None));
+        let shared = program.clone();
+        std::thread::Builder::new().name("baton-signals".into()).spawn(move || {
+            for signal in signals.forever() {
+                // A terminal's go to the program too.
+                if matches!(signal, SIGINT | SIGQUIT | SIGWINCH | SIGCONT) && has_terminal() {
+                    continue;
+                }
+                let program = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                if let (Some(pid), Some(signal)) = (*program, Signal::from_named_raw(signal)) {
+                    let _ = kill_process(pid, signal);
+                }
+            }
+        })?;
+        Ok(Passing(program))
+    }
+
+    /// Passes signals on until the program has ended.
+    fn until_end(&self, child: Child) -> anyhow::Result<ExitStatus> {
+        let pid = Pid::from_child(&child);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
+        // Its number is its own until it is taken off.
+        let waited = rustix::process::waitid(
+            rustix::process::WaitId::Pid(pid),
+            rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT,
+        );
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        waited.context("waiting for the program")?;
+        let mut child = child;
+        child.wait().context("waiting for the program")
+    }
+}
+
+/// True if this process is what a terminal's keys are for.
+fn has_terminal() -> bool {
+    tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == getpgrp())
+}
+
+/// Waits for what the program left behind: a daemon and its children.
+fn wait_for_others(service: Option<u32>) {
+    loop {
+        let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+        let all: Vec<u32> = lists.flat_map(|list| pids(&list)).filter(|pid| Some(*pid) != service).collect();
+        let Some(first) = all.first().and_then(|pid| Pid::from_raw(pid.cast_signed())) else { return };
+        if waitpid(Some(first), WaitOptions::empty()).is_err_and(|error| error != rustix::io::Errno::INTR) {
+            return;
+        }
+    }
+}
+
+fn pids(list: &str) -> Vec<u32> {
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}

@@ -1,0 +1,93 @@
+//! The counters that the library keeps in every process of a run: `crates/shim/src/account.rs`
+//! has their layout.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a counter with its name, and how many there are.
+const ENTRY: usize = 64;
+const ENTRIES: usize = 64;
+
+/// A file of counters.
+pub struct Account(PathBuf);
+
+impl Account {
+    /// An empty one in a directory; processes of any user may count there.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn create(directory: &Path) -> io::Result<Account> {
+        let path = directory.join("account");
+        fs::write(&path, [0; ENTRY * ENTRIES])?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+        Ok(Account(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// What was counted, in lines for people.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn explain(&self) -> io::Result<Vec<String>> {
+        Ok(lines(&entries(&fs::read(&self.0)?)))
+    }
+}
+
+fn entries(bytes: &[u8]) -> Vec<(String, u64)> {
+    let entry = |entry: &[u8]| {
+        let (count, name) = entry.split_first_chunk::<8>()?;
+        let name = name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
+        Some((String::from_utf8_lossy(name).into_owned(), u64::from_ne_bytes(*count)))
+    };
+    bytes.chunks_exact(ENTRY).filter_map(entry).collect()
+}
+
+fn lines(entries: &[(String, u64)]) -> Vec<String> {
+    let of = |name: &str| entries.iter().find(|(entry, _)| entry == name).map_or(0, |(_, count)| *count);
+    let with = |prefix: &'static str| {
+        let mut found: Vec<(&str, u64)> =
+            entries.iter().filter_map(|(name, count)| Some((name.strip_prefix(prefix)?, *count))).collect();
+        found.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+        found
+    };
+    let (moved, stayed) = (of("moved"), with("stays "));
+    let all = moved + stayed.iter().map(|(_, count)| count).sum::<u64>();
+    let mut lines = vec![format!(
+        "{moved} of {all} connections moved to the engine; {} bytes sent and {} received there",
+        of("bytes sent"),
+        of("bytes received")
+    )];
+    lines.extend(stayed.iter().map(|(why, count)| format!("  {count} stayed in the kernel: {why}")));
+    lines.extend(with("home ").iter().map(|(why, count)| format!("  {count} came back to the kernel: {why}")));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_is_told_most_first() {
+        let mut bytes = vec![0; ENTRY * ENTRIES];
+        let counted =
+            [("stays loopback", 2u64), ("moved", 5), ("stays no-service", 3), ("home fork", 1), ("bytes sent", 70)];
+        for (at, (name, count)) in counted.into_iter().enumerate() {
+            bytes[at * ENTRY..at * ENTRY + 8].copy_from_slice(&count.to_ne_bytes());
+            bytes[at * ENTRY + 8..at * ENTRY + 8 + name.len()].copy_from_slice(name.as_bytes());
+        }
+        let expected = [
+            "5 of 10 connections moved to the engine; 70 bytes sent and 0 received there",
+            "  3 stayed in the kernel: no-service",
+            "  2 stayed in the kernel: loopback",
+            "  1 came back to the kernel: fork",
+        ];
+        assert_eq!(lines(&entries(&bytes)), expected);
+        assert_eq!(lines(&entries(b"short"))[0], "0 of 0 connections moved to the engine; 0 bytes sent and 0 received there");
+    }
+}

@@ -1,0 +1,6 @@
+//! What `baton run` is made of: the program and whether the library can be loaded into it, a
+//! service of its own, and the account of what was moved.
+
+pub mod account;
+pub mod program;
+pub mod service;

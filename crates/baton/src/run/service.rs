@@ -1,0 +1,103 @@
+//! A service for one run: started with the program, ended after it.
+
+use crate::fail::usage;
+use anyhow::{Context, ensure};
+use baton_port::link;
+use baton_socket::service::Service;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Time that it may take to start, and to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// See the file's head.
+pub struct Private {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Private {
+    /// Starts a service for these interfaces (all of Ethernet, if none is named), with all
+    /// that it needs in `home`. Programs of every user of this machine may use it, since a
+    /// program may become another user: each reaches its own connections only.
+    ///
+    /// # Errors
+    /// What the service said when it ended at once.
+    pub fn start(home: &Path, interfaces: &[String], steer: &str) -> anyhow::Result<Private> {
+        let interfaces = if interfaces.is_empty() { ethernet()? } else { interfaces.to_vec() };
+        let (socket, config, said) = (home.join("socket"), home.join("config.toml"), home.join("said"));
+        let mut text = String::from("log = \"error\"\n[socket]\nmode = \"0666\"\n");
+        writeln!(text, "[access]\nusers = {:?}", users())?;
+        fs::write(&config, text)?;
+        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        command.args(["service", "--steer", steer]).arg("--config").arg(&config).arg("--socket").arg(&socket);
+        interfaces.iter().for_each(|name| drop(command.args(["--interface", name])));
+        // A terminal's Ctrl-C is the program's affair.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
+        let mut private = Private { child: command.spawn().context("starting a service")?, socket };
+        let begun = Instant::now();
+        while Service::connect(&private.socket).is_err() {
+            if private.child.try_wait()?.is_some() {
+                let said = fs::read_to_string(&said).unwrap_or_default();
+                let last = said.trim().lines().last().unwrap_or("it ended without a word");
+                let last = last.trim_start_matches("baton: ").to_owned();
+                return Err(usage(format!("no service could be started: {last}"), "baton doctor says what is missing"));
+            }
+            ensure!(begun.elapsed() < PATIENCE, "the service does not start");
+            std::thread::sleep(LOOK);
+        }
+        Ok(private)
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        let begun = Instant::now();
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        while let Ok(None) = self.child.try_wait() {
+            if begun.elapsed() > PATIENCE {
+                let _ = self.child.kill();
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Users of this machine, by number.
+fn users() -> Vec<u32> {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut users: Vec<u32> = passwd.lines().filter_map(|line| line.split(':').nth(2)?.parse().ok()).collect();
+    users.sort_unstable();
+    users.dedup();
+    users
+}
+
+/// Interfaces of Ethernet in this network namespace, but for loopback.
+fn ethernet() -> anyhow::Result<Vec<String>> {
+    // Unlike sysfs it is of the namespace that this process is in.
+    let table = fs::read_to_string("/proc/self/net/dev").context("listing interfaces")?;
+    let names = table.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
+    let found: Vec<String> = names.filter(|name| link::is_ethernet(name).unwrap_or(false)).collect();
+    if found.is_empty() {
+        return Err(usage("there is no Ethernet interface", "name one that there is: --interface NAME"));
+    }
+    Ok(found)
+}
