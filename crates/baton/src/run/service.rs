@@ -39,7 +39,7 @@ impl Private {
         fs::write(&config, text)?;
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command.args(["service", "--steer", steer]).arg("--config").arg(&config).arg("--socket").arg(&socket);
-        interfaces.iter().for_each(|name| drop(command.args(["--interface", name])));
+        command.args(interfaces.iter().flat_map(|name| ["--interface", name]));
         // A terminal's Ctrl-C is the program's affair.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
         let mut private = Private { child: command.spawn().context("starting a service")?, socket };

@@ -56,12 +56,13 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
         fds.into_iter().for_each(closing);
     }
     // Programs close what they do not know; what is ours is far up.
-    let last = if crate::service::is_used() { last.min(crate::descriptors::floor() as c_uint - 1) } else { last };
-    if first > last {
+    let below = crate::descriptors::floor() as c_uint - 1;
+    let end = if crate::service::is_used() { last.min(below) } else { last };
+    if first > end && first <= last {
         return 0;
     }
     // SAFETY: the arguments are the program's.
-    unsafe { real::close_range(first, last, flags) }
+    unsafe { real::close_range(first, end, flags) }
 }
 
 /// # Safety

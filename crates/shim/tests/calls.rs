@@ -1,0 +1,129 @@
+//! Every call on a connection, by a C program that prints what came of each: the same with
+//! its connections in the kernel, and on the engine.
+
+#[path = "../../service/tests/common/mod.rs"]
+mod common;
+
+use baton_testkit::{Running, need_program, need_root, run};
+use common::{World, be_the_engine};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// Not a test: what the others start as an engine.
+#[test]
+fn the_engines_process() {
+    be_the_engine();
+}
+
+/// The library. Cargo builds none for a test that cannot link to it, so it is asked to.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let test = std::env::current_exe().expect("a path");
+        let profile = test.ancestors().nth(2).expect("target/debug/deps/test");
+        let target = profile.parent().expect("target/debug");
+        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+        let words = ["build", "--locked", "--package", "baton-shim", "--lib", "--profile", "test", "--quiet"];
+        run(Command::new(cargo).current_dir(env!("CARGO_MANIFEST_DIR")).args(words).arg("--target-dir").arg(target));
+        profile.join("libbaton_shim.so")
+    })
+}
+
+/// The C program.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("calls");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/calls.c");
+        let options = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"];
+        run(Command::new("cc").args(options).arg(&program).arg(source));
+        program
+    })
+}
+
+/// What the program prints when it runs one test, with this environment.
+fn transcript(world: &World<'_>, test: &str, environment: &[(&str, &Path)]) -> String {
+    let mut peer = world.wire.peer.command(program().to_str().unwrap());
+    let mut peer = Running::start(peer.args(["peer", "10.66.0.1"]).stdout(Stdio::piped()));
+    let mut ready = String::new();
+    BufReader::new(peer.child().stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
+    // Not by `ip netns exec`, which is a program of its own.
+    world.wire.ours.enter(|| {
+        let mut command = Command::new(program());
+        run(command.args(["run", "10.66.0.2", test]).envs(environment.iter().copied()))
+    })
+}
+
+/// Runs a test both ways; how many connections moved, and why others came home.
+fn compare(test: &str) -> Vec<(String, u64)> {
+    let mut counted = Vec::new();
+    World::enter(|world| {
+        let account = world.socket.with_file_name("account");
+        std::fs::write(&account, [0; 4096]).unwrap();
+        let kernels = transcript(world, test, &[]);
+        let environment = [
+            ("LD_PRELOAD", library()),
+            ("BATON_SOCKET", world.socket),
+            ("BATON_PORTS", Path::new("9000,9002")),
+            ("BATON_ACCOUNT", &account),
+        ];
+        let ours = transcript(world, test, &environment);
+        let (kernels, ours): (Vec<&str>, Vec<&str>) = (kernels.lines().collect(), ours.lines().collect());
+        assert!(kernels.len() > 4, "it does something: {kernels:?}");
+        for (at, (kernels, ours)) in kernels.iter().zip(&ours).enumerate() {
+            assert_eq!(kernels, ours, "line {at}: the kernel's, and the engine's");
+        }
+        assert_eq!(kernels.len(), ours.len());
+        counted = std::fs::read(&account).unwrap().chunks(64).filter_map(entry).collect();
+    });
+    counted
+}
+
+fn entry(bytes: &[u8]) -> Option<(String, u64)> {
+    let (count, name) = bytes.split_first_chunk::<8>()?;
+    let name: Vec<u8> = name.iter().copied().take_while(|byte| *byte != 0).collect();
+    (!name.is_empty()).then(|| (String::from_utf8(name).unwrap(), u64::from_ne_bytes(*count)))
+}
+
+/// So many connections moved, and these came home for a reason.
+#[track_caller]
+fn moved(counted: &[(String, u64)], moved: u64, home: &[(&str, u64)]) {
+    let of = |name: &str| counted.iter().find(|(entry, _)| entry == name).map_or(0, |(_, count)| *count);
+    assert_eq!(of("moved"), moved, "{counted:?}");
+    for (why, count) in home {
+        assert_eq!(of(&format!("home {why}")), *count, "{why}: {counted:?}");
+    }
+    let all: u64 = counted.iter().filter(|(name, _)| name.starts_with("home ")).map(|(_, count)| count).sum();
+    assert_eq!(all, home.iter().map(|(_, count)| count).sum::<u64>(), "{counted:?}");
+}
+
+macro_rules! calls {
+    ($($test:ident: $name:literal, $moved:literal $(, $why:literal $count:literal)*;)*) => {$(
+        #[test]
+        fn $test() {
+            need_root!();
+            need_program!("clang");
+            moved(&compare($name), $moved, &[$(($why, $count)),*]);
+        }
+    )*};
+}
+
+calls! {
+    addresses_are_the_connections: "names", 1;
+    options_are_those_of_a_socket: "options", 1, "getsockopt" 1;
+    each_way_to_read_gives_what_the_kernel_gives: "reads", 1;
+    each_way_to_write_sends_what_the_kernel_sends: "messages", 1;
+    files_are_sent_and_streams_of_libc_come_home: "files", 2, "splice" 1, "stdio" 1;
+    poll_and_select_mix_with_what_is_the_kernels: "polls", 1;
+    time_limits_hold: "timeouts", 1;
+    epoll_is_by_level_by_edge_and_once: "sets", 1;
+    descriptors_are_duplicated_and_replaced: "descriptors", 1;
+    signals_interrupt_as_they_do_the_kernels_calls: "signals", 1;
+    threads_share_a_connection: "threads", 1;
+    every_end_is_seen_by_both: "ends", 7, "linger" 1;
+    processes_share_and_inherit: "processes", 3, "fork" 2;
+    connections_are_made_without_waiting: "connecting", 2;
+}
