@@ -19,14 +19,14 @@ use crate::descriptors::duplicate;
 use crate::epoll;
 use crate::service;
 use crate::sys::socket::{self, Name};
-use crate::table::{self, Named, Slot, locked};
+use crate::table::{self, Named, Reading, Slot, locked};
 use baton_host::policy::{Decision, History, Known, Room};
 use baton_socket::service::{NotAdopted, Stream};
 use std::collections::VecDeque;
 use std::io::Read;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, RwLockReadGuard};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What is behind a slot's lock.
 #[derive(Default)]
@@ -73,7 +73,7 @@ pub struct Over {
 /// A connection that is not in the kernel, and stays where it is while this lives.
 pub struct Held {
     pub named: Named,
-    body: RwLockReadGuard<'static, Body>,
+    body: Reading,
 }
 
 impl Held {
@@ -165,6 +165,15 @@ impl Candidate {
     }
 }
 
+/// Calls are made past us: nothing moves any more.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// From now on all is in the kernel: the program makes calls that nobody sees.
+pub fn stop(why: &str) {
+    STOPPED.store(true, Ordering::Relaxed);
+    bring_all_home(why);
+}
+
 /// The program has a new connection: accepted, or (perhaps only begun to be) connected.
 pub fn begin(fd: RawFd, connecting: bool) {
     let stays = |why: &str| account::count(&format!("stays {why}"));
@@ -173,6 +182,9 @@ pub fn begin(fd: RawFd, connecting: bool) {
     let (Some(ours), Some(theirs)) = (local.port(), peer.and_then(|peer| peer.port())) else { return };
     if local.is_loopback() {
         return stays("loopback");
+    }
+    if STOPPED.load(Ordering::Relaxed) {
+        return stays("io-uring");
     }
     let Some(identity) = socket::identity(fd) else { return };
     let candidate = Candidate { identity, ports: (ours, theirs), connecting, ask_at: 0 };
@@ -335,7 +347,26 @@ pub fn bring_all_home(why: &str) {
     }
 }
 
-/// Drops what ended and could not be brought home, so that nothing of the service is left.
+/// True while the service has one.
+pub fn any_moved() -> bool {
+    // One that is about to be handed over waits for who asks.
+    let is_home = |slot: &Slot| slot.body.try_read().is_ok_and(|body| !matches!(body.state, State::Moved(_)));
+    table::all().iter().any(|(named, _)| !is_home(named.slot))
+}
+
+/// The program ends: what it did with connections that it has still is told.
+pub fn account_for_all() {
+    for (named, _) in table::all() {
+        // A thread that moves one now is none of ours to wait for.
+        if let Ok(body) = named.slot.body.try_read()
+            && let State::Moved(moved) = &body.state
+        {
+            account_for(moved);
+        }
+    }
+}
+
+/// What another program would get is an ordinary connection.
 pub fn bring_inherited_home() {
     for (named, fds) in table::all() {
         if fds.iter().any(|fd| socket::is_inherited(*fd)) {

@@ -18,6 +18,7 @@
 
 use crate::bell::Bell;
 use crate::connection::{State, at, bring_home};
+use crate::held::Counted;
 use crate::sys::epoll::{Interest, control, random};
 use crate::table::{self, Named, Slot, locked};
 use baton_socket::service::{Readiness, Stream};
@@ -35,7 +36,7 @@ pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 pub const HUP: u32 = libc::EPOLLHUP as u32;
 pub const ERR: u32 = libc::EPOLLERR as u32;
 
-static SETS: RwLock<Option<HashMap<RawFd, Arc<Set>>>> = RwLock::new(None);
+static SETS: RwLock<Sets> = RwLock::new(None);
 
 /// An epoll set of the program.
 pub struct Set {
@@ -226,7 +227,7 @@ impl Set {
 
 /// The set that a descriptor is; of one that we did not see being made, from now on.
 pub fn set(fd: RawFd) -> Arc<Set> {
-    let known = SETS.read().unwrap_or_else(PoisonError::into_inner);
+    let known = Counted::new(|| SETS.read().unwrap_or_else(PoisonError::into_inner));
     if let Some(set) = known.as_ref().and_then(|sets| sets.get(&fd)) {
         return set.clone();
     }
@@ -235,8 +236,10 @@ pub fn set(fd: RawFd) -> Arc<Set> {
     write().get_or_insert_default().entry(fd).or_insert_with(|| Arc::new(Set::new(fd))).clone()
 }
 
-fn write() -> RwLockWriteGuard<'static, Option<HashMap<RawFd, Arc<Set>>>> {
-    SETS.write().unwrap_or_else(PoisonError::into_inner)
+type Sets = Option<HashMap<RawFd, Arc<Set>>>;
+
+fn write() -> Counted<RwLockWriteGuard<'static, Sets>> {
+    Counted::new(|| SETS.write().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The program has closed it.
@@ -400,7 +403,7 @@ pub fn leave(slot: &Slot) {
 }
 
 /// All sets stay as they are while this lives: a fork.
-pub struct Frozen(RwLockWriteGuard<'static, Option<HashMap<RawFd, Arc<Set>>>>);
+pub struct Frozen(Counted<RwLockWriteGuard<'static, Sets>>);
 
 /// Every set is shared with a child from now on.
 pub fn freeze() -> Frozen {

@@ -5,15 +5,15 @@
 //! has a connection of its own. What another thread does meanwhile waits until the fork is
 //! done, so that nothing is half done in the child.
 
-use crate::connection::bring_all_home;
-use crate::service::{self, Link};
+use crate::connection::{self, bring_all_home};
+use crate::held::interrupted;
+use crate::service::{self, Exclusive};
 use crate::{bell, epoll, table};
 use std::cell::RefCell;
-use std::sync::RwLockWriteGuard;
 
 /// What stands still during a fork.
 struct Frozen {
-    _link: RwLockWriteGuard<'static, Link>,
+    _link: Exclusive,
     sets: epoll::Frozen,
     table: table::Frozen,
 }
@@ -24,8 +24,19 @@ thread_local! {
 
 /// Before: in the parent.
 pub fn prepare() {
-    let mut link = service::exclusive();
+    if interrupted() {
+        // A handler forks in the middle of a call of ours: what it forks has no use for
+        // connections, and the locks are its own thread's.
+        return;
+    }
     bring_all_home("fork");
+    let mut link = service::exclusive();
+    // What was handed over meanwhile.
+    while link.service.is_some() && connection::any_moved() {
+        drop(link);
+        bring_all_home("fork");
+        link = service::exclusive();
+    }
     // Its thread ends with its last stream.
     drop(link.service.take());
     let frozen = Frozen { _link: link, sets: epoll::freeze(), table: table::freeze() };

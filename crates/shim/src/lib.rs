@@ -31,6 +31,7 @@ mod connection;
 mod descriptors;
 mod epoll;
 mod fork;
+mod held;
 mod options;
 mod poll;
 mod service;

@@ -2,6 +2,7 @@
 //! that moves nothing needs none, and ended before a fork.
 
 use crate::config::config;
+use crate::held::Counted;
 use baton_socket::service::Service;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -17,14 +18,17 @@ pub struct Link {
 
 static LINK: RwLock<Link> = RwLock::new(Link { service: None, failed: None });
 
-fn read() -> RwLockReadGuard<'static, Link> {
-    LINK.read().unwrap_or_else(PoisonError::into_inner)
+fn read() -> Counted<RwLockReadGuard<'static, Link>> {
+    Counted::new(|| LINK.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Nobody hands anything over while this is held.
-pub fn exclusive() -> RwLockWriteGuard<'static, Link> {
-    LINK.write().unwrap_or_else(PoisonError::into_inner)
+pub fn exclusive() -> Exclusive {
+    Counted::new(|| LINK.write().unwrap_or_else(PoisonError::into_inner))
 }
+
+/// See [`exclusive`].
+pub type Exclusive = Counted<RwLockWriteGuard<'static, Link>>;
 
 /// Does something with the service; none if there is none.
 pub fn with<R>(run: impl FnOnce(&Service) -> R) -> Option<R> {

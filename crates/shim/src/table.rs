@@ -16,6 +16,7 @@
 
 use crate::connection::{Body, State};
 use crate::epoll::Entry;
+use crate::held::{Counted, interrupted};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -66,10 +67,17 @@ pub struct Named {
     generation: u64,
 }
 
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// A lock that nobody sleeps with.
+pub type Locked<'a, T> = Counted<MutexGuard<'a, T>>;
+
+pub fn locked<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
     // What a panic left is as true as it was.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    Counted::new(|| mutex.lock().unwrap_or_else(PoisonError::into_inner))
 }
+
+/// A slot that is looked at, or changed.
+pub type Reading = Counted<RwLockReadGuard<'static, Body>>;
+pub type Writing = Counted<RwLockWriteGuard<'static, Body>>;
 
 fn word(fd: RawFd) -> Option<&'static AtomicU32> {
     INDEX.get(usize::try_from(fd).ok()?)
@@ -88,6 +96,10 @@ pub fn is_set(fd: RawFd) -> bool {
 
 /// The connection that a descriptor is.
 pub fn named(fd: RawFd) -> Option<Named> {
+    if interrupted() { None } else { lookup(fd) }
+}
+
+fn lookup(fd: RawFd) -> Option<Named> {
     let word = word(fd)?.load(Ordering::Acquire);
     if word == 0 || word == SET {
         return None;
@@ -109,14 +121,16 @@ impl Slot {
 
 impl Named {
     /// What it is now; none if it was let go of since.
-    pub fn read(&self) -> Option<RwLockReadGuard<'static, Body>> {
-        let body = self.slot.body.read().unwrap_or_else(PoisonError::into_inner);
+    pub fn read(&self) -> Option<Reading> {
+        let slot = self.slot;
+        let body = Counted::new(|| slot.body.read().unwrap_or_else(PoisonError::into_inner));
         (self.slot.generation.load(Ordering::Acquire) == self.generation).then_some(body)
     }
 
     /// The same, and nobody else does anything with it.
-    pub fn write(&self) -> Option<RwLockWriteGuard<'static, Body>> {
-        let body = self.slot.body.write().unwrap_or_else(PoisonError::into_inner);
+    pub fn write(&self) -> Option<Writing> {
+        let slot = self.slot;
+        let body = Counted::new(|| slot.body.write().unwrap_or_else(PoisonError::into_inner));
         (self.slot.generation.load(Ordering::Acquire) == self.generation).then_some(body)
     }
 
@@ -199,7 +213,7 @@ pub fn all() -> Vec<(Named, Vec<RawFd>)> {
     let next = locked(&FREE).next;
     let fds = |number| locked(&slot(number).fds).clone();
     let known = (0..next).map(fds).filter(|fds| !fds.is_empty());
-    known.filter_map(|fds| Some((named(fds[0])?, fds))).collect()
+    known.filter_map(|fds| Some((lookup(fds[0])?, fds))).collect()
 }
 
 /// All descriptors that are known.
@@ -209,7 +223,7 @@ pub fn known() -> Vec<RawFd> {
 }
 
 /// Nobody enters anything while this lives: a fork.
-pub struct Frozen(MutexGuard<'static, Free>);
+pub struct Frozen(Locked<'static, Free>);
 
 pub fn freeze() -> Frozen {
     Frozen(locked(&FREE))

@@ -2,6 +2,7 @@
 
 use crate::bell::Sleep;
 use crate::connection::{Held, KernelCall, Place, bring_home_named, place, place_to_send, read_over};
+use crate::held::interrupted;
 use crate::sys::signals::broken_pipe;
 use crate::sys::socket::timeout;
 use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int};
@@ -36,6 +37,9 @@ pub fn errno(error: &io::Error) -> i32 {
 
 /// `recv(2)` and its like.
 pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usize> {
+    if interrupted() {
+        return Done::Failed(libc::EAGAIN);
+    }
     let want: usize = bufs.iter().map(|buf| buf.len()).sum();
     let mut sleep = Sleep::new(fd);
     let mut got = 0;
@@ -83,6 +87,9 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
 
 /// `send(2)` and its like.
 pub fn send(fd: RawFd, bufs: &[IoSlice<'_>], flags: c_int) -> Done<usize> {
+    if interrupted() {
+        return Done::Failed(libc::EAGAIN);
+    }
     let want: usize = bufs.iter().map(|buf| buf.len()).sum();
     let mut sleep = Sleep::new(fd);
     let mut put = 0;

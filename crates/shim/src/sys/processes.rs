@@ -6,7 +6,7 @@
 //! Calls with arguments of any number are gone on with where they came from.
 
 use super::real;
-use crate::connection::bring_inherited_home;
+use crate::connection::{account_for_all, bring_inherited_home, stop};
 use crate::fork;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::sync::atomic::AtomicPtr;
@@ -14,6 +14,14 @@ use std::sync::atomic::AtomicPtr;
 #[used]
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn() = init;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static FINI: extern "C" fn() = account_for_all_now;
+
+extern "C" fn account_for_all_now() {
+    account_for_all();
+}
 
 extern "C" fn init() {
     // Programs change their environment.
@@ -99,10 +107,10 @@ pub unsafe extern "C" fn system(line: *const c_char) -> c_int {
 }
 
 macro_rules! passed_on {
-    ($($name:ident $before:ident;)*) => {$(
+    ($($name:ident $before:ident $first:expr;)*) => {$(
         extern "C" fn $before() -> *mut c_void {
             static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-            bring_inherited_home();
+            $first;
             const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => panic!(),
@@ -131,10 +139,15 @@ macro_rules! passed_on {
 }
 
 passed_on! {
-    posix_spawn before_posix_spawn;
-    posix_spawnp before_posix_spawnp;
-    popen before_popen;
-    execl before_execl;
-    execlp before_execlp;
-    execle before_execle;
+    posix_spawn before_posix_spawn bring_inherited_home();
+    posix_spawnp before_posix_spawnp bring_inherited_home();
+    popen before_popen bring_inherited_home();
+    execl before_execl bring_inherited_home();
+    execlp before_execlp bring_inherited_home();
+    execle before_execle bring_inherited_home();
+    // Calls of liburing are the kernel's own: who begins with it is not followed.
+    io_uring_queue_init before_queue_init stop("io-uring");
+    io_uring_queue_init_params before_queue_init_params stop("io-uring");
+    io_uring_queue_init_mem before_queue_init_mem stop("io-uring");
+    io_uring_setup before_io_uring_setup stop("io-uring");
 }

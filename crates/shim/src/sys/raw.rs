@@ -2,8 +2,7 @@
 //! what is upheld.
 
 use super::{descriptors, messages, processes, real, sockets, transfers, waits};
-use crate::account;
-use crate::connection::bring_all_home;
+use crate::connection::stop;
 use crate::table::is_known;
 use libc::{c_int, c_long, c_uint, c_ulong};
 
@@ -34,8 +33,7 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_sendmsg => messages::sendmsg(a as c_int, b as _, c as c_int) as c_long,
             libc::SYS_io_uring_setup => {
                 // Its calls are seen by nobody.
-                bring_all_home("io-uring");
-                account::count("io_uring in use");
+                stop("io-uring");
                 real::syscall(number, a, b, c, d, e, f)
             }
             libc::SYS_ppoll if d == 0 => waits::ppoll(a as _, b as _, c as _, std::ptr::null()).into(),
