@@ -146,7 +146,8 @@ impl Service {
     /// Takes in what engines have said already, which this library's thread may not have
     /// seen yet.
     pub fn look(&self) {
-        self.shared.with(|inner| inner.hear_engines(&self.shared));
+        // There is none in a child.
+        let _ = self.shared.with(|inner| inner.hear_engines(&self.shared));
     }
 
     /// Every connection that the service knows and this user may see.

@@ -31,6 +31,16 @@ pub struct Readiness {
     pub arrivals: u64,
 }
 
+/// What is no stream any more: a call does not wait, and says so.
+const GONE: Readiness = Readiness {
+    readable: true,
+    writable: true,
+    peer_finished: false,
+    ended: false,
+    failed: false,
+    arrivals: 0,
+};
+
 /// One who is told.
 #[derive(Debug)]
 pub(super) struct Watcher {
@@ -64,12 +74,13 @@ impl Stream {
     /// Wakes `waker` from now on whenever the stream's readiness may have changed, any
     /// number of times; the number is for [`Stream::unwatch`].
     pub fn watch(&self, waker: Waker) -> u64 {
-        self.shared.with(|inner| inner.watch(self.id, waker))
+        // Nothing comes in a child.
+        self.shared.with(|inner| inner.watch(self.id, waker)).unwrap_or(0)
     }
 
     /// Ends a watch.
     pub fn unwatch(&self, number: u64) {
-        self.shared.with(|inner| {
+        let _ = self.shared.with(|inner| {
             if let Some(line) = inner.lines.get_mut(&self.id) {
                 line.watchers.all.retain(|watcher| watcher.number != number);
             }
@@ -78,10 +89,12 @@ impl Stream {
 
     /// What the stream is ready for now.
     pub fn readiness(&self) -> Readiness {
-        self.shared.with(|inner| {
+        let there = self.shared.with(|inner| {
             inner.hear_engines(&self.shared);
             inner.readiness(self.id)
-        })
+        });
+        // A call says why not.
+        there.unwrap_or(GONE)
     }
 
     /// Copies bytes that a read would give, and leaves them; as many as can be had at once.
@@ -92,7 +105,7 @@ impl Stream {
         self.shared.with(|inner| {
             inner.hear_engines(&self.shared);
             inner.peek(self.id, buf)
-        })
+        })?
     }
 
     /// Bytes that wait to be read, and bytes written that the peer has not acknowledged
@@ -104,7 +117,7 @@ impl Stream {
         self.shared.with(|inner| {
             inner.hear_engines(&self.shared);
             inner.queued(self.id)
-        })
+        })?
     }
 }
 
@@ -120,9 +133,7 @@ impl Inner {
 
     fn readiness(&mut self, id: u64) -> Readiness {
         let Inner { lines, regions, ready, .. } = self;
-        // What was taken back is no stream any more: a call says so.
-        let gone = Readiness { readable: true, writable: true, ..Readiness::default() };
-        let Some(line) = lines.get_mut(&id) else { return gone };
+        let Some(line) = lines.get_mut(&id) else { return GONE };
         if line.is_in_kernel() && !line.watchers.is_empty() {
             line.watch_socket(id, ready.as_fd());
         }
