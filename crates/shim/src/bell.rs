@@ -7,8 +7,9 @@
 
 use crate::connection::{Held, at};
 use crate::descriptors::out_of_the_way;
+use crate::table::Named;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -75,11 +76,38 @@ impl Wake for Bell {
     }
 }
 
-/// This thread's bell; `ENOMEM` if it can have none.
-pub fn own() -> Result<Arc<Bell>, i32> {
-    thread_local! {
-        static OWN: RefCell<Option<(u32, Arc<Bell>)>> = const { RefCell::new(None) };
+thread_local! {
+    static OWN: RefCell<Option<(u32, Arc<Bell>)>> = const { RefCell::new(None) };
+    /// Waits that this thread is in: a handler may interrupt one and wait itself.
+    static WAITS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// This thread's bell, for one wait.
+pub struct Wait {
+    pub bell: Arc<Bell>,
+}
+
+/// Begins a wait; `ENOMEM` if this thread can have no bell.
+pub fn begin() -> Result<Wait, i32> {
+    let bell = own()?;
+    let waits = WAITS.try_with(|waits| waits.replace(waits.get() + 1)).unwrap_or(1);
+    if waits == 0 {
+        bell.clear();
     }
+    Ok(Wait { bell })
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let waits = WAITS.try_with(|waits| waits.replace(waits.get().saturating_sub(1))).unwrap_or(0);
+        if waits > 1 {
+            // What rang may have been meant for the wait that was interrupted.
+            self.bell.ring();
+        }
+    }
+}
+
+fn own() -> Result<Arc<Bell>, i32> {
     let forks = FORKS.load(Ordering::Relaxed);
     let make = || Bell::new(EventfdFlags::empty()).map(Arc::new).map_err(|_| libc::ENOMEM);
     let of_thread = OWN.try_with(|own| {
@@ -96,31 +124,32 @@ pub fn own() -> Result<Arc<Bell>, i32> {
 /// One wait on one stream: looked at once more after the watch was set, then slept.
 pub struct Sleep {
     fd: RawFd,
-    watch: Option<(crate::table::Named, u64, Arc<Bell>)>,
+    watch: Option<(Named, u64)>,
+    wait: Option<Wait>,
     deadline: Option<Option<Instant>>,
 }
 
 impl Sleep {
     pub fn new(fd: RawFd) -> Sleep {
-        Sleep { fd, watch: None, deadline: None }
+        Sleep { fd, watch: None, wait: None, deadline: None }
     }
 
     /// Waits for the stream that would block, for as long as the socket's option says, and
     /// may return too early.
     pub fn on(&mut self, held: Held, timeout: impl FnOnce() -> Option<Duration>) -> Result<(), i32> {
         let named = held.named;
-        match &self.watch {
-            Some((watched, _, bell)) if watched.is(&named) => {
+        match (&self.watch, &self.wait) {
+            (Some((watched, _)), Some(wait)) if watched.is(&named) => {
                 drop(held);
                 let limit = || timeout().map(|span| Instant::now() + span);
                 let deadline = *self.deadline.get_or_insert_with(limit);
-                bell.wait(deadline)
+                wait.bell.wait(deadline)
             }
             _ => {
-                let bell = own()?;
-                bell.clear();
-                let number = held.stream().map(|stream| stream.watch(Waker::from(bell.clone())));
-                self.watch = number.map(|number| (named, number, bell));
+                let wait = begin()?;
+                let number = held.stream().map(|stream| stream.watch(Waker::from(wait.bell.clone())));
+                self.watch = number.map(|number| (named, number));
+                self.wait = Some(wait);
                 Ok(())
             }
         }
@@ -129,7 +158,7 @@ impl Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if let Some((named, number, _)) = &self.watch
+        if let Some((named, number)) = &self.watch
             && let Some(held) = at(self.fd)
             && held.named.is(named)
             && let Some(stream) = held.stream()

@@ -90,18 +90,20 @@ fn take(fds: &mut [pollfd], kernels: &[pollfd], moved: &[usize]) -> usize {
 
 /// Watches of one wait.
 #[derive(Default)]
-struct Watches(Vec<(RawFd, Named, u64)>);
+struct Watches {
+    all: Vec<(RawFd, Named, u64)>,
+    wait: Option<bell::Wait>,
+}
 
 impl Watches {
     /// Has this thread's bell ring for all of them; its descriptor.
     fn set(&mut self, fds: &[pollfd], moved: &[usize]) -> Result<RawFd, i32> {
-        let bell = bell::own()?;
-        bell.clear();
+        let bell = &self.wait.insert(bell::begin()?).bell;
         for held in moved.iter().filter_map(|place| Some((fds[*place].fd, at(fds[*place].fd)?))) {
             if let (fd, held) = &held
                 && let Some(stream) = held.stream()
             {
-                self.0.push((*fd, held.named, stream.watch(Waker::from(bell.clone()))));
+                self.all.push((*fd, held.named, stream.watch(Waker::from(bell.clone()))));
             }
         }
         Ok(bell.as_fd().as_raw_fd())
@@ -110,7 +112,7 @@ impl Watches {
 
 impl Drop for Watches {
     fn drop(&mut self) {
-        for (fd, named, watch) in self.0.drain(..) {
+        for (fd, named, watch) in self.all.drain(..) {
             let held = at(fd).filter(|held| held.named.is(&named));
             held.as_ref().and_then(Held::stream).into_iter().for_each(|stream: &Stream| stream.unwatch(watch));
         }
