@@ -40,6 +40,8 @@ const PACKAGES: &[Package] = &[
         for_run: false,
     },
     Package { name: "nginx", program: "nginx", purpose: "tests against a real server", for_run: false },
+    Package { name: "redis-server", program: "redis-server", purpose: "tests of baton run", for_run: false },
+    Package { name: "python3", program: "python3", purpose: "tests of baton run", for_run: false },
     Package { name: "pkg-config", program: "pkg-config", purpose: "C programs against the library", for_run: false },
     Package { name: "valgrind", program: "valgrind", purpose: "C programs against the library", for_run: false },
     Package {
@@ -141,11 +143,13 @@ fn install(packages: &[&Package]) -> Result<()> {
     if let Err(e) = run::succeed(&mut apt(&["update", "-qq"])) {
         println!("{e:#}; going on with the lists that are there");
     }
-    let nginx_is_new = packages.iter().any(|package| package.name == "nginx");
     let outcome = install_quietly(packages);
-    if nginx_is_new && Path::new("/run/systemd/system").exists() {
-        // Not started now, it would be at the next boot.
-        run::succeed(&mut run::program("systemctl", &["disable", "--quiet", "nginx"]))?;
+    let new = |name: &&str| packages.iter().any(|package| package.name == *name);
+    for service in ["nginx", "redis-server"].iter().filter(|name| new(name)) {
+        if Path::new("/run/systemd/system").exists() {
+            // Not started now, it would be at the next boot.
+            run::succeed(&mut run::program("systemctl", &["disable", "--quiet", service]))?;
+        }
     }
     outcome
 }
