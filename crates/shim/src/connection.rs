@@ -18,6 +18,7 @@ use crate::config::config;
 use crate::descriptors::duplicate;
 use crate::epoll;
 use crate::service;
+use crate::sharing::Sharing;
 use crate::sys::socket::{self, Name};
 use crate::table::{self, Named, Reading, Slot, locked};
 use baton_host::policy::{Decision, History, Known, Room};
@@ -53,6 +54,8 @@ pub struct Candidate {
     connecting: bool,
     /// Requests to send before the service is asked again.
     ask_at: u64,
+    /// Children have it too.
+    shared: Option<Sharing>,
 }
 
 /// A connection that the service has.
@@ -133,14 +136,28 @@ pub fn at(fd: RawFd) -> Option<Held> {
 
 /// Whose a call on a descriptor is. A connection whose time has come moves first.
 pub fn place(fd: RawFd) -> Place {
-    let ordinary = Place::Kernel(KernelCall(None));
-    let Some(named) = table::named(fd) else { return ordinary };
-    consider(fd, &named);
+    let Some(named) = table::named(fd) else { return Place::Kernel(KernelCall::none()) };
+    let looked = whose(&named);
+    if !matches!(&looked, (_, true)) {
+        return looked.0;
+    }
+    drop(looked);
+    hand_over(fd, &named);
+    whose(&named).0
+}
+
+/// Whose it is now, and whether it is due to move.
+fn whose(named: &Named) -> (Place, bool) {
+    let ordinary = (Place::Kernel(KernelCall::none()), false);
     let Some(body) = named.read() else { return ordinary };
     match &body.state {
         State::Free => ordinary,
-        State::Kernel(_) => Place::Kernel(KernelCall::on(named.slot)),
-        State::Moved(_) | State::Over(_) => Place::Carried(Held { named, body }),
+        State::Kernel(candidate) => {
+            let sends = named.slot.sends.load(Ordering::Relaxed);
+            let due = candidate.connecting || candidate.is_due(sends);
+            (Place::Kernel(KernelCall::on(named.slot)), due)
+        }
+        State::Moved(_) | State::Over(_) => (Place::Carried(Held { named: *named, body }), false),
     }
 }
 
@@ -187,7 +204,7 @@ pub fn begin(fd: RawFd, connecting: bool) {
         return stays("io-uring");
     }
     let Some(identity) = socket::identity(fd) else { return };
-    let candidate = Candidate { identity, ports: (ours, theirs), connecting, ask_at: 0 };
+    let candidate = Candidate { identity, ports: (ours, theirs), connecting, ask_at: 0, shared: None };
     let decision = candidate.decide(0);
     if let (Decision::Never(_), false) = (decision, connecting) {
         return stays(decision.code());
@@ -198,16 +215,8 @@ pub fn begin(fd: RawFd, connecting: bool) {
     }
 }
 
-/// Moves a connection whose time has come.
-fn consider(fd: RawFd, named: &Named) {
-    let due = named.read().is_some_and(|body| match &body.state {
-        State::Kernel(candidate) => candidate.connecting || candidate.is_due(named.slot.sends.load(Ordering::Relaxed)),
-        _ => false,
-    });
-    if due {
-        hand_over(fd, named);
-    }
-}
+/// Requests to send after which what did not move then is tried again.
+const PATIENCE: u64 = 64;
 
 /// Whether a candidate may go now.
 enum Ready {
@@ -220,6 +229,11 @@ fn is_ready(fd: RawFd, slot: &Slot, candidate: &mut Candidate) -> Ready {
     if slot.kernel_calls.load(Ordering::Relaxed) > 0 {
         return Ready::NotYet;
     }
+    if candidate.shared.as_ref().is_some_and(Sharing::lasts) {
+        candidate.ask_at = slot.sends.load(Ordering::Relaxed) + PATIENCE;
+        return Ready::NotYet;
+    }
+    candidate.shared = None;
     if socket::identity(fd) != Some(candidate.identity) {
         return Ready::Never("closed-unseen");
     }
@@ -248,8 +262,8 @@ fn hand_over(fd: RawFd, named: &Named) {
         Ready::NotYet => return,
         Ready::Never(why) => return stay(named, &mut body, why),
     }
-    if !epoll::withdraw(named.slot) {
-        return stay(named, &mut body, "epoll-oneshot");
+    if let Some(why) = epoll::withdraw(named.slot) {
+        return stay(named, &mut body, why);
     }
     match adopt(fd) {
         Ok(moved) => {
@@ -260,7 +274,7 @@ fn hand_over(fd: RawFd, named: &Named) {
         Err(why) => {
             let may_go_later = matches!(why.as_str(), "waits-for-sends" | "waits-for-room");
             if may_go_later {
-                candidate.ask_at = named.slot.sends.load(Ordering::Relaxed) + 64;
+                candidate.ask_at = named.slot.sends.load(Ordering::Relaxed) + PATIENCE;
                 return epoll::put_back(named.slot);
             }
             epoll::put_back(named.slot);
@@ -344,6 +358,42 @@ fn account_for(moved: &Moved) {
 pub fn bring_all_home(why: &str) {
     for (named, _) in table::all() {
         bring_home_named(&named, why);
+    }
+}
+
+/// Everything is in the kernel after this, for a fork. What a child gives back by an exec may
+/// move again.
+pub fn park_all(sharing: Option<&Sharing>) {
+    for (named, fds) in table::all() {
+        match sharing {
+            Some(sharing) if !fds.iter().any(|fd| socket::is_inherited(*fd)) => park(&named, fds[0], sharing),
+            _ => bring_home_named(&named, "fork"),
+        }
+    }
+}
+
+fn park(named: &Named, fd: RawFd, sharing: &Sharing) {
+    let Some(mut body) = named.write() else { return };
+    match &mut body.state {
+        State::Free | State::Over(_) => {}
+        State::Kernel(candidate) => candidate.shared = Some(sharing.clone()),
+        State::Moved(moved) => {
+            account_for(moved);
+            let ports = (moved.local.port().unwrap_or(0), moved.peer.port().unwrap_or(0));
+            let home = moved.stream.take_back();
+            let Ok(lent) = home else {
+                let over = over(&moved.stream);
+                body.state = State::Over(over);
+                return;
+            };
+            drop(lent);
+            account::count("home fork");
+            epoll::put_back(named.slot);
+            let identity = socket::identity(fd).unwrap_or_default();
+            let ask_at = named.slot.sends.load(Ordering::Relaxed) + 1;
+            let shared = Some(sharing.clone());
+            body.state = State::Kernel(Candidate { identity, ports, connecting: false, ask_at, shared });
+        }
     }
 }
 

@@ -19,7 +19,9 @@
 use crate::bell::Bell;
 use crate::connection::{State, at, bring_home};
 use crate::held::Counted;
+use crate::sharing::Sharing;
 use crate::sys::epoll::{Interest, control, random};
+use crate::sys::socket::is_inherited;
 use crate::table::{self, Named, Slot, locked};
 use baton_socket::service::{Readiness, Stream};
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLONESHOT, c_int};
@@ -51,8 +53,15 @@ pub struct Set {
     pub sleepers: AtomicU32,
     /// It is in another set, or polled: it has to look ready to the kernel.
     nested: AtomicBool,
-    /// Another process has it too.
-    shared: AtomicBool,
+    /// Other processes that have it too.
+    shared: Mutex<Shared>,
+}
+
+/// See [`Set::is_shared`].
+#[derive(Default)]
+struct Shared {
+    for_good: bool,
+    until: Vec<Sharing>,
 }
 
 /// A connection in a set.
@@ -156,7 +165,24 @@ impl Set {
             ready: Mutex::default(),
             sleepers: AtomicU32::new(0),
             nested: AtomicBool::new(false),
-            shared: AtomicBool::new(false),
+            shared: Mutex::default(),
+        }
+    }
+
+    /// True while another process has the set, and might wait on it.
+    fn is_shared(&self) -> bool {
+        let mut shared = locked(&self.shared);
+        shared.until.retain(Sharing::lasts);
+        shared.for_good || !shared.until.is_empty()
+    }
+
+    /// A child has it from now on: for good, if it is not closed on exec.
+    fn share(&self, sharing: Option<&Sharing>) {
+        let mut shared = locked(&self.shared);
+        shared.until.retain(Sharing::lasts);
+        match sharing {
+            Some(sharing) if !is_inherited(self.fd) => shared.until.push(sharing.clone()),
+            _ => shared.for_good = true,
         }
     }
 
@@ -291,7 +317,7 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
         return Err(libc::EINVAL);
     }
     let set = set(set_fd);
-    if what == EPOLL_CTL_ADD && set.shared.load(Ordering::Relaxed) {
+    if what == EPOLL_CTL_ADD && set.is_shared() {
         bring_home(fd, "epoll-shared");
     }
     let Some(named) = table::named(fd) else { return of_kernel() };
@@ -345,21 +371,24 @@ impl Entry {
     }
 }
 
-/// Takes a connection that is about to be handed over out of the kernel's sets; false if
-/// that cannot be undone.
-pub fn withdraw(slot: &Slot) -> bool {
+/// Takes a connection that is about to be handed over out of the kernel's sets; why not, if
+/// that could not be undone, or others wait there too.
+pub fn withdraw(slot: &Slot) -> Option<&'static str> {
     let entries = locked(&slot.entries);
     let one_shot = |entry: &Arc<Entry>| locked(&entry.asked).interest.events & EPOLLONESHOT as u32 != 0;
     // Whether the kernel has reported one is not to be known.
     if entries.iter().any(one_shot) {
-        return false;
+        return Some("epoll-oneshot");
+    }
+    if entries.iter().filter_map(|entry| entry.set.upgrade()).any(|set| set.is_shared()) {
+        return Some("epoll-shared");
     }
     for entry in entries.iter() {
         if let Some(set) = entry.set.upgrade() {
             let _ = control(set.fd, EPOLL_CTL_DEL, entry.fd, None);
         }
     }
-    true
+    None
 }
 
 /// It was handed over: its entries are ours.
@@ -406,10 +435,10 @@ pub fn leave(slot: &Slot) {
 pub struct Frozen(Counted<RwLockWriteGuard<'static, Sets>>);
 
 /// Every set is shared with a child from now on.
-pub fn freeze() -> Frozen {
+pub fn freeze(sharing: Option<&Sharing>) -> Frozen {
     let sets = write();
     for set in sets.iter().flat_map(HashMap::values) {
-        set.shared.store(true, Ordering::Relaxed);
+        set.share(sharing);
         if set.bell_is_in.swap(false, Ordering::AcqRel)
             && let Some(bell) = &set.bell
         {
@@ -425,7 +454,7 @@ impl Frozen {
         let fds: Vec<RawFd> = self.0.iter().flat_map(HashMap::keys).copied().collect();
         let fresh = |fd| {
             let set = Set::new(fd);
-            set.shared.store(true, Ordering::Relaxed);
+            locked(&set.shared).for_good = true;
             (fd, Arc::new(set))
         };
         let before = self.0.replace(fds.into_iter().map(fresh).collect());

@@ -2,13 +2,14 @@
 //!
 //! Before a fork every connection comes home and the service is left: the child begins with
 //! ordinary descriptors, no thread, nothing of the service, and connects for itself when it
-//! has a connection of its own. What another thread does meanwhile waits until the fork is
+//! has a connection of its own. The parent's connections may move again once nobody shares
+//! them any more ([`sharing`]). What another thread does meanwhile waits until the fork is
 //! done, so that nothing is half done in the child.
 
-use crate::connection::{self, bring_all_home};
+use crate::connection::{any_moved, park_all};
 use crate::held::interrupted;
 use crate::service::{self, Exclusive};
-use crate::{bell, epoll, table};
+use crate::{bell, epoll, sharing, table};
 use std::cell::RefCell;
 
 /// What stands still during a fork.
@@ -16,6 +17,7 @@ struct Frozen {
     _link: Exclusive,
     sets: epoll::Frozen,
     table: table::Frozen,
+    childs: Option<sharing::Held>,
 }
 
 thread_local! {
@@ -29,32 +31,33 @@ pub fn prepare() {
         // connections, and the locks are its own thread's.
         return;
     }
-    bring_all_home("fork");
+    let (sharing, childs) = sharing::begin().unzip();
+    park_all(sharing.as_ref());
     let mut link = service::exclusive();
     // What was handed over meanwhile.
-    while link.service.is_some() && connection::any_moved() {
+    while link.service.is_some() && any_moved() {
         drop(link);
-        bring_all_home("fork");
+        park_all(sharing.as_ref());
         link = service::exclusive();
     }
     // Its thread ends with its last stream.
     drop(link.service.take());
-    let frozen = Frozen { _link: link, sets: epoll::freeze(), table: table::freeze() };
+    let frozen = Frozen { _link: link, sets: epoll::freeze(sharing.as_ref()), table: table::freeze(), childs };
     let _ = FROZEN.try_with(|place| place.replace(Some(frozen)));
 }
 
 /// After: in the parent.
 pub fn parent() {
-    let _ = FROZEN.try_with(|place| place.take());
+    let _ = FROZEN.try_with(RefCell::take);
 }
 
 /// After: in the child.
 pub fn child() {
     bell::forked();
-    let _ = FROZEN.try_with(|place| {
-        if let Some(mut frozen) = place.take() {
-            frozen.sets.child();
-            frozen.table.child();
-        }
-    });
+    let frozen = FROZEN.try_with(RefCell::take).ok().flatten();
+    if let Some(mut frozen) = frozen {
+        frozen.sets.child();
+        frozen.table.child();
+        frozen.childs.take().into_iter().for_each(sharing::Held::keep);
+    }
 }

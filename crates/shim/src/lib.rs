@@ -35,6 +35,7 @@ mod held;
 mod options;
 mod poll;
 mod service;
+mod sharing;
 mod sys;
 mod table;
 mod transfer;

@@ -51,7 +51,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
 
 /// Places of those that are not in the kernel.
 fn moved(fds: &[pollfd]) -> Vec<usize> {
-    (0..fds.len()).filter(|at| is_known(fds[*at].fd) && epoll::readiness(fds[*at].fd).is_some()).collect()
+    (0..fds.len()).filter(|place| is_known(fds[*place].fd) && at(fds[*place].fd).is_some()).collect()
 }
 
 fn look(fds: &mut [pollfd], moved: &[usize]) -> usize {
@@ -77,12 +77,12 @@ fn without(fds: &[pollfd], moved: &[usize]) -> Vec<pollfd> {
 fn take(fds: &mut [pollfd], kernels: &[pollfd], moved: &[usize]) -> usize {
     let mut count = 0;
     let mut ours = moved.iter().copied().peekable();
-    for (at, fd) in fds.iter_mut().enumerate() {
-        if ours.next_if_eq(&at).is_some() {
+    for (place, fd) in fds.iter_mut().enumerate() {
+        if ours.next_if_eq(&place).is_some() {
             continue;
         }
-        let gone = is_known(fd.fd) && epoll::readiness(fd.fd).is_some();
-        fd.revents = if gone { 0 } else { kernels[at].revents };
+        let gone = is_known(fd.fd) && at(fd.fd).is_some();
+        fd.revents = if gone { 0 } else { kernels[place].revents };
         count += usize::from(fd.revents != 0);
     }
     count
