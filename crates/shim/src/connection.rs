@@ -55,7 +55,7 @@ pub struct Candidate {
     /// Requests to send before the service is asked again.
     ask_at: u64,
     /// Children have it too.
-    shared: Option<Sharing>,
+    shared: Vec<Sharing>,
 }
 
 /// A connection that the service has.
@@ -204,7 +204,7 @@ pub fn begin(fd: RawFd, connecting: bool) {
         return stays("io-uring");
     }
     let Some(identity) = socket::identity(fd) else { return };
-    let candidate = Candidate { identity, ports: (ours, theirs), connecting, ask_at: 0, shared: None };
+    let candidate = Candidate { identity, ports: (ours, theirs), connecting, ask_at: 0, shared: Vec::new() };
     let decision = candidate.decide(0);
     if let (Decision::Never(_), false) = (decision, connecting) {
         return stays(decision.code());
@@ -229,11 +229,11 @@ fn is_ready(fd: RawFd, slot: &Slot, candidate: &mut Candidate) -> Ready {
     if slot.kernel_calls.load(Ordering::Relaxed) > 0 {
         return Ready::NotYet;
     }
-    if candidate.shared.as_ref().is_some_and(Sharing::lasts) {
+    candidate.shared.retain(Sharing::lasts);
+    if !candidate.shared.is_empty() {
         candidate.ask_at = slot.sends.load(Ordering::Relaxed) + PATIENCE;
         return Ready::NotYet;
     }
-    candidate.shared = None;
     if socket::identity(fd) != Some(candidate.identity) {
         return Ready::Never("closed-unseen");
     }
@@ -376,7 +376,7 @@ fn park(named: &Named, fd: RawFd, sharing: &Sharing) {
     let Some(mut body) = named.write() else { return };
     match &mut body.state {
         State::Free | State::Over(_) => {}
-        State::Kernel(candidate) => candidate.shared = Some(sharing.clone()),
+        State::Kernel(candidate) => candidate.shared.push(sharing.clone()),
         State::Moved(moved) => {
             account_for(moved);
             let ports = (moved.local.port().unwrap_or(0), moved.peer.port().unwrap_or(0));
@@ -391,7 +391,7 @@ fn park(named: &Named, fd: RawFd, sharing: &Sharing) {
             epoll::put_back(named.slot);
             let identity = socket::identity(fd).unwrap_or_default();
             let ask_at = named.slot.sends.load(Ordering::Relaxed) + 1;
-            let shared = Some(sharing.clone());
+            let shared = vec![sharing.clone()];
             body.state = State::Kernel(Candidate { identity, ports, connecting: false, ask_at, shared });
         }
     }
