@@ -103,7 +103,8 @@ struct Account {
 
 impl Account {
     fn of(said: &str) -> Account {
-        let line = said.lines().find_map(|line| line.strip_prefix("baton: ").filter(|line| line.contains(" moved to ")));
+        let line =
+            said.lines().find_map(|line| line.strip_prefix("baton: ").filter(|line| line.contains(" moved to ")));
         let words: Vec<&str> = line.unwrap_or_else(|| panic!("no account: {said}")).split(' ').collect();
         Account { moved: words[0].parse().unwrap(), all: words[2].parse().unwrap(), said: said.to_owned() }
     }
@@ -143,7 +144,8 @@ fn nginx_serves_from_several_workers() {
     let world = World::new();
     let sum = content(&world.file("file"), 3_000_000);
     let home = world.home.path().display();
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {home};"));
+    let temporary =
+        ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {home};"));
     let text = format!(
         "user root; worker_processes 2; daemon off; pid {home}/pid; error_log {home}/log;\n\
          events {{ }}\nhttp {{ sendfile on; tcp_nopush on; access_log off; {}\n\

@@ -63,7 +63,8 @@ fn whoever_watches_is_told_in_the_engine_and_in_the_kernel() {
             assert_eq!((stream.peek(&mut some).unwrap(), &some[..7]), (7, &b"seven b"[..]));
             assert_eq!({ stream }.read(&mut some).unwrap(), 7);
             assert!(!stream.readiness().readable);
-            let move_it = if place == Place::Engine { service.bring_home(Selector::All) } else { service.handoff(Selector::All) };
+            let move_it =
+                if place == Place::Engine { service.bring_home(Selector::All) } else { service.handoff(Selector::All) };
             move_it.unwrap();
         }
         wait_for("the kernel", || line.place() == Place::Kernel);

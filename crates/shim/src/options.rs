@@ -94,9 +94,8 @@ pub fn set(moved: &Moved, level: c_int, name: c_int, value: &[u8]) -> Answer {
     let done = |done: io::Result<()>| answer(done.map(|()| Answer::Set));
     if (level, name) == (IPPROTO_TCP, libc::TCP_CONGESTION) {
         let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
-        return std::str::from_utf8(text).map_or(Answer::Failed(libc::ENOENT), |name| {
-            done(stream.set_congestion(name))
-        });
+        return std::str::from_utf8(text)
+            .map_or(Answer::Failed(libc::ENOENT), |name| done(stream.set_congestion(name)));
     }
     let Some(first) = word(0) else {
         // Some options of IP take a byte.
@@ -137,8 +136,7 @@ fn both(set: io::Result<()>) -> Answer {
 
 /// Probes as the stream has them, or would, with something changed.
 fn keep(moved: &Moved, change: impl FnOnce(&mut Probing), on: bool) -> io::Result<()> {
-    let default =
-        Probing { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 };
+    let default = Probing { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 };
     let mut probing = moved.stream.keepalive()?.unwrap_or(default);
     change(&mut probing);
     moved.stream.set_keepalive(on.then_some(probing))

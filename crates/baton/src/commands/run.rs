@@ -102,7 +102,10 @@ fn library() -> anyhow::Result<PathBuf> {
     let places = ["", "../lib/baton", "../lib"].map(|place| own.with_file_name(place).join(LIBRARY));
     let found = places.into_iter().find(|path| path.is_file());
     let found = found.ok_or_else(|| {
-        usage(format!("{LIBRARY} is not beside {}", own.display()), "install it there: cargo build --package baton-shim")
+        usage(
+            format!("{LIBRARY} is not beside {}", own.display()),
+            "install it there: cargo build --package baton-shim",
+        )
     })?;
     let found = fs::canonicalize(found)?;
     if found.to_string_lossy().contains([':', ' ']) {

@@ -88,6 +88,9 @@ mod tests {
             "  1 came back to the kernel: fork",
         ];
         assert_eq!(lines(&entries(&bytes)), expected);
-        assert_eq!(lines(&entries(b"short"))[0], "0 of 0 connections moved to the engine; 0 bytes sent and 0 received there");
+        assert_eq!(
+            lines(&entries(b"short"))[0],
+            "0 of 0 connections moved to the engine; 0 bytes sent and 0 received there"
+        );
     }
 }

@@ -62,8 +62,9 @@ unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<&'a [iovec], i32
 /// # Safety
 /// As for each of the pieces.
 pub(super) unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSliceMut<'a>>, i32> {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(iov, count)? };
+    // SAFETY: likewise.
     pieces.iter().map(|piece| unsafe { room(piece.iov_base, piece.iov_len) }).collect()
 }
 
@@ -72,8 +73,9 @@ pub(super) unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<Vec<Io
 /// # Safety
 /// As for each of the pieces.
 pub(super) unsafe fn all_bytes<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSlice<'a>>, i32> {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(iov, count)? };
+    // SAFETY: likewise.
     pieces.iter().map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) }).collect()
 }
 

@@ -49,7 +49,11 @@ pub(crate) fn wait(
         let ours = report(set, room);
         if ours > 0 || left == Some(Duration::ZERO) {
             // An error of the kernel's set is told when nothing else is.
-            let more = if ours < room.len() { strip(set, &mut room[ours..], Some(Duration::ZERO), sleep) } else { Ok((0, false)) };
+            let more = if ours < room.len() {
+                strip(set, &mut room[ours..], Some(Duration::ZERO), sleep)
+            } else {
+                Ok((0, false))
+            };
             return match more {
                 Ok((more, _)) => Ok(ours + more),
                 Err(_) if ours > 0 => Ok(ours),

@@ -40,11 +40,12 @@ unsafe fn bring_sent_home(msg: *const msghdr) {
 /// # Safety
 /// `msg` is a message that the program sends.
 unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the caller's promise.
     let Some(head) = (unsafe { msg.as_ref() }) else { return Done::Failed(libc::EFAULT) };
     if head.msg_controllen > 0 {
         bring_home(fd, "control-data");
     }
+    // SAFETY: likewise.
     match unsafe { all_bytes(head.msg_iov, head.msg_iovlen) } {
         Ok(bytes) => send(fd, &bytes, flags),
         Err(libc::EINVAL) => Done::Failed(libc::EMSGSIZE),
@@ -55,8 +56,9 @@ unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
 /// # Safety
 /// `msg` is a message that the program receives into.
 unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the caller's promise.
     let Some(head) = (unsafe { msg.as_mut() }) else { return Done::Failed(libc::EFAULT) };
+    // SAFETY: likewise.
     let done = match unsafe { rooms(head.msg_iov, head.msg_iovlen) } {
         Ok(mut rooms) => receive(fd, &mut rooms, flags),
         Err(libc::EINVAL) => Done::Failed(libc::EMSGSIZE),
@@ -74,7 +76,7 @@ unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> 
 /// As of libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     unsafe {
         bring_sent_home(msg);
         if !is_known(fd) {
@@ -88,7 +90,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) ->
 /// As of libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     unsafe {
         if !is_known(fd) {
             return real::recvmsg(fd, msg, flags);
@@ -101,7 +103,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
 /// As of libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-    // SAFETY: the arguments are the program's, here and below: `count` messages.
+    // SAFETY: the arguments are the program's; `count` messages.
     unsafe {
         for number in 0..if msgs.is_null() { 0 } else { count as usize } {
             bring_sent_home(&raw const (*msgs.add(number)).msg_hdr);
@@ -132,7 +134,7 @@ pub unsafe extern "C" fn recvmmsg(
     mut flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    // SAFETY: the arguments are the program's, here and below: `count` messages, and a time
+    // SAFETY: the arguments are the program's; `count` messages, and a time
     // or null.
     unsafe {
         let limit = timeout.as_ref().map(|at| Duration::new(at.tv_sec.max(0) as u64, at.tv_nsec as u32));
@@ -191,7 +193,7 @@ fn copy(out: RawFd, from: RawFd, mut at: u64, count: usize) -> Done<usize> {
 /// As of libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::sendfile(out, from, at, count) };
     if !is_known(out) {
         return kernel();
@@ -205,6 +207,7 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count
     if let Place::Kernel(_call) = place(out) {
         return kernel();
     }
+    // SAFETY: likewise.
     let begin = match unsafe { at.as_ref() } {
         Some(at) if *at < 0 => return fail(libc::EINVAL),
         Some(at) => *at as u64,
@@ -216,6 +219,7 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count
     let done = copy(out, from, begin, count.min(0x7fff_f000));
     if let Done::Carried(sent) = &done {
         let end = begin + *sent as u64;
+        // SAFETY: likewise.
         match unsafe { at.as_mut() } {
             Some(at) => *at = end as off_t,
             None => drop(seek(socket::borrow(from), SeekFrom::Start(end))),

@@ -26,7 +26,9 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_connect => sockets::connect(a as c_int, b as _, c as _).into(),
             libc::SYS_epoll_create1 => waits::epoll_create1(a as c_int).into(),
             libc::SYS_epoll_ctl => waits::epoll_ctl(a as c_int, b as c_int, c as c_int, d as _).into(),
-            libc::SYS_epoll_pwait if e == 0 => waits::epoll_pwait(a as c_int, b as _, c as c_int, d as c_int, std::ptr::null()).into(),
+            libc::SYS_epoll_pwait if e == 0 => {
+                waits::epoll_pwait(a as c_int, b as _, c as c_int, d as c_int, std::ptr::null()).into()
+            }
             libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into(),
             libc::SYS_execve => processes::execve(a as _, b as _, c as _).into(),
             libc::SYS_sendmmsg => messages::sendmmsg(a as c_int, b as _, c as c_uint, d as c_int).into(),

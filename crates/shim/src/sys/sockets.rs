@@ -113,7 +113,12 @@ unsafe fn give(bytes: &[u8], to: *mut c_void, size: *mut socklen_t, whole: bool)
 
 /// # Safety
 /// As [`give`].
-unsafe fn name_of(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t, which: fn(&Held) -> Option<Name>) -> Option<c_int> {
+unsafe fn name_of(
+    fd: c_int,
+    addr: *mut sockaddr,
+    size: *mut socklen_t,
+    which: fn(&Held) -> Option<Name>,
+) -> Option<c_int> {
     let name = which(&at(fd)?)?;
     // SAFETY: the caller's promise.
     Some(unsafe { give(name.bytes(), addr.cast(), size, true) })
@@ -124,8 +129,9 @@ unsafe fn name_of(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t, which: f
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     let ours = |held: &Held| held.moved().map(|moved| moved.local);
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     let known = if is_known(fd) { unsafe { name_of(fd, addr, size, ours) } } else { None };
+    // SAFETY: likewise.
     known.unwrap_or_else(|| unsafe { real::getsockname(fd, addr, size) })
 }
 
@@ -134,8 +140,9 @@ pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, size: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     let theirs = |held: &Held| held.moved().map(|moved| moved.peer);
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     let known = if is_known(fd) { unsafe { name_of(fd, addr, size, theirs) } } else { None };
+    // SAFETY: likewise.
     known.unwrap_or_else(|| unsafe { real::getpeername(fd, addr, size) })
 }
 
@@ -149,7 +156,7 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     size: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::getsockopt(fd, level, name, value, size) };
     let Some(held) = at(fd) else {
         let done = kernel();
@@ -164,6 +171,7 @@ pub unsafe extern "C" fn getsockopt(
         None => Answer::Husk,
     };
     match answer {
+        // SAFETY: likewise.
         Answer::Value(bytes) => unsafe { give(&bytes, value, size, false) },
         Answer::Failed(errno) => fail(errno),
         Answer::Husk | Answer::Set => kernel(),
@@ -185,9 +193,10 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     size: socklen_t,
 ) -> c_int {
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::setsockopt(fd, level, name, value, size) };
     let Some(held) = at(fd) else { return kernel() };
+    // SAFETY: likewise.
     let bytes = match unsafe { super::buffers::bytes(value, size as usize) } {
         Ok(bytes) => bytes,
         Err(errno) => return fail(errno),

@@ -50,12 +50,18 @@ unsafe fn kernel_poll(fds: &mut [pollfd], timeout: Option<Duration>, mask: *cons
 
 /// # Safety
 /// `fds` leads to `count` of them, and `mask` is null or a mask.
-unsafe fn poll_for(fds: *mut pollfd, count: nfds_t, timeout: Option<Duration>, mask: *const sigset_t) -> Option<Result<usize, i32>> {
+unsafe fn poll_for(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: Option<Duration>,
+    mask: *const sigset_t,
+) -> Option<Result<usize, i32>> {
     if fds.is_null() || count == 0 {
         return None;
     }
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the caller's promise.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
+    // SAFETY: likewise.
     let sleep = &mut |fds: &mut [pollfd], timeout| unsafe { kernel_poll(fds, timeout, mask) };
     poll::concerns(fds).then(|| poll::poll(fds, timeout, sleep))
 }
@@ -64,9 +70,10 @@ unsafe fn poll_for(fds: *mut pollfd, count: nfds_t, timeout: Option<Duration>, m
 /// As of libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     match unsafe { poll_for(fds, count, from_millis(timeout), null()) } {
         Some(done) => done.map_or_else(fail, |ready| ready as c_int),
+        // SAFETY: likewise.
         None => unsafe { real::poll(fds, count, timeout) },
     }
 }
@@ -82,14 +89,21 @@ pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
-    // SAFETY: the arguments are the program's, here and below.
+pub unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the arguments are the program's.
     let span = match unsafe { timeout.as_ref() }.map(from_timespec).transpose() {
         Ok(span) => span,
         Err(errno) => return fail(errno),
     };
+    // SAFETY: likewise.
     match unsafe { poll_for(fds, count, span, mask) } {
         Some(done) => done.map_or_else(fail, |ready| ready as c_int),
+        // SAFETY: likewise.
         None => unsafe { real::ppoll(fds, count, timeout, mask) },
     }
 }
@@ -152,8 +166,9 @@ unsafe fn select_for(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Option<Result<usize, i32>> {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the caller's promise.
     let mut fds = unsafe { listed(count, all)? };
+    // SAFETY: likewise.
     let sleep = &mut |fds: &mut [pollfd], timeout| unsafe { kernel_poll(fds, timeout, mask) };
     if let Err(errno) = poll::poll(&mut fds, timeout, sleep) {
         return Some(Err(errno));
@@ -164,8 +179,10 @@ unsafe fn select_for(
     let mut bits = 0;
     for fd in &fds {
         for (set, (asked, met)) in all.into_iter().zip(KINDS) {
+            // SAFETY: likewise.
             let Some((word, bit)) = (unsafe { bit(set, fd.fd as usize) }) else { continue };
             let is = fd.events & asked != 0 && fd.revents & met != 0;
+            // SAFETY: likewise.
             unsafe { word.write(if is { word.read() | bit } else { word.read() & !bit }) };
             bits += usize::from(is);
         }
@@ -184,16 +201,19 @@ pub unsafe extern "C" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     let begun = Instant::now();
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     let span = match unsafe { timeout.as_ref() } {
         Some(time) if time.tv_sec < 0 || time.tv_usec < 0 => return fail(libc::EINVAL),
         // Linux takes more than a second of them.
         Some(time) => Some(Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)),
         None => None,
     };
+    // SAFETY: likewise.
     let Some(done) = (unsafe { select_for(count, [read, write, except], span, null()) }) else {
+        // SAFETY: likewise.
         return unsafe { real::select(count, read, write, except, timeout) };
     };
+    // SAFETY: likewise.
     if let (Some(timeout), Some(span)) = (unsafe { timeout.as_mut() }, span) {
         // What is left of it, as Linux says.
         let left = span.saturating_sub(begun.elapsed());
@@ -213,13 +233,15 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     let span = match unsafe { timeout.as_ref() }.map(from_timespec).transpose() {
         Ok(span) => span,
         Err(errno) => return fail(errno),
     };
+    // SAFETY: likewise.
     match unsafe { select_for(count, [read, write, except], span, mask) } {
         Some(done) => done.map_or_else(fail, |bits| bits as c_int),
+        // SAFETY: likewise.
         None => unsafe { real::pselect(count, read, write, except, timeout, mask) },
     }
 }
@@ -252,7 +274,7 @@ pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
 /// As of libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     let asked = unsafe { event.as_ref() }.map(|event| Interest { events: event.events, data: event.u64 });
     if is_known(fd) && is_set(fd) && what == libc::EPOLL_CTL_ADD {
         sets::nest(fd);
@@ -267,6 +289,7 @@ pub unsafe extern "C" fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *m
         (false, _, Some(_)) | (_, _, None) if what != libc::EPOLL_CTL_DEL && asked.is_some() => {
             zero_or(control(set, what, fd, asked))
         }
+        // SAFETY: likewise.
         _ => unsafe { real::epoll_ctl(set, what, fd, event) },
     }
 }
@@ -303,7 +326,7 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     let kernel = |events: *mut epoll_event, room, timeout| unsafe {
         if mask.is_null() {
             real::epoll_wait(set, events, room, timeout)
@@ -311,6 +334,7 @@ pub unsafe extern "C" fn epoll_pwait(
             real::epoll_pwait(set, events, room, timeout, mask)
         }
     };
+    // SAFETY: likewise.
     let Ok(places) = (unsafe { room_for(events, room) }) else { return kernel(events, room, timeout) };
     if !is_set(set) {
         return kernel(events, room, timeout);
@@ -330,15 +354,17 @@ pub unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the arguments are the program's, here and below.
+    // SAFETY: the arguments are the program's.
     let span = match unsafe { timeout.as_ref() }.map(from_timespec).transpose() {
         Ok(span) => span,
         Err(errno) => return fail(errno),
     };
     let kernel = |events: *mut epoll_event, room, left: Option<Duration>| {
         let time = as_timespec(left);
+        // SAFETY: likewise.
         unsafe { real::epoll_pwait2(set, events, room, pointer(&time), mask) }
     };
+    // SAFETY: likewise.
     match unsafe { room_for(events, room) } {
         Ok(places) if is_set(set) => {
             let sleep = &mut |room: Room<'_>, left| kernel(room.as_mut_ptr().cast(), room.len() as c_int, left);

@@ -32,14 +32,8 @@ pub struct Readiness {
 }
 
 /// What is no stream any more: a call does not wait, and says so.
-const GONE: Readiness = Readiness {
-    readable: true,
-    writable: true,
-    peer_finished: false,
-    ended: false,
-    failed: false,
-    arrivals: 0,
-};
+const GONE: Readiness =
+    Readiness { readable: true, writable: true, peer_finished: false, ended: false, failed: false, arrivals: 0 };
 
 /// One who is told.
 #[derive(Debug)]
