@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 /// What is known of a descriptor ends with it. Before it is closed: afterwards the number
 /// may be another's at once.
-fn closing(fd: RawFd) {
+pub(super) fn closing(fd: RawFd) {
     if !is_known(fd) {
         return;
     }

@@ -21,6 +21,7 @@ pub unsafe extern "C" fn syscall(
     // SAFETY: the arguments are the program's, for the call of this number.
     unsafe {
         match number {
+            libc::SYS_socket => sockets::socket(a as c_int, b as c_int, c as c_int).into(),
             libc::SYS_accept => sockets::accept(a as c_int, b as _, c as _).into(),
             libc::SYS_accept4 => sockets::accept4(a as c_int, b as _, c as _, d as c_int).into(),
             libc::SYS_connect => sockets::connect(a as c_int, b as _, c as _).into(),

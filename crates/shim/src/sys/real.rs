@@ -65,6 +65,7 @@ real! {
     accept(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int;
     accept4(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int;
     connect(fd: c_int, addr: *const sockaddr, size: socklen_t) -> c_int;
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     shutdown(fd: c_int, how: c_int) -> c_int;
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, size: *mut socklen_t) -> c_int;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, size: socklen_t) -> c_int;

@@ -1,13 +1,30 @@
 //! Making connections, and asking about them. See [`super`] for what is upheld.
 
 use super::socket::Name;
-use super::{fail, real, set_errno, socket};
+use super::{fail, real, set_errno, socket as ask};
 use crate::connection::{self, Held, Place, at, begin, bring_home, place};
 use crate::options::{self, Answer};
 use crate::table::is_known;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::net::Shutdown;
 use std::sync::atomic::Ordering;
+
+/// A number that the kernel gives out was closed before: if nobody saw that, what was known
+/// of it ends now.
+pub(super) fn fresh(fd: c_int) -> c_int {
+    if fd >= 0 && is_known(fd) {
+        super::descriptors::closing(fd);
+    }
+    fd
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the arguments are the program's.
+    fresh(unsafe { real::socket(domain, kind, protocol) })
+}
 
 /// Looks at a new connection, and leaves `errno` as it was.
 fn begun(fd: c_int, connecting: bool) {
@@ -21,7 +38,7 @@ fn begun(fd: c_int, connecting: bool) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     // SAFETY: the arguments are the program's.
-    let new = unsafe { real::accept(fd, addr, size) };
+    let new = fresh(unsafe { real::accept(fd, addr, size) });
     if new >= 0 {
         begun(new, false);
     }
@@ -33,7 +50,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, size: *mut sockl
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
-    let new = unsafe { real::accept4(fd, addr, size, flags) };
+    let new = fresh(unsafe { real::accept4(fd, addr, size, flags) });
     if new >= 0 {
         begun(new, false);
     }
@@ -58,7 +75,7 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, size: socklen
     let ip = matches!(family, libc::AF_INET | libc::AF_INET6);
     if (done == 0 || connecting) && ip && !is_known(fd) {
         let errno = super::last_errno();
-        if socket::is_stream(fd) {
+        if ask::is_stream(fd) {
             begin(fd, connecting);
         }
         set_errno(errno);

@@ -1,6 +1,7 @@
 //! `poll`, `select` and epoll. See [`super`] for what is upheld.
 
 use super::epoll::{Interest, Room, control, wait};
+use super::sockets::fresh;
 use super::{fail, finish, last_errno, real, zero_or};
 use crate::poll;
 use crate::table::{is_known, is_set, named};
@@ -251,7 +252,7 @@ pub unsafe extern "C" fn pselect(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
-    let set = unsafe { real::epoll_create(size) };
+    let set = fresh(unsafe { real::epoll_create(size) });
     if set >= 0 {
         sets::set(set);
     }
@@ -263,7 +264,7 @@ pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
-    let set = unsafe { real::epoll_create1(flags) };
+    let set = fresh(unsafe { real::epoll_create1(flags) });
     if set >= 0 {
         sets::set(set);
     }
