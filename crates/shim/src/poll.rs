@@ -56,7 +56,7 @@ fn moved(fds: &[pollfd]) -> Vec<usize> {
 
 fn look(fds: &mut [pollfd], moved: &[usize]) -> usize {
     let mut count = 0;
-    for fd in moved.iter().map(|at| *at) {
+    for &fd in moved {
         let there = epoll::readiness(fds[fd].fd).map_or(0, |there| bits(&there));
         let asked = fds[fd].events | POLLERR | POLLHUP;
         // The bits of both calls are the same numbers.
@@ -99,11 +99,9 @@ impl Watches {
     /// Has this thread's bell ring for all of them; its descriptor.
     fn set(&mut self, fds: &[pollfd], moved: &[usize]) -> Result<RawFd, i32> {
         let bell = &self.wait.insert(bell::begin()?).bell;
-        for held in moved.iter().filter_map(|place| Some((fds[*place].fd, at(fds[*place].fd)?))) {
-            if let (fd, held) = &held
-                && let Some(stream) = held.stream()
-            {
-                self.all.push((*fd, held.named, stream.watch(Waker::from(bell.clone()))));
+        for (fd, held) in moved.iter().filter_map(|place| Some((fds[*place].fd, at(fds[*place].fd)?))) {
+            if let Some(stream) = held.stream() {
+                self.all.push((fd, held.named, stream.watch(Waker::from(bell.clone()))));
             }
         }
         Ok(bell.as_fd().as_raw_fd())
