@@ -43,7 +43,7 @@ struct Free {
 #[derive(Default)]
 pub struct Slot {
     number: OnceLock<u32>,
-    body: RwLock<Body>,
+    pub body: RwLock<Body>,
     generation: AtomicU64,
     /// Descriptors that name it.
     pub fds: Mutex<Vec<RawFd>>,
