@@ -4,7 +4,6 @@ use baton_testkit::{Netns, Running, need_program, need_root, output, run, veth};
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::fs;
-use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -72,7 +71,7 @@ impl World {
     /// Waits until somebody listens there.
     fn listens(&self, port: u16) {
         let begun = Instant::now();
-        while self.peer.enter(|| TcpStream::connect(("10.67.0.1", port)).is_err()) {
+        while !listens(&self.ours, port) {
             assert!(begun.elapsed() < LONG, "nobody listens: {}", self.said());
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -114,6 +113,11 @@ impl Account {
     fn all_moved(&self, at_least: u64) {
         assert!(self.moved == self.all && self.moved >= at_least, "{}", self.said);
     }
+}
+
+/// True once somebody listens; seen without a connection, which would be counted.
+fn listens(namespace: &Netns, port: u16) -> bool {
+    !namespace.run(&format!("ss -Hltn sport = :{port}")).trim().is_empty()
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -159,7 +163,7 @@ fn nginx_serves_from_several_workers() {
     for _ in 0..4 {
         assert_eq!(curl(&world.peer, "http://10.67.0.1:8000/file"), sum);
     }
-    world.end(nginx).all_moved(5);
+    world.end(nginx).all_moved(4);
 }
 
 #[test]
@@ -180,7 +184,7 @@ fn a_client_fetches_what_a_server_sends() {
     serve.args(["-m", "http.server", "8001"]).current_dir(world.home.path());
     let _server = Running::start(serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
     let begun = Instant::now();
-    while world.ours.enter(|| TcpStream::connect("10.67.0.2:8001").is_err()) {
+    while !listens(&world.peer, 8001) {
         assert!(begun.elapsed() < LONG);
         std::thread::sleep(Duration::from_millis(20));
     }
