@@ -209,9 +209,7 @@ static void messages(void) {
 
 static void files(void) {
     int fd = begin(), count = 0;
-    char path[] = "/tmp/baton-calls-XXXXXX";
-    int file = mkstemp(path);
-    unlink(path);
+    int file = memfd_create("calls", MFD_CLOEXEC);
     for (int i = 0; i < 100000; i++) {
         char byte = byte_at(i);
         count += write(file, &byte, 1);
