@@ -272,7 +272,7 @@ fn hand_over(fd: RawFd, named: &Named) {
             account::count("moved");
         }
         Err(why) => {
-            let may_go_later = matches!(why.as_str(), "waits-for-sends" | "waits-for-room");
+            let may_go_later = matches!(why.as_str(), "waits-for-sends" | "waits-for-room" | "no-buffers");
             if may_go_later {
                 candidate.ask_at = named.slot.sends.load(Ordering::Relaxed) + PATIENCE;
                 return epoll::put_back(named.slot);

@@ -7,7 +7,6 @@ use crate::options::{self, Answer};
 use crate::table::is_known;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::net::Shutdown;
-use std::sync::atomic::Ordering;
 
 /// A number that the kernel gives out was closed before: if nobody saw that, what was known
 /// of it ends now.
@@ -224,7 +223,6 @@ pub unsafe extern "C" fn setsockopt(
         Answer::Failed(errno) => fail(errno),
         Answer::Husk => kernel(),
         Answer::Home => {
-            held.slot().told.fetch_and(true, Ordering::Relaxed);
             drop(held);
             bring_home(fd, "setsockopt");
             kernel()
