@@ -9,6 +9,7 @@
 use super::line::{Line, Whereabouts};
 use super::shared::{Inner, Region};
 use super::stream::Stream;
+use crate::sys::queue_lengths;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
@@ -185,7 +186,8 @@ impl Inner {
         let line = self.lines.get(&id).ok_or(ErrorKind::NotConnected)?;
         let (unread, unsent) = match &line.at {
             Whereabouts::Kernel => {
-                (rustix::io::ioctl_fionread(&line.fd)? as usize, crate::sys::tcp_info::unsent(&line.fd)?)
+                let (send, unread) = queue_lengths::of(line.fd.as_fd())?;
+                (unread as usize, send as usize)
             }
             Whereabouts::Engine { region, conn } => self
                 .regions

@@ -1,10 +1,10 @@
-//! `TCP_INFO` of a kernel's socket, and how much it has to send.
+//! `TCP_INFO` of a kernel's socket.
 //!
 //! What is upheld: the kernel is given a pointer to a live buffer with its true length, and
 //! writes no more than that.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Bytes that `struct tcp_info` has at most, with room to grow.
 const AT_MOST: usize = 512;
@@ -23,12 +23,4 @@ pub(crate) fn of(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     }
     bytes.truncate(len as usize);
     Ok(bytes)
-}
-
-/// Bytes that the peer has not acknowledged (`SIOCOUTQ`).
-pub(crate) fn unsent(fd: impl AsFd) -> io::Result<usize> {
-    let mut count: libc::c_int = 0;
-    // SAFETY: the kernel writes one int, which `count` is during the call.
-    let got = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
-    if got == 0 { Ok(count.max(0) as usize) } else { Err(io::Error::last_os_error()) }
 }
