@@ -41,6 +41,9 @@ const PACKAGES: &[Package] = &[
     },
     Package { name: "nginx", program: "nginx", purpose: "tests against a real server", for_run: false },
     Package { name: "redis-server", program: "redis-server", purpose: "tests of baton run", for_run: false },
+    Package { name: "memcached", program: "memcached", purpose: "tests of baton run", for_run: false },
+    Package { name: "iperf3", program: "iperf3", purpose: "tests of baton run", for_run: false },
+    Package { name: "openssl", program: "openssl", purpose: "tests of baton run", for_run: false },
     Package { name: "python3", program: "python3", purpose: "tests of baton run", for_run: false },
     Package { name: "pkg-config", program: "pkg-config", purpose: "C programs against the library", for_run: false },
     Package { name: "valgrind", program: "valgrind", purpose: "C programs against the library", for_run: false },
@@ -145,7 +148,7 @@ fn install(packages: &[&Package]) -> Result<()> {
     }
     let outcome = install_quietly(packages);
     let new = |name: &&str| packages.iter().any(|package| package.name == *name);
-    for service in ["nginx", "redis-server"].iter().filter(|name| new(name)) {
+    for service in ["nginx", "redis-server", "memcached", "iperf3"].iter().filter(|name| new(name)) {
         if Path::new("/run/systemd/system").exists() {
             // Not started now, it would be at the next boot.
             run::succeed(&mut run::program("systemctl", &["disable", "--quiet", service]))?;

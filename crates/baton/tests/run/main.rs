@@ -1,0 +1,61 @@
+//! `baton run`: real programs under it, between two namespaces.
+
+mod programs;
+mod restless;
+mod tls;
+mod world;
+
+use baton_testkit::{need_program, need_root, output, run};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use world::{Account, World, baton, wait};
+
+/// Runs a shell's line; its exit status and what was said.
+fn shell(world: &World, line: &str) -> (std::process::ExitStatus, String) {
+    let out = world.run(&["sh", "-c", line]);
+    (out.status, String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+#[test]
+fn it_ends_as_the_program_does() {
+    need_root!();
+    need_program!("clang");
+    let world = World::new();
+    let (status, said) = shell(&world, "exit 7");
+    assert_eq!(status.code(), Some(7), "{said}");
+    assert_eq!(Account::of(&said).all, 0);
+    assert_eq!(shell(&world, "kill -9 $$").0.signal(), Some(9));
+    // What a program leaves behind is waited for.
+    let (status, _) = shell(&world, "(sleep 0.3; touch late) & exit 3");
+    assert_eq!(status.code(), Some(3));
+    assert!(world.file("late").exists());
+    // A signal goes to the program.
+    let mut running = world.start(&["sh", "-c", "trap 'exit 9' TERM; touch began; while :; do sleep 0.01; done"]);
+    wait("the program", || world.file("began").exists());
+    running.signal(rustix::process::Signal::TERM);
+    assert_eq!(running.child().wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn what_cannot_be_loaded_into_is_said_before_it_starts() {
+    need_program!("cc");
+    let home = tempfile::tempdir().unwrap();
+    let (source, program) = (home.path().join("static.c"), home.path().join("static"));
+    fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    run(Command::new("cc").arg("-static").arg("-o").args([&program, &source]));
+    let refused = |words: &[&OsStr]| {
+        let out = output(Command::new(baton()).arg("run").args(words));
+        assert_eq!(out.status.code(), Some(2));
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let said = refused(&[OsStr::new("--"), program.as_os_str()]);
+    assert!(said.contains("is linked statically") && said.lines().count() == 1, "{said}");
+    let said = refused(&[OsStr::new("no-such-program-here")]);
+    assert!(said.contains("there is no program"), "{said}");
+    let said = refused(&["--policy", "sometimes", "--", "true"].map(OsStr::new));
+    assert!(said.contains("'sometimes' is no rule"), "{said}");
+    let said = refused(&["--ports", "http", "--", "true"].map(OsStr::new));
+    assert!(said.contains("'http' are no ports"), "{said}");
+}

@@ -1,0 +1,177 @@
+//! Two namespaces with a wire between them, and programs under `baton run` in one.
+
+use baton_socket::service::Service;
+use baton_testkit::{Netns, Running, output, run, veth};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// `baton`, with its library beside it.
+pub fn baton() -> &'static Path {
+    static BATON: OnceLock<PathBuf> = OnceLock::new();
+    BATON.get_or_init(|| {
+        let baton = PathBuf::from(env!("CARGO_BIN_EXE_baton"));
+        let target = baton.ancestors().nth(2).expect("target/debug/baton");
+        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+        let words = ["build", "--locked", "--package", "baton-shim", "--lib", "--profile", "test", "--quiet"];
+        run(Command::new(cargo).current_dir(env!("CARGO_MANIFEST_DIR")).args(words).arg("--target-dir").arg(target));
+        baton
+    })
+}
+
+/// Waits until `done` is true.
+#[track_caller]
+pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < LONG, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Two namespaces with a wire, and a directory.
+pub struct World {
+    /// The service that programs use; none, and each has its own.
+    service: Option<Running>,
+    pub ours: Netns,
+    pub peer: Netns,
+    pub home: tempfile::TempDir,
+}
+
+impl World {
+    pub fn new() -> World {
+        let (ours, peer) = (Netns::new("run"), Netns::new("runpeer"));
+        veth(&ours, "wire", &peer, "wire");
+        ours.run("ip addr add 10.67.0.1/24 dev wire");
+        peer.run("ip addr add 10.67.0.2/24 dev wire");
+        World { service: None, ours, peer, home: tempfile::tempdir().unwrap() }
+    }
+
+    /// With one service for all programs, and somebody who may ask it.
+    pub fn with_service() -> (World, Service) {
+        let mut world = World::new();
+        let mut command = Command::new(baton());
+        command.args(["service", "--interface", "wire", "--steer", "tc", "--socket"]).arg(world.socket());
+        command.stdin(Stdio::null()).stderr(fs::File::create(world.file("service")).unwrap());
+        world.service = Some(world.ours.enter(|| Running::start(&mut command)));
+        let mut admin = None;
+        wait("the service", || {
+            admin = Service::connect(world.socket()).ok();
+            admin.is_some()
+        });
+        (world, admin.expect("it was waited for"))
+    }
+
+    /// Where that service listens.
+    pub fn socket(&self) -> PathBuf {
+        self.file("socket")
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// A program under `baton run --explain`.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(baton());
+        command.args(["run", "--explain"]);
+        match self.service {
+            Some(_) => command.arg("--socket").arg(self.socket()),
+            None => command.args(["--interface", "wire", "--steer", "tc"]),
+        };
+        command.arg("--").args(words);
+        command.current_dir(self.home.path());
+        command
+    }
+
+    /// The same, in the background: what it says at its end is in a file.
+    pub fn start(&self, words: &[&str]) -> Running {
+        let mut command = self.command(words);
+        let said = fs::File::create(self.file("said")).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        // Not by `ip netns exec`, which hides the BPF file system.
+        self.ours.enter(|| Running::start(&mut command))
+    }
+
+    pub fn run(&self, words: &[&str]) -> Output {
+        let mut command = self.command(words);
+        self.ours.enter(|| output(&mut command))
+    }
+
+    /// Waits until somebody listens there.
+    pub fn listens(&self, port: u16) {
+        wait("who listens", || listens(&self.ours, port));
+    }
+
+    pub fn said(&self) -> String {
+        fs::read_to_string(self.file("said")).unwrap()
+    }
+
+    /// Ends a program, and gives what `baton run` says of it.
+    pub fn end(&self, mut running: Running) -> Account {
+        running.signal(rustix::process::Signal::TERM);
+        wait("its end", || running.child().try_wait().unwrap().is_some());
+        Account::of(&self.said())
+    }
+}
+
+/// What was explained: connections that moved, and of how many; all that was said.
+pub struct Account {
+    pub moved: u64,
+    pub all: u64,
+    pub said: String,
+}
+
+impl Account {
+    pub fn of(said: &str) -> Account {
+        let line =
+            said.lines().find_map(|line| line.strip_prefix("baton: ").filter(|line| line.contains(" moved to ")));
+        let words: Vec<&str> = line.unwrap_or_else(|| panic!("no account: {said}")).split(' ').collect();
+        Account { moved: words[0].parse().unwrap(), all: words[2].parse().unwrap(), said: said.to_owned() }
+    }
+
+    /// All of them moved, at least so many.
+    #[track_caller]
+    pub fn all_moved(&self, at_least: u64) {
+        assert!(self.moved == self.all && self.moved >= at_least, "{}", self.said);
+    }
+}
+
+/// True once somebody listens; seen without a connection, which would be counted.
+pub fn listens(namespace: &Netns, port: u16) -> bool {
+    !namespace.run(&format!("ss -Hltn sport = :{port}")).trim().is_empty()
+}
+
+pub fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A file of content that is nowhere like itself.
+pub fn content(path: &Path, len: usize) -> String {
+    let mut random = fastrand::Rng::with_seed(len as u64);
+    let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(len).collect();
+    fs::write(path, &bytes).unwrap();
+    digest(&bytes)
+}
+
+/// The digest of what it downloads.
+#[track_caller]
+pub fn curl(namespace: &Netns, url: &str) -> String {
+    curl_with(namespace, &[], url)
+}
+
+/// The same with more words for it.
+#[track_caller]
+pub fn curl_with(namespace: &Netns, words: &[&str], url: &str) -> String {
+    let mut command = namespace.command("curl");
+    let out = output(command.args(["--silent", "--fail", "--max-time", "60"]).args(words).arg(url));
+    assert!(out.status.success(), "{url}: {}", out.status);
+    digest(&out.stdout)
+}
+
