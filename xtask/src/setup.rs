@@ -148,7 +148,7 @@ fn install(packages: &[&Package]) -> Result<()> {
     }
     let outcome = install_quietly(packages);
     let new = |name: &&str| packages.iter().any(|package| package.name == *name);
-    for service in ["nginx", "redis-server", "memcached", "iperf3"].iter().filter(|name| new(name)) {
+    for service in ["nginx", "redis-server", "memcached"].iter().filter(|name| new(name)) {
         if Path::new("/run/systemd/system").exists() {
             // Not started now, it would be at the next boot.
             run::succeed(&mut run::program("systemctl", &["disable", "--quiet", service]))?;
