@@ -106,8 +106,8 @@ fn keep_values(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut stream = BufReader::new(TcpStream::connect("10.67.0.1:11211").unwrap());
     for at in 0..100 {
-        let (key, mut line) = (format!("{seed}-{}", at % 10), String::new());
-        let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(random.clone().usize(..20_000)).collect();
+        let (key, mut line, len) = (format!("{seed}-{}", at % 10), String::new(), random.usize(..20_000));
+        let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(len).collect();
         let set = [format!("set {key} 0 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
         stream.get_mut().write_all(&set).unwrap();
         stream.read_line(&mut line).unwrap();
