@@ -17,6 +17,7 @@ use crate::account;
 use crate::config::config;
 use crate::descriptors::duplicate;
 use crate::epoll;
+use crate::everything;
 use crate::service;
 use crate::sharing::Sharing;
 use crate::sys::socket::{self, Name};
@@ -35,6 +36,13 @@ pub struct Body {
     pub state: State,
 }
 
+impl Body {
+    /// There is no connection yet.
+    fn is_fresh(&self) -> bool {
+        matches!(&self.state, State::Kernel(it) if it.stage == Stage::Fresh)
+    }
+}
+
 /// See the file's head.
 #[derive(Default)]
 pub enum State {
@@ -50,12 +58,21 @@ pub struct Candidate {
     /// Device and inode: whether the descriptor is the socket still.
     identity: (u64, u64),
     ports: (u16, u16),
-    /// `connect` has not ended yet.
-    connecting: bool,
+    stage: Stage,
     /// Requests to send before the service is asked again.
     ask_at: u64,
     /// Children have it too.
     shared: Vec<Sharing>,
+}
+
+/// How far a candidate has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// No connection yet: a socket that was put into an epoll set before.
+    Fresh,
+    /// `connect` has not ended yet.
+    Connecting,
+    Connected,
 }
 
 /// A connection that the service has.
@@ -154,7 +171,11 @@ fn whose(named: &Named) -> (Place, bool) {
         State::Free => ordinary,
         State::Kernel(candidate) => {
             let sends = named.slot.sends.load(Ordering::Relaxed);
-            let due = candidate.connecting || candidate.is_due(sends);
+            let due = match candidate.stage {
+                Stage::Fresh => false,
+                Stage::Connecting => true,
+                Stage::Connected => candidate.is_due(sends),
+            };
             (Place::Kernel(KernelCall::on(named.slot)), due)
         }
         State::Moved(_) | State::Over(_) => (Place::Carried(Held { named: *named, body }), false),
@@ -188,30 +209,71 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 /// From now on all is in the kernel: the program makes calls that nobody sees.
 pub fn stop(why: &str) {
     STOPPED.store(true, Ordering::Relaxed);
-    bring_all_home(why);
+    everything::bring_home(why);
+}
+
+/// A socket that is no connection yet is put into an epoll set.
+pub fn foresee(fd: RawFd) {
+    if socket::is_unconnected(fd)
+        && let Some(identity) = socket::identity(fd)
+    {
+        let candidate = Candidate { identity, ports: (0, 0), stage: Stage::Fresh, ask_at: 0, shared: Vec::new() };
+        table::enter(fd, State::Kernel(candidate), socket::is_nonblocking(fd));
+    }
+}
+
+/// True if nothing is known of a connection of this descriptor.
+pub fn is_new(fd: RawFd) -> bool {
+    table::named(fd).is_none_or(|named| named.read().is_none_or(|body| body.is_fresh()))
 }
 
 /// The program has a new connection: accepted, or (perhaps only begun to be) connected.
 pub fn begin(fd: RawFd, connecting: bool) {
-    let stays = |why: &str| account::count(&format!("stays {why}"));
-    let Some(local) = socket::name(fd, false) else { return };
-    let peer = if connecting { Some(local) } else { socket::name(fd, true) };
-    let (Some(ours), Some(theirs)) = (local.port(), peer.and_then(|peer| peer.port())) else { return };
+    let early = table::named(fd);
+    let candidate = match candidate(fd, connecting) {
+        Ok(candidate) => candidate,
+        Err(Some(why)) => {
+            account::count(&format!("stays {why}"));
+            return early.into_iter().for_each(|named| bring_home_named(&named, why));
+        }
+        Err(None) => return,
+    };
+    let moves = candidate.stage == Stage::Connected && candidate.decide(0) == Decision::Move;
+    let named = match early {
+        Some(named) => {
+            let Some(mut body) = named.write() else { return };
+            let State::Kernel(fresh) = &mut body.state else { return };
+            let shared = std::mem::take(&mut fresh.shared);
+            *fresh = Candidate { shared, ..candidate };
+            named
+        }
+        None => match table::enter(fd, State::Kernel(candidate), socket::is_nonblocking(fd)) {
+            Some(named) => named,
+            None => return,
+        },
+    };
+    if moves {
+        hand_over(fd, &named);
+    }
+}
+
+/// What a new connection is; why it stays, or none for what is no connection of IP.
+fn candidate(fd: RawFd, connecting: bool) -> Result<Candidate, Option<&'static str>> {
+    let local = socket::name(fd, false).ok_or(None)?;
+    let peer = if connecting { local } else { socket::name(fd, true).ok_or(None)? };
+    let ports = (local.port().ok_or(None)?, peer.port().ok_or(None)?);
     if local.is_loopback() {
-        return stays("loopback");
+        return Err(Some("loopback"));
     }
     if STOPPED.load(Ordering::Relaxed) {
-        return stays("io-uring");
+        return Err(Some("io-uring"));
     }
-    let Some(identity) = socket::identity(fd) else { return };
-    let candidate = Candidate { identity, ports: (ours, theirs), connecting, ask_at: 0, shared: Vec::new() };
-    let decision = candidate.decide(0);
-    if let (Decision::Never(_), false) = (decision, connecting) {
-        return stays(decision.code());
-    }
-    let Some(named) = table::enter(fd, State::Kernel(candidate), socket::is_nonblocking(fd)) else { return };
-    if !connecting && decision == Decision::Move {
-        hand_over(fd, &named);
+    let identity = socket::identity(fd).ok_or(None)?;
+    let stage = if connecting { Stage::Connecting } else { Stage::Connected };
+    let candidate = Candidate { identity, ports, stage, ask_at: 0, shared: Vec::new() };
+    match candidate.decide(0) {
+        never @ Decision::Never(_) if !connecting => Err(Some(never.code())),
+        _ => Ok(candidate),
     }
 }
 
@@ -237,13 +299,13 @@ fn is_ready(fd: RawFd, slot: &Slot, candidate: &mut Candidate) -> Ready {
     if socket::identity(fd) != Some(candidate.identity) {
         return Ready::Never("closed-unseen");
     }
-    if candidate.connecting {
+    if candidate.stage == Stage::Connecting {
         if socket::is_connecting(fd) {
             return Ready::NotYet;
         }
         let port = |peer| socket::name(fd, peer).and_then(|name| name.port());
         let (Some(ours), Some(theirs)) = (port(false), port(true)) else { return Ready::Never("not-connected") };
-        (candidate.ports, candidate.connecting) = ((ours, theirs), false);
+        (candidate.ports, candidate.stage) = ((ours, theirs), Stage::Connected);
         match candidate.decide(slot.sends.load(Ordering::Relaxed)) {
             Decision::Move => {}
             Decision::NotYet(_) => return Ready::NotYet,
@@ -285,7 +347,9 @@ fn hand_over(fd: RawFd, named: &Named) {
 
 /// It is the kernel's for good.
 fn stay(named: &Named, body: &mut Body, why: &str) {
-    account::count(&format!("stays {why}"));
+    if !body.is_fresh() {
+        account::count(&format!("stays {why}"));
+    }
     epoll::leave(named.slot);
     table::settle(named, body);
 }
@@ -349,16 +413,10 @@ pub fn close(fd: RawFd) {
     drop(state);
 }
 
-fn account_for(moved: &Moved) {
+/// Counts what went over it.
+pub fn account_for(moved: &Moved) {
     account::add("bytes received", moved.bytes_in.swap(0, Ordering::Relaxed));
     account::add("bytes sent", moved.bytes_out.swap(0, Ordering::Relaxed));
-}
-
-/// Everything is an ordinary connection of the kernel's after this.
-pub fn bring_all_home(why: &str) {
-    for (named, _) in table::all() {
-        bring_home_named(&named, why);
-    }
 }
 
 /// Everything is in the kernel after this, for a fork. What a child gives back by an exec may
@@ -392,35 +450,7 @@ fn park(named: &Named, fd: RawFd, sharing: &Sharing) {
             let identity = socket::identity(fd).unwrap_or_default();
             let ask_at = named.slot.sends.load(Ordering::Relaxed) + 1;
             let shared = vec![sharing.clone()];
-            body.state = State::Kernel(Candidate { identity, ports, connecting: false, ask_at, shared });
-        }
-    }
-}
-
-/// True while the service has one.
-pub fn any_moved() -> bool {
-    // One that is about to be handed over waits for who asks.
-    let is_home = |slot: &Slot| slot.body.try_read().is_ok_and(|body| !matches!(body.state, State::Moved(_)));
-    table::all().iter().any(|(named, _)| !is_home(named.slot))
-}
-
-/// The program ends: what it did with connections that it has still is told.
-pub fn account_for_all() {
-    for (named, _) in table::all() {
-        // A thread that moves one now is none of ours to wait for.
-        if let Ok(body) = named.slot.body.try_read()
-            && let State::Moved(moved) = &body.state
-        {
-            account_for(moved);
-        }
-    }
-}
-
-/// What another program would get is an ordinary connection.
-pub fn bring_inherited_home() {
-    for (named, fds) in table::all() {
-        if fds.iter().any(|fd| socket::is_inherited(*fd)) {
-            bring_home_named(&named, "inherited");
+            body.state = State::Kernel(Candidate { identity, ports, stage: Stage::Connected, ask_at, shared });
         }
     }
 }

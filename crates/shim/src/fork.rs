@@ -6,7 +6,8 @@
 //! them any more ([`sharing`]). What another thread does meanwhile waits until the fork is
 //! done, so that nothing is half done in the child.
 
-use crate::connection::{any_moved, park_all};
+use crate::connection::park_all;
+use crate::everything;
 use crate::held::interrupted;
 use crate::service::{self, Exclusive};
 use crate::{bell, epoll, sharing, table};
@@ -35,7 +36,7 @@ pub fn prepare() {
     park_all(sharing.as_ref());
     let mut link = service::exclusive();
     // What was handed over meanwhile.
-    while link.service.is_some() && any_moved() {
+    while link.service.is_some() && everything::is_away() {
         drop(link);
         park_all(sharing.as_ref());
         link = service::exclusive();

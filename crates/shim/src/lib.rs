@@ -30,6 +30,7 @@ mod config;
 mod connection;
 mod descriptors;
 mod epoll;
+mod everything;
 mod fork;
 mod held;
 mod options;

@@ -126,4 +126,5 @@ calls! {
     every_end_is_seen_by_both: "ends", 7, "linger" 1;
     processes_share_and_inherit: "processes", 3, "fork" 2;
     connections_are_made_without_waiting: "connecting", 2;
+    a_socket_may_be_watched_before_it_is_connected: "watched", 1;
 }

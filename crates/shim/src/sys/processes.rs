@@ -6,7 +6,8 @@
 //! Calls with arguments of any number are gone on with where they came from.
 
 use super::real;
-use crate::connection::{account_for_all, bring_inherited_home, stop};
+use crate::connection::stop;
+use crate::everything::{self, bring_inherited_home};
 use crate::fork;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::sync::atomic::AtomicPtr;
@@ -20,7 +21,7 @@ static INIT: extern "C" fn() = init;
 static FINI: extern "C" fn() = account_for_all_now;
 
 extern "C" fn account_for_all_now() {
-    account_for_all();
+    everything::account();
 }
 
 extern "C" fn init() {

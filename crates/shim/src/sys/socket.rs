@@ -94,11 +94,21 @@ pub(crate) fn is_stream(fd: RawFd) -> bool {
     option::<c_int>(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Some(libc::SOCK_STREAM)
 }
 
+/// A state of `net/tcp_states.h`; it is the first byte of `struct tcp_info`.
+fn state(fd: RawFd) -> Option<u8> {
+    option::<u8>(fd, libc::IPPROTO_TCP, libc::TCP_INFO)
+}
+
 /// True until a `connect` that was begun has ended.
 pub(crate) fn is_connecting(fd: RawFd) -> bool {
     const SYN_SENT: u8 = 2;
-    // The state is the first byte of `struct tcp_info`.
-    option::<u8>(fd, libc::IPPROTO_TCP, libc::TCP_INFO) == Some(SYN_SENT)
+    state(fd) == Some(SYN_SENT)
+}
+
+/// True for a socket of TCP that is, or may become, a connection's and is none yet.
+pub(crate) fn is_unconnected(fd: RawFd) -> bool {
+    const CLOSE: u8 = 7;
+    is_stream(fd) && state(fd) == Some(CLOSE)
 }
 
 /// `SO_RCVTIMEO` or `SO_SNDTIMEO`: how long a call waits at most.

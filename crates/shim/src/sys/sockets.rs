@@ -72,7 +72,7 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, size: socklen
     let done = unsafe { real::connect(fd, addr, size) };
     let connecting = done < 0 && matches!(super::last_errno(), libc::EINPROGRESS | libc::EINTR);
     let ip = matches!(family, libc::AF_INET | libc::AF_INET6);
-    if (done == 0 || connecting) && ip && !is_known(fd) {
+    if (done == 0 || connecting) && ip && connection::is_new(fd) {
         let errno = super::last_errno();
         if ask::is_stream(fd) {
             begin(fd, connecting);

@@ -277,8 +277,12 @@ pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
 pub unsafe extern "C" fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     // SAFETY: the arguments are the program's.
     let asked = unsafe { event.as_ref() }.map(|event| Interest { events: event.events, data: event.u64 });
-    if is_known(fd) && is_set(fd) && what == libc::EPOLL_CTL_ADD {
-        sets::nest(fd);
+    if what == libc::EPOLL_CTL_ADD {
+        if !is_known(fd) {
+            connection::foresee(fd);
+        } else if is_set(fd) {
+            sets::nest(fd);
+        }
     }
     // The time of a connection that has been made by now may have come.
     if named(fd).is_some() {

@@ -352,5 +352,37 @@ static void connecting(void) {
     close(fd);
 }
 
+/* In an epoll set before it is connected, as nginx has it. */
+static void watched(void) {
+    char buf[10];
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(DATA)};
+    inet_pton(AF_INET, peer_host, &to.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), set = epoll_create1(0);
+    struct epoll_event event = {EPOLLOUT | EPOLLIN | EPOLLRDHUP | EPOLLET, {.u64 = 7}};
+    SAY("add", epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+    SAY("unconnected", epoll_wait(set, &event, 1, 0));
+    say("%x", event.events);
+    SAY("connect", connect(fd, (void *)&to, sizeof to));
+    SAY("connected", epoll_wait(set, &event, 1, 3000));
+    say("%x", event.events);
+    option(fd, "error", SOL_SOCKET, SO_ERROR);
+    order("accept", 0);
+    SAY("write", write(fd, "hello", 5));
+    say("peer got %ld", order("echo", 5));
+    /* That there is room may be told more often than once. */
+    int got;
+    do got = epoll_wait(set, &event, 1, 3000); while (got == 1 && !(event.events & EPOLLIN));
+    SAY("readable", got);
+    say("%lu", (unsigned long)event.data.u64);
+    SAY("read", read(fd, buf, 10));
+    SAY("none", epoll_wait(set, &event, 1, 0));
+    close(set);
+    end(fd);
+    fd = socket(AF_INET, SOCK_STREAM, 0), set = epoll_create1(0);
+    SAY("add", epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+    close(fd), close(set);
+}
+
 static const struct test more[] = {{"sets", sets}, {"descriptors", descriptors}, {"signals", signals}, {"threads", threads},
-                            {"ends", ends}, {"processes", processes}, {"connecting", connecting}, {NULL, NULL}};
+                            {"ends", ends}, {"processes", processes}, {"connecting", connecting},
+                            {"watched", watched}, {NULL, NULL}};

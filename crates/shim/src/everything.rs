@@ -1,0 +1,40 @@
+//! All connections of the program at once.
+
+use crate::connection::{State, account_for, bring_home_named};
+use crate::sys::socket;
+use crate::table::{self, Slot};
+
+/// Everything is an ordinary connection of the kernel's after this.
+pub fn bring_home(why: &str) {
+    for (named, _) in table::all() {
+        bring_home_named(&named, why);
+    }
+}
+
+/// True while the service has one.
+pub fn is_away() -> bool {
+    // One that is about to be handed over waits for who asks.
+    let is_home = |slot: &Slot| slot.body.try_read().is_ok_and(|body| !matches!(body.state, State::Moved(_)));
+    table::all().iter().any(|(named, _)| !is_home(named.slot))
+}
+
+/// The program ends: what it did with connections that it has still is told.
+pub fn account() {
+    for (named, _) in table::all() {
+        // A thread that moves one now is none of ours to wait for.
+        if let Ok(body) = named.slot.body.try_read()
+            && let State::Moved(moved) = &body.state
+        {
+            account_for(moved);
+        }
+    }
+}
+
+/// What another program would get is an ordinary connection.
+pub fn bring_inherited_home() {
+    for (named, fds) in table::all() {
+        if fds.iter().any(|fd| socket::is_inherited(*fd)) {
+            bring_home_named(&named, "inherited");
+        }
+    }
+}
