@@ -11,6 +11,7 @@ use std::time::Duration;
 
 /// Time between two moves of one who moves.
 const PACE: Duration = Duration::from_millis(20);
+const ENOUGH: u64 = 20;
 
 /// One in a hundred frames is lost on its way in, and on its way out.
 fn lose(namespace: &Netns) {
@@ -36,8 +37,8 @@ fn move_some(admin: &Service, stop: &AtomicBool, moves: &AtomicU64) {
     }
 }
 
-/// Does this while connections move; how many times they did.
-fn restless(world: &World, work: impl FnOnce()) -> u64 {
+/// Does this while connections move, until they did so often enough.
+fn restless(world: &World, work: impl Fn()) {
     let (stop, moves) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -47,9 +48,11 @@ fn restless(world: &World, work: impl FnOnce()) -> u64 {
         }
         // Also if it panics.
         let _ends = Ends(&stop);
-        work();
+        while moves.load(Ordering::Relaxed) < ENOUGH {
+            work();
+        }
     });
-    moves.into_inner()
+    println!("{} moves", moves.into_inner());
 }
 
 struct Ends<'a>(&'a AtomicBool);
@@ -71,7 +74,7 @@ fn downloads_go_on_while_their_connections_move() {
     let sum = content(&world.file("file"), 4_000_000);
     let nginx = start_nginx(&world, "server { listen 8000; root HOME; }");
     world.listens(8000);
-    let moves = restless(&world, || {
+    restless(&world, || {
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -81,8 +84,6 @@ fn downloads_go_on_while_their_connections_move() {
             }
         });
     });
-    assert!(moves >= 20, "{moves} moves");
-    println!("{moves} moves");
     world.end(nginx).all_moved(8);
 }
 
@@ -97,13 +98,11 @@ fn requests_are_answered_while_their_connections_move() {
     let words = ["redis-server", "--port", "7000", "--protected-mode", "no", "--save", "", "--bind", "10.67.0.1"];
     let redis = world.start(&words);
     world.listens(7000);
-    let moves = restless(&world, || {
+    restless(&world, || {
         let mut benchmark = world.peer.command("redis-benchmark");
         let words = ["-h", "10.67.0.1", "-p", "7000", "-t", "set,get", "-n", "20000", "-c", "20", "-d", "100", "--csv"];
         let told = run(benchmark.args(words));
         assert!(told.contains("\"SET\"") && told.contains("\"GET\""), "{told}");
     });
-    assert!(moves >= 20, "{moves} moves");
-    println!("{moves} moves");
     world.end(redis).all_moved(40);
 }

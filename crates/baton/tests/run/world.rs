@@ -174,4 +174,3 @@ pub fn curl_with(namespace: &Netns, words: &[&str], url: &str) -> String {
     assert!(out.status.success(), "{url}: {}", out.status);
     digest(&out.stdout)
 }
-
