@@ -54,7 +54,7 @@ fn whoever_watches_is_told_in_the_engine_and_in_the_kernel() {
             let idle = stream.readiness();
             assert!(!idle.readable && idle.writable && !idle.peer_finished && !idle.ended && !idle.failed, "{idle:?}");
             let before = count.0.load(Ordering::SeqCst);
-            line.peer.write_all(b"seven b").unwrap();
+            (&line.peer).write_all(b"seven b").unwrap();
             told(&count, before, "bytes", || stream.readiness().readable);
             assert_ne!(stream.readiness().arrivals, idle.arrivals);
             let mut some = [0; 10];

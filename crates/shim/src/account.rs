@@ -56,7 +56,8 @@ impl Account {
     /// Enters a name that is not there yet; none if there is no room.
     fn enter(&self, name: &str) -> Option<usize> {
         // What is longer is told by its beginning.
-        let name = &name[..name.floor_char_boundary(NAME - 1)];
+        let ends = (0..NAME).rev().find(|at| name.is_char_boundary(*at))?;
+        let name = &name[..ends];
         flock(&self.file, FlockOperation::LockExclusive).ok()?;
         let at = self.find(name).or_else(|| {
             let free = (0..ENTRIES).find(|at| self.counters.is_named(*at, ""))?;

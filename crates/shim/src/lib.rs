@@ -17,7 +17,7 @@
 //!   socket behind it is a husk. What the husk would say is never shown to the program.
 //! * *Home first.* What cannot be carried brings the connection home: then the descriptor is
 //!   a plain socket, and the call the kernel's. Each such case has a reason that is counted
-//!   ([`account`]).
+//!   (`account.rs`).
 //! * *Nothing of ours is in the way.* A call on anything else costs one load; our thread
 //!   takes no signals; our descriptors are far up.
 //! * *Locks* are taken in this order: the link to the service, a slot, its entries, a set's

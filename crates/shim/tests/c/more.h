@@ -300,8 +300,10 @@ static void processes(void) {
     order("close", 0);
     order("connect", 0);
     order("send", 5);
-    say("peer got %ld", order("recv", 5));
+    long got = order("recv", 5);
+    /* What the child says comes first. */
     say("ended %d", child_of(child));
+    say("peer got %ld", got);
     close(second), close(fd), close(listener);
     order("close", 0);
 }
