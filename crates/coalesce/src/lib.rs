@@ -12,7 +12,9 @@
 //! [`Profile`]s of one machine. It looks at headers only, copies nothing, keeps no
 //! frame: each frame comes with a handle of the caller's, and a [`Sink`], also the
 //! caller's, is told what becomes of it. A capture analyser counts; a bump in the
-//! wire keeps handles by slot and writes one header for a run. Time is an argument, in nanoseconds of any clock. Nothing is
+//! wire keeps handles by slot ([`Parts`]) and writes one header for a run
+//! ([`write_headers`]). What a receiver then acknowledges at once is expanded into
+//! the ACKs that its peer expects ([`Unacked`], [`AckTemplate`]; RA §4). Time is an argument, in nanoseconds of any clock. Nothing is
 //! allocated after construction.
 //!
 //! # What holds of any input
@@ -55,20 +57,26 @@
 
 #![forbid(unsafe_code)]
 
+mod acks;
 mod cache;
 mod classify;
 mod coalescer;
 mod extensions;
 mod flow;
 mod frame;
+mod headers;
+mod parts;
 mod profile;
 mod run;
 mod verdict;
 
+pub use acks::{AckTemplate, Acks, Unacked};
 pub use classify::classify;
 pub use coalescer::{Coalescer, Sink};
 pub use flow::{Flow, Tags};
 pub use frame::{Checksums, Class, Frame, Link, Segment};
+pub use headers::{HeadersError, write_headers};
+pub use parts::{Collector, Output, Part, Parts};
 pub use profile::{Limits, Profile, Window};
 pub use run::Run;
 pub use verdict::{Cause, Counts, Reason, Verdict};

@@ -73,4 +73,25 @@ impl Limits {
             window: Window::Frames(TWENTY),
         }
     }
+
+    /// Most segments that a run can come to have, whichever bound is met first: a
+    /// segment has a byte of payload, and a run is over with its window.
+    pub const fn most_segments(&self) -> u32 {
+        const fn min(a: u32, b: u32) -> u32 {
+            if a < b { a } else { b }
+        }
+        let bytes = match self.profile {
+            Profile::Rsc if self.buffer == 0 => 1,
+            Profile::Rsc => self.buffer,
+            Profile::Ra => Limits::RA_BYTES,
+        };
+        let segments = match self.segments {
+            Some(segments) => segments.get(),
+            None => u32::MAX,
+        };
+        match self.window {
+            Window::Frames(frames) => min(frames.get(), min(bytes, segments)),
+            _ => min(bytes, segments),
+        }
+    }
 }
