@@ -1,19 +1,4 @@
 //! The headers of a run, written over those of its first segment (RA §3.2).
-//!
-//! | field | in the run's headers |
-//! | --- | --- |
-//! | sequence number, ports, addresses, traffic class | the first's, and everybody's |
-//! | acknowledgment, window, timestamps | the last's |
-//! | PSH | set if a segment has it |
-//! | IP length | of the headers and all payload |
-//! | time to live, hop limit | the smallest |
-//! | IPv4 checksum | made anew |
-//! | TCP checksum | the pseudo header's sum, for the port to go on from |
-//! | IPv4 identification and DF, IPv6 flow label, padding of options | the first's |
-//!
-//! The TCP checksum of the whole would cost a pass over the payload, which RA leaves
-//! out too: whoever takes the run is told that its segments' checksums were right, or
-//! that the sum is yet to be completed.
 
 use crate::run::Run;
 use baton_wire::addr::Addr;
@@ -45,16 +30,36 @@ impl core::fmt::Display for HeadersError {
 
 impl core::error::Error for HeadersError {}
 
-/// Writes the headers of `run` over those of its first frame; `frame` has that
-/// frame's headers at least, and is not changed if it is refused. Returns the length
-/// of all headers, link header included, in bytes.
+/// Writes the headers of `run` over those of its first frame (RA §3.2); `frame` has
+/// that frame's headers at least. Returns the length of all headers, link header
+/// included, in bytes.
+///
+/// | field | in the run's headers | of the other segments |
+/// | --- | --- | --- |
+/// | addresses, ports, VLAN tags, traffic class, flags but PSH | everybody's | kept: all have the same |
+/// | sequence number | the first's | kept: it follows from the lengths of the [`Part`](crate::Part)s |
+/// | IP length | of the headers and all payload | kept, there |
+/// | acknowledgment, PSH | the last's; set if a segment has it | kept, there |
+/// | window | the last's | given up: a later window replaces an earlier one (RFC 9293 §3.10.7.4) |
+/// | timestamps | the last's | given up: segments that arrive together were sent within a tick of that clock or two (RA §3.6) |
+/// | time to live, hop limit | the smallest | given up: nothing above IP looks at it, and the smallest never prolongs a path |
+/// | IPv4 identification, DF | the first's | given up: they serve reassembly, and no segment is a fragment |
+/// | IPv6 flow label | the first's | given up: routers are behind, and endpoints do not look at it (RFC 6437 §3) |
+/// | link addresses | the first's | given up: the link is behind |
+/// | urgent pointer, padding of options | the first's | given up: without meaning, since none has URG |
+/// | IPv4 checksum | made anew | follows from the rest |
+/// | TCP checksum | the pseudo header's sum, for the port to go on from | follows from the rest |
+///
+/// The TCP checksum of the whole would cost a pass over the payload, which RA leaves
+/// out too: whoever takes the run is told that its segments' checksums were right, or
+/// that the sum is yet to be completed.
 ///
 /// # Errors
 /// [`HeadersError`].
 pub fn write_headers(run: &Run, frame: &mut [u8]) -> Result<usize, HeadersError> {
     let first = &run.first;
     let (tcp_at, payload_at) = (first.tcp_offset(), first.payload_offset());
-    let tcp_len = u32::from(first.tcp_header_len) + run.payload_len;
+    let tcp_len = run.payload_len.saturating_add(u32::from(first.tcp_header_len));
     let ip_len = if first.flow.is_v6() { tcp_len } else { tcp_len.saturating_add(20) };
     let ip_len = u16::try_from(ip_len).map_err(|_| HeadersError::TooLong)?;
     let headers = frame.get_mut(..payload_at).ok_or(HeadersError::OtherFrame)?;
