@@ -1,5 +1,8 @@
 //! Runs the crate in the words of the slow coalescer.
 
+// Not every test that includes it uses all of it.
+#![allow(dead_code)]
+
 use crate::slow::{Frame, Out, Report, Rules, Window};
 use baton_coalesce::{
     Cause, Checksums, Coalescer, Limits, Link, Output, Part, Parts, Profile, Reason, Run, Tags, Verdict, Window as Ours,

@@ -6,6 +6,9 @@
 //! A frame is looked at rule by rule; runs stand in a list, the one least recently
 //! appended to first.
 
+// Not every test that includes it uses all of it.
+#![allow(dead_code)]
+
 pub mod bytes;
 
 use bytes::{Key, Segment, look};

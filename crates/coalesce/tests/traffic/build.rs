@@ -1,5 +1,8 @@
 //! A frame's bytes from what they are to say, right or wrong.
 
+// Not every test that includes it uses all of it.
+#![allow(dead_code)]
+
 /// Addresses of either version.
 #[derive(Clone, Copy, Debug)]
 pub enum Ip {

@@ -1,6 +1,9 @@
 //! Random traffic: bursts of a few connections, so that segments often follow each
 //! other, and every kind of odd frame among them.
 
+// Not every test that includes it uses all of it.
+#![allow(dead_code)]
+
 pub mod build;
 
 use crate::slow::{Frame, Rules, Window};
