@@ -132,7 +132,7 @@ fn every_bypass_has_its_reason_and_its_place_in_the_order_of_tests() {
         ("tcp_options", Packet { options: vec![1, 1, 1, 8], ..p() }),
         ("no_payload", Packet { payload: 0, ..p() }),
     ] {
-        let said = packets(RA, &[packet.clone()]);
+        let said = packets(RA, std::slice::from_ref(&packet));
         assert_eq!(said, format!("{reason} 0"), "{packet:?}");
         let tagged = Packet { tags: [vec![[0x88, 0xa8, 0, 1]], packet.tags.clone()].concat(), ..packet };
         assert_eq!(packets(RA, &[tagged]), said, "behind a tag");
@@ -245,7 +245,11 @@ fn push_ends_a_run_of_rsc_and_is_nothing_to_ra() {
     assert_eq!(packets(RSC, &[nth(0), p2.clone(), nth(3)]), "run 0, psh_alone 1, run 2");
     let full = Rules { buffer: 1500, ..RSC };
     assert_eq!(packets(full, &[nth(0), p1.clone()]), "run 0, psh_alone 1");
-    assert_eq!(packets(Rules { buffer: 999, ..RSC }, &[p0.clone()]), "psh_alone 0", "before its size is looked at");
+    assert_eq!(
+        packets(Rules { buffer: 999, ..RSC }, std::slice::from_ref(&p0)),
+        "psh_alone 0",
+        "before its size is looked at"
+    );
     assert_eq!(packets(RA, &[p0, p1, nth(2), p2]), "run 0 1 2, run 3");
 }
 
