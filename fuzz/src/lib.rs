@@ -11,4 +11,5 @@ pub mod port;
 pub mod service;
 pub mod socket;
 pub mod tcp;
+pub mod trace;
 pub mod wire;

@@ -101,6 +101,7 @@ fn benchmarks(directory: &Path) -> Result<Vec<Benchmark>> {
     };
     baton("baton-demo", &["demo", "--json", "--rounds", "7"], &[("--report", "html")]);
     baton("baton-tap", &["bench", "tap", "--rounds", "7"], &[]);
+    baton("baton-rsc", &["trace", "paper"], &[("--html", "html"), ("--csv", "csv")]);
     baton("baton-tce", &["bench", "tce"], &[("--report", "html"), ("--csv", "csv")]);
     Ok(all)
 }

@@ -1,0 +1,147 @@
+//! How long segments waited for company: from their arrival to the flush of their run.
+//!
+//! Arrivals of segments that are held stand in lists, one for each run, in one table of
+//! at most [`HELD_MAX`] places; a segment that finds it full is held without its delay
+//! being measured, which is counted.
+
+use hdrhistogram::Histogram;
+
+/// Arrivals that are kept at a time at most.
+pub const HELD_MAX: usize = 1 << 20;
+/// Longest delay that is told apart, in nanoseconds: an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Held {
+    time_ns: u64,
+    next: u32,
+}
+
+/// Arrivals of what is held, by slot.
+#[derive(Default)]
+pub struct Arrivals {
+    held: Vec<Held>,
+    free: Vec<u32>,
+    /// The last arrival of each slot's run.
+    last: Vec<u32>,
+}
+
+/// Delays of segments.
+#[derive(Clone, Debug)]
+pub struct Delays {
+    histogram: Histogram<u64>,
+    /// Those of 0, which are many: they go into the histogram at the end.
+    zero: u64,
+    unmeasured: u64,
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_max(LONGEST_NS, 3).expect("3 digits, and more than 2 ns");
+        Delays { histogram, zero: 0, unmeasured: 0 }
+    }
+}
+
+impl Arrivals {
+    /// A run begins in `slot`.
+    pub fn start(&mut self, slot: u32) {
+        let slot = slot as usize;
+        if slot >= self.last.len() {
+            self.last.resize(slot + 1, NONE);
+        }
+        self.last[slot] = NONE;
+    }
+
+    /// A segment of the run in `slot` arrived.
+    pub fn add(&mut self, slot: u32, time_ns: u64) {
+        let Some(last) = self.last.get_mut(slot as usize) else { return };
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None if self.held.len() < HELD_MAX => {
+                self.held.push(Held { time_ns: 0, next: NONE });
+                self.held.len() as u32 - 1
+            }
+            None => return,
+        };
+        self.held[place as usize] = Held { time_ns, next: *last };
+        *last = place;
+    }
+
+    /// The run of `segments` in `slot` goes on at `at_ns`.
+    pub fn flush(&mut self, slot: u32, segments: u32, at_ns: u64, delays: &mut Delays) {
+        let Some(last) = self.last.get_mut(slot as usize) else { return };
+        let mut place = std::mem::replace(last, NONE);
+        let mut measured = 0;
+        while let Some(held) = self.held.get(place as usize) {
+            delays.add(at_ns.saturating_sub(held.time_ns));
+            self.free.push(place);
+            place = held.next;
+            measured += 1;
+        }
+        delays.unmeasured += u64::from(segments - measured);
+    }
+}
+
+impl Delays {
+    fn add(&mut self, delay_ns: u64) {
+        if delay_ns == 0 {
+            self.zero += 1;
+        } else {
+            self.histogram.saturating_record(delay_ns);
+        }
+    }
+
+    /// Adds all that another counted.
+    pub fn merge(&mut self, other: &Delays) {
+        self.zero += other.zero;
+        self.unmeasured += other.unmeasured;
+        self.histogram.add(&other.histogram).expect("both have the same bounds");
+    }
+
+    /// Median, 99th percentile and largest, in nanoseconds, to three digits; 0 of none.
+    pub fn percentiles(&self) -> [u64; 3] {
+        let mut all = self.histogram.clone();
+        all.saturating_record_n(0, self.zero);
+        [all.value_at_quantile(0.5), all.value_at_quantile(0.99), all.max()]
+    }
+
+    /// Segments whose delay could not be measured, [`HELD_MAX`] being held.
+    pub fn unmeasured(&self) -> u64 {
+        self.unmeasured
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_segment_waits_from_its_own_arrival() {
+        let (mut arrivals, mut delays) = (Arrivals::default(), Delays::default());
+        for slot in [3, 1] {
+            arrivals.start(slot);
+            for time in [100, 200, 300] {
+                arrivals.add(slot, time * u64::from(slot));
+            }
+        }
+        arrivals.flush(1, 3, 300, &mut delays);
+        assert_eq!(delays.percentiles(), [100, 200, 200]);
+        arrivals.flush(3, 3, 1900, &mut delays);
+        assert_eq!(delays.percentiles(), [200, 1600, 1600]);
+        assert_eq!(arrivals.free.len(), 6);
+        assert_eq!(delays.unmeasured(), 0);
+    }
+
+    #[test]
+    fn what_is_held_is_bounded() {
+        let (mut arrivals, mut delays) = (Arrivals::default(), Delays::default());
+        arrivals.start(0);
+        for _ in 0..HELD_MAX + 7 {
+            arrivals.add(0, 5);
+        }
+        arrivals.flush(0, HELD_MAX as u32 + 7, 4, &mut delays);
+        assert_eq!(delays.unmeasured(), 7);
+        assert_eq!(delays.percentiles(), [0, 0, 0]);
+    }
+}

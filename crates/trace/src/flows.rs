@@ -1,0 +1,164 @@
+//! The flows that matter most, in a table of fixed size.
+//!
+//! 512 sets of 8 flows. A flow that finds its set full takes the place of the one
+//! with the fewest frames there; that is counted, and what had been counted of the
+//! other is forgotten. So the figures of a flow are exact as long as nothing was
+//! forgotten, and a lower bound else; one of the largest flows is never the smallest
+//! of eight.
+
+use baton_coalesce::Flow;
+use std::hash::{Hash, Hasher};
+
+const SETS: usize = 512;
+const WAYS: usize = 8;
+
+/// What is counted of one flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlowCounts {
+    /// Frames that came in.
+    pub frames_in: u64,
+    /// Frames and runs that came out.
+    pub frames_out: u64,
+    /// Bytes of payload in eligible segments.
+    pub payload_bytes: u64,
+}
+
+impl FlowCounts {
+    fn add(&mut self, other: FlowCounts) {
+        self.frames_in += other.frames_in;
+        self.frames_out += other.frames_out;
+        self.payload_bytes += other.payload_bytes;
+    }
+}
+
+/// The table.
+#[derive(Clone, Debug)]
+pub struct Flows {
+    sets: Vec<[Option<(Flow, FlowCounts)>; WAYS]>,
+    forgotten: u64,
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Flows { sets: vec![[None; WAYS]; SETS], forgotten: 0 }
+    }
+}
+
+impl Flows {
+    /// Adds to what is counted of a flow.
+    pub fn add(&mut self, flow: &Flow, counts: FlowCounts) {
+        let set = &mut self.sets[set_of(flow)];
+        if let Some((_, known)) = set.iter_mut().flatten().find(|(known, _)| known == flow) {
+            return known.add(counts);
+        }
+        let fewest = |place: &&mut Option<(Flow, FlowCounts)>| place.map_or(0, |(_, known)| known.frames_in);
+        if let Some(place) = set.iter_mut().min_by_key(fewest) {
+            self.forgotten += u64::from(place.is_some());
+            *place = Some((*flow, counts));
+        }
+    }
+
+    /// Adds all that another table counted.
+    pub fn merge(&mut self, other: &Flows) {
+        for (flow, counts) in other.sets.iter().flatten().flatten() {
+            self.add(flow, *counts);
+        }
+        self.forgotten += other.forgotten;
+    }
+
+    /// The `count` flows with the most frames, the largest first.
+    pub fn top(&self, count: usize) -> Vec<(Flow, FlowCounts)> {
+        let mut flows: Vec<_> = self.sets.iter().flatten().flatten().copied().collect();
+        flows.sort_unstable_by_key(|(flow, counts)| (std::cmp::Reverse(counts.frames_in), *flow));
+        flows.truncate(count);
+        flows
+    }
+
+    /// Number of flows in the table.
+    pub fn known(&self) -> usize {
+        self.sets.iter().flatten().flatten().count()
+    }
+
+    /// How often a flow had to make room for another.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+}
+
+fn set_of(flow: &Flow) -> usize {
+    let mut hasher = Mixer(0);
+    flow.hash(&mut hasher);
+    (hasher.finish() >> 32) as usize % SETS
+}
+
+/// A quick mix of a few words. Flows that somebody chose to collide push each other
+/// out of one set, and cost no more than others.
+struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(26) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_u128(&mut self, word: u128) {
+        self.write_u64(word as u64 ^ (word >> 64) as u64);
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(word.into());
+    }
+
+    fn write_u8(&mut self, word: u8) {
+        self.write_u64(word.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_coalesce::Tags;
+
+    fn flow(n: u32) -> Flow {
+        Flow::v4(n.to_be_bytes(), [10, 0, 0, 1], 80 << 16 | 4000, Tags::NONE)
+    }
+
+    #[test]
+    fn the_largest_stay_whatever_comes() {
+        let mut flows = Flows::default();
+        let one = FlowCounts { frames_in: 1, frames_out: 1, payload_bytes: 10 };
+        for round in 0..100_000 {
+            flows.add(&flow(round % 5), FlowCounts { frames_in: 4, frames_out: 1, payload_bytes: 40 });
+            flows.add(&flow(round + 1000), one);
+        }
+        assert!(flows.known() <= SETS * WAYS);
+        assert!(flows.forgotten() > 90_000);
+        let top = flows.top(5);
+        assert!(top.iter().all(|(_, counts)| counts.frames_in == 80_000 && counts.payload_bytes == 800_000), "{top:?}");
+    }
+
+    #[test]
+    fn tables_add_up() {
+        let (mut a, mut b) = (Flows::default(), Flows::default());
+        let one = FlowCounts { frames_in: 2, frames_out: 1, payload_bytes: 5 };
+        for n in 0..50 {
+            a.add(&flow(n), one);
+            b.add(&flow(n + 25), one);
+        }
+        a.merge(&b);
+        assert_eq!((a.known(), a.forgotten()), (75, 0));
+        assert_eq!(a.top(1)[0].1.frames_in, 4);
+        assert_eq!(a.top(100).iter().map(|(_, counts)| counts.frames_in).sum::<u64>(), 200);
+    }
+}

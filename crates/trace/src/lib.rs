@@ -1,0 +1,36 @@
+//! What a capture would gain from a coalescer: how many frames it would join, under
+//! which rules, with how much memory, and what stops it.
+//!
+//! ```text
+//!   capture --read--> Frame --link, classify--> Class --+--> Coalescer --> Tally --> Report
+//!    (pcap, pcapng,                                     |
+//!     gzip, zstd, live)                                 +--> Coalescer for each point of a Sweep
+//! ```
+//!
+//! The coalescer is the engine's own, [`baton_coalesce`]; nothing here decides what is
+//! joined. Each frame is parsed once, whatever the number of coalescers that look at it.
+//!
+//! Memory does not grow with a capture: a window of bytes, the coalescers' runs, and
+//! tables of fixed size ([`flows`]). Files are read on as many cores as there are, each
+//! on its own ([`study`]); a capture that is damaged counts as far as it could be read.
+//!
+//! `unsafe` stands in `sys` and `prefetch_unsafe`.
+#![deny(unsafe_code)]
+
+pub use baton_coalesce as coalesce;
+
+pub mod cost;
+pub mod delay;
+pub mod flows;
+pub mod link;
+mod prefetch_unsafe;
+pub mod read;
+pub mod report;
+pub mod study;
+pub mod sweep;
+mod sys;
+pub mod tally;
+
+pub use read::{Damage, Frame, Input, Reader};
+pub use report::Report;
+pub use tally::Analysis;

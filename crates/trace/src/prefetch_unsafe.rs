@@ -1,0 +1,18 @@
+//! Asking for memory before it is needed.
+//!
+//! What it upholds: a prefetch is a hint, which reads nothing that the program sees and
+//! faults on no address; it is given the address of a byte of a slice all the same.
+#![allow(unsafe_code)]
+
+/// Has the line of `bytes[at]` on its way, if there is one.
+#[inline(always)]
+pub fn prefetch(bytes: &[u8], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(byte) = bytes.get(at) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, and the address of a byte that is there.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(byte).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (bytes, at);
+}

@@ -1,0 +1,184 @@
+//! The bytes of a capture, a window at a time.
+//!
+//! ```text
+//!   buffer   | consumed |     window     | room |
+//!            0        start             end
+//! ```
+//!
+//! `fill` moves the rest of the window to the front and reads behind it, a piece that
+//! the second-level cache holds. So the window can grow to [`WINDOW_MIN`] before
+//! anything is consumed, which is more than the longest record that is looked into.
+//!
+//! A regular file is mapped instead, where that is possible, and moved over in pieces.
+
+use super::{pcapng, zstd};
+use crate::sys::mapped::Mapped;
+use flate2::read::MultiGzDecoder;
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The window can be at least as long as this, in bytes.
+pub const WINDOW_MIN: usize = pcapng::BLOCK_MAX + (4 << 10);
+/// Bytes read at once.
+const READ: usize = 256 << 10;
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// A capture could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open {}: {source}", path.display())]
+pub struct OpenError {
+    /// Which.
+    pub path: PathBuf,
+    /// The operating system's answer.
+    pub source: io::Error,
+}
+
+/// The bytes of a capture.
+pub struct Input {
+    bytes: Bytes,
+    /// Offset of the window in the capture.
+    offset: u64,
+}
+
+enum Bytes {
+    Read(Stream),
+    Mapped(Mapped),
+}
+
+/// What is read, and a buffer of it.
+struct Stream {
+    source: Box<dyn Read + Send>,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    /// Opens a file, or standard input if `path` is `-`. What was read of the file, as it
+    /// is on disk, is added to `progress`, in bytes.
+    ///
+    /// # Errors
+    /// It cannot be opened, or not be read at all.
+    pub fn open(path: &Path, progress: &Arc<AtomicU64>) -> Result<Input, OpenError> {
+        let fail = |source| OpenError { path: path.to_owned(), source };
+        if path == Path::new("-") {
+            return Input::read(Counted { source: io::stdin(), count: progress.clone() }).map_err(fail);
+        }
+        let file = File::open(path).map_err(fail)?;
+        if let Some(mapped) = Mapped::new(&file, progress).map_err(fail)?
+            && compression(mapped.window()) == Compression::None
+        {
+            return Ok(Input { bytes: Bytes::Mapped(mapped), offset: 0 });
+        }
+        Input::read(Counted { source: file, count: progress.clone() }).map_err(fail)
+    }
+
+    /// Reads from anything; gzip and zstd are recognized by their first bytes.
+    ///
+    /// # Errors
+    /// Nothing can be read.
+    pub fn read(mut source: impl Read + Send + 'static) -> io::Result<Input> {
+        let mut first = Vec::new();
+        source.by_ref().take(4).read_to_end(&mut first)?;
+        let compression = compression(&first);
+        let source = Cursor::new(first).chain(source);
+        let source: Box<dyn Read + Send> = match compression {
+            Compression::None => Box::new(source),
+            Compression::Gzip => Box::new(MultiGzDecoder::new(source)),
+            Compression::Zstd => Box::new(zstd::Frames::new(source)?),
+        };
+        let buffer = vec![0; WINDOW_MIN + READ].into_boxed_slice();
+        Ok(Input { bytes: Bytes::Read(Stream { source, buffer, start: 0, end: 0 }), offset: 0 })
+    }
+
+    /// What is there to look at.
+    #[inline]
+    pub fn window(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Read(stream) => &stream.buffer[stream.start..stream.end],
+            Bytes::Mapped(mapped) => mapped.window(),
+        }
+    }
+
+    /// Takes the first `len` bytes of the window off it.
+    ///
+    /// # Panics
+    /// If the window has not as many.
+    pub fn consume(&mut self, len: usize) {
+        match &mut self.bytes {
+            Bytes::Read(stream) => {
+                assert!(len <= stream.end - stream.start, "more consumed than there is");
+                stream.start += len;
+            }
+            Bytes::Mapped(mapped) => mapped.consume(len),
+        }
+        self.offset += len as u64;
+    }
+
+    /// Lengthens the window; false at the end of the capture.
+    ///
+    /// # Errors
+    /// The operating system's answer, or that the compressed stream is damaged.
+    pub fn fill(&mut self) -> io::Result<bool> {
+        match &mut self.bytes {
+            Bytes::Read(stream) => stream.fill(),
+            Bytes::Mapped(mapped) => mapped.fill(),
+        }
+    }
+
+    /// Offset of the window in the capture, in bytes.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+impl Stream {
+    fn fill(&mut self) -> io::Result<bool> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let room = self.end..self.buffer.len().min(self.end + READ);
+        loop {
+            match self.source.read(&mut self.buffer[room.clone()]) {
+                Ok(len) => {
+                    self.end += len;
+                    return Ok(len > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Compression {
+    None,
+    Gzip,
+    Zstd,
+}
+
+fn compression(first: &[u8]) -> Compression {
+    match first {
+        _ if first.starts_with(&GZIP) => Compression::Gzip,
+        _ if zstd::is_magic(first) => Compression::Zstd,
+        _ => Compression::None,
+    }
+}
+
+/// Counts what is read.
+struct Counted<R> {
+    source: R,
+    count: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.source.read(buf)?;
+        self.count.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(len)
+    }
+}

@@ -1,0 +1,196 @@
+//! Capture files, as frames: pcap and pcapng, plain or compressed, from a file or a pipe.
+//!
+//! ```text
+//!   file, pipe, gzip, zstd --Input--> window of bytes --pcap | pcapng--> Frame --> Sink
+//! ```
+//!
+//! A window is a piece of the capture that lies in memory as it stands in the file; a
+//! frame is a view into it. Nothing is copied on the way but the rest of a record that
+//! a window cuts, and nothing is allocated for a length that a file claims: a block that
+//! does not fit the window is stepped over, or is damage.
+//!
+//! Reading ends at the first damage, which is named by its offset in the (uncompressed)
+//! capture. What came before it has been handed out.
+
+mod input;
+mod live;
+mod pcap;
+mod pcapng;
+mod zstd;
+
+pub use input::{Input, OpenError};
+pub use live::Live;
+
+/// Longest frame in a capture, in bytes: the largest snapshot length that libpcap allows.
+pub const FRAME_MAX: usize = 262_144;
+
+/// A frame of a capture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame<'a> {
+    /// What was captured of it.
+    pub data: &'a [u8],
+    /// Its length on the wire, in bytes; never less than what was captured.
+    pub wire_len: u32,
+    /// When it was captured, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Link type, as the tcpdump group numbers them.
+    pub link: u16,
+}
+
+/// Takes frames in the order of the capture.
+pub trait Sink {
+    /// Takes one frame.
+    fn frame(&mut self, frame: &Frame<'_>);
+}
+
+impl<F: FnMut(&Frame<'_>)> Sink for F {
+    fn frame(&mut self, frame: &Frame<'_>) {
+        self(frame);
+    }
+}
+
+/// Where a capture stops making sense.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("damaged at byte {offset}: {what}")]
+pub struct Damage {
+    /// Offset of the record or block in the capture, behind decompression, in bytes.
+    pub offset: u64,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// What stopped a format's parser within a window.
+enum Stop {
+    /// The window ends before the record does.
+    More,
+    /// A block of `len` bytes, of no interest and too long for the window; its last four
+    /// bytes are to be `trailer`.
+    Skip { len: u64, trailer: [u8; 4] },
+    /// The record makes no sense.
+    Damage(&'static str),
+}
+
+enum Format {
+    /// Nothing was read yet.
+    Unknown,
+    Pcap(pcap::Layout),
+    PcapNg(pcapng::Section),
+    /// Past the end, or past damage.
+    Over,
+}
+
+/// A block too long for the window, which is stepped over.
+struct LongBlock {
+    /// Where it begins in the capture.
+    start: u64,
+    /// Bytes of it that are still to come, but for the last four.
+    rest: u64,
+    /// What the last four have to say.
+    trailer: [u8; 4],
+}
+
+/// Reads the frames of a capture.
+pub struct Reader {
+    input: Input,
+    format: Format,
+    long: Option<LongBlock>,
+}
+
+/// What is said of a capture that stops short.
+const CUT: &str = "it ends in the middle of a record";
+
+impl Reader {
+    /// Reads from `input`: pcap or pcapng, by its first bytes.
+    pub fn new(input: Input) -> Reader {
+        Reader { input, format: Format::Unknown, long: None }
+    }
+
+    /// Hands the frames of one window to `sink`; false once there are no more.
+    ///
+    /// # Errors
+    /// The capture is damaged, or could not be read any further. No frame follows.
+    pub fn read(&mut self, sink: &mut impl Sink) -> Result<bool, Damage> {
+        let outcome = self.step(sink);
+        if !matches!(outcome, Ok(true)) {
+            self.format = Format::Over;
+        }
+        let offset = self.long.take_if(|_| outcome.is_err()).map_or(self.input.offset(), |long| long.start);
+        outcome.map_err(|what| Damage { offset, what })
+    }
+
+    fn step(&mut self, sink: &mut impl Sink) -> Result<bool, String> {
+        if self.long.is_some() {
+            return self.step_over();
+        }
+        let (used, stop) = match &mut self.format {
+            Format::Over => return Ok(false),
+            Format::Unknown => return self.recognize(),
+            Format::Pcap(layout) => layout.records(self.input.window(), sink),
+            Format::PcapNg(section) => section.blocks(self.input.window(), sink),
+        };
+        self.input.consume(used);
+        match stop {
+            Stop::More => self.more(),
+            Stop::Damage(what) => Err(what.to_owned()),
+            Stop::Skip { len, trailer } => {
+                self.long = Some(LongBlock { start: self.input.offset(), rest: len - 4, trailer });
+                Ok(true)
+            }
+        }
+    }
+
+    /// Finds out which format it is.
+    fn recognize(&mut self) -> Result<bool, String> {
+        while self.input.window().len() < pcap::HEADER_LEN && self.input.fill().map_err(unreadable)? {}
+        let window = self.input.window();
+        if window.starts_with(&pcapng::SECTION_HEADER) {
+            self.format = Format::PcapNg(pcapng::Section::default());
+            return Ok(true);
+        }
+        let Some(magic) = window.first_chunk() else { return Err("it is empty".into()) };
+        let header = window.first_chunk();
+        match header.map(pcap::Layout::of) {
+            Some(Some(layout)) => {
+                self.format = Format::Pcap(layout);
+                self.input.consume(pcap::HEADER_LEN);
+                Ok(true)
+            }
+            None if pcap::is_magic(*magic) => Err("it ends in the middle of its header".into()),
+            _ => Err("neither pcap nor pcapng".into()),
+        }
+    }
+
+    /// Gets more of the capture into the window; false at its end, if that is where a
+    /// record may end.
+    fn more(&mut self) -> Result<bool, String> {
+        match self.input.fill().map_err(unreadable)? {
+            true => Ok(true),
+            false if self.input.window().is_empty() => Ok(false),
+            false => Err(CUT.to_owned()),
+        }
+    }
+
+    /// Leaves out a windowful of a long block.
+    fn step_over(&mut self) -> Result<bool, String> {
+        let Some(long) = &mut self.long else { return Ok(true) };
+        let window = self.input.window();
+        if long.rest == 0
+            && let Some(trailer) = window.first_chunk::<4>()
+        {
+            if *trailer != long.trailer {
+                return Err(pcapng::LENGTHS_DIFFER.to_owned());
+            }
+            self.input.consume(4);
+            self.long = None;
+            return Ok(true);
+        }
+        let len = (window.len() as u64).min(long.rest);
+        long.rest -= len;
+        self.input.consume(len as usize);
+        if len == 0 && !self.input.fill().map_err(unreadable)? { Err(CUT.to_owned()) } else { Ok(true) }
+    }
+}
+
+fn unreadable(error: std::io::Error) -> String {
+    format!("it cannot be read: {error}")
+}

@@ -1,0 +1,102 @@
+//! pcap (draft-ietf-opsawg-pcap): a file header, then records.
+//!
+//! ```text
+//!   file     magic 4 | version 2, 2 | reserved 4, 4 | snapshot length 4 | link type 4
+//!   record   seconds 4 | fraction 4 | captured length 4 | length on the wire 4 | data
+//! ```
+//!
+//! The magic number tells the byte order of all that follows and the unit of the
+//! fraction. Of the link type field the low 16 bits are the link type; above them
+//! stand facts about the frame check sequence.
+
+use super::{FRAME_MAX, Frame, Sink, Stop};
+use crate::prefetch_unsafe::prefetch;
+
+/// Length of the file header in bytes.
+pub const HEADER_LEN: usize = 24;
+const RECORD_LEN: usize = 16;
+/// Records that are fetched ahead, and how much of each besides its beginning: with
+/// Ethernet, IPv4 and TCP headers a record takes two lines.
+const AHEAD: usize = 4;
+const LINE: usize = 64;
+
+/// Records with this magic number have 8 bytes more behind the lengths (Kuznetzov's
+/// patched libpcap).
+const MODIFIED_EXTRA: usize = 8;
+
+const MICROSECONDS: u32 = 0xa1b2_c3d4;
+const NANOSECONDS: u32 = 0xa1b2_3c4d;
+const MODIFIED: u32 = 0xa1b2_cd34;
+
+/// What a file's header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    big_endian: bool,
+    /// Nanoseconds in a unit of the fraction.
+    fraction_ns: u32,
+    record_len: usize,
+    link: u16,
+}
+
+/// True for what a pcap file begins with.
+pub fn is_magic(magic: [u8; 4]) -> bool {
+    kind(magic).is_some()
+}
+
+fn kind(magic: [u8; 4]) -> Option<(bool, u32)> {
+    let known = |magic| matches!(magic, MICROSECONDS | NANOSECONDS | MODIFIED);
+    let (little, big) = (u32::from_le_bytes(magic), u32::from_be_bytes(magic));
+    known(little).then_some((false, little)).or_else(|| known(big).then_some((true, big)))
+}
+
+impl Layout {
+    /// Reads a file's header.
+    pub fn of(header: &[u8; HEADER_LEN]) -> Option<Layout> {
+        let (big_endian, kind) = kind([header[0], header[1], header[2], header[3]])?;
+        let link = if big_endian { word::<true>(header, 20) } else { word::<false>(header, 20) };
+        Some(Layout {
+            big_endian,
+            fraction_ns: if kind == NANOSECONDS { 1 } else { 1000 },
+            record_len: RECORD_LEN + if kind == MODIFIED { MODIFIED_EXTRA } else { 0 },
+            link: link as u16,
+        })
+    }
+
+    /// Hands the records that are whole in `window` to `sink`; says how many bytes they
+    /// take, and why there are no more.
+    pub fn records(&self, window: &[u8], sink: &mut impl Sink) -> (usize, Stop) {
+        if self.big_endian { self.records_of::<true>(window, sink) } else { self.records_of::<false>(window, sink) }
+    }
+
+    fn records_of<const BIG: bool>(&self, window: &[u8], sink: &mut impl Sink) -> (usize, Stop) {
+        let mut at = 0;
+        while let Some(header) = window[at..].first_chunk::<RECORD_LEN>() {
+            let captured = word::<BIG>(header, 8);
+            if captured > FRAME_MAX as u32 {
+                return (at, Stop::Damage("a record longer than any frame"));
+            }
+            let data = at + self.record_len;
+            let end = data + captured as usize;
+            let Some(data) = window.get(data..end) else { break };
+            // Where the headers of a later record are, if it is like this one.
+            let later = at + AHEAD * (end - at);
+            prefetch(window, later);
+            prefetch(window, later + LINE);
+            let (seconds, fraction) = (word::<BIG>(header, 0), word::<BIG>(header, 4));
+            sink.frame(&Frame {
+                data,
+                wire_len: word::<BIG>(header, 12).max(captured),
+                time_ns: u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * u64::from(self.fraction_ns),
+                link: self.link,
+            });
+            at = end;
+        }
+        (at, Stop::More)
+    }
+}
+
+#[inline(always)]
+fn word<const BIG: bool>(bytes: &[u8], at: usize) -> u32 {
+    let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+    if BIG { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+}

@@ -1,0 +1,128 @@
+//! Several captures on several cores.
+//!
+//! Each thread takes the next file that nobody has, reads it to its end into a study of
+//! its own, and adds that to what it has; at the end these are added to one another.
+//! Nothing that is counted depends on the order.
+
+use crate::read::{Damage, Input, OpenError, Reader, Sink};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// What is made of the frames of captures.
+pub trait Study: Sink + Send {
+    /// A capture is at its end.
+    fn end(&mut self);
+
+    /// Adds what another study has made of other captures.
+    fn merge(&mut self, other: Self);
+}
+
+/// How far the work is, for whoever watches, and a way to stop it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes read of the files, as they are on disk.
+    pub bytes: Arc<AtomicU64>,
+    /// Frames read.
+    pub frames: AtomicU64,
+    /// Set by whoever wants it to end early.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// How the reading of one file went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Which.
+    pub path: PathBuf,
+    /// What stopped it before its end.
+    pub trouble: Option<Trouble>,
+}
+
+/// What stops the reading of a file.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// It was not opened: nothing of it counts.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// What came before counts.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    /// [`Progress::stop`]: what came before counts.
+    #[error("stopped before its end")]
+    Stopped,
+}
+
+/// Counts frames on their way.
+struct Counting<'a, S> {
+    study: &'a mut S,
+    frames: u64,
+}
+
+impl<S: Sink> Sink for Counting<'_, S> {
+    #[inline]
+    fn frame(&mut self, frame: &crate::read::Frame<'_>) {
+        self.frames += 1;
+        self.study.frame(frame);
+    }
+}
+
+/// Reads one capture to its end into `study`.
+///
+/// # Errors
+/// What stopped it before its end; what came before that is in `study`.
+pub fn read(input: Input, study: &mut impl Study, progress: &Progress) -> Result<(), Trouble> {
+    let mut reader = Reader::new(input);
+    let mut sink = Counting { study, frames: 0 };
+    let outcome = loop {
+        let before = sink.frames;
+        let more = reader.read(&mut sink);
+        progress.frames.fetch_add(sink.frames - before, Ordering::Relaxed);
+        match more {
+            Ok(true) if progress.stop.load(Ordering::Relaxed) => break Err(Trouble::Stopped),
+            Ok(true) => {}
+            Ok(false) => break Ok(()),
+            Err(damage) => break Err(damage.into()),
+        }
+    };
+    sink.study.end();
+    outcome
+}
+
+/// Reads all `files`, on `threads` threads at most, and gives the study of them all with
+/// how each went, in their order.
+pub fn read_all<S: Study>(
+    files: &[PathBuf],
+    threads: usize,
+    make: impl Fn() -> S + Sync,
+    progress: &Progress,
+) -> (S, Vec<Outcome>) {
+    let next = AtomicUsize::new(0);
+    let outcomes = Mutex::new(Vec::new());
+    let work = || {
+        let mut all = make();
+        while let Some(path) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let read = Input::open(path, &progress.bytes).map_err(Trouble::from);
+            let trouble = read.and_then(|input| {
+                let mut study = make();
+                let outcome = self::read(input, &mut study, progress);
+                all.merge(study);
+                outcome
+            });
+            outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((path, trouble.err()));
+        }
+        all
+    };
+    let all = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads.clamp(1, files.len().max(1))).map(|_| scope.spawn(work)).collect();
+        let mut all = work();
+        for other in others {
+            all.merge(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        all
+    });
+    let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let place = |path: &PathBuf| files.iter().position(|file| std::ptr::eq(file, path));
+    outcomes.sort_by_key(|(path, _)| place(path));
+    (all, outcomes.into_iter().map(|(path, trouble)| Outcome { path: path.clone(), trouble }).collect())
+}

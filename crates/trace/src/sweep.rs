@@ -1,0 +1,209 @@
+//! How much joining depends on the memory and time given to it: RSC Figures 4 to 8 for
+//! any capture, in one pass.
+//!
+//! A frame is parsed once and shown to a coalescer for each point. The points vary one
+//! number at a time and hold the others at the base. To vary connections, a point looks
+//! at the first so many connections of the capture alone, as if there were no others.
+
+use crate::read::Frame;
+use crate::study::Study;
+use crate::{link, read};
+use baton_coalesce::{Checksums, Class, Coalescer, Flow, Limits, Profile, Window, classify};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+/// Connections that are numbered; what comes after is in no point of fewer.
+const CONNECTIONS_MAX: usize = 65_536;
+
+/// What a point varies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Axis {
+    /// The first so many connections alone (RSC Fig. 4 and 5).
+    Connections,
+    /// Runs held at a time (Fig. 6).
+    Cache,
+    /// Bytes of a run (Fig. 7).
+    Buffer,
+    /// Frames in a window (Fig. 8).
+    Window,
+    /// Segments in a run (RA Fig. 11).
+    Limit,
+}
+
+impl Axis {
+    /// All of them, in the order of the figures.
+    pub const ALL: [Axis; 5] = [Axis::Connections, Axis::Cache, Axis::Buffer, Axis::Window, Axis::Limit];
+
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Axis::Connections => "connections",
+            Axis::Cache => "cache",
+            Axis::Buffer => "buffer",
+            Axis::Window => "window",
+            Axis::Limit => "limit",
+        }
+    }
+
+    /// What its numbers count.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Axis::Connections => "the capture's first connections, alone",
+            Axis::Cache => "runs held at a time",
+            Axis::Buffer => "bytes of payload in a run",
+            Axis::Window => "frames in a moderation window",
+            Axis::Limit => "segments in a run",
+        }
+    }
+
+    /// The values that are looked at unless told otherwise.
+    pub const fn values(self) -> &'static [u32] {
+        match self {
+            Axis::Connections => &[1, 2, 4, 8, 16, 30, 60, 90],
+            Axis::Cache => &[1, 2, 3, 4, 5, 6, 8, 16, 64],
+            Axis::Buffer => &[2048, 4096, 8192, 16_384, 32_768, 65_536],
+            Axis::Window => &[8, 16, 20, 32, 64, 128, 256],
+            Axis::Limit => &[1, 2, 3, 5, 10, 20, 44],
+        }
+    }
+
+    /// True if it means something for `profile`.
+    pub const fn is_of(self, profile: Profile) -> bool {
+        !matches!((self, profile), (Axis::Buffer, Profile::Ra))
+    }
+
+    fn apply(self, base: Limits, value: u32) -> Option<Limits> {
+        let number = NonZeroU32::new(value)?;
+        Some(match self {
+            Axis::Connections => base,
+            Axis::Cache => Limits { cache: number, ..base },
+            Axis::Buffer => Limits { buffer: value, ..base },
+            Axis::Window => Limits { window: Window::Frames(number), ..base },
+            Axis::Limit => Limits { segments: Some(number), ..base },
+        })
+    }
+}
+
+/// What came of one point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Point {
+    /// What is varied.
+    pub axis: Axis,
+    /// Its value.
+    pub value: u32,
+    /// Frames that it looked at.
+    pub frames_in: u64,
+    /// Frames and runs that came out.
+    pub frames_out: u64,
+    /// Frames that were appended to another.
+    pub eliminated: u64,
+    /// Runs of two segments or more.
+    pub runs: u64,
+}
+
+impl Point {
+    /// The share of frames that was joined to another.
+    pub fn share(&self) -> f64 {
+        if self.frames_in == 0 { 0.0 } else { self.eliminated as f64 / self.frames_in as f64 }
+    }
+
+    fn merge(&mut self, other: &Point) {
+        self.frames_in += other.frames_in;
+        self.frames_out += other.frames_out;
+        self.eliminated += other.eliminated;
+        self.runs += other.runs;
+    }
+}
+
+/// One coalescer for each point.
+pub struct Sweep {
+    base: Limits,
+    checksums: Checksums,
+    points: Vec<(Point, Coalescer)>,
+    numbers: HashMap<Flow, u32>,
+    last_ns: u64,
+}
+
+impl Sweep {
+    /// The default values of all axes around `base`.
+    pub fn new(base: Limits, checksums: Checksums) -> Sweep {
+        let axes = Axis::ALL.into_iter().filter(|axis| axis.is_of(base.profile));
+        let points = axes.flat_map(|axis| axis.values().iter().map(move |&value| (axis, value)));
+        Sweep::of(base, checksums, points)
+    }
+
+    /// These values, 0 left out.
+    pub fn of(base: Limits, checksums: Checksums, points: impl IntoIterator<Item = (Axis, u32)>) -> Sweep {
+        let point = |(axis, value): (Axis, u32)| {
+            let limits = axis.apply(base, value)?;
+            let point = Point { axis, value, frames_in: 0, frames_out: 0, eliminated: 0, runs: 0 };
+            Some((point, Coalescer::new(limits)))
+        };
+        let points = points.into_iter().filter_map(point).collect();
+        Sweep { base, checksums, points, numbers: HashMap::new(), last_ns: 0 }
+    }
+
+    /// What the points hold that they do not vary.
+    pub fn base(&self) -> &Limits {
+        &self.base
+    }
+
+    /// What came of all points.
+    pub fn points(&self) -> impl Iterator<Item = &Point> {
+        self.points.iter().map(|(point, _)| point)
+    }
+
+    /// The number of the connection that a frame belongs to, by order of appearance.
+    fn number(&mut self, class: &Class) -> u32 {
+        let flow = match class {
+            Class::Data(segment) => segment.flow,
+            Class::Bypass { flow: Some(flow), .. } => *flow,
+            Class::Bypass { flow: None, .. } => return u32::MAX,
+        };
+        let connection = flow.min(flow.reversed());
+        let next = self.numbers.len();
+        if next >= CONNECTIONS_MAX {
+            return self.numbers.get(&connection).copied().unwrap_or(u32::MAX);
+        }
+        *self.numbers.entry(connection).or_insert(next as u32)
+    }
+}
+
+impl read::Sink for Sweep {
+    fn frame(&mut self, frame: &Frame<'_>) {
+        self.last_ns = frame.time_ns;
+        let class = classify(&link::frame(frame), self.checksums);
+        let number = self.number(&class);
+        for (point, coalescer) in &mut self.points {
+            if point.axis != Axis::Connections || number < point.value {
+                coalescer.handle(&class, frame.time_ns, (), &mut ());
+            }
+        }
+    }
+}
+
+impl Study for Sweep {
+    fn end(&mut self) {
+        for (point, coalescer) in &mut self.points {
+            coalescer.flush::<(), _>(self.last_ns, &mut ());
+            let counts = *coalescer.counts();
+            point.merge(&Point {
+                frames_in: counts.frames_in(),
+                frames_out: counts.frames_out(),
+                eliminated: counts.eliminated(),
+                runs: counts.runs,
+                ..*point
+            });
+            *coalescer = Coalescer::new(*coalescer.limits());
+        }
+        self.numbers.clear();
+    }
+
+    fn merge(&mut self, other: Sweep) {
+        for ((ours, _), (theirs, _)) in self.points.iter_mut().zip(&other.points) {
+            ours.merge(theirs);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! One capture, one coalescer, and what became of each frame.
+
+use crate::delay::{Arrivals, Delays};
+use crate::flows::{FlowCounts, Flows};
+use crate::read;
+use crate::study::Study;
+use crate::{link, read::Frame};
+use baton_coalesce::{
+    Cause, Checksums, Class, Coalescer, Counts, Flow, Limits, Reason, Run, Segment, Sink, Verdict, classify,
+};
+use std::collections::BTreeMap;
+
+/// Run lengths below this have a count of their own; longer ones share one for each
+/// power of two.
+const EXACT: u32 = 64;
+/// The first shared count is of lengths from 2 to this power on.
+const EXACT_POWER: u32 = EXACT.ilog2();
+const BUCKETS: usize = (EXACT + 32 - EXACT_POWER) as usize;
+
+/// How many runs of which length there were. Single segments count as runs of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lengths([u64; BUCKETS]);
+
+impl Default for Lengths {
+    fn default() -> Self {
+        Lengths([0; BUCKETS])
+    }
+}
+
+impl Lengths {
+    #[inline]
+    fn add(&mut self, segments: u32) {
+        let bucket = if segments < EXACT { segments } else { EXACT + segments.ilog2() - EXACT_POWER };
+        self.0[bucket as usize] += 1;
+    }
+
+    fn merge(&mut self, other: &Lengths) {
+        self.0.iter_mut().zip(other.0).for_each(|(ours, theirs)| *ours += theirs);
+    }
+
+    /// Smallest and largest length, and the number of runs, where there are any.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32, u64)> {
+        let bounds = |bucket: u32| match bucket.checked_sub(EXACT) {
+            None => (bucket, bucket),
+            Some(above) => {
+                let first = EXACT << above;
+                (first, first - 1 + first)
+            }
+        };
+        self.0.into_iter().enumerate().filter(|(_, runs)| *runs > 0).map(move |(bucket, runs)| {
+            let (first, last) = bounds(bucket as u32);
+            (first, last, runs)
+        })
+    }
+}
+
+/// What a [`Sink`] hears of, added up.
+#[derive(Default)]
+struct Heard {
+    arrivals: Arrivals,
+    delays: Delays,
+    lengths: Lengths,
+    flows: Flows,
+    acks: Acks,
+}
+
+/// Acknowledgments that a receiver sends which acknowledges every second segment of a
+/// run, and of those the ones that the stack makes if one is expanded into a run's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Acks {
+    /// One for every two segments of a run.
+    pub every_second: u64,
+    /// One for each run that gets any.
+    pub made: u64,
+}
+
+/// A frame's handle is its time.
+impl Sink<u64> for Heard {
+    fn pass(&mut self, _: u64, _: Reason) {}
+
+    fn start(&mut self, slot: u32, _: &Segment, time_ns: u64) {
+        self.arrivals.start(slot);
+        self.arrivals.add(slot, time_ns);
+    }
+
+    fn append(&mut self, slot: u32, _: &Segment, time_ns: u64) {
+        self.arrivals.add(slot, time_ns);
+    }
+
+    fn flush(&mut self, slot: u32, run: &Run, _: Cause, at_ns: u64) {
+        self.arrivals.flush(slot, run.segments, at_ns, &mut self.delays);
+        self.lengths.add(run.segments);
+        self.acks.every_second += u64::from(run.segments / 2);
+        self.acks.made += u64::from(run.segments >= 2);
+        let counts =
+            FlowCounts { frames_in: run.segments.into(), frames_out: 1, payload_bytes: run.payload_len.into() };
+        self.flows.add(run.flow(), counts);
+    }
+}
+
+/// What was counted of a capture, or of several.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Packet records.
+    pub frames_in: u64,
+    /// Frames and runs that came out.
+    pub frames_out: u64,
+    /// Frames that were appended to another.
+    pub eliminated: u64,
+    /// Runs of two segments or more.
+    pub runs: u64,
+    /// Frames that went on alone, by reason.
+    pub reasons: BTreeMap<&'static str, u64>,
+    /// Runs of any length, by what ended them.
+    pub causes: BTreeMap<&'static str, u64>,
+    /// Bytes on the wire.
+    pub wire_bytes: u64,
+    /// Eligible segments that were in a run, be it alone.
+    pub segments: u64,
+    /// Frames whose link type is not known, by link type.
+    pub unknown_links: BTreeMap<u16, u64>,
+    /// Runs by length.
+    pub lengths: Lengths,
+    /// Flows.
+    pub flows: Flows,
+    /// Delays.
+    pub delays: Delays,
+    /// Acknowledgments.
+    pub acks: Acks,
+    /// Time of the first and of the last frame, in nanoseconds since 1970.
+    pub span_ns: Option<(u64, u64)>,
+}
+
+/// A coalescer over a capture.
+pub struct Analysis {
+    coalescer: Coalescer,
+    checksums: Checksums,
+    heard: Heard,
+    wire_bytes: u64,
+    unknown_links: BTreeMap<u16, u64>,
+    span_ns: Option<(u64, u64)>,
+    last_ns: u64,
+    done: Tally,
+}
+
+impl Analysis {
+    /// Nothing read yet.
+    pub fn new(limits: Limits, checksums: Checksums) -> Analysis {
+        Analysis {
+            coalescer: Coalescer::new(limits),
+            checksums,
+            heard: Heard::default(),
+            wire_bytes: 0,
+            unknown_links: BTreeMap::new(),
+            span_ns: None,
+            last_ns: 0,
+            done: Tally::default(),
+        }
+    }
+
+    /// What was counted. Runs that are still held are not in it: [`Study::end`] first.
+    pub fn tally(&self) -> &Tally {
+        &self.done
+    }
+
+    /// Notes a frame of which nothing is known.
+    #[cold]
+    fn unknown_link(&mut self, link: u16) {
+        // A capture has few link types; one that is made of them is not to grow a table.
+        if self.unknown_links.len() < 64 || self.unknown_links.contains_key(&link) {
+            *self.unknown_links.entry(link).or_default() += 1;
+        }
+    }
+}
+
+impl read::Sink for Analysis {
+    #[inline]
+    fn frame(&mut self, frame: &Frame<'_>) {
+        self.wire_bytes += u64::from(frame.wire_len);
+        self.last_ns = frame.time_ns;
+        let (first, last) = self.span_ns.unwrap_or((frame.time_ns, frame.time_ns));
+        self.span_ns = Some((first.min(frame.time_ns), last.max(frame.time_ns)));
+        if !link::is_known(frame.link) {
+            self.unknown_link(frame.link);
+        }
+        let class = classify(&link::frame(frame), self.checksums);
+        let verdict = self.coalescer.handle(&class, frame.time_ns, frame.time_ns, &mut self.heard);
+        if let Verdict::Bypass(_) = verdict
+            && let Some(flow) = flow_of(&class)
+        {
+            self.heard.flows.add(flow, alone(&class));
+        }
+    }
+}
+
+fn flow_of(class: &Class) -> Option<&Flow> {
+    match class {
+        Class::Data(segment) => Some(&segment.flow),
+        Class::Bypass { flow, .. } => flow.as_ref(),
+    }
+}
+
+/// What a frame that goes on alone adds to its flow.
+fn alone(class: &Class) -> FlowCounts {
+    let payload_bytes = match class {
+        Class::Data(segment) => segment.payload_len.into(),
+        Class::Bypass { .. } => 0,
+    };
+    FlowCounts { frames_in: 1, frames_out: 1, payload_bytes }
+}
+
+impl Study for Analysis {
+    fn end(&mut self) {
+        self.coalescer.flush(self.last_ns, &mut self.heard);
+        let counts = *self.coalescer.counts();
+        let heard = std::mem::take(&mut self.heard);
+        self.coalescer = Coalescer::new(*self.coalescer.limits());
+        self.done.merge(&Tally {
+            frames_in: counts.frames_in(),
+            frames_out: counts.frames_out(),
+            eliminated: counts.eliminated(),
+            runs: counts.runs,
+            reasons: named(Reason::ALL.map(|reason| (reason.name(), of_reason(&counts, reason)))),
+            causes: named(Cause::ALL.map(|cause| (cause.name(), counts.flushed(cause)))),
+            wire_bytes: std::mem::take(&mut self.wire_bytes),
+            segments: Cause::ALL.map(|cause| counts.flushed(cause)).iter().sum::<u64>() + counts.eliminated(),
+            unknown_links: std::mem::take(&mut self.unknown_links),
+            lengths: heard.lengths,
+            flows: heard.flows,
+            delays: heard.delays,
+            acks: heard.acks,
+            span_ns: self.span_ns.take(),
+        });
+    }
+
+    fn merge(&mut self, other: Analysis) {
+        self.done.merge(&other.done);
+    }
+}
+
+fn of_reason(counts: &Counts, reason: Reason) -> u64 {
+    counts.of(Verdict::Bypass(reason))
+}
+
+/// The ones that occurred.
+fn named<const N: usize>(all: [(&'static str, u64); N]) -> BTreeMap<&'static str, u64> {
+    all.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+impl Tally {
+    fn merge(&mut self, other: &Tally) {
+        self.frames_in += other.frames_in;
+        self.frames_out += other.frames_out;
+        self.eliminated += other.eliminated;
+        self.runs += other.runs;
+        self.wire_bytes += other.wire_bytes;
+        self.segments += other.segments;
+        for (ours, theirs) in [(&mut self.reasons, &other.reasons), (&mut self.causes, &other.causes)] {
+            for (name, count) in theirs {
+                *ours.entry(name).or_default() += count;
+            }
+        }
+        for (link, count) in &other.unknown_links {
+            *self.unknown_links.entry(*link).or_default() += count;
+        }
+        self.lengths.merge(&other.lengths);
+        self.flows.merge(&other.flows);
+        self.delays.merge(&other.delays);
+        self.acks.every_second += other.acks.every_second;
+        self.acks.made += other.acks.made;
+        self.span_ns = match (self.span_ns, other.span_ns) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+    }
+}

@@ -1,0 +1,79 @@
+//! A target for the reader of captures and what is made of them, which anybody may
+//! have made.
+
+use baton_trace::coalesce::{Checksums, Limits, Profile};
+use baton_trace::read::{Frame, Input, Reader};
+use baton_trace::study::{self, Progress};
+use baton_trace::sweep::Sweep;
+use baton_trace::{Analysis, Damage};
+use std::io::{self, Read};
+
+/// A target's name, which is its corpus directory's too, and its body.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets of this module.
+pub const TARGETS: &[Target] = &[("trace_capture", capture)];
+
+/// A file that gives up to `step` bytes at once.
+struct Slow {
+    bytes: Vec<u8>,
+    at: usize,
+    step: usize,
+}
+
+impl Read for Slow {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let count = self.step.min(buf.len()).min(self.bytes.len() - self.at);
+        buf[..count].copy_from_slice(&self.bytes[self.at..self.at + count]);
+        self.at += count;
+        Ok(count)
+    }
+}
+
+fn input(data: &[u8], step: usize) -> Option<Input> {
+    Input::read(Slow { bytes: data.to_vec(), at: 0, step }).ok()
+}
+
+/// A frame: its bytes, its length on the wire, its time, its link type.
+type Kept = (Vec<u8>, u32, u64, u16);
+
+fn frames(data: &[u8], step: usize) -> (Vec<Kept>, Option<Damage>) {
+    let mut kept = Vec::new();
+    let Some(input) = input(data, step) else { return (kept, None) };
+    let mut reader = Reader::new(input);
+    let mut keep = |frame: &Frame<'_>| {
+        assert!(frame.wire_len as usize >= frame.data.len(), "shorter on the wire than here");
+        kept.push((frame.data.to_vec(), frame.wire_len, frame.time_ns, frame.link));
+    };
+    loop {
+        match reader.read(&mut keep) {
+            Ok(true) => {}
+            Ok(false) => return (kept, None),
+            Err(damage) => return (kept, Some(damage)),
+        }
+    }
+}
+
+/// Reads a capture, whole and in small pieces: it holds the same, and what is counted
+/// of it adds up.
+pub fn capture(data: &[u8]) {
+    let (kept, damage) = frames(data, usize::MAX);
+    if data.len() < 4096 {
+        let step = 1 + data.len() % 61;
+        assert_eq!(frames(data, step), (kept.clone(), damage), "in pieces of {step}");
+    }
+    for (profile, checksums) in [(Profile::Rsc, Checksums::Trust), (Profile::Ra, Checksums::Verify)] {
+        let Some(input) = input(data, usize::MAX) else { return };
+        let mut analysis = Analysis::new(Limits::of(profile), checksums);
+        // Damage was compared above.
+        let _ = study::read(input, &mut analysis, &Progress::default());
+        let tally = analysis.tally();
+        assert_eq!(tally.frames_in, kept.len() as u64);
+        assert_eq!(tally.frames_in, tally.frames_out + tally.eliminated);
+        assert_eq!(tally.frames_in, tally.segments + tally.reasons.values().sum::<u64>());
+    }
+    let Some(input) = input(data, usize::MAX) else { return };
+    let mut sweep = Sweep::new(Limits::of(Profile::Rsc), Checksums::Trust);
+    let _ = study::read(input, &mut sweep, &Progress::default());
+    assert!(sweep.points().all(|point| point.frames_in == point.frames_out + point.eliminated));
+}
