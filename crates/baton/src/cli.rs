@@ -1,6 +1,6 @@
 //! The command line: parsing, and how a command's outcome becomes an exit code.
 
-use crate::commands::{bare, bench, control, demo, doctor, engine, get, guardian, load, run, serve, service};
+use crate::commands::{bare, bench, control, demo, doctor, engine, get, guardian, load, run, serve, service, trace};
 use crate::fail;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -41,6 +41,8 @@ pub enum Command {
     Demo(demo::Args),
     /// Say what this machine allows, and what to do where it does not
     Doctor(doctor::Args),
+    /// Say what a capture would gain from receive coalescing
+    Trace(trace::Args),
     /// Measure what stands beside a paper's figures
     Bench(bench::Args),
     /// Generate load against a service
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
         Command::Engine => engine::run(),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Trace(args) => trace::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Load(args) => load::run(args),
         Command::Bare(args) => bare::run(&args),

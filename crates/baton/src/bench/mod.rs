@@ -1,5 +1,6 @@
 //! Measurements that stand beside a paper's.
 
 pub mod bare;
+pub mod rsc;
 pub mod tap;
 pub mod tce;

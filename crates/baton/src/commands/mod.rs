@@ -13,3 +13,4 @@ pub mod run;
 pub mod serve;
 pub mod service;
 pub mod stack;
+pub mod trace;

@@ -6,10 +6,14 @@
 //! the kernel wire that it names as its baseline. Connections that move have a chapter
 //! of their own ([`moves`]).
 
+pub mod capture;
 pub mod html;
+pub mod lines;
 mod machine;
 pub mod moves;
+pub mod paper;
 pub mod plot;
+pub mod sweep;
 pub mod table;
 mod timeline;
 

@@ -1,0 +1,82 @@
+//! Options that say how frames are coalesced.
+
+use baton_trace::coalesce::{Checksums, Limits, Profile, Window};
+use std::num::{NonZeroU32, NonZeroU64};
+
+/// Most runs held at a time: a run costs some hundred bytes, and memory is to stay small.
+const CACHE_MAX: i64 = 65_536;
+
+/// The rules, as options.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Rules")]
+pub struct Rules {
+    /// Whose rules: of a NIC with buffers (RSC §4), or in front of a stack (RA §3)
+    #[arg(long, value_enum, default_value_t = Choice::Rsc)]
+    profile: Choice,
+
+    /// Runs held at a time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=CACHE_MAX))]
+    cache: u32,
+
+    /// Bytes of payload in a run (rsc; in ra a run is an IP packet of 65535 bytes at most)
+    #[arg(long, value_name = "BYTES", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
+    buffer: u32,
+
+    /// Segments in a run [default: none for rsc, 20 for ra]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+
+    /// Frames, of any kind, after which all runs are flushed [default: 20]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    window_packets: Option<u32>,
+
+    /// Flush all runs this many microseconds after the first frame of a window, instead
+    #[arg(long, value_name = "T", conflicts_with = "window_packets", value_parser = clap::value_parser!(u64).range(1..=u64::MAX / 1000))]
+    window_us: Option<u64>,
+
+    /// Take checksums for right, or leave out segments whose checksum is wrong or cannot be checked
+    #[arg(long, value_enum, default_value_t = Checksum::Trust)]
+    checksum: Checksum,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Choice {
+    Rsc,
+    Ra,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Checksum {
+    Trust,
+    Verify,
+}
+
+impl Rules {
+    /// As a coalescer takes them.
+    pub fn limits(&self) -> Limits {
+        let base = Limits::of(match self.profile {
+            Choice::Rsc => Profile::Rsc,
+            Choice::Ra => Profile::Ra,
+        });
+        let window = match (self.window_packets, self.window_us) {
+            (Some(frames), _) => NonZeroU32::new(frames).map(Window::Frames),
+            (None, Some(us)) => NonZeroU64::new(us * 1000).map(Window::Time),
+            (None, None) => None,
+        };
+        Limits {
+            cache: NonZeroU32::new(self.cache).unwrap_or(base.cache),
+            buffer: self.buffer,
+            segments: self.limit.and_then(NonZeroU32::new).or(base.segments),
+            window: window.unwrap_or(base.window),
+            ..base
+        }
+    }
+
+    /// What is asked of checksums.
+    pub fn checksums(&self) -> Checksums {
+        match self.checksum {
+            Checksum::Trust => Checksums::Trust,
+            Checksum::Verify => Checksums::Verify,
+        }
+    }
+}

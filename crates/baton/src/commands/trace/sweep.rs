@@ -1,0 +1,57 @@
+//! `baton trace sweep FILE…`: many sets of rules in one pass.
+
+use super::files;
+use super::rules::Rules;
+use crate::report::sweep::Outcome;
+use baton_trace::report;
+use baton_trace::sweep::Sweep;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Arguments of `baton trace sweep`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "The options are the base: each axis varies one number and holds the others.\n\n\
+        Examples:\n  \
+        baton trace sweep capture.pcap\n  \
+        baton trace sweep --window-packets 64 --csv out/sweep.csv --html out/sweep.html day-*.pcap.zst")]
+pub struct Args {
+    /// Captures: pcap or pcapng, plain, gzip or zstd; - is standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    rules: Rules,
+
+    /// Print the outcome as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// Write all points as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Write a page with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Reads and reports.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let (limits, checksums) = (args.rules.limits(), args.rules.checksums());
+    let (sweep, files) = files::read(&args.files, || Sweep::new(limits, checksums), &files::stop()?)?;
+    let outcome =
+        Outcome { rules: report::Rules::of(&limits, checksums), points: sweep.points().copied().collect(), files };
+    if let Some(path) = &args.csv {
+        super::write(path, &outcome.csv())?;
+    }
+    if let Some(path) = &args.html {
+        super::write(path, &outcome.page())?;
+    }
+    let mut stdout = std::io::stdout().lock();
+    if args.json {
+        writeln!(stdout, "{}", serde_json::to_string_pretty(&outcome)?)?;
+    } else {
+        write!(stdout, "{}", outcome.table())?;
+    }
+    files::complain(&outcome.files)
+}
