@@ -127,4 +127,14 @@ calls! {
     processes_share_and_inherit: "processes", 3, "fork" 2;
     connections_are_made_without_waiting: "connecting", 2;
     a_socket_may_be_watched_before_it_is_connected: "watched", 1;
+    waits_take_masks_of_signals: "masks", 1;
+    calls_by_number_are_the_same: "numbers", 1;
+    strangers_get_ordinary_descriptors: "strangers", 2, "sent-away" 1, "inherited" 1;
+    children_that_libc_does_not_know_share_too: "clones", 1, "fork" 1;
+    what_io_uring_reads_is_in_the_kernel: "rings", 1, "io-uring" 1;
+    what_only_the_kernel_can_do_it_does: "homes", 8,
+        "stdio" 1, "splice" 1, "sendfile-of-no-file" 1, "urgent-data" 1, "signals-for-data" 1, "setsockopt" 1,
+        "connected-anew" 1;
+    sets_hold_all_kinds_of_descriptors: "mixtures", 1;
+    what_is_watched_once_before_it_is_connected_stays: "early", 0;
 }

@@ -137,26 +137,35 @@ pub unsafe extern "C" fn recvmmsg(
     // SAFETY: the arguments are the program's; `count` messages, and a time
     // or null.
     unsafe {
+        if !is_known(fd) {
+            return real::recvmmsg(fd, msgs, count, flags, timeout);
+        }
         let limit = timeout.as_ref().map(|at| Duration::new(at.tv_sec.max(0) as u64, at.tv_nsec as u32));
         let begun = Instant::now();
-        for number in 0..if is_known(fd) { count as usize } else { 0 } {
-            let one = &mut *msgs.add(number);
+        let mut got = 0;
+        while got < count {
+            let one = &mut *msgs.add(got as usize);
             match receive_one(fd, &mut one.msg_hdr, flags & !libc::MSG_WAITFORONE) {
                 Done::Carried(len) => one.msg_len = len as c_uint,
-                Done::Failed(_) if number > 0 => return number as c_int,
+                Done::Failed(_) if got > 0 => break,
                 Done::Failed(errno) => return fail(errno),
                 Done::Kernel(_call) => {
-                    let rest = real::recvmmsg(fd, msgs.add(number), count - number as c_uint, flags, timeout);
-                    return if rest < 0 && number > 0 { number as c_int } else { number as c_int + rest };
+                    let rest = real::recvmmsg(fd, msgs.add(got as usize), count - got, flags, timeout);
+                    return if rest < 0 && got > 0 { got as c_int } else { got as c_int + rest };
                 }
             }
+            got += 1;
             // Time is looked at after each message, as the kernel does.
             if limit.is_some_and(|limit| begun.elapsed() >= limit) {
-                return number as c_int + 1;
+                break;
             }
             flags |= if flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
         }
-        if is_known(fd) { count as c_int } else { real::recvmmsg(fd, msgs, count, flags, timeout) }
+        if let (Some(timeout), Some(limit)) = (timeout.as_mut(), limit) {
+            let left = limit.saturating_sub(begun.elapsed());
+            *timeout = timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+        }
+        got as c_int
     }
 }
 

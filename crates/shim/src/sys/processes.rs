@@ -6,7 +6,7 @@
 //! Calls with arguments of any number are gone on with where they came from.
 
 use super::real;
-use crate::connection::stop;
+use crate::connection::{bring_home, stop};
 use crate::everything::{self, bring_inherited_home};
 use crate::fork;
 use libc::{c_char, c_int, c_void, pid_t};
@@ -101,6 +101,48 @@ pub unsafe extern "C" fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(at: c_int, path: *const c_char, argv: Words, envp: Words, flags: c_int) -> c_int {
+    bring_inherited_home();
+    // SAFETY: the arguments are the program's.
+    unsafe { real::execveat(at, path, argv, envp, flags) }
+}
+
+/// The program that will be started gets this one too, even if it is closed on exec.
+///
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int {
+    bring_home(fd, "inherited");
+    // SAFETY: the arguments are the program's.
+    unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, to) }
+}
+
+/// A fork that calls no handlers.
+///
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Fork() -> pid_t {
+    // SAFETY: no arguments.
+    forking(|| unsafe { real::_Fork() })
+}
+
+/// A child that libc knows nothing of.
+pub(super) fn forking<R: Default + PartialEq>(make: impl FnOnce() -> R) -> R {
+    fork::prepare();
+    let made = make();
+    if made == R::default() {
+        fork::child()
+    } else {
+        fork::parent()
+    }
+    made
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(line: *const c_char) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
@@ -108,8 +150,8 @@ pub unsafe extern "C" fn system(line: *const c_char) -> c_int {
 }
 
 macro_rules! passed_on {
-    ($($name:ident $before:ident $first:expr;)*) => {$(
-        extern "C" fn $before() -> *mut c_void {
+    ($($name:ident $before:ident |$argument:ident| $first:expr;)*) => {$(
+        extern "C" fn $before($argument: c_int) -> *mut c_void {
             static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
             $first;
             const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -127,6 +169,7 @@ macro_rules! passed_on {
         pub unsafe extern "C" fn $name() {
             // All six registers that carry arguments, and the number of vectors (x86-64 psABI
             // §3.2.3), are as the caller left them when libc's function begins; so is the stack.
+            // The first is still there for ours.
             std::arch::naked_asm!(
                 "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
                 "call {before}",
@@ -140,15 +183,20 @@ macro_rules! passed_on {
 }
 
 passed_on! {
-    posix_spawn before_posix_spawn bring_inherited_home();
-    posix_spawnp before_posix_spawnp bring_inherited_home();
-    popen before_popen bring_inherited_home();
-    execl before_execl bring_inherited_home();
-    execlp before_execlp bring_inherited_home();
-    execle before_execle bring_inherited_home();
+    posix_spawn before_posix_spawn |_first| bring_inherited_home();
+    posix_spawnp before_posix_spawnp |_first| bring_inherited_home();
+    popen before_popen |_first| bring_inherited_home();
+    execl before_execl |_first| bring_inherited_home();
+    execlp before_execlp |_first| bring_inherited_home();
+    execle before_execle |_first| bring_inherited_home();
     // Calls of liburing are the kernel's own: who begins with it is not followed.
-    io_uring_queue_init before_queue_init stop("io-uring");
-    io_uring_queue_init_params before_queue_init_params stop("io-uring");
-    io_uring_queue_init_mem before_queue_init_mem stop("io-uring");
-    io_uring_setup before_io_uring_setup stop("io-uring");
+    io_uring_queue_init before_queue_init |_first| stop("io-uring");
+    io_uring_queue_init_params before_queue_init_params |_first| stop("io-uring");
+    io_uring_queue_init_mem before_queue_init_mem |_first| stop("io-uring");
+    io_uring_setup before_io_uring_setup |_first| stop("io-uring");
+    // libc writes to the descriptor by itself.
+    dprintf before_dprintf |fd| bring_home(fd, "stdio");
+    vdprintf before_vdprintf |fd| bring_home(fd, "stdio");
+    __dprintf_chk before_dprintf_chk |fd| bring_home(fd, "stdio");
+    __vdprintf_chk before_vdprintf_chk |fd| bring_home(fd, "stdio");
 }

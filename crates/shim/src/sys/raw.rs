@@ -4,7 +4,30 @@
 use super::{descriptors, messages, processes, real, sockets, transfers, waits};
 use crate::connection::stop;
 use crate::table::is_known;
-use libc::{c_int, c_long, c_uint, c_ulong};
+use libc::{c_int, c_long, c_uint, c_ulong, off_t, sigset_t};
+use std::mem::MaybeUninit;
+use std::ptr::null;
+
+/// A new thread, or a child that ends before its parent goes on: no fork.
+const SHARES_MEMORY: c_ulong = libc::CLONE_VM as c_ulong;
+
+/// The kernel's mask of signals as libc's.
+///
+/// # Safety
+/// `at` is null or leads to 64 bits.
+unsafe fn mask(at: c_ulong) -> Option<sigset_t> {
+    // SAFETY: the caller's promise; all zeros is a mask, and longer than the kernel's.
+    unsafe {
+        let bits = (at as *const u64).as_ref()?;
+        let mut mask = MaybeUninit::<sigset_t>::zeroed();
+        mask.as_mut_ptr().cast::<u64>().write(*bits);
+        Some(mask.assume_init())
+    }
+}
+
+fn pointer(mask: &Option<sigset_t>) -> *const sigset_t {
+    mask.as_ref().map_or(null(), std::ptr::from_ref)
+}
 
 /// # Safety
 /// As of libc's.
@@ -27,8 +50,11 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_connect => sockets::connect(a as c_int, b as _, c as _).into(),
             libc::SYS_epoll_create1 => waits::epoll_create1(a as c_int).into(),
             libc::SYS_epoll_ctl => waits::epoll_ctl(a as c_int, b as c_int, c as c_int, d as _).into(),
-            libc::SYS_epoll_pwait if e == 0 => {
-                waits::epoll_pwait(a as c_int, b as _, c as c_int, d as c_int, std::ptr::null()).into()
+            libc::SYS_epoll_pwait => {
+                waits::epoll_pwait(a as c_int, b as _, c as c_int, d as c_int, pointer(&mask(e))).into()
+            }
+            libc::SYS_epoll_pwait2 => {
+                waits::epoll_pwait2(a as c_int, b as _, c as c_int, d as _, pointer(&mask(e))).into()
             }
             libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into(),
             libc::SYS_execve => processes::execve(a as _, b as _, c as _).into(),
@@ -39,7 +65,17 @@ pub unsafe extern "C" fn syscall(
                 stop("io-uring");
                 real::syscall(number, a, b, c, d, e, f)
             }
-            libc::SYS_ppoll if d == 0 => waits::ppoll(a as _, b as _, c as _, std::ptr::null()).into(),
+            libc::SYS_ppoll => waits::ppoll(a as _, b as _, c as _, pointer(&mask(d))).into(),
+            libc::SYS_pselect6 => {
+                // The sixth leads to the mask and its length (pselect(2)).
+                let masked = (f as *const c_ulong).as_ref().and_then(|at| mask(*at));
+                waits::pselect(a as c_int, b as _, c as _, d as _, e as _, pointer(&masked)).into()
+            }
+            libc::SYS_execveat => processes::execveat(a as c_int, b as _, c as _, d as _, e as c_int).into(),
+            libc::SYS_clone if a & SHARES_MEMORY == 0 => processes::forking(|| real::syscall(number, a, b, c, d, e, f)),
+            libc::SYS_clone3 if (a as *const c_ulong).as_ref().is_some_and(|flags| flags & SHARES_MEMORY == 0) => {
+                processes::forking(|| real::syscall(number, a, b, c, d, e, f))
+            }
             _ if is_known(a as c_int) => of_descriptor(number, [a, b, c, d, e, f]),
             _ => by_arch(number, [a, b, c, d, e, f]),
         }
@@ -56,6 +92,8 @@ unsafe fn of_descriptor(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_l
             libc::SYS_write => transfers::write(fd, b as _, c as usize) as c_long,
             libc::SYS_readv => transfers::readv(fd, b as _, c as c_int) as c_long,
             libc::SYS_writev => transfers::writev(fd, b as _, c as c_int) as c_long,
+            libc::SYS_preadv2 => transfers::preadv2(fd, b as _, c as c_int, d as off_t, f as c_int) as c_long,
+            libc::SYS_pwritev2 => transfers::pwritev2(fd, b as _, c as c_int, d as off_t, f as c_int) as c_long,
             libc::SYS_recvfrom => transfers::recvfrom(fd, b as _, c as usize, d as c_int, e as _, f as _) as c_long,
             libc::SYS_sendto => {
                 transfers::sendto(fd, b as _, c as usize, d as c_int, e as _, f as libc::socklen_t) as c_long
@@ -91,6 +129,8 @@ unsafe fn by_arch(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
             libc::SYS_select => waits::select(a as c_int, b as _, c as _, d as _, e as _).into(),
             libc::SYS_epoll_wait => waits::epoll_wait(a as c_int, b as _, c as c_int, d as c_int).into(),
             libc::SYS_epoll_create => waits::epoll_create(a as c_int).into(),
+            // What libc's does not share either.
+            libc::SYS_fork | libc::SYS_vfork => processes::forking(|| real::syscall(libc::SYS_fork, a, b, c, d, e, f)),
             libc::SYS_dup2 => descriptors::dup2(a as c_int, b as c_int).into(),
             _ => real::syscall(number, a, b, c, d, e, f),
         }

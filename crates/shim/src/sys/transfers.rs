@@ -4,7 +4,7 @@ use super::buffers::{all_bytes, bytes, number, room, rooms};
 use super::{fail, finish, real};
 use crate::table::is_known;
 use crate::transfer::{Done, receive, send};
-use libc::{MSG_TRUNC, c_int, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{MSG_TRUNC, c_int, c_void, iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 use std::io::IoSliceMut;
 
 /// # Safety
@@ -110,6 +110,22 @@ pub unsafe extern "C" fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, at
     }
     // SAFETY: likewise.
     unsafe { real::pwritev2(fd, iov, count, at, flags) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t {
+    // SAFETY: the arguments are the program's; both types are the same here.
+    unsafe { preadv2(fd, iov, count, at, flags) }
+}
+
+/// # Safety
+/// As of libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t {
+    // SAFETY: the arguments are the program's; both types are the same here.
+    unsafe { pwritev2(fd, iov, count, at, flags) }
 }
 
 /// # Safety

@@ -324,17 +324,19 @@ static void timeouts(void) {
 struct test { const char *name; void (*run)(void); };
 
 #include "more.h"
+#include "rest.h"
 
 int main(int count, char **words) {
     const struct test own[] = {{"names", names}, {"options", options}, {"reads", reads}, {"messages", messages},
                                {"files", files}, {"polls", polls}, {"timeouts", timeouts}, {NULL, NULL}};
     if (count == 3 && !strcmp(words[1], "peer")) return be_the_peer(words[2]);
     if (count == 4 && !strcmp(words[1], "resumed")) return resumed(atoi(words[2]), words);
+    if (count == 4 && !strcmp(words[1], "stranger")) return stranger(atoi(words[2]));
     if (count != 4) return 8;
     peer_host = words[2];
     self = words[0];
     orders_fd = connected(peer_host, ORDERS, SOCK_CLOEXEC);
-    for (const struct test *list[2] = {own, more}, **at = list; at < list + 2; at++)
+    for (const struct test *list[] = {own, more, rest}, **at = list; at < list + 3; at++)
         for (const struct test *test = *at; test->name; test++)
             if (!strcmp(words[3], "all") || !strcmp(words[3], test->name)) {
                 say("== %s", test->name);
