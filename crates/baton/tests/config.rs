@@ -95,6 +95,7 @@ fn a_whole_file() {
         [access]
         users = ["web", 1000]
         groups = ["33"]
+        descendants-of = 5
         [policy]
         rule = "never"
         [[policy.port]]
@@ -122,7 +123,7 @@ fn a_whole_file() {
     assert_eq!((config.steer.interfaces, config.steer.kind), (vec!["eth0".to_owned()], Kind::Tc));
     assert_eq!((config.socket.path.as_path(), config.socket.mode), (Path::new("/run/b.sock"), 0o666));
     let users = vec![Id::Name("web".to_owned()), Id::Number(1000)];
-    assert_eq!(config.access, Access { users, groups: vec![Id::Number(33)] });
+    assert_eq!(config.access, Access { users, groups: vec![Id::Number(33)], descendants_of: Some(5) });
     assert_eq!(config.policy.otherwise, Rule::Never);
     let after_20 = Rule::AfterSends(NonZeroU64::new(20).unwrap());
     let ports = [

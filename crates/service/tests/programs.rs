@@ -131,6 +131,23 @@ fn other_users_stay_outside_and_others_sockets_stay_where_they_are() {
 }
 
 #[test]
+fn descendants_of_a_process_are_served_whoever_they_are() {
+    need_root!();
+    need_program!("clang");
+    let mut other = Running::start(Command::new("sleep").arg("600"));
+    let no_parent = other.child().id();
+    for (ancestor, outcome) in [(std::process::id(), "not-yours"), (no_parent, "PermissionDenied")] {
+        let configure =
+            |config: &mut baton_service::broker::Config| (config.mode, config.descendants_of) = (0o666, Some(ancestor));
+        World::enter_with(configure, |world| {
+            let (ours, _peer) = pair(world);
+            let (_running, word) = program(world, ours, Some(NOBODY), 5);
+            assert_eq!(word, outcome);
+        });
+    }
+}
+
+#[test]
 fn several_threads_may_wait_for_one_stream() {
     need_root!();
     need_program!("clang");

@@ -146,6 +146,7 @@ fn settings(args: &Args) -> anyhow::Result<(Level, broker::Config)> {
     let to_broker = broker::Config {
         mode: config.socket.mode,
         users,
+        descendants_of: config.access.descendants_of,
         engine_user,
         connections: config.engine.connections,
         congestion: config.engine.congestion,

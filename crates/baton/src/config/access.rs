@@ -49,6 +49,8 @@ pub struct Access {
     pub users: Vec<Id>,
     /// Groups, whose members are meant.
     pub groups: Vec<Id>,
+    /// A process, whose descendants are meant, whatever their users.
+    pub descendants_of: Option<u32>,
 }
 
 impl Access {
@@ -145,7 +147,7 @@ mod tests {
     }
 
     fn uids(users: &[Id], groups: &[Id]) -> Result<Vec<u32>, Id> {
-        Access { users: users.to_vec(), groups: groups.to_vec() }.uids(&names())
+        Access { users: users.to_vec(), groups: groups.to_vec(), descendants_of: None }.uids(&names())
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl Config {
     /// Values that are right by themselves and not together: section and key, what is
     /// wrong, and what helps.
     fn contradiction(&self) -> Option<((&'static str, &'static str), &'static str, &'static str)> {
-        let listed = !self.access.users.is_empty() || !self.access.groups.is_empty();
+        let listed = self.access != Access::default();
         if listed && self.socket.mode & 0o066 == 0 {
             return Some((
                 ("socket", "mode"),

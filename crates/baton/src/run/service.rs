@@ -26,8 +26,8 @@ pub struct Private {
 
 impl Private {
     /// Starts a service for these interfaces (all of Ethernet, if none is named), with all
-    /// that it needs in `home`. Programs of every user of this machine may use it, since a
-    /// program may become another user: each reaches its own connections only.
+    /// that it needs in `home`. It serves what descends from this process, whatever user that
+    /// becomes; each user reaches its own connections only.
     ///
     /// # Errors
     /// What the service said when it ended at once.
@@ -35,7 +35,7 @@ impl Private {
         let interfaces = if interfaces.is_empty() { ethernet()? } else { interfaces.to_vec() };
         let (socket, config, said) = (home.join("socket"), home.join("config.toml"), home.join("said"));
         let mut text = String::from("log = \"error\"\n[socket]\nmode = \"0666\"\n");
-        writeln!(text, "[access]\nusers = {:?}", users())?;
+        writeln!(text, "[access]\ndescendants-of = {}", std::process::id())?;
         fs::write(&config, text)?;
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command.args(["service", "--steer", steer]).arg("--config").arg(&config).arg("--socket").arg(&socket);
@@ -79,15 +79,6 @@ impl Drop for Private {
             std::thread::sleep(LOOK);
         }
     }
-}
-
-/// Users of this machine, by number.
-fn users() -> Vec<u32> {
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mut users: Vec<u32> = passwd.lines().filter_map(|line| line.split(':').nth(2)?.parse().ok()).collect();
-    users.sort_unstable();
-    users.dedup();
-    users
 }
 
 /// Interfaces of Ethernet in this network namespace, but for loopback.

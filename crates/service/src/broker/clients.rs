@@ -73,6 +73,27 @@ pub(super) fn listen(config: &Config) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// True if one process is among the ancestors of another, which may end meanwhile: then it is
+/// nobody's.
+fn descends(mut pid: u32, ancestor: u32) -> bool {
+    // Only so far: parents change while they are asked for.
+    for _ in 0..64 {
+        match parent(pid) {
+            Some(parent) if parent == ancestor => return true,
+            Some(parent @ 2..) => pid = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// A process's parent (`proc_pid_stat(5)`, field 4; the second may hold anything but ends with
+/// the last parenthesis).
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
 impl Client {
     /// At the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, greeted: bool) -> io::Result<Client> {
@@ -105,7 +126,8 @@ impl Broker {
         while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) {
             let Ok(who) = socket_peercred(&socket) else { continue };
             let (pid, uid) = (who.pid.as_raw_nonzero().get() as u32, who.uid.as_raw());
-            let may = uid == 0 || uid == geteuid().as_raw() || self.config.users.contains(&uid);
+            let is_family = || self.config.descendants_of.is_some_and(|ancestor| descends(pid, ancestor));
+            let may = uid == 0 || uid == geteuid().as_raw() || self.config.users.contains(&uid) || is_family();
             let text = if !may {
                 format!("user {uid} may not use this service")
             } else if self.clients.len() >= self.config.programs {

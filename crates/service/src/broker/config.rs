@@ -26,6 +26,8 @@ pub struct Config {
     pub mode: u32,
     /// Users that may use the service beside its own and root.
     pub users: Vec<u32>,
+    /// What descends from this process may use it too, whatever its user.
+    pub descendants_of: Option<u32>,
     /// Interfaces, each with an engine.
     pub interfaces: Vec<Interface>,
     /// Program and arguments that start an engine, whose standard input is the broker.
@@ -55,6 +57,7 @@ impl Config {
             socket,
             mode: 0o600,
             users: Vec::new(),
+            descendants_of: None,
             interfaces,
             engine,
             engine_user: None,
