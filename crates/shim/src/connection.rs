@@ -415,8 +415,13 @@ pub fn close(fd: RawFd) {
 
 /// Counts what went over it.
 pub fn account_for(moved: &Moved) {
-    account::add("bytes received", moved.bytes_in.swap(0, Ordering::Relaxed));
-    account::add("bytes sent", moved.bytes_out.swap(0, Ordering::Relaxed));
+    let (sent, received) = moved.stream.take_bytes_at_home();
+    account::add("bytes received", moved.bytes_in.swap(0, Ordering::Relaxed).saturating_sub(received));
+    account::add("bytes sent", moved.bytes_out.swap(0, Ordering::Relaxed).saturating_sub(sent));
+    if sent + received > 0 {
+        account::add("bytes received at home", received);
+        account::add("bytes sent at home", sent);
+    }
 }
 
 /// Everything is in the kernel after this, for a fork. What a child gives back by an exec may

@@ -66,6 +66,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let account = Account::create(home.path()).context("making a file of counters")?;
     let private = service(args, home.path())?;
     let socket = private.as_ref().map(Private::socket).or(args.socket.as_deref()).unwrap_or(Path::new(SOCKET));
+    if let (Some(private), true) = (&private, args.explain) {
+        let socket = private.socket().display();
+        let _ =
+            writeln!(std::io::stderr(), "baton: a service was started; baton ps --socket {socket} shows connections");
+    }
     // What a daemon leaves is waited for too.
     set_child_subreaper(Some(getpid())).context("waiting for processes of the program")?;
     let mut command = Command::new(program);

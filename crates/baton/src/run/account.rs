@@ -63,6 +63,11 @@ fn lines(entries: &[(String, u64)]) -> Vec<String> {
         of("bytes sent"),
         of("bytes received")
     )];
+    let home = [of("bytes sent at home"), of("bytes received at home")];
+    if home != [0, 0] {
+        // Where the service moves connections by itself, or its engine died.
+        lines.push(format!("  {} bytes sent and {} received while they were back in the kernel", home[0], home[1]));
+    }
     lines.extend(stayed.iter().map(|(why, count)| format!("  {count} stayed in the kernel: {why}")));
     lines.extend(with("home ").iter().map(|(why, count)| format!("  {count} came back to the kernel: {why}")));
     lines
@@ -88,6 +93,12 @@ mod tests {
             "  1 came back to the kernel: fork",
         ];
         assert_eq!(lines(&entries(&bytes)), expected);
+        let back = [("moved".to_owned(), 1), ("bytes sent".to_owned(), 7), ("bytes received at home".to_owned(), 3)];
+        let expected = [
+            "1 of 1 connections moved to the engine; 7 bytes sent and 0 received there",
+            "  0 bytes sent and 3 received while they were back in the kernel",
+        ];
+        assert_eq!(lines(&back), expected);
         assert_eq!(
             lines(&entries(b"short"))[0],
             "0 of 0 connections moved to the engine; 0 bytes sent and 0 received there"

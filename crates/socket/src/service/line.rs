@@ -62,6 +62,8 @@ pub(super) struct Line {
     pub untold: bool,
     /// They are told of every change.
     pub watchers: Watchers,
+    /// Bytes written and read while it was in the kernel.
+    pub at_home: (u64, u64),
     armed: EventFlags,
     registered: bool,
 }
@@ -87,6 +89,7 @@ impl Line {
             before,
             untold: false,
             watchers: Watchers::default(),
+            at_home: (0, 0),
             armed: EventFlags::empty(),
             registered: false,
         }

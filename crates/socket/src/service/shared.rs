@@ -330,7 +330,11 @@ impl Inner {
             return count;
         }
         let read = match &mut line.at {
-            Whereabouts::Kernel => line.read_kernel(id, ready.as_fd(), buf),
+            Whereabouts::Kernel => {
+                let read = line.read_kernel(id, ready.as_fd(), buf);
+                line.at_home.1 += *read.as_ref().unwrap_or(&0) as u64;
+                read
+            }
             Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
             Whereabouts::Engine { region, conn } => {
                 in_engine(regions, *region, *conn, |consumer| consumer.read(*conn, buf))
@@ -347,7 +351,11 @@ impl Inner {
         let Inner { lines, regions, ready, .. } = self;
         let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
         match &mut line.at {
-            Whereabouts::Kernel => line.write_kernel(id, ready.as_fd(), data),
+            Whereabouts::Kernel => {
+                let written = line.write_kernel(id, ready.as_fd(), data);
+                line.at_home.0 += *written.as_ref().unwrap_or(&0) as u64;
+                written
+            }
             Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
             &mut Whereabouts::Engine { region, conn } => in_engine(regions, region, conn, |consumer| {
                 line.flush_to(consumer, conn)?;
@@ -355,6 +363,10 @@ impl Inner {
             }),
             Whereabouts::Ended(_) => Err(ErrorKind::BrokenPipe.into()),
         }
+    }
+
+    pub fn take_bytes_at_home(&mut self, id: u64) -> (u64, u64) {
+        self.lines.get_mut(&id).map(|line| std::mem::take(&mut line.at_home)).unwrap_or_default()
     }
 
     pub fn shutdown(&mut self, id: u64) -> io::Result<()> {

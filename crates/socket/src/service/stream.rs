@@ -68,6 +68,11 @@ impl Stream {
         place.unwrap_or(Place::Ended)
     }
 
+    /// Bytes that were written and read while it was in the kernel, since this was asked last.
+    pub fn take_bytes_at_home(&self) -> (u64, u64) {
+        self.shared.with(|inner| inner.take_bytes_at_home(self.id)).unwrap_or_default()
+    }
+
     /// Whether reads and writes return `WouldBlock` instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) {
         self.nonblocking.store(nonblocking, Ordering::Relaxed);
