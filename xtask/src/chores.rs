@@ -66,6 +66,31 @@ fn interop_arguments(arguments: &[String]) -> Result<u64> {
     }
 }
 
+/// `cargo xtask programs`: the tests of `baton run`, in full, with what went over the engine.
+pub fn programs(arguments: &[String]) -> Result<ExitCode> {
+    let (times, names) = programs_arguments(arguments)?;
+    if let Setup::Incomplete(why) = setup::ensure(false)? {
+        println!("{why}\n");
+    }
+    let mut command = cargo();
+    command.args(["test", "--locked", "--package", "baton", "--test", "run"]);
+    // One after another: the machine is a program's own.
+    command.args(["--", "--nocapture", "--test-threads=1"]).args(names).env("BATON_PROGRAMS_TIMES", times.to_string());
+    Ok(code(command.status().context("cannot start cargo")?))
+}
+
+/// How large loads are, and names of tests.
+fn programs_arguments(arguments: &[String]) -> Result<(u32, Vec<String>)> {
+    match arguments {
+        [flag, times, names @ ..] if flag == "--times" => {
+            let times = times.parse().ok().filter(|times| *times > 1);
+            Ok((times.context("--times: not a number above 1")?, names.to_vec()))
+        }
+        [flag, ..] if flag.starts_with('-') => bail!("unknown argument {flag}; known: --times N"),
+        names => Ok((20, names.to_vec())),
+    }
+}
+
 /// `cargo xtask kills`: the tests that kill the service's processes and its programs, in
 /// full.
 pub fn kills(arguments: &[String]) -> Result<ExitCode> {
@@ -212,6 +237,15 @@ mod tests {
         assert_eq!(interop_arguments(&words("--bytes 5")).unwrap(), 5);
         for bad in ["--bytes", "--bytes many", "5", "--bytes 5 6"] {
             assert!(interop_arguments(&words(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn programs_takes_times_and_names() {
+        assert_eq!(programs_arguments(&words("nginx redis")).unwrap(), (20, words("nginx redis")));
+        assert_eq!(programs_arguments(&words("--times 5 nginx")).unwrap(), (5, words("nginx")));
+        for bad in ["--times", "--times many", "--times 1", "--time 5"] {
+            assert!(programs_arguments(&words(bad)).is_err(), "{bad}");
         }
     }
 

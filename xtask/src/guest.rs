@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::deb::{self, only};
 use crate::{chores, run};
 
 /// Packages that depend on the newest kernel of a series, the wanted first.
@@ -29,23 +30,15 @@ pub fn is_settled() -> bool {
 /// Fetches the package and takes out what is used.
 pub fn fetch() -> Result<()> {
     let place = place();
-    let scratch = place.with_extension("unpacked");
-    let result = unpack(&place, &scratch);
-    // Whatever happened, and whether there was any.
-    let _ = fs::remove_dir_all(&scratch);
-    result.context("the kernel that some tests boot")
-}
-
-fn unpack(place: &Path, scratch: &Path) -> Result<()> {
     let Some(package) = SERIES.iter().find_map(|series| newest(series)) else {
         bail!("apt knows none of {}", SERIES.join(", "));
     };
-    fs::create_dir_all(scratch)?;
-    let mut download = run::program("apt-get", &["-qq", "-o", "APT::Sandbox::User=root", "download", &package]);
-    run::succeed(download.current_dir(scratch))?;
-    let archive = only(scratch, |name| name.ends_with(".deb"))?;
-    let tree = scratch.join("tree");
-    run::succeed(run::program("dpkg-deb", &["-x"]).arg(&archive).arg(&tree))?;
+    let scratch = place.with_extension("unpacked");
+    let taken = deb::with_files_of(&package, &scratch, |tree| take(&package, tree, &place));
+    taken.context("the kernel that some tests boot")
+}
+
+fn take(package: &str, tree: &Path, place: &Path) -> Result<()> {
     fs::create_dir_all(place)?;
     let modules = only(&tree.join("lib/modules"), |_| true)?;
     for name in MODULES {
@@ -67,13 +60,6 @@ fn newest(series: &str) -> Option<String> {
 /// The first dependency in what `apt-cache depends` prints.
 fn depended(told: &str) -> Option<&str> {
     told.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::trim)
-}
-
-/// The one entry of a directory whose name is wanted.
-fn only(directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
-    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
-    let found = entries.flatten().find(|entry| wanted(&entry.file_name().to_string_lossy()));
-    Ok(found.with_context(|| format!("nothing of that name in {}", directory.display()))?.path())
 }
 
 /// A file of that name anywhere below a directory.

@@ -12,6 +12,8 @@ mod bench;
 mod check;
 mod chores;
 mod counts;
+mod cpython;
+mod deb;
 mod guest;
 mod plot;
 mod rfc;
@@ -44,6 +46,9 @@ cargo xtask COMMAND
         [KIND...]
                              the service's processes and programs killed at random moments
                              under load, N rounds each (100); a table, and JSON, of pauses
+  programs [--times N] [NAME...]
+                             real programs under `baton run`, and CPython's tests: loads N
+                             times as large (20) as in `test`, and what went over the engine
   fuzz [--seconds N] [TARGET...]
                              each fuzz target for N seconds (600)
   bench [NAME...]            every benchmark, or those named, into bench/runs/
@@ -74,6 +79,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<ExitCode> {
         "sim" => chores::sim(rest),
         "interop" => chores::interop(rest),
         "kills" => chores::kills(rest),
+        "programs" => chores::programs(rest),
         "fuzz" => chores::fuzz(rest),
         "bench" => bench::command(rest),
         "doc" => chores::doc(),

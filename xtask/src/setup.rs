@@ -3,7 +3,8 @@
 //! Each is probed for by the program that is used, so that what was
 //! installed by hand counts. What is missing is installed through apt as root;
 //! otherwise the one command to run is printed, with what works without it. The kernel
-//! that some tests boot is unpacked beside what cargo builds, not installed.
+//! that some tests boot, and CPython's tests, are unpacked beside what cargo builds, not
+//! installed.
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::{guest, run};
+use crate::{cpython, guest, run};
 
 /// A Debian package and why it is wanted.
 #[derive(Debug)]
@@ -86,11 +87,13 @@ pub fn command(flags: &[&str]) -> Result<ExitCode> {
 /// Installs what is missing, if it can.
 pub fn ensure(for_run: bool) -> Result<Setup> {
     let setup = ensure_packages(for_run)?;
-    if !for_run && !guest::is_settled() {
-        // Nothing else needs it, and where Debian's kernels cannot be had it never comes.
-        if let Err(e) = guest::fetch() {
-            println!("{e:#}");
-        }
+    if !for_run {
+        // Nothing else needs them, and where Debian's packages cannot be had they never come.
+        let fetched = [
+            if guest::is_settled() { Ok(()) } else { guest::fetch() },
+            if cpython::is_settled() { Ok(()) } else { cpython::fetch() },
+        ];
+        fetched.into_iter().filter_map(Result::err).for_each(|e| println!("{e:#}"));
     }
     Ok(setup)
 }
