@@ -1,7 +1,10 @@
 //! `baton run`: real programs under it, between two namespaces.
 
+mod cpython;
+mod page;
 mod programs;
 mod restless;
+mod rough;
 mod tls;
 mod world;
 
@@ -11,6 +14,59 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use world::{Account, World, baton, wait};
+
+/// Each program's load in a quiet world and in a restless one.
+macro_rules! in_both {
+    ($($name:ident of $of:ident: $($program:literal)*;)*) => {
+        mod quiet {
+            $(#[test] fn $name() {
+                baton_testkit::need_root!();
+                $(baton_testkit::need_program!($program);)*
+                crate::$of::$name(&crate::world::World::quiet());
+            })*
+        }
+        mod restlessly {
+            $(#[test] fn $name() {
+                baton_testkit::need_root!();
+                $(baton_testkit::need_program!($program);)*
+                crate::$of::$name(&crate::world::World::restless());
+            })*
+        }
+    };
+}
+
+in_both! {
+    nginx_serves_from_several_workers of programs: "clang" "nginx" "curl";
+    python_serves of programs: "clang" "curl" "python3";
+    curl_fetches of programs: "clang" "curl" "python3";
+    redis_answers_many_connections of programs: "clang" "redis-server" "redis-benchmark";
+    memcached_serves_from_several_threads of programs: "clang" "memcached";
+    iperf_measures_in_both_directions of programs: "clang" "iperf3";
+    nginx_encrypts_and_passes_on of tls: "clang" "nginx" "curl" "openssl" "python3";
+    openssl_serves of tls: "clang" "curl" "openssl";
+    openssl_asks of tls: "clang" "openssl";
+}
+
+#[test]
+fn cpythons_tests_end_as_on_the_kernel() {
+    need_root!();
+    need_program!("clang");
+    cpython::over_a_wire();
+}
+
+#[test]
+fn cpythons_tests_end_as_on_the_kernel_over_loopback() {
+    need_root!();
+    need_program!("clang");
+    cpython::on_loopback();
+}
+
+#[test]
+fn cpythons_tests_end_as_on_the_kernel_while_connections_move() {
+    need_root!();
+    need_program!("clang");
+    cpython::restlessly();
+}
 
 /// Runs a shell's line; its exit status and what was said.
 fn shell(world: &World, line: &str) -> (std::process::ExitStatus, String) {
@@ -22,7 +78,7 @@ fn shell(world: &World, line: &str) -> (std::process::ExitStatus, String) {
 fn it_ends_as_the_program_does() {
     need_root!();
     need_program!("clang");
-    let world = World::new();
+    let world = World::quiet();
     let (status, said) = shell(&world, "exit 7");
     assert_eq!(status.code(), Some(7), "{said}");
     assert_eq!(Account::of(&said).all, 0);

@@ -1,7 +1,7 @@
 //! Real programs, each under its usual load.
 
-use crate::world::{Account, World, content, curl, digest, listens, wait};
-use baton_testkit::{Running, need_program, need_root, run};
+use crate::world::{Account, World, content, curl, digest, listens, times, wait};
+use baton_testkit::{Running, run};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -24,88 +24,88 @@ pub fn start_nginx(world: &World, servers: &str) -> Running {
     world.start(&["nginx", "-p", "/", "-c", configuration.to_str().unwrap()])
 }
 
-#[test]
-fn nginx_serves_from_several_workers() {
-    need_root!();
-    for program in ["clang", "nginx", "curl"] {
-        need_program!(program);
-    }
-    let world = World::new();
-    let sum = content(&world.file("file"), 3_000_000);
-    let nginx = start_nginx(&world, "server { listen 8000; root HOME; }");
+/// Downloads at once.
+const AT_ONCE: u64 = 4;
+
+pub fn nginx_serves_from_several_workers(world: &World) {
+    let sum = content(&world.file("file"), 3_000_000 * times());
+    let nginx = start_nginx(world, "server { listen 8000; root HOME; }");
     world.listens(8000);
-    for _ in 0..4 {
-        assert_eq!(curl(&world.peer, "http://10.67.0.1:8000/file"), sum);
-    }
-    world.end(nginx).all_moved(4);
+    world.load(|| {
+        thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| assert_eq!(curl(&world.peer, "http://10.67.0.1:8000/file"), sum));
+            }
+        });
+    });
+    world.all_moved(&world.end(nginx), AT_ONCE);
 }
 
-#[test]
-fn a_client_fetches_what_a_server_sends() {
-    need_root!();
-    for program in ["clang", "curl", "python3"] {
-        need_program!(program);
-    }
-    let world = World::new();
-    let sum = content(&world.file("file"), 1_000_000);
+pub fn python_serves(world: &World) {
+    let sum = content(&world.file("file"), 1_000_000 * times());
     let python = world.start(&["python3", "-m", "http.server", "8000"]);
     world.listens(8000);
-    for _ in 0..2 {
-        assert_eq!(curl(&world.peer, "http://10.67.0.1:8000/file"), sum);
-    }
-    world.end(python).all_moved(2);
+    world.load(|| {
+        for _ in 0..2 {
+            assert_eq!(curl(&world.peer, "http://10.67.0.1:8000/file"), sum);
+        }
+    });
+    world.all_moved(&world.end(python), 2);
+}
+
+pub fn curl_fetches(world: &World) {
+    let sum = content(&world.file("file"), 1_000_000 * times());
     let mut serve = world.peer.command("python3");
     serve.args(["-m", "http.server", "8001"]).current_dir(world.home.path());
     let _server = Running::start(serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
     wait("who listens", || listens(&world.peer, 8001));
-    let out = world.run(&["curl", "--silent", "--fail", "--max-time", "60", "http://10.67.0.2:8001/file"]);
-    assert_eq!(digest(&out.stdout), sum);
-    Account::of(&String::from_utf8_lossy(&out.stderr)).all_moved(1);
+    world.load(|| {
+        let out = world.run(&["curl", "--silent", "--fail", "--max-time", "60", "http://10.67.0.2:8001/file"]);
+        assert_eq!(digest(&out.stdout), sum);
+        world.all_moved(&Account::of(&String::from_utf8_lossy(&out.stderr)), 1);
+    });
 }
 
-#[test]
-fn redis_answers_many_connections() {
-    need_root!();
-    for program in ["clang", "redis-server", "redis-benchmark"] {
-        need_program!(program);
-    }
-    let world = World::new();
+pub fn redis_answers_many_connections(world: &World) {
     let words = ["redis-server", "--port", "7000", "--protected-mode", "no", "--save", "", "--bind", "10.67.0.1"];
     let redis = world.start(&words);
     world.listens(7000);
-    let mut benchmark = world.peer.command("redis-benchmark");
-    let words = ["-h", "10.67.0.1", "-p", "7000", "-t", "set,get", "-n", "5000", "-c", "20", "-d", "100", "--csv"];
-    let told = run(benchmark.args(words));
-    assert!(told.contains("\"SET\"") && told.contains("\"GET\""), "{told}");
-    world.end(redis).all_moved(40);
+    let requests = (5000 * times()).to_string();
+    world.load(|| {
+        let mut benchmark = world.peer.command("redis-benchmark");
+        let words =
+            ["-h", "10.67.0.1", "-p", "7000", "-t", "set,get", "-c", "20", "-d", "100", "--csv", "-n", &requests];
+        let told = run(benchmark.args(words));
+        assert!(told.contains("\"SET\"") && told.contains("\"GET\""), "{told}");
+    });
+    world.all_moved(&world.end(redis), 40);
 }
 
-#[test]
-fn memcached_serves_from_several_threads() {
-    need_root!();
-    for program in ["clang", "memcached"] {
-        need_program!(program);
-    }
-    let world = World::new();
+/// Clients of memcached at once.
+const CLIENTS: u64 = 16;
+
+pub fn memcached_serves_from_several_threads(world: &World) {
     let words = ["memcached", "-u", "root", "-l", "10.67.0.1", "-p", "11211", "-t", "4", "-U", "0"];
     let memcached = world.start(&words);
     world.listens(11211);
-    world.peer.enter(|| {
-        thread::scope(|scope| {
-            for number in 0..16 {
-                // In the namespace of who started it.
-                scope.spawn(move || keep_values(number));
-            }
+    world.load(|| {
+        world.peer.enter(|| {
+            thread::scope(|scope| {
+                for number in 0..CLIENTS {
+                    // In the namespace of who started it.
+                    scope.spawn(move || keep_values(number, 50 * times()));
+                }
+            });
         });
     });
-    world.end(memcached).all_moved(16);
+    world.all_moved(&world.end(memcached), CLIENTS);
 }
 
 /// Keeps values there, and gets each back.
-fn keep_values(seed: u64) {
+fn keep_values(seed: u64, times: usize) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut stream = BufReader::new(TcpStream::connect("10.67.0.1:11211").unwrap());
-    for at in 0..100 {
+    for at in 0..times {
         let (key, mut line, len) = (format!("{seed}-{}", at % 10), String::new(), random.usize(..20_000));
         let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(len).collect();
         let set = [format!("set {key} 0 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
@@ -122,22 +122,20 @@ fn keep_values(seed: u64) {
     }
 }
 
-#[test]
-fn iperf_measures_in_both_directions() {
-    need_root!();
-    for program in ["clang", "iperf3"] {
-        need_program!(program);
-    }
-    let world = World::new();
+pub fn iperf_measures_in_both_directions(world: &World) {
     let iperf = world.start(&["iperf3", "--server", "--bind", "10.67.0.1"]);
     world.listens(5201);
-    for direction in ["--version4", "--reverse"] {
-        let mut client = world.peer.command("iperf3");
-        client.args(["--client", "10.67.0.1", "--bytes", "30M", "--parallel", "3", "--json", direction]);
-        let told: serde_json::Value = serde_json::from_str(&run(&mut client)).expect("JSON");
-        // Of these the last are not received yet when it is over.
-        let bytes = told["end"]["sum_sent"]["bytes"].as_u64().expect("a number");
-        assert!(bytes >= 30 << 20, "{direction}: {bytes}");
-    }
-    world.end(iperf).all_moved(8);
+    let bytes = (6 << 20) * times() as u64;
+    world.load(|| {
+        for direction in ["--version4", "--reverse"] {
+            let mut client = world.peer.command("iperf3");
+            client.args(["--client", "10.67.0.1", "--parallel", "3", "--json", direction]);
+            client.args(["--bytes", &bytes.to_string()]);
+            let told: serde_json::Value = serde_json::from_str(&run(&mut client)).expect("JSON");
+            // Of these the last are not received yet when it is over.
+            let sent = told["end"]["sum_sent"]["bytes"].as_u64().expect("a number");
+            assert!(sent >= bytes, "{direction}: {sent}");
+        }
+    });
+    world.all_moved(&world.end(iperf), 8);
 }

@@ -1,5 +1,11 @@
 //! Two namespaces with a wire between them, and programs under `baton run` in one.
+//!
+//! A quiet world has a good wire, and each program a service of its own. In a restless one
+//! the wire loses, repeats and swaps frames, and the connections of the one service go to and
+//! fro all the time. `BATON_PROGRAMS_TIMES` makes every load so many times as large.
 
+use crate::restless::Restless;
+use crate::rough::Rough;
 use baton_socket::service::Service;
 use baton_testkit::{Netns, Running, output, run, veth};
 use sha2::{Digest, Sha256};
@@ -35,37 +41,74 @@ pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Two namespaces with a wire, and a directory.
+/// How many times as large as in a quick test a load is.
+pub fn times() -> usize {
+    let times = std::env::var("BATON_PROGRAMS_TIMES");
+    times.map_or(1, |times| times.parse().expect("BATON_PROGRAMS_TIMES is a number"))
+}
+
+/// Two namespaces with a wire, and a directory. What is first here ends first.
 pub struct World {
+    restless: Option<Restless>,
     /// The service that programs use; none, and each has its own.
     service: Option<Running>,
+    _rough: Option<Rough>,
     pub ours: Netns,
     pub peer: Netns,
     pub home: tempfile::TempDir,
 }
 
+/// Moves that a restless world has to see.
+const ENOUGH: u64 = 20;
+
 impl World {
-    pub fn new() -> World {
+    fn new(is_rough: bool) -> World {
         let (ours, peer) = (Netns::new("run"), Netns::new("runpeer"));
-        veth(&ours, "wire", &peer, "wire");
+        let rough = is_rough.then(|| Rough::new(&ours, &peer));
+        if rough.is_none() {
+            veth(&ours, "wire", &peer, "wire");
+        }
         ours.run("ip addr add 10.67.0.1/24 dev wire");
         peer.run("ip addr add 10.67.0.2/24 dev wire");
-        World { service: None, ours, peer, home: tempfile::tempdir().unwrap() }
+        World { restless: None, service: None, _rough: rough, ours, peer, home: tempfile::tempdir().unwrap() }
     }
 
-    /// With one service for all programs, and somebody who may ask it.
-    pub fn with_service() -> (World, Service) {
-        let mut world = World::new();
+    pub fn quiet() -> World {
+        World::new(false)
+    }
+
+    pub fn restless() -> World {
+        let mut world = World::new(true);
         let mut command = Command::new(baton());
         command.args(["service", "--interface", "wire", "--steer", "tc", "--socket"]).arg(world.socket());
         command.stdin(Stdio::null()).stderr(fs::File::create(world.file("service")).unwrap());
         world.service = Some(world.ours.enter(|| Running::start(&mut command)));
-        let mut admin = None;
-        wait("the service", || {
-            admin = Service::connect(world.socket()).ok();
-            admin.is_some()
-        });
-        (world, admin.expect("it was waited for"))
+        wait("the service", || Service::connect(world.socket()).is_ok());
+        world.restless = Some(Restless::start(&world.socket()));
+        world
+    }
+
+    /// Does this, again and again until connections moved often enough if they do.
+    pub fn load(&self, mut work: impl FnMut()) {
+        work();
+        while self.restless.as_ref().is_some_and(|restless| restless.moves() < ENOUGH * times() as u64) {
+            work();
+        }
+    }
+
+    /// All of a program's connections moved, at least so many; says what share went over the
+    /// engine.
+    #[track_caller]
+    pub fn all_moved(&self, account: &Account, at_least: u64) {
+        let Account { moved, all, bytes, at_home, said } = account;
+        assert!(moved == all && *moved >= at_least, "{said}");
+        let share = 100.0 * *bytes as f64 / (bytes + at_home).max(1) as f64;
+        print!("{moved} of {all} connections on the engine, {share:.1} % of {} bytes", bytes + at_home);
+        match &self.restless {
+            None => assert_eq!(*at_home, 0, "nothing brings them back: {said}"),
+            Some(restless) => print!(", {} moves", restless.moves()),
+        }
+        println!();
     }
 
     /// Where that service listens.
@@ -121,10 +164,14 @@ impl World {
     }
 }
 
-/// What was explained: connections that moved, and of how many; all that was said.
+/// What was explained: connections that moved, and of how many; what they carried; all that
+/// was said.
 pub struct Account {
     pub moved: u64,
     pub all: u64,
+    pub bytes: u64,
+    /// What they carried while they were back in the kernel.
+    pub at_home: u64,
     pub said: String,
 }
 
@@ -132,14 +179,14 @@ impl Account {
     pub fn of(said: &str) -> Account {
         let line =
             said.lines().find_map(|line| line.strip_prefix("baton: ").filter(|line| line.contains(" moved to ")));
-        let words: Vec<&str> = line.unwrap_or_else(|| panic!("no account: {said}")).split(' ').collect();
-        Account { moved: words[0].parse().unwrap(), all: words[2].parse().unwrap(), said: said.to_owned() }
-    }
-
-    /// All of them moved, at least so many.
-    #[track_caller]
-    pub fn all_moved(&self, at_least: u64) {
-        assert!(self.moved == self.all && self.moved >= at_least, "{}", self.said);
+        let line = line.unwrap_or_else(|| panic!("no account: {said}"));
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |words: &[&str], at: usize| words[at].parse::<u64>().unwrap_or_else(|_| panic!("{words:?}"));
+        let home = said.lines().find(|line| line.ends_with("back in the kernel"));
+        let home: Vec<&str> = home.iter().flat_map(|line| line.split_whitespace()).collect();
+        let at_home = if home.is_empty() { 0 } else { number(&home, 1) + number(&home, 5) };
+        let bytes = number(&words, 8) + number(&words, 12);
+        Account { moved: number(&words, 0), all: number(&words, 2), bytes, at_home, said: said.to_owned() }
     }
 }
 

@@ -1,0 +1,80 @@
+//! A wire that loses, repeats and swaps frames: a TAP device in each namespace, and a thread
+//! that carries frames from one to the other. What it does to them it does to each frame of
+//! an MTU by itself, since such a device takes no larger ones.
+
+use baton_port::{Faults, Faulty, FrameIo, FrameSink, RxFrame, Tap, TapOptions, TxMeta, WaitSet, Waitable};
+use baton_testkit::Netns;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Shares of frames, each way.
+const FAULTS: Faults = Faults { loss: 0.01, reorder: 0.01, dup: 0.01, corrupt: 0.0, seed: 11 };
+
+/// How long a frame that was held back waits for others to overtake it.
+const HELD: Duration = Duration::from_millis(2);
+
+/// See the file's head. It ends when this is dropped.
+pub struct Rough {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<[Faulty<Tap>; 2]>>,
+}
+
+impl Rough {
+    /// Puts one between two namespaces; both ends are up and called `wire`.
+    pub fn new(a: &Netns, b: &Netns) -> Rough {
+        let mut ends = [a, b].map(|namespace| {
+            let options = TapOptions { vnet_hdr: false, merge: false };
+            let tap = namespace.enter(|| Tap::open("wire", options).unwrap());
+            namespace.run("ip link set wire up");
+            Faulty::new(tap, Some(FAULTS))
+        });
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = stop.clone();
+        let thread = thread::spawn(move || {
+            let mut wait = WaitSet::new();
+            ends.iter().for_each(|end| end.poll_fds(&mut wait));
+            while !stops.load(Ordering::Relaxed) {
+                // An end that has nothing gives what it has held back.
+                wait.wait(Some(HELD)).unwrap();
+                let [a, b] = &mut ends;
+                carry(a, b);
+                carry(b, a);
+            }
+            ends
+        });
+        Rough { stop, thread: Some(thread) }
+    }
+}
+
+fn carry(from: &mut Faulty<Tap>, to: &mut Faulty<Tap>) {
+    // Whoever removes a namespace removes its device.
+    let received = from.receive(64, &mut Onto(to.port_mut()));
+    let _ = received.and_then(|_| to.port_mut().flush());
+}
+
+/// Frames go on to this device; what it has no room for is lost.
+struct Onto<'a>(&'a mut Tap);
+
+impl FrameSink for Onto<'_> {
+    fn burst(&mut self, frames: &[RxFrame<'_>]) {
+        for frame in frames {
+            if let Some(slot) = self.0.slot(frame.data.len()) {
+                slot.copy_from_slice(frame.data);
+                self.0.commit(frame.data.len(), TxMeta::default());
+            }
+        }
+    }
+}
+
+impl Drop for Rough {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // A panic of its own was said already.
+        let ends = self.thread.take().and_then(|thread| thread.join().ok());
+        for (end, from) in ends.iter().flatten().zip(["ours", "the peer's"]) {
+            println!("frames, {from}: {:?}", end.counters().expect("it has faults").0);
+        }
+    }
+}
