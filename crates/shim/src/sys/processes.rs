@@ -122,10 +122,13 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(actions: *mut c_void, 
 ///
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn _Fork() -> pid_t {
-    // SAFETY: no arguments.
-    forking(|| unsafe { real::_Fork() })
+#[unsafe(export_name = "_Fork")]
+pub unsafe extern "C" fn fork_without_handlers() -> pid_t {
+    static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    // SAFETY: who calls it by this name has a libc that has it, with this type.
+    forking(|| unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> pid_t>(real::address(&AT, c"_Fork"))()
+    })
 }
 
 /// A child that libc knows nothing of.
