@@ -8,6 +8,7 @@ use anyhow::Context;
 use baton_host::policy::{Rule, parse_ports};
 use baton_socket::service::{SOCKET, Service};
 use rustix::process::{Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
@@ -78,6 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     command.env("LD_PRELOAD", preload(&library)).env("BATON_SOCKET", socket);
     command.env("BATON_POLICY", args.policy.to_string()).env("BATON_PORTS", args.ports.join(","));
     command.env("BATON_ACCOUNT", account.path());
+    make_room();
     let passing = Passing::start()?;
     let child = command.spawn().with_context(|| format!("starting {}", args.words[0].to_string_lossy()))?;
     let status = passing.until_end(child)?;
@@ -91,6 +93,20 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     drop(home);
     end_as(status)
+}
+
+/// Descriptors that the library has room for above the program's own.
+const MORE: u64 = 65_536;
+
+/// Raises the hard limit of descriptors if the soft one leaves the library no room below it,
+/// and this process may: else the library's take room from the program's.
+fn make_room() {
+    let limit = getrlimit(Resource::Nofile);
+    if let (Some(soft), Some(hard)) = (limit.current, limit.maximum)
+        && hard < soft + MORE
+    {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum: Some(soft + MORE) });
+    }
 }
 
 /// Ends this process as the program ended.
