@@ -77,15 +77,15 @@ impl Site {
         let library = run(Command::new(PYTHON).args(["-c", script]));
         run(Command::new("cp").arg("-r").arg(library.trim()).arg(&tests));
         run(Command::new("cp").arg("-r").arg(package.join("test")).arg(&tests));
+        veth(&site.ours, "near", &site.ours, "far");
         if over_the_wire {
-            site.lay_wire();
+            site.take_the_wire();
             site.rewrite(&tests.join("test"));
         }
         Some(site)
     }
 
-    fn lay_wire(&self) {
-        veth(&self.ours, "near", &self.ours, "far");
+    fn take_the_wire(&self) {
         self.ours.enter(|| {
             for device in ["all", "near", "far"] {
                 let directory = Path::new("/proc/sys/net/ipv4/conf").join(device);
@@ -136,7 +136,6 @@ impl Site {
         }
         match how {
             How::Kernel => &mut command,
-            How::Run if !self.has_wire() => command.arg("--"),
             How::Run => command.args(["--steer", "tc", "--interface", "near", "--interface", "far", "--"]),
             How::With(socket) => command.arg("--socket").arg(socket).arg("--"),
         };
