@@ -84,6 +84,16 @@ pub struct Moved {
     pub bytes_out: AtomicU64,
 }
 
+impl Moved {
+    /// It was reset, or both sides have closed: for the kernel it is connected no more.
+    pub fn is_over(&self) -> bool {
+        const CLOSE: u8 = 7;
+        let there = self.stream.readiness();
+        let is_closed = || self.stream.tcp_info().map_or(true, |info| info.first() == Some(&CLOSE));
+        there.ended && (there.failed || is_closed())
+    }
+}
+
 /// One that ended before it could be brought home: what was not read.
 #[derive(Default)]
 pub struct Over {

@@ -123,7 +123,7 @@ calls! {
     descriptors_are_duplicated_and_replaced: "descriptors", 1;
     signals_interrupt_as_they_do_the_kernels_calls: "signals", 1;
     threads_share_a_connection: "threads", 1;
-    every_end_is_seen_by_both: "ends", 7, "linger" 1;
+    every_end_is_seen_by_both: "ends", 8, "linger" 1;
     processes_share_and_inherit: "processes", 3, "fork" 2;
     connections_are_made_without_waiting: "connecting", 2;
     a_socket_may_be_watched_before_it_is_connected: "watched", 1;

@@ -228,6 +228,19 @@ static void ends(void) {
     SAY("write", send(fd, "x", 1, MSG_NOSIGNAL));
     close(fd);
     fd = begin();
+    struct sockaddr_in peer;
+    socklen_t size = sizeof peer;
+    order("send", 5);
+    arrived(fd, 5);
+    order("reset", 0);
+    ended(fd);
+    SAY("peer's name", getpeername(fd, (void *)&peer, &size));
+    SAY("what came before", read(fd, buf, 10));
+    SAY("reset", read(fd, buf, 10));
+    SAY("read", read(fd, buf, 10));
+    SAY("peer's name", getpeername(fd, (void *)&peer, &size));
+    close(fd);
+    fd = begin();
     order("reset", 0);
     ended(fd);
     option(fd, "error", SOL_SOCKET, SO_ERROR);
@@ -238,6 +251,7 @@ static void ends(void) {
     SAY("shutdown", shutdown(fd, SHUT_RDWR));
     SAY("read", read(fd, buf, 10));
     SAY("bad", shutdown(fd, 9));
+    SAY("peer's name", getpeername(fd, (void *)&peer, &size));
     say("peer got %ld", order("recv", -1));
     end(fd);
 }
