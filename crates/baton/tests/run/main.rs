@@ -106,6 +106,7 @@ fn a_program_may_have_as_many_descriptors_as_without() {
                   listener = socket.create_server(('10.67.0.1', 8000))\n\
                   connection = listener.accept()[0]\n\
                   for _ in range(990): os.dup(0)\n\
+                  connection.recv(1000)\n\
                   connection.sendall(b'HTTP/1.0 200 OK\\r\\n\\r\\n')\n";
     let inside = world.command(&["python3", "-c", script]);
     let mut command = Command::new("sh");
