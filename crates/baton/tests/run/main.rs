@@ -95,30 +95,6 @@ fn it_ends_as_the_program_does() {
 }
 
 #[test]
-fn a_program_may_have_as_many_descriptors_as_without() {
-    need_root!();
-    for program in ["clang", "python3", "curl"] {
-        need_program!(program);
-    }
-    let world = World::quiet();
-    // All but those that it has at its start, beside a connection of the engine's.
-    let script = "import os, resource, socket\n\
-                  listener = socket.create_server(('10.67.0.1', 8000))\n\
-                  connection = listener.accept()[0]\n\
-                  for _ in range(990): os.dup(0)\n\
-                  connection.recv(1000)\n\
-                  connection.sendall(b'HTTP/1.0 200 OK\\r\\n\\r\\n')\n";
-    let inside = world.command(&["python3", "-c", script]);
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 1000; exec \"$@\"", "sh"]).arg(inside.get_program()).args(inside.get_args());
-    command.current_dir(world.home.path());
-    let running = world.start_by(command);
-    world.listens(8000);
-    world::curl(&world.peer, "http://10.67.0.1:8000/");
-    world.all_moved(&world.end(running), 1);
-}
-
-#[test]
 fn what_cannot_be_loaded_into_is_said_before_it_starts() {
     need_program!("cc");
     let home = tempfile::tempdir().unwrap();

@@ -135,11 +135,7 @@ impl World {
 
     /// The same, in the background: what it says at its end is in a file.
     pub fn start(&self, words: &[&str]) -> Running {
-        self.start_by(self.command(words))
-    }
-
-    /// The same for a command that starts `baton run`.
-    pub fn start_by(&self, mut command: Command) -> Running {
+        let mut command = self.command(words);
         let said = fs::File::create(self.file("said")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         // Not by `ip netns exec`, which hides the BPF file system.
