@@ -40,9 +40,10 @@ impl Default for Unacked {
 }
 
 impl Unacked {
-    /// As many are kept. Of more, the oldest are forgotten, and their ACKs not made:
-    /// a stretch ACK in their place is correct, only unlike a receiver's.
-    pub const MAX: usize = 128;
+    /// As many are kept: a kernel whose program is slow to read acknowledges hundreds of
+    /// segments at once. Of more, the oldest are forgotten, and their ACKs not made: a
+    /// stretch ACK in their place is correct, only unlike a receiver's.
+    pub const MAX: usize = 1024;
 
     /// None.
     pub const fn new() -> Unacked {
