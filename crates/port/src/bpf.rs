@@ -36,3 +36,15 @@ pub fn queue() -> Option<&'static [u8]> {
 pub fn queue() -> Option<&'static [u8]> {
     None
 }
+
+/// `bpf/bump.c`; `None` in a build without clang.
+#[cfg(bpf_objects)]
+pub fn bump() -> Option<&'static [u8]> {
+    Some(aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/bump.o")))
+}
+
+/// `bpf/bump.c`; `None` in a build without clang.
+#[cfg(not(bpf_objects))]
+pub fn bump() -> Option<&'static [u8]> {
+    None
+}

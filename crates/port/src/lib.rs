@@ -12,13 +12,15 @@
 //!   pcap file       a recorded capture, receive only      nothing
 //! ```
 //!
+//! Who passes frames on, instead of ending connections, has a contract of its own, [`vnet`]:
+//! a TAP device ([`vnet_tap`]) and a packet socket on an interface ([`packet`]).
+//!
 //! A port knows nothing of TCP beyond where its checksum lies. It is driven
 //! from one thread, never waits, and allocates nothing per frame. Whoever drives
 //! it sleeps outside of it: [`wait`] says on what.
 //!
 //! `unsafe` stands in `sys` (system calls), `slab_unsafe` (the slots that two ends
-//! of the in-memory wire share), and `ring_unsafe` and `umem_unsafe` (what AF_XDP
-//! shares with the kernel).
+//! of the in-memory wire share), and `ring_unsafe` and `umem_unsafe` .
 #![deny(unsafe_code)]
 
 #[macro_use]
@@ -33,12 +35,15 @@ pub mod faulty;
 pub mod link;
 pub mod memory;
 pub mod merging;
+pub mod packet;
 pub mod pcap_file;
 mod pcapng;
 mod slab_unsafe;
 pub mod steered;
 mod sys;
 pub mod tap;
+pub mod vnet;
+pub mod vnet_tap;
 pub mod wait;
 pub mod xdp;
 
@@ -50,8 +55,11 @@ pub use capture::{Capture, Captured};
 pub use error::OpenError;
 pub use faulty::{Faults, Faulty};
 pub use memory::{MemoryOptions, MemoryPort};
+pub use packet::{PacketOptions, PacketPort};
 pub use pcap_file::PcapFile;
 pub use steered::SteeredPort;
 pub use tap::{Tap, TapOptions};
+pub use vnet::{Vnet, VnetFrame, VnetIo, VnetSink};
+pub use vnet_tap::VnetTap;
 pub use wait::{WaitSet, Waitable};
 pub use xdp::{XdpOptions, XdpPort};

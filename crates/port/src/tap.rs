@@ -41,21 +41,12 @@ use crate::error::OpenError;
 use crate::link;
 use crate::merging::{self, MergingError, Sysfs};
 use crate::sys::{io as sys_io, ioctl};
+use crate::vnet::{DATA_VALID, GSO_ECN, GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, Vnet};
 use crate::wait::{WaitSet, Waitable};
 
 /// Length of the virtio header in front of a frame, in bytes (the legacy form,
 /// without `num_buffers`: with the 14 bytes of Ethernet it aligns what follows).
-const VNET_LEN: usize = 10;
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum is to be filled in from `csum_start` on.
-const NEEDS_CSUM: u8 = 1;
-/// `VIRTIO_NET_HDR_F_DATA_VALID`: the checksum was verified.
-const DATA_VALID: u8 = 2;
-/// `VIRTIO_NET_HDR_GSO_TCPV4`.
-const GSO_TCPV4: u8 = 1;
-/// `VIRTIO_NET_HDR_GSO_TCPV6`.
-const GSO_TCPV6: u8 = 4;
-/// `VIRTIO_NET_HDR_GSO_ECN`: CWR is set in the first segment only.
-const GSO_ECN: u8 = 0x80;
+const VNET_LEN: usize = Vnet::LEN;
 /// Offset of the checksum in the TCP header.
 const TCP_CHECKSUM: u16 = 16;
 /// Offset of the flags in the TCP header, and CWR in it.

@@ -9,6 +9,7 @@
 pub mod io;
 pub mod ioctl;
 pub mod netlink;
+pub mod packet;
 pub mod xsk;
 
 use baton_engine::frame_io::PayloadPart;

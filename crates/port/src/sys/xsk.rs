@@ -72,7 +72,7 @@ pub fn socket() -> io::Result<OwnedFd> {
     own(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })
 }
 
-fn set_option<T>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
+pub(super) fn set_option<T>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` is valid for reads of its size during the call.
     let n = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), len) };
@@ -83,7 +83,7 @@ fn set_option<T>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::
 ///
 /// # Safety
 /// All zeroes, and whatever the kernel writes for `option`, must be values of `T`.
-unsafe fn get_option<T>(fd: BorrowedFd<'_>, level: i32, option: i32) -> io::Result<T> {
+pub(super) unsafe fn get_option<T>(fd: BorrowedFd<'_>, level: i32, option: i32) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` is valid for writes of `len` bytes during the call.
