@@ -45,6 +45,7 @@ pub mod handoff;
 pub mod hops;
 pub mod kernel_side;
 mod known;
+pub mod lend;
 mod path_mtu;
 pub mod policy;
 pub mod probe;

@@ -19,7 +19,7 @@
 //! Everything is to be opened in the network namespace of the connections, with
 //! CAP_NET_ADMIN.
 
-mod netlink;
+pub(crate) mod netlink;
 
 use baton_wire::addr::{Addr, Tuple};
 use netlink::{Asker, Listener, Purpose};

@@ -1,6 +1,8 @@
 //! Two netlink sockets: one asks, one listens. Messages are netlink-packet-route's.
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -22,6 +24,8 @@ pub enum Purpose {
     Ask,
     /// A change, made or replaced; the answer is yes or no.
     Change,
+    /// Something more, in front of what is alike; the answer is yes or no.
+    Add,
 }
 
 /// Asks and is answered, one request at a time.
@@ -36,6 +40,44 @@ impl Asker {
         Ok(Asker { socket: open(0, SocketFlags::CLOEXEC)?, sequence: 0, buffer: vec![0; BUFFER] })
     }
 
+    /// All that there is of a kind.
+    pub fn dump(&mut self, message: Message) -> io::Result<Vec<Message>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut request = NetlinkMessage::from(message);
+        request.header.sequence_number = self.sequence;
+        request.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        self.send(request)?;
+        let mut answers = Vec::new();
+        loop {
+            let (_, len) = recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::empty())?;
+            let mut rest = &self.buffer[..len.min(BUFFER)];
+            while !rest.is_empty() {
+                let reply = NetlinkMessage::<Message>::deserialize(rest).map_err(io::Error::other)?;
+                let step = (reply.header.length as usize).max(1).next_multiple_of(4);
+                rest = rest.get(step..).unwrap_or_default();
+                if reply.header.sequence_number != self.sequence {
+                    continue;
+                }
+                match reply.payload {
+                    NetlinkPayload::InnerMessage(message) => answers.push(message),
+                    NetlinkPayload::Done(_) => return Ok(answers),
+                    NetlinkPayload::Error(error) => match error.code {
+                        None => return Ok(answers),
+                        Some(code) => return Err(io::Error::from_raw_os_error(-code.get())),
+                    },
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn send(&self, mut request: NetlinkMessage<Message>) -> io::Result<()> {
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        send(&self.socket, &bytes, SendFlags::empty()).map(drop).map_err(io::Error::from)
+    }
+
     /// The answer; `None` for a plain yes. The kernel's no is an error.
     pub fn ask(&mut self, message: Message, purpose: Purpose) -> io::Result<Option<Message>> {
         self.sequence = self.sequence.wrapping_add(1);
@@ -44,11 +86,9 @@ impl Asker {
         request.header.flags = match purpose {
             Purpose::Ask => NLM_F_REQUEST,
             Purpose::Change => NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE,
+            Purpose::Add => NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE,
         };
-        request.finalize();
-        let mut bytes = vec![0; request.buffer_len()];
-        request.serialize(&mut bytes);
-        send(&self.socket, &bytes, SendFlags::empty())?;
+        self.send(request)?;
         loop {
             let (_, len) = recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::empty())?;
             let reply = NetlinkMessage::<Message>::deserialize(&self.buffer[..len]).map_err(io::Error::other)?;
