@@ -1,0 +1,32 @@
+//! What has passed.
+
+/// Frames by way and fate. What the coalescer did with those from the wire is in its own
+/// [`Counts`](baton_coalesce::Counts).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Frames from the wire.
+    pub wire_in: u64,
+    /// Their bytes, link headers included.
+    pub wire_in_bytes: u64,
+    /// Among them, frames that were super-frames already (merged by the device, or never
+    /// cut on this machine): passed on as they are.
+    pub wire_in_super: u64,
+    /// Frames handed to the host.
+    pub host_in: u64,
+    /// Among them, runs of two segments or more.
+    pub runs: u64,
+    /// Frames that the host's port had no room for: lost.
+    pub host_full: u64,
+    /// Frames from the host.
+    pub host_out: u64,
+    /// Their bytes, link headers included.
+    pub host_out_bytes: u64,
+    /// Frames handed to the wire; a super-frame counts as one.
+    pub wire_out: u64,
+    /// Among the host's frames, ACKs that stood for several.
+    pub acks_expanded: u64,
+    /// ACKs sent besides those.
+    pub acks_made: u64,
+    /// Times that the wire had no room, so that a frame waited.
+    pub wire_full: u64,
+}
