@@ -1,6 +1,8 @@
 //! The command line: parsing, and how a command's outcome becomes an exit code.
 
-use crate::commands::{bare, bench, control, demo, doctor, engine, get, guardian, load, run, serve, service, trace};
+use crate::commands::{
+    bare, bench, bump, control, demo, doctor, engine, get, guardian, load, run, serve, service, trace,
+};
 use crate::fail;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -37,6 +39,8 @@ pub enum Command {
     Stop(control::Plain),
     /// Have the engine that is installed now take over from the one that runs
     Upgrade(control::Plain),
+    /// Stand between an interface and the kernel's TCP, and coalesce what arrives
+    Bump(bump::Args),
     /// Show Baton and the kernel side by side, over a wire between two namespaces
     Demo(demo::Args),
     /// Say what this machine allows, and what to do where it does not
@@ -82,6 +86,7 @@ pub fn main() -> ExitCode {
         Command::Broker(args) => service::broker(&args),
         Command::Guardian(args) => guardian::run(args),
         Command::Engine => engine::run(),
+        Command::Bump(args) => bump::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Trace(args) => trace::run(args),

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod bump;
 pub mod cli;
 mod commands;
 pub mod config;

@@ -2,6 +2,8 @@
 
 pub mod bare;
 pub mod bench;
+pub mod bump;
+mod bump_bench;
 pub mod control;
 pub mod demo;
 pub mod doctor;
