@@ -102,6 +102,7 @@ fn benchmarks(directory: &Path) -> Result<Vec<Benchmark>> {
     baton("baton-demo", &["demo", "--json", "--rounds", "7"], &[("--report", "html")]);
     baton("baton-tap", &["bench", "tap", "--rounds", "7"], &[]);
     baton("baton-rsc", &["trace", "paper"], &[("--html", "html"), ("--csv", "csv")]);
+    baton("baton-bump", &["bump", "bench"], &[("--report", "html"), ("--csv", "csv")]);
     baton("baton-tce", &["bench", "tce"], &[("--report", "html"), ("--csv", "csv")]);
     Ok(all)
 }

@@ -46,7 +46,7 @@ pub fn sim_available() -> Result<(), String> {
 /// `cargo xtask interop`: the tests against the kernel with large transfers, a row
 /// for each.
 pub fn interop(arguments: &[String]) -> Result<ExitCode> {
-    let bytes = interop_arguments(arguments)?;
+    let bytes = bytes_argument(arguments, 1 << 30)?;
     if let Setup::Incomplete(why) = setup::ensure(false)? {
         println!("{why}\n");
     }
@@ -58,9 +58,22 @@ pub fn interop(arguments: &[String]) -> Result<ExitCode> {
     Ok(code(command.status().context("cannot start cargo")?))
 }
 
-fn interop_arguments(arguments: &[String]) -> Result<u64> {
+/// `cargo xtask bump`: the tests of `baton bump` with real programs, with large transfers.
+pub fn bump(arguments: &[String]) -> Result<ExitCode> {
+    let bytes = bytes_argument(arguments, 10_000_000_000)?;
+    if let Setup::Incomplete(why) = setup::ensure(false)? {
+        println!("{why}\n");
+    }
+    let mut command = cargo();
+    command.args(["test", "--locked", "--package", "baton", "--test", "bump"]);
+    command.args(["--", "--nocapture", "--test-threads=1"]);
+    command.env("BATON_BUMP_BYTES", bytes.to_string());
+    Ok(code(command.status().context("cannot start cargo")?))
+}
+
+fn bytes_argument(arguments: &[String], default: u64) -> Result<u64> {
     match arguments {
-        [] => Ok(1 << 30),
+        [] => Ok(default),
         [flag, value] if flag == "--bytes" => value.parse().with_context(|| format!("--bytes {value}: not a number")),
         _ => bail!("unknown arguments {}; known: --bytes N", arguments.join(" ")),
     }
@@ -232,11 +245,11 @@ mod tests {
     }
 
     #[test]
-    fn interop_takes_a_size() {
-        assert_eq!(interop_arguments(&[]).unwrap(), 1 << 30);
-        assert_eq!(interop_arguments(&words("--bytes 5")).unwrap(), 5);
+    fn interop_and_bump_take_a_size() {
+        assert_eq!(bytes_argument(&[], 7).unwrap(), 7);
+        assert_eq!(bytes_argument(&words("--bytes 5"), 7).unwrap(), 5);
         for bad in ["--bytes", "--bytes many", "5", "--bytes 5 6"] {
-            assert!(interop_arguments(&words(bad)).is_err(), "{bad}");
+            assert!(bytes_argument(&words(bad), 7).is_err(), "{bad}");
         }
     }
 

@@ -42,6 +42,8 @@ cargo xtask COMMAND
   sim [ARGUMENTS]            simulated worlds, e.g. --seeds 2000 --from 1
   interop [--bytes N]        against the kernel: every port, MTU and IP version, with and
                              without faults, N bytes each way (1 GiB; takes an hour)
+  bump [--bytes N]           real programs through baton bump over a bad wire, N bytes for each
+                             test (10 GB; takes long)
   kills [--rounds N] [--connections N] [--steer tc|xdp] [--seed N] [--json DIRECTORY]
         [KIND...]
                              the service's processes and programs killed at random moments
@@ -78,6 +80,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<ExitCode> {
         "rfc" => rfc::command(&flags(rest, &["--json", "--check"])?),
         "sim" => chores::sim(rest),
         "interop" => chores::interop(rest),
+        "bump" => chores::bump(rest),
         "kills" => chores::kills(rest),
         "programs" => chores::programs(rest),
         "fuzz" => chores::fuzz(rest),

@@ -33,7 +33,13 @@ const PACKAGES: &[Package] = &[
     Package { name: "curl", program: "curl", purpose: "downloads in the demo and in tests", for_run: true },
     Package { name: "ethtool", program: "ethtool", purpose: "wires without offloads in the demo", for_run: true },
     Package { name: "iputils-ping", program: "ping", purpose: "tests against the kernel", for_run: false },
-    Package { name: "tshark", program: "tshark", purpose: "the test of capture files", for_run: false },
+    Package { name: "tcpdump", program: "tcpdump", purpose: "tests of what is on a wire", for_run: false },
+    Package {
+        name: "tshark",
+        program: "tshark",
+        purpose: "tests of capture files and of what is on a wire",
+        for_run: false,
+    },
     Package {
         name: "nftables",
         program: "nft",
@@ -43,7 +49,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "nginx", program: "nginx", purpose: "tests against a real server", for_run: false },
     Package { name: "redis-server", program: "redis-server", purpose: "tests of baton run", for_run: false },
     Package { name: "memcached", program: "memcached", purpose: "tests of baton run", for_run: false },
-    Package { name: "iperf3", program: "iperf3", purpose: "tests of baton run", for_run: false },
+    Package { name: "iperf3", program: "iperf3", purpose: "tests of baton run and baton bump", for_run: false },
     Package { name: "openssl", program: "openssl", purpose: "tests of baton run", for_run: false },
     Package { name: "python3", program: "python3", purpose: "tests of baton run", for_run: false },
     Package { name: "pkg-config", program: "pkg-config", purpose: "C programs against the library", for_run: false },

@@ -57,7 +57,7 @@ fn a_failed_fetch_is_exit_code_1() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["serve", "get", "demo", "doctor"] {
+    for command in ["serve", "get", "bump", "demo", "doctor"] {
         let output = baton(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"), "{command}");

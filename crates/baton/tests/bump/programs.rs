@@ -1,0 +1,156 @@
+//! curl, nginx and iperf3 through a bump: what arrives is what was sent, nothing is
+//! reset, and nothing stays behind.
+
+use crate::faults::Faults;
+use crate::world::{Bump, HOST, HOST6, SENDER, SENDER6, World, bytes, curl, digest_of, nginx, wait};
+use baton_testkit::{Running, need_program, need_root};
+use rustix::process::Signal;
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Of a thousand frames.
+const BAD: Faults = Faults { lost: 5, repeated: 5, late: 10 };
+/// Largest file; more bytes are more downloads.
+const FILE: u64 = 64 << 20;
+
+/// Downloads `bytes` in all, in turns from sender to host and back, by both IP versions.
+fn downloads(faults: Faults, options: &str) {
+    need_root!();
+    need_program!("nginx");
+    need_program!("curl");
+    let world = World::new(faults);
+    let before = world.state();
+    let size = FILE.min(bytes() / 4);
+    let (path, expected) = world.file("file", size);
+    let homes = [world.home.path().join("a"), world.home.path().join("b")];
+    homes.iter().for_each(|home| fs::create_dir(home).unwrap());
+    let _servers = [
+        nginx(&world.sender, &homes[0], path.parent().unwrap()),
+        nginx(&world.host, &homes[1], path.parent().unwrap()),
+    ];
+    let mut bump = Bump::start(&world.host, options);
+    let ways = [
+        (&world.host, SENDER.to_owned()),
+        (&world.sender, HOST.to_owned()),
+        (&world.host, format!("[{SENDER6}]")),
+        (&world.sender, format!("[{HOST6}]")),
+    ];
+    let got = world.home.path().join("got");
+    let mut used = None;
+    for _ in 0..(bytes() / 4 / size).max(1) {
+        for (from, address) in &ways {
+            curl(from, &format!("http://{address}/file"), &got);
+            assert_eq!(digest_of(&got), expected, "{address}");
+        }
+        used.get_or_insert_with(|| bump.uses());
+    }
+    let (descriptors, memory) = used.unwrap();
+    let (descriptors_now, memory_now) = bump.uses();
+    assert_eq!(descriptors_now, descriptors, "descriptors");
+    assert!(memory_now < memory + 4096, "{memory} KiB after the first turn, {memory_now} KiB after the last");
+    assert_eq!(world.resets(), 0);
+    let report = bump.end();
+    assert!(report["wire_in_bytes"].as_u64().unwrap() > bytes() / 2, "all of it came through the bump: {report}");
+    assert_eq!(world.state(), before, "what was there before is there again");
+    assert!(!world.devices().iter().any(|device| device.starts_with("bump")), "{:?}", world.devices());
+}
+
+#[test]
+fn files_arrive_whole_over_a_bad_wire() {
+    downloads(BAD, "");
+}
+
+#[test]
+fn files_arrive_whole_with_the_rules_of_rsc_and_stretch_acks() {
+    downloads(BAD, "--profile rsc --ack-offload off");
+}
+
+#[test]
+fn files_arrive_whole_over_a_good_wire() {
+    downloads(Faults::NONE, "--limit 44");
+}
+
+#[test]
+fn frames_that_were_never_cut_pass_whole() {
+    need_root!();
+    need_program!("nginx");
+    need_program!("curl");
+    let world = World::new(Faults::NONE);
+    for netns in [&world.sender, &world.host] {
+        netns.run("ethtool -K wire tso on gso on");
+    }
+    let (path, expected) = world.file("file", FILE.min(bytes() / 4));
+    let _server = nginx(&world.sender, world.home.path(), path.parent().unwrap());
+    let bump = Bump::start(&world.host, "");
+    let got = world.home.path().join("got");
+    curl(&world.host, &format!("http://{SENDER}/file"), &got);
+    assert_eq!(digest_of(&got), expected);
+    assert!(bump.end()["wire_in_super"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn iperf3_runs_both_ways_with_several_connections() {
+    need_root!();
+    need_program!("iperf3");
+    let world = World::new(BAD);
+    let bump = Bump::start(&world.host, "");
+    for (address, way) in [(HOST, ""), (HOST, "-R"), (HOST6, ""), (HOST6, "-R")] {
+        let mut server = world.host.command("iperf3");
+        let _server = Running::start(server.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null()));
+        wait("iperf3", || world.host.run("ss -ltn").contains(":5201 "));
+        let amount = bytes() / 4;
+        let said = world.sender.run(&format!("iperf3 -c {address} -n {amount} -P 4 -J {way}"));
+        let outcome: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert!(outcome["error"].is_null(), "{outcome}");
+        let received = outcome["end"]["sum_received"]["bytes"].as_u64().unwrap();
+        // The last bytes may be under way when it looks.
+        assert!(received > amount / 2, "{received} of {amount}");
+    }
+    let report = bump.end();
+    assert!(report["eliminated"].as_u64().unwrap() > 0, "{report}");
+}
+
+/// A transfer that goes on while the bump comes and goes.
+fn transfer_goes_on(end: impl FnOnce(Bump)) {
+    need_root!();
+    need_program!("nginx");
+    need_program!("curl");
+    let world = World::new(Faults::NONE);
+    let before = world.state();
+    let (path, expected) = world.file("file", 24 << 20);
+    let _server = nginx(&world.sender, world.home.path(), path.parent().unwrap());
+    let got = world.home.path().join("got");
+    let mut command = world.host.command("curl");
+    command.args(["--silent", "--limit-rate", "8M", "--output"]).arg(&got).arg(format!("http://{SENDER}/file"));
+    let mut client = Running::start(&mut command);
+    let arrived = || fs::metadata(&got).map_or(0, |file| file.len());
+    wait("the first bytes", || arrived() > 0);
+    let bump = Bump::start(&world.host, "");
+    let then = arrived();
+    wait("bytes through the bump", || arrived() > then + (2 << 20));
+    end(bump);
+    assert!(!world.devices().iter().any(|device| device.starts_with("bump")), "{:?}", world.devices());
+    assert_eq!(world.state(), before);
+    assert!(client.child().wait().unwrap().success());
+    assert_eq!(digest_of(&got), expected);
+    assert_eq!(world.resets(), 0);
+}
+
+#[test]
+fn a_connection_lives_through_start_and_end_of_a_bump() {
+    transfer_goes_on(|bump| {
+        let report = bump.end();
+        assert!(report["host_in"].as_u64().unwrap() > 0, "{report}");
+    });
+}
+
+#[test]
+fn a_connection_lives_through_the_death_of_a_bump() {
+    transfer_goes_on(|mut bump| {
+        bump.running.signal(Signal::KILL);
+        bump.running.child().wait().unwrap();
+        // The kernel lets go of a device some time after its descriptor.
+        std::thread::sleep(Duration::from_millis(200));
+    });
+}
