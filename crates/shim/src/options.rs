@@ -46,6 +46,7 @@ pub fn get(moved: &Moved, slot: &Slot, level: c_int, name: c_int) -> Answer {
             let words = [c_int::from(linger.is_some()), seconds];
             Answer::Value(words.iter().flat_map(|word| word.to_ne_bytes()).collect())
         })),
+        (IPPROTO_TCP, libc::TCP_CORK) => answer(stream.cork().map(|on| int(on.into()))),
         (IPPROTO_TCP, libc::TCP_NODELAY) => answer(stream.nodelay().map(|on| int(on.into()))),
         (IPPROTO_TCP, libc::TCP_INFO) => answer(stream.tcp_info().map(Answer::Value)),
         (IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT) => match probing() {
@@ -84,7 +85,7 @@ fn error(moved: &Moved, slot: &Slot) -> c_int {
 
 /// They change when segments leave, never what arrives.
 fn is_hint(name: c_int) -> bool {
-    matches!(name, libc::TCP_CORK | libc::TCP_QUICKACK | libc::TCP_NOTSENT_LOWAT | libc::TCP_THIN_LINEAR_TIMEOUTS)
+    matches!(name, libc::TCP_QUICKACK | libc::TCP_NOTSENT_LOWAT | libc::TCP_THIN_LINEAR_TIMEOUTS)
 }
 
 /// `setsockopt(2)` with a value that is long enough for an int.
@@ -111,6 +112,7 @@ pub fn set(moved: &Moved, level: c_int, name: c_int, value: &[u8]) -> Answer {
             None => Answer::Failed(libc::EINVAL),
         },
         (IPPROTO_TCP, libc::TCP_NODELAY) => done(stream.set_nodelay(first != 0)),
+        (IPPROTO_TCP, libc::TCP_CORK) => done(stream.set_cork(first != 0)),
         (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) if first >= 0 => {
             done(stream.set_user_timeout((first > 0).then(|| Duration::from_millis(first as u64))))
         }

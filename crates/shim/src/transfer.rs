@@ -5,8 +5,8 @@ use crate::connection::{Held, KernelCall, Place, bring_home_named, place, place_
 use crate::held::interrupted;
 use crate::sys::signals::broken_pipe;
 use crate::sys::socket::timeout;
-use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int};
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
@@ -108,7 +108,7 @@ pub fn send(fd: RawFd, bufs: &[IoSlice<'_>], flags: c_int) -> Done<usize> {
             continue;
         }
         let may_wait = flags & MSG_DONTWAIT == 0 && !held.slot().nonblocking.load(Ordering::Relaxed);
-        let error = match held.send(bufs, put) {
+        let error = match held.send(bufs, put, flags & MSG_MORE != 0) {
             Ok(count) => {
                 put += count;
                 if put == want {
@@ -213,30 +213,17 @@ impl Held {
     }
 
     /// Moves what there is room for out of `bufs`, beyond their first `skip` bytes.
-    fn send(&self, bufs: &[IoSlice<'_>], mut skip: usize) -> Result<usize, i32> {
+    fn send(&self, bufs: &[IoSlice<'_>], skip: usize, more: bool) -> Result<usize, i32> {
         let Some(moved) = self.moved() else { return Err(libc::EPIPE) };
-        let mut total = 0;
-        for buf in bufs {
-            if skip >= buf.len() {
-                skip -= buf.len();
-                continue;
+        match moved.stream.send_pieces(bufs, skip, more) {
+            Ok(count) => {
+                moved.bytes_out.fetch_add(count as u64, Ordering::Relaxed);
+                Ok(count)
             }
-            let piece = &buf[std::mem::take(&mut skip)..];
-            match (&moved.stream).write(piece) {
-                Ok(count) => {
-                    total += count;
-                    moved.bytes_out.fetch_add(count as u64, Ordering::Relaxed);
-                    if count < piece.len() {
-                        break;
-                    }
-                }
-                Err(_) if total > 0 => break,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(libc::EAGAIN),
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Err(libc::EPIPE),
-                Err(_) if self.slot().told.swap(true, Ordering::Relaxed) => return Err(libc::EPIPE),
-                Err(error) => return Err(errno(&error)),
-            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(libc::EAGAIN),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(libc::EPIPE),
+            Err(_) if self.slot().told.swap(true, Ordering::Relaxed) => Err(libc::EPIPE),
+            Err(error) => Err(errno(&error)),
         }
-        Ok(total)
     }
 }

@@ -332,6 +332,24 @@ impl Consumer {
         self.with(conn, |stream, region, pool| stream.write(region, conn.0, data, pool))
     }
 
+    /// As [`Consumer::write`], but the engine is told with the next write, or by
+    /// [`Consumer::push`]: more is to follow.
+    ///
+    /// # Errors
+    /// As for [`Consumer::write`].
+    pub fn write_more(&mut self, conn: Conn, data: &[u8]) -> io::Result<usize> {
+        self.with(conn, |stream, region, pool| stream.write_more(region, conn.0, data, pool))
+    }
+
+    /// Tells the engine of all that was written.
+    pub fn push(&mut self, conn: Conn) {
+        // Of a connection that is not here there is nothing to be told.
+        let _ = self.with(conn, |stream, region, pool| {
+            stream.push(region, conn.0, pool);
+            Ok(())
+        });
+    }
+
     /// Bytes of a small stream buffer.
     pub fn small_buffer(&self) -> u32 {
         self.pool.small_size()
@@ -355,6 +373,7 @@ impl Consumer {
     /// # Errors
     /// `NotConnected`.
     pub fn shutdown(&mut self, conn: Conn) -> io::Result<()> {
+        self.push(conn);
         if self.with(conn, |stream, _, _| Ok(stream.shut()))? {
             self.later.push_back(Request::Shutdown { qp: conn.0 });
             self.flush_later();
@@ -375,6 +394,7 @@ impl Consumer {
     }
 
     fn let_go(&mut self, conn: Conn, request: Request) {
+        self.push(conn);
         let Some(Some(stream)) = self.streams.get_mut(conn.0 as usize) else { return };
         if !stream.is_released() {
             stream.note_released();

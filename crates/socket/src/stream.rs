@@ -25,6 +25,7 @@
 mod idle;
 mod passage;
 mod ring;
+mod untold;
 
 use crate::buffers::{BufferPool, Share};
 use baton_engine::region::{ConsumerRegion, Events, Queue};
@@ -320,6 +321,15 @@ impl Stream {
     /// `WouldBlock` if the ring is full; `BrokenPipe` after `shutdown`; else what
     /// ended the connection.
     pub fn write(&mut self, region: &ConsumerRegion, qp: u32, data: &[u8], pool: &mut BufferPool) -> io::Result<usize> {
+        let count = self.queue(region, qp, data, pool)?;
+        if count > 0 {
+            self.post_send(region, qp, count, pool);
+        }
+        Ok(count)
+    }
+
+    /// Puts bytes into the ring; the cursor is the caller's.
+    fn queue(&mut self, region: &ConsumerRegion, qp: u32, data: &[u8], pool: &mut BufferPool) -> io::Result<usize> {
         let room = self.room(region, qp, pool)?;
         let count = room.min(data.len());
         if count == 0 {
@@ -334,7 +344,6 @@ impl Stream {
             region.write(extent, &data[done..done + extent.len() as usize]);
             done += extent.len() as usize;
         }
-        self.post_send(region, qp, count, pool);
         Ok(count)
     }
 
@@ -350,7 +359,7 @@ impl Stream {
         }
         self.send.ensure(pool);
         let grows = self.is(flags::GROWS) && self.send.is_small(pool) && self.snd_share == Share::default();
-        if grows && !self.is(flags::RETIRING) {
+        if grows && !self.is(flags::RETIRING) && !self.is_untold() {
             let posted_end = self.send.posted_end(self.snd_tail, self.is(flags::SENDS), pool);
             if !self.send.grow(self.snd_done, posted_end, pool) {
                 self.flags &= !flags::GROWS;
@@ -363,7 +372,7 @@ impl Stream {
         if !self.send.has_buffer() {
             return;
         }
-        let posted = self.snd_tail;
+        let posted = self.take_told(region, qp);
         self.snd_tail += count as u64;
         self.flags |= flags::ACTIVE;
         if !self.is(flags::RETIRING) {

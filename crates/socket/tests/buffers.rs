@@ -369,3 +369,43 @@ fn who_finds_no_large_buffer_goes_on_with_the_small_one() {
         }
     }
 }
+
+/// Bytes that wait for others leave with them, whatever laps and sizes of rings they fall into.
+#[test]
+fn what_waits_for_more_leaves_with_it() {
+    let mut world = World::new(None, 1, Duration::from_micros(200));
+    let mut talks = world.connect(1);
+    let conn = talks[0].conns[0];
+    let mut random = fastrand::Rng::with_seed(7);
+    for round in 0..400 {
+        let before = talks[0].written[0];
+        for _ in 0..random.usize(1..6) {
+            let at = talks[0].written[0];
+            let data: Vec<u8> = (at..at + random.u64(1..3000)).map(ramp).collect();
+            match world.ends[0].consumer.write_more(conn, &data) {
+                Ok(count) => talks[0].written[0] += count as u64,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        world.idle(Duration::from_millis(2));
+        world.read(&mut talks[0], 1);
+        assert_eq!(talks[0].read[1], before, "round {round}: nothing of it is on its way");
+        if random.bool() {
+            world.write(&mut talks[0], 0, 1);
+        }
+        // A write that finds no room tells nothing.
+        world.ends[0].consumer.push(conn);
+        world.settle(&mut talks);
+        if round == 100 {
+            world.bustle(&mut talks, 2000);
+            world.settle(&mut talks);
+        }
+    }
+    // The end of the stream comes behind what waited.
+    world.ends[0].consumer.write_more(conn, &[ramp(talks[0].written[0])]).unwrap();
+    talks[0].written[0] += 1;
+    world.ends[0].consumer.shutdown(conn).unwrap();
+    world.settle(&mut talks);
+    world.idle(Duration::from_millis(50));
+    assert!(world.read(&mut talks[0], 1));
+}

@@ -276,6 +276,12 @@ impl QpConsumer<'_> {
         Ok(())
     }
 
+    /// How many stream bytes were said to be posted to send.
+    #[inline]
+    pub fn snd_tail(&self) -> u64 {
+        self.words.snd_tail.load(Relaxed)
+    }
+
     /// Says how many stream bytes are posted to send; they were written before.
     #[inline]
     pub fn set_snd_tail(&self, position: u64) {

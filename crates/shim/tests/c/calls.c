@@ -107,7 +107,12 @@ static void options(void) {
     set(fd, "keepcnt", IPPROTO_TCP, TCP_KEEPCNT, 5);
     set(fd, "keepcnt", IPPROTO_TCP, TCP_KEEPCNT, 500);
     set(fd, "user timeout", IPPROTO_TCP, TCP_USER_TIMEOUT, 9000);
+    set(fd, "cork", IPPROTO_TCP, TCP_CORK, 1);
+    SAY("corked", send(fd, "to", 2, 0));
+    set(fd, "nodelay", IPPROTO_TCP, TCP_NODELAY, 0);
+    SAY("corked", send(fd, "get", 3, MSG_MORE));
     set(fd, "cork", IPPROTO_TCP, TCP_CORK, 0);
+    set(fd, "nodelay", IPPROTO_TCP, TCP_NODELAY, 1);
     set(fd, "tos", IPPROTO_IP, IP_TOS, 0x10);
     set(fd, "send buffer", SOL_SOCKET, SO_SNDBUF, 50000);
     set(fd, "receive buffer", SOL_SOCKET, SO_RCVBUF, 50000);

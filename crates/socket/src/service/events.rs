@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time after which a message that the broker had no room for is tried again.
 const RETRY: Duration = Duration::from_millis(5);
@@ -33,6 +33,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         inner.hear_engines(shared);
         inner.hear_sockets();
         let untold = inner.tell_again();
+        let corks = inner.push_old();
         inner.forget_abandoned();
         inner.wake_engines();
         if inner.ended && inner.lines.is_empty() && inner.adopting.is_empty() {
@@ -46,6 +47,9 @@ pub(super) fn run(shared: &Arc<Shared>) {
         set.add(&shared.wake);
         set.add(&inner.ready);
         let mut timeout = inner.next_look().map(|at| until(shared.started, at));
+        if let Some(at) = corks.map(|at| at.saturating_duration_since(Instant::now())) {
+            timeout = Some(timeout.map_or(at, |before| before.min(at)));
+        }
         if let Some(channel) = &inner.channel {
             set.add(channel);
             if channel.is_waiting() || untold {
@@ -379,6 +383,7 @@ impl Inner {
         let Inner { lines, regions, .. } = self;
         let (Some(line), Some(region)) = (lines.get_mut(&id), regions.get_mut(&number)) else { return };
         line.at = Whereabouts::Engine { region: number, conn };
+        line.begin_cork();
         // What does not fit now is written when there is room.
         let _ = line.flush_to(&mut region.consumer, conn);
         line.tell_engine(&mut region.consumer, conn);

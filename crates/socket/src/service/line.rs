@@ -1,5 +1,6 @@
 //! One connection of a program: where it is, and what has to be read or written first.
 
+use super::cork::Cork;
 use super::ready::Watchers;
 use super::settings::Setting;
 use crate::adoption::LeftBehind;
@@ -64,6 +65,8 @@ pub(super) struct Line {
     pub watchers: Watchers,
     /// Bytes written and read while it was in the kernel.
     pub at_home: (u64, u64),
+    /// Bytes that wait for others.
+    pub cork: Cork,
     armed: EventFlags,
     registered: bool,
 }
@@ -90,6 +93,7 @@ impl Line {
             untold: false,
             watchers: Watchers::default(),
             at_home: (0, 0),
+            cork: Cork::default(),
             armed: EventFlags::empty(),
             registered: false,
         }
@@ -126,12 +130,13 @@ impl Line {
     }
 
     /// Writes what is left first, then this.
-    pub fn write_kernel(&mut self, id: u64, ready: BorrowedFd<'_>, data: &[u8]) -> io::Result<usize> {
+    pub fn write_kernel(&mut self, id: u64, ready: BorrowedFd<'_>, data: &[u8], more: bool) -> io::Result<usize> {
         self.flush(id, ready)?;
         if self.shut {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        match send(&self.fd, data, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        let more = if more { SendFlags::MORE } else { SendFlags::empty() };
+        match send(&self.fd, data, more | SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(count) => Ok(count),
             Err(error) => Err(self.later(id, ready, EventFlags::OUT, error.into())),
         }

@@ -30,6 +30,7 @@
 
 pub mod channel;
 pub mod codec;
+mod cork;
 mod descriptors;
 mod events;
 mod line;

@@ -26,11 +26,11 @@ pub struct Probing {
 }
 
 impl Stream {
-    fn set(&self, setting: Setting) -> io::Result<()> {
-        self.shared.change(|inner| inner.set(self.id, setting))?
+    pub(super) fn set(&self, setting: Setting) -> io::Result<()> {
+        self.shared.with(|inner| inner.set(self.id, setting))?
     }
 
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         kind: impl FnMut(&Setting) -> Option<T>,
         socket: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<T>,

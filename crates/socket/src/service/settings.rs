@@ -19,6 +19,8 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Setting {
     NoDelay(bool),
+    /// Written bytes wait for more.
+    Cork(bool),
     /// Silence, time between probes, probes.
     KeepAlive(Option<(Duration, Duration, u32)>),
     UserTimeout(Option<Duration>),
@@ -46,6 +48,7 @@ impl Setting {
     fn tell_socket(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         match self {
             Setting::NoDelay(on) => sockopt::set_tcp_nodelay(fd, *on)?,
+            Setting::Cork(on) => sockopt::set_tcp_cork(fd, *on)?,
             Setting::KeepAlive(None) => sockopt::set_socket_keepalive(fd, false)?,
             Setting::KeepAlive(Some((idle, interval, probes))) => {
                 sockopt::set_tcp_keepidle(fd, *idle)?;
@@ -86,7 +89,7 @@ impl Setting {
                 return consumer.set_ip_fields(conn, IpFields { traffic_class: class & !3, ttl: 0 });
             }
             Setting::SendBuffer(_) | Setting::ReceiveBuffer(_) => return set_shares(consumer, conn, all),
-            Setting::Linger(_) | Setting::Congestion(_) | Setting::ShutRead => return Ok(()),
+            Setting::Linger(_) | Setting::Congestion(_) | Setting::ShutRead | Setting::Cork(_) => return Ok(()),
         };
         consumer.set_option(conn, option)
     }
@@ -134,6 +137,7 @@ impl Line {
     pub fn tell_engine(&mut self, consumer: &mut Consumer, conn: Conn) {
         let told = self.settings.iter().try_for_each(|setting| setting.tell_engine(consumer, conn, &self.settings));
         self.untold = matches!(told, Err(error) if error.kind() == ErrorKind::WouldBlock);
+        self.note_told();
     }
 }
 
@@ -148,15 +152,25 @@ impl Inner {
             // The kernel alone knows which there are; on a husk it changes nothing.
             sockopt::set_tcp_congestion(&line.fd, name)?;
         }
+        // What changes nothing of what a stream is ready for wakes nobody.
+        let quiet = matches!(setting, Setting::NoDelay(_) | Setting::Cork(_));
         let kind = std::mem::discriminant(&setting);
         line.settings.retain(|other| std::mem::discriminant(other) != kind);
-        line.settings.push(setting);
+        line.settings.push(setting.clone());
         if let Whereabouts::Engine { region, conn } = line.at
             && let Some(region) = regions.get_mut(&region)
         {
-            line.tell_engine(&mut region.consumer, conn);
+            match setting {
+                Setting::Cork(on) => line.set_cork(&mut region.consumer, conn, on),
+                Setting::NoDelay(on) => line.set_nodelay(&mut region.consumer, conn, on),
+                _ => line.tell_engine(&mut region.consumer, conn),
+            }
         }
-        line.wake();
+        // What an engine had no room to hear is said again by the thread.
+        self.look |= line.untold;
+        if !quiet {
+            line.wake();
+        }
         Ok(())
     }
 

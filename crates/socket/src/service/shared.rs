@@ -1,6 +1,7 @@
 //! What a program's threads and this library's thread share.
 
 use super::channel::Channel;
+use super::cork::Corks;
 use super::descriptors::lifted;
 use super::events;
 use super::line::{Line, Whereabouts};
@@ -107,6 +108,10 @@ pub(super) struct Inner {
     next_seq: u64,
     /// Number of the last watch.
     pub next_watch: u64,
+    /// Bytes that are held back.
+    pub corks: Corks,
+    /// The thread has to look again.
+    pub look: bool,
     /// The handle was dropped.
     pub ended: bool,
     pub refused: Option<String>,
@@ -134,6 +139,8 @@ impl Shared {
             ready: lifted(epoll::create(epoll::CreateFlags::CLOEXEC)?),
             next_seq: 0,
             next_watch: 0,
+            corks: Corks::default(),
+            look: false,
             ended: false,
             refused: None,
         };
@@ -169,6 +176,10 @@ impl Shared {
         let mut inner = self.lock();
         let result = run(&mut inner);
         inner.wake_engines();
+        if std::mem::take(&mut inner.look) {
+            drop(inner);
+            self.look_again();
+        }
         Ok(result)
     }
 
@@ -183,9 +194,10 @@ impl Shared {
     /// # Errors
     /// As for [`Shared::check`].
     pub fn change<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> io::Result<R> {
-        let result = self.with(run)?;
-        self.look_again();
-        Ok(result)
+        self.with(|inner| {
+            inner.look = true;
+            run(inner)
+        })
     }
 }
 
@@ -348,21 +360,30 @@ impl Inner {
     }
 
     pub fn write(&mut self, id: u64, data: &[u8]) -> io::Result<usize> {
+        self.write_some(id, data, false)
+    }
+
+    /// Writes; with `more` it may wait for what is written next.
+    pub fn write_some(&mut self, id: u64, data: &[u8], more: bool) -> io::Result<usize> {
         let Inner { lines, regions, ready, .. } = self;
         let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        match &mut line.at {
+        let written = match &mut line.at {
             Whereabouts::Kernel => {
-                let written = line.write_kernel(id, ready.as_fd(), data);
+                let written = line.write_kernel(id, ready.as_fd(), data, more);
                 line.at_home.0 += *written.as_ref().unwrap_or(&0) as u64;
                 written
             }
             Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
             &mut Whereabouts::Engine { region, conn } => in_engine(regions, region, conn, |consumer| {
                 line.flush_to(consumer, conn)?;
-                consumer.write(conn, data)
+                line.write_engine(consumer, conn, data, more)
             }),
             Whereabouts::Ended(_) => Err(ErrorKind::BrokenPipe.into()),
+        };
+        if line.holds_back() {
+            self.note_held();
         }
+        written
     }
 
     pub fn take_bytes_at_home(&mut self, id: u64) -> (u64, u64) {
