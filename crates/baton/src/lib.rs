@@ -26,6 +26,7 @@ pub mod load;
 pub mod measure;
 pub mod net;
 pub mod notify;
+pub mod programs;
 pub mod report;
 pub mod run;
 pub mod service;

@@ -147,6 +147,37 @@ pub fn median(values: &[f64]) -> Option<Median> {
     Some(Median { median, min, max })
 }
 
+/// A median with the middle half around it.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Quartiles {
+    /// A quarter of the values is less.
+    pub first: f64,
+    /// The middle value.
+    pub median: f64,
+    /// A quarter of the values is more.
+    pub third: f64,
+}
+
+impl Quartiles {
+    /// As a ratio for people.
+    pub fn ratio(&self) -> String {
+        format!("{:.2} ({:.2}–{:.2})", self.median, self.first, self.third)
+    }
+}
+
+/// The quartiles of `values`, between two of them in proportion; `None` of none.
+pub fn quartiles(values: &[f64]) -> Option<Quartiles> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    let at = |share: f64| {
+        let place = share * last as f64;
+        let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+        below + (above - below) * place.fract()
+    };
+    Some(Quartiles { first: at(0.25), median: at(0.5), third: at(0.75) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,5 +207,13 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(Median { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+    }
+
+    #[test]
+    fn quartiles_lie_between_values_in_proportion() {
+        assert_eq!(quartiles(&[]), None);
+        let found = quartiles(&[3.0, 1.0, 2.0, 5.0, 4.0]).unwrap();
+        assert_eq!(found, Quartiles { first: 2.0, median: 3.0, third: 4.0 });
+        assert_eq!(quartiles(&[1.0, 2.0]).unwrap().ratio(), "1.50 (1.25–1.75)");
     }
 }

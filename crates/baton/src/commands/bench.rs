@@ -1,6 +1,6 @@
 //! `baton bench`: measurements that stand beside a paper's.
 
-use crate::bench::tap;
+use crate::bench::{programs, tap};
 use crate::bench::tce::{self, Outcome};
 use crate::demo::World;
 use crate::fail::usage;
@@ -24,6 +24,8 @@ enum What {
     Tce(TceArgs),
     /// Bulk transfer and echo over a TAP device, beside the kernel and the bare device
     Tap(TapArgs),
+    /// Unmodified programs under `baton run`, beside the kernel
+    Programs(ProgramsArgs),
 }
 
 /// Arguments of `baton bench tap`.
@@ -44,6 +46,32 @@ struct TapArgs {
     /// Only loads whose name contains this: bulk, receive, send, echo, 256
     #[arg(long, default_value = "")]
     only: String,
+
+    /// Print the outcome as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `baton bench programs`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  baton bench programs\n  \
+                  baton bench programs --only redis,ping --way service-tc --rounds 3")]
+struct ProgramsArgs {
+    /// Measured runs of every load on every way
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: u16,
+
+    /// Seconds of one run
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=60))]
+    seconds: u32,
+
+    /// Only loads whose names contain one of these: redis, nginx, 1k, send, receive-16, ping-pong
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
+
+    /// Only these ways to serve, beside the kernel: unmoved, service-tc, service-xdp
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    way: Vec<String>,
 
     /// Print the outcome as JSON instead of a table
     #[arg(long)]
@@ -88,6 +116,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match args.what {
         What::Tce(args) => run_tce(&args),
         What::Tap(args) => run_tap(&args),
+        What::Programs(args) => run_programs(&args),
     }
 }
 
@@ -111,6 +140,23 @@ fn run_tap(args: &TapArgs) -> anyhow::Result<()> {
         only: args.only.clone(),
     };
     let report = tap::run(&world, &options, &stop, &|what| eprintln!("{what}"))?;
+    if let Some(directory) = raw_directory() {
+        report.write_raw(&directory)?;
+    }
+    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.table() };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+fn run_programs(args: &ProgramsArgs) -> anyhow::Result<()> {
+    let stop = Stop::install().context("cannot catch signals")?;
+    let world = World::new().map_err(|why| usage(why.to_string(), "run as root"))?;
+    let options = programs::Options {
+        rounds: args.rounds.into(),
+        seconds: args.seconds,
+        loads: args.only.clone(),
+        ways: args.way.clone(),
+    };
+    let report = programs::run(&world, &options, &stop, &|what| eprintln!("{what}"))?;
     if let Some(directory) = raw_directory() {
         report.write_raw(&directory)?;
     }

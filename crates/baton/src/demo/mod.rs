@@ -21,11 +21,12 @@ mod loads;
 pub mod memory;
 mod moves;
 mod plan;
-mod process;
+pub(crate) mod process;
 mod server;
 mod world;
 
 pub use loads::generate;
+pub(crate) use moves::service;
 pub use plan::{configure, veth};
 pub use server::{Server, port as service_port};
 pub use world::{Impossible, Namespace, World, find_program};

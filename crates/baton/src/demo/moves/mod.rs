@@ -13,7 +13,7 @@
 
 mod live;
 mod program;
-mod service;
+pub(crate) mod service;
 
 use super::loads;
 use super::plan::{configure, veth};

@@ -46,6 +46,11 @@ impl Running {
         Ok(running)
     }
 
+    /// Where it listens.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// A program's connection to it.
     ///
     /// # Errors
