@@ -38,6 +38,9 @@ pub enum Rule {
     /// `after N sends`: at its Nth request to send, so that only those that live long take
     /// one of few places (CH §3.3, §5.2: T_N).
     AfterSends(NonZeroU64),
+    /// `until bulk`: as soon as it is established, and back home for good once it proves to be
+    /// bulk ([`Rule::keeps`]).
+    UntilBulk,
     /// `never`.
     Never,
 }
@@ -145,7 +148,7 @@ impl Rule {
             History::Restored => return Decision::Never(Stay::Restored),
         }
         let due = match self {
-            Rule::FirstCome => 0,
+            Rule::FirstCome | Rule::UntilBulk => 0,
             Rule::AfterSends(sends) => sends.get(),
             Rule::Never => return Decision::Never(Stay::Rule),
         };
@@ -154,7 +157,22 @@ impl Rule {
         }
         if room.connections < room.at_most { Decision::Move } else { Decision::NotYet(Wait::Room) }
     }
+
+    /// Whether a connection on the engine stays there that has carried so many bytes by large
+    /// calls, those that move [`BULK_CALL`] bytes and more.
+    pub fn keeps(self, by_large_calls: u64) -> bool {
+        self != Rule::UntilBulk || by_large_calls < BULK_BYTES
+    }
 }
+
+/// Bytes that a read or write moves at once from which it is a large one. With as many the
+/// engine costs what the kernel costs (`baton bench programs`): a system call saved is little
+/// then beside the bytes, and the kernel sends them without a copy.
+pub const BULK_CALL: usize = 16 << 10;
+
+/// Bytes moved by large calls after which a connection is bulk: what is moved by then at a
+/// few tenths more than the kernel's cost is worth less than the way home.
+pub const BULK_BYTES: u64 = 4 << 20;
 
 /// Which port of a connection is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -209,7 +227,7 @@ impl Policy {
 
 /// A rule that is none.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("'{0}' is no rule; write fcfs, never, or after N sends with N at least 1")]
+#[error("'{0}' is no rule; write fcfs, never, until bulk, or after N sends with N at least 1")]
 pub struct NoRule(String);
 
 impl FromStr for Rule {
@@ -220,6 +238,7 @@ impl FromStr for Rule {
         match words[..] {
             ["fcfs"] => Ok(Rule::FirstCome),
             ["never"] => Ok(Rule::Never),
+            ["until", "bulk"] => Ok(Rule::UntilBulk),
             ["after", sends, "sends" | "send"] => sends.parse().map(Rule::AfterSends).map_err(|_| NoRule(text.into())),
             _ => Err(NoRule(text.into())),
         }
@@ -231,6 +250,7 @@ impl fmt::Display for Rule {
         match self {
             Rule::FirstCome => f.write_str("fcfs"),
             Rule::AfterSends(sends) => write!(f, "after {sends} sends"),
+            Rule::UntilBulk => f.write_str("until bulk"),
             Rule::Never => f.write_str("never"),
         }
     }

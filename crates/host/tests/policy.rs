@@ -1,6 +1,8 @@
 //! The policies: tables of who moves when, and laws that hold for all connections.
 
-use baton_host::policy::{Decision, History, Known, Policy, PortRule, Room, Rule, Side, Stay, Wait, parse_ports};
+use baton_host::policy::{
+    BULK_BYTES, Decision, History, Known, Policy, PortRule, Room, Rule, Side, Stay, Wait, parse_ports,
+};
 use proptest::prelude::*;
 use std::num::NonZeroU64;
 
@@ -31,11 +33,22 @@ fn who_moves_when() {
         (t4, 5, ROOMY, Move),
         (t4, 3, FULL, NotYet(Wait::Sends(sends(1)))),
         (t4, 4, FULL, NotYet(Wait::Room)),
+        (Rule::UntilBulk, 0, ROOMY, Move),
         (Rule::Never, 100, ROOMY, Never(Stay::Rule)),
     ];
     for (rule, count, room, decision) in table {
         assert_eq!(rule.decide(&known(count), room), decision, "{rule}, {count} sends, {room:?}");
     }
+}
+
+#[test]
+fn bulk_goes_home_by_its_rule_alone() {
+    for bytes in [0, BULK_BYTES - 1, BULK_BYTES, u64::MAX] {
+        assert_eq!(Rule::UntilBulk.keeps(bytes), bytes < BULK_BYTES);
+        assert!(Rule::FirstCome.keeps(bytes) && Rule::AfterSends(sends(4)).keeps(bytes));
+    }
+    assert_eq!("until bulk".parse(), Ok(Rule::UntilBulk));
+    assert_eq!(Rule::UntilBulk.to_string(), "until bulk");
 }
 
 #[test]

@@ -18,16 +18,14 @@ use crate::config::config;
 use crate::descriptors::duplicate;
 use crate::epoll;
 use crate::everything;
+use crate::over::Over;
 use crate::service;
 use crate::sharing::Sharing;
 use crate::sys::socket::{self, Name};
-use crate::table::{self, Named, Reading, Slot, locked};
-use baton_host::policy::{Decision, History, Known, Room};
+use crate::table::{self, Named, Reading, Slot};
+use baton_host::policy::{BULK_CALL, Decision, History, Known, Room, Rule};
 use baton_socket::service::{NotAdopted, Stream};
-use std::collections::VecDeque;
-use std::io::Read;
 use std::os::fd::RawFd;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What is behind a slot's lock.
@@ -82,6 +80,9 @@ pub struct Moved {
     pub peer: Name,
     pub bytes_in: AtomicU64,
     pub bytes_out: AtomicU64,
+    rule: Rule,
+    /// Bytes that large calls moved.
+    bulk: AtomicU64,
 }
 
 impl Moved {
@@ -92,12 +93,15 @@ impl Moved {
         let is_closed = || self.stream.tcp_info().map_or(true, |info| info.first() == Some(&CLOSE));
         there.ended && (there.failed || is_closed())
     }
-}
 
-/// One that ended before it could be brought home: what was not read.
-#[derive(Default)]
-pub struct Over {
-    pub unread: Mutex<VecDeque<u8>>,
+    /// Counts what a call moved; false if the connection is to go home for it.
+    fn keeps(&self, count: usize) -> bool {
+        if self.rule != Rule::UntilBulk || count < BULK_CALL {
+            return true;
+        }
+        let before = self.bulk.fetch_add(count as u64, Ordering::Relaxed);
+        self.rule.keeps(before + count as u64)
+    }
 }
 
 /// A connection that is not in the kernel, and stays where it is while this lives.
@@ -117,6 +121,15 @@ impl Held {
 
     pub fn stream(&self) -> Option<&Stream> {
         self.moved().map(|moved| &moved.stream)
+    }
+
+    /// Counts what a call moved, and brings home what is better off there.
+    pub fn count(self, count: usize) {
+        if !self.moved().is_none_or(|moved| moved.keeps(count)) {
+            let named = self.named;
+            drop(self);
+            bring_home_named(&named, "bulk");
+        }
     }
 
     pub fn over(&self) -> Option<&Over> {
@@ -201,11 +214,19 @@ pub fn place_to_send(fd: RawFd) -> Place {
 }
 
 impl Candidate {
+    fn known(&self, sends: u64) -> Known {
+        let (local_port, remote_port) = self.ports;
+        Known { local_port, remote_port, sends, history: History::New }
+    }
+
     /// What the policy says now.
     fn decide(&self, sends: u64) -> Decision {
-        let (local_port, remote_port) = self.ports;
-        let known = Known { local_port, remote_port, sends, history: History::New };
-        config().policy.decide(&known, Room { connections: 0, at_most: 1 })
+        config().policy.decide(&self.known(sends), Room { connections: 0, at_most: 1 })
+    }
+
+    /// The rule that it moves by.
+    fn rule(&self) -> Rule {
+        config().policy.rule(&self.known(0))
     }
 
     fn is_due(&self, sends: u64) -> bool {
@@ -337,7 +358,7 @@ fn hand_over(fd: RawFd, named: &Named) {
     if let Some(why) = epoll::withdraw(named.slot) {
         return stay(named, &mut body, why);
     }
-    match adopt(fd) {
+    match adopt(fd, candidate.rule()) {
         Ok(moved) => {
             epoll::arrive(named.slot, &moved.stream);
             body.state = State::Moved(moved);
@@ -364,14 +385,15 @@ fn stay(named: &Named, body: &mut Body, why: &str) {
     table::settle(named, body);
 }
 
-fn adopt(fd: RawFd) -> Result<Moved, String> {
+fn adopt(fd: RawFd, rule: Rule) -> Result<Moved, String> {
     let (local, peer) = (socket::name(fd, false), socket::name(fd, true));
     let (Some(local), Some(peer)) = (local, peer) else { return Err("not-connected".into()) };
     let lent = duplicate(socket::borrow(fd)).map_err(|_| "no-descriptors")?;
     let adopted = service::with(|service| service.adopt(lent)).ok_or("no-service")?;
     let stream = adopted.map_err(|NotAdopted { code, .. }| code)?;
     stream.set_nonblocking(true);
-    Ok(Moved { stream, local, peer, bytes_in: AtomicU64::new(0), bytes_out: AtomicU64::new(0) })
+    let (bytes_in, bytes_out, bulk) = Default::default();
+    Ok(Moved { stream, local, peer, bytes_in, bytes_out, rule, bulk })
 }
 
 /// Makes a connection an ordinary one of the kernel, for this reason.
@@ -390,7 +412,7 @@ pub fn bring_home_named(named: &Named, why: &str) {
         State::Moved(moved) => {
             account_for(moved);
             let Ok(lent) = moved.stream.take_back() else {
-                let over = over(&moved.stream);
+                let over = Over::of(&moved.stream);
                 body.state = State::Over(over);
                 return;
             };
@@ -402,15 +424,6 @@ pub fn bring_home_named(named: &Named, why: &str) {
             drop(table::settle(named, &mut body));
         }
     }
-}
-
-/// What an ended stream still holds.
-fn over(mut stream: &Stream) -> Over {
-    let (mut unread, mut some) = (VecDeque::new(), vec![0; 1 << 16]);
-    while let Ok(count @ 1..) = stream.read(&mut some) {
-        unread.extend(&some[..count]);
-    }
-    Over { unread: Mutex::new(unread) }
 }
 
 /// The program has closed a descriptor, or is about to: with the last one its connection.
@@ -455,7 +468,7 @@ fn park(named: &Named, fd: RawFd, sharing: &Sharing) {
             let ports = (moved.local.port().unwrap_or(0), moved.peer.port().unwrap_or(0));
             let home = moved.stream.take_back();
             let Ok(lent) = home else {
-                let over = over(&moved.stream);
+                let over = Over::of(&moved.stream);
                 body.state = State::Over(over);
                 return;
             };
@@ -468,18 +481,4 @@ fn park(named: &Named, fd: RawFd, sharing: &Sharing) {
             body.state = State::Kernel(Candidate { identity, ports, stage: Stage::Connected, ask_at, shared });
         }
     }
-}
-
-/// Bytes that were read first.
-pub fn read_over(over: &Over, buf: &mut [u8], peek: bool) -> usize {
-    let mut unread = locked(&over.unread);
-    let count = unread.len().min(buf.len());
-    let (front, back) = unread.as_slices();
-    let first = front.len().min(count);
-    buf[..first].copy_from_slice(&front[..first]);
-    buf[first..count].copy_from_slice(&back[..count - first]);
-    if !peek {
-        unread.drain(..count);
-    }
-    count
 }

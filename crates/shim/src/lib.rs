@@ -34,6 +34,7 @@ mod everything;
 mod fork;
 mod held;
 mod options;
+mod over;
 mod poll;
 mod service;
 mod sharing;

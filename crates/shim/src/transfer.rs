@@ -1,7 +1,7 @@
 //! Reading and writing a connection that is not in the kernel, as the kernel would do it.
 
 use crate::bell::Sleep;
-use crate::connection::{Held, KernelCall, Place, bring_home_named, place, place_to_send, read_over};
+use crate::connection::{Held, KernelCall, Place, bring_home_named, place, place_to_send};
 use crate::held::interrupted;
 use crate::sys::signals::broken_pipe;
 use crate::sys::socket::timeout;
@@ -67,6 +67,9 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
             Ok(count) if peeks_whole && count < want && !held.is_at_end() => libc::EAGAIN,
             Ok(count) => {
                 got += count;
+                if flags & MSG_PEEK == 0 {
+                    held.count(count);
+                }
                 if got == want || flags & MSG_WAITALL == 0 || flags & MSG_PEEK != 0 || !may_wait {
                     return Done::Carried(got);
                 }
@@ -111,10 +114,13 @@ pub fn send(fd: RawFd, bufs: &[IoSlice<'_>], flags: c_int) -> Done<usize> {
         let error = match held.send(bufs, put, flags & MSG_MORE != 0) {
             Ok(count) => {
                 put += count;
+                if put < want {
+                    held.slot().full.fetch_add(1, Ordering::Relaxed);
+                }
+                held.count(count);
                 if put == want {
                     return Done::Carried(put);
                 }
-                held.slot().full.fetch_add(1, Ordering::Relaxed);
                 if !may_wait {
                     return Done::Carried(put);
                 }
@@ -185,7 +191,7 @@ impl Held {
     fn receive_piece(&self, buf: &mut [u8], flags: c_int) -> Result<usize, i32> {
         let peek = flags & MSG_PEEK != 0;
         let Some(moved) = self.moved() else {
-            return Ok(self.over().map_or(0, |over| read_over(over, buf, peek)));
+            return Ok(self.over().map_or(0, |over| over.read(buf, peek)));
         };
         // What is only counted away is read into nothing (tcp(7), MSG_TRUNC).
         let mut nowhere = if flags & MSG_TRUNC != 0 { vec![0; buf.len().min(1 << 20)] } else { Vec::new() };

@@ -1,7 +1,7 @@
 //! Real programs, each under its usual load.
 
 use crate::world::{Account, World, content, curl, digest, listens, times, wait};
-use baton_testkit::{Running, run};
+use baton_testkit::{Running, need_program, need_root, run};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -64,6 +64,26 @@ pub fn curl_fetches(world: &World) {
         assert_eq!(digest(&out.stdout), sum);
         world.all_moved(&Account::of(&String::from_utf8_lossy(&out.stderr)), 1);
     });
+}
+
+#[test]
+fn bulk_goes_home_and_what_is_small_stays() {
+    need_root!();
+    for program in ["clang", "nginx", "curl"] {
+        need_program!(program);
+    }
+    let mut world = World::quiet();
+    world.policy = Some("until bulk");
+    let (small, large) = (content(&world.file("small"), 10_000), content(&world.file("large"), 40_000_000));
+    let nginx = start_nginx(&world, "server { listen 8000; root HOME; }");
+    world.listens(8000);
+    for _ in 0..3 {
+        assert_eq!(curl(&world.peer, "http://10.67.0.1:8000/small"), small);
+    }
+    assert_eq!(curl(&world.peer, "http://10.67.0.1:8000/large"), large);
+    let account = world.end(nginx);
+    assert_eq!((account.moved, account.all), (4, 4), "{}", account.said);
+    assert!(account.said.contains("1 came back to the kernel: bulk"), "{}", account.said);
 }
 
 pub fn redis_answers_many_connections(world: &World) {

@@ -52,6 +52,8 @@ pub struct World {
     restless: Option<Restless>,
     /// The service that programs use; none, and each has its own.
     service: Option<Running>,
+    /// When connections move, if not as by default.
+    pub policy: Option<&'static str>,
     _rough: Option<Rough>,
     pub ours: Netns,
     pub peer: Netns,
@@ -70,7 +72,8 @@ impl World {
         }
         ours.run("ip addr add 10.67.0.1/24 dev wire");
         peer.run("ip addr add 10.67.0.2/24 dev wire");
-        World { restless: None, service: None, _rough: rough, ours, peer, home: tempfile::tempdir().unwrap() }
+        let home = tempfile::tempdir().unwrap();
+        World { restless: None, service: None, policy: None, _rough: rough, ours, peer, home }
     }
 
     pub fn quiet() -> World {
@@ -128,6 +131,9 @@ impl World {
             Some(_) => command.arg("--socket").arg(self.socket()),
             None => command.args(["--interface", "wire", "--steer", "tc"]),
         };
+        self.policy.iter().for_each(|policy| {
+            command.args(["--policy", policy]);
+        });
         command.arg("--").args(words);
         command.current_dir(self.home.path());
         command

@@ -185,7 +185,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_i
             }
             let queued = match (held.stream(), held.over()) {
                 (Some(stream), _) => stream.queued().unwrap_or_default(),
-                (None, Some(over)) => (table::locked(&over.unread).len(), 0),
+                (None, Some(over)) => (over.len(), 0),
                 (None, None) => (0, 0),
             };
             let count = if request == libc::FIONREAD { queued.0 } else { queued.1 };
