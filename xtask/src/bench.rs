@@ -48,7 +48,15 @@ pub fn command(names: &[String]) -> Result<ExitCode> {
         bail!("no such benchmark; known: {}", known.join(" "));
     }
     if all.iter().any(|b| b.name.starts_with("baton-")) {
-        run::succeed(cargo().args(["build", "--release", "--locked", "--package", "baton"]))?;
+        run::succeed(cargo().args([
+            "build",
+            "--release",
+            "--locked",
+            "--package",
+            "baton",
+            "--package",
+            "baton-shim",
+        ]))?;
     }
     fs::create_dir_all(&directory)?;
     // Written first, so that a run that is broken off still says what it was.

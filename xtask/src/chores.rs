@@ -15,7 +15,7 @@ pub fn demo(arguments: &[String]) -> Result<ExitCode> {
     if let Setup::Incomplete(why) = setup::ensure(true)? {
         println!("{why}\n");
     }
-    run::succeed(cargo().args(["build", "--release", "--locked", "--package", "baton"]))?;
+    run::succeed(cargo().args(["build", "--release", "--locked", "--package", "baton", "--package", "baton-shim"]))?;
     let status = Command::new(target().join("release/baton")).arg("demo").args(arguments).status();
     Ok(code(status.context("cannot start target/release/baton")?))
 }

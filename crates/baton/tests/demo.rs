@@ -1,7 +1,7 @@
 //! The demo as a whole, short, and what is left behind when it is cut off.
 
 use baton::report::{Report, Side};
-use baton_testkit::{need_program, need_root};
+use baton_testkit::{build_beside, need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -38,9 +38,10 @@ fn at_work(report: &std::path::Path) -> Child {
 #[test]
 fn the_demo_measures_every_load_on_every_wire_and_leaves_nothing() {
     need_root!();
-    for program in ["ip", "curl", "ethtool", "nginx", "clang"] {
+    for program in ["ip", "curl", "ethtool", "nginx", "wrk", "clang"] {
         need_program!(program);
     }
+    build_beside(env!("CARGO_BIN_EXE_baton").as_ref(), "baton-shim", env!("CARGO_MANIFEST_DIR"));
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("demo.html");
     let child = demo(&page).spawn().unwrap();
@@ -63,7 +64,7 @@ fn the_demo_measures_every_load_on_every_wire_and_leaves_nothing() {
     }
     moved(&report);
     let page = std::fs::read_to_string(&page).unwrap();
-    assert!(page.contains("data-plot=\"throughput\"") && page.contains("data-plot=\"moves-xdp\""));
+    assert!(page.contains("data-plot=\"throughput\"") && page.contains("data-plot=\"moves-service-xdp\""));
     assert_eq!(namespaces_of(pid), [""; 0]);
 }
 
@@ -71,10 +72,13 @@ fn the_demo_measures_every_load_on_every_wire_and_leaves_nothing() {
 #[track_caller]
 fn moved(report: &Report) {
     let ways = &report.moves.as_ref().unwrap().ways;
-    assert_eq!(ways.iter().map(|way| way.wire.id.as_str()).collect::<Vec<_>>(), ["kernel", "tc", "xdp"]);
+    assert_eq!(
+        ways.iter().map(|way| way.wire.id.as_str()).collect::<Vec<_>>(),
+        ["kernel", "service-tc", "kernel-xdp", "service-xdp"]
+    );
     for way in ways {
-        assert_eq!((way.runs.len(), &way.missing), (1, &None), "{way:?}");
-        assert!(way.runs[0].bytes > 0, "{way:?}");
+        assert_eq!((way.runs.len(), way.requests.len(), &way.missing), (1, 1, &None), "{way:?}");
+        assert!(way.runs[0].bytes > 0 && way.requests[0].requests > 0, "{way:?}");
         let live = way.live.as_ref();
         assert_eq!(live.is_some(), way.wire.side == Side::Baton, "{way:?}");
         let Some(live) = live else { continue };
@@ -82,7 +86,7 @@ fn moved(report: &Report) {
         assert!(live.moves >= 2 && live.killed.home_us > 0 && live.killed.again_us > live.killed.home_us, "{live:?}");
         assert_eq!(live.slices.iter().map(|slice| slice.bytes).sum::<u64>(), live.bytes);
         let checks = report.checks.iter().filter(|check| check.wire == way.wire.name);
-        assert_eq!(checks.count(), 2, "{:?}", report.checks);
+        assert_eq!(checks.count(), 3, "{:?}", report.checks);
     }
 }
 

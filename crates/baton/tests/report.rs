@@ -42,6 +42,12 @@ fn moves() -> Moves {
             let cpu = Cpu { system: seconds, ..Cpu::default() };
             vec![Run { seconds: 0.5, bytes: 1_000_000_000, cpu, ..Run::default() }; 3]
         },
+        requests: if missing.is_some() {
+            Vec::new()
+        } else {
+            let cpu = Cpu { user: seconds * seconds, ..Cpu::default() };
+            vec![Run { seconds: 0.5, requests: 20_000, cpu, ..Run::default() }; 3]
+        },
         live,
         missing: missing.map(str::to_owned),
     };
@@ -148,11 +154,14 @@ fn the_chapter_about_moves_has_a_row_for_each_way() {
     let report = example();
     let chapter = report.moves.as_ref().unwrap();
     assert!((chapter.ratio(&chapter.ways[1]).unwrap() - 1.2).abs() < 1e-9);
+    assert!((chapter.request_ratio(&chapter.ways[1]).unwrap() - 1.44).abs() < 1e-9);
     assert_eq!([0, 2].map(|way| chapter.ratio(&chapter.ways[way])), [None; 2]);
     let told = "99 moves while 400 MB came, longest pause 2.35 ms; engine killed: on in the kernel after 3.46 ms, \
                 longest pause 5.68 ms; digest equal";
     let plain = table::render(&report, false);
-    for part in [told, "1.20×", "made-up & xdp", "not here: no <driver>", "takes the interface's receive offloads"] {
+    for part in
+        [told, "1.20×", "1.44×", "made-up & xdp", "not here: no <driver>", "takes the interface's receive offloads"]
+    {
         assert!(plain.contains(part), "{part}: {plain}");
     }
     let mut unequal = report.clone();

@@ -28,7 +28,7 @@ pub mod skip;
 pub mod vm;
 
 pub use netns::{Netns, veth};
-pub use process::{Running, output, run};
+pub use process::{Running, build_beside, output, run};
 
 /// The running test's or benchmark's name, without the hash that cargo adds.
 fn binary_name() -> String {

@@ -1,5 +1,6 @@
 //! Programs that tests start.
 
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -33,6 +34,18 @@ pub fn run(command: &mut Command) -> String {
 #[track_caller]
 pub fn output(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"))
+}
+
+/// Builds the library of a package beside a program of this build, which loads it from there.
+///
+/// # Panics
+/// If it cannot be built.
+#[track_caller]
+pub fn build_beside(program: &Path, package: &str, directory: &str) {
+    let target = program.ancestors().nth(2).expect("target/debug/program");
+    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+    let words = ["build", "--locked", "--package", package, "--lib", "--profile", "test", "--quiet"];
+    run(Command::new(cargo).current_dir(directory).args(words).arg("--target-dir").arg(target));
 }
 
 /// A program in the background. Dropped, it is asked to end (`SIGTERM`), then,

@@ -150,7 +150,9 @@ fn loads(options: &Options) -> (Vec<Load>, Vec<String>) {
         let programs = [load.program(), load.server().program()];
         match programs.into_iter().find(|(name, _)| *name != "baton" && find_program(name).is_none()) {
             None => found.push(load),
-            Some((name, package)) => missing.push(format!("{}: no program {name}: apt-get install {package}", load.name)),
+            Some((name, package)) => {
+                missing.push(format!("{}: no program {name}: apt-get install {package}", load.name))
+            }
         }
     }
     (found, missing)
@@ -300,7 +302,8 @@ impl Report {
         out.push_str("medians of alternated rounds; ratios of CPU time and latency with quartiles, less is better\n");
         for share in &self.shares {
             let name = Way::of(&share.way).map_or("", |way| way.name);
-            let _ = writeln!(out, "{}, {name}: {} of {} connections on the engine", share.program, share.moved, share.all);
+            let _ =
+                writeln!(out, "{}, {name}: {} of {} connections on the engine", share.program, share.moved, share.all);
         }
         for what in &self.not_here {
             let _ = writeln!(out, "not here: {what}");

@@ -1,7 +1,7 @@
 //! `baton bench`: measurements that stand beside a paper's.
 
-use crate::bench::{programs, tap};
 use crate::bench::tce::{self, Outcome};
+use crate::bench::{programs, tap};
 use crate::demo::World;
 use crate::fail::usage;
 use crate::signal::Stop;

@@ -34,6 +34,8 @@ pub struct Site {
 impl Site {
     /// Name of the file.
     pub const NAME: &'static str = "file";
+    /// Its length.
+    pub const BYTES: usize = FILE;
 
     /// Writes the file: bytes without pattern.
     pub fn new() -> std::io::Result<Site> {

@@ -103,7 +103,7 @@ pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> 
         Ok(check) => report.checks.push(check),
         Err(why) => not_shown.push(why),
     }
-    report.moves = Some(moves::run(world, options, stop, watch, &mut report.checks)?);
+    report.moves = Some(moves::run(world, &site, options, stop, watch, &mut report.checks)?);
     let measured = Instant::now();
     for round in 1..=options.rounds {
         let round_time = measured.elapsed() / (round as u32 - 1).max(1);

@@ -33,6 +33,9 @@ pub enum Kind {
 pub const FILES: [(&str, usize); 6] =
     [("1k", 1 << 10), ("4k", 4 << 10), ("16k", 16 << 10), ("64k", 64 << 10), ("256k", 256 << 10), ("1m", 1 << 20)];
 
+/// Bytes a second of what nginx serves under `/live/`, from the directory `live` beside its own.
+pub const LIVE_RATE: u64 = 16 << 20;
+
 impl Kind {
     /// The program and the Debian package that brings it.
     pub fn program(self) -> (&'static str, &'static str) {
@@ -79,14 +82,14 @@ impl Kind {
 
 fn nginx_configuration(address: &str, home: &Path) -> anyhow::Result<PathBuf> {
     let (path, home) = (home.join("nginx.conf"), home.display());
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|name| format!("{name}_temp_path {home};"))
-        .concat();
+    let temporary: String =
+        ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {home};")).concat();
     // As Debian's configuration has it, but for users, logs and places.
     let text = format!(
         "user root; worker_processes 1; daemon off; pid {home}/nginx.pid; error_log {home}/nginx.log;\n\
          events {{ }}\nhttp {{ sendfile on; tcp_nopush on; access_log off; {temporary}\n\
-         server {{ listen {address}:8000; root {home}/..; }} }}\n"
+         server {{ listen {address}:8000; root {home}/..;\n\
+         location /live/ {{ alias {home}/../live/; limit_rate {LIVE_RATE}; }} }} }}\n"
     );
     fs::write(&path, text)?;
     Ok(path)
@@ -110,7 +113,8 @@ impl Server {
         let mut command = place.command(&words)?;
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
         // Not by `ip netns exec`, which hides the BPF file system.
-        let child = place.world.server.enter(|| command.spawn().with_context(|| format!("cannot start {}", words[0])))?;
+        let child =
+            place.world.server.enter(|| command.spawn().with_context(|| format!("cannot start {}", words[0])))?;
         let mut server = Server { child, said };
         let begun = Instant::now();
         while !place.listens(kind.port())? {
@@ -171,7 +175,8 @@ pub struct Moved {
 
 impl Moved {
     fn parse(said: &str) -> Option<Moved> {
-        let line = said.lines().find_map(|line| line.strip_prefix("baton: ").filter(|line| line.contains(" moved to ")))?;
+        let line =
+            said.lines().find_map(|line| line.strip_prefix("baton: ").filter(|line| line.contains(" moved to ")))?;
         let mut words = line.split(' ');
         let moved = words.next()?.parse().ok()?;
         Some(Moved { moved, all: words.nth(1)?.parse().ok()? })

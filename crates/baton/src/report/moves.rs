@@ -9,6 +9,7 @@ use super::plot::{Group, Mark, Plot, Row};
 use super::timeline;
 use super::{Figure, Run, Side, Wire, median_of, short};
 use crate::html_text::escape;
+use crate::measure::Median;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
@@ -24,8 +25,10 @@ pub struct Moves {
 pub struct Way {
     /// How it is named.
     pub wire: Wire,
-    /// Measured downloads that stayed where they were.
+    /// Measured downloads of files of 1 MB.
     pub runs: Vec<Run>,
+    /// Measured requests for a file of 1 KB.
+    pub requests: Vec<Run>,
     /// The download that moved.
     pub live: Option<Live>,
     /// Why this machine cannot have it.
@@ -82,16 +85,25 @@ pub struct Slice {
 }
 
 impl Moves {
-    /// A way's CPU time a byte, divided by the kernel's.
+    /// A way's CPU time a byte, divided by the kernel's over the same frames.
     pub fn ratio(&self, way: &Way) -> Option<f64> {
-        let value = |way: &Way| median_of(&way.runs, Figure::CpuPerGb).map(|value| value.median);
+        self.ratio_of(way, &|way| median_of(&way.runs, Figure::CpuPerGb))
+    }
+
+    /// A way's CPU time a request, divided by the kernel's over the same frames.
+    pub fn request_ratio(&self, way: &Way) -> Option<f64> {
+        self.ratio_of(way, &|way| median_of(&way.requests, Figure::CpuPerRequest))
+    }
+
+    fn ratio_of(&self, way: &Way, figure: &dyn Fn(&Way) -> Option<Median>) -> Option<f64> {
+        let value = |way: &Way| figure(way).map(|value| value.median);
         let baseline = self.ways.iter().find(|other| Some(&other.wire.id) == way.wire.baseline.as_ref())?;
         Some(value(way)? / value(baseline).filter(|&value| value > 0.0)?)
     }
 }
 
 /// What the chapter is called.
-pub const TITLE: &str = "downloads of a program that hands its connections over";
+pub const TITLE: &str = "nginx under baton run";
 
 /// What has to be known beside its rows.
 pub const NOTE: &str =
@@ -117,11 +129,11 @@ impl Live {
 /// The chapter as a section of the page.
 pub(super) fn section(page: &mut String, moves: &Moves) {
     page.push_str(
-        "<h2>Live connections that move</h2><p class=\"soft\">A program accepts connections of the kernel's and serves \
-         a download on each; it hands them to the service with <code>adopt(fd)</code>. Rates are those of downloads \
-         that stay where they are, client and server on this machine. One download of each kind, at a steady rate, \
-         moves to the kernel and back again and again; half way, after a rest there, its engine is killed, and a new \
-         one takes it on.</p>",
+        "<h2>nginx under baton run</h2><p class=\"soft\">nginx, unchanged, in the kernel and under <code>baton \
+         run</code>; <code>wrk</code> fetches files on 32 connections, client and server on this machine. Each kind is \
+         compared with the kernel over the same frames. One download of each kind, at a steady rate, moves to the \
+         kernel and back again and again; half way, after a rest there, its engine is killed, and a new one takes it \
+         on.</p>",
     );
     rates(page, moves);
     lives(page, moves);
@@ -151,27 +163,30 @@ pub(super) fn section(page: &mut String, moves: &Moves) {
 
 fn rates(page: &mut String, moves: &Moves) {
     page.push_str(
-        "<div class=\"scroll\"><table><thead><tr><th></th><th>Rate</th><th>CPU</th><th>CPU vs kernel</th></tr></thead>\
-         <tbody>",
+        "<div class=\"scroll\"><table><thead><tr><th></th><th>1 MB files</th><th>CPU</th><th>CPU vs kernel</th>\
+         <th>1 KB files</th><th>CPU</th><th>CPU vs kernel</th></tr></thead><tbody>",
     );
     for way in &moves.ways {
         let name = escape(&way.wire.name);
         if let Some(why) = &way.missing {
             let _ =
-                write!(page, "<tr><td>{name}</td><td colspan=\"3\" class=\"why\">not here: {}</td></tr>", escape(why));
+                write!(page, "<tr><td>{name}</td><td colspan=\"6\" class=\"why\">not here: {}</td></tr>", escape(why));
             continue;
         }
-        let number = |figure: Figure| match median_of(&way.runs, figure) {
+        let number = |runs: &[Run], figure: Figure| match median_of(runs, figure) {
             Some(value) => format!("{} {}", short(value.median), figure.unit()),
             None => "–".to_owned(),
         };
-        let ratio = moves.ratio(way).filter(|_| way.wire.side == Side::Baton);
+        let shown = |ratio: Option<f64>| super::html::ratio_cell(ratio.filter(|_| way.wire.side == Side::Baton));
         let _ = write!(
             page,
-            "<tr><td>{name}</td><td>{}</td><td>{}</td>{}</tr>",
-            number(Figure::Throughput),
-            number(Figure::CpuPerGb),
-            super::html::ratio_cell(ratio)
+            "<tr><td>{name}</td><td>{}</td><td>{}</td>{}<td>{}</td><td>{}</td>{}</tr>",
+            number(&way.runs, Figure::Throughput),
+            number(&way.runs, Figure::CpuPerGb),
+            shown(moves.ratio(way)),
+            number(&way.requests, Figure::Requests),
+            number(&way.requests, Figure::CpuPerRequest),
+            shown(moves.request_ratio(way)),
         );
     }
     page.push_str("</tbody></table></div>");
@@ -213,5 +228,5 @@ fn bars(moves: &Moves, id: &'static str, title: &str, figure: Figure) -> Plot {
         Some(Row { label: way.wire.name.clone(), side: way.wire.side, mark })
     };
     let rows = moves.ways.iter().filter_map(row).collect();
-    Plot { id, title: title.to_owned(), unit: figure.unit(), groups: vec![Group { label: "downloads".into(), rows }] }
+    Plot { id, title: title.to_owned(), unit: figure.unit(), groups: vec![Group { label: "1 MB files".into(), rows }] }
 }

@@ -58,15 +58,23 @@ pub fn render(report: &Report, colour: bool) -> String {
 /// The rows of the chapter about live connections that move.
 fn moving(out: &mut String, chapter: &Moves, name_width: usize, ink: &Ink) {
     let width = name_width - 2;
-    let _ = writeln!(out, "{}{}{}", ink.bold, moves::TITLE, ink.plain);
+    let here = || chapter.ways.iter().filter(|way| way.missing.is_none());
+    for (files, requests) in [("1 MB", false), ("1 KB", true)] {
+        let _ = writeln!(out, "{}{}, files of {files} (wrk){}", ink.bold, moves::TITLE, ink.plain);
+        for way in here() {
+            let cells = match requests {
+                false => row(&way.runs, false, chapter.ratio(way), ink),
+                true => row(&way.requests, true, chapter.request_ratio(way), ink),
+            };
+            let _ = writeln!(out, "  {:<width$}{cells}", way.wire.name);
+        }
+    }
+    let _ = writeln!(out, "{}a live download that moves{}", ink.bold, ink.plain);
     for way in &chapter.ways {
-        let cells = match &way.missing {
-            Some(why) => format!("not here: {why}"),
-            None => row(&way.runs, false, chapter.ratio(way), ink),
-        };
-        let _ = writeln!(out, "  {:<width$}{cells}", way.wire.name);
-        if let Some(live) = &way.live {
-            let _ = writeln!(out, "    {}", live.tell());
+        if let Some(why) = &way.missing {
+            let _ = writeln!(out, "  {:<width$}not here: {why}", way.wire.name);
+        } else if let Some(live) = &way.live {
+            let _ = writeln!(out, "  {}: {}", way.wire.name, live.tell());
         }
     }
     let _ = writeln!(out, "  {}{}{}", ink.dim, moves::NOTE, ink.plain);

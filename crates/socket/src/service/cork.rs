@@ -6,13 +6,14 @@
 
 use super::line::{Line, Whereabouts};
 use super::settings::Setting;
-use super::shared::{Inner, Region};
+use super::shared::{Inner, Region, in_engine};
 use super::stream::Stream;
 use crate::consumer::{Conn, Consumer};
 use baton_tcp::options::SocketOption;
 use rustix::net::sockopt;
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// Bytes that are held back at most: a super-frame is no longer.
@@ -70,6 +71,29 @@ impl Stream {
 }
 
 impl Inner {
+    /// Writes; with `more` it may wait for what is written next.
+    pub(super) fn write_some(&mut self, id: u64, data: &[u8], more: bool) -> io::Result<usize> {
+        let Inner { lines, regions, ready, .. } = self;
+        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let written = match &mut line.at {
+            Whereabouts::Kernel => {
+                let written = line.write_kernel(id, ready.as_fd(), data, more);
+                line.at_home.0 += *written.as_ref().unwrap_or(&0) as u64;
+                written
+            }
+            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            &mut Whereabouts::Engine { region, conn } => in_engine(regions, region, conn, |consumer| {
+                line.flush_to(consumer, conn)?;
+                line.write_engine(consumer, conn, data, more)
+            }),
+            Whereabouts::Ended(_) => Err(ErrorKind::BrokenPipe.into()),
+        };
+        if line.holds_back() {
+            self.note_held();
+        }
+        written
+    }
+
     fn send_pieces(&mut self, id: u64, pieces: &[IoSlice<'_>], mut skip: usize, more: bool) -> io::Result<usize> {
         let mut total = 0;
         for (at, piece) in pieces.iter().enumerate() {
@@ -125,13 +149,7 @@ impl Inner {
 
 impl Line {
     /// Writes to the engine, which hears of it now, or with what follows.
-    pub fn write_engine(
-        &mut self,
-        consumer: &mut Consumer,
-        conn: Conn,
-        data: &[u8],
-        more: bool,
-    ) -> io::Result<usize> {
+    pub fn write_engine(&mut self, consumer: &mut Consumer, conn: Conn, data: &[u8], more: bool) -> io::Result<usize> {
         if self.cork.delays && !self.cork.on {
             self.tell_nodelay(consumer, conn, false);
         }

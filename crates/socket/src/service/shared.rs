@@ -363,29 +363,6 @@ impl Inner {
         self.write_some(id, data, false)
     }
 
-    /// Writes; with `more` it may wait for what is written next.
-    pub fn write_some(&mut self, id: u64, data: &[u8], more: bool) -> io::Result<usize> {
-        let Inner { lines, regions, ready, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let written = match &mut line.at {
-            Whereabouts::Kernel => {
-                let written = line.write_kernel(id, ready.as_fd(), data, more);
-                line.at_home.0 += *written.as_ref().unwrap_or(&0) as u64;
-                written
-            }
-            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            &mut Whereabouts::Engine { region, conn } => in_engine(regions, region, conn, |consumer| {
-                line.flush_to(consumer, conn)?;
-                line.write_engine(consumer, conn, data, more)
-            }),
-            Whereabouts::Ended(_) => Err(ErrorKind::BrokenPipe.into()),
-        };
-        if line.holds_back() {
-            self.note_held();
-        }
-        written
-    }
-
     pub fn take_bytes_at_home(&mut self, id: u64) -> (u64, u64) {
         self.lines.get_mut(&id).map(|line| std::mem::take(&mut line.at_home)).unwrap_or_default()
     }

@@ -2,27 +2,25 @@
 //! on the way.
 //!
 //! ```text
-//!   program   accept, adopt ─ write, write, write ...                        ─ end
-//!   mover             home, away, home, away ... rest, kill -9, home by itself, away ...
-//!   curl      ─ read, read, read ...                                         ─ end
+//!   nginx     under baton run     ─ write, write, write ...                        ─ end
+//!   mover     the service's order:   home, away, home, away ... rest, kill -9, home by itself, away ...
+//!   curl      ─ read, read, read ...                                               ─ end
 //! ```
 //!
-//! The program and `curl` each digest what passes, and know of no move. The program sends
-//! at a steady rate, as a live source does, so that what is seen in what came is the moves.
+//! nginx and `curl` know of no move. nginx is told to send at a steady rate (`limit_rate`), as a
+//! live source does, so that what is seen in what came is the moves.
 
-use super::program::{Order, Program, Served};
 use super::service::Running;
+use crate::demo::loads::Site;
 use crate::demo::process;
 use crate::demo::world::World;
 use crate::report::moves::{Killed, Live, Slice};
 use crate::signal::Stop;
 use anyhow::{Context, bail, ensure};
+use baton_socket::service::Service;
 use baton_socket::service::message::Selector;
-use baton_socket::service::{Place, Service, Stream};
 use sha2::{Digest, Sha256};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,9 +32,6 @@ const DWELL: Duration = Duration::from_millis(20);
 /// of these in 500 ms (`tcp_invalid_ratelimit`): an engine's death just after a move would
 /// show that limit.
 const REST: Duration = Duration::from_millis(600);
-
-/// Bytes a second that the program sends, as a live source does.
-const RATE: f64 = 125e6;
 
 /// Time between two looks at where it is, and between two tries to move it.
 const LOOK: Duration = Duration::from_micros(200);
@@ -67,55 +62,44 @@ struct Moved {
     again: Duration,
 }
 
-/// Runs one for `length`.
+/// Runs one: `url` is of the site's file, which takes about `length` to come.
 ///
 /// # Errors
 /// Whatever kept it from being whole; unequal digests are no error.
 pub fn run(
     world: &World,
     url: &str,
-    program: &Program,
+    site: &Site,
     service: &Running,
     length: Duration,
     stop: &Stop,
 ) -> anyhow::Result<Live> {
-    let (own, operator) = (service.connect()?, service.connect()?);
+    let operator = service.connect()?;
     let over = AtomicBool::new(false);
-    let (tell, hear) = channel();
-    let order = Order {
-        service: Some(&own),
-        live: Some(RATE),
-        on_adopted: &|stream| drop(tell.send(stream.clone())),
-        is_enough: &|_| over.load(Ordering::Relaxed),
-    };
     let mut fetched = Fetched { sha256: Sha256::new(), arrivals: Vec::new() };
-    let (served, moved) = thread::scope(|scope| -> anyhow::Result<(Served, Moved)> {
-        let serving = scope.spawn(|| program.serve(&order, stop));
+    let moved = thread::scope(|scope| -> anyhow::Result<Moved> {
         let (operator, over) = (&operator, &over);
         let moving = scope.spawn(move || {
             let mut mover = Mover { service, operator, over, moves: 0, pause_us: 0, places: Vec::new() };
-            let moved = mover.run(&hear, length);
-            over.store(true, Ordering::Relaxed);
-            moved
+            mover.run(length)
         });
         let got = fetch(world, url, length, stop, &mut fetched);
         over.store(true, Ordering::Relaxed);
         // Whoever still waits then for a service that does not answer waits no longer.
         let ended = Instant::now();
-        while !(serving.is_finished() && moving.is_finished()) && ended.elapsed() < Duration::from_secs(2) {
+        while !moving.is_finished() && ended.elapsed() < Duration::from_secs(2) {
             thread::sleep(Duration::from_millis(1));
         }
-        if !(serving.is_finished() && moving.is_finished()) {
+        if !moving.is_finished() {
             service.kill();
         }
-        let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let moved = moving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         // The first that failed is the likeliest to say why.
         let moved = moved.context("moving it")?;
         got.context("fetching it")?;
-        Ok((served.context("serving it")?, moved))
+        Ok(moved)
     })?;
-    Ok(live(&served, fetched, &moved))
+    Ok(live(site, fetched, &moved))
 }
 
 fn fetch(world: &World, url: &str, length: Duration, stop: &Stop, into: &mut Fetched) -> anyhow::Result<()> {
@@ -139,34 +123,39 @@ struct Mover<'a> {
 }
 
 impl Mover<'_> {
-    fn run(&mut self, hear: &Receiver<Arc<Stream>>, length: Duration) -> anyhow::Result<Moved> {
-        let stream = hear.recv_timeout(PATIENCE).context("no connection was handed over")?;
+    /// Moves it for a part of `length`, so that it is there still when that is over.
+    fn run(&mut self, length: Duration) -> anyhow::Result<Moved> {
+        self.until("no connection moved", AGAIN, &mut |mover| mover.is_at("engine"))?;
         let begun = Instant::now();
-        self.places.push((begun, stream.place() == Place::Engine));
-        self.move_until(begun + length.saturating_sub(REST) / 2)?;
+        self.places.push((begun, true));
+        self.move_until(begun + length / 4)?;
         self.until("it does not go to the engine", AGAIN, &mut |mover| {
-            mover.to(Place::Engine)?;
-            Ok(stream.place() == Place::Engine)
+            mover.to(true)?;
+            mover.is_at("engine")
         })?;
         thread::sleep(REST);
         self.service.kill_engine()?;
         let killed = Instant::now();
-        let is_home = &mut |_: &mut Self| Ok(stream.place() == Place::Kernel);
-        self.until("it does not come home from a killed engine", LOOK, is_home)?;
+        self.until("it does not come home from a killed engine", LOOK, &mut |mover| mover.is_at("kernel"))?;
         let home = killed.elapsed();
         self.places.push((killed, false));
         self.until("no new engine takes it", AGAIN, &mut |mover| {
-            mover.to(Place::Engine)?;
-            Ok(stream.place() == Place::Engine)
+            mover.to(true)?;
+            mover.is_at("engine")
         })?;
         let again = killed.elapsed();
-        self.move_until(begun + length)?;
+        self.move_until(killed + length / 4)?;
         let Mover { moves, pause_us, .. } = *self;
         Ok(Moved { moves, pause_us, places: std::mem::take(&mut self.places), killed, home, again })
     }
 
+    /// Whether the service has a connection, and it is there.
+    fn is_at(&self, place: &str) -> anyhow::Result<bool> {
+        Ok(self.operator.list()?.iter().any(|entry| entry.place == place))
+    }
+
     fn move_until(&mut self, end: Instant) -> anyhow::Result<()> {
-        for to in [Place::Kernel, Place::Engine].into_iter().cycle() {
+        for to in [false, true].into_iter().cycle() {
             thread::sleep(DWELL);
             if Instant::now() >= end {
                 return Ok(());
@@ -176,9 +165,8 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Has it moved, unless it is there.
-    fn to(&mut self, place: Place) -> anyhow::Result<()> {
-        let engine = place == Place::Engine;
+    /// Has it moved to the engine, or home, unless it is there.
+    fn to(&mut self, engine: bool) -> anyhow::Result<()> {
         let tally =
             if engine { self.operator.handoff(Selector::All) } else { self.operator.bring_home(Selector::All) }?;
         if tally.count > tally.failed {
@@ -208,7 +196,7 @@ impl Mover<'_> {
 }
 
 /// All of it, as it is reported.
-fn live(served: &Served, fetched: Fetched, moved: &Moved) -> Live {
+fn live(site: &Site, fetched: Fetched, moved: &Moved) -> Live {
     let arrivals = &fetched.arrivals;
     let (first, last) = (arrivals.first().map_or(moved.killed, |a| a.0), arrivals.last().map_or(moved.killed, |a| a.0));
     let micros = |time: Duration| time.as_micros() as u64;
@@ -223,8 +211,8 @@ fn live(served: &Served, fetched: Fetched, moved: &Moved) -> Live {
     Live {
         seconds: (last - first).as_secs_f64(),
         bytes: arrivals.iter().map(|(_, len)| *len as u64).sum(),
-        sent: served.bytes,
-        equal: served.sha256 == Some(got),
+        sent: Site::BYTES as u64,
+        equal: site.sha256 == got,
         sha256: got.iter().map(|byte| format!("{byte:02x}")).collect(),
         moves: moved.moves,
         pause_us: moved.pause_us,

@@ -1,199 +1,179 @@
-//! The chapter about live connections that move: a program's downloads, in the kernel and
-//! handed to `baton service`.
+//! The flagship: nginx under `baton run`, beside nginx in the kernel.
 //!
 //! ```text
 //!   namespace "client"                       namespace "server"
-//!   curl  -- kernel TCP --+ veth +-- accept ── program of this process ── adopt
-//!                                +-- baton service --steer tc | xdp, its engine
+//!   curl, wrk  -- kernel TCP --+ veth +-- nginx
+//!                              + veth +-- baton run -- nginx, for each placement and kind
 //! ```
 //!
-//! First one download of each kind moves to and fro and loses its engine (`live`); then
-//! downloads that stay where they are are measured, in rounds. The services run for the
-//! chapter only, so they are in nobody else's figures.
+//! First a download of each kind moves to and fro and loses its engine (`live`); then `wrk`
+//! measures nginx on every way in rounds. Ways, servers and clients are [`crate::programs`]'s;
+//! they run for the chapter only, so they are in nobody else's figures.
 
 mod live;
-mod program;
 pub(crate) mod service;
 
-use super::loads;
-use super::plan::{configure, veth};
-use super::world::World;
+use super::loads::Site;
+use super::world::{World, find_program};
 use super::{Options, Watch};
+use crate::programs::client::{Load, Outcome};
+use crate::programs::place::{Place, home};
+use crate::programs::server::{Kind, LIVE_RATE};
+use crate::programs::{Placement, Steer, WAYS};
 use crate::report::moves::{Live, Moves, Way};
 use crate::report::{Check, Run, Side, Wire};
 use crate::signal::Stop;
-use anyhow::{Context, ensure};
-use baton_socket::service::Service;
-use program::{Order, Program};
-use service::Running;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use anyhow::ensure;
 use std::time::Duration;
-
-/// The program's port.
-const PORT: u16 = 8080;
 
 /// Time in which a killed engine's connection is to be in the kernel.
 const HOME: Duration = Duration::from_secs(1);
 
-/// Length of a download that moves, in measured runs, and at least.
-const LIVE_RUNS: u32 = 4;
-const LIVE_LEAST: Duration = Duration::from_secs(1);
+/// Measured runs of a load on a way at most, of a second each.
+const ROUNDS: usize = 3;
 
-/// One way to serve, and how the report tells of it.
-struct Plan {
-    id: &'static str,
-    name: &'static str,
-    about: &'static str,
-}
-
-/// The ways in the order shown, on subnets of their own.
-const PLANS: [Plan; 3] = [
-    Plan {
-        id: "kernel",
-        name: "kernel alone",
-        about: "veth pair, MTU 1500, all offloads; the program's connections stay where they are.",
-    },
-    Plan {
-        id: "tc",
-        name: "Baton tc",
-        about: "The same with a service: frames of connections that are away go through a TAP device, those of up \
-                to 64 KB whole. The interface keeps its offloads.",
-    },
-    Plan {
-        id: "xdp",
-        name: "Baton xdp",
-        about: "The same by AF_XDP: every segment is a frame with a checksum in software. The XDP program takes the \
-                interface's receive offloads, from connections that stay in the kernel too.",
-    },
-];
+/// The loads: whole files, and requests.
+const LOADS: [&str; 2] = ["nginx-1m", "nginx-1k"];
 
 /// The first way's subnet.
 const SUBNET: u8 = 50;
 
-/// A way that is up.
-struct Place {
-    program: Program,
-    url: String,
-    service: Option<(Running, Service)>,
+/// The ways in the order shown.
+fn ways() -> impl Iterator<Item = crate::programs::Way> {
+    WAYS.into_iter().filter(|way| way.placement != Placement::Unmoved)
 }
 
 /// Steps that a watcher is told of.
 pub fn steps(options: &Options) -> usize {
-    PLANS.len() * (options.rounds + 2) - 1
+    let moving = ways().filter(crate::programs::Way::moves).count();
+    ways().count() * (rounds(options) * LOADS.len() + 1) + moving
+}
+
+fn rounds(options: &Options) -> usize {
+    options.rounds.min(ROUNDS)
 }
 
 /// Runs the chapter; what it checked goes to `checks`.
 ///
 /// # Errors
-/// If not even the kernel alone can serve, or the demo is asked to end. A kind of steering
-/// that cannot be had says why in its row.
+/// If not even the kernel alone can serve, or the demo is asked to end. What cannot be had
+/// says why in its row.
 pub fn run(
     world: &World,
+    site: &Site,
     options: &Options,
     stop: &Stop,
     watch: &dyn Watch,
     checks: &mut Vec<Check>,
 ) -> anyhow::Result<Moves> {
-    let home = tempfile::Builder::new().prefix("baton-demo-").tempdir()?;
+    let home = home()?;
+    std::os::unix::fs::symlink(site.dir(), home.path().join("live"))?;
+    let missing = [("nginx", "nginx"), ("wrk", "wrk")].into_iter().find(|(name, _)| find_program(name).is_none());
     let (mut ways, mut places) = (Vec::new(), Vec::new());
-    for (plan, subnet) in PLANS.iter().zip(SUBNET..) {
-        watch.step(&format!("setting up {}", plan.name));
-        let place = plan.set_up(world, subnet, home.path());
-        ensure!(!stop.requested(), "interrupted");
-        let mut way = plan.way();
-        let place = match place {
-            Ok(place) => Some(place),
-            Err(error) if plan.side() == Side::Kernel => return Err(error),
-            Err(error) => {
-                way.missing = Some(format!("{error:#}"));
-                None
-            }
+    for (plan, subnet) in ways_with_subnets() {
+        watch.step(&format!("setting up nginx · {}", plan.name));
+        let mut way = way(&plan);
+        let place = match missing {
+            Some((name, package)) => Err(anyhow::anyhow!("no program {name}: apt-get install {package}")),
+            None => Place::new(world, plan, subnet, home.path()).and_then(|mut place| {
+                place.serve(Kind::Nginx)?;
+                Ok(place)
+            }),
         };
+        ensure!(!stop.requested(), "interrupted");
+        way.missing = place.as_ref().err().map(|error| format!("{error:#}"));
         ways.push(way);
-        places.push(place);
+        places.push(place.ok());
     }
-    let length = LIVE_LEAST.max(options.run * LIVE_RUNS);
-    for (way, place) in ways.iter_mut().zip(&mut places).filter(|(way, _)| way.wire.side == Side::Baton) {
+    let length = Duration::from_secs_f64(Site::BYTES as f64 / LIVE_RATE as f64);
+    for (way, place) in ways.iter_mut().zip(&places) {
+        let Some(place) = place.as_ref().filter(|place| place.way.moves()) else { continue };
         watch.step(&format!("moving a live download · {}", way.wire.name));
-        if let Some(Place { program, url, service: Some((service, _)) }) = place {
-            let live = live::run(world, url, program, service, length, stop);
+        let url = format!("http://{}:{}/live/{}", place.address, Kind::Nginx.port(), Site::NAME);
+        if let Some(service) = place.service() {
+            let live = live::run(world, &url, site, service, length, stop);
             ensure!(!stop.requested(), "interrupted");
             checks.extend(judge(way, live));
         }
     }
-    for round in 1..=options.rounds {
-        for (way, place) in ways.iter_mut().zip(&mut places) {
-            watch.step(&format!("round {round} of {} · downloads through adopt · {}", options.rounds, way.wire.name));
-            let Some(up) = place else { continue };
-            let run = measure(world, up, options.run, stop);
-            ensure!(!stop.requested(), "interrupted");
-            match run {
-                Ok(run) => way.runs.push(run),
-                Err(error) => {
-                    // It would take its time to fail again.
-                    *place = None;
-                    checks.push(check(way, "a run of downloads", false, format!("{error:#}")));
-                }
+    for round in 1..=rounds(options) {
+        for load in LOADS.map(|id| Load::of(id).expect("it is one of them")) {
+            for (way, place) in ways.iter_mut().zip(&mut places) {
+                let what = format!("round {round} of {} · {} · {}", rounds(options), load.name, way.wire.name);
+                watch.step(&what);
+                measure(way, place, &load, stop, checks)?;
             }
         }
+    }
+    for (way, place) in ways.iter().zip(places) {
+        let Some(place) = place.filter(|place| place.way.moves()) else { continue };
+        checks.extend(place.end()?.into_iter().map(|(_, moved)| {
+            let seen = format!("{} of {} connections", moved.moved, moved.all);
+            check(way, "nginx's connections are on the engine", moved.moved == moved.all && moved.all > 0, seen)
+        }));
     }
     Ok(Moves { ways })
 }
 
-impl Plan {
-    fn side(&self) -> Side {
-        if self.id == "kernel" { Side::Kernel } else { Side::Baton }
-    }
+fn ways_with_subnets() -> impl Iterator<Item = (crate::programs::Way, u8)> {
+    ways().zip(SUBNET..)
+}
 
-    fn device(&self) -> String {
-        format!("bt-moves-{}", self.id)
+/// A way as it is reported.
+fn way(plan: &crate::programs::Way) -> Way {
+    let about = match (plan.moves(), plan.steer) {
+        (false, Steer::Tc) => "veth pair, MTU 1500, all offloads.",
+        (false, Steer::Xdp) => {
+            "The same with an XDP program on the interface that passes everything: it takes the receive offloads."
+        }
+        (true, Steer::Tc) => {
+            "Frames of connections on the engine go through a TAP device, those of up to 64 KB whole. The interface \
+             keeps its offloads."
+        }
+        (true, Steer::Xdp) => "By AF_XDP: every segment is a frame with a checksum in software.",
+    };
+    Way {
+        wire: Wire {
+            id: plan.id.to_owned(),
+            side: if plan.moves() { Side::Baton } else { Side::Kernel },
+            name: plan.name.to_owned(),
+            about: about.to_owned(),
+            baseline: plan.baseline.map(str::to_owned),
+            command: format!("{}nginx", plan.prefix()),
+        },
+        runs: Vec::new(),
+        requests: Vec::new(),
+        live: None,
+        missing: None,
     }
+}
 
-    fn way(&self) -> Way {
-        let command = match self.side() {
-            Side::Kernel => "the program alone".to_owned(),
-            Side::Baton => format!("baton service --interface {} --steer {}", self.device(), self.id),
-        };
-        let baton = self.side() == Side::Baton;
-        Way {
-            wire: Wire {
-                id: self.id.to_owned(),
-                side: self.side(),
-                name: self.name.to_owned(),
-                about: self.about.to_owned(),
-                baseline: baton.then(|| PLANS[0].id.to_owned()),
-                command,
-            },
-            runs: Vec::new(),
-            live: None,
-            missing: None,
+/// One run of a load; a way on which it fails is used no more.
+fn measure(
+    way: &mut Way,
+    place: &mut Option<Place<'_>>,
+    load: &Load,
+    stop: &Stop,
+    checks: &mut Vec<Check>,
+) -> anyhow::Result<()> {
+    let Some(up) = place else { return Ok(()) };
+    let run = load.run(up, 1, &mut 0, stop);
+    ensure!(!stop.requested(), "interrupted");
+    match run {
+        Ok(run) if load.id == LOADS[0] => way.runs.push(as_run(run, 1 << 20)),
+        Ok(run) => way.requests.push(as_run(run, 1 << 10)),
+        Err(error) => {
+            // It would take its time to fail again.
+            *place = None;
+            checks.push(check(way, &format!("a run of {}", load.name), false, format!("{error:#}")));
         }
     }
+    Ok(())
+}
 
-    fn set_up(&self, world: &World, subnet: u8, home: &Path) -> anyhow::Result<Place> {
-        let device = self.device();
-        veth(world, &device, true)?;
-        if self.id == "xdp" {
-            // AF_XDP cannot tell a checksum that a veth left out from damage.
-            world.client.run(&format!("ethtool -K {device} tx off"))?;
-        }
-        for (namespace, host) in [(&world.server, 2), (&world.client, 1)] {
-            configure(namespace, &device, &[format!("10.77.{subnet}.{host}/24")])?;
-        }
-        let addr = SocketAddr::new(Ipv4Addr::new(10, 77, subnet, 2).into(), PORT);
-        let service = match self.side() {
-            Side::Kernel => None,
-            Side::Baton => {
-                let running = Running::start(&world.server, &device, self.id, home)?;
-                let service = running.connect().context("connecting to the service")?;
-                Some((running, service))
-            }
-        };
-        Ok(Place { program: Program::listen(&world.server, addr)?, url: format!("http://{addr}/"), service })
-    }
+fn as_run(run: Outcome, file: u64) -> Run {
+    let Outcome { seconds, requests, cpu, .. } = run;
+    Run { seconds, requests, bytes: requests * file, cpu, ..Run::default() }
 }
 
 /// What a download that moved proves.
@@ -218,30 +198,6 @@ fn check(way: &Way, what: &str, ok: bool, seen: String) -> Check {
     Check { wire: way.wire.name.clone(), what: what.to_owned(), ok, seen }
 }
 
-/// One download that stays where it is.
-fn measure(world: &World, place: &Place, length: Duration, stop: &Stop) -> anyhow::Result<Run> {
-    let over = AtomicBool::new(false);
-    let order = Order {
-        service: place.service.as_ref().map(|(_, service)| service),
-        live: None,
-        on_adopted: &|_| {},
-        is_enough: &|begun| begun.elapsed() >= length || over.load(Ordering::Relaxed),
-    };
-    thread::scope(|scope| {
-        let serving = scope.spawn(|| place.program.serve(&order, stop));
-        let run = loads::curl(world, &place.url, stop);
-        over.store(true, Ordering::Relaxed);
-        if let (Err(_), Some((service, _))) = (&run, &place.service) {
-            // The program waits no longer for a service that may not answer.
-            service.kill();
-        }
-        let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let (run, served) = (run?, served.context("serving")?);
-        ensure!(run.bytes == served.bytes, "{} of {} bytes came", run.bytes, served.bytes);
-        Ok(run)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,7 +219,7 @@ mod tests {
             slices: Vec::new(),
         };
         let verdicts = |live: anyhow::Result<Live>| {
-            let checks = judge(&mut PLANS[1].way(), live);
+            let checks = judge(&mut way(&crate::programs::Way::of("service-tc").unwrap()), live);
             checks.iter().map(|check| (check.ok, check.seen.clone())).collect::<Vec<_>>()
         };
         let whole = (true, "7 of 8 bytes, 2 moves, 00000000…".to_owned());
