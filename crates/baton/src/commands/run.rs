@@ -32,7 +32,7 @@ const LIBRARY: &str = "libbaton_shim.so";
                   The service that runs is used; if none does, one is started for the program, which takes\n\
                   root. Exit code and signals are the program's.")]
 pub struct Args {
-    /// When a connection moves: fcfs (at once), 'after N sends', or never
+    /// When a connection moves: fcfs (at once), 'until bulk', 'after N sends', or never
     #[arg(long, value_name = "RULE", default_value = "fcfs", value_parser = |text: &str| text.parse::<Rule>())]
     policy: Rule,
     /// Ports whose connections may move, ours or the peer's: numbers and ranges, by commas
