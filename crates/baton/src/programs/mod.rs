@@ -75,7 +75,7 @@ pub const WAYS: [Way; 5] = [
     },
     Way {
         id: "kernel-xdp",
-        name: "kernel, frames as with xdp",
+        name: "kernel, a segment a frame",
         placement: Placement::Kernel,
         steer: Steer::Xdp,
         baseline: None,

@@ -35,6 +35,8 @@ impl<'a> Place<'a> {
         if way.steer == Steer::Xdp {
             // AF_XDP cannot tell a checksum that a veth left out from damage.
             world.client.run(&format!("ethtool -K {device} tx off"))?;
+            // The program leaves what the interface sends as it was: segments of up to 64 KB.
+            world.server.run(&format!("ethtool -K {device} tso off gso off"))?;
         }
         configure(&world.server, &device, &[format!("{}/24", address(2))])?;
         configure(&world.client, &device, &[format!("{}/24", address(1))])?;

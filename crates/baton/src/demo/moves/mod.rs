@@ -124,7 +124,8 @@ fn way(plan: &crate::programs::Way) -> Way {
     let about = match (plan.moves(), plan.steer) {
         (false, Steer::Tc) => "veth pair, MTU 1500, all offloads.",
         (false, Steer::Xdp) => {
-            "The same with an XDP program on the interface that passes everything: it takes the receive offloads."
+            "The same with an XDP program on the interface that passes everything, which takes the receive offloads, and \
+             without segmentation offload when sending."
         }
         (true, Steer::Tc) => {
             "Frames of connections on the engine go through a TAP device, those of up to 64 KB whole. The interface \
