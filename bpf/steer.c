@@ -21,7 +21,7 @@
 #include "bpf.h"
 
 #define TUPLES_MAX 65536 /* the loader may choose another number */
-#define ENGINES_MAX 16
+#define ENGINES_MAX 1024 /* number 0 is the interface's own, others are programs' */
 #define SOCKETS_MAX 64
 
 /* A connection as seen from here. IPv4 addresses as ::ffff:a.b.c.d, ports in

@@ -71,6 +71,8 @@ pub struct Plan {
     pub way: Way,
     /// The neighbour's link address, if the kernel knows it.
     pub mac: Option<Mac>,
+    /// Number of the engine, as of [`Steering::open_engine`]; 0 for the interface's own.
+    pub engine: u32,
 }
 
 impl Plan {
@@ -175,7 +177,7 @@ impl KernelSide {
         let way = self.hops.way(&query).during("asking for the route")?.ok_or(Refusal::NotSteerable)?;
         self.interface(way.interface)?;
         let mac = self.hops.neighbour(way.interface, way.via).during("asking for the neighbour")?;
-        Ok(Plan { query, way, mac })
+        Ok(Plan { query, way, mac, engine: 0 })
     }
 
     /// Counts a refusal, of whoever refuses.
@@ -205,7 +207,7 @@ impl KernelSide {
     /// [`SteerError::Full`]; [`Refusal::NotSteerable`] if the interface has gone.
     pub fn steer(&mut self, plan: &Plan) -> Result<(), KernelError> {
         let inserted = self.steering(plan.way.interface).map_err(KernelError::from);
-        let inserted = inserted.and_then(|steering| Ok(steering.insert(plan.tuple())?));
+        let inserted = inserted.and_then(|steering| Ok(steering.insert_for(plan.tuple(), plan.engine)?));
         self.counted(inserted)?;
         self.hops.follow(plan.query, plan.way);
         Ok(())

@@ -223,6 +223,63 @@ fn an_engine_sends_frames_of_its_own_tuples_only() {
 }
 
 #[test]
+fn each_engine_has_its_own_connections_and_a_device_that_can_be_taken_away() {
+    need_root!();
+    need_program!("clang");
+    let Bench { mut toy, mut steering, wire } = Bench::new(Kind::Tc);
+    let ends: Vec<_> = (0..3).map(|_| wire.connect(false)).collect();
+    let mut toys: Vec<Toy> = Vec::new();
+    for number in [1, 2] {
+        let port = wire.ours.enter(|| steering.open_engine(number)).unwrap();
+        steering.set_engine_up(number, true).unwrap();
+        toys.push(Toy::new(port));
+    }
+    for ((ours, peer), number) in ends.iter().zip([1, 2, 0]) {
+        steering.insert_for(tuple(ours), number).unwrap();
+        let mut peer = peer;
+        peer.write_all(&[b'0' + number as u8]).unwrap();
+    }
+    toy.run("a byte", |toy| toy.received == b"0");
+    toys[0].run("a byte", |toy| toy.received == b"1");
+    toys[1].run("a byte", |toy| toy.received == b"2");
+    // A program that writes segments of others' connections, and what is no segment at all.
+    let before = steering.counters().unwrap();
+    for other in [toys[1].state.clone().unwrap(), toy.state.clone().unwrap()] {
+        let (frame, meta) = segment(&other, b"y", 0);
+        toys[0].send_frame(&frame, meta);
+        toys[0].send_frame(&frame[..40], TxMeta::default());
+    }
+    toys[0].send(b"z", 0);
+    let mut byte = [0];
+    wait_for("the engine's byte", || (&ends[0].1).read(&mut byte).is_ok());
+    let after = steering.counters().unwrap();
+    assert_eq!((after.foreign - before.foreign, after.sent - before.sent), (4, 1), "{after:?}");
+    // Taken away, whoever has it: nothing goes out by it, and the others go on.
+    wire.ours.enter(|| steering.close_engine(1)).unwrap();
+    let (frame, meta) = segment(&toys[0].state.clone().unwrap(), b"y", 1);
+    assert!(!toys[0].try_send_frame(&frame, meta), "its device is there");
+    (&ends[0].1).write_all(b"lost").unwrap();
+    (&ends[1].1).write_all(b"2").unwrap();
+    toys[1].run("a byte", |toy| toy.received == b"22");
+    toys[1].send(b"z", 0);
+    wait_for("the engine's byte", || (&ends[1].1).read(&mut byte).is_ok());
+    // The place is free again.
+    let _port = wire.ours.enter(|| steering.open_engine(1)).unwrap();
+    for (_, peer) in [&ends[0], &ends[2]] {
+        stays_silent(peer);
+    }
+}
+
+#[test]
+fn by_xdp_there_is_one_engine() {
+    need_root!();
+    need_program!("clang");
+    let Bench { mut steering, wire, toy: _ } = Bench::new(Kind::Xdp);
+    let Err(refused) = wire.ours.enter(|| steering.open_engine(1)) else { panic!("a second engine") };
+    assert!(refused.to_string().contains("use the kind tc"), "{refused}");
+}
+
+#[test]
 fn frames_of_every_queue_reach_the_engine() {
     need_root!();
     need_program!("clang");

@@ -105,6 +105,16 @@ pub enum Change {
     },
 }
 
+/// Removes an interface that is no hardware, also one that somebody has open.
+///
+/// # Errors
+/// As the kernel's; `ENODEV` if there is none of that index.
+pub(crate) fn remove_link(index: u32) -> io::Result<()> {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    Asker::open()?.ask(Message::DelLink(link), Purpose::Change).map(drop)
+}
+
 /// Asks for routes and neighbours, and follows them.
 pub struct Hops {
     asker: Asker,

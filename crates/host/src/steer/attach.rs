@@ -1,5 +1,7 @@
 //! The programs loaded and attached, or taken up from a predecessor.
 
+use std::collections::BTreeMap;
+
 use aya::programs::links::{FdLink, LinkOrder};
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
@@ -45,9 +47,15 @@ pub fn attach(interface: &str, index: u32, kind: Kind, options: Options) -> Resu
         Ok((link, mode, maps, ebpf))
     });
     match result {
-        Ok((link, mode, maps, ebpf)) => {
-            Ok(Steering { _link: link, interface: interface.to_owned(), mode, maps, ebpf, pins })
-        }
+        Ok((link, mode, maps, ebpf)) => Ok(Steering {
+            _link: link,
+            interface: interface.to_owned(),
+            mode,
+            maps,
+            ebpf,
+            pins,
+            guards: BTreeMap::new(),
+        }),
         Err(e) => {
             // What was there before stays.
             if let (Some(pins), None) = (&pins, left) {
@@ -93,11 +101,11 @@ fn attach_tc(ebpf: &mut Ebpf, interface: &str, left: Option<&Pins>) -> Result<(F
     Ok((link, Mode::Tc, false))
 }
 
-/// The guard of the engine's TAP device, attached.
-pub fn tap(ebpf: &mut Ebpf, device: &str, pins: Option<&Pins>) -> Result<FdLink, SteerError> {
+/// The guard of an engine's TAP device, attached.
+pub fn tap(ebpf: &mut Ebpf, device: &str, engine: u32, pins: Option<&Pins>) -> Result<FdLink, SteerError> {
     let link = attach_classifier(ebpf, TAP, device).map_err(|e| explain_tc(device, e))?;
     match pins {
-        Some(pins) => pins.keep_guard(link),
+        Some(pins) => pins.keep_guard(link, engine),
         None => Ok(link),
     }
 }

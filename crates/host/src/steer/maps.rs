@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Addresses and ports are in network order, IPv4 addresses mapped to IPv6 ones, numbers
-//! in the machine's order. There is one engine, number 0.
+//! in the machine's order. Engine 0 is the interface's own, the others are programs'.
 
 use std::os::fd::AsRawFd;
 
@@ -23,7 +23,11 @@ use super::error::{SteerError, os_error};
 pub const NAMES: [&str; 4] = ["TUPLES", "ENGINES", "SOCKETS", "COUNTS"];
 
 const KEY_LEN: usize = 40;
-const ENGINE: u32 = 0;
+/// Number of the interface's own engine.
+pub const ENGINE: u32 = 0;
+
+/// Engines that there is room for.
+pub const ENGINES_MAX: u32 = 1024;
 
 /// A connection as it looks on the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -104,8 +108,8 @@ pub struct Maps {
     engines: Array<MapData, [u32; 3]>,
     sockets: XskMap<MapData>,
     counts: PerCpuArray<MapData, u64>,
-    /// Our entry of `engines`.
-    engine: [u32; 3],
+    /// Index of the interface.
+    wire: u32,
 }
 
 impl Maps {
@@ -118,32 +122,39 @@ impl Maps {
         let [tuples, engines, sockets, counts]: [Map; 4] = NAMES.map(&mut take);
         let open = |e: MapError| SteerError::kernel("opening the maps", e);
         let engines: Array<MapData, [u32; 3]> = Array::try_from(engines).map_err(open)?;
-        let mut engine = engines.get(&ENGINE, 0).map_err(open)?;
-        engine[1] = wire;
         let mut maps = Self {
             tuples: HashMap::try_from(tuples).map_err(open)?,
             engines,
             sockets: XskMap::try_from(sockets).map_err(open)?,
             counts: PerCpuArray::try_from(counts).map_err(open)?,
-            engine,
+            wire,
         };
-        maps.write_engine()?;
+        maps.change(ENGINE, |_| {})?;
         Ok(maps)
     }
 
-    fn write_engine(&mut self) -> Result<(), SteerError> {
-        let result = self.engines.set(ENGINE, self.engine, 0);
+    /// Changes an engine's entry.
+    fn change(&mut self, number: u32, change: impl FnOnce(&mut [u32; 3])) -> Result<(), SteerError> {
+        let result = self.engines.get(&number, 0).and_then(|mut engine| {
+            engine[1] = self.wire;
+            change(&mut engine);
+            self.engines.set(number, engine, 0)
+        });
         result.map_err(|e| SteerError::kernel("telling the program of the engine", e))
     }
 
-    pub fn set_up(&mut self, up: bool) -> Result<(), SteerError> {
-        self.engine[0] = up.into();
-        self.write_engine()
+    pub fn set_up(&mut self, number: u32, up: bool) -> Result<(), SteerError> {
+        self.change(number, |engine| engine[0] = up.into())
     }
 
-    pub fn set_device(&mut self, device: u32) -> Result<(), SteerError> {
-        self.engine[2] = device;
-        self.write_engine()
+    pub fn set_device(&mut self, number: u32, device: u32) -> Result<(), SteerError> {
+        self.change(number, |engine| engine[2] = device)
+    }
+
+    /// Index of an engine's TAP device; 0 for none.
+    pub fn device(&self, number: u32) -> Result<u32, SteerError> {
+        let engine = self.engines.get(&number, 0);
+        engine.map(|engine| engine[2]).map_err(|e| SteerError::kernel("asking for an engine's device", e))
     }
 
     pub fn set_socket(&mut self, queue: u32, socket: &impl AsRawFd) -> Result<(), SteerError> {
@@ -151,8 +162,8 @@ impl Maps {
         result.map_err(|e| SteerError::kernel("telling the program of a socket", e))
     }
 
-    pub fn insert(&mut self, tuple: &SteeredTuple, state: State) -> Result<(), SteerError> {
-        self.tuples.insert(tuple.key(), [ENGINE, state as u32], 0).map_err(|e| match os_error(&e) {
+    pub fn insert(&mut self, tuple: &SteeredTuple, engine: u32, state: State) -> Result<(), SteerError> {
+        self.tuples.insert(tuple.key(), [engine, state as u32], 0).map_err(|e| match os_error(&e) {
             Some(libc::E2BIG) => SteerError::Full,
             _ => SteerError::kernel("entering a connection", e),
         })
@@ -177,7 +188,7 @@ impl Maps {
         for tuple in self.tuples()? {
             self.remove(&tuple)?;
         }
-        self.set_up(false)
+        self.set_up(ENGINE, false)
     }
 
     pub fn counters(&self) -> Result<Counters, SteerError> {

@@ -30,6 +30,9 @@
 //! Not seen by XDP: a VLAN tag that the device has taken off the frame. Switch that off
 //! (`ethtool -K IFACE rxvlan off`), or such frames pass to the kernel.
 //!
+//! Beside the interface's own engine there may be others, by number (tc kind only), each with
+//! a device of its own: a tuple says whose it is, and its frames leave by no other's device.
+//!
 //! Everything but map operations has to be called in the interface's network namespace.
 
 mod attach;
@@ -37,6 +40,7 @@ mod error;
 mod maps;
 mod pins;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use aya::Ebpf;
@@ -46,9 +50,9 @@ use baton_port::xdp::{CopyMode, driver_features};
 use baton_port::{SteeredPort, XdpOptions, XdpPort, link};
 
 pub use error::SteerError;
-pub use maps::{Counters, SteeredTuple};
+pub use maps::{Counters, ENGINES_MAX, SteeredTuple};
 
-use maps::{Maps, State};
+use maps::{ENGINE, Maps, State};
 use pins::Pins;
 
 /// How frames get to the engine.
@@ -100,6 +104,8 @@ pub struct Steering {
     maps: Maps,
     ebpf: Ebpf,
     pins: Option<Pins>,
+    /// On the devices of programs' engines.
+    guards: BTreeMap<u32, FdLink>,
 }
 
 impl Steering {
@@ -150,25 +156,63 @@ impl Steering {
     /// [`SteerError`] with the remedy.
     pub fn open_port(&mut self) -> Result<SteeredPort, SteerError> {
         match self.mode {
-            Mode::Tc => self.open_tap(),
+            Mode::Tc => self.open_tap(ENGINE).map(|(tap, guard, mtu)| SteeredPort::tap(tap, guard, mtu)),
             Mode::Xdp { driver } => self.open_sockets(driver),
         }
     }
 
-    fn open_tap(&mut self) -> Result<SteeredPort, SteerError> {
+    /// Opens the port of another engine, of a number below [`ENGINES_MAX`], whose frames are
+    /// those of tuples entered by [`Steering::insert_for`]. No engine of that number is said
+    /// to be there yet.
+    ///
+    /// # Errors
+    /// [`SteerError`]; `Unsuitable` where the kind is xdp: a queue has one socket.
+    pub fn open_engine(&mut self, number: u32) -> Result<SteeredPort, SteerError> {
+        if self.mode != Mode::Tc {
+            return Err(SteerError::Unsuitable {
+                interface: self.interface.clone(),
+                what: "it is steered by xdp, and a queue's frames go to one engine".into(),
+                remedy: "use the kind tc for engines of programs' own",
+            });
+        }
+        let (tap, guard, mtu) = self.open_tap(number)?;
+        self.guards.insert(number, guard);
+        Ok(SteeredPort::lent(tap, mtu))
+    }
+
+    /// Takes an engine's device away, whoever has it: it neither gets nor sends a frame from
+    /// now on. Its tuples stay, and their frames are dropped.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn close_engine(&mut self, number: u32) -> Result<(), SteerError> {
+        self.maps.set_up(number, false)?;
+        if let device @ 1.. = self.maps.device(number)? {
+            // It may have gone with its last holder.
+            let _ = crate::hops::remove_link(device);
+        }
+        self.guards.remove(&number);
+        if let Some(pins) = &self.pins {
+            pins.forget_guard(number);
+        }
+        self.maps.set_device(number, 0)
+    }
+
+    /// A device, its guard, and the MTU of the interface.
+    fn open_tap(&mut self, number: u32) -> Result<(Tap, FdLink, u16), SteerError> {
         let tap = Tap::open("baton%d", TapOptions { vnet_hdr: true, merge: false })?;
         let name = tap.name().to_owned();
         let explain = |e| SteerError::interface(&name, e);
         // Guarded before it is up: the kernel never gets a frame out of it.
-        let guard = attach::tap(&mut self.ebpf, &name, self.pins.as_ref())?;
+        let guard = attach::tap(&mut self.ebpf, &name, number, self.pins.as_ref())?;
         // It is no interface of the kernel's: no solicitations of its own. What slips out
         // where this cannot be set is no TCP, and the engine ignores it.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
         let mtu = link::mtu(&self.interface).map_err(|e| SteerError::interface(&self.interface, e))?;
         let mtu = mtu.min(u16::MAX.into()) as u16;
         link::set_up(&name).map_err(explain)?;
-        self.maps.set_device(link::index(&name).map_err(explain)?)?;
-        Ok(SteeredPort::tap(tap, guard, mtu))
+        self.maps.set_device(number, link::index(&name).map_err(explain)?)?;
+        Ok((tap, guard, mtu))
     }
 
     fn open_sockets(&mut self, driver: bool) -> Result<SteeredPort, SteerError> {
@@ -197,7 +241,15 @@ impl Steering {
     /// # Errors
     /// [`SteerError::Full`] with as many tuples as there may be.
     pub fn insert(&mut self, tuple: impl Into<SteeredTuple>) -> Result<(), SteerError> {
-        self.maps.insert(&tuple.into(), State::Steer)
+        self.maps.insert(&tuple.into(), ENGINE, State::Steer)
+    }
+
+    /// The same for the engine of that number.
+    ///
+    /// # Errors
+    /// As for [`Steering::insert`].
+    pub fn insert_for(&mut self, tuple: impl Into<SteeredTuple>, engine: u32) -> Result<(), SteerError> {
+        self.maps.insert(&tuple.into(), engine, State::Steer)
     }
 
     /// From now on the connection's frames go to nobody, neither way: for the moment in
@@ -206,7 +258,7 @@ impl Steering {
     /// # Errors
     /// [`SteerError::Full`] with as many tuples as there may be.
     pub fn hold_back(&mut self, tuple: impl Into<SteeredTuple>) -> Result<(), SteerError> {
-        self.maps.insert(&tuple.into(), State::Drop)
+        self.maps.insert(&tuple.into(), ENGINE, State::Drop)
     }
 
     /// From now on the connection's frames go to the kernel; whether they did not before.
@@ -232,7 +284,15 @@ impl Steering {
     /// # Errors
     /// As the kernel's.
     pub fn set_engine(&mut self, up: bool) -> Result<(), SteerError> {
-        self.maps.set_up(up)
+        self.maps.set_up(ENGINE, up)
+    }
+
+    /// The same of the engine of that number.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn set_engine_up(&mut self, number: u32, up: bool) -> Result<(), SteerError> {
+        self.maps.set_up(number, up)
     }
 
     /// What became of frames so far, on all CPUs.
@@ -246,6 +306,10 @@ impl Steering {
 
 impl Drop for Steering {
     fn drop(&mut self) {
+        // Nobody is left with a device that is not guarded.
+        for number in self.guards.keys().copied().collect::<Vec<_>>() {
+            let _ = self.close_engine(number);
+        }
         if let Some(pins) = &self.pins {
             pins.remove();
         }

@@ -5,7 +5,7 @@
 //!   /sys/fs/bpf/baton/<network namespace>-<interface>/
 //!     TUPLES ENGINES SOCKETS COUNTS    the maps
 //!     tc | xdp | xdp-generic           the link, named by the kind
-//!     guard                            the link on the engine's TAP device
+//!     guard guard-N                    the links on the engines' TAP devices
 //! ```
 //!
 //! The directory is locked (`flock(2)`) by the process that steers: one that is there and
@@ -113,6 +113,9 @@ impl Pins {
             let _ = fs::remove_file(self.path(name(mode)));
         }
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&format!("{GUARD}-")) {
+                remove_device(&entry.path());
+            }
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -138,9 +141,15 @@ impl Pins {
         self.keep(link, name(mode))
     }
 
-    /// Keeps the link on the engine's TAP device.
-    pub fn keep_guard(&self, link: FdLink) -> Result<FdLink, SteerError> {
-        self.keep(link, GUARD)
+    /// Keeps the link on an engine's TAP device.
+    pub fn keep_guard(&self, link: FdLink, engine: u32) -> Result<FdLink, SteerError> {
+        self.keep(link, &guard(engine))
+    }
+
+    /// Keeps it no longer. Whoever has the device still writes to the kernel's own stack
+    /// from now on, so the device has to be gone.
+    pub fn forget_guard(&self, engine: u32) {
+        let _ = fs::remove_file(self.path(&guard(engine)));
     }
 
     /// In the place of what was kept before.
@@ -165,10 +174,28 @@ fn sweep() {
 /// A link is pinned there, and its interface is not any more. The kernel says index 0 then
 /// (`tcx_link_fdinfo`, `bpf_xdp_link_show_fdinfo`).
 fn is_dead(directory: &Path) -> bool {
-    let link = MODES.into_iter().find_map(|mode| crate::sys::open_pinned(&directory.join(name(mode))).ok());
-    let Some(link) = link else { return false };
-    let info = fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", link.as_raw_fd())).unwrap_or_default();
-    info.lines().filter_map(|line| line.strip_prefix("ifindex:")).any(|index| index.trim() == "0")
+    MODES.into_iter().find_map(|mode| interface_of(&directory.join(name(mode)))) == Some(0)
+}
+
+/// Index of the interface that a pinned link is on; 0 if that has gone.
+fn interface_of(path: &Path) -> Option<u32> {
+    let link = crate::sys::open_pinned(path).ok()?;
+    let info = fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", link.as_raw_fd())).ok()?;
+    info.lines().find_map(|line| line.strip_prefix("ifindex:")?.trim().parse().ok())
+}
+
+/// Where the link on an engine's device is kept.
+fn guard(engine: u32) -> String {
+    if engine == 0 { GUARD.to_owned() } else { format!("{GUARD}-{engine}") }
+}
+
+/// Removes the device that a guard is on: a living program may have it, which is not to have it
+/// unguarded.
+fn remove_device(guard: &Path) {
+    if let Some(index @ 1..) = interface_of(guard) {
+        // One that has gone since is gone.
+        let _ = crate::hops::remove_link(index);
+    }
 }
 
 /// A living process steers the interface.

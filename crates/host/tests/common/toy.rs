@@ -213,9 +213,14 @@ impl Toy {
     }
 
     pub fn send_frame(&mut self, frame: &[u8], meta: TxMeta) {
+        assert!(self.try_send_frame(frame, meta), "the device has gone");
+    }
+
+    /// The same; false if the device has gone.
+    pub fn try_send_frame(&mut self, frame: &[u8], meta: TxMeta) -> bool {
         self.port.slot(frame.len()).expect("room").copy_from_slice(frame);
         self.port.commit(frame.len(), meta);
-        self.port.flush().unwrap();
+        self.port.flush().is_ok()
     }
 }
 
