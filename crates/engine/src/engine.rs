@@ -126,6 +126,21 @@ impl Engine {
         Ok(Activity { frames, steps })
     }
 
+    /// As [`Engine::poll`], but takes nothing from the port: for who knows that nothing is
+    /// there, or has just looked; returns what was handled.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_send<P: FrameIo>(
+        &mut self,
+        now: Instant,
+        port: &mut P,
+        mut ticks: impl FnMut() -> u64,
+    ) -> Result<usize, PortError> {
+        let steps = self.tce.poll_timed(now, &mut ticks) + self.streamer.poll_transmit(now, port)?;
+        Ok(steps + self.tce.poll_timed(now, &mut ticks))
+    }
+
     /// The next moment at which [`Engine::poll`] has something to do, if nothing
     /// arrives before; `Some` of a past moment if there is something now.
     pub fn next_deadline(&mut self) -> Option<Instant> {

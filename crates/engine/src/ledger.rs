@@ -22,8 +22,13 @@
 //! ```
 //!
 //! What may have been sent counts as sent: if it was not, a timeout sends it.
+//!
+//! Where the engine is inside a program, the program can write here what it likes, also while
+//! it is read: a record is copied first, and what cannot be is no connection.
 
 mod sys;
+#[cfg(test)]
+mod tests;
 
 use crate::event::ConnId;
 use crate::options::IpFields;
@@ -59,6 +64,12 @@ const SLOT: usize = 15;
 const UNA: usize = 16;
 
 const FIN_RECEIVED: u64 = 1 << 63;
+/// Stream positions beyond are none.
+const FAR: u64 = 1 << 62;
+
+/// Times that a record is read in the hope that it stands still.
+const READINGS: u32 = 64;
+
 const SACK: u64 = 1;
 const ECN: u64 = 2;
 const SCALED: u64 = 4;
@@ -302,7 +313,10 @@ impl Ledger {
         now: Instant,
         region: impl FnOnce(u16) -> Option<&'r EngineRegion>,
     ) -> Option<Recovered> {
-        let record = self.record(ConnId(index)).filter(|record| record.get(LIVE) == 1)?;
+        let record = &self.record(ConnId(index))?.copy();
+        if record.get(LIVE) != 1 {
+            return None;
+        }
         let name = record.get(NAME);
         let consumer = (name >> 32) as u16;
         let (qp, ts_offset) = halves(record.get(QP));
@@ -311,9 +325,17 @@ impl Ledger {
         let at = UNA + 3 * (record.get(SLOT) & 1) as usize;
         let (una_pos, extent_index, extent_start) = (record.get(at), record.get(at + 1) as u32, record.get(at + 2));
         let fin_at = record.get(FIN_AT).checked_sub(1);
-        let tail_pos = fin_at.unwrap_or_else(|| words.snd_tail().clamp(una_pos, una_pos + (1 << 30)));
         let received = record.get(RECEIVED);
         let rcv_pos = received & !FIN_RECEIVED;
+        if una_pos.max(rcv_pos).max(fin_at.unwrap_or(0)) > FAR {
+            return None;
+        }
+        // More than its memory it cannot hold.
+        let furthest = una_pos + region.region().layout().data_bytes.min(1 << 30);
+        let tail_pos = fin_at.unwrap_or_else(|| words.snd_tail().clamp(una_pos, furthest));
+        if tail_pos > furthest || tail_pos + 1 < una_pos {
+            return None;
+        }
         let mut recovered = Recovered {
             consumer,
             qp,
@@ -335,6 +357,19 @@ impl Ledger {
 }
 
 impl Record {
+    /// It as it stands, of one moment if its writer stands still or is seldom at it.
+    fn copy(&self) -> Record {
+        let read = || core::array::from_fn::<u64, WORDS, _>(|word| self.get(word));
+        let mut words = read();
+        for _ in 0..READINGS {
+            let before = core::mem::replace(&mut words, read());
+            if before == words {
+                break;
+            }
+        }
+        Record(words.map(AtomicU64::new))
+    }
+
     /// The state, without what only the consumer's region says.
     fn snapshot(&self, now: Instant, ts_offset: u32, una_pos: u64, tail_pos: u64) -> Option<Snapshot> {
         let (facts, sizes) = (self.get(FACTS), self.get(SIZES));
@@ -414,34 +449,10 @@ impl Recovered {
             if !piece.is_empty() {
                 self.send.push(piece);
             }
-            start += u64::from(extent.len());
+            start = start.saturating_add(extent.len().into());
             index = index.wrapping_add(1);
         }
     }
 }
 
 const _: () = assert!(size_of::<Record>() == 192, "three cache lines");
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn payloads_tell_what_the_path_carries_if_they_changed() {
-        let sizes = |peer_mss: u64, path_mtu: u64, mss: u64| peer_mss | 1460 << 16 | path_mtu << 32 | mss << 48;
-        for (sizes, ipv6, timestamps, expected) in [
-            (sizes(1460, 1500, 0), false, true, 1500),
-            (sizes(1460, 1500, 1448), false, true, 1500),
-            (sizes(1460, 1500, 1460), false, false, 1500),
-            (sizes(1440, 1500, 1428), true, true, 1500),
-            (sizes(536, 1500, 524), false, true, 1500),
-            (sizes(1460, 1500, 1248), false, true, 1300),
-            (sizes(1440, 1500, 1240), true, false, 1300),
-            // Wider than in the beginning.
-            (sizes(1460, 1300, 1448), false, true, 1500),
-            (sizes(1460, 20, u64::from(u16::MAX)), false, true, u16::MAX),
-        ] {
-            assert_eq!(path_mtu(sizes, ipv6, timestamps), expected, "{sizes:x}, IPv6 {ipv6}");
-        }
-    }
-}
