@@ -137,28 +137,27 @@ impl Tap {
                 ioctl::tun_set_iff(fd.as_fd(), name, flags).map_err(|e| explain_attach(name, options, e))?
             }
         };
-        let mut tap = Self::set_up(fd, &name, options).map_err(|(what, source)| OpenError::System {
-            device: format!("tap:{name}"),
-            what,
-            source,
-        })?;
+        let failed = |(what, source)| OpenError::System { device: format!("tap:{name}"), what, source };
+        let mtu = link::mtu(&name).map_err(|e| failed(("reading the MTU", e)))?.min(PACKET_MAX as u32) as u16;
+        let mut tap = Self::set_up(fd, &name, mtu, options).map_err(failed)?;
         let flags = flags | libc::IFF_MULTI_QUEUE;
         tap.merging = sysfs.and_then(|sysfs| merging::attach(&sysfs, tap.fd.as_fd(), &name, flags)).map_err(Box::new);
         Ok(tap)
     }
 
-    /// Over a TAP device that another process attached to, whose descriptor this is. It
-    /// carries virtio headers.
+    /// Over a TAP device that another process attached to, whose descriptor this is, in
+    /// whichever network namespace it lies. It carries virtio headers and packets of `mtu`
+    /// bytes.
     ///
     /// # Errors
     /// [`OpenError`] if it is no such descriptor.
-    pub fn attached(fd: OwnedFd, name: &str) -> Result<Self, OpenError> {
-        Self::set_up(fd, name, TapOptions { vnet_hdr: true, merge: false })
+    pub fn attached(fd: OwnedFd, name: &str, mtu: u16) -> Result<Self, OpenError> {
+        Self::set_up(fd, name, mtu, TapOptions { vnet_hdr: true, merge: false })
             .map_err(|(what, source)| OpenError::System { device: format!("tap:{name}"), what, source })
     }
 
     /// The rest of opening, on which only a broken kernel fails; with what it was at.
-    fn set_up(fd: OwnedFd, name: &str, options: TapOptions) -> Result<Self, (&'static str, io::Error)> {
+    fn set_up(fd: OwnedFd, name: &str, mtu: u16, options: TapOptions) -> Result<Self, (&'static str, io::Error)> {
         let mut offload = 0;
         if options.vnet_hdr {
             ioctl::tun_set_vnet_header_len(fd.as_fd(), VNET_LEN as i32)
@@ -167,7 +166,6 @@ impl Tap {
         }
         // A persistent device keeps what its last user asked for, so always say.
         ioctl::tun_set_offload(fd.as_fd(), offload).map_err(|e| ("setting offloads", e))?;
-        let mtu = link::mtu(name).map_err(|e| ("reading the MTU", e))?.min(PACKET_MAX as u32) as u16;
         let vnet_len = if options.vnet_hdr { VNET_LEN } else { 0 };
         let packet_max = if options.vnet_hdr { PACKET_MAX } else { mtu.into() };
         let frame_max = vnet_len + LINK_HEADER_MAX + packet_max;

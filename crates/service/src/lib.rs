@@ -12,14 +12,13 @@
 //!   broker starts another guardian likewise ([`vault`]).
 //! * [`engine`] is a process of the same binary. It has what the broker sent it, and
 //!   nothing else.
-//! * [`order`] is what the two say to each other; programs speak
-//!   [`baton_socket::service`].
+//! * What the two say to each other is [`baton_socket::service::order`], also where the engine is
+//!   inside a program; programs speak [`baton_socket::service`].
 #![forbid(unsafe_code)]
 
 pub mod broker;
 pub mod engine;
 pub mod guardian;
-pub mod order;
 mod priority;
 mod privileges;
 pub mod record;

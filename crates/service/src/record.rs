@@ -33,10 +33,12 @@ messages! {
             uid: u32,
             /// What its memory is to be, if it is not for streams.
             raw: Option<RawSizes>,
+            /// It drives engines itself.
+            direct: bool,
         },
         /// An interface's ledger. With its file.
         4 Ledger {
-            /// The interface's name.
+            /// The interface's name; of a program's engine there with its number: `eth0/3`.
             interface: String,
         },
         /// An interface's engine. With its pidfd.
@@ -166,6 +168,11 @@ pub fn engine(side: usize) -> Key {
 /// The key of a ledger, by its interface's place.
 pub fn ledger(side: usize) -> Key {
     (4, side as u64)
+}
+
+/// The key of a ledger of a program's engine, by the engine's number.
+pub fn programs_ledger(number: u32) -> Key {
+    (4, 1 << 32 | u64::from(number))
 }
 
 /// The key of a program.

@@ -2,6 +2,7 @@
 
 use super::Broker;
 use super::lines::{Goal, Line, State};
+use super::side::Side;
 use baton_socket::service::message::{Reply, Selector};
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
@@ -148,7 +149,8 @@ impl Broker {
 
     /// An engine runs: what waited for it comes back, once all do.
     pub(super) fn on_engine_started(&mut self) {
-        if !self.sides.iter().all(|side| side.engine.as_ref().is_some_and(|engine| engine.started)) {
+        let runs = |side: &Side| side.owner.is_some() || side.engine.as_ref().is_some_and(|engine| engine.started);
+        if !self.sides.iter().all(runs) {
             return;
         }
         let returning = |job: &Job| matches!(job.then, Then::Return(_));

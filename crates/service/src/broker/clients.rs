@@ -42,6 +42,8 @@ pub(super) struct Client {
     pub heard: Option<u64>,
     /// What its memory is, if it is not for streams.
     pub raw: Option<RawSizes>,
+    /// It drives engines itself.
+    pub direct: bool,
     /// To be kept again with what changes.
     socket: Arc<OwnedFd>,
 }
@@ -98,7 +100,7 @@ impl Client {
     /// At the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, greeted: bool) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);
-        Ok(Client { channel, pid, uid, greeted, lines: 0, heard: None, raw: None, socket })
+        Ok(Client { channel, pid, uid, greeted, lines: 0, heard: None, raw: None, direct: false, socket })
     }
 
     /// The region that it gets in an engine.
@@ -117,7 +119,7 @@ impl Client {
 
     /// What is kept of it.
     fn record(&self, client: u32) -> Record {
-        Record::Client { client, pid: self.pid, uid: self.uid, raw: self.raw }
+        Record::Client { client, pid: self.pid, uid: self.uid, raw: self.raw, direct: self.direct }
     }
 }
 
@@ -243,6 +245,7 @@ impl Broker {
                 self.put_back(id, LeftBehind { unsent, unread, shut: false });
             }
             Request::Raw { sizes } => self.make_raw(client, sizes)?,
+            Request::Direct {} => self.make_direct(client),
             Request::Info { id } if self.owns(client, id) => self.ask_info(id),
             Request::Close { id } if self.owns(client, id) => self.on_close(id),
             Request::Has { id } if self.owns(client, id) => {}
@@ -304,6 +307,14 @@ impl Broker {
         Ok(())
     }
 
+    /// A program drives engines itself from now on.
+    fn make_direct(&mut self, client: u32) {
+        let Some(program) = self.clients.get_mut(&client) else { return };
+        program.direct = true;
+        self.vault.keep(record::client(client), &program.record(client), &[&program.socket]);
+        self.tell_client(client, &Reply::Welcome { version: VERSION }, Vec::new());
+    }
+
     fn owns(&self, client: u32, id: u64) -> bool {
         self.lines.get(&id).is_some_and(|line| line.client == client)
     }
@@ -328,6 +339,7 @@ impl Broker {
             return;
         }
         self.vault.forget(record::client(client));
+        self.bury_engines_of(client);
         let left: Vec<u64> = self.lines.values().filter(|line| line.client == client).map(|line| line.id).collect();
         for id in left {
             match self.lines[&id].state {
@@ -356,7 +368,7 @@ impl Broker {
             let memory = side.engine.as_mut().and_then(|engine| engine.consumers.remove(&client));
             if let Some(memory) = memory {
                 self.vault.forget(record::region(memory.region));
-                side.tell(&crate::order::Order::Forget { key: memory.region }, Vec::new());
+                side.tell(&baton_socket::service::order::Order::Forget { key: memory.region }, Vec::new());
             }
         }
     }

@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 impl Broker {
     pub(super) fn on_engine_dead(&mut self, at: usize, why: &'static str) {
         let Some(dead) = self.sides[at].bury() else { return };
-        let now = Instant(crate::engine::monotonic().saturating_sub(self.base));
+        let now = Instant(baton_socket::service::engine::monotonic().saturating_sub(self.base));
+        let (number, in_program) = (self.sides[at].number(), self.sides[at].owner.is_some());
         if let Ok(steering) = self.kernel.steering(self.sides[at].index) {
-            let _ = steering.set_engine(false);
+            let _ = if in_program { steering.close_engine(number) } else { steering.set_engine(false) };
         }
         for (client, Memory { region, .. }) in &dead.consumers {
             self.tell_client(*client, &Reply::Dead { region: *region }, Vec::new());
@@ -55,7 +56,11 @@ impl Broker {
         for Memory { region, .. } in dead.consumers.values() {
             self.vault.forget(record::region(*region));
         }
-        self.vault.forget(record::engine(at));
+        if in_program {
+            self.vault.forget(self.sides[at].ledger_key());
+        } else {
+            self.vault.forget(record::engine(at));
+        }
         self.revive();
     }
 }

@@ -5,8 +5,9 @@
 //! they have and what they wait for.
 
 use super::clients::Client;
+use super::direct::Owner;
 use super::lines::{Line, State};
-use super::side::{Memory, Process};
+use super::side::{Memory, Process, Side};
 use super::{Broker, BrokerError};
 use crate::record::{self, Phase, Record};
 use crate::vault::Vault;
@@ -43,7 +44,7 @@ impl Estate {
     /// What there is; nothing, for the first broker.
     pub fn of(vault: &Vault) -> Estate {
         let mut estate = Estate {
-            base: crate::engine::monotonic(),
+            base: baton_socket::service::engine::monotonic(),
             generation: 0,
             short: 0,
             listener: None,
@@ -76,6 +77,18 @@ impl Estate {
         ledger.map_err(|e| BrokerError::System("opening a predecessor's ledger", e))
     }
 
+    /// Engines that a predecessor gave to programs, beside the interfaces' own.
+    pub fn inherit(&self, sides: &mut Vec<Side>) -> Result<(), BrokerError> {
+        for name in self.ledgers.keys() {
+            let Some((interface, number)) = name.split_once('/') else { continue };
+            let own = sides.iter().find(|side| side.name == interface);
+            let (Some(own), Ok(number), Some(ledger)) = (own, number.parse(), self.ledger(name)?) else { continue };
+            let side = Side::inherited(own, sides.len(), Owner { client: None, number }, ledger);
+            sides.push(side);
+        }
+        Ok(())
+    }
+
     /// A captured connection, with its queues.
     fn captured(&self, id: u64, head: &[u8]) -> Option<Captured> {
         let mut captured = Captured::head_from_bytes(head)?;
@@ -91,15 +104,15 @@ impl Broker {
     pub(super) fn take_up(&mut self, estate: Estate) {
         for (interface, pidfd) in &estate.engines {
             if let Some(side) = self.sides.iter_mut().find(|side| side.name == *interface) {
-                side.engine = Some(Process::inherited(pidfd.clone()));
+                side.engine = Some(Process::inherited(Some(pidfd.clone())));
             }
         }
         let mut lines = Vec::new();
         for (record, fds) in &estate.rest {
             match (record, &fds[..]) {
-                (Record::Client { client, pid, uid, raw }, [channel]) => {
+                (Record::Client { client, pid, uid, raw, direct }, [channel]) => {
                     let Ok(mut program) = Client::new(channel.clone(), *pid, *uid, true) else { continue };
-                    program.raw = *raw;
+                    (program.raw, program.direct) = (*raw, *direct);
                     self.take_up_client(*client, program, estate.short >= POISON);
                 }
                 (Record::Region { region, client, interface }, [file]) => {
@@ -151,7 +164,12 @@ impl Broker {
         let side = self.sides.iter().position(|side| side.name == *interface)?;
         let mut line = Line::new(*id, *client, *program, *seq, socket.clone(), *tuple);
         let query = Query { tuple: *tuple, mark: query.0, device: query.1 };
-        line.plan = Some(Plan { query, way: Way { interface: way.0, via: way.1 }, mac: None });
+        line.plan = Some(Plan {
+            query,
+            way: Way { interface: way.0, via: way.1 },
+            mac: None,
+            engine: self.sides[side].number(),
+        });
         (line.side, line.closed, line.moves) = (side, *closed, *moves);
         line.shell = Captured::head_from_bytes(head);
         line.state = match phase {

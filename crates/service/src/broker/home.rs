@@ -4,12 +4,12 @@ use super::Broker;
 use super::lines::{Goal, State};
 use super::recover::recover;
 use super::take::{Direction, Half, Why};
-use crate::order::Order;
 use crate::record;
 use baton_host::Captured;
 use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::message::Reply;
+use baton_socket::service::order::Order;
 use baton_tcp::time::Instant;
 use rustix::net::sockopt::{set_socket_linger, socket_linger};
 use std::os::fd::AsFd;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 impl Broker {
     fn engine_time(&self) -> Instant {
-        Instant(crate::engine::monotonic().saturating_sub(self.base))
+        Instant(baton_socket::service::engine::monotonic().saturating_sub(self.base))
     }
 
     /// A connection that is in the engine is to leave it.

@@ -217,7 +217,7 @@ impl Line {
             tuple: self.tuple,
             place: place.into(),
             why: self.why.into(),
-            interface: sides.get(self.side).map_or(String::new(), |side| side.name.clone()),
+            interface: sides.get(self.side).map_or(String::new(), |side| side.interface.clone()),
             program: self.program,
             bytes: self.bytes,
             rate: self.rate,

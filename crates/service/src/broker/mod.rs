@@ -23,6 +23,7 @@ mod admin;
 mod clients;
 mod config;
 mod death;
+mod direct;
 mod discard;
 mod estate;
 mod home;
@@ -181,6 +182,7 @@ impl Broker {
             let ledger = estate.ledger(&interface.name)?;
             sides.push(Side::attach(&mut kernel, at, config, vault.is_guarded(), ledger)?);
         }
+        estate.inherit(&mut sides)?;
         let listener = match &estate.listener {
             Some(listener) => listener.clone(),
             None => Arc::new(clients::listen(config).map_err(|e| BrokerError::System("listening", e))?),
@@ -197,11 +199,12 @@ impl Broker {
         self.vault.keep(record::BORN, &Record::Born { base, generation, short }, &[]);
         self.take_up(estate);
         let Broker { sides, kernel, config, vault, .. } = self;
-        for side in sides.iter_mut().filter(|side| side.engine.is_none()) {
+        for side in sides.iter_mut().filter(|side| side.engine.is_none() && side.owner.is_none()) {
             side.start_engine(kernel, config, base, vault)?;
         }
         let deadline = Instant::now() + watchdog::START;
-        while self.sides.iter().any(|side| !side.engine.as_ref().is_some_and(|engine| engine.started)) {
+        let runs = |side: &Side| side.owner.is_some() || side.engine.as_ref().is_some_and(|engine| engine.started);
+        while !self.sides.iter().all(runs) {
             if Instant::now() > deadline {
                 return Err(BrokerError::Engine("the engine's process does not start".into()));
             }
@@ -230,7 +233,8 @@ impl Broker {
 
     /// Process ids of the engines, in the order of the interfaces.
     pub fn engines(&self) -> Vec<Option<u32>> {
-        self.sides.iter().map(|side| side.engine.as_ref()?.pid()).collect()
+        let own = self.sides.iter().filter(|side| side.owner.is_none());
+        own.map(|side| side.engine.as_ref()?.pid()).collect()
     }
 
     /// Serves until it is stopped: then everything is in the kernel, and the guardian ends
@@ -307,6 +311,7 @@ impl Broker {
         for side in &mut self.sides {
             side.flush();
         }
+        self.bury_hung_up();
         self.look_after_engines();
         self.revive();
         self.vault.tend();
@@ -326,10 +331,10 @@ impl Broker {
         for change in changes {
             match change {
                 Change::Neighbour { interface, neighbour, mac: Some(mac) } => {
-                    self.tell_side(interface, &crate::order::Order::Neighbour { neighbour, mac });
+                    self.tell_side(interface, &baton_socket::service::order::Order::Neighbour { neighbour, mac });
                 }
                 Change::Link(link) => {
-                    self.tell_side(link.index, &crate::order::Order::Mac { mac: link.mac });
+                    self.tell_side(link.index, &baton_socket::service::order::Order::Mac { mac: link.mac });
                     self.on_mtu(link.index, link.mtu);
                 }
                 Change::LinkGone(index) => {
@@ -363,10 +368,10 @@ impl Broker {
             return self.leave(id, lines::Goal::Home, "homeless");
         }
         plan.way = way;
-        self.tell_side(way.interface, &crate::order::Order::Reroute { id, via: way.via });
+        self.tell_side(way.interface, &baton_socket::service::order::Order::Reroute { id, via: way.via });
     }
 
-    fn tell_side(&mut self, interface: u32, order: &crate::order::Order) {
+    fn tell_side(&mut self, interface: u32, order: &baton_socket::service::order::Order) {
         for side in self.sides.iter_mut().filter(|side| side.index == interface) {
             side.tell(order, Vec::new());
         }

@@ -49,6 +49,7 @@ impl Broker {
     fn take_out(&mut self, id: u64) -> Result<Captured, NotOut> {
         let Broker { lines, kernel, .. } = self;
         let line = lines.get_mut(&id).expect("whoever asks has looked for it");
+        // No engine gets it: its frames are dropped meanwhile.
         let plan = kernel.plan(&line.fd).map_err(|error| NotOut::Stays(why(&error)))?;
         line.plan = Some(plan);
         match self.out_of_kernel(id, usize::MAX) {

@@ -1,18 +1,20 @@
 //! An interface: its steering, its engine's process, and what the two share.
 
 use super::config::Config;
+use super::direct::Owner;
 use super::{Broker, BrokerError};
 use crate::guardian;
-use crate::order::{Order, Report};
 use crate::record::{self, Record};
 use crate::vault::Vault;
 use baton_engine::region::EngineRegion;
+use baton_host::hops::Link;
 use baton_host::kernel_side::{KernelError, KernelSide};
 use baton_host::steer;
-use baton_port::SteeredPort;
+use baton_port::{SteeredPort, Tap};
 use baton_socket::memory::{SharedLedger, SharedMemory};
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::{Reply, Sizes};
+use baton_socket::service::order::{Order, Report};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
@@ -29,17 +31,21 @@ fn new_ledger(connections: u32) -> Result<SharedLedger, BrokerError> {
 /// An engine that dies sooner than this is not started again at once.
 const TOO_SOON: Duration = Duration::from_secs(1);
 
+/// Reports of a program's engine that are heard before the others' turn comes.
+const TURN: usize = 64;
+
 /// A program's memory in an engine.
 pub(super) struct Memory {
     pub region: u32,
     pub memory: EngineRegion,
 }
 
-/// An engine's process.
+/// An engine's process, or the program that has the engine.
 pub(super) struct Process {
     /// None for one that a predecessor started.
     child: Option<Child>,
-    pidfd: Arc<OwnedFd>,
+    /// None for a program, which is not ours to end.
+    pidfd: Option<Arc<OwnedFd>>,
     /// None likewise: it is to be buried, no more.
     channel: Option<Channel>,
     pub started: bool,
@@ -47,6 +53,8 @@ pub(super) struct Process {
     pub mtu: u32,
     /// Looks at it since it said something.
     pub silent: u32,
+    /// The program that has it has let go of it.
+    pub hung_up: bool,
     born: Instant,
     /// By program.
     pub consumers: BTreeMap<u32, Memory>,
@@ -54,14 +62,34 @@ pub(super) struct Process {
 
 impl Process {
     /// One that a predecessor started.
-    pub fn inherited(pidfd: Arc<OwnedFd>) -> Process {
+    pub fn inherited(pidfd: Option<Arc<OwnedFd>>) -> Process {
         let (child, channel, consumers) = (None, None, BTreeMap::new());
-        Process { child, pidfd, channel, started: false, mtu: 0, silent: 0, born: Instant::now(), consumers }
+        Process {
+            child,
+            pidfd,
+            channel,
+            started: false,
+            mtu: 0,
+            silent: 0,
+            hung_up: false,
+            born: Instant::now(),
+            consumers,
+        }
+    }
+
+    /// Inside a program.
+    pub fn in_program(channel: Channel, mtu: u32) -> Process {
+        Process { channel: Some(channel), mtu, ..Process::inherited(None) }
     }
 
     /// Its number, of one that we started.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
+    }
+
+    /// It says nothing any more.
+    pub fn hang_up(&mut self) {
+        (self.channel, self.hung_up) = (None, true);
     }
 
     pub fn channel(&self) -> Option<&Channel> {
@@ -70,20 +98,25 @@ impl Process {
 
     /// Ends it, if it has not ended by itself: from then on it writes nothing any more.
     fn end(&mut self) {
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        let Some(pidfd) = &self.pidfd else { return };
+        let _ = pidfd_send_signal(pidfd, Signal::KILL);
         match &mut self.child {
             Some(child) => drop(child.wait()),
             // Its new parent reaps it.
-            None => while poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {},
+            None => while poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {},
         }
     }
 }
 
 pub(super) struct Side {
+    /// Its name among the broker's records: the interface's, and a number for a program's.
     pub name: String,
+    pub interface: String,
     pub index: u32,
     pub engine: Option<Process>,
     pub ledger: SharedLedger,
+    /// None for the interface's own engine.
+    pub owner: Option<Owner>,
     /// Its place among the others.
     at: usize,
     /// The TAP device, kept, so that it outlives engines; AF_XDP sockets are the engine's.
@@ -118,7 +151,50 @@ impl Side {
             Some(ledger) => ledger,
             None => new_ledger(config.connections.next_power_of_two())?,
         };
-        Ok(Side { name: interface.name.clone(), index, engine: None, ledger, at, tap, not_before: Instant::now() })
+        let (name, interface, owner) = (interface.name.clone(), interface.name.clone(), None);
+        Ok(Side { name, interface, index, engine: None, ledger, owner, at, tap, not_before: Instant::now() })
+    }
+
+    /// For a program's engine beside this interface's `own`.
+    pub fn of_program(own: &Side, at: usize, owner: Owner, config: &Config, vault: &mut Vault) -> io::Result<Side> {
+        let ledger = SharedLedger::create(config.consumer.connections.saturating_mul(2).next_power_of_two())?;
+        let file = ledger.as_fd().try_clone_to_owned()?;
+        let side = Side::inherited(own, at, owner, ledger);
+        vault.keep(side.ledger_key(), &Record::Ledger { interface: side.name.clone() }, &[&Arc::new(file)]);
+        Ok(side)
+    }
+
+    /// For a program's engine that is there, as far as anybody knows.
+    pub fn inherited(own: &Side, at: usize, owner: Owner, ledger: SharedLedger) -> Side {
+        Side {
+            name: format!("{}/{}", own.name, owner.number),
+            interface: own.interface.clone(),
+            index: own.index,
+            engine: Some(Process::inherited(None)),
+            ledger,
+            owner: Some(owner),
+            at,
+            tap: None,
+            not_before: Instant::now(),
+        }
+    }
+
+    /// True if it is this program's.
+    pub fn is_of(&self, client: u32) -> bool {
+        self.owner.is_some_and(|owner| owner.client == Some(client))
+    }
+
+    /// Its engine's number in the steering.
+    pub fn number(&self) -> u32 {
+        self.owner.map_or(0, |owner| owner.number)
+    }
+
+    /// The key of its ledger's record.
+    pub fn ledger_key(&self) -> record::Key {
+        match self.owner {
+            None => record::ledger(self.at),
+            Some(owner) => record::programs_ledger(owner.number),
+        }
     }
 
     /// Starts an engine, with a new ledger.
@@ -138,7 +214,7 @@ impl Side {
         let tap = self.tap.as_ref().and_then(SteeredPort::device);
         self.ledger = new_ledger(self.ledger.ledger().len())?;
         let file = self.ledger.as_fd().try_clone_to_owned().map_err(system("duplicating"))?;
-        vault.keep(record::ledger(self.at), &Record::Ledger { interface: self.name.clone() }, &[&Arc::new(file)]);
+        vault.keep(self.ledger_key(), &Record::Ledger { interface: self.name.clone() }, &[&Arc::new(file)]);
         let (ours, theirs) = guardian::pair().map_err(system("making a socket pair"))?;
         let child = guardian::start(&config.engine, theirs).map_err(system("starting the engine"))?;
         let pid = Pid::from_raw(child.id() as i32).expect("a process has a number");
@@ -147,22 +223,36 @@ impl Side {
         let pidfd = Arc::new(pidfd);
         vault.keep(record::engine(self.at), &Record::Engine { interface: self.name.clone() }, &[&pidfd]);
         let mut channel = Channel::new(ours);
+        let tap = tap.map(|(tap, _)| tap);
+        let facts = (config, base, config.connections, config.engine_user);
+        self.send_start(&mut channel, tap, link, xdp, facts).map_err(system("telling the engine how to start"))?;
+        let (child, channel, mtu) = (Some(child), Some(channel), link.mtu);
+        self.engine = Some(Process { child, channel, mtu, ..Process::inherited(Some(pidfd)) });
+        Ok(())
+    }
+
+    /// Tells an engine how to start; the facts are of its time 0, connections and user.
+    pub fn send_start(
+        &self,
+        channel: &mut Channel,
+        tap: Option<&Tap>,
+        link: Link,
+        xdp: Option<bool>,
+        (config, base, connections, user): (&Config, u64, u32, Option<(u32, u32)>),
+    ) -> io::Result<()> {
         let start = Order::Start {
-            device: tap.map_or(self.name.as_str(), |(tap, _)| tap.name()).to_owned(),
+            device: tap.map_or(self.name.as_str(), Tap::name).to_owned(),
             xdp,
             mtu: link.mtu.min(u16::MAX.into()) as u16,
             mac: link.mac,
-            connections: config.connections,
+            connections,
             base,
             congestion: config.congestion,
-            user: config.engine_user,
+            user,
         };
-        let fds = [Some(self.ledger.as_fd()), tap.map(|(tap, _)| tap.as_fd())].into_iter().flatten();
-        let fds = fds.map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>().map_err(system("duplicating"))?;
-        channel.send(start.to_bytes(), fds).map_err(system("telling the engine how to start"))?;
-        let (child, channel, mtu) = (Some(child), Some(channel), link.mtu);
-        self.engine = Some(Process { child, channel, mtu, ..Process::inherited(pidfd) });
-        Ok(())
+        let fds = [Some(self.ledger.as_fd()), tap.map(AsFd::as_fd)].into_iter().flatten();
+        let fds = fds.map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>()?;
+        channel.send(start.to_bytes(), fds)
     }
 
     /// Says something to the engine, if there is one. One that does not listen is found dead
@@ -205,7 +295,7 @@ impl Broker {
     /// Starts engines that are not there.
     pub(super) fn revive(&mut self) {
         let Broker { sides, kernel, config, base, stopping, vault, .. } = self;
-        for side in sides.iter_mut().filter(|side| side.engine.is_none() && !*stopping) {
+        for side in sides.iter_mut().filter(|side| side.engine.is_none() && side.owner.is_none() && !*stopping) {
             if Instant::now() >= side.not_before && side.start_engine(kernel, config, *base, vault).is_err() {
                 side.not_before = Instant::now() + TOO_SOON;
             }
@@ -241,17 +331,30 @@ impl Broker {
     }
 
     pub(super) fn hear_engine(&mut self, at: usize) {
-        loop {
+        let owner = self.sides[at].owner.and_then(|owner| owner.client);
+        for _ in 0..owner.map_or(usize::MAX, |_| TURN) {
             let Some(channel) = self.sides[at].engine.as_ref().and_then(Process::channel) else { return };
             match channel.receive() {
                 Ok(Some(parcel)) => {
-                    if let Some(report) = Report::from_bytes(&parcel.bytes) {
-                        self.on_report(at, report, &parcel.fds);
+                    let report = Report::from_bytes(&parcel.bytes);
+                    let fds = match owner {
+                        None => parcel.fds,
+                        // It opens nothing.
+                        Some(client) => {
+                            self.discard(client, parcel.fds);
+                            Vec::new()
+                        }
+                    };
+                    if let Some(report) = report {
+                        self.on_report(at, report, &fds);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Ok(None) | Err(_) => return self.on_engine_dead(at, "engine-died"),
+                Ok(None) | Err(_) => match owner {
+                    Some(_) => return self.on_program_hung_up(at),
+                    None => return self.on_engine_dead(at, "engine-died"),
+                },
             }
         }
     }
@@ -262,7 +365,7 @@ impl Broker {
         let side = &mut sides[at];
         let steering = kernel.steering(side.index)?;
         steering.set_sockets(sockets)?;
-        steering.set_engine(true)?;
+        steering.set_engine_up(side.number(), true)?;
         if let Some(engine) = &mut side.engine {
             engine.started = true;
         }

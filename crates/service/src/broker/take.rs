@@ -2,7 +2,7 @@
 
 use super::Broker;
 use super::lines::{Goal, Line, State};
-use crate::order::Order;
+use super::side::Process;
 use crate::record::{self, Phase, Record};
 use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_host::kernel_side::{KernelError, KernelSide, Plan};
@@ -10,6 +10,7 @@ use baton_host::policy::{Decision, History, Room};
 use baton_host::{Captured, Failed, Refusal};
 use baton_mover::engine_side;
 use baton_socket::service::message::Reply;
+use baton_socket::service::order::Order;
 use baton_socket::service::write_queues;
 use baton_wire::addr::Tuple;
 use rustix::fs::fstat;
@@ -128,7 +129,7 @@ pub(super) fn why(error: &KernelError) -> Why {
 impl Broker {
     /// A program wants its socket handed over.
     pub(super) fn adopt(&mut self, client: u32, seq: u64, fd: OwnedFd) {
-        let planned = self.admit(client, &fd).and_then(|()| self.plan(&fd));
+        let planned = self.admit(client, &fd).and_then(|()| self.plan(client, &fd));
         let chosen = planned.and_then(|planned| self.choose(&fd, planned.1).map(|()| planned));
         let (plan, side) = match chosen {
             Ok(planned) => planned,
@@ -180,15 +181,19 @@ impl Broker {
         }
     }
 
-    fn plan(&mut self, fd: &OwnedFd) -> Result<(Plan, usize), Why> {
-        let plan = self.kernel.plan(fd).map_err(|error| why(&error))?;
+    fn plan(&mut self, client: u32, fd: &OwnedFd) -> Result<(Plan, usize), Why> {
+        let mut plan = self.kernel.plan(fd).map_err(|error| why(&error))?;
         let refused = |refusal: Refusal| (refusal.code(), refusal.to_string());
-        let side = self.sides.iter().position(|side| side.index == plan.way.interface);
-        let side = side.ok_or_else(|| refused(Refusal::NotSteerable))?;
+        let side = self.sides.iter().position(|side| side.owner.is_none() && side.index == plan.way.interface);
+        let interface = side.ok_or_else(|| refused(Refusal::NotSteerable))?;
         if self.tuples.contains_key(&plan.tuple()) {
             return Err(refused(Refusal::AlreadyAway));
         }
-        if !self.sides[side].engine.as_ref().is_some_and(|engine| engine.started) {
+        let side = self.side_for(client, interface);
+        plan.engine = self.sides[side].number();
+        // A program's engine hears what is asked of it once it has begun.
+        let is_there = |engine: &Process| engine.started || plan.engine != 0;
+        if !self.sides[side].engine.as_ref().is_some_and(is_there) {
             return Err(("no-engine", "the interface's engine does not run".into()));
         }
         Ok((plan, side))
@@ -199,7 +204,7 @@ impl Broker {
         let Some(line) = self.lines.get_mut(&id) else { return };
         line.state = State::Kernel;
         line.seq = 0;
-        let tuple = line.tuple;
+        let (tuple, client) = (line.tuple, line.client);
         if !free {
             return self.settled(id, false);
         }
@@ -209,7 +214,7 @@ impl Broker {
         // It is in the list of names itself.
         self.tuples.remove(&tuple);
         let fd = self.lines[&id].fd.clone();
-        let planned = self.plan(&fd);
+        let planned = self.plan(client, &fd);
         self.tuples.insert(tuple, id);
         match planned {
             Ok((plan, side)) if plan.tuple() == tuple => {

@@ -12,7 +12,7 @@ use baton_service::engine;
 use baton_service::guardian::Guardian;
 use baton_service::vault::Vault;
 use baton_socket::service::channel::Channel;
-use baton_socket::service::{Place, Service, Stream};
+use baton_socket::service::{Place, Placement, Service, Stream};
 use baton_testkit::Running;
 use kernels::{LONG, Ramp, Wire};
 use rustix::net::sockopt::set_tcp_nodelay;
@@ -229,6 +229,16 @@ impl World<'_> {
 
     pub fn service(&self) -> Service {
         Service::connect(self.socket).unwrap()
+    }
+
+    /// A program's that drives its engine itself.
+    pub fn direct(&self) -> Service {
+        Service::connect_as(self.socket, Placement::Direct).unwrap()
+    }
+
+    /// Devices of engines in our namespace: the interface's own has one.
+    pub fn devices(&self) -> usize {
+        self.wire.ours.run("ip -o link").lines().filter(|line| line.contains(": baton")).count()
     }
 
     /// What a program without the library has.

@@ -3,16 +3,17 @@
 
 use super::channel::Parcel;
 use super::descriptors::lifted;
+use super::direct::Watch;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request, Sizes};
+use super::queues::{read_queues, write_queues};
 use super::shared::{Adopting, Inner, NotAdopted, Region, Shared, now, until};
 use crate::adoption::{Adoption, Brought};
 use crate::consumer::{Conn, Consumer, SocketEvent};
 use crate::memory::SharedMemory;
+use crate::stream::Stream;
 use baton_port::wait::WaitSet;
 use rustix::event::{Timespec, epoll};
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::pread;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -23,19 +24,18 @@ use std::time::{Duration, Instant};
 /// Time after which a message that the broker had no room for is tried again.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Bytes of a queue that comes at most; a broker says no more.
-const QUEUE_MAX: u32 = 64 << 20;
-
 pub(super) fn run(shared: &Arc<Shared>) {
+    let mut watch = Watch::default();
     loop {
         let mut inner = shared.lock();
-        inner.hear_broker();
+        inner.hear_broker(shared);
+        inner.tend_engines(shared, watch.orders);
         inner.hear_engines(shared);
         inner.hear_sockets();
         let untold = inner.tell_again();
         let corks = inner.push_old();
         inner.forget_abandoned();
-        inner.wake_engines();
+        inner.wake_engines(shared);
         if inner.ended && inner.lines.is_empty() && inner.adopting.is_empty() {
             inner.hang_up();
             return;
@@ -56,6 +56,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 timeout = Some(timeout.map_or(RETRY, |at| at.min(RETRY)));
             }
         }
+        let timeout = watch.prepare(&mut inner, shared, &mut set, timeout);
+        let controls = inner.controls();
         let completions: Vec<_> = inner.live_regions().map(|region| region.completions.clone()).collect();
         drop(inner);
         completions.iter().for_each(|completions| set.add(completions.as_ref()));
@@ -65,6 +67,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         for completions in completions.iter().filter(|completions| set.is_ready(completions.as_raw_fd())) {
             let _ = rustix::io::read(completions, &mut [0; 8]);
         }
+        watch.finish(shared, &set, &controls);
         shared.lock().awake();
     }
 }
@@ -87,12 +90,12 @@ impl Inner {
         self.live_regions().for_each(|region| region.consumer.region().awake());
     }
 
-    fn hear_broker(&mut self) {
+    fn hear_broker(&mut self, shared: &Shared) {
         loop {
             let Some(channel) = &mut self.channel else { return };
             let _ = channel.flush();
             match channel.receive() {
-                Ok(Some(parcel)) => self.on_parcel(parcel),
+                Ok(Some(parcel)) => self.on_parcel(shared, parcel),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 // A broker that hung up on what it had not read may have said why before.
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionReset) => {}
@@ -101,7 +104,7 @@ impl Inner {
         }
     }
 
-    fn on_parcel(&mut self, parcel: Parcel) {
+    fn on_parcel(&mut self, shared: &Shared, parcel: Parcel) {
         let mut fds = parcel.fds.into_iter().map(lifted);
         let Some(reply) = Reply::from_bytes(&parcel.bytes) else { return };
         match reply {
@@ -121,7 +124,11 @@ impl Inner {
             Reply::Stand { id, rcv_pos, tail_pos } => self.on_stand(id, rcv_pos, tail_pos),
             Reply::Home { id, rcv_pos, tail_pos, whole } => self.on_home(id, rcv_pos, tail_pos, whole),
             Reply::Gone { seq, id, text } => self.on_gone(seq, id, &text),
-            Reply::Dead { region } => self.on_dead(region),
+            Reply::Dead { region } => {
+                self.lose_engine_of(shared, region);
+                self.on_dead(region);
+            }
+            Reply::Engine {} => self.on_engine(shared, fds.next()),
             Reply::Refused { text } => self.refused = Some(text),
             Reply::Info { id, bytes } => self.on_info(id, bytes),
             answer @ (Reply::Welcome { .. } | Reply::Entry { .. } | Reply::Done { .. } | Reply::Restarted {}) => {
@@ -199,7 +206,7 @@ impl Inner {
 
     /// The broker wants to hand it over. What is to be read or written first goes along here.
     fn on_prepare(&mut self, id: u64) {
-        let may = |line: &&Line| line.is_in_kernel() && !line.closed && !line.restoring;
+        let may = |line: &&Line| line.is_in_kernel() && line.skip == 0 && !line.closed && !line.restoring;
         let line = self.lines.get(&id).filter(may);
         let free = line.is_some_and(|line| self.no_buffers_for(line.fd.as_fd()).is_none());
         if let Some(line) = self.lines.get_mut(&id).filter(|_| free) {
@@ -235,6 +242,9 @@ impl Inner {
             Whereabouts::Engine { region, conn } => {
                 if let Some(region) = regions.get_mut(&region) {
                     let left = region.consumer.standing_at(conn, tail_pos, rcv_pos).filter(|_| !whole);
+                    // An engine of our own may have gone on while the broker took it away.
+                    let received = region.consumer.stream(conn).map_or(0, Stream::received_total);
+                    line.skip = if whole { 0 } else { received.saturating_sub(rcv_pos) };
                     left.into_iter().for_each(|left| line.take_left(left));
                     region.leave(conn);
                 }
@@ -359,11 +369,22 @@ impl Inner {
         closed.into_iter().for_each(|id| self.close(id));
     }
 
+    /// What came, and what engines have completed.
     pub(super) fn hear_engines(&mut self, shared: &Shared) {
+        self.receive(shared);
+        self.take_completions(shared);
+    }
+
+    /// What engines have completed.
+    pub(super) fn take_completions(&mut self, shared: &Shared) {
         let time = now(shared.started);
-        let live: Vec<u32> =
-            self.regions.iter().filter(|(_, region)| !region.dead).map(|(number, _)| *number).collect();
-        live.into_iter().for_each(|number| self.hear_engine(number, time));
+        let mut next = 0;
+        while let Some((&number, region)) = self.regions.range(next..).next() {
+            if !region.dead {
+                self.hear_engine(number, time);
+            }
+            next = number + 1;
+        }
     }
 
     fn hear_engine(&mut self, number: u32, time: baton_tcp::time::Instant) {
@@ -444,48 +465,4 @@ fn make_region(file: OwnedFd, doorbell: OwnedFd, completions: OwnedFd, sizes: Si
         leaving: BTreeSet::new(),
         dead: false,
     })
-}
-
-/// Two queues' bytes, one behind the other, from a file.
-///
-/// # Errors
-/// `InvalidData` if they are too long, `UnexpectedEof` if the file holds less.
-pub fn read_two(file: Option<OwnedFd>, first: u32, second: u32) -> io::Result<(Vec<u8>, Vec<u8>)> {
-    if first.max(second) > QUEUE_MAX {
-        return Err(ErrorKind::InvalidData.into());
-    }
-    let mut bytes = vec![0; first as usize + second as usize];
-    let mut done = 0;
-    while done < bytes.len() {
-        let file = file.as_ref().ok_or(ErrorKind::UnexpectedEof)?;
-        match pread(file, &mut bytes[done..], done as u64)? {
-            0 => return Err(ErrorKind::UnexpectedEof.into()),
-            count => done += count,
-        }
-    }
-    let second = bytes.split_off(first as usize);
-    Ok((bytes, second))
-}
-
-fn read_queues(file: Option<OwnedFd>, send: u32, unread: u32, shut: bool) -> io::Result<Brought> {
-    let (send, unread) = read_two(file, send, unread)?;
-    Ok(Brought { send, unread, shut })
-}
-
-/// A file with two queues' bytes, one behind the other; none if there are none.
-///
-/// # Errors
-/// As `memfd_create(2)`'s.
-pub fn write_queues(first: &[u8], second: &[u8]) -> io::Result<Option<OwnedFd>> {
-    if first.is_empty() && second.is_empty() {
-        return Ok(None);
-    }
-    let file = memfd_create("baton-queues", MemfdFlags::CLOEXEC)?;
-    for mut bytes in [first, second] {
-        while !bytes.is_empty() {
-            let count = rustix::io::write(&file, bytes)?;
-            bytes = &bytes[count..];
-        }
-    }
-    Ok(Some(file))
 }

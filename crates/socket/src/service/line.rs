@@ -36,6 +36,8 @@ pub(super) struct Line {
     pub at: Whereabouts,
     /// To be read before what the kernel has.
     pub unread: VecDeque<u8>,
+    /// Bytes that the kernel is going to bring once more: they were read, or are in `unread`.
+    pub skip: u64,
     /// To be written before anything else.
     pub unsent: VecDeque<u8>,
     /// The program ended its direction; the kernel is told once all is written.
@@ -77,6 +79,7 @@ impl Line {
             fd,
             at,
             unread: VecDeque::new(),
+            skip: 0,
             unsent: VecDeque::new(),
             shut: false,
             restoring: false,
@@ -121,8 +124,27 @@ impl Line {
         matches!(self.at, Whereabouts::Kernel)
     }
 
+    /// Takes away what is here already.
+    ///
+    /// # Errors
+    /// `WouldBlock` until it has come.
+    pub fn skip_known(&mut self, id: u64, ready: BorrowedFd<'_>) -> io::Result<()> {
+        let mut nowhere = [0; 4096];
+        while self.skip > 0 {
+            let most = nowhere.len().min(usize::try_from(self.skip).unwrap_or(usize::MAX));
+            match recv(&self.fd, &mut nowhere[..most], RecvFlags::DONTWAIT) {
+                // It ended before.
+                Ok((0, _)) => self.skip = 0,
+                Ok((count, _)) => self.skip -= count as u64,
+                Err(error) => return Err(self.later(id, ready, EventFlags::IN | EventFlags::RDHUP, error.into())),
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the socket.
     pub fn read_kernel(&mut self, id: u64, ready: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+        self.skip_known(id, ready)?;
         match recv(&self.fd, &mut *buf, RecvFlags::DONTWAIT) {
             Ok((count, _)) => Ok(count),
             Err(error) => Err(self.later(id, ready, EventFlags::IN | EventFlags::RDHUP, error.into())),
@@ -187,6 +209,7 @@ impl Line {
 
     /// Reads the socket, and leaves what was read.
     pub fn peek_kernel(&mut self, id: u64, ready: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+        self.skip_known(id, ready)?;
         match recv(&self.fd, &mut *buf, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
             Ok((count, _)) => Ok(count),
             Err(error) => Err(self.later(id, ready, EventFlags::IN | EventFlags::RDHUP, error.into())),

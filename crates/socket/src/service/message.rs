@@ -136,6 +136,9 @@ messages! {
             /// Of that memory.
             sizes: RawSizes,
         },
+        /// Before the first adoption: this program drives engines itself, wherever an interface
+        /// allows it. [`Reply::Welcome`] follows.
+        18 Direct {},
         /// To [`Reply::Restarted`]: the program has this connection.
         15 Has {
             /// The connection.
@@ -152,7 +155,7 @@ messages! {
 messages! {
     /// What the broker says.
     pub enum Reply {
-        /// To [`Request::Hello`] and [`Request::Raw`].
+        /// To [`Request::Hello`], [`Request::Raw`] and [`Request::Direct`].
         1 Welcome {
             /// [`VERSION`].
             version: u32,
@@ -166,6 +169,9 @@ messages! {
             /// buffers.
             sizes: Sizes,
         },
+        /// An engine for the program to drive: with the channel by which it is directed, as in
+        /// [`super::order`]. What it is to be waits there.
+        15 Engine {},
         /// A connection comes, with a memory file of its two queues if they hold anything.
         3 Bring {
             /// Of [`Request::Adopt`]; 0 if it came by [`Reply::Prepare`].

@@ -32,10 +32,15 @@ pub mod channel;
 pub mod codec;
 mod cork;
 mod descriptors;
+mod direct;
+pub mod engine;
 mod events;
 mod line;
 pub mod message;
 mod options;
+pub mod order;
+mod placement;
+mod queues;
 pub mod raw;
 mod ready;
 mod restore;
@@ -44,8 +49,10 @@ mod shared;
 mod stream;
 
 pub use descriptors::keep_descriptors_above;
-pub use events::{read_two, write_queues};
+pub use direct::Attending;
 pub use options::Probing;
+pub use placement::Placement;
+pub use queues::{read_two, write_queues};
 pub use ready::Readiness;
 pub use shared::NotAdopted;
 pub use stream::{Place, Stream};
@@ -57,6 +64,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use shared::Shared;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -98,6 +106,22 @@ impl Service {
             Reply::Welcome { version } if version == VERSION => Ok(service),
             _ => Err(io::Error::new(ErrorKind::Unsupported, "the service is of another version")),
         }
+    }
+
+    /// The same, with the engine in this place. With [`Placement::Direct`] the program drives
+    /// engines itself: each interface gives it a device of its own, through which its
+    /// connections go, and its calls do an engine's work. Where an interface cannot, its own
+    /// engine serves the program as any other.
+    ///
+    /// # Errors
+    /// As for [`Service::connect`].
+    pub fn connect_as(path: impl AsRef<Path>, placement: Placement) -> io::Result<Service> {
+        let service = Service::connect(path)?;
+        if placement == Placement::Direct {
+            let _ = service.shared.with(|inner| inner.say(&Request::Direct {}, Vec::new()));
+            service.next_answer()?;
+        }
+        Ok(service)
     }
 
     /// Hands a connected TCP socket over, and waits until the engine has it. Nobody else may
@@ -147,8 +171,23 @@ impl Service {
     /// Takes in what engines have said already, which this library's thread may not have
     /// seen yet.
     pub fn look(&self) {
-        // There is none in a child.
-        let _ = self.shared.with(|inner| inner.hear_engines(&self.shared));
+        self.shared.look();
+    }
+
+    /// Descriptors of the devices of this program's own engines. Whoever sleeps on one, and
+    /// finds it readable, calls [`Service::look`].
+    pub fn devices(&self) -> Vec<RawFd> {
+        self.shared.with(|inner| inner.devices()).unwrap_or_default()
+    }
+
+    /// Another number whenever [`Service::devices`] has changed.
+    pub fn device_changes(&self) -> u64 {
+        self.shared.device_changes()
+    }
+
+    /// To be held while a call sleeps on the devices: nobody else looks after them then.
+    pub fn attend(&self) -> Attending {
+        Attending::new(&self.shared)
     }
 
     /// Every connection that the service knows and this user may see.

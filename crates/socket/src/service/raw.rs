@@ -24,8 +24,8 @@ mod event;
 pub use event::{Landing, Place, RawEvent};
 
 use super::channel::{Channel, Parcel};
-use super::events::read_two;
 use super::message::{RawSizes, Reply, Request, VERSION};
+use super::queues::read_two;
 use super::shared::NotAdopted;
 use crate::memory::SharedMemory;
 use crate::qp::{QpEvent, QueuePairs};
@@ -342,6 +342,7 @@ impl RawService {
             | Reply::Stand { .. }
             | Reply::Entry { .. }
             | Reply::Done { .. }
+            | Reply::Engine {}
             | Reply::Info { .. } => {}
         }
     }

@@ -85,7 +85,7 @@ impl Stream {
     /// What the stream is ready for now.
     pub fn readiness(&self) -> Readiness {
         let there = self.shared.with(|inner| {
-            inner.hear_engines(&self.shared);
+            inner.take_completions(&self.shared);
             inner.readiness(self.id)
         });
         // A call says why not.
@@ -98,7 +98,7 @@ impl Stream {
     /// As for a read; `WouldBlock` if there are none, also of a blocking stream.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.shared.with(|inner| {
-            inner.hear_engines(&self.shared);
+            inner.take_completions(&self.shared);
             inner.peek(self.id, buf)
         })?
     }
@@ -110,7 +110,7 @@ impl Stream {
     /// `NotConnected`.
     pub fn queued(&self) -> io::Result<(usize, usize)> {
         self.shared.with(|inner| {
-            inner.hear_engines(&self.shared);
+            inner.take_completions(&self.shared);
             inner.queued(self.id)
         })?
     }

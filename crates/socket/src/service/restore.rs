@@ -7,9 +7,9 @@
 //!   on its way        looked at again where it arrives
 //! ```
 
-use super::events::write_queues;
 use super::line::Whereabouts;
 use super::message::Request;
+use super::queues::write_queues;
 use super::shared::Inner;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -54,6 +54,7 @@ impl Inner {
     fn restore_from_kernel(&mut self, id: u64) -> io::Result<OwnedFd> {
         let Inner { lines, ready, .. } = self;
         let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        line.skip_known(id, ready.as_fd())?;
         let flushed = line.flush(id, ready.as_fd());
         let full = matches!(&flushed, Err(error) if error.kind() == ErrorKind::WouldBlock);
         if line.unread.is_empty() && !full {

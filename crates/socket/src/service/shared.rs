@@ -3,6 +3,7 @@
 use super::channel::Channel;
 use super::cork::Corks;
 use super::descriptors::lifted;
+use super::direct::{Care, Own};
 use super::events;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request};
@@ -100,6 +101,11 @@ pub(super) struct Inner {
     pub channel: Option<Channel>,
     pub regions: BTreeMap<u32, Region>,
     pub lines: BTreeMap<u64, Line>,
+    /// Engines of this program's own, and when their devices were looked at last.
+    pub own: Vec<Own>,
+    pub looked_at: Instant,
+    /// They did something since their times were looked at.
+    pub driven: bool,
     pub adopting: BTreeMap<u64, Adopting>,
     pub answers: VecDeque<Reply>,
     pub askers: Waiters,
@@ -122,6 +128,7 @@ pub(super) struct Shared {
     /// Wakes the thread.
     pub wake: OwnedFd,
     pub started: Instant,
+    pub care: Care,
     process: Process,
 }
 
@@ -133,6 +140,9 @@ impl Shared {
             channel: Some(channel),
             regions: BTreeMap::new(),
             lines: BTreeMap::new(),
+            own: Vec::new(),
+            looked_at: Instant::now(),
+            driven: false,
             adopting: BTreeMap::new(),
             answers: VecDeque::new(),
             askers: Waiters::default(),
@@ -145,7 +155,13 @@ impl Shared {
             refused: None,
         };
         let wake = lifted(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let shared = Arc::new(Shared { inner: Mutex::new(inner), wake, started: Instant::now(), process });
+        let shared = Arc::new(Shared {
+            inner: Mutex::new(inner),
+            wake,
+            started: Instant::now(),
+            care: Care::default(),
+            process,
+        });
         let thread = thread::Builder::new().name("baton-service".into());
         signals::blocked(|| {
             let shared = shared.clone();
@@ -175,7 +191,7 @@ impl Shared {
         self.check()?;
         let mut inner = self.lock();
         let result = run(&mut inner);
-        inner.wake_engines();
+        inner.wake_engines(self);
         if std::mem::take(&mut inner.look) {
             drop(inner);
             self.look_again();
@@ -184,7 +200,7 @@ impl Shared {
     }
 
     /// Has the thread look for what there is to do.
-    fn look_again(&self) {
+    pub fn look_again(&self) {
         // Only a counter at its maximum refuses, and that wakes as well.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
@@ -202,7 +218,9 @@ impl Shared {
 }
 
 impl Inner {
-    pub fn wake_engines(&self) {
+    /// Tells engines elsewhere that there is something to do, and does it here.
+    pub fn wake_engines(&mut self, shared: &Shared) {
+        self.send(shared);
         for region in self.regions.values().filter(|region| !region.dead) {
             if region.consumer.region().must_wake_engine() {
                 let _ = rustix::io::write(&region.doorbell, &1u64.to_ne_bytes());
@@ -311,15 +329,21 @@ impl Inner {
         }
     }
 
-    /// Turns `WouldBlock` into waiting.
+    /// Turns `WouldBlock` into waiting, if nothing came either since.
     pub fn poll_io<R>(
         &mut self,
+        shared: &Shared,
         id: u64,
         write: bool,
         cx: &Context<'_>,
-        run: impl FnOnce(&mut Inner) -> io::Result<R>,
+        mut run: impl FnMut(&mut Inner) -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
-        match run(self) {
+        let would_block = |done: &io::Result<R>| matches!(done, Err(error) if error.kind() == ErrorKind::WouldBlock);
+        let mut done = run(self);
+        if would_block(&done) && self.has_news(shared) {
+            done = run(self);
+        }
+        match done {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 if let Some(line) = self.lines.get_mut(&id) {
                     line.wait(write, cx);

@@ -128,11 +128,11 @@ impl Stream {
     }
 
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.shared.with(|inner| inner.poll_io(self.id, false, cx, |inner| inner.read(self.id, buf)))?
+        self.shared.with(|inner| inner.poll_io(&self.shared, self.id, false, cx, |inner| inner.read(self.id, buf)))?
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.shared.with(|inner| inner.poll_io(self.id, true, cx, |inner| inner.write(self.id, data)))?
+        self.shared.with(|inner| inner.poll_io(&self.shared, self.id, true, cx, |inner| inner.write(self.id, data)))?
     }
 
     /// Ends the sending direction after all that was written.

@@ -1,4 +1,5 @@
-//! What the broker and its engine say to each other.
+//! What the broker and an engine say to each other: the engine of an interface, in a process
+//! of its own, or one inside a program ([`super::engine`]).
 //!
 //! ```text
 //!   broker                                  engine
@@ -16,7 +17,7 @@
 //!                                    <--    Ended
 //! ```
 
-use baton_socket::messages;
+use crate::messages;
 use baton_tcp::config::Congestion;
 use baton_wire::addr::{Addr, Tuple};
 

@@ -1,0 +1,129 @@
+//! Engines inside programs: an interface's beside its own, each with a device, a ledger and
+//! memory, for one program.
+//!
+//! The program has the device's only descriptor, so that the device goes with it. What it
+//! holds of the ledger it can write: whatever is read there is checked, and it can harm its
+//! own connections only. Nor is it to be killed where an engine of ours would be. Its device is
+//! taken away instead: from then on it neither hears nor sends anything, and what its ledger
+//! says stands still, but for what it goes on doing with frames that it has read before. The
+//! program takes that back when it is told how far its connections had come
+//! (`Line::skip` in `baton_socket`).
+
+use super::Broker;
+use super::side::{Process, Side};
+use crate::guardian;
+use baton_host::kernel_side::KernelError;
+use baton_host::steer::{ENGINES_MAX, Mode};
+use baton_port::SteeredPort;
+use baton_socket::service::channel::Channel;
+use baton_socket::service::message::Reply;
+use std::io::{self, ErrorKind};
+
+/// An engine's number and its program, if it is in one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Owner {
+    /// None for one that a predecessor gave away.
+    pub client: Option<u32>,
+    /// As of [`Steering::open_engine`](baton_host::steer::Steering::open_engine).
+    pub number: u32,
+}
+
+impl Broker {
+    /// Where a program's connection goes that is to leave by this interface, given by its own
+    /// engine's place: the program's engine there, made if there is none, or that one.
+    pub(super) fn side_for(&mut self, client: u32, interface: usize) -> usize {
+        let index = self.sides[interface].index;
+        let is_direct = self.clients.get(&client).is_some_and(|program| program.direct && program.raw.is_none());
+        if !is_direct || self.kernel.mode(index) != Some(Mode::Tc) {
+            return interface;
+        }
+        let its = |side: &Side| side.is_of(client) && side.index == index && side.engine.is_some();
+        match self.sides.iter().position(its) {
+            Some(at) => at,
+            // It is served all the same.
+            None => self.give_engine(client, interface).unwrap_or(interface),
+        }
+    }
+
+    fn give_engine(&mut self, client: u32, interface: usize) -> Result<usize, KernelError> {
+        let failed = |source| baton_host::Failed { during: "giving a program an engine", source };
+        let at = self.free_side().ok_or_else(|| failed(ErrorKind::QuotaExceeded.into()))?;
+        let number = self.free_number(at).ok_or_else(|| failed(ErrorKind::QuotaExceeded.into()))?;
+        let Broker { sides, config, vault, .. } = self;
+        let owner = Owner { client: Some(client), number };
+        let side = Side::of_program(&sides[interface], at, owner, config, vault).map_err(failed)?;
+        if at == sides.len() {
+            sides.push(side)
+        } else {
+            sides[at] = side
+        }
+        let started = self.start_in_program(at);
+        if started.is_err() {
+            // As if it had died at once.
+            self.on_engine_dead(at, "engine-died");
+        }
+        started.map(|()| at)
+    }
+
+    /// A place that is nobody's any more, or a new one.
+    fn free_side(&self) -> Option<usize> {
+        let is_free = |at: &usize| {
+            let side = &self.sides[*at];
+            side.owner.is_some() && side.engine.is_none() && self.lines.values().all(|line| line.side != *at)
+        };
+        (0..self.sides.len()).find(is_free).or(Some(self.sides.len()))
+    }
+
+    fn free_number(&self, at: usize) -> Option<u32> {
+        let others = || self.sides.iter().enumerate().filter(|(other, _)| *other != at);
+        let is_used = |number: u32| others().any(|(_, side)| side.owner.is_some_and(|owner| owner.number == number));
+        (1..ENGINES_MAX).find(|number| !is_used(*number))
+    }
+
+    /// Its device, and how it begins.
+    fn start_in_program(&mut self, at: usize) -> Result<(), KernelError> {
+        let Broker { sides, kernel, clients, config, base, .. } = self;
+        let side = &mut sides[at];
+        let failed = |source: io::Error| baton_host::Failed { during: "giving a program an engine", source };
+        let client = side.owner.and_then(|owner| clients.get_mut(&owner.client?));
+        let program = client.ok_or_else(|| failed(ErrorKind::NotConnected.into()))?;
+        let port = kernel.steering(side.index)?.open_engine(side.number())?;
+        let link = kernel.link(side.index)?;
+        let (ours, theirs) = guardian::pair().map_err(failed)?;
+        let mut channel = Channel::new(ours);
+        let tap = port.device().map(|(tap, _)| tap);
+        let connections = side.ledger.ledger().len();
+        side.send_start(&mut channel, tap, link, None, (config, *base, connections, None)).map_err(failed)?;
+        program.channel.send(Reply::Engine {}.to_bytes(), vec![theirs]).map_err(failed)?;
+        side.engine = Some(Process::in_program(channel, link.mtu));
+        drop::<SteeredPort>(port);
+        Ok(())
+    }
+
+    /// A program's engine has hung up. Most likely the program is about to be seen to have gone;
+    /// then its connections are closed as its end finds them.
+    pub(super) fn on_program_hung_up(&mut self, at: usize) {
+        self.sides[at].engine.iter_mut().for_each(Process::hang_up);
+    }
+
+    /// Those that hung up, and whose programs go on.
+    pub(super) fn bury_hung_up(&mut self) {
+        for at in 0..self.sides.len() {
+            let engine = self.sides[at].engine.as_mut();
+            // It may have hung up just now.
+            let over = engine.is_some_and(|engine| engine.hung_up && engine.silent > 0);
+            if over {
+                self.on_engine_dead(at, "engine-died");
+            }
+        }
+    }
+
+    /// A program has gone, and its engines with it.
+    pub(super) fn bury_engines_of(&mut self, client: u32) {
+        for at in 0..self.sides.len() {
+            if self.sides[at].is_of(client) {
+                self.on_engine_dead(at, "program-gone");
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Engines inside the program: driven by its own calls, and by this library's thread.
+//!
+//! ```text
+//!   call that writes        --> what it wrote is sent before it returns
+//!   call that finds nothing --> the device is looked at; what came is taken in
+//!   call that sleeps        --> on the device, among others: no thread is woken for it
+//!   this library's thread   --> timers, orders of the broker, and the device while no call
+//!                               has looked at it for a TICK and none sleeps on it
+//! ```
+//!
+//! Engines are behind the lock that streams are behind: one thread drives, others wait for
+//! it as long as a burst takes. A thread that sleeps holds nothing.
+//!
+//! *Who looks after the device* changes hands without a system call while the program is
+//! busy: the thread looks once a [`TICK`] whether calls do. While a call sleeps on the device
+//! and nothing happens, the thread sleeps too (it dozes), until the call is over, or the
+//! engine has something to do before the thread would wake.
+
+use super::channel::{Channel, Parcel};
+use super::engine::{Begin, Runner};
+use super::order::{Order, Report};
+use super::shared::{Inner, Shared};
+use crate::memory::SharedLedger;
+use crate::sys::fork::Unshared;
+use baton_port::wait::WaitSet;
+use baton_port::{SteeredPort, Tap};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a device may go without being looked at while calls look at it now and then.
+const TICK: Duration = Duration::from_millis(2);
+
+/// A call that only sends looks at what came, too, if nobody did for so long.
+const FRESH: Duration = Duration::from_micros(100);
+
+/// A call that finds nothing does not look at what came if somebody has just done so.
+const JUST_NOW: Duration = Duration::from_micros(20);
+
+/// Numbers given so far, in this process: no two lists of devices have the same.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// Times that what consumers took in makes engines do more, in one call.
+const ROUNDS: u32 = 8;
+
+/// An engine here, and its device.
+pub(super) struct Own {
+    // First: it ends before the descriptors are closed.
+    _unshared: [Unshared; 2],
+    runner: Runner,
+}
+
+/// Who looks after devices: see the file's head.
+#[derive(Default)]
+pub(super) struct Care {
+    /// Calls that sleep on the devices.
+    sleepers: AtomicU32,
+    /// Looks of calls at the devices.
+    looks: AtomicU64,
+    /// The thread leaves devices to whoever sleeps on them.
+    dozing: AtomicBool,
+    /// Until when the thread sleeps, in nanoseconds since the beginning.
+    until: AtomicU64,
+    /// Another number whenever the list of devices has changed.
+    changes: AtomicU64,
+}
+
+/// The thread's own part of it.
+#[derive(Default)]
+pub(super) struct Watch {
+    looks: u64,
+    /// Orders may have come.
+    pub orders: bool,
+}
+
+/// A call that sleeps on the devices of a service, as long as this lives.
+pub struct Attending(Arc<Shared>);
+
+impl Attending {
+    pub(super) fn new(shared: &Arc<Shared>) -> Attending {
+        shared.care.sleepers.fetch_add(1, Ordering::SeqCst);
+        Attending(shared.clone())
+    }
+}
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        self.0.care.sleepers.fetch_sub(1, Ordering::SeqCst);
+        if self.0.care.dozing.swap(false, Ordering::SeqCst) {
+            self.0.look_again();
+        }
+    }
+}
+
+impl Care {
+    fn change(&self) {
+        self.changes.store(CHANGES.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Release);
+    }
+}
+
+impl Shared {
+    /// Another number whenever the list of devices has changed.
+    pub fn device_changes(&self) -> u64 {
+        self.care.changes.load(Ordering::Acquire)
+    }
+
+    /// A call takes in what came.
+    pub fn look(&self) {
+        // There is none in a child.
+        let _ = self.with(|inner| {
+            inner.hear_engines(self);
+            self.care.looks.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+
+    /// The thread is woken if it would sleep too long.
+    fn hurry(&self, timeout: Option<Duration>) {
+        let Some(timeout) = timeout else { return };
+        let at = (self.started.elapsed() + timeout).as_nanos() as u64;
+        // Nearly so is good enough.
+        if at + (TICK.as_nanos() as u64) < self.care.until.load(Ordering::Relaxed) {
+            self.look_again();
+        }
+    }
+}
+
+impl Watch {
+    /// Where the thread sleeps: adds what belongs to engines here, and gives the time.
+    pub fn prepare(
+        &mut self,
+        inner: &mut Inner,
+        shared: &Shared,
+        set: &mut WaitSet,
+        timeout: Option<Duration>,
+    ) -> Option<Duration> {
+        let own = inner.own.iter_mut().filter_map(|own| own.runner.timeout());
+        let mut timeout = timeout.into_iter().chain(own).min();
+        if !inner.own.is_empty() {
+            inner.own.iter().for_each(|own| set.add(own.runner.control()));
+            let looks = shared.care.looks.load(Ordering::Relaxed);
+            if std::mem::replace(&mut self.looks, looks) != looks {
+                // Calls look.
+                timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
+            } else if !shared.may_doze() {
+                inner.devices().iter().for_each(|device| set.add(device));
+            }
+        }
+        let until = timeout.map_or(u64::MAX, |timeout| (shared.started.elapsed() + timeout).as_nanos() as u64);
+        shared.care.until.store(until, Ordering::Relaxed);
+        timeout
+    }
+
+    /// After the sleep.
+    pub fn finish(&mut self, shared: &Shared, set: &WaitSet, controls: &[RawFd]) {
+        shared.care.until.store(0, Ordering::Relaxed);
+        shared.care.dozing.store(false, Ordering::SeqCst);
+        self.orders = controls.iter().any(|control| set.is_ready(*control));
+    }
+}
+
+impl Shared {
+    /// True if somebody sleeps on the devices; whoever is the last to wake there says so.
+    fn may_doze(&self) -> bool {
+        self.care.dozing.store(true, Ordering::SeqCst);
+        let there = self.care.sleepers.load(Ordering::SeqCst) > 0;
+        if !there {
+            self.care.dozing.store(false, Ordering::SeqCst);
+        }
+        there
+    }
+}
+
+impl Inner {
+    /// The broker gives this program an engine: what it is to be waits in its channel.
+    pub fn on_engine(&mut self, shared: &Shared, control: Option<OwnedFd>) {
+        // What cannot be is seen by the broker when the channel is closed.
+        if let Some(own) = control.and_then(Own::start) {
+            self.own.push(own);
+            shared.care.change();
+        }
+    }
+
+    /// Descriptors of the devices.
+    pub fn devices(&self) -> Vec<RawFd> {
+        self.own.iter().filter_map(Own::device).collect()
+    }
+
+    /// Descriptors of the channels that the broker's orders come by.
+    pub fn controls(&self) -> Vec<RawFd> {
+        self.own.iter().map(|own| own.runner.control().as_raw_fd()).collect()
+    }
+
+    /// Carries out what the broker has said, and goes on with what takes longer.
+    pub fn tend_engines(&mut self, shared: &Shared, orders: bool) {
+        for own in &mut self.own {
+            if orders {
+                own.runner.hear();
+            }
+            own.runner.tend();
+        }
+        self.lose(shared, |own| own.runner.is_orphan() && own.runner.is_empty());
+    }
+
+    /// Engines that are no more.
+    fn lose(&mut self, shared: &Shared, is_lost: impl FnMut(&mut Own) -> bool) {
+        let before = self.own.len();
+        self.own.extract_if(.., is_lost).for_each(drop);
+        if self.own.len() != before {
+            shared.care.change();
+        }
+    }
+
+    /// The engine of this memory has been taken away.
+    pub fn lose_engine_of(&mut self, shared: &Shared, region: u32) {
+        self.lose(shared, |own| own.runner.has_consumer(region));
+    }
+
+    /// Takes in what came over the devices.
+    pub fn receive(&mut self, shared: &Shared) {
+        if self.own.is_empty() {
+            return;
+        }
+        self.lose(shared, |own| own.runner.drive(true).is_err());
+        self.driven = true;
+        self.looked_at = Instant::now();
+    }
+
+    /// For a call that found nothing: true if it is worth another try.
+    pub fn has_news(&mut self, shared: &Shared) -> bool {
+        let looks = !self.own.is_empty() && self.looked_at.elapsed() > JUST_NOW;
+        if looks {
+            self.hear_engines(shared);
+        }
+        looks
+    }
+
+    /// Sends what was written, and does what follows from that.
+    pub fn send(&mut self, shared: &Shared) {
+        if self.own.is_empty() {
+            return;
+        }
+        for _ in 0..ROUNDS {
+            if !self.own.iter_mut().any(|own| own.runner.has_doorbells()) {
+                break;
+            }
+            let receive = self.looked_at.elapsed() > FRESH;
+            self.lose(shared, |own| own.runner.drive(receive).is_err());
+            self.driven = true;
+            if receive {
+                self.looked_at = Instant::now();
+            }
+            self.take_completions(shared);
+        }
+        if std::mem::take(&mut self.driven) {
+            let timeout = self.own.iter_mut().filter_map(|own| own.runner.timeout()).min();
+            shared.hurry(timeout);
+        }
+    }
+}
+
+impl Own {
+    /// As the first message there says.
+    fn start(control: OwnedFd) -> Option<Own> {
+        let control = Channel::new(control);
+        let Parcel { bytes, fds } = control.receive().ok()??;
+        let Order::Start { device, mtu, mac, connections, base, congestion, .. } = Order::from_bytes(&bytes)? else {
+            return None;
+        };
+        let mut fds = fds.into_iter().map(super::descriptors::lifted);
+        let (ledger, tap) = (SharedLedger::open(fds.next()?).ok()?, Tap::attached(fds.next()?, &device, mtu).ok()?);
+        let unshared = [Unshared::new(&control), Unshared::new(&tap)];
+        let begin = Begin { mtu, mac, connections, base, congestion };
+        let mut runner = Runner::new(control, &begin, &ledger, SteeredPort::lent(tap, mtu));
+        runner.say(Report::Started {}, Vec::new());
+        Some(Own { runner, _unshared: unshared })
+    }
+
+    fn device(&self) -> Option<RawFd> {
+        self.runner.port().device().map(|(tap, _)| tap.as_fd().as_raw_fd())
+    }
+}

@@ -1,0 +1,146 @@
+//! The broker's orders, carried out.
+
+use super::{Attached, Line, Runner};
+use crate::memory::SharedMemory;
+use crate::service::order::{Order, Report};
+use baton_engine::options::{self, IpFields};
+use baton_engine::region::EngineRegion;
+use baton_engine::streamer::{Adopt, AdoptError, MAX_OPTIONS, SuspendError};
+use baton_engine::tce::tcp_info_bytes;
+use baton_tcp::snapshot::{Snapshot, Words};
+use baton_tcp::time::Instant;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+
+impl Runner {
+    /// Carries out what the broker has said.
+    pub fn hear(&mut self) {
+        for order in std::mem::take(&mut self.again) {
+            self.carry_out(order, Vec::new());
+        }
+        while !self.orphan {
+            match self.control.receive() {
+                Ok(Some(parcel)) => {
+                    if let Some(order) = Order::from_bytes(&parcel.bytes) {
+                        self.carry_out(order, parcel.fds);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(None) | Err(_) => self.orphan = true,
+            }
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, order: Order, fds: Vec<OwnedFd>) {
+        let now = self.now();
+        match order {
+            Order::Start { .. } => {}
+            Order::Consumer { key } => self.attach(key, fds),
+            Order::Forget { key } => self.forgotten.push(key),
+            Order::Hold { id, tuple } => {
+                self.engine.streamer().hold(tuple);
+                self.say(Report::Held { id }, Vec::new());
+            }
+            Order::Unhold { tuple } => self.engine.streamer().unhold(&tuple),
+            Order::Adopt { .. } => self.adopt(now, order),
+            Order::Suspend { id, drain_ms } => self.suspend(now, id, drain_ms),
+            Order::Resume { id } => {
+                let conn = self.lines.get(&id).and_then(|line| line.conn);
+                if conn.is_some_and(|conn| self.engine.streamer().resume(conn) == Err(SuspendError::Busy)) {
+                    self.again.push_back(order);
+                }
+            }
+            Order::LetGo { id } => self.let_go(now, id),
+            Order::Watch { id } => self.watched.push_back(id),
+            Order::Neighbour { neighbour, mac } => self.engine.streamer().learn_neighbour(now, neighbour, mac),
+            Order::Reroute { id, via } => {
+                let conn = self.lines.get(&id).and_then(|line| line.conn);
+                if !conn.is_some_and(|conn| self.engine.streamer().reroute(now, conn, via)) {
+                    self.say(Report::Homeless { id }, Vec::new());
+                }
+            }
+            Order::Info { id } => {
+                let conn = self.lines.get(&id).and_then(|line| line.conn);
+                let info = conn.and_then(|conn| self.engine.tce().info(now, conn));
+                let bytes = info.map_or(Vec::new(), |info| tcp_info_bytes(&info).to_vec());
+                self.say(Report::Info { id, bytes }, Vec::new());
+            }
+            Order::Ask {} => self.say(Report::Here {}, Vec::new()),
+            Order::Mac { mac } => self.engine.streamer().set_mac(mac),
+        }
+    }
+
+    fn attach(&mut self, key: u32, fds: Vec<OwnedFd>) {
+        let mut fds = fds.into_iter();
+        let (Some(file), Some(doorbell), Some(completions)) = (fds.next(), fds.next(), fds.next()) else { return };
+        let Ok(memory) = SharedMemory::open(file) else { return };
+        let id = self.engine.streamer().attach_consumer(EngineRegion::new(memory.region().clone()));
+        self.consumers.insert(key, Attached { id, doorbell, completions });
+    }
+
+    fn adopt(&mut self, now: Instant, order: Order) {
+        let Order::Adopt { id, key, tuple, ref snapshot, ip, via, mac, ref options } = order else { return };
+        let mut words = Words::default();
+        if snapshot.len() == words.len() {
+            words.copy_from_slice(snapshot);
+        }
+        let consumer = self.consumers.get(&key).map(|consumer| consumer.id);
+        let (Some(snapshot), Some(consumer)) = (Snapshot::from_words(&words), consumer) else {
+            return self
+                .say(Report::NotAdopted { id, text: "the engine does not know its program".into() }, Vec::new());
+        };
+        let options: Vec<_> =
+            options.iter().filter_map(|(number, value)| options::decode(*number, *value)).take(MAX_OPTIONS).collect();
+        let adopt = Adopt {
+            consumer,
+            token: id,
+            tuple,
+            snapshot: &snapshot,
+            ip: IpFields::from_bits(ip),
+            via: Some(via),
+            options: &options,
+        };
+        match self.engine.streamer().adopt(now, &adopt) {
+            Ok(_) => {
+                if let Some(mac) = mac {
+                    self.engine.streamer().learn_neighbour(now, via, mac);
+                }
+                self.lines.insert(id, Line { tuple, conn: None, drain: None });
+            }
+            Err(AdoptError::Busy) => self.again.push_back(order),
+            Err(error) => self.say(Report::NotAdopted { id, text: error.to_string() }, Vec::new()),
+        }
+    }
+
+    fn suspend(&mut self, now: Instant, id: u64, drain_ms: u32) {
+        let Some(line) = self.lines.get_mut(&id) else { return self.say(Report::Ended { id }, Vec::new()) };
+        let Some(conn) = line.conn else { return self.again.push_back(Order::Suspend { id, drain_ms }) };
+        line.drain = Some(now + baton_tcp::time::Duration::from_millis(drain_ms.into()));
+        if drain_ms > 0 {
+            self.engine.streamer().quiesce(conn, true);
+        }
+        self.leaving.push(id);
+    }
+
+    fn let_go(&mut self, now: Instant, id: u64) {
+        let Some(Line { tuple, conn: Some(conn), .. }) = self.lines.get(&id) else { return };
+        let (tuple, conn) = (*tuple, *conn);
+        match self.engine.streamer().let_go(now, conn) {
+            Err(SuspendError::Busy) => self.again.push_back(Order::LetGo { id }),
+            // Else it ended while it stood still: reset by the program, say.
+            _ => {
+                self.engine.streamer().unhold(&tuple);
+                self.forget(id);
+            }
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: u64) {
+        if let Some(Line { conn: Some(conn), .. }) = self.lines.remove(&id)
+            && self.names.get(&conn.0) == Some(&id)
+        {
+            self.names.remove(&conn.0);
+        }
+    }
+}
