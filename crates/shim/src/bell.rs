@@ -4,15 +4,23 @@
 //! the program's own call: without a time limit a `read`, which goes on after a handler that
 //! was installed with `SA_RESTART` and fails with `EINTR` after another, as `recv` does; with
 //! one a `poll`, which always fails, as `recv` with `SO_RCVTIMEO` does.
+//!
+//! Where engines run in this process, the wait is on their devices too. No call of the kernel
+//! waits for two descriptors and goes on after a handler, so what a signal would do is looked
+//! up when one came. Of threads that sleep, a frame wakes one.
 
 use crate::connection::{Held, at};
 use crate::descriptors::out_of_the_way;
+use crate::service::{self, Attendance};
+use crate::sys::epoll::{Interest, control};
+use crate::sys::signals;
 use crate::table::Named;
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::cell::{Cell, RefCell};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -24,15 +32,16 @@ pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// An eventfd that wakes a thread.
-pub struct Bell(OwnedFd);
+/// An eventfd that wakes a thread, and whether it was rung since it was cleared.
+pub struct Bell(OwnedFd, AtomicBool);
 
 impl Bell {
     pub fn new(flags: EventfdFlags) -> std::io::Result<Bell> {
-        Ok(Bell(out_of_the_way(eventfd(0, flags | EventfdFlags::CLOEXEC)?)))
+        Ok(Bell(out_of_the_way(eventfd(0, flags | EventfdFlags::CLOEXEC)?), AtomicBool::new(false)))
     }
 
     pub fn ring(&self) {
+        self.1.store(true, Ordering::Release);
         // One that rings already wakes as well.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
@@ -51,8 +60,33 @@ impl Bell {
         rustix::io::read(&self.0, &mut [0; 8]).map(drop).map_err(|error| error.raw_os_error())
     }
 
+    /// The same, or until a frame comes, which is then taken in.
+    fn wait_or_receive(&self, deadline: Option<Instant>, attendance: Attendance) -> Result<(), i32> {
+        let devices = Devices::of(self, &attendance)?;
+        let slept = loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+            let mut events = Vec::with_capacity(4);
+            match epoll::wait(&*devices, rustix::buffer::spare_capacity(&mut events), left.as_ref()) {
+                Ok(0) if deadline.is_some() => return Err(libc::EAGAIN),
+                Ok(_) => break events.iter().any(|event| event.data.u64() == 0),
+                Err(rustix::io::Errno::INTR) if deadline.is_none() && signals::all_restart() => {}
+                Err(error) => return Err(error.raw_os_error()),
+            }
+        };
+        drop(attendance);
+        if slept {
+            self.clear();
+        }
+        service::look();
+        Ok(())
+    }
+
     /// Forgets that it rang.
     pub fn clear(&self) {
+        if !self.1.swap(false, Ordering::Acquire) {
+            return;
+        }
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         if poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now)) == Ok(1) {
             let _ = rustix::io::read(&self.0, &mut [0; 8]);
@@ -80,6 +114,50 @@ thread_local! {
     static OWN: RefCell<Option<(u32, Arc<Bell>)>> = const { RefCell::new(None) };
     /// Waits that this thread is in: a handler may interrupt one and wait itself.
     static WAITS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A set of a thread's bell and the devices: of threads that wait so, one is woken.
+struct Devices {
+    forks: u32,
+    changes: u64,
+    set: Arc<OwnedFd>,
+}
+
+thread_local! {
+    static DEVICES: RefCell<Option<Devices>> = const { RefCell::new(None) };
+}
+
+impl Devices {
+    /// This thread's.
+    fn of(bell: &Bell, attendance: &Attendance) -> Result<Arc<OwnedFd>, i32> {
+        let (forks, changes) = (FORKS.load(Ordering::Relaxed), attendance.changes);
+        let known = DEVICES.try_with(|devices| {
+            let devices = devices.borrow();
+            devices.as_ref().filter(|it| it.forks == forks && it.changes == changes).map(|it| it.set.clone())
+        });
+        if let Ok(Some(set)) = known {
+            return Ok(set);
+        }
+        let set = Arc::new(Devices::make(bell, attendance).map_err(|_| libc::ENOMEM)?);
+        // A thread that is about to end makes one a wait.
+        let _ = DEVICES.try_with(|devices| devices.replace(Some(Devices { forks, changes, set: set.clone() })));
+        Ok(set)
+    }
+
+    fn make(bell: &Bell, attendance: &Attendance) -> std::io::Result<OwnedFd> {
+        let set = out_of_the_way(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        epoll::add(&set, bell, EventData::new_u64(0), EventFlags::IN)?;
+        for device in &attendance.devices {
+            // One that has gone meanwhile brings nothing.
+            let _ = control(
+                set.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                *device,
+                Some(Interest { events: (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32, data: 1 }),
+            );
+        }
+        Ok(set)
+    }
 }
 
 /// This thread's bell, for one wait.
@@ -143,7 +221,10 @@ impl Sleep {
                 drop(held);
                 let limit = || timeout().map(|span| Instant::now() + span);
                 let deadline = *self.deadline.get_or_insert_with(limit);
-                wait.bell.wait(deadline)
+                match service::attend() {
+                    Some(attendance) => wait.bell.wait_or_receive(deadline, attendance),
+                    None => wait.bell.wait(deadline),
+                }
             }
             _ => {
                 let wait = begin()?;

@@ -5,9 +5,11 @@
 //! | `BATON_SOCKET` | where the service listens |
 //! | `BATON_POLICY` | when a connection moves: a rule of [`baton_host::policy`] |
 //! | `BATON_PORTS` | ports, either side's, that the rule is for; others never move |
+//! | `BATON_ENGINE` | where the engine runs: a [`Placement`] |
 //! | `BATON_ACCOUNT` | file of the counters |
 
 use baton_host::policy::{Policy, PortRule, Rule, Side, parse_ports};
+use baton_socket::service::Placement;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -15,6 +17,7 @@ use std::sync::OnceLock;
 pub struct Config {
     pub socket: PathBuf,
     pub policy: Policy,
+    pub placement: Placement,
     pub account: Option<PathBuf>,
 }
 
@@ -28,6 +31,7 @@ pub fn config() -> &'static Config {
         Config {
             socket: text("BATON_SOCKET").map_or_else(|| baton_socket::service::SOCKET.into(), PathBuf::from),
             policy: policy(rule, &text("BATON_PORTS").unwrap_or_default()),
+            placement: text("BATON_ENGINE").and_then(|place| place.parse().ok()).unwrap_or_default(),
             account: text("BATON_ACCOUNT").map(PathBuf::from),
         }
     })

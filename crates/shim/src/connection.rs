@@ -389,8 +389,12 @@ fn adopt(fd: RawFd, rule: Rule) -> Result<Moved, String> {
     let (local, peer) = (socket::name(fd, false), socket::name(fd, true));
     let (Some(local), Some(peer)) = (local, peer) else { return Err("not-connected".into()) };
     let lent = duplicate(socket::borrow(fd)).map_err(|_| "no-descriptors")?;
-    let adopted = service::with(|service| service.adopt(lent)).ok_or("no-service")?;
+    let adopted = service::with(|service| (service.adopt(lent), service.devices().is_empty()));
+    let (adopted, nowhere) = adopted.ok_or("no-service")?;
     let stream = adopted.map_err(|NotAdopted { code, .. }| code)?;
+    if service::is_direct() && nowhere {
+        account::count("elsewhere");
+    }
     stream.set_nonblocking(true);
     let (bytes_in, bytes_out, bulk) = Default::default();
     Ok(Moved { stream, local, peer, bytes_in, bytes_out, rule, bulk })

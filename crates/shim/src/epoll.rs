@@ -9,7 +9,8 @@
 //!
 //! The kernel's set never has the husk of a connection: it would be writable always. An
 //! entry is taken out of it before its connection is handed over and put back when it comes
-//! home, so whatever the program asked for holds wherever the connection is.
+//! home, so whatever the program asked for holds wherever the connection is. Where engines run
+//! in this process, their devices are in the kernel's set too: one of those who sleep is woken.
 //!
 //! Level, edge and one-shot are decided when entries are collected, by the rules of the
 //! kernel's `fs/eventpoll.c`: an entry by level stays on the list while it is ready; one by
@@ -19,6 +20,7 @@
 use crate::bell::Bell;
 use crate::connection::{State, at, bring_home};
 use crate::held::Counted;
+use crate::service::{self, Attendance};
 use crate::sharing::Sharing;
 use crate::sys::epoll::{Interest, control, random};
 use crate::sys::socket::is_inherited;
@@ -28,7 +30,7 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLONESHOT, c
 use rustix::event::EventfdFlags;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::task::{Wake, Waker};
 
@@ -43,8 +45,11 @@ static SETS: RwLock<Sets> = RwLock::new(None);
 /// An epoll set of the program.
 pub struct Set {
     fd: RawFd,
-    /// The bell's data in the kernel's set.
+    /// The bell's data in the kernel's set, and the devices'.
     pub mark: u64,
+    pub device_mark: u64,
+    /// Which devices are in it: [`Attendance::changes`].
+    devices: AtomicU64,
     bell: Option<Arc<Bell>>,
     bell_is_in: AtomicBool,
     entries: Mutex<HashMap<(u32, RawFd), Arc<Entry>>>,
@@ -159,6 +164,8 @@ impl Set {
         Set {
             fd,
             mark: random(),
+            device_mark: random(),
+            devices: AtomicU64::new(0),
             bell,
             bell_is_in: AtomicBool::new(false),
             entries: Mutex::default(),
@@ -213,12 +220,28 @@ impl Set {
         Ok(())
     }
 
-    /// Reports of ours, `room` at most.
-    pub fn collect(&self, room: usize) -> Vec<Interest> {
+    /// The wait that is about to begin looks after devices, too, if there are any.
+    pub fn attend(&self) -> Option<Attendance> {
+        let attendance = service::attend().filter(|_| self.bell_is_in.load(Ordering::Acquire))?;
+        if self.devices.swap(attendance.changes, Ordering::AcqRel) != attendance.changes {
+            let interest = Interest { events: (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32, data: self.device_mark };
+            // One that has gone meanwhile brings nothing.
+            for device in &attendance.devices {
+                let _ = control(self.fd, EPOLL_CTL_ADD, *device, Some(interest));
+            }
+        }
+        Some(attendance)
+    }
+
+    /// Reports of ours, `room` at most; what engines have said since is taken in before if
+    /// `look`.
+    pub fn collect(&self, room: usize, look: bool) -> Vec<Interest> {
         if locked(&self.entries).is_empty() {
             return Vec::new();
         }
-        crate::service::look();
+        if look {
+            service::look();
+        }
         let mut batch = std::mem::take(&mut *locked(&self.ready));
         let (mut found, mut again) = (Vec::new(), Vec::new());
         while found.len() < room {
@@ -298,6 +321,7 @@ pub fn duplicate(from: RawFd, to: RawFd) {
 pub fn nest(fd: RawFd) {
     let set = set(fd);
     if !set.nested.swap(true, Ordering::AcqRel) {
+        set.devices.store(0, Ordering::Release);
         if set.bell_is_in.swap(false, Ordering::AcqRel)
             && let Some(bell) = &set.bell
         {

@@ -6,6 +6,7 @@
 use crate::bell;
 use crate::connection::{Held, at};
 use crate::epoll::{self, bits};
+use crate::service;
 use crate::table::{Named, is_known, is_set};
 use baton_socket::service::Stream;
 use libc::{POLLERR, POLLHUP, POLLIN, c_short, pollfd};
@@ -32,15 +33,23 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
         let moved = moved(fds);
         let mut watches = Watches::default();
         let mut ready = look(fds, &moved);
+        let mut attendance = None;
         let mut kernels = without(fds, &moved);
         if ready == 0 && left != Some(Duration::ZERO) && !moved.is_empty() {
             // What changed before the watch was set is found by looking again.
             kernels.push(pollfd { fd: watches.set(fds, &moved)?, events: POLLIN, revents: 0 });
             ready = look(fds, &moved);
+            // Devices of our own engines are waited for too; what comes is looked at afterwards.
+            attendance = service::attend();
+            let devices = attendance.iter().flat_map(|it| &it.devices);
+            kernels.extend(devices.map(|device| pollfd { fd: *device, events: POLLIN, revents: 0 }));
         }
         let slept = sleep(&mut kernels, if ready > 0 { Some(Duration::ZERO) } else { left });
-        drop(watches);
+        drop((watches, attendance));
         slept?;
+        if service::is_direct() && !moved.is_empty() {
+            service::look();
+        }
         let ready = look(fds, &moved) + take(fds, &kernels, &moved);
         left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if ready > 0 || left == Some(Duration::ZERO) {

@@ -3,7 +3,8 @@
 
 use crate::config::config;
 use crate::held::Counted;
-use baton_socket::service::Service;
+use baton_socket::service::{Attending, Placement, Service};
+use std::os::fd::RawFd;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,31 @@ pub fn look() {
     }
 }
 
+/// True if engines run in this process.
+pub fn is_direct() -> bool {
+    config().placement == Placement::Direct
+}
+
+/// A wait that also looks after the devices of this process's own engines.
+pub struct Attendance {
+    pub devices: Vec<RawFd>,
+    /// Another number whenever the devices are others.
+    pub changes: u64,
+    _attending: Attending,
+}
+
+/// Begins such a wait, if there are devices. Whoever finds one of them readable takes in
+/// what came ([`look`]).
+pub fn attend() -> Option<Attendance> {
+    if !is_direct() {
+        return None;
+    }
+    let link = read();
+    let service = link.service.as_ref()?;
+    let (changes, devices) = (service.device_changes(), service.devices());
+    (!devices.is_empty()).then(|| Attendance { devices, changes, _attending: service.attend() })
+}
+
 /// True while there is a connection to the service.
 pub fn is_used() -> bool {
     read().service.is_some()
@@ -59,7 +85,7 @@ impl Link {
             return;
         }
         baton_socket::service::keep_descriptors_above(crate::descriptors::floor());
-        match crate::sys::signals::blocked(|| Service::connect(&config().socket)) {
+        match crate::sys::signals::blocked(|| Service::connect_as(&config().socket, config().placement)) {
             Ok(service) => self.service = Some(service),
             Err(_) => self.failed = Some(Instant::now()),
         }

@@ -57,8 +57,9 @@ fn transcript(world: &World<'_>, test: &str, environment: &[(&str, &Path)]) -> S
     })
 }
 
-/// Runs a test both ways; how many connections moved, and why others came home.
-fn compare(test: &str) -> Vec<(String, u64)> {
+/// Runs a test with the engine in this place, and in the kernel; how many connections moved,
+/// and why others came home.
+fn compare(test: &str, engine: &str) -> Vec<(String, u64)> {
     let mut counted = Vec::new();
     World::enter(|world| {
         let account = world.socket.with_file_name("account");
@@ -68,6 +69,7 @@ fn compare(test: &str) -> Vec<(String, u64)> {
             ("LD_PRELOAD", library()),
             ("BATON_SOCKET", world.socket),
             ("BATON_PORTS", Path::new("9000,9002")),
+            ("BATON_ENGINE", Path::new(engine)),
             ("BATON_ACCOUNT", &account),
         ];
         let ours = transcript(world, test, &environment);
@@ -102,11 +104,24 @@ fn moved(counted: &[(String, u64)], moved: u64, home: &[(&str, u64)]) {
 
 macro_rules! calls {
     ($($test:ident: $name:literal, $moved:literal $(, $why:literal $count:literal)*;)*) => {$(
-        #[test]
-        fn $test() {
-            need_root!();
-            need_program!("clang");
-            moved(&compare($name), $moved, &[$(($why, $count)),*]);
+        mod $test {
+            use super::*;
+
+            #[test]
+            fn in_the_service() {
+                of("service");
+            }
+
+            #[test]
+            fn in_the_program() {
+                of("direct");
+            }
+
+            fn of(engine: &str) {
+                need_root!();
+                need_program!("clang");
+                moved(&compare($name, engine), $moved, &[$(($why, $count)),*]);
+            }
         }
     )*};
 }

@@ -6,7 +6,7 @@ use crate::run::program;
 use crate::run::service::Private;
 use anyhow::Context;
 use baton_host::policy::{Rule, parse_ports};
-use baton_socket::service::{SOCKET, Service};
+use baton_socket::service::{Placement, SOCKET, Service};
 use rustix::process::{Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, set_child_subreaper, waitpid};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::termios::tcgetpgrp;
@@ -28,6 +28,7 @@ const LIBRARY: &str = "libbaton_shim.so";
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  baton run -- nginx -g 'daemon off;'\n  \
                   baton run --explain -- curl -O https://example.org/file\n  \
+                  baton run --engine direct --steer tc -- redis-server\n  \
                   baton run --policy 'after 20 sends' --ports 8000-8999 -- python3 -m http.server 8080\n\n\
                   The service that runs is used; if none does, one is started for the program, which takes\n\
                   root. Exit code and signals are the program's.")]
@@ -44,6 +45,9 @@ pub struct Args {
     /// How frames reach the engine of a service that is started: auto, xdp or tc
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "xdp", "tc"])]
     steer: String,
+    /// Where the engine runs: in the service, or inside the program, driven by its own calls
+    #[arg(long, value_name = "PLACE", default_value_t, value_parser = |text: &str| text.parse::<Placement>())]
+    engine: Placement,
     /// The service to be used; none is started
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -61,6 +65,12 @@ fn ports(text: &str) -> Result<String, String> {
 
 /// Runs the program to its end, and ends as it did.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    if args.steer == "xdp" && args.engine == Placement::Direct {
+        return Err(usage(
+            "an engine inside a program needs a device of its own, which xdp cannot give it",
+            "use --steer tc, or --engine service",
+        ));
+    }
     let library = library()?;
     let program = program::find(&args.words[0])?;
     let home = home()?;
@@ -78,7 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     command.args(&args.words[1..]);
     command.env("LD_PRELOAD", preload(&library)).env("BATON_SOCKET", socket);
     command.env("BATON_POLICY", args.policy.to_string()).env("BATON_PORTS", args.ports.join(","));
-    command.env("BATON_ACCOUNT", account.path());
+    command.env("BATON_ENGINE", args.engine.to_string()).env("BATON_ACCOUNT", account.path());
     make_room();
     let passing = Passing::start()?;
     let child = command.spawn().with_context(|| format!("starting {}", args.words[0].to_string_lossy()))?;
@@ -155,6 +165,8 @@ fn home() -> anyhow::Result<tempfile::TempDir> {
 
 /// A service for this run, if none is there to be used.
 fn service(args: &Args, home: &Path) -> anyhow::Result<Option<Private>> {
+    // A device of a program's own takes tc.
+    let steer = if args.engine == Placement::Direct { "tc" } else { args.steer.as_str() };
     let started = !args.interface.is_empty() || args.steer != "auto";
     let there = args.socket.as_deref().unwrap_or(Path::new(SOCKET));
     match Service::connect(there) {
@@ -165,7 +177,7 @@ fn service(args: &Args, home: &Path) -> anyhow::Result<Option<Private>> {
         _ if !rustix::process::geteuid().is_root() => {
             Err(usage("no service runs, and only root may start one", "sudo baton service --interface NAME"))
         }
-        _ => Private::start(home, &args.interface, &args.steer).map(Some),
+        _ => Private::start(home, &args.interface, steer).map(Some),
     }
 }
 

@@ -68,6 +68,11 @@ fn lines(entries: &[(String, u64)]) -> Vec<String> {
         // Where the service moves connections by itself, or its engine died.
         lines.push(format!("  {} bytes sent and {} received while they were back in the kernel", home[0], home[1]));
     }
+    if let elsewhere @ 1.. = of("elsewhere") {
+        lines.push(format!(
+            "  {elsewhere} went to the service's engine: the interface, steered by xdp, gives programs none"
+        ));
+    }
     lines.extend(stayed.iter().map(|(why, count)| format!("  {count} stayed in the kernel: {why}")));
     lines.extend(with("home ").iter().map(|(why, count)| format!("  {count} came back to the kernel: {why}")));
     lines

@@ -15,27 +15,41 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use world::{Account, World, baton, wait};
 
-/// Each program's load in a quiet world and in a restless one.
-macro_rules! in_both {
-    ($($name:ident of $of:ident: $($program:literal)*;)*) => {
+/// Each program's load in this world.
+macro_rules! each_in {
+    ($world:expr; $($name:ident of $of:ident: $($program:literal)*;)*) => {
+        $(#[test] fn $name() {
+            baton_testkit::need_root!();
+            $(baton_testkit::need_program!($program);)*
+            crate::$of::$name(&$world);
+        })*
+    };
+}
+
+/// Each program's load in a quiet world and in a restless one, with the engine in the service and
+/// in the program.
+macro_rules! in_all {
+    ($($loads:tt)*) => {
         mod quiet {
-            $(#[test] fn $name() {
-                baton_testkit::need_root!();
-                $(baton_testkit::need_program!($program);)*
-                crate::$of::$name(&crate::world::World::quiet());
-            })*
+            use crate::world::World;
+            each_in! { World::quiet(); $($loads)* }
+        }
+        mod quietly_inside {
+            use crate::world::World;
+            each_in! { World::quiet().inside(); $($loads)* }
         }
         mod restlessly {
-            $(#[test] fn $name() {
-                baton_testkit::need_root!();
-                $(baton_testkit::need_program!($program);)*
-                crate::$of::$name(&crate::world::World::restless());
-            })*
+            use crate::world::World;
+            each_in! { World::restless(); $($loads)* }
+        }
+        mod restlessly_inside {
+            use crate::world::World;
+            each_in! { World::restless().inside(); $($loads)* }
         }
     };
 }
 
-in_both! {
+in_all! {
     nginx_serves_from_several_workers of programs: "clang" "nginx" "curl";
     python_serves of programs: "clang" "curl" "python3";
     curl_fetches of programs: "clang" "curl" "python3";

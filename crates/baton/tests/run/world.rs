@@ -55,6 +55,8 @@ pub struct World {
     /// When connections move, if not as by default.
     pub policy: Option<&'static str>,
     _rough: Option<Rough>,
+    /// Where the engine runs.
+    engine: &'static str,
     pub ours: Netns,
     pub peer: Netns,
     pub home: tempfile::TempDir,
@@ -72,8 +74,16 @@ impl World {
         }
         ours.run("ip addr add 10.67.0.1/24 dev wire");
         peer.run("ip addr add 10.67.0.2/24 dev wire");
-        let home = tempfile::tempdir().unwrap();
-        World { restless: None, service: None, policy: None, _rough: rough, ours, peer, home }
+        World {
+            restless: None,
+            service: None,
+            policy: None,
+            _rough: rough,
+            engine: "service",
+            ours,
+            peer,
+            home: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub fn quiet() -> World {
@@ -89,6 +99,11 @@ impl World {
         wait("the service", || Service::connect(world.socket()).is_ok());
         world.restless = Some(Restless::start(&world.socket()));
         world
+    }
+
+    /// The same with the engine inside the programs.
+    pub fn inside(self) -> World {
+        World { engine: "direct", ..self }
     }
 
     /// Does this, again and again until connections moved often enough if they do.
@@ -126,7 +141,7 @@ impl World {
     /// A program under `baton run --explain`.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(baton());
-        command.args(["run", "--explain"]);
+        command.args(["run", "--explain", "--engine", self.engine]);
         match self.service {
             Some(_) => command.arg("--socket").arg(self.socket()),
             None => command.args(["--interface", "wire", "--steer", "tc"]),

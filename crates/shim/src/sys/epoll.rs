@@ -5,6 +5,7 @@
 
 use super::{last_errno, real};
 use crate::epoll::Set;
+use crate::service::is_direct;
 use libc::{c_int, epoll_event};
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -45,55 +46,89 @@ pub(crate) fn wait(
 ) -> Result<usize, i32> {
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
     let mut left = timeout;
+    // The devices of our own engines are in the set: it tells when to look.
+    let mut look = !is_direct();
     loop {
-        let ours = report(set, room);
+        let ours = report(set, room, look);
         if ours > 0 || left == Some(Duration::ZERO) {
             // An error of the kernel's set is told when nothing else is.
+            let _attendance = set.attend();
             let more = if ours < room.len() {
                 strip(set, &mut room[ours..], Some(Duration::ZERO), sleep)
             } else {
-                Ok((0, false))
+                Ok(Woken::default())
             };
             return match more {
-                Ok((more, _)) => Ok(ours + more),
+                Ok(woken) => {
+                    let found = ours + woken.count;
+                    Ok(if woken.by_device { found + report(set, &mut room[found..], true) } else { found })
+                }
                 Err(_) if ours > 0 => Ok(ours),
                 Err(error) => Err(error),
             };
         }
         set.sleepers.fetch_add(1, Ordering::SeqCst);
-        let slept = if set.has_ready() { Ok((0, true)) } else { strip(set, room, left, sleep) };
+        let attendance = set.attend();
+        let slept = if set.has_ready() { Ok(Woken::by_bell()) } else { strip(set, room, left, sleep) };
+        drop(attendance);
         set.sleepers.fetch_sub(1, Ordering::SeqCst);
-        let (count, woken) = slept?;
-        if count > 0 {
-            return Ok(count + report(set, &mut room[count..]));
+        let woken = slept?;
+        look = !is_direct() || woken.by_device;
+        if woken.count > 0 {
+            return Ok(woken.count + report(set, &mut room[woken.count..], look));
         }
         left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if !woken && left == Some(Duration::ZERO) {
-            return Ok(report(set, room));
+        if !woken.by_bell && !woken.by_device && left == Some(Duration::ZERO) {
+            return Ok(report(set, room, look));
         }
     }
 }
 
-fn report(set: &Set, room: Room<'_>) -> usize {
-    let found = set.collect(room.len());
+fn report(set: &Set, room: Room<'_>, look: bool) -> usize {
+    let found = set.collect(room.len(), look);
     for (place, found) in room.iter_mut().zip(&found) {
         place.write(epoll_event { events: found.events, u64: found.data });
     }
     found.len()
 }
 
-/// The kernel's events without our bell, and whether it rang.
+/// What ended a sleep: events of the program's, our bell, devices.
+#[derive(Default)]
+struct Woken {
+    count: usize,
+    by_bell: bool,
+    by_device: bool,
+}
+
+impl Woken {
+    fn by_bell() -> Woken {
+        Woken { by_bell: true, ..Woken::default() }
+    }
+}
+
+/// The kernel's events without those of ours, and which of these there were.
 fn strip(
     set: &Set,
     room: Room<'_>,
     timeout: Option<Duration>,
     sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int,
-) -> Result<(usize, bool), i32> {
+) -> Result<Woken, i32> {
     let got = sleep(room, timeout);
-    let Ok(count) = usize::try_from(got) else { return Err(last_errno()) };
+    let Ok(mut count) = usize::try_from(got) else { return Err(last_errno()) };
     // SAFETY: the kernel has written so many.
     let data = |event: &MaybeUninit<epoll_event>| unsafe { event.assume_init_ref() }.u64;
-    let Some(at) = room[..count].iter().position(|event| data(event) == set.mark) else { return Ok((count, false)) };
-    room[at..count].rotate_left(1);
-    Ok((count - 1, true))
+    let mut woken = Woken::default();
+    let mut at = 0;
+    while at < count {
+        let data = data(&room[at]);
+        if data != set.mark && data != set.device_mark {
+            at += 1;
+            continue;
+        }
+        woken.by_bell |= data == set.mark;
+        woken.by_device |= data == set.device_mark;
+        room[at..count].rotate_left(1);
+        count -= 1;
+    }
+    Ok(Woken { count, ..woken })
 }
