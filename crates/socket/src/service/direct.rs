@@ -13,7 +13,7 @@
 //!
 //! *Who looks after the device* changes hands without a system call while the program is
 //! busy: the thread looks once a [`TICK`] whether calls do. While a call sleeps on the device
-//! and nothing happens, the thread sleeps too (it dozes), until the call is over, or the
+//! and nothing happens, the thread sleeps longer (it dozes), until the call is over, or the
 //! engine has something to do before the thread would wake.
 
 use super::channel::{Channel, Parcel};
@@ -31,6 +31,9 @@ use std::time::{Duration, Instant};
 
 /// How long a device may go without being looked at while calls look at it now and then.
 const TICK: Duration = Duration::from_millis(2);
+
+/// The longest doze: whoever was woken for a frame may be held up before it looks.
+const DOZE: Duration = Duration::from_millis(100);
 
 /// A call that only sends looks at what came, too, if nobody did for so long.
 const FRESH: Duration = Duration::from_micros(100);
@@ -142,7 +145,9 @@ impl Watch {
             if std::mem::replace(&mut self.looks, looks) != looks {
                 // Calls look.
                 timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
-            } else if !shared.may_doze() {
+            } else if shared.may_doze() {
+                timeout = Some(timeout.map_or(DOZE, |timeout| timeout.min(DOZE)));
+            } else {
                 inner.devices().iter().for_each(|device| set.add(device));
             }
         }

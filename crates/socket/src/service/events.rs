@@ -38,6 +38,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
         inner.wake_engines(shared);
         if inner.ended && inner.lines.is_empty() && inner.adopting.is_empty() {
             inner.hang_up();
+            // Whoever still waits on a device finds that it is no more.
+            inner.own.clear();
             return;
         }
         if !inner.may_sleep() {
