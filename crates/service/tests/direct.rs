@@ -249,6 +249,8 @@ fn a_brokers_death_costs_a_pause() {
             }
         }
         lines.iter_mut().for_each(|line| line.go_on(100_000));
+        // Nor is it left to an engine here to wait for what is late.
+        service.bring_home(Selector::All).unwrap();
         lines.into_iter().for_each(Line::finish);
         assert_eq!(world.wire.resets(), resets);
         wait_for("the end of all", || service.list().unwrap().is_empty());
