@@ -1,6 +1,6 @@
 //! Real programs, each under its usual load.
 
-use crate::world::{Account, World, content, curl, digest, listens, times, wait};
+use crate::world::{Account, World, content, curl, curl_with, digest, listens, times, wait};
 use baton_testkit::{Running, need_program, need_root, run};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -42,12 +42,13 @@ pub fn nginx_serves_from_several_workers(world: &World) {
 }
 
 pub fn python_serves(world: &World) {
-    let sum = content(&world.file("file"), 1_000_000 * times());
+    let sum = content(&world.file("file"), 4_000_000 * times());
     let python = world.start(&["python3", "-m", "http.server", "8000"]);
     world.listens(8000);
     world.load(|| {
         for _ in 0..2 {
-            assert_eq!(curl(&world.peer, "http://10.67.0.1:8000/file"), sum);
+            // Slowly enough for somebody to move it meanwhile.
+            assert_eq!(curl_with(&world.peer, &["--limit-rate", "10M"], "http://10.67.0.1:8000/file"), sum);
         }
     });
     world.all_moved(&world.end(python), 2);

@@ -1,13 +1,14 @@
 //! The library's thread: what the broker says, what engines complete, which sockets are
 //! ready.
 
+use super::adopting::{Adopting, NotAdopted};
 use super::channel::Parcel;
 use super::descriptors::lifted;
 use super::direct::Watch;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request, Sizes};
 use super::queues::{read_queues, write_queues};
-use super::shared::{Adopting, Inner, NotAdopted, Region, Shared, now, until};
+use super::shared::{Inner, Region, Shared, now, until};
 use crate::adoption::{Adoption, Brought};
 use crate::consumer::{Conn, Consumer, SocketEvent};
 use crate::memory::SharedMemory;

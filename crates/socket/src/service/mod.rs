@@ -28,6 +28,7 @@
 //! a connection in a child restores it first. Noticed is what `fork` of the C library makes, not
 //! a bare `clone`. A child does not use what is [`raw`]: it lacks the memory.
 
+mod adopting;
 pub mod channel;
 pub mod codec;
 mod cork;
@@ -48,13 +49,13 @@ mod settings;
 mod shared;
 mod stream;
 
+pub use adopting::NotAdopted;
 pub use descriptors::keep_descriptors_above;
 pub use direct::Attending;
 pub use options::Probing;
 pub use placement::Placement;
 pub use queues::{read_two, write_queues};
 pub use ready::Readiness;
-pub use shared::NotAdopted;
 pub use stream::{Place, Stream};
 
 use crate::driver::block_on;

@@ -23,10 +23,10 @@ mod event;
 
 pub use event::{Landing, Place, RawEvent};
 
+use super::adopting::NotAdopted;
 use super::channel::{Channel, Parcel};
 use super::message::{RawSizes, Reply, Request, VERSION};
 use super::queues::read_two;
-use super::shared::NotAdopted;
 use crate::memory::SharedMemory;
 use crate::qp::{QpEvent, QueuePairs};
 use baton_engine::region::{Extent, RequestError};
