@@ -165,13 +165,11 @@ impl Rule {
     }
 }
 
-/// Bytes that a read or write moves at once from which it is a large one. With as many the
-/// engine costs what the kernel costs (`baton bench programs`): a system call saved is little
-/// then beside the bytes, and the kernel sends them without a copy.
+/// Bytes that a read or write moves at once from which it is a large one. Chosen, not measured:
+/// beside so many bytes a system call saved is little, and the kernel sends them without a copy.
 pub const BULK_CALL: usize = 16 << 10;
 
-/// Bytes moved by large calls after which a connection is bulk: what is moved by then at a
-/// few tenths more than the kernel's cost is worth less than the way home.
+/// Bytes moved by large calls after which a connection is bulk. Chosen, not measured.
 pub const BULK_BYTES: u64 = 4 << 20;
 
 /// Which port of a connection is meant.
