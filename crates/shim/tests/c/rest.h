@@ -143,14 +143,16 @@ static void strangers(void) {
     snprintf(number, sizeof number, "%d", 50);
     char *words[] = {(char *)self, "stranger", number, "-", NULL}, *empty[] = {NULL};
     pid_t child;
-    SAY("spawn", posix_spawn(&child, self, &actions, NULL, words, empty));
+    int spawned = posix_spawn(&child, self, &actions, NULL, words, empty);
     struct iovec iov = {"x", 1};
     struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
     struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
     *head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(head), &fd, sizeof fd);
-    SAY("sent away", sendmsg(ends[0], &msg, 0));
-    say("ended %d", child_of(child));
+    long sent = sendmsg(ends[0], &msg, 0);
+    /* What the child says comes first. */
+    int ended = child_of(child);
+    say("spawn: %d, sent away: %ld, ended %d", spawned, sent, ended);
     say("peer got %ld", order("recv", 9));
     SAY("read", read(fd, buf, 2));
     end(fd);
@@ -162,8 +164,9 @@ static void strangers(void) {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, fd, 51);
     char *again[] = {(char *)self, "resumed", "51", "-", NULL};
-    SAY("spawn", posix_spawn(&child, self, &actions, NULL, again, environ));
-    say("ended %d", child_of(child));
+    spawned = posix_spawn(&child, self, &actions, NULL, again, environ);
+    ended = child_of(child);
+    say("spawn: %d, ended %d", spawned, ended);
     say("peer got %ld", order("recv", 4));
     end(fd);
     close(ends[0]), close(ends[1]);
