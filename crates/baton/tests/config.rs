@@ -163,7 +163,10 @@ const REFUSED: [(&str, &[&str]); 30] = [
     ("[socket]\nmode = 600", &[":2: '600' are no mode bits; write them in octal"]),
     ("[socket]\nmode = \"01777\"", &[":2:", "mode bits"]),
     ("[access]\nusers = [\"-1\"]", &[":2:", "neither a name nor a number"]),
-    ("[policy]\nrule = \"sometimes\"", &[":2: 'sometimes' is no rule; write fcfs, never, until bulk, or after N sends"]),
+    (
+        "[policy]\nrule = \"sometimes\"",
+        &[":2: 'sometimes' is no rule; write fcfs, never, until bulk, or after N sends"],
+    ),
     ("[policy]\nrule = \"after 0 sends\"", &[":2:", "at least 1"]),
     ("[[policy.port]]\nrule = \"never\"", &[":1:", "give one of local and remote"]),
     ("[[policy.port]]\nlocal = 1\nremote = 2\nrule = \"never\"", &[":1:", "give one of local and remote"]),
