@@ -69,7 +69,8 @@ struct ProgramsArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Only these ways to serve, beside the kernel: unmoved, service-tc, service-xdp
+    /// Only these ways to serve, beside the kernel: unmoved, service-tc, direct-tc,
+    /// service-xdp
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     way: Vec<String>,
 

@@ -28,6 +28,8 @@ pub enum Placement {
     Unmoved,
     /// In the engine of a service.
     Service,
+    /// In an engine inside the program.
+    Direct,
 }
 
 /// How frames reach an engine.
@@ -57,7 +59,7 @@ pub struct Way {
 }
 
 /// Every way, each kernel before what is compared with it.
-pub const WAYS: [Way; 5] = [
+pub const WAYS: [Way; 6] = [
     Way { id: "kernel", name: "kernel", placement: Placement::Kernel, steer: Steer::Tc, baseline: None },
     Way {
         id: "unmoved",
@@ -70,6 +72,13 @@ pub const WAYS: [Way; 5] = [
         id: "service-tc",
         name: "Baton service, tc",
         placement: Placement::Service,
+        steer: Steer::Tc,
+        baseline: Some("kernel"),
+    },
+    Way {
+        id: "direct-tc",
+        name: "Baton direct, tc",
+        placement: Placement::Direct,
         steer: Steer::Tc,
         baseline: Some("kernel"),
     },
@@ -110,12 +119,18 @@ impl Way {
         !matches!(self.placement, Placement::Kernel | Placement::Unmoved)
     }
 
+    /// Whether its engine is a process of its own, which can die alone.
+    pub fn has_engine_process(&self) -> bool {
+        self.placement == Placement::Service
+    }
+
     /// What stands before a server's own words, as a person would type it.
     pub fn prefix(&self) -> String {
         match self.placement {
             Placement::Kernel => String::new(),
             Placement::Unmoved => "baton run --policy never -- ".to_owned(),
             Placement::Service => format!("baton run --steer {} -- ", self.steer.word()),
+            Placement::Direct => format!("baton run --engine direct --steer {} -- ", self.steer.word()),
         }
     }
 }

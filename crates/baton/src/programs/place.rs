@@ -44,7 +44,7 @@ impl<'a> Place<'a> {
         std::fs::create_dir(&home)?;
         // Where frames are to be as with xdp, its program is there, and steers nothing.
         let mut service = None;
-        if way.placement == Placement::Service || way.steer == Steer::Xdp {
+        if way.moves() || way.steer == Steer::Xdp {
             service = Some(Running::start(&world.server, &device, way.steer.word(), &home)?);
         } else if way.placement == Placement::Unmoved {
             // It has to be there to be asked, but not on the wire that is measured.
@@ -99,6 +99,9 @@ impl<'a> Place<'a> {
         });
         if self.way.placement == Placement::Unmoved {
             command.args(["--policy", "never"]);
+        }
+        if self.way.placement == Placement::Direct {
+            command.args(["--engine", "direct"]);
         }
         command.arg("--").args(words);
         Ok(command)

@@ -45,7 +45,7 @@ fn ways() -> impl Iterator<Item = crate::programs::Way> {
 
 /// Steps that a watcher is told of.
 pub fn steps(options: &Options) -> usize {
-    let moving = ways().filter(crate::programs::Way::moves).count();
+    let moving = ways().filter(crate::programs::Way::has_engine_process).count();
     ways().count() * (rounds(options) * LOADS.len() + 1) + moving
 }
 
@@ -87,7 +87,7 @@ pub fn run(
     }
     let length = Duration::from_secs_f64(Site::BYTES as f64 / LIVE_RATE as f64);
     for (way, place) in ways.iter_mut().zip(&places) {
-        let Some(place) = place.as_ref().filter(|place| place.way.moves()) else { continue };
+        let Some(place) = place.as_ref().filter(|place| place.way.has_engine_process()) else { continue };
         watch.step(&format!("moving a live download · {}", way.wire.name));
         let url = format!("http://{}:{}/live/{}", place.address, Kind::Nginx.port(), Site::NAME);
         if let Some(service) = place.service() {
