@@ -11,6 +11,7 @@
 
 use crate::connection::{Held, at};
 use crate::descriptors::out_of_the_way;
+use crate::patience;
 use crate::service::{self, Attendance};
 use crate::sys::epoll::{Interest, control};
 use crate::sys::signals;
@@ -65,9 +66,14 @@ impl Bell {
         let devices = Devices::of(self, &attendance)?;
         let slept = loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
             let mut events = Vec::with_capacity(4);
-            match epoll::wait(&*devices, rustix::buffer::spare_capacity(&mut events), left.as_ref()) {
+            let wait = |left: Option<Duration>| {
+                let left =
+                    left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+                let slept = epoll::wait(&*devices, rustix::buffer::spare_capacity(&mut events), left.as_ref());
+                (slept, slept.unwrap_or(1))
+            };
+            match patience::wait(left, wait) {
                 Ok(0) if deadline.is_some() => return Err(libc::EAGAIN),
                 Ok(_) => break events.iter().any(|event| event.data.u64() == 0),
                 Err(rustix::io::Errno::INTR) if deadline.is_none() && signals::all_restart() => {}

@@ -35,6 +35,7 @@ mod fork;
 mod held;
 mod options;
 mod over;
+mod patience;
 mod poll;
 mod service;
 mod sharing;

@@ -3,6 +3,7 @@
 use crate::bell::Sleep;
 use crate::connection::{Held, KernelCall, Place, bring_home_named, place, place_to_send};
 use crate::held::interrupted;
+use crate::patience;
 use crate::sys::signals::broken_pipe;
 use crate::sys::socket::timeout;
 use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int};
@@ -208,6 +209,7 @@ impl Held {
             Ok(count) => {
                 if !peek {
                     moved.bytes_in.fetch_add(count as u64, Ordering::Relaxed);
+                    patience::carried(count);
                 }
                 Ok(count)
             }
@@ -224,6 +226,7 @@ impl Held {
         match moved.stream.send_pieces(bufs, skip, more) {
             Ok(count) => {
                 moved.bytes_out.fetch_add(count as u64, Ordering::Relaxed);
+                patience::carried(count);
                 Ok(count)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(libc::EAGAIN),

@@ -8,6 +8,7 @@
 //!   memory        a region that another process can map
 //!   Stack         a Host on a thread of its own, blocking and async sockets
 //!   service       connections of the kernel handed to a service's engine
+//!   pace          whether to sleep or to look again
 //!   posix         a Host behind POSIX calls; the C ABI's core
 //! ```
 //!
@@ -20,6 +21,7 @@ mod driver;
 pub mod host;
 pub mod memory;
 pub mod net;
+pub mod pace;
 pub mod posix;
 pub mod qp;
 pub mod service;

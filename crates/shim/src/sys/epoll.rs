@@ -5,6 +5,7 @@
 
 use super::{last_errno, real};
 use crate::epoll::Set;
+use crate::patience;
 use crate::service::is_direct;
 use libc::{c_int, epoll_event};
 use std::mem::MaybeUninit;
@@ -69,7 +70,15 @@ pub(crate) fn wait(
         }
         set.sleepers.fetch_add(1, Ordering::SeqCst);
         let attendance = set.attend();
-        let slept = if set.has_ready() { Ok(Woken::by_bell()) } else { strip(set, room, left, sleep) };
+        let slept = match &attendance {
+            _ if set.has_ready() => Ok(Woken::by_bell()),
+            None => strip(set, room, left, sleep),
+            Some(_) => patience::wait(left, |left| {
+                let woken = strip(set, room, left, sleep);
+                let came = woken.as_ref().map_or(1, Woken::came);
+                (woken, came)
+            }),
+        };
         drop(attendance);
         set.sleepers.fetch_sub(1, Ordering::SeqCst);
         let woken = slept?;
@@ -103,6 +112,11 @@ struct Woken {
 impl Woken {
     fn by_bell() -> Woken {
         Woken { by_bell: true, ..Woken::default() }
+    }
+
+    /// How much ended the sleep.
+    fn came(&self) -> usize {
+        self.count + usize::from(self.by_bell) + usize::from(self.by_device)
     }
 }
 

@@ -7,16 +7,15 @@
 //! ```
 
 mod drive;
-mod pace;
 
 use super::{Accept, EngineStats, Flow, Handler, Net, Stats, StreamIo};
 use baton_engine::frame_io::FrameIo;
 use baton_port::{WaitSet, Waitable};
 use baton_socket::consumer::{Attempt, Conn, Consumer, Listener, SocketEvent};
 use baton_socket::host::{Host, HostConfig};
+use baton_socket::pace::Pace;
 use baton_tcp::time;
 use drive::{Drive, RX_BUDGET};
-use pace::Pace;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;

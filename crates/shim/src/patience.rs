@@ -1,0 +1,70 @@
+//! Looking for a while before sleeping, where an engine runs in this program: see
+//! [`baton_socket::pace`]. Each thread has a pace of its own.
+//!
+//! A handler that runs while a thread looks finds it before its wait, not in it.
+
+use baton_socket::pace::Pace;
+use std::cell::{Cell, RefCell};
+use std::sync::OnceLock;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+static CPUS: OnceLock<usize> = OnceLock::new();
+
+thread_local! {
+    static PACE: RefCell<Pace> = RefCell::new(Pace::new(*CPUS.get_or_init(|| available_parallelism().map_or(1, usize::from))));
+    /// Bytes that this thread has read and written.
+    static CARRIED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// This thread has read or written so many bytes.
+pub fn carried(bytes: usize) {
+    let _ = CARRIED.try_with(|carried| carried.set(carried.get() + bytes as u64));
+}
+
+/// Waits until `go` finds something, or for as long as `left` says. `go` sleeps for so long at
+/// most, and gives what came of it, and how much that was.
+pub fn wait<T>(left: Option<Duration>, mut go: impl FnMut(Option<Duration>) -> (T, usize)) -> T {
+    let begun = Instant::now();
+    let look = Duration::from_nanos(with(|pace| pace.on_pause(CARRIED.try_with(Cell::get).unwrap_or(0))).unwrap_or(0));
+    let mut outcome = None;
+    if left.is_none_or(|left| left > look) {
+        while outcome.is_none() && begun.elapsed() < look {
+            outcome = Some(go(Some(Duration::ZERO))).filter(|(_, count)| *count > 0);
+        }
+    }
+    let (outcome, count) = outcome.unwrap_or_else(|| go(left));
+    with(|pace| {
+        pace.on_resume(begun.elapsed().as_nanos() as u64);
+        pace.on_frames(count);
+    });
+    outcome
+}
+
+/// None in a handler that interrupted this here, and in a thread that is about to end.
+fn with<R>(run: impl FnOnce(&mut Pace) -> R) -> Option<R> {
+    PACE.try_with(|pace| pace.try_borrow_mut().ok().map(|mut pace| run(&mut pace))).ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
+
+    #[test]
+    fn who_need_not_wait_long_looks_first_and_sleeps_then() {
+        // What there is, is found by the first try.
+        assert_eq!(wait(None, |left| (left, 1)), None, "nothing is known yet");
+        let looks = (0..10_000).any(|_| wait(None, |left| (left, 1)) == AT_ONCE);
+        assert_eq!(looks, *CPUS.get().unwrap() > 1);
+        // Looking finds nothing.
+        let mut tries = Vec::new();
+        let slept = wait(None, |left| {
+            tries.push(left);
+            (left, usize::from(left.is_none()))
+        });
+        assert_eq!((slept, tries.iter().all(|left| *left == AT_ONCE)), (None, false));
+        assert_eq!(tries.iter().filter(|left| left.is_none()).count(), 1);
+    }
+}
