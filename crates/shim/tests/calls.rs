@@ -61,15 +61,12 @@ fn transcript(world: &World<'_>, test: &str, environment: &[(&str, &Path)]) -> S
 /// and why others came home.
 fn compare(test: &str, engine: &str) -> Vec<(String, u64)> {
     let mut counted = Vec::new();
-    // Made before any world: a service that makes its socket has this process make files that
-    // nobody may read for a moment (umask), compilers included.
-    let (_, library) = (program(), library());
     World::enter(|world| {
         let account = world.socket.with_file_name("account");
         std::fs::write(&account, [0; 4096]).unwrap();
         let kernels = transcript(world, test, &[]);
         let environment = [
-            ("LD_PRELOAD", library),
+            ("LD_PRELOAD", library()),
             ("BATON_SOCKET", world.socket),
             ("BATON_PORTS", Path::new("9000,9002")),
             ("BATON_ENGINE", Path::new(engine)),

@@ -12,7 +12,7 @@ use baton_socket::adoption::LeftBehind;
 use baton_socket::service::channel::{Channel, Parcel};
 use baton_socket::service::message::{RawSizes, Reply, Request, VERSION};
 use baton_socket::service::read_two;
-use rustix::fs::{Mode, chmod};
+use rustix::fs::{Mode, chmod, fchmod};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen as listen_on,
@@ -59,17 +59,16 @@ pub(super) fn listen(config: &Config) -> io::Result<OwnedFd> {
     if let Some(directory) = config.socket.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    // Before it can be connected to, nobody may.
-    let before = rustix::process::umask(Mode::from_raw_mode(0o777));
-    let bound = match bind(&socket, &address) {
+    // Before it can be connected to, nobody may: its file gets the socket's own mode
+    // (`unix_bind_bsd` in `net/unix/af_unix.c`). A umask would be the whole process's.
+    fchmod(&socket, Mode::empty())?;
+    match bind(&socket, &address) {
         Err(rustix::io::Errno::ADDRINUSE) if connect(make()?, &address) == Err(rustix::io::Errno::CONNREFUSED) => {
             std::fs::remove_file(&config.socket)?;
             bind(&socket, &address)
         }
         bound => bound,
-    };
-    rustix::process::umask(before);
-    bound?;
+    }?;
     listen_on(&socket, 64)?;
     chmod(&config.socket, Mode::from_raw_mode(config.mode))?;
     Ok(socket)
