@@ -15,7 +15,7 @@ use super::{pcapng, zstd};
 use crate::sys::mapped::Mapped;
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
-use std::io::{self, Cursor, Read};
+use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,8 +88,8 @@ impl Input {
         let source = Cursor::new(first).chain(source);
         let source: Box<dyn Read + Send> = match compression {
             Compression::None => Box::new(source),
-            Compression::Gzip => Box::new(MultiGzDecoder::new(source)),
-            Compression::Zstd => Box::new(zstd::Frames::new(source)?),
+            Compression::Gzip => Box::new(MultiGzDecoder::new(Even::new(source))),
+            Compression::Zstd => Box::new(zstd::Frames::new(Even::new(source))?),
         };
         let buffer = vec![0; WINDOW_MIN + READ].into_boxed_slice();
         Ok(Input { bytes: Bytes::Read(Stream { source, buffer, start: 0, end: 0 }), offset: 0 })
@@ -166,6 +166,38 @@ fn compression(first: &[u8]) -> Compression {
         _ if first.starts_with(&GZIP) => Compression::Gzip,
         _ if zstd::is_magic(first) => Compression::Zstd,
         _ => Compression::None,
+    }
+}
+
+/// Bytes that a decoder is given at once.
+const PIECE: usize = 512;
+
+/// Gives a decoder the same pieces whatever pieces come, so that damage is found at the same
+/// place each time; small ones, since what a decoder has made of the piece in which it finds
+/// the damage is lost.
+struct Even<R>(BufReader<R>);
+
+impl<R: Read> Even<R> {
+    fn new(source: R) -> Even<R> {
+        Even(BufReader::with_capacity(READ, source))
+    }
+}
+
+impl<R: Read> Read for Even<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let room = buf.len().min(PIECE);
+        let mut got = 0;
+        while got < room {
+            match self.0.read(&mut buf[got..room]) {
+                Ok(0) => break,
+                Ok(len) => got += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if got == 0 => return Err(error),
+                // It is told again.
+                Err(_) => break,
+            }
+        }
+        Ok(got)
     }
 }
 
