@@ -3,7 +3,8 @@
 //!
 //! A frame is parsed once and shown to a coalescer for each point. The points vary one
 //! number at a time and hold the others at the base. To vary connections, a point looks
-//! at the first so many connections of the capture alone, as if there were no others.
+//! at the first so many connections of the capture alone, as if there were no others;
+//! `u32::MAX` of them are the whole capture, with the frames that belong to none.
 
 use crate::read::Frame;
 use crate::study::Study;
@@ -177,7 +178,7 @@ impl read::Sink for Sweep {
         let class = classify(&link::frame(frame), self.checksums);
         let number = self.number(&class);
         for (point, coalescer) in &mut self.points {
-            if point.axis != Axis::Connections || number < point.value {
+            if point.axis != Axis::Connections || number < point.value || point.value == u32::MAX {
                 coalescer.handle(&class, frame.time_ns, (), &mut ());
             }
         }

@@ -191,3 +191,20 @@ fn random_traffic_in_captures_gives_what_the_rules_give() {
         }
     }
 }
+
+#[test]
+fn a_sweep_of_all_connections_looks_at_the_whole_capture() {
+    let mut of_none = 0;
+    let rules = all_rules()[0];
+    for path in slow_read::captures() {
+        let points = [(Axis::Connections, u32::MAX), (Axis::Connections, u32::MAX - 1)];
+        let mut sweep = Sweep::of(limits(rules), Checksums::Trust, points);
+        study::read(open(&path), &mut sweep, &Progress::default()).unwrap();
+        let report = slowly(&slow_read::frames(&path), rules);
+        let points: Vec<_> = sweep.points().collect();
+        let (all, connections) = (points[0], points[1]);
+        assert_eq!((all.frames_in, all.eliminated), (report.frames_in, report.eliminated), "{}", path.display());
+        of_none += all.frames_in - connections.frames_in;
+    }
+    assert_ne!(of_none, 0, "no capture has a frame that belongs to no connection");
+}
