@@ -12,7 +12,7 @@ use baton_host::handoff::{Aborted, Handoff, Outcome, Phase, Step};
 use baton_host::hops::{Change, Link};
 use baton_host::kernel_side::{KernelError, KernelSide, Plan};
 use baton_host::steer::{self, Kind};
-use baton_host::{Captured, Failed};
+use baton_host::{Captured, Failed, Strays};
 use baton_port::SteeredPort;
 use baton_socket::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
 use baton_socket::host::random_secret;
@@ -23,6 +23,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
+
+/// How often connections are looked at, whose peer's segments may go past their engine.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What a mover is made with.
 #[derive(Clone, Debug)]
@@ -61,8 +64,8 @@ pub struct Connection(pub u64);
 pub enum MoverEvent {
     /// Something about a connection changed: look at what it allows.
     Ready(Connection),
-    /// Its way leads over another interface now, or its interface has gone or carries less
-    /// than it did: only the kernel can serve it, so it is to be restored. Where the kernel
+    /// Its way leads over another interface now, or its peer's does, or its interface has gone
+    /// or carries less than it did: only the kernel can serve it, so it is to be restored. Where the kernel
     /// has no way either the restore is refused, and may be tried again: until then the
     /// connection goes on in the engine as well as it can.
     Homeless(Connection),
@@ -76,6 +79,7 @@ struct Away {
     plan: Plan,
     shell: Captured,
     handoff: Handoff,
+    strays: Strays,
     /// The program let go of it.
     closed: bool,
 }
@@ -93,6 +97,8 @@ pub struct Mover<P = SteeredPort> {
     closing: VecDeque<Connection>,
     events: VecDeque<MoverEvent>,
     started: Instant,
+    /// When connections were last looked at.
+    looked: Instant,
     next: u64,
 }
 
@@ -112,6 +118,7 @@ impl<P: FrameIo> Mover<P> {
             closing: VecDeque::new(),
             events: VecDeque::new(),
             started: Instant::now(),
+            looked: Instant::now(),
             next: 0,
         })
     }
@@ -212,7 +219,8 @@ impl<P: FrameIo> Mover<P> {
         let name = Connection(self.next);
         self.names.insert((at, conn.1), name);
         self.tuples.insert(plan.tuple(), name);
-        self.away.insert(name, Away { fd, side: at, conn, plan, shell, handoff, closed: false });
+        self.away
+            .insert(name, Away { fd, side: at, conn, plan, shell, handoff, strays: Strays::default(), closed: false });
         self.gather_events();
         Ok(name)
     }
@@ -323,6 +331,7 @@ impl<P: FrameIo> Mover<P> {
             while side.engine.streamer().poll_moved().is_some() {}
         }
         self.follow_changes(time)?;
+        self.look_for_strays();
         self.gather_events();
         self.clear_away()?;
         Ok(busy)
@@ -371,6 +380,21 @@ impl<P: FrameIo> Mover<P> {
     fn send_home(&mut self, whose: impl Fn(&Side<P>) -> bool) {
         let homeless = self.away.iter().filter(|(_, away)| whose(&self.sides[away.side]));
         self.events.extend(homeless.map(|(name, _)| MoverEvent::Homeless(*name)));
+    }
+
+    /// Says of whom the peer's segments go past the engine.
+    fn look_for_strays(&mut self) {
+        let now = Instant::now();
+        if now - self.looked < LOOK {
+            return;
+        }
+        self.looked = now;
+        for (name, away) in &mut self.away {
+            // Of a socket that cannot be asked nothing is known.
+            if away.strays.look(&away.fd, now).unwrap_or(false) {
+                self.events.push_back(MoverEvent::Homeless(*name));
+            }
+        }
     }
 
     fn find(&self, tuple: &Tuple) -> Option<Connection> {

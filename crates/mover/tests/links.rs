@@ -236,3 +236,25 @@ fn a_neighbour_that_moves_without_a_word_is_found_again() {
         });
     }
 }
+
+#[test]
+fn a_peer_that_comes_in_by_another_interface_sends_connections_home() {
+    need_root!();
+    need_program!("clang");
+    for (kind, ipv6) in EACH {
+        World::enter(kind, |world| {
+            let mut line = world.line(Load::Both, ipv6);
+            line.handoff(world);
+            line.go_on(world, SEVERAL);
+            world.wire.reroute_peer();
+            let homeless = MoverEvent::Homeless(name(&line));
+            turns_until(&mut line, world, "word that it is homeless", |world| {
+                std::iter::from_fn(|| world.mover.next_event()).any(|event| event == homeless)
+            });
+            line.restore(world);
+            line.go_on(world, SEVERAL);
+            line.finish(world);
+            assert_eq!(world.resets(), 0);
+        });
+    }
+}

@@ -7,7 +7,7 @@ use baton_socket::service::Place;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::{Reply, Request, Selector, VERSION};
 use baton_testkit::{need_program, need_root};
-use common::kernels::wait_for;
+use common::kernels::{LONG, wait_for};
 use common::{World, be_the_engine};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::ErrorKind;
@@ -53,6 +53,32 @@ fn there_and_back(kind: Kind) {
             assert_eq!(world.wire.resets(), resets);
         },
     );
+}
+
+#[test]
+fn a_connection_whose_peer_comes_in_by_another_interface_goes_home() {
+    need_root!();
+    need_program!("clang");
+    for ipv6 in [false, true] {
+        World::enter(|world| {
+            let service = world.service();
+            let resets = world.wire.resets();
+            let mut line = world.line(ipv6);
+            line.adopt(&service);
+            line.go_on(100_000);
+            world.wire.reroute_peer();
+            let begun = Instant::now();
+            while line.place() != Place::Kernel {
+                line.turn(30_000);
+                assert!(begun.elapsed() < LONG, "it stands still in the engine");
+            }
+            let entries = service.list().unwrap();
+            assert!(entries.iter().all(|entry| entry.why == "bypassed"), "{entries:?}");
+            line.go_on(500_000);
+            line.finish();
+            assert_eq!(world.wire.resets(), resets);
+        });
+    }
 }
 
 #[test]

@@ -56,6 +56,18 @@ impl Wire {
         Wire { ours, peer }.with_hold()
     }
 
+    /// The peer's packets come in by another interface from now on; ours leave as before.
+    pub fn reroute_peer(&self) {
+        veth(&self.ours, "other", &self.peer, "other");
+        self.ours.run("sysctl -q -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.other.rp_filter=0");
+        for (side, last) in [(&self.ours, 1), (&self.peer, 2)] {
+            side.run(&format!("ip addr add 10.67.0.{last}/24 dev other"));
+            side.run(&format!("ip addr add fd67::{last}/64 dev other nodad"));
+        }
+        self.peer.run("ip route add 10.66.0.1/32 via 10.67.0.1");
+        self.peer.run("ip route add fd66::1/128 via fd67::1");
+    }
+
     /// With VLAN devices for wires: tags are on what lies beneath. Without [`Wire::hold`].
     pub fn over_vlan() -> Wire {
         let (ours, peer) = (Netns::new("ours"), Netns::new("peer"));

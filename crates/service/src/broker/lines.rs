@@ -3,8 +3,8 @@
 use super::patience::Waiting;
 use super::side::Side;
 use crate::record::{Phase, Record};
-use baton_host::Captured;
 use baton_host::kernel_side::Plan;
+use baton_host::{Captured, Strays};
 use baton_socket::service::message::Entry;
 use baton_wire::addr::{Addr, Tuple};
 use std::os::fd::OwnedFd;
@@ -80,6 +80,7 @@ pub(super) struct Line {
     pub stood_still: Option<Instant>,
     pub pause_us: u64,
     pub moves: u64,
+    strays: Strays,
     bytes: (u64, u64),
     rate: (u64, u64),
     sampled: Instant,
@@ -112,6 +113,7 @@ impl Line {
             stood_still: None,
             pause_us: 0,
             moves: 0,
+            strays: Strays::default(),
             bytes: (0, 0),
             rate: (0, 0),
             sampled: now,
@@ -130,6 +132,7 @@ impl Line {
         self.why = why;
         self.since = now;
         self.moves += 1;
+        self.strays = Strays::default();
         if let Some(stopped) = self.stood_still.take() {
             self.pause_us = (now - stopped).as_micros() as u64;
         }
@@ -149,6 +152,12 @@ impl Line {
             self.captured = None;
         }
         has
+    }
+
+    /// True if its peer's segments go past its engine.
+    pub fn is_bypassed(&mut self) -> bool {
+        // Of a socket that cannot be asked nothing is known.
+        self.state == State::Engine && self.strays.look(&*self.fd, Instant::now()).unwrap_or(false)
     }
 
     /// Looks at what moved since the last time.

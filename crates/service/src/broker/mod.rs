@@ -323,6 +323,9 @@ impl Broker {
         });
         let settled: Vec<u64> = settled.collect();
         settled.into_iter().for_each(|id| self.note(id));
+        let bypassed: Vec<u64> =
+            self.lines.values_mut().filter_map(|line| line.is_bypassed().then_some(line.id)).collect();
+        bypassed.into_iter().for_each(|id| self.leave(id, lines::Goal::Home, "bypassed"));
     }
 
     fn follow_changes(&mut self) -> Result<(), BrokerError> {
