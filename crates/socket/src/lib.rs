@@ -10,6 +10,7 @@
 //!   service       connections of the kernel handed to a service's engine
 //!   pace          whether to sleep or to look again
 //!   posix         a Host behind POSIX calls; the C ABI's core
+//!   signals       threads of ours take none
 //! ```
 //!
 //! No protocol state is held here; what a stream knows is cursors.
@@ -29,3 +30,5 @@ pub mod stack;
 pub mod stream;
 mod sys;
 mod waiters;
+
+pub use sys::signals;

@@ -4,5 +4,5 @@ pub(crate) mod fork;
 pub(crate) mod large_pages;
 pub(crate) mod memory;
 pub(crate) mod queue_lengths;
-pub(crate) mod signals;
+pub mod signals;
 pub(crate) mod tcp_info;

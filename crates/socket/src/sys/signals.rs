@@ -1,4 +1,4 @@
-//! Signals are the program's: a thread of this library takes none.
+//! Signals are the program's: threads of ours take none.
 //!
 //! What this module upholds: the calling thread's mask is, after [`blocked`], what it was.
 
@@ -17,7 +17,7 @@ impl Drop for Before {
 
 /// Runs `run` with every signal blocked in this thread. A thread that it starts has them
 /// blocked for good.
-pub(crate) fn blocked<R>(run: impl FnOnce() -> R) -> R {
+pub fn blocked<R>(run: impl FnOnce() -> R) -> R {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
     // SAFETY: the first call fills `all`, the second, which cannot fail with SIG_SETMASK,
