@@ -13,6 +13,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod background;
 pub mod bench;
 pub mod bump;
 pub mod cli;

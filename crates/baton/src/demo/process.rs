@@ -1,14 +1,12 @@
 //! Programs that the demo runs: to their end, within a time, stoppable.
 
+use crate::background::LOOK;
 use crate::signal::Stop;
 use anyhow::{Context, bail};
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-/// Time between two looks at a running program.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Runs a short command to its end.
 pub fn output(command: &mut Command) -> io::Result<Output> {

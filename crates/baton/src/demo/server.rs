@@ -1,18 +1,21 @@
 //! `baton serve` as a child: started, asked for its counters, ended.
 
 use super::world::Namespace;
+use crate::background::{Background, last_words};
 use crate::commands::serve::Line;
 use crate::net::Stats;
 use crate::signal::Stop;
 use anyhow::{Context, bail};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Time allowed for a server to start or to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Time that it may take to end.
+const END: Duration = Duration::from_secs(2);
 
 /// Ports of the services, the registered ones.
 pub mod port {
@@ -36,8 +39,7 @@ pub mod port {
 /// A running server. It ends when this is dropped, and by itself when this
 /// process dies, since its standard input then ends.
 pub struct Server {
-    child: Child,
-    stdin: Option<ChildStdin>,
+    child: Background,
     lines: Receiver<Line>,
 }
 
@@ -57,10 +59,9 @@ impl Server {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut child = namespace.command(&program.to_string_lossy());
         child.arg(command).args(arguments);
-        child.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = child.spawn().context("cannot start a server")?;
-        let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().context("no pipe from a server")?);
+        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Background::start(&mut child, END).context("cannot start a server")?;
+        let stdout = BufReader::new(child.child().stdout.take().context("no pipe from a server")?);
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
@@ -69,7 +70,7 @@ impl Server {
                 }
             }
         });
-        let mut server = Server { child, stdin, lines };
+        let mut server = Server { child, lines };
         match server.line(stop)? {
             Line::Ready { .. } => Ok(server),
             Line::Stats { .. } => bail!("a server that counts before it is ready"),
@@ -84,8 +85,7 @@ impl Server {
 
     /// The server's counters now.
     pub fn stats(&mut self, stop: &Stop) -> anyhow::Result<Stats> {
-        let stdin = self.stdin.as_mut().context("a server that was told to end")?;
-        stdin.write_all(b"stats\n").context("a server ended")?;
+        self.child.tell(b"stats\n").context("a server ended")?;
         match self.line(stop)? {
             Line::Stats { stats, .. } => Ok(stats),
             Line::Ready { .. } => bail!("a server that is ready twice"),
@@ -108,27 +108,10 @@ impl Server {
     /// What a server that ended said last.
     fn last_words(&mut self) -> String {
         let mut said = String::new();
-        if let Some(mut stderr) = self.child.stderr.take() {
+        if let Some(mut stderr) = self.child.child().stderr.take() {
             // Whatever is readable of it is better than nothing.
             let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
         }
-        let last = said.trim().lines().last().unwrap_or("it ended without a word");
-        last.trim_start_matches("baton: ").to_owned()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.stdin.take());
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while Instant::now() < deadline {
-            match self.child.try_wait() {
-                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-                _ => return,
-            }
-        }
-        // It did not end by itself: no harm if it does so just now.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        last_words(&said)
     }
 }

@@ -1,20 +1,16 @@
 //! The servers: how each is started, and on which port it listens.
 
 use super::place::Place;
+use crate::background::{Background, LOOK, last_words};
 use crate::demo::process::output;
 use anyhow::{Context, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time that one may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// A server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +93,7 @@ fn nginx_configuration(address: &str, home: &Path) -> anyhow::Result<PathBuf> {
 
 /// A server that runs; dropped, it ends.
 pub struct Server {
-    child: Child,
+    child: Background,
     said: PathBuf,
 }
 
@@ -111,15 +107,15 @@ impl Server {
         let words = kind.words(&address, &place.home)?;
         let said = place.home.join(format!("{}.said", kind.program().0));
         let mut command = place.command(&words)?;
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
         // Not by `ip netns exec`, which hides the BPF file system.
-        let child =
-            place.world.server.enter(|| command.spawn().with_context(|| format!("cannot start {}", words[0])))?;
+        let start = || Background::start(&mut command, PATIENCE).with_context(|| format!("cannot start {}", words[0]));
+        let child = place.world.server.enter(start)?;
         let mut server = Server { child, said };
         let begun = Instant::now();
         while !place.listens(kind.port())? {
-            if server.child.try_wait()?.is_some() {
-                bail!("{}: {}", words[0], server.last_words());
+            if server.child.has_ended()? {
+                bail!("{}: {}", words[0], last_words(&fs::read_to_string(&server.said).unwrap_or_default()));
             }
             ensure!(begun.elapsed() < PATIENCE, "{} does not listen", words[0]);
             std::thread::sleep(LOOK);
@@ -132,35 +128,8 @@ impl Server {
     /// # Errors
     /// If it cannot be ended.
     pub fn end(mut self) -> anyhow::Result<Option<Moved>> {
-        self.stop(Signal::TERM)?;
+        self.child.end()?;
         Ok(Moved::parse(&fs::read_to_string(&self.said)?))
-    }
-
-    fn stop(&mut self, signal: Signal) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        if self.child.try_wait()?.is_none() {
-            kill_process(Pid::from_child(&self.child), signal)?;
-        }
-        while self.child.try_wait()?.is_none() {
-            if begun.elapsed() > PATIENCE {
-                self.child.kill()?;
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(())
-    }
-
-    fn last_words(&self) -> String {
-        let said = fs::read_to_string(&self.said).unwrap_or_default();
-        let last = said.trim().lines().last().unwrap_or("it ended without a word");
-        last.trim_start_matches("baton: ").to_owned()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.stop(Signal::TERM);
     }
 }
 

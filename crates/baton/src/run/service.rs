@@ -1,26 +1,22 @@
 //! A service for one run: started with the program, ended after it.
 
+use crate::background::{Background, LOOK, last_words};
 use crate::fail::usage;
 use anyhow::{Context, ensure};
 use baton_port::link;
 use baton_socket::service::Service;
-use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write;
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time that it may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(5);
-
 /// See the file's head.
 pub struct Private {
-    child: Child,
+    child: Background,
     socket: PathBuf,
 }
 
@@ -40,15 +36,13 @@ impl Private {
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command.args(["service", "--steer", steer]).arg("--config").arg(&config).arg("--socket").arg(&socket);
         command.args(interfaces.iter().flat_map(|name| ["--interface", name]));
-        // A terminal's Ctrl-C is the program's affair.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
-        let mut private = Private { child: command.spawn().context("starting a service")?, socket };
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
+        let child = Background::start(&mut command, PATIENCE).context("starting a service")?;
+        let mut private = Private { child, socket };
         let begun = Instant::now();
         while Service::connect(&private.socket).is_err() {
-            if private.child.try_wait()?.is_some() {
-                let said = fs::read_to_string(&said).unwrap_or_default();
-                let last = said.trim().lines().last().unwrap_or("it ended without a word");
-                let last = last.trim_start_matches("baton: ").to_owned();
+            if private.child.has_ended()? {
+                let last = last_words(&fs::read_to_string(&said).unwrap_or_default());
                 return Err(usage(format!("no service could be started: {last}"), "baton doctor says what is missing"));
             }
             ensure!(begun.elapsed() < PATIENCE, "the service does not start");
@@ -65,19 +59,6 @@ impl Private {
     /// Its process.
     pub fn id(&self) -> u32 {
         self.child.id()
-    }
-}
-
-impl Drop for Private {
-    fn drop(&mut self) {
-        let begun = Instant::now();
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        while let Ok(None) = self.child.try_wait() {
-            if begun.elapsed() > PATIENCE {
-                let _ = self.child.kill();
-            }
-            std::thread::sleep(LOOK);
-        }
     }
 }
 

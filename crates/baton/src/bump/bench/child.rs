@@ -1,18 +1,20 @@
 //! `baton bump` as a child: started, asked for its counters, ended.
 
+use crate::background::Background;
 use crate::bump::{Line, Report};
 use crate::demo::Namespace;
 use anyhow::{Context, bail};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::time::{Duration, Instant};
+use std::io::{BufRead, BufReader};
+use std::process::{ChildStdout, Stdio};
+use std::time::Duration;
+
+/// Time that one may take to end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A running bump. It ends when this is dropped, and by itself when this process dies,
 /// since its standard input then ends.
 pub struct BumpChild {
-    child: Child,
-    stdin: Option<ChildStdin>,
+    child: Background,
     stdout: BufReader<ChildStdout>,
 }
 
@@ -22,11 +24,10 @@ impl BumpChild {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = namespace.command(&program.to_string_lossy());
         command.args(["bump", "--json", "--control"]).args(arguments);
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().context("cannot start a bump")?;
-        let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().context("no pipe from a bump")?);
-        let mut bump = BumpChild { child, stdin, stdout };
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Background::start(&mut command, PATIENCE).context("cannot start a bump")?;
+        let stdout = BufReader::new(child.child().stdout.take().context("no pipe from a bump")?);
+        let mut bump = BumpChild { child, stdout };
         match bump.line()? {
             Line::Ready { .. } => Ok(bump),
             Line::Stats(_) => bail!("a bump that counts before it is ready"),
@@ -35,7 +36,7 @@ impl BumpChild {
 
     /// What it has counted so far.
     pub fn report(&mut self) -> anyhow::Result<Report> {
-        self.stdin.as_mut().context("a bump that was told to end")?.write_all(b"stats\n").context("a bump ended")?;
+        self.child.tell(b"stats\n").context("a bump ended")?;
         match self.line()? {
             Line::Stats(report) => Ok(report),
             Line::Ready { .. } => bail!("a bump that is ready twice"),
@@ -49,21 +50,5 @@ impl BumpChild {
             bail!("a bump ended; it has said why");
         }
         serde_json::from_str(&line).with_context(|| format!("a bump printed '{}'", line.trim()))
-    }
-}
-
-impl Drop for BumpChild {
-    fn drop(&mut self) {
-        drop(self.stdin.take());
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while Instant::now() < deadline {
-            match self.child.try_wait() {
-                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-                _ => return,
-            }
-        }
-        // It did not end by itself: no harm if it does so just now.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

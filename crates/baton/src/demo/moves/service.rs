@@ -1,14 +1,14 @@
 //! `baton service` as a child: started, its engine found and killed, ended.
 
+use crate::background::{Background, LOOK, last_words};
 use crate::demo::world::{Namespace, stat_field};
 use anyhow::{Context, bail, ensure};
 use baton_socket::service::Service;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time that it may take to start, and to end.
@@ -16,9 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A service that runs; dropped, it ends in form.
 pub struct Running {
-    child: Child,
+    child: Background,
     socket: PathBuf,
-    said: PathBuf,
 }
 
 impl Running {
@@ -31,17 +30,17 @@ impl Running {
         let (socket, said) = (home.join(format!("{steer}.sock")), home.join(format!("{steer}.said")));
         let mut command = Command::new(program);
         command.args(["service", "--interface", interface, "--steer", steer, "--socket"]).arg(&socket);
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
         // Not by `ip netns exec`, which hides the BPF file system.
-        let child = namespace.enter(|| command.spawn().context("cannot start a service"))?;
-        let mut running = Running { child, socket, said };
+        let child = namespace.enter(|| Background::start(&mut command, PATIENCE).context("cannot start a service"))?;
+        let mut running = Running { child, socket };
         let begun = Instant::now();
         while Service::connect(&running.socket).is_err() {
-            if running.child.try_wait()?.is_some() {
-                bail!("{}", running.last_words());
+            if running.child.has_ended()? {
+                bail!("{}", last_words(&fs::read_to_string(&said).unwrap_or_default()));
             }
             ensure!(begun.elapsed() < PATIENCE, "the service does not start");
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(LOOK);
         }
         Ok(running)
     }
@@ -75,25 +74,7 @@ impl Running {
 
     /// Ends it at once: whoever waits for its answer waits no longer.
     pub fn kill(&self) {
-        // It may have ended by itself; its id is its own until it is waited for.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::KILL);
-    }
-
-    fn last_words(&self) -> String {
-        let said = fs::read_to_string(&self.said).unwrap_or_default();
-        let last = said.trim().lines().last().unwrap_or("it ended without a word");
-        last.trim_start_matches("baton: ").to_owned()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let begun = Instant::now();
-        while let Ok(None) = self.child.try_wait() {
-            let signal = if begun.elapsed() < PATIENCE { Signal::TERM } else { Signal::KILL };
-            let _ = kill_process(Pid::from_child(&self.child), signal);
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.child.signal(Signal::KILL);
     }
 }
 
@@ -114,6 +95,7 @@ fn descendants(of: u32) -> io::Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
 
     #[test]
     fn a_childs_child_is_a_descendant() {
