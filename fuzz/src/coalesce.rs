@@ -6,11 +6,14 @@ use baton_coalesce::{
     write_headers,
 };
 use build::{Ip, Packet};
+use script::Script;
 use slow::{Out, Rules, Slow};
 use std::num::{NonZeroU32, NonZeroU64};
 
 #[path = "../../crates/coalesce/tests/traffic/build.rs"]
 mod build;
+#[path = "script.rs"]
+pub mod script;
 #[path = "../../crates/coalesce/tests/slow/mod.rs"]
 mod slow;
 
@@ -23,22 +26,9 @@ pub const TARGETS: &[Target] = &[("coalesce_traffic", traffic)];
 /// Most frames of a script.
 const MOST_FRAMES: usize = 200;
 
-/// The bytes of a script, one after another; 0 when there are no more.
-struct Script<'a>(std::slice::Iter<'a, u8>);
-
-impl Script<'_> {
-    fn byte(&mut self) -> u8 {
-        self.0.next().copied().unwrap_or(0)
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[usize::from(self.byte()) % of.len()]
-    }
-}
-
 /// Rules, then frames: four senders' next segments with changes, or any bytes.
 pub fn traffic(data: &[u8]) {
-    let mut script = Script(data.iter());
+    let mut script = Script(data);
     let rules = rules(&mut script);
     let mut senders = [0, 1, 2, 3].map(|n: u8| Packet {
         ip: if n < 2 { Packet::default().ip } else { Ip::V6 { src: [n; 16], dst: [9; 16] } },
@@ -49,7 +39,7 @@ pub fn traffic(data: &[u8]) {
     });
     let mut frames = Vec::new();
     let mut time_ns = 0;
-    while script.0.len() > 0 && frames.len() < MOST_FRAMES {
+    while !script.0.is_empty() && frames.len() < MOST_FRAMES {
         let op = script.byte();
         time_ns += u64::from(op >> 6) * 1000;
         let (bytes, link_type) = match op & 7 {

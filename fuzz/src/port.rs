@@ -1,30 +1,17 @@
 //! A target for the reader of capture files, which anybody may have made.
 
+#[path = "pieces.rs"]
+pub mod pieces;
+
 use baton_engine::frame_io::{FrameIo, FrameSink, RxFrame};
 use baton_port::pcap_file::{BLOCK_MAX, PcapFile};
-use std::io::{self, Read};
+use pieces::Pieces;
 
 /// A target's name, which is its corpus directory's too, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets of this module.
 pub const TARGETS: &[Target] = &[("port_pcap_file", pcap_file)];
-
-/// A file that gives up to `step` bytes at once.
-struct Slow {
-    bytes: Vec<u8>,
-    at: usize,
-    step: usize,
-}
-
-impl Read for Slow {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let count = self.step.min(buf.len()).min(self.bytes.len() - self.at);
-        buf[..count].copy_from_slice(&self.bytes[self.at..self.at + count]);
-        self.at += count;
-        Ok(count)
-    }
-}
 
 /// What a capture holds: its frames one after another, how long each is, and how
 /// it ended.
@@ -46,7 +33,7 @@ impl FrameSink for Contents {
 
 fn contents(data: &[u8], step: usize) -> Contents {
     let mut contents = Contents::default();
-    let file = Slow { bytes: data.to_vec(), at: 0, step };
+    let file = Pieces::of(data, step);
     let mut port = match PcapFile::read("fuzz", file) {
         Ok(port) => port,
         Err(error) => {

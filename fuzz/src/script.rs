@@ -15,12 +15,19 @@ impl Script<'_> {
         }
     }
 
+    /// One of these, by the next byte.
+    #[allow(dead_code, reason = "not every module has a choice of values")]
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[usize::from(self.byte()) % of.len()]
+    }
+
     /// The next two.
     pub fn short(&mut self) -> u16 {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
     /// As many as the next byte says, `limit` at most, and no more than there are.
+    #[allow(dead_code, reason = "not every module has strings of bytes")]
     pub fn bytes(&mut self, limit: usize) -> Vec<u8> {
         let count = usize::from(self.byte()).min(limit).min(self.0.len());
         let (taken, rest) = self.0.split_at(count);

@@ -1,12 +1,15 @@
 //! A target for the reader of captures and what is made of them, which anybody may
 //! have made.
 
+#[path = "pieces.rs"]
+pub mod pieces;
+
 use baton_trace::coalesce::{Checksums, Limits, Profile};
 use baton_trace::read::{Frame, Input, Reader};
 use baton_trace::study::{self, Progress};
 use baton_trace::sweep::Sweep;
 use baton_trace::{Analysis, Damage};
-use std::io::{self, Read};
+use pieces::Pieces;
 
 /// A target's name, which is its corpus directory's too, and its body.
 pub type Target = (&'static str, fn(&[u8]));
@@ -14,24 +17,8 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets of this module.
 pub const TARGETS: &[Target] = &[("trace_capture", capture)];
 
-/// A file that gives up to `step` bytes at once.
-struct Slow {
-    bytes: Vec<u8>,
-    at: usize,
-    step: usize,
-}
-
-impl Read for Slow {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let count = self.step.min(buf.len()).min(self.bytes.len() - self.at);
-        buf[..count].copy_from_slice(&self.bytes[self.at..self.at + count]);
-        self.at += count;
-        Ok(count)
-    }
-}
-
 fn input(data: &[u8], step: usize) -> Option<Input> {
-    Input::read(Slow { bytes: data.to_vec(), at: 0, step }).ok()
+    Input::read(Pieces::of(data, step)).ok()
 }
 
 /// A frame: its bytes, its length on the wire, its time, its link type.
