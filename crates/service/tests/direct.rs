@@ -4,17 +4,16 @@ mod common;
 
 use baton_socket::service::message::Selector;
 use baton_socket::service::{Place, Placement, Service};
-use baton_testkit::{Running, need_program, need_root};
+use baton_testkit::{need_program, need_root};
 use common::kernels::{Ramp, wait_for};
-use common::{Line, Role, World};
+use common::{Line, Role, World, programs_part};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Command, Stdio};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-const PROGRAM: &str = "BATON_TEST_PROGRAM";
+/// Set, and a program reads.
+const READS: &str = "BATON_TEST_READS";
 
 common::processes!();
 
@@ -23,54 +22,22 @@ common::processes!();
 /// says what it found.
 #[test]
 fn the_programs_process() {
-    let Ok(words) = std::env::var(PROGRAM) else { return };
-    let (len, socket) = words.split_once(' ').unwrap();
-    let fd: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let Some((len, socket, fd)) = programs_part() else { return };
     let service = Service::connect_as(socket, Placement::Direct).unwrap();
     let mut stream = service.adopt(fd).unwrap_or_else(|refused| panic!("{refused}"));
     let mut written = 0;
-    while written < len.parse().unwrap() {
-        let some = Ramp::bytes(written, 10_000.min((len.parse::<u64>().unwrap() - written) as usize));
+    while written < len {
+        let some = Ramp::bytes(written, 10_000.min((len - written) as usize));
         stream.write_all(&some).unwrap();
         written += some.len() as u64;
     }
     println!("\nwritten");
-    if std::env::var_os("BATON_TEST_READS").is_some() {
+    if std::env::var_os(READS).is_some() {
         let mut read = Vec::new();
         stream.read_to_end(&mut read).unwrap();
         println!("\nread {} {}", read.len(), read == Ramp::bytes(0, read.len()));
     }
     std::thread::sleep(Duration::from_secs(60));
-}
-
-/// A program that was started; a way to what it says.
-fn program(
-    world: &World<'_>,
-    socket: OwnedFd,
-    len: u64,
-    reads: bool,
-) -> (Running, impl Iterator<Item = String> + use<>) {
-    let mut running = world.wire.ours.enter(|| {
-        let mut command = Command::new("/proc/self/exe");
-        command.args(["the_programs_process", "--exact", "--nocapture", "--quiet"]);
-        command.env(PROGRAM, format!("{len} {}", world.socket.display()));
-        command.stdin(Stdio::from(socket)).stdout(Stdio::piped());
-        if reads {
-            command.env("BATON_TEST_READS", "1");
-        }
-        Running::start(&mut command)
-    });
-    let lines = BufReader::new(running.child().stdout.take().unwrap()).lines();
-    (running, lines.map_while(Result::ok))
-}
-
-/// A connection's two ends, blocking.
-fn pair(world: &World<'_>) -> (OwnedFd, TcpStream) {
-    let listener = world.wire.peer.enter(|| TcpListener::bind("10.66.0.2:0").unwrap());
-    let ours = world.wire.ours.enter(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-    let (peer, _) = listener.accept().unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    (ours.into(), peer)
 }
 
 #[test]
@@ -116,7 +83,7 @@ fn a_call_that_blocks_is_answered() {
     need_root!();
     need_program!("clang");
     World::enter(|world| {
-        let (ours, mut peer) = pair(world);
+        let (ours, mut peer) = world.pair();
         let mut stream = world.direct().adopt(ours).unwrap_or_else(|refused| panic!("{refused}"));
         let mut byte = [0];
         for n in 0..200 {
@@ -137,8 +104,8 @@ fn a_killed_programs_peer_gets_all_that_was_written_and_the_end() {
     need_program!("clang");
     World::enter(|world| {
         for len in [0, 10, 100_000] {
-            let (ours, mut peer) = pair(world);
-            let (mut running, mut said) = program(world, ours, len, false);
+            let (ours, mut peer) = world.pair();
+            let (mut running, mut said) = world.program(ours, len, &|_| {});
             assert!(said.any(|line| line == "written"));
             running.child().kill().unwrap();
             let mut read = Vec::new();
@@ -155,8 +122,8 @@ fn a_killed_programs_peer_is_reset_if_something_was_not_read() {
     need_root!();
     need_program!("clang");
     World::enter(|world| {
-        let (ours, mut peer) = pair(world);
-        let (mut running, mut said) = program(world, ours, 5, false);
+        let (ours, mut peer) = world.pair();
+        let (mut running, mut said) = world.program(ours, 5, &|_| {});
         assert!(said.any(|line| line == "written"));
         peer.write_all(b"never read").unwrap();
         peer.read_exact(&mut [0; 5]).unwrap();
@@ -174,8 +141,8 @@ fn a_program_killed_in_the_middle_of_a_transfer_leaves_nothing() {
     need_root!();
     need_program!("clang");
     World::enter(|world| {
-        let (ours, mut peer) = pair(world);
-        let (mut running, _said) = program(world, ours, u64::MAX, false);
+        let (ours, mut peer) = world.pair();
+        let (mut running, _said) = world.program(ours, u64::MAX, &|_| {});
         let mut read = vec![0; 5_000_000];
         peer.read_exact(&mut read).unwrap();
         running.child().kill().unwrap();
@@ -196,8 +163,11 @@ fn a_program_that_is_stopped_has_its_connections_brought_home_and_no_byte_twice(
     World::enter_with(
         |config| config.patience = Duration::from_secs(1),
         |world| {
-            let (ours, mut peer) = pair(world);
-            let (mut running, mut said) = program(world, ours, 10, true);
+            let (ours, mut peer) = world.pair();
+            let reads = |command: &mut std::process::Command| {
+                command.env(READS, "1");
+            };
+            let (mut running, mut said) = world.program(ours, 10, &reads);
             assert!(said.any(|line| line == "written"));
             peer.read_exact(&mut [0; 10]).unwrap();
             let mut sent = 0;
@@ -263,7 +233,7 @@ fn a_program_that_never_begins_its_engine_keeps_its_socket() {
     need_program!("clang");
     use baton_socket::service::message::{Reply, Request, VERSION};
     World::enter(|world| {
-        let (ours, mut peer) = pair(world);
+        let (ours, mut peer) = world.pair();
         let mut channel = world.channel();
         let own = ours.try_clone().unwrap();
         for request in [Request::Hello { version: VERSION }, Request::Direct {}] {

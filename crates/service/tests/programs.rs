@@ -5,15 +5,14 @@ mod common;
 use baton_socket::service::Service;
 use baton_testkit::{Running, need_program, need_root};
 use common::kernels::Ramp;
-use common::{World, be_the_engine};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use common::{World, be_the_engine, programs_part};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-const PROGRAM: &str = "BATON_TEST_PROGRAM";
 const NOBODY: u32 = 65_534;
 
 /// Not a test: what the others start as an engine.
@@ -26,12 +25,10 @@ fn the_engines_process() {
 /// hands over; it writes so many bytes, says how it went, and waits for its end.
 #[test]
 fn the_programs_process() {
-    let Ok(words) = std::env::var(PROGRAM) else { return };
-    let (len, socket) = words.split_once(' ').unwrap();
-    let fd: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let Some((len, socket, fd)) = programs_part() else { return };
     let outcome = Service::connect(socket).map_err(|error| format!("{:?}", error.kind())).and_then(|service| {
         let mut stream = service.adopt(fd).map_err(|refused| refused.code)?;
-        stream.write_all(&Ramp::bytes(0, len.parse().unwrap())).unwrap();
+        stream.write_all(&Ramp::bytes(0, len as usize)).unwrap();
         Ok((service, stream))
     });
     let word = outcome.as_ref().err().map_or("adopted", String::as_str);
@@ -41,28 +38,13 @@ fn the_programs_process() {
 
 /// A program that was started, and how it says that it went.
 fn program(world: &World<'_>, socket: OwnedFd, user: Option<u32>, len: usize) -> (Running, String) {
-    let mut running = world.wire.ours.enter(|| {
-        let mut command = Command::new("/proc/self/exe");
-        command.args(["the_programs_process", "--exact", "--nocapture", "--quiet"]);
-        command.env(PROGRAM, format!("{len} {}", world.socket.display()));
-        command.stdin(Stdio::from(socket)).stdout(Stdio::piped());
+    let (running, mut lines) = world.program(socket, len as u64, &|command| {
         if let Some(user) = user {
             command.uid(user).gid(user);
         }
-        Running::start(&mut command)
     });
-    let lines = BufReader::new(running.child().stdout.take().unwrap()).lines();
-    let word = lines.map_while(Result::ok).find_map(|line| Some(line.strip_prefix("outcome ")?.to_owned()));
+    let word = lines.find_map(|line| Some(line.strip_prefix("outcome ")?.to_owned()));
     (running, word.expect("it says how it went"))
-}
-
-/// A connection's two ends, blocking.
-fn pair(world: &World<'_>) -> (OwnedFd, TcpStream) {
-    let listener = world.wire.peer.enter(|| TcpListener::bind("10.66.0.2:0").unwrap());
-    let ours = world.wire.ours.enter(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-    let (peer, _) = listener.accept().unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    (ours.into(), peer)
 }
 
 #[test]
@@ -71,7 +53,7 @@ fn a_killed_programs_peer_gets_all_that_was_written_and_the_end() {
     need_program!("clang");
     World::enter(|world| {
         for len in [0, 10, 100_000] {
-            let (ours, mut peer) = pair(world);
+            let (ours, mut peer) = world.pair();
             let (mut running, word) = program(world, ours, None, len);
             assert_eq!(word, "adopted");
             running.child().kill().unwrap();
@@ -91,7 +73,7 @@ fn a_killed_programs_peer_is_reset_if_something_was_not_read() {
     need_root!();
     need_program!("clang");
     World::enter(|world| {
-        let (ours, mut peer) = pair(world);
+        let (ours, mut peer) = world.pair();
         let (mut running, word) = program(world, ours, None, 5);
         assert_eq!(word, "adopted");
         peer.write_all(b"never read").unwrap();
@@ -116,7 +98,7 @@ fn other_users_stay_outside_and_others_sockets_stay_where_they_are() {
             |config: &mut baton_service::broker::Config| (config.mode, config.users) = (mode, users.clone());
         World::enter_with(configure, |world| {
             // Root's, in a process of nobody.
-            let (ours, mut peer) = pair(world);
+            let (ours, mut peer) = world.pair();
             let own = ours.try_clone().unwrap();
             let (running, word) = program(world, ours, Some(NOBODY), 5);
             assert_eq!(word, outcome, "{mode:o}");
@@ -140,7 +122,7 @@ fn descendants_of_a_process_are_served_whoever_they_are() {
         let configure =
             |config: &mut baton_service::broker::Config| (config.mode, config.descendants_of) = (0o666, Some(ancestor));
         World::enter_with(configure, |world| {
-            let (ours, _peer) = pair(world);
+            let (ours, _peer) = world.pair();
             let (_running, word) = program(world, ours, Some(NOBODY), 5);
             assert_eq!(word, outcome);
         });
@@ -152,7 +134,7 @@ fn several_threads_may_wait_for_one_stream() {
     need_root!();
     need_program!("clang");
     World::enter(|world| {
-        let (ours, mut peer) = pair(world);
+        let (ours, mut peer) = world.pair();
         let stream = world.service().adopt(ours).unwrap_or_else(|refused| panic!("{refused}"));
         stream.set_read_timeout(Some(Duration::from_secs(30)));
         std::thread::scope(|scope| {

@@ -18,11 +18,11 @@ use kernels::{LONG, Ramp, Wire};
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::ffi::OsString;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,6 +31,7 @@ const ENGINE: &str = "BATON_TEST_ENGINE";
 const BROKER: &str = "BATON_TEST_BROKER";
 const GUARDIAN: &str = "BATON_TEST_GUARDIAN";
 const FIRST: &str = "BATON_TEST_FIRST";
+const PROGRAM: &str = "BATON_TEST_PROGRAM";
 
 /// Words that start this test binary as something else: it has a test of that name.
 fn command(name: &str, variable: &str, value: &str) -> Vec<OsString> {
@@ -82,6 +83,14 @@ pub fn be_the_guardian() {
         let code = guardian.run(|| false).unwrap();
         std::process::exit(code.into());
     }
+}
+
+/// The part of a program, if that is what this process was started for: how many bytes it is to
+/// write, where the service is, the socket to hand over.
+pub fn programs_part() -> Option<(u64, String, OwnedFd)> {
+    let words = std::env::var(PROGRAM).ok()?;
+    let (len, socket) = words.split_once(' ').unwrap();
+    Some((len.parse().unwrap(), socket.to_owned(), standard_input()))
 }
 
 /// Not tests: what the tests of a file start as processes of a guarded service.
@@ -239,6 +248,34 @@ impl World<'_> {
     /// Devices of engines in our namespace: the interface's own has one.
     pub fn devices(&self) -> usize {
         self.wire.ours.run("ip -o link").lines().filter(|line| line.contains(": baton")).count()
+    }
+
+    /// A connection's two ends, blocking.
+    pub fn pair(&self) -> (OwnedFd, TcpStream) {
+        let (ours, peer) = self.wire.connect(false);
+        ours.set_nonblocking(false).unwrap();
+        peer.set_nonblocking(false).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        (ours.into(), peer)
+    }
+
+    /// Starts this test binary as a program that has the service hand `socket` over and writes
+    /// so many bytes: it has a test `the_programs_process`, which begins with [`programs_part`].
+    /// The program, and what it says.
+    pub fn program(
+        &self,
+        socket: OwnedFd,
+        len: u64,
+        change: &dyn Fn(&mut Command),
+    ) -> (Running, impl Iterator<Item = String> + use<>) {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["the_programs_process", "--exact", "--nocapture", "--quiet"]);
+        command.env(PROGRAM, format!("{len} {}", self.socket.display()));
+        command.stdin(socket).stdout(Stdio::piped());
+        change(&mut command);
+        let mut running = self.wire.ours.enter(|| Running::start(&mut command));
+        let lines = BufReader::new(running.child().stdout.take().unwrap()).lines();
+        (running, lines.map_while(Result::ok))
     }
 
     /// What a program without the library has.
