@@ -4,7 +4,7 @@
 #[path = "../../service/tests/common/mod.rs"]
 mod common;
 
-use baton_testkit::{Running, need_program, need_root, run};
+use baton_testkit::{Running, build_beside, need_program, need_root, run};
 use common::{World, be_the_engine};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -17,17 +17,14 @@ fn the_engines_process() {
     be_the_engine();
 }
 
-/// The library. Cargo builds none for a test that cannot link to it, so it is asked to.
+/// The library.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let test = std::env::current_exe().expect("a path");
-        let profile = test.ancestors().nth(2).expect("target/debug/deps/test");
-        let target = profile.parent().expect("target/debug");
-        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-        let words = ["build", "--locked", "--package", "baton-shim", "--lib", "--profile", "test", "--quiet"];
-        run(Command::new(cargo).current_dir(env!("CARGO_MANIFEST_DIR")).args(words).arg("--target-dir").arg(target));
-        profile.join("libbaton_shim.so")
+        let program = test.ancestors().nth(1).expect("target/debug/deps/test");
+        build_beside(program, "baton-shim", env!("CARGO_MANIFEST_DIR"));
+        program.with_file_name("libbaton_shim.so")
     })
 }
 

@@ -4,7 +4,7 @@
 //!   cannot run here says so and is counted as skipped, never as passed.
 //! * [`Netns`]: a network namespace that goes away with the test, whatever
 //!   happens to it; [`veth`] puts a wire between two of them.
-//! * [`Running`]: a program in the background that ends with the test.
+//! * [`Running`]: a program in the background that ends with the test; [`wait_for`] what it does.
 //! * [`vm`]: a test runs anew under another kernel, in an emulator.
 //! * [`c`]: C programs, built against the library.
 //! * [`corpus`]: the inputs that fuzzing found, replayed.
@@ -28,7 +28,7 @@ pub mod skip;
 pub mod vm;
 
 pub use netns::{Netns, veth};
-pub use process::{Running, build_beside, output, run};
+pub use process::{LONG, Running, build_beside, output, run, wait_for};
 
 /// The running test's or benchmark's name, without the hash that cargo adds.
 fn binary_name() -> String {

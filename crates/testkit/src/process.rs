@@ -10,6 +10,9 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a program may take to end after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Longest wait for anything: a guard against hanging, on a machine that does much else.
+pub const LONG: Duration = Duration::from_secs(60);
+
 /// Runs a command to its end and returns what it printed.
 ///
 /// # Panics
@@ -37,6 +40,7 @@ pub fn output(command: &mut Command) -> Output {
 }
 
 /// Builds the library of a package beside a program of this build, which loads it from there.
+/// Cargo builds none for who cannot link to it. `directory` is any of the workspace's.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -46,6 +50,19 @@ pub fn build_beside(program: &Path, package: &str, directory: &str) {
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let words = ["build", "--locked", "--package", package, "--lib", "--profile", "test", "--quiet"];
     run(Command::new(cargo).current_dir(directory).args(words).arg("--target-dir").arg(target));
+}
+
+/// Waits until `done` is true.
+///
+/// # Panics
+/// If that takes longer than [`LONG`].
+#[track_caller]
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < LONG, "{what} does not come");
+        sleep(Duration::from_millis(2));
+    }
 }
 
 /// A program in the background. Dropped, it is asked to end (`SIGTERM`), then,

@@ -2,8 +2,8 @@
 //! reset, and nothing stays behind.
 
 use crate::faults::Faults;
-use crate::world::{Bump, HOST, HOST6, SENDER, SENDER6, World, bytes, curl, digest_of, nginx, wait};
-use baton_testkit::{Running, need_program, need_root};
+use crate::world::{Bump, HOST, HOST6, SENDER, SENDER6, World, bytes, curl, digest_of, nginx};
+use baton_testkit::{Running, need_program, need_root, wait_for};
 use rustix::process::Signal;
 use std::fs;
 use std::process::Stdio;
@@ -98,7 +98,7 @@ fn iperf3_runs_both_ways_with_several_connections() {
     for (address, way) in [(HOST, ""), (HOST, "-R"), (HOST6, ""), (HOST6, "-R")] {
         let mut server = world.host.command("iperf3");
         let _server = Running::start(server.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null()));
-        wait("iperf3", || world.host.run("ss -ltn").contains(":5201 "));
+        wait_for("iperf3", || world.host.run("ss -ltn").contains(":5201 "));
         let amount = bytes() / 4;
         let said = world.sender.run(&format!("iperf3 -c {address} -n {amount} -P 4 -J {way}"));
         let outcome: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -125,10 +125,10 @@ fn transfer_goes_on(end: impl FnOnce(Bump)) {
     command.args(["--silent", "--limit-rate", "8M", "--output"]).arg(&got).arg(format!("http://{SENDER}/file"));
     let mut client = Running::start(&mut command);
     let arrived = || fs::metadata(&got).map_or(0, |file| file.len());
-    wait("the first bytes", || arrived() > 0);
+    wait_for("the first bytes", || arrived() > 0);
     let bump = Bump::start(&world.host, "");
     let then = arrived();
-    wait("bytes through the bump", || arrived() > then + (2 << 20));
+    wait_for("bytes through the bump", || arrived() > then + (2 << 20));
     end(bump);
     assert!(!world.devices().iter().any(|device| device.starts_with("bump")), "{:?}", world.devices());
     assert_eq!(world.state(), before);

@@ -1,9 +1,9 @@
 //! What is to be seen on the wire, and what passes that does not coalesce.
 
 use crate::faults::Faults;
-use crate::world::{Bump, HOST, HOST6, World, wait};
+use crate::world::{Bump, HOST, HOST6, World};
 use baton_port::{PacketOptions, PacketPort, Vnet, VnetFrame, VnetIo, VnetSink};
-use baton_testkit::{Netns, Running, need_program, need_root, output};
+use baton_testkit::{Netns, Running, need_program, need_root, output, wait_for};
 use rustix::process::Signal;
 use std::io::IoSlice;
 use std::process::Stdio;
@@ -24,10 +24,10 @@ fn advances(world: &World, name: &str) -> [f64; 3] {
     }
     let mut server = world.host.command("iperf3");
     let _server = Running::start(server.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null()));
-    wait("iperf3", || world.host.run("ss -ltn").contains(":5201 "));
+    wait_for("iperf3", || world.host.run("ss -ltn").contains(":5201 "));
     world.sender.run(&format!("iperf3 -c {HOST} -n 30M"));
     // It writes a little later than it hears.
-    wait("the capture", || std::fs::metadata(&capture).is_ok_and(|file| file.len() > 8 << 10));
+    wait_for("the capture", || std::fs::metadata(&capture).is_ok_and(|file| file.len() > 8 << 10));
     tcpdump.signal(Signal::INT);
     tcpdump.child().wait().unwrap();
     // One line an ACK: source and destination port, acknowledgment relative to the first.
@@ -92,7 +92,7 @@ fn what_is_no_tcp_passes() {
     {
         let mut server = world.host.command("iperf3");
         let _server = Running::start(server.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null()));
-        wait("iperf3", || world.host.run("ss -ltn").contains(":5201 "));
+        wait_for("iperf3", || world.host.run("ss -ltn").contains(":5201 "));
         let said = world.sender.run(&format!("iperf3 -c {address} -J {words}"));
         let outcome: serde_json::Value = serde_json::from_str(&said).unwrap();
         assert!(outcome["error"].is_null(), "{outcome}");
@@ -128,7 +128,7 @@ fn frames_with_vlan_tags_pass_with_them_both_ways() {
             let mut wanted = Wanted(&frame, 0);
             assert!(ends[from].send(Vnet::default(), &[IoSlice::new(&frame)]));
             ends[from].flush().unwrap();
-            wait("the frame", || {
+            wait_for("the frame", || {
                 ends[to].receive(256, &mut wanted).unwrap();
                 wanted.1 > 0
             });

@@ -5,17 +5,13 @@
 //! ```
 
 use crate::faults::{Faults, FaultyWire};
-use baton_testkit::{Netns, Running, output, run, veth};
+use baton_testkit::{Netns, Running, output, run, veth, wait_for};
 use rustix::process::Signal;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// Longer than anything here takes.
-pub const LONG: Duration = Duration::from_secs(60);
 
 pub const SENDER: &str = "10.66.0.1";
 pub const HOST: &str = "10.66.0.2";
@@ -26,16 +22,6 @@ pub const HOST6: &str = "fd66::2";
 pub fn bytes() -> u64 {
     let wanted = std::env::var("BATON_BUMP_BYTES").ok();
     wanted.map_or(48 << 20, |text| text.parse().expect("BATON_BUMP_BYTES is a number"))
-}
-
-/// Waits until `done` is true.
-#[track_caller]
-pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < LONG, "{what} does not come");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 pub struct World {
@@ -60,7 +46,7 @@ impl World {
         }
         let faulty = FaultyWire::start(&between, faults, 1);
         let world = World { _faulty: faulty, sender, host, _between: between, home: tempfile::tempdir().unwrap() };
-        wait("a link-local address", || !world.host.run("ip -6 addr show dev wire").contains("tentative"));
+        wait_for("a link-local address", || !world.host.run("ip -6 addr show dev wire").contains("tentative"));
         world
     }
 
@@ -172,7 +158,7 @@ pub fn nginx(netns: &Netns, home: &Path, root: &Path) -> Running {
     fs::write(&file, config).unwrap();
     let running =
         Running::start(netns.command("nginx").args(["-c", &file]).stdout(Stdio::null()).stderr(Stdio::null()));
-    wait("nginx", || netns.run("ss -ltn").contains(":80 "));
+    wait_for("nginx", || netns.run("ss -ltn").contains(":80 "));
     running
 }
 

@@ -2,7 +2,8 @@
 
 use crate::lines::{End, Ends};
 use crate::program::{BULK, LIGHT, TURN};
-use crate::words::{LONG, Report, Role, monotonic_ns};
+use crate::words::{Report, Role, monotonic_ns};
+use baton_testkit::LONG;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

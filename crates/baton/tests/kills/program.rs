@@ -1,8 +1,9 @@
 //! A program: its lines, which go on over the service; told what to do by the rig.
 
 use crate::lines::{End, Ends};
-use crate::words::{Answer, LONG, Order, Report, Role, Start};
+use crate::words::{Answer, Order, Report, Role, Start};
 use baton_socket::service::{Place, Service, Stream};
+use baton_testkit::LONG;
 use rustix::process::{getpriority_process, setpriority_process};
 use std::io::{self, BufRead, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -3,11 +3,11 @@
 use crate::census::{self, Growth, Kernel, Process};
 use crate::peers::Peers;
 use crate::program::{TURN, VARIABLE, answer_in, sorted};
-use crate::words::{Answer, LONG, Order, Report, Start, monotonic_ns};
+use crate::words::{Answer, Order, Report, Start, monotonic_ns};
 use baton_port::link;
 use baton_socket::service::Service;
 use baton_socket::service::message::Selector;
-use baton_testkit::{Netns, Running, veth};
+use baton_testkit::{LONG, Netns, Running, veth, wait_for};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getpriority_process, getrlimit, kill_process, setrlimit};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -175,7 +175,7 @@ impl Rig {
     #[track_caller]
     pub fn admin(&self) -> Service {
         let mut service = None;
-        wait("the service", || {
+        wait_for("the service", || {
             service = Service::connect(self.socket()).ok();
             service.is_some()
         });
@@ -207,7 +207,7 @@ impl Rig {
 
     fn accept(&self, lines: usize) -> Vec<TcpStream> {
         let mut streams = Vec::new();
-        wait("a program's connections", || {
+        wait_for("a program's connections", || {
             for listener in &self.listeners {
                 loop {
                     match listener.accept() {
@@ -231,7 +231,7 @@ impl Rig {
     #[track_caller]
     pub fn process(&self, roles: &[&str]) -> Process {
         let mut found = None;
-        wait(roles[0], || {
+        wait_for(roles[0], || {
             found = self.processes().into_iter().find(|process| roles.contains(&process.role.as_str()));
             found.is_some()
         });
@@ -274,7 +274,7 @@ impl Rig {
     #[track_caller]
     pub fn an_engine(&self) {
         let admin = self.admin();
-        wait("an engine", || {
+        wait_for("an engine", || {
             let entries = admin.list().unwrap();
             let tuple = entries.iter().find(|entry| entry.place == "kernel").map(|entry| entry.tuple);
             let tally = tuple.map(|tuple| admin.handoff(Selector::Tuple(tuple)).unwrap());
@@ -334,7 +334,7 @@ impl Rig {
         self.finish_programs();
         let guardian = self.process(&GUARDIAN).pid;
         kill_process(Pid::from_raw(guardian as i32).expect("a process"), Signal::TERM).unwrap();
-        wait("the service's end", || self.processes().is_empty());
+        wait_for("the service's end", || self.processes().is_empty());
         let status = self.service.child().wait().unwrap();
         assert!(status.success() || guardian != self.service.child().id(), "{status}");
         assert!(!self.socket().exists());
@@ -357,16 +357,6 @@ impl Drop for Rig {
 
 pub fn kill(pid: u32) {
     kill_process(Pid::from_raw(pid as i32).expect("a process"), Signal::KILL).expect("it runs");
-}
-
-/// Waits until `done` is true.
-#[track_caller]
-pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < LONG, "{what} does not come");
-        sleep(Duration::from_millis(2));
-    }
 }
 
 /// Hears a program's answers; whatever else it says is shown.

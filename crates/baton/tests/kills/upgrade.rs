@@ -2,8 +2,8 @@
 
 use crate::figures::Figures;
 use crate::kinds::{start, went_on};
-use crate::rig::{Plan, wait};
-use baton_testkit::{Running, need_program, need_root};
+use crate::rig::Plan;
+use baton_testkit::{Running, need_program, need_root, wait_for};
 use std::io::Read;
 use std::process::{Command, Stdio};
 
@@ -25,7 +25,7 @@ fn an_engine_is_replaced() {
             let mut command = Command::new(env!("CARGO_BIN_EXE_baton"));
             command.args(["upgrade", "--socket"]).arg(socket).stdout(Stdio::piped());
             let mut upgrade = Running::start(&mut command);
-            wait("the upgrade", || upgrade.child().try_wait().unwrap().is_some());
+            wait_for("the upgrade", || upgrade.child().try_wait().unwrap().is_some());
             upgrade.child().stdout.take().expect("it was piped").read_to_string(&mut said).unwrap();
         });
         let text = went_on(&mut rig, &mut figures, 0);

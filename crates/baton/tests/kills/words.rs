@@ -6,9 +6,6 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Longest wait for anything that has no limit of its own: a guard against hanging.
-pub const LONG: std::time::Duration = std::time::Duration::from_secs(60);
-
 /// What a program is started with.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Start {

@@ -10,9 +10,9 @@
 //! a package of their own, which set-up unpacks (`cargo xtask setup`).
 
 use crate::restless::Restless;
-use crate::world::{Account, baton, times, wait};
+use crate::world::{Account, baton, times};
 use baton_socket::service::Service;
-use baton_testkit::{Netns, Running, output, run, skip, veth};
+use baton_testkit::{Netns, Running, output, run, skip, veth, wait_for};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -224,7 +224,7 @@ pub fn restlessly() {
     command.args(["service", "--interface", "near", "--interface", "far", "--steer", "tc", "--socket"]).arg(&socket);
     command.stdin(Stdio::null()).stderr(fs::File::create(site.home.path().join("service")).unwrap());
     let _service = site.ours.enter(|| Running::start(&mut command));
-    wait("the service", || Service::connect(&socket).is_ok());
+    wait_for("the service", || Service::connect(&socket).is_ok());
     let restless = Restless::start(&socket);
     site.compare(How::With(&socket));
     println!("{} moves", restless.moves());

@@ -8,12 +8,12 @@ mod rough;
 mod tls;
 mod world;
 
-use baton_testkit::{need_program, need_root, output, run};
+use baton_testkit::{need_program, need_root, output, run, wait_for};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
-use world::{Account, World, baton, wait};
+use world::{Account, World, baton};
 
 /// Each program's load in this world.
 macro_rules! each_in {
@@ -103,7 +103,7 @@ fn it_ends_as_the_program_does() {
     assert!(world.file("late").exists());
     // A signal goes to the program.
     let mut running = world.start(&["sh", "-c", "trap 'exit 9' TERM; touch began; while :; do sleep 0.01; done"]);
-    wait("the program", || world.file("began").exists());
+    wait_for("the program", || world.file("began").exists());
     running.signal(rustix::process::Signal::TERM);
     assert_eq!(running.child().wait().unwrap().code(), Some(9));
 }

@@ -1,7 +1,7 @@
 //! Real programs, each under its usual load.
 
-use crate::world::{Account, World, content, curl, curl_with, digest, listens, times, wait};
-use baton_testkit::{Running, need_program, need_root, run};
+use crate::world::{Account, World, content, curl, curl_with, digest, listens, times};
+use baton_testkit::{Running, need_program, need_root, run, wait_for};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -59,7 +59,7 @@ pub fn curl_fetches(world: &World) {
     let mut serve = world.peer.command("python3");
     serve.args(["-m", "http.server", "8001"]).current_dir(world.home.path());
     let _server = Running::start(serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
-    wait("who listens", || listens(&world.peer, 8001));
+    wait_for("who listens", || listens(&world.peer, 8001));
     world.load(|| {
         let out = world.run(&["curl", "--silent", "--fail", "--max-time", "60", "http://10.67.0.2:8001/file"]);
         assert_eq!(digest(&out.stdout), sum);

@@ -1,8 +1,8 @@
 //! Programs that encrypt.
 
 use crate::programs::start_nginx;
-use crate::world::{Account, World, content, curl_with, digest, listens, times, wait};
-use baton_testkit::{Running, run};
+use crate::world::{Account, World, content, curl_with, digest, listens, times};
+use baton_testkit::{Running, run, wait_for};
 use std::process::{Command, Stdio};
 
 /// A key and a certificate, in the world's directory.
@@ -19,7 +19,7 @@ pub fn nginx_encrypts_and_passes_on(world: &World) {
     let mut behind = world.peer.command("python3");
     behind.args(["-m", "http.server", "8001"]).current_dir(world.home.path());
     let _behind = Running::start(behind.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
-    wait("who listens", || listens(&world.peer, 8001));
+    wait_for("who listens", || listens(&world.peer, 8001));
     let servers = "server { listen 8443 ssl; root HOME; ssl_certificate HOME/certificate.pem;\n\
                    ssl_certificate_key HOME/key.pem; location /behind/ { proxy_pass http://10.67.0.2:8001/; } }";
     let nginx = start_nginx(world, servers);
@@ -57,7 +57,7 @@ pub fn openssl_asks(world: &World) {
     let mut theirs = world.peer.command("openssl");
     theirs.args(&serve("10.67.0.2:8444")[1..]).current_dir(world.home.path());
     let _server = Running::start(theirs.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
-    wait("who listens", || listens(&world.peer, 8444));
+    wait_for("who listens", || listens(&world.peer, 8444));
     world.load(|| {
         let line = "printf 'GET /file HTTP/1.0\\r\\n\\r\\n' | \
                     openssl s_client -quiet -connect 10.67.0.2:8444 2>/dev/null";

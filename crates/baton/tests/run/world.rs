@@ -7,38 +7,21 @@
 use crate::restless::Restless;
 use crate::rough::Rough;
 use baton_socket::service::Service;
-use baton_testkit::{Netns, Running, output, run, veth};
+use baton_testkit::{Netns, Running, build_beside, output, veth, wait_for};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
-
-/// Longer than anything here takes.
-pub const LONG: Duration = Duration::from_secs(60);
 
 /// `baton`, with its library beside it.
 pub fn baton() -> &'static Path {
     static BATON: OnceLock<PathBuf> = OnceLock::new();
     BATON.get_or_init(|| {
         let baton = PathBuf::from(env!("CARGO_BIN_EXE_baton"));
-        let target = baton.ancestors().nth(2).expect("target/debug/baton");
-        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-        let words = ["build", "--locked", "--package", "baton-shim", "--lib", "--profile", "test", "--quiet"];
-        run(Command::new(cargo).current_dir(env!("CARGO_MANIFEST_DIR")).args(words).arg("--target-dir").arg(target));
+        build_beside(&baton, "baton-shim", env!("CARGO_MANIFEST_DIR"));
         baton
     })
-}
-
-/// Waits until `done` is true.
-#[track_caller]
-pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < LONG, "{what} does not come");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// How many times as large as in a quick test a load is.
@@ -96,7 +79,7 @@ impl World {
         command.args(["service", "--interface", "wire", "--steer", "tc", "--socket"]).arg(world.socket());
         command.stdin(Stdio::null()).stderr(fs::File::create(world.file("service")).unwrap());
         world.service = Some(world.ours.enter(|| Running::start(&mut command)));
-        wait("the service", || Service::connect(world.socket()).is_ok());
+        wait_for("the service", || Service::connect(world.socket()).is_ok());
         world.restless = Some(Restless::start(&world.socket()));
         world
     }
@@ -170,7 +153,7 @@ impl World {
 
     /// Waits until somebody listens there.
     pub fn listens(&self, port: u16) {
-        wait("who listens", || listens(&self.ours, port));
+        wait_for("who listens", || listens(&self.ours, port));
     }
 
     pub fn said(&self) -> String {
@@ -180,7 +163,7 @@ impl World {
     /// Ends a program, and gives what `baton run` says of it.
     pub fn end(&self, mut running: Running) -> Account {
         running.signal(rustix::process::Signal::TERM);
-        wait("its end", || running.child().try_wait().unwrap().is_some());
+        wait_for("its end", || running.child().try_wait().unwrap().is_some());
         Account::of(&self.said())
     }
 }

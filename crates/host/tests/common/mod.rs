@@ -5,14 +5,13 @@ pub mod toy;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, thread};
 
 use baton_host::{Captured, capture, make_husk, rebuild, resume};
+pub use baton_testkit::{LONG, wait_for};
 use baton_testkit::{Netns, veth};
 
-/// Longest wait for anything: a guard against hanging, on a machine that does much else.
-pub const LONG: Duration = Duration::from_secs(60);
 /// The streams repeat after this many bytes, a prime.
 const PERIOD: u64 = 251;
 
@@ -159,16 +158,6 @@ pub fn tcp_counter(name: &str) -> u64 {
     let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
     let place = names.split(' ').position(|n| n == name).unwrap();
     values.split(' ').nth(place).unwrap().parse().unwrap()
-}
-
-/// Waits until `done` is true.
-#[track_caller]
-pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !done() {
-        assert!(Instant::now() < deadline, "{what} does not come");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// One direction of a connection: how much was written into it and read from it, and
