@@ -1,14 +1,13 @@
 //! `baton bench`: measurements that stand beside a paper's.
 
+use super::measuring::{Output, length, print};
 use crate::bench::tce::{self, Outcome};
 use crate::bench::{programs, tap};
 use crate::demo::World;
 use crate::fail::usage;
 use crate::signal::Stop;
 use anyhow::Context;
-use std::io::Write;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Arguments of `baton bench`.
 #[derive(clap::Args, Debug)]
@@ -99,17 +98,8 @@ struct TceArgs {
     #[arg(long)]
     offloads: bool,
 
-    /// Write a page with the plot
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-
-    /// Write every run as comma-separated values
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-
-    /// Print the outcome as JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Runs the measurement.
@@ -119,11 +109,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         What::Tap(args) => run_tap(&args),
         What::Programs(args) => run_programs(&args),
     }
-}
-
-fn length(seconds: f64) -> anyhow::Result<Duration> {
-    let length = Duration::try_from_secs_f64(seconds).ok().filter(|length| !length.is_zero());
-    length.ok_or_else(|| usage(format!("a run cannot take {seconds} s"), "give it 0.1 or more"))
 }
 
 /// Where `cargo xtask bench` wants raw figures, if it runs us.
@@ -144,8 +129,7 @@ fn run_tap(args: &TapArgs) -> anyhow::Result<()> {
     if let Some(directory) = raw_directory() {
         report.write_raw(&directory)?;
     }
-    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.table() };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    print(args.json, &report, tap::Report::table)
 }
 
 fn run_programs(args: &ProgramsArgs) -> anyhow::Result<()> {
@@ -161,8 +145,7 @@ fn run_programs(args: &ProgramsArgs) -> anyhow::Result<()> {
     if let Some(directory) = raw_directory() {
         report.write_raw(&directory)?;
     }
-    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.table() };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    print(args.json, &report, programs::Report::table)
 }
 
 fn run_tce(args: &TceArgs) -> anyhow::Result<()> {
@@ -180,25 +163,5 @@ fn run_tce(args: &TceArgs) -> anyhow::Result<()> {
     let tell = |what: &str| eprintln!("{what}");
     let outcome = tce::run(world.as_ref(), &options, &stop, &tell)?;
     drop(world);
-    show(args, &outcome)
-}
-
-fn show(args: &TceArgs, outcome: &Outcome) -> anyhow::Result<()> {
-    let write = |path: &PathBuf, text: String| {
-        std::fs::write(path, text)
-            .map_err(|error| usage(format!("cannot write {}: {error}", path.display()), "name another file"))
-    };
-    if let Some(path) = &args.report {
-        write(path, outcome.page())?;
-    }
-    if let Some(path) = &args.csv {
-        write(path, outcome.csv())?;
-    }
-    let mut stdout = std::io::stdout().lock();
-    if args.json {
-        writeln!(stdout, "{}", serde_json::to_string_pretty(outcome)?)?;
-    } else {
-        write!(stdout, "{}", outcome.table())?;
-    }
-    Ok(())
+    args.output.give(&outcome, [Outcome::table, Outcome::csv, Outcome::page])
 }

@@ -1,13 +1,11 @@
 //! `baton bump bench`: what coalescing saves the kernel's stack, beside the papers' figures.
 
-use crate::bump::bench;
+use super::measuring::{Output, length};
+use crate::bump::bench::{self, Findings};
 use crate::demo::World;
 use crate::fail::usage;
 use crate::signal::Stop;
 use anyhow::Context;
-use std::io::Write;
-use std::path::PathBuf;
-use std::time::Duration;
 
 /// Arguments of `baton bump bench`.
 #[derive(clap::Args, Debug)]
@@ -27,23 +25,13 @@ pub struct Args {
     #[arg(long, default_value = "")]
     only: String,
 
-    /// Write a page with plots
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-
-    /// Write every run as comma-separated values
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-
-    /// Print the outcome as JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Runs it, between two namespaces of its own.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let length = Duration::try_from_secs_f64(args.seconds).ok().filter(|length| !length.is_zero());
-    let length = length.ok_or_else(|| usage(format!("a run cannot take {} s", args.seconds), "give it 0.1 or more"))?;
+    let length = length(args.seconds)?;
     if !bench::CHAPTERS.iter().any(|chapter| chapter.name.contains(&args.only)) {
         let names: Vec<&str> = bench::CHAPTERS.iter().map(|chapter| chapter.name).collect();
         return Err(usage(format!("there is no chapter {}", args.only), format!("name one of {}", names.join(", "))));
@@ -53,16 +41,5 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let options = bench::Options { rounds: args.rounds.into(), length, only: args.only.clone() };
     let findings = bench::run(&world, &options, &stop, &|what| eprintln!("{what}"))?;
     drop(world);
-    let write = |path: &PathBuf, text: String| {
-        std::fs::write(path, text)
-            .map_err(|error| usage(format!("cannot write {}: {error}", path.display()), "name another file"))
-    };
-    if let Some(path) = &args.report {
-        write(path, findings.page())?;
-    }
-    if let Some(path) = &args.csv {
-        write(path, findings.csv())?;
-    }
-    let text = if args.json { serde_json::to_string_pretty(&findings)? + "\n" } else { findings.table() };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    args.output.give(&findings, [Findings::table, Findings::csv, Findings::page])
 }

@@ -1,5 +1,6 @@
 //! `baton demo`: runs the demo, prints its table, writes its page.
 
+use super::measuring::length;
 use crate::demo::{self, Options, Watch, World};
 use crate::fail::usage;
 use crate::report::{Report, html, table};
@@ -43,8 +44,7 @@ const LIMIT: Duration = Duration::from_secs(25);
 
 /// Runs the demo.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let length = Duration::try_from_secs_f64(args.seconds).ok().filter(|length| !length.is_zero());
-    let length = length.ok_or_else(|| usage(format!("a run cannot take {} s", args.seconds), "give it 0.1 or more"))?;
+    let length = length(args.seconds)?;
     if let Some(dir) = args.report.parent() {
         std::fs::create_dir_all(dir).map_err(|error| {
             usage(format!("cannot make {}: {error}", dir.display()), "name another place with --report")

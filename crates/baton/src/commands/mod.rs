@@ -11,6 +11,7 @@ pub mod engine;
 pub mod get;
 pub mod guardian;
 pub mod load;
+mod measuring;
 pub mod run;
 pub mod serve;
 pub mod service;

@@ -2,6 +2,7 @@
 
 use super::files;
 use super::rules::Rules;
+use crate::commands::measuring;
 use crate::fail::usage;
 use crate::report::capture;
 use crate::signal::Stop;
@@ -92,7 +93,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let rules = report::Rules::of(&limits, checksums);
     let report = Report::new(analysis.tally(), rules, prices, lines);
     if let Some(path) = &args.html {
-        super::write(path, &capture::page(&report))?;
+        measuring::write(path, &capture::page(&report))?;
     }
     let mut stdout = std::io::stdout().lock();
     if args.json {

@@ -6,8 +6,6 @@ mod paper;
 mod rules;
 mod sweep;
 
-use std::path::Path;
-
 /// Arguments of `baton trace`.
 #[derive(clap::Args, Debug)]
 #[command(
@@ -45,13 +43,4 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Some(What::Paper(args)) => paper::run(&args),
         None => analyse::run(&args.analyse),
     }
-}
-
-/// Where `path` is written, made with its directory.
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let refuse = |error| crate::fail::usage(format!("cannot write {}: {error}", path.display()), "name another file");
-    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        std::fs::create_dir_all(dir).map_err(refuse)?;
-    }
-    std::fs::write(path, text).map_err(refuse)
 }

@@ -2,13 +2,13 @@
 
 use super::files;
 use crate::bench::rsc::{self, MESSAGES, Options, SENDERS};
+use crate::commands::measuring::Output;
 use crate::demo::World;
 use crate::fail::usage;
 use crate::measure::Cpu;
 use crate::report::Machine;
 use crate::report::paper::Outcome;
 use anyhow::Context;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,17 +32,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 
-    /// Print the outcome as JSON instead of tables
-    #[arg(long)]
-    json: bool,
-
-    /// Write all points as comma-separated values
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-
-    /// Write a page with plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn number(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
@@ -66,17 +57,5 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let cells = rsc::run(&world, &options, &stop, &|what| eprintln!("{what}"))?;
     drop(world);
     let outcome = Outcome::new(Machine::here(background), cells);
-    if let Some(path) = &args.csv {
-        super::write(path, &outcome.csv())?;
-    }
-    if let Some(path) = &args.html {
-        super::write(path, &outcome.page())?;
-    }
-    let mut stdout = std::io::stdout().lock();
-    if args.json {
-        writeln!(stdout, "{}", serde_json::to_string_pretty(&outcome)?)?;
-    } else {
-        write!(stdout, "{}", outcome.table())?;
-    }
-    Ok(())
+    args.output.give(&outcome, [Outcome::table, Outcome::csv, Outcome::page])
 }

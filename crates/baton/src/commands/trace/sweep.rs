@@ -2,10 +2,10 @@
 
 use super::files;
 use super::rules::Rules;
+use crate::commands::measuring::Output;
 use crate::report::sweep::Outcome;
 use baton_trace::report;
 use baton_trace::sweep::Sweep;
-use std::io::Write;
 use std::path::PathBuf;
 
 /// Arguments of `baton trace sweep`.
@@ -22,17 +22,8 @@ pub struct Args {
     #[command(flatten)]
     rules: Rules,
 
-    /// Print the outcome as JSON instead of a table
-    #[arg(long)]
-    json: bool,
-
-    /// Write all points as comma-separated values
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-
-    /// Write a page with plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Reads and reports.
@@ -41,17 +32,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (sweep, files) = files::read(&args.files, || Sweep::new(limits, checksums), &files::stop()?)?;
     let outcome =
         Outcome { rules: report::Rules::of(&limits, checksums), points: sweep.points().copied().collect(), files };
-    if let Some(path) = &args.csv {
-        super::write(path, &outcome.csv())?;
-    }
-    if let Some(path) = &args.html {
-        super::write(path, &outcome.page())?;
-    }
-    let mut stdout = std::io::stdout().lock();
-    if args.json {
-        writeln!(stdout, "{}", serde_json::to_string_pretty(&outcome)?)?;
-    } else {
-        write!(stdout, "{}", outcome.table())?;
-    }
+    args.output.give(&outcome, [Outcome::table, Outcome::csv, Outcome::page])?;
     files::complain(&outcome.files)
 }
