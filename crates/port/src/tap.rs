@@ -107,7 +107,7 @@ pub struct Tap {
     frame_max: usize,
     /// The slot, behind room for a virtio header.
     tx: Box<[u8]>,
-    counters: TapCounters,
+    pub(crate) counters: TapCounters,
     /// What ended the device, until `flush` reports it.
     gone: Option<io::Error>,
 }
@@ -217,8 +217,8 @@ impl Tap {
         self.counters
     }
 
-    /// Takes a write's outcome; false while the device is full.
-    fn sent(&mut self, result: io::Result<usize>) -> bool {
+    /// Takes a write's outcome and counts it; false while the device is full.
+    pub(crate) fn sent(&mut self, result: io::Result<usize>) -> bool {
         let Err(error) = result else { return true };
         match error.raw_os_error() {
             Some(libc::EAGAIN) => return false,
@@ -229,7 +229,7 @@ impl Tap {
         true
     }
 
-    fn error(&self, what: &str, source: io::Error) -> PortError {
+    pub(crate) fn error(&self, what: &str, source: io::Error) -> PortError {
         PortError { what: format!("tap:{}: {what}", self.name), source }
     }
 }

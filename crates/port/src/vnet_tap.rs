@@ -4,10 +4,10 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 
 use arrayvec::ArrayVec;
-use baton_engine::frame_io::PortError;
+use baton_engine::frame_io::{FrameIo, PortError};
 
 use crate::error::OpenError;
-use crate::tap::{Tap, TapOptions};
+use crate::tap::{Tap, TapCounters, TapOptions};
 use crate::vnet::{Vnet, VnetFrame, VnetIo, VnetSink};
 use crate::wait::{WaitSet, Waitable};
 
@@ -17,24 +17,10 @@ const ETHERNET_LEN: usize = 14;
 /// Pieces that one frame is sent in at most; `IOV_MAX` less one for the header.
 pub const PIECES: usize = 1023;
 
-/// What became of frames, beside those that passed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct VnetTapCounters {
-    /// Refused because the device is down.
-    pub tx_link_down: u64,
-    /// Refused for what is in them, or for want of memory.
-    pub tx_refused: u64,
-    /// Too short to be frames.
-    pub rx_short: u64,
-}
-
 /// A TAP device, attached; one system call a frame, either way.
 pub struct VnetTap {
     tap: Tap,
     buffer: Box<[u8]>,
-    counters: VnetTapCounters,
-    /// What ended the device, until `flush` reports it.
-    gone: Option<io::Error>,
 }
 
 impl VnetTap {
@@ -46,7 +32,7 @@ impl VnetTap {
         // Nothing is to be merged behind us: frames arrive as they are written.
         let tap = Tap::open(name, TapOptions { vnet_hdr: true, merge: false })?;
         let buffer = vec![0; Vnet::LEN + FRAME_MAX].into_boxed_slice();
-        Ok(VnetTap { tap, buffer, counters: VnetTapCounters::default(), gone: None })
+        Ok(VnetTap { tap, buffer })
     }
 
     /// The device's name.
@@ -54,13 +40,9 @@ impl VnetTap {
         self.tap.name()
     }
 
-    /// What became of frames.
-    pub fn counters(&self) -> VnetTapCounters {
-        self.counters
-    }
-
-    fn error(&self, what: &str, source: io::Error) -> PortError {
-        PortError { what: format!("tap:{}: {what}", self.name()), source }
+    /// Frames lost so far, by reason.
+    pub fn counters(&self) -> TapCounters {
+        self.tap.counters
     }
 }
 
@@ -71,14 +53,14 @@ impl VnetIo for VnetTap {
             let len = match rustix::io::read(self.tap.as_fd(), &mut *self.buffer).map_err(io::Error::from) {
                 Ok(len) => len,
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => break,
-                Err(e) => return Err(self.error("reading", e)),
+                Err(e) => return Err(self.tap.error("reading", e)),
             };
             match self.buffer[..len].split_first_chunk() {
                 Some((header, data)) if data.len() >= ETHERNET_LEN => {
                     sink.burst(&[VnetFrame { data, vnet: Vnet::from_bytes(*header) }]);
                     frames += 1;
                 }
-                _ => self.counters.rx_short += 1,
+                _ => self.tap.counters.rx_short += 1,
             }
         }
         Ok(frames)
@@ -89,25 +71,15 @@ impl VnetIo for VnetTap {
         let mut all = ArrayVec::<IoSlice<'_>, { PIECES + 1 }>::new();
         all.push(IoSlice::new(&header));
         if all.try_extend_from_slice(pieces).is_err() {
-            self.counters.tx_refused += 1;
+            self.tap.counters.tx_refused += 1;
             return true;
         }
-        if let Err(error) = rustix::io::writev(self.tap.as_fd(), &all).map_err(io::Error::from) {
-            match error.raw_os_error() {
-                Some(libc::EAGAIN) => return false,
-                Some(libc::EIO) => self.counters.tx_link_down += 1,
-                Some(libc::EBADFD | libc::EBADF | libc::ENODEV) => self.gone = Some(error),
-                _ => self.counters.tx_refused += 1,
-            }
-        }
-        true
+        let result = rustix::io::writev(self.tap.as_fd(), &all).map_err(io::Error::from);
+        self.tap.sent(result)
     }
 
     fn flush(&mut self) -> Result<(), PortError> {
-        match self.gone.take() {
-            None => Ok(()),
-            Some(e) => Err(self.error("writing", e)),
-        }
+        FrameIo::flush(&mut self.tap)
     }
 }
 

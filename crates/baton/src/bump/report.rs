@@ -4,7 +4,7 @@ use crate::report::short;
 use baton_bump::Counters;
 use baton_coalesce::{Cause, Counts, Reason, Verdict};
 use baton_port::packet::PacketCounters;
-use baton_port::vnet_tap::VnetTapCounters;
+use baton_port::tap::TapCounters;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -78,13 +78,7 @@ fn named<'a>(all: impl Iterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64>
 
 impl Report {
     /// Of what the parts counted.
-    pub fn new(
-        time: Duration,
-        counters: Counters,
-        counts: &Counts,
-        wire: PacketCounters,
-        host: VnetTapCounters,
-    ) -> Report {
+    pub fn new(time: Duration, counters: Counters, counts: &Counts, wire: PacketCounters, host: TapCounters) -> Report {
         let lost = [
             ("wire_ring_full", wire.rx_ring_full),
             ("wire_unfit", wire.rx_unfit),

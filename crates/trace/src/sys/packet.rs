@@ -1,4 +1,13 @@
 //! A packet socket (`packet(7)`) that receives with times, lengths and VLAN tags.
+//!
+//! What is upheld: addresses, buffers and structures that the kernel reads or fills live during
+//! the call and are passed with their true length; control messages are read only within what the
+//! kernel said that it filled, by types for which any bits are a value; the descriptor is owned
+//! at once.
+//!
+//! The bump's packet socket (`baton_port::packet`) is another tool: its ring has neither wall
+//! times nor frames that were cut, it knows Ethernet alone, and it takes the frames from the
+//! kernel.
 
 use libc::{c_int, c_void};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
