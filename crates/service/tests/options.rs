@@ -155,16 +155,22 @@ fn the_round_trip_is_known_when_it_comes_back() {
     need_root!();
     need_program!("clang");
     World::with_line(|_, service, mut line| {
+        let word = |line: &Line, at: usize| {
+            u32::from_ne_bytes(stream(line).tcp_info().unwrap()[at..at + 4].try_into().unwrap())
+        };
+        let (unacked, rtt) = (24, 68);
         line.go_on(200_000);
+        line.come_to_rest();
+        wait_for("the last acknowledgment", || word(&line, unacked) == 0);
+        let measured = word(&line, rtt);
+        assert!(measured > 0);
         for _ in 0..2 {
             service.bring_home(Selector::All).unwrap();
             wait_for("the way home", || line.place() == Place::Kernel);
             // The kernel has measured nothing, and nothing is sent that it could measure.
             service.handoff(Selector::All).unwrap();
             wait_for("the engine", || line.place() == Place::Engine);
-            let info = stream(&line).tcp_info().unwrap();
-            let rtt = u32::from_ne_bytes(info[68..72].try_into().unwrap());
-            assert!(rtt > 0, "{info:?}");
+            assert_eq!(word(&line, rtt), measured, "as the engine measured it last");
         }
         line.finish();
     });

@@ -10,6 +10,7 @@ use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::message::Reply;
 use baton_socket::service::order::Order;
+use baton_tcp::snapshot::Seeds;
 use baton_tcp::time::Instant;
 use rustix::net::sockopt::{set_socket_linger, socket_linger};
 use std::os::fd::AsFd;
@@ -50,6 +51,15 @@ impl Broker {
             // It is there, or its program is about to hear of it.
             _ => {}
         }
+    }
+
+    /// The engine's last word of the round trip, in microseconds: smoothed, its deviation, the
+    /// smallest. A kernel takes none of it; the next engine does.
+    pub(super) fn on_measured(&mut self, id: u64, measured_us: [u32; 3]) {
+        let Some(shell) = self.lines.get_mut(&id).and_then(|line| line.shell.as_mut()) else { return };
+        let seeds = &mut shell.protocol.seeds;
+        let [srtt, rttvar, min_rtt] = measured_us.map(|us| baton_tcp::time::Duration::from_micros(us.into()));
+        *seeds = Seeds { srtt, rttvar, min_rtt, ..*seeds }.or_round_trip_of(seeds);
     }
 
     /// It stands still.

@@ -390,7 +390,10 @@ impl Broker {
             Report::Held { id } => self.take(id),
             Report::Adopted { id, conn } => self.on_adopted(id, conn),
             Report::NotAdopted { id, text } => self.on_not_adopted(id, &text),
-            Report::Suspended { id } => self.on_suspended(id),
+            Report::Suspended { id, srtt_us, rttvar_us, min_rtt_us } => {
+                self.on_measured(id, [srtt_us, rttvar_us, min_rtt_us]);
+                self.on_suspended(id);
+            }
             Report::Stays { id } => self.on_stays(id),
             Report::Ended { id } => self.on_ended(id),
             Report::Info { id, bytes } => {

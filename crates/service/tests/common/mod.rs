@@ -436,6 +436,16 @@ impl Line {
         }
     }
 
+    /// All that was written is read.
+    #[track_caller]
+    pub fn come_to_rest(&mut self) {
+        let begun = Instant::now();
+        while self.out.read < self.out.written || self.back.read < self.back.written {
+            self.read();
+            assert!(begun.elapsed() < LONG, "it does not come to rest: {:?} {:?}", self.out, self.back);
+        }
+    }
+
     /// All that was written is read, both sides close, both see the end.
     #[track_caller]
     pub fn finish(mut self) {

@@ -164,6 +164,12 @@ messages! {
         5 Suspended {
             /// Which.
             id: u64,
+            /// Smoothed round-trip time in microseconds; 0 before the first sample.
+            srtt_us: u32,
+            /// Its mean deviation.
+            rttvar_us: u32,
+            /// The smallest.
+            min_rtt_us: u32,
         },
         /// It cannot leave: both sides have closed.
         6 Stays {
@@ -209,7 +215,7 @@ impl Report {
             Report::Held { id }
             | Report::Adopted { id, .. }
             | Report::NotAdopted { id, .. }
-            | Report::Suspended { id }
+            | Report::Suspended { id, .. }
             | Report::Stays { id }
             | Report::Ended { id }
             | Report::Info { id, .. }

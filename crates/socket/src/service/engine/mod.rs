@@ -233,7 +233,10 @@ impl Runner {
                 }
                 Moved::Suspended(suspended) => {
                     if let Some(&id) = self.names.get(&suspended.conn.0) {
-                        self.say(Report::Suspended { id }, Vec::new());
+                        let seeds = &suspended.snapshot.seeds;
+                        let [srtt_us, rttvar_us, min_rtt_us] = [seeds.srtt, seeds.rttvar, seeds.min_rtt]
+                            .map(|time| u32::try_from(time.as_micros()).unwrap_or(u32::MAX));
+                        self.say(Report::Suspended { id, srtt_us, rttvar_us, min_rtt_us }, Vec::new());
                     }
                 }
                 Moved::Stays { conn } => {
