@@ -24,9 +24,10 @@ use crate::memory::SharedLedger;
 use crate::sys::fork::Unshared;
 use baton_port::wait::WaitSet;
 use baton_port::{SteeredPort, Tap};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long a device may go without being looked at while calls look at it now and then.
@@ -43,6 +44,9 @@ const JUST_NOW: Duration = Duration::from_micros(20);
 
 /// Numbers given so far, in this process: no two lists of devices have the same.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// Times, a [`TICK`] each, that the thread leaves the lock to calls before it insists.
+const LEAVES: u32 = 8;
 
 /// Times that what consumers took in makes engines do more, in one call.
 const ROUNDS: u32 = 8;
@@ -73,6 +77,12 @@ pub(super) struct Care {
 #[derive(Default)]
 pub(super) struct Watch {
     looks: u64,
+    /// Devices that the thread sleeps on.
+    devices: Vec<RawFd>,
+    /// It was woken by a device at the most, so what there is to do a call does as well.
+    leaves: bool,
+    /// Times that it left the lock to calls since it last had it.
+    left: u32,
     /// Orders may have come.
     pub orders: bool,
 }
@@ -113,8 +123,12 @@ impl Shared {
         // There is none in a child.
         let _ = self.with(|inner| {
             inner.hear_engines(self);
-            self.care.looks.fetch_add(1, Ordering::Relaxed);
         });
+    }
+
+    /// A call has looked at the devices, so the thread need not for a while.
+    pub(super) fn note_look(&self) {
+        self.care.looks.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The thread is woken if it would sleep too long.
@@ -129,6 +143,27 @@ impl Shared {
 }
 
 impl Watch {
+    /// The lock; none if a call has it and may do what there is to do: the thread has slept
+    /// instead. Who waits for a lock that is never free for long makes each call that frees it
+    /// wake him.
+    pub fn lock<'a>(&mut self, shared: &'a Shared) -> Option<MutexGuard<'a, Inner>> {
+        if !self.leaves || self.left == LEAVES {
+            self.left = 0;
+            return Some(shared.lock());
+        }
+        let lock = shared.try_lock();
+        if lock.is_some() {
+            self.left = 0;
+            return lock;
+        }
+        self.left += 1;
+        let mut set = WaitSet::new();
+        set.add(&shared.wake);
+        // Somebody wants the thread, or a signal came.
+        self.leaves = matches!(set.wait(Some(TICK)), Ok(0));
+        None
+    }
+
     /// Where the thread sleeps: adds what belongs to engines here, and gives the time.
     pub fn prepare(
         &mut self,
@@ -137,6 +172,7 @@ impl Watch {
         set: &mut WaitSet,
         timeout: Option<Duration>,
     ) -> Option<Duration> {
+        self.devices.clear();
         let own = inner.own.iter_mut().filter_map(|own| own.runner.timeout());
         let mut timeout = timeout.into_iter().chain(own).min();
         if !inner.own.is_empty() {
@@ -148,7 +184,8 @@ impl Watch {
             } else if shared.may_doze() {
                 timeout = Some(timeout.map_or(DOZE, |timeout| timeout.min(DOZE)));
             } else {
-                inner.devices().iter().for_each(|device| set.add(device));
+                self.devices = inner.devices();
+                self.devices.iter().for_each(|device| set.add(device));
             }
         }
         let until = timeout.map_or(u64::MAX, |timeout| (shared.started.elapsed() + timeout).as_nanos() as u64);
@@ -157,7 +194,9 @@ impl Watch {
     }
 
     /// After the sleep.
-    pub fn finish(&mut self, shared: &Shared, set: &WaitSet, controls: &[RawFd]) {
+    pub fn finish(&mut self, shared: &Shared, set: &WaitSet, ready: io::Result<usize>, controls: &[RawFd]) {
+        let devices = self.devices.iter().filter(|device| set.is_ready(**device)).count();
+        self.leaves = matches!(ready, Ok(ready) if ready == devices);
         shared.care.until.store(0, Ordering::Relaxed);
         shared.care.dozing.store(false, Ordering::SeqCst);
         self.orders = controls.iter().any(|control| set.is_ready(*control));

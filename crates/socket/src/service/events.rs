@@ -28,7 +28,8 @@ const RETRY: Duration = Duration::from_millis(5);
 pub(super) fn run(shared: &Arc<Shared>) {
     let mut watch = Watch::default();
     loop {
-        let mut inner = shared.lock();
+        let Some(mut inner) = watch.lock(shared) else { continue };
+        inner.awake();
         inner.hear_broker(shared);
         inner.tend_engines(shared, watch.orders);
         inner.hear_engines(shared);
@@ -65,13 +66,12 @@ pub(super) fn run(shared: &Arc<Shared>) {
         drop(inner);
         completions.iter().for_each(|completions| set.add(completions.as_ref()));
         // A signal ends the wait early, which is no harm.
-        let _ = set.wait(timeout);
+        let ready = set.wait(timeout);
         let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
         for completions in completions.iter().filter(|completions| set.is_ready(completions.as_raw_fd())) {
             let _ = rustix::io::read(completions, &mut [0; 8]);
         }
-        watch.finish(shared, &set, &controls);
-        shared.lock().awake();
+        watch.finish(shared, &set, ready, &controls);
     }
 }
 

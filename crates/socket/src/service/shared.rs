@@ -18,7 +18,7 @@ use rustix::net::sockopt::set_socket_linger;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -137,6 +137,15 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The lock, if nobody has it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(inner)) => Some(inner.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Does something, then wakes the engines that sleep.
     ///
     /// # Errors
@@ -144,8 +153,12 @@ impl Shared {
     pub fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> io::Result<R> {
         self.check()?;
         let mut inner = self.lock();
+        let looked_at = inner.looked_at;
         let result = run(&mut inner);
         inner.wake_engines(self);
+        if inner.looked_at != looked_at {
+            self.note_look();
+        }
         if std::mem::take(&mut inner.look) {
             drop(inner);
             self.look_again();
