@@ -1,15 +1,27 @@
 //! Reading and writing a connection that is not in the kernel, as the kernel would do it.
 
 use crate::bell::Sleep;
-use crate::connection::{Held, KernelCall, Place, bring_home_named, place, place_to_send};
+use crate::connection::{Held, KernelCall, Moved, Place, bring_home_named, place, place_to_send};
 use crate::held::interrupted;
 use crate::patience;
 use crate::sys::signals::broken_pipe;
 use crate::sys::socket::timeout;
 use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int};
+use rustix::io::pread;
+use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::Ordering;
+
+/// Bytes that are taken from a file at once: a second-level cache still has them when they
+/// are sent.
+const PIECE: usize = 64 << 10;
+
+thread_local! {
+    /// Where they are meanwhile, if they have to be copied; a handler that interrupts a copy has
+    /// its own.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// What came of a call.
 pub enum Done<T> {
@@ -91,10 +103,21 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
 
 /// `send(2)` and its like.
 pub fn send(fd: RawFd, bufs: &[IoSlice<'_>], flags: c_int) -> Done<usize> {
+    let want = bufs.iter().map(|buf| buf.len()).sum();
+    send_by(fd, want, flags, |held, put| held.send(bufs, put, flags & MSG_MORE != 0))
+}
+
+/// `sendfile(2)`: so many bytes of a file, from byte `at` on.
+pub fn send_file(fd: RawFd, file: BorrowedFd<'_>, at: u64, count: usize) -> Done<usize> {
+    send_by(fd, count, 0, |held, put| held.send_file(file, at + put as u64, count - put))
+}
+
+/// Sends `want` bytes, by what sends those from a number on that there is room for, or none at
+/// their end.
+fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> Result<usize, i32>) -> Done<usize> {
     if interrupted() {
         return Done::Failed(libc::EAGAIN);
     }
-    let want: usize = bufs.iter().map(|buf| buf.len()).sum();
     let mut sleep = Sleep::new(fd);
     let mut put = 0;
     let mut first = true;
@@ -112,7 +135,8 @@ pub fn send(fd: RawFd, bufs: &[IoSlice<'_>], flags: c_int) -> Done<usize> {
             continue;
         }
         let may_wait = flags & MSG_DONTWAIT == 0 && !held.slot().nonblocking.load(Ordering::Relaxed);
-        let error = match held.send(bufs, put, flags & MSG_MORE != 0) {
+        let error = match step(&held, put) {
+            Ok(0) => return Done::Carried(put),
             Ok(count) => {
                 put += count;
                 if put < want {
@@ -223,7 +247,49 @@ impl Held {
     /// Moves what there is room for out of `bufs`, beyond their first `skip` bytes.
     fn send(&self, bufs: &[IoSlice<'_>], skip: usize, more: bool) -> Result<usize, i32> {
         let Some(moved) = self.moved() else { return Err(libc::EPIPE) };
-        match moved.stream.send_pieces(bufs, skip, more) {
+        self.sent(moved, moved.stream.send_pieces(bufs, skip, more))
+    }
+
+    /// Moves what there is room for of a file, from byte `at` on, piece by piece.
+    fn send_file(&self, file: BorrowedFd<'_>, at: u64, count: usize) -> Result<usize, i32> {
+        let Some(moved) = self.moved() else { return Err(libc::EPIPE) };
+        let mut put = 0;
+        while put < count {
+            let len = (count - put).min(PIECE);
+            let more = put + len < count;
+            let sent = match moved.stream.send_file(file, at + put as u64, len, more) {
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    self.send_copied(moved, file, at + put as u64, len, more)
+                }
+                sent => self.sent(moved, sent),
+            };
+            match sent {
+                Ok(0) => break,
+                Ok(count) => put += count,
+                Err(_) if put > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(put)
+    }
+
+    /// The same of one piece, by a copy that this thread reads first.
+    fn send_copied(&self, moved: &Moved, file: BorrowedFd<'_>, at: u64, len: usize, more: bool) -> Result<usize, i32> {
+        let mut buffer = BUFFER.try_with(Cell::take).unwrap_or_default();
+        buffer.resize(PIECE, 0);
+        let sent = match pread(file, &mut buffer[..len], at) {
+            Ok(0) => Ok(0),
+            Ok(len) => self.sent(moved, moved.stream.send_pieces(&[IoSlice::new(&buffer[..len])], 0, more)),
+            Err(error) => Err(error.raw_os_error()),
+        };
+        // A thread that is about to end has none.
+        let _ = BUFFER.try_with(|place| place.set(buffer));
+        sent
+    }
+
+    /// What came of sending.
+    fn sent(&self, moved: &Moved, sent: io::Result<usize>) -> Result<usize, i32> {
+        match sent {
             Ok(count) => {
                 moved.bytes_out.fetch_add(count as u64, Ordering::Relaxed);
                 patience::carried(count);

@@ -13,7 +13,7 @@ pub use idle::{FAST_LAPS, IDLE_LOOK};
 
 use crate::adoption::{Adoption, Adoptions};
 use crate::buffers::{BufferPool, Share};
-use crate::stream::Stream;
+use crate::stream::{Source, Stream};
 use baton_engine::options::{self, IpFields};
 use baton_engine::region::{Completion, ConsumerRegion, Events, Identity, Region, Request};
 use baton_tcp::options::SocketOption;
@@ -329,6 +329,12 @@ impl Consumer {
     /// `WouldBlock` if none could be taken; else what ended the connection.
     #[inline]
     pub fn write(&mut self, conn: Conn, data: &[u8]) -> io::Result<usize> {
+        self.write_from(conn, data)
+    }
+
+    /// As [`Consumer::write`], from any source.
+    #[inline]
+    pub(crate) fn write_from(&mut self, conn: Conn, data: impl Source) -> io::Result<usize> {
         self.with(conn, |stream, region, pool| stream.write(region, conn.0, data, pool))
     }
 
@@ -338,6 +344,11 @@ impl Consumer {
     /// # Errors
     /// As for [`Consumer::write`].
     pub fn write_more(&mut self, conn: Conn, data: &[u8]) -> io::Result<usize> {
+        self.write_more_from(conn, data)
+    }
+
+    /// As [`Consumer::write_more`], from any source.
+    pub(crate) fn write_more_from(&mut self, conn: Conn, data: impl Source) -> io::Result<usize> {
         self.with(conn, |stream, region, pool| stream.write_more(region, conn.0, data, pool))
     }
 

@@ -25,12 +25,14 @@
 mod idle;
 mod passage;
 mod ring;
+mod source;
 mod untold;
 
 use crate::buffers::{BufferPool, Share};
 use baton_engine::region::{ConsumerRegion, Events, Queue};
 pub(crate) use passage::Rings;
 use ring::{Ring, piece, post_laps};
+pub(crate) use source::{FilePiece, Source};
 use std::io::{self, ErrorKind};
 
 /// Bits of [`Stream::flags`].
@@ -320,7 +322,13 @@ impl Stream {
     /// # Errors
     /// `WouldBlock` if the ring is full; `BrokenPipe` after `shutdown`; else what
     /// ended the connection.
-    pub fn write(&mut self, region: &ConsumerRegion, qp: u32, data: &[u8], pool: &mut BufferPool) -> io::Result<usize> {
+    pub(crate) fn write(
+        &mut self,
+        region: &ConsumerRegion,
+        qp: u32,
+        data: impl Source,
+        pool: &mut BufferPool,
+    ) -> io::Result<usize> {
         let count = self.queue(region, qp, data, pool)?;
         if count > 0 {
             self.post_send(region, qp, count, pool);
@@ -328,12 +336,19 @@ impl Stream {
         Ok(count)
     }
 
-    /// Puts bytes into the ring; the cursor is the caller's.
-    fn queue(&mut self, region: &ConsumerRegion, qp: u32, data: &[u8], pool: &mut BufferPool) -> io::Result<usize> {
+    /// Puts bytes into the ring, all that there is room for unless the source ends before;
+    /// the cursor is the caller's.
+    fn queue(
+        &mut self,
+        region: &ConsumerRegion,
+        qp: u32,
+        data: impl Source,
+        pool: &mut BufferPool,
+    ) -> io::Result<usize> {
         let room = self.room(region, qp, pool)?;
         let count = room.min(data.len());
         if count == 0 {
-            return if data.is_empty() { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+            return if data.len() == 0 { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
         if !self.send.has_buffer() {
             return Err(ErrorKind::OutOfMemory.into());
@@ -341,10 +356,16 @@ impl Stream {
         let mut done = 0;
         while done < count {
             let extent = piece(region, self.send, pool, self.snd_tail + done as u64, count - done);
-            region.write(extent, &data[done..done + extent.len() as usize]);
-            done += extent.len() as usize;
+            let put = match data.put(done, region, extent) {
+                Err(error) if done == 0 => return Err(error),
+                put => put.unwrap_or(0),
+            };
+            done += put;
+            if put < extent.len() as usize {
+                break;
+            }
         }
-        Ok(count)
+        Ok(done)
     }
 
     fn room(&mut self, region: &ConsumerRegion, qp: u32, pool: &mut BufferPool) -> io::Result<usize> {

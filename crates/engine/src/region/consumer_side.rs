@@ -183,6 +183,16 @@ impl ConsumerRegion {
         self.region.copy_in(to, src);
     }
 
+    /// Where the bytes of `to` go, for who writes them in another way than
+    /// [`ConsumerRegion::write`]: `to.len()` bytes, valid for writes while the region is.
+    ///
+    /// # Panics
+    /// If `to` was made by another region.
+    #[inline]
+    pub fn place(&self, to: Extent) -> *mut u8 {
+        self.region.data(to)
+    }
+
     /// Reads received bytes from the start of `from`.
     ///
     /// # Panics

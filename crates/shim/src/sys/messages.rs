@@ -5,12 +5,9 @@ use super::buffers::{all_bytes, rooms};
 use super::{fail, finish, last_errno, real, set_errno, socket};
 use crate::connection::{Place, bring_home, place};
 use crate::table::is_known;
-use crate::transfer::{Done, receive, send};
+use crate::transfer::{Done, receive, send, send_file};
 use libc::{c_int, c_uint, cmsghdr, mmsghdr, msghdr, off_t, off64_t, size_t, ssize_t, timespec};
 use rustix::fs::{FileType, SeekFrom, fstat, seek};
-use rustix::io::pread;
-use std::cell::Cell;
-use std::io::IoSlice;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -170,50 +167,6 @@ pub unsafe extern "C" fn recvmmsg(
     }
 }
 
-/// Bytes that are taken from a file at once: a second-level cache still has them when they
-/// are copied on.
-const PIECE: usize = 64 << 10;
-
-thread_local! {
-    /// Where they are meanwhile; a handler that interrupts a copy has its own.
-    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// Copies from a file; where to it went on is for the caller to say.
-fn copy(out: RawFd, from: RawFd, at: u64, count: usize) -> Done<usize> {
-    let mut buffer = BUFFER.try_with(Cell::take).unwrap_or_default();
-    buffer.resize(PIECE, 0);
-    let done = copy_by(&mut buffer, out, from, at, count);
-    // A thread that is about to end has none.
-    let _ = BUFFER.try_with(|place| place.set(buffer));
-    done
-}
-
-fn copy_by(buffer: &mut [u8], out: RawFd, from: RawFd, mut at: u64, count: usize) -> Done<usize> {
-    let mut put = 0;
-    while put < count {
-        let piece = (count - put).min(buffer.len());
-        let len = match pread(socket::borrow(from), &mut buffer[..piece], at) {
-            Ok(0) => break,
-            Ok(len) => len,
-            Err(_) if put > 0 => break,
-            Err(error) => return Done::Failed(error.raw_os_error()),
-        };
-        let more = if put + len < count { libc::MSG_MORE } else { 0 };
-        match send(out, &[IoSlice::new(&buffer[..len])], more) {
-            Done::Carried(sent) => {
-                (put, at) = (put + sent, at + sent as u64);
-                if sent < len {
-                    break;
-                }
-            }
-            _ if put > 0 => break,
-            other => return other,
-        }
-    }
-    Done::Carried(put)
-}
-
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
@@ -241,7 +194,7 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count
             Err(error) => return fail(error.raw_os_error()),
         },
     };
-    let done = copy(out, from, begin, count.min(0x7fff_f000));
+    let done = send_file(out, socket::borrow(from), begin, count.min(0x7fff_f000));
     if let Done::Carried(sent) = &done {
         let end = begin + *sent as u64;
         // SAFETY: likewise.

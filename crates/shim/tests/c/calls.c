@@ -212,9 +212,8 @@ static void messages(void) {
     end(fd);
 }
 
-static void files(void) {
-    int fd = begin(), count = 0;
-    int file = memfd_create("calls", MFD_CLOEXEC);
+static void send_files(int fd, int file) {
+    int count = 0;
     for (int i = 0; i < 100000; i++) {
         char byte = byte_at(i);
         count += write(file, &byte, 1);
@@ -232,6 +231,17 @@ static void files(void) {
     long put = 0;
     while (put < 100000) put += sendfile(fd, file, &at, 100000 - put);
     say("peer got %ld", told());
+}
+
+static void files(void) {
+    int fd = begin();
+    FILE *on_disk = tmpfile();
+    if (!on_disk) die("tmpfile");
+    int in_memory = memfd_create("calls", MFD_CLOEXEC);
+    send_files(fd, in_memory);
+    send_files(fd, fileno(on_disk));
+    close(in_memory);
+    fclose(on_disk);
     int ends[2];
     if (pipe(ends)) die("pipe");
     say("piped %ld", (long)write(ends[1], "splice", 6));
@@ -250,7 +260,6 @@ static void files(void) {
     fclose(out);
     fclose(in);
     order("close", 0);
-    close(file);
 }
 
 static void polls(void) {

@@ -9,6 +9,7 @@ use super::settings::Setting;
 use super::shared::{Inner, Region, in_engine};
 use super::stream::Stream;
 use crate::consumer::{Conn, Consumer};
+use crate::stream::Source;
 use baton_tcp::options::SocketOption;
 use rustix::net::sockopt;
 use std::collections::BTreeMap;
@@ -149,15 +150,21 @@ impl Inner {
 
 impl Line {
     /// Writes to the engine, which hears of it now, or with what follows.
-    pub fn write_engine(&mut self, consumer: &mut Consumer, conn: Conn, data: &[u8], more: bool) -> io::Result<usize> {
+    pub fn write_engine(
+        &mut self,
+        consumer: &mut Consumer,
+        conn: Conn,
+        data: impl Source,
+        more: bool,
+    ) -> io::Result<usize> {
         if self.cork.delays && !self.cork.on {
             self.tell_nodelay(consumer, conn, false);
         }
         if !(more || self.cork.on) || self.cork.bytes + data.len() >= MOST {
             self.cork.let_go();
-            return consumer.write(conn, data);
+            return consumer.write_from(conn, data);
         }
-        let queued = consumer.write_more(conn, data);
+        let queued = consumer.write_more_from(conn, data);
         let count = queued.as_ref().map_or(0, |count| *count);
         if count < data.len() {
             // There will be no room before the peer has got some of it.

@@ -36,6 +36,7 @@ mod descriptors;
 mod direct;
 pub mod engine;
 mod events;
+mod files;
 mod line;
 pub mod message;
 mod options;

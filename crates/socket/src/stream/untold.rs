@@ -1,6 +1,6 @@
 //! Bytes that were written, and that the engine has not been told of: more is to follow them.
 
-use super::{Stream, flags};
+use super::{Source, Stream, flags};
 use crate::buffers::BufferPool;
 use baton_engine::region::{ConsumerRegion, Events};
 use std::io;
@@ -27,11 +27,11 @@ impl Stream {
     ///
     /// # Errors
     /// As there.
-    pub fn write_more(
+    pub(crate) fn write_more(
         &mut self,
         region: &ConsumerRegion,
         qp: u32,
-        data: &[u8],
+        data: impl Source,
         pool: &mut BufferPool,
     ) -> io::Result<usize> {
         let count = self.queue(region, qp, data, pool)?;

@@ -1,5 +1,6 @@
 //! The unsafe code of this crate.
 
+pub(crate) mod file;
 pub(crate) mod fork;
 pub(crate) mod large_pages;
 pub(crate) mod memory;
