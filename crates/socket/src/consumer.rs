@@ -19,8 +19,7 @@ use baton_engine::region::{Completion, ConsumerRegion, Events, Identity, Region,
 use baton_tcp::options::SocketOption;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Addr;
-use idle::Holder;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -95,7 +94,9 @@ pub struct Consumer {
     /// bytes not posted yet.
     later: VecDeque<Request>,
     /// Streams that have buffers.
-    holders: VecDeque<Holder>,
+    holders: VecDeque<u32>,
+    /// Laps that they have posted in this round, where there are any.
+    laps: BTreeMap<u32, u32>,
     /// When the holders are looked at again for idle ones.
     look_at: Instant,
     /// Holders to be looked at in this round.
@@ -118,6 +119,7 @@ impl Consumer {
             events: VecDeque::new(),
             later: VecDeque::new(),
             holders: VecDeque::new(),
+            laps: BTreeMap::new(),
             look_at: Instant(0),
             round_left: 0,
             retiring: 0,
@@ -191,7 +193,7 @@ impl Consumer {
         let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return };
         let look = stream.on_events(&self.region, qp, events, &mut self.pool);
         if stream.newly_holds_buffers() {
-            self.holders.push_back(Holder { qp, moved: stream.moved() });
+            self.holders.push_back(qp);
         }
         if events.contains(Events::RELEASED) {
             stream.end(&mut self.pool);
@@ -286,9 +288,18 @@ impl Consumer {
     ) -> io::Result<R> {
         match self.streams.get_mut(conn.0 as usize) {
             Some(Some(stream)) if !stream.is_released() => {
+                let before = stream.laps();
                 let done = run(stream, &self.region, &mut self.pool);
                 if stream.newly_holds_buffers() {
-                    self.holders.push_back(Holder { qp: conn.0, moved: stream.moved() });
+                    self.holders.push_back(conn.0);
+                }
+                let posted = stream.laps().wrapping_sub(before);
+                if posted > 0 && self.pool.has_large() {
+                    let laps = self.laps.entry(conn.0).or_default();
+                    *laps += posted;
+                    if *laps > FAST_LAPS {
+                        stream.grow();
+                    }
                 }
                 done
             }

@@ -410,9 +410,10 @@ impl Stream {
         region.ring_doorbell(qp);
     }
 
-    /// Stream positions up to which bytes were read, and acknowledged.
-    pub(crate) fn moved(&self) -> [u64; 2] {
-        [self.rcv_read, self.snd_done]
+    /// Laps of its rings that were posted so far, of both together.
+    #[inline]
+    pub(crate) fn laps(&self) -> u32 {
+        self.send.laps().wrapping_add(self.receive.laps())
     }
 
     /// Each of its rings is to be a large one from the end of its lap on, unless the

@@ -184,8 +184,23 @@ impl World {
     /// Connections that have large send buffers at both ends, once all is read and
     /// acknowledged.
     fn large(&mut self, talks: &mut [Talk]) -> usize {
-        self.settle(talks);
-        self.idle(Duration::from_millis(50));
+        // One that passes from a small buffer to a large one has some of both, for a lap.
+        for _ in 0..2 * LARGE / 1000 {
+            self.settle(talks);
+            self.idle(Duration::from_millis(50));
+            let mut passing = false;
+            for talk in talks.iter_mut() {
+                for at in 0..2 {
+                    if ![SMALL, LARGE].contains(&self.ends[at].consumer.writable(talk.conns[at])) {
+                        self.write(talk, at, 1000);
+                        passing = true;
+                    }
+                }
+            }
+            if !passing {
+                break;
+            }
+        }
         let is_large = |talk: &&Talk| {
             (0..2).all(|at| {
                 let room = self.ends[at].consumer.writable(talk.conns[at]);

@@ -2,29 +2,22 @@
 //!
 //! Streams with buffers stand on a list, each once. It is gone through every
 //! [`IDLE_LOOK`], a few streams a poll: who moved no byte since the last time is
-//! asked for its buffers, by a request that the engine grants or refuses; who moved
-//! [`FAST_LAPS`] of its buffer is to have a large one.
+//! asked for its buffers, by a request that the engine grants or refuses. Who posted more
+//! than [`FAST_LAPS`] since the last round began is to have large ones, and does not wait
+//! for the next.
 
 use super::Consumer;
 use baton_engine::region::Request;
 use baton_tcp::time::{Duration, Instant};
 
-/// A stream that has buffers.
-#[derive(Clone, Copy)]
-pub(super) struct Holder {
-    pub qp: u32,
-    /// [`Stream::moved`](crate::stream::Stream) at the last look.
-    pub moved: [u64; 2],
-}
-
 /// Time between two looks at the streams that have buffers. One that moved no byte
 /// from one look to the next gives them back.
 pub const IDLE_LOOK: Duration = Duration::from_millis(200);
 
-/// Laps of a small buffer from one look to the next that show a fast stream. Over a
+/// Laps of a small buffer from one look to the next beyond which a stream is fast. Over a
 /// path of [`IDLE_LOOK`] such a window is what holds it up; over a short one it needs a
 /// window of several bursts, lest both ends take turns at waiting.
-pub const FAST_LAPS: u64 = 4;
+pub const FAST_LAPS: u32 = 4;
 
 /// Streams looked at in one poll, and streams that wait for an answer, at most: a
 /// fraction of the request ring.
@@ -61,31 +54,23 @@ impl Consumer {
             }
             self.look_at = now + IDLE_LOOK;
             self.round_left = self.holders.len();
+            self.laps.clear();
         }
         let looks = self.round_left.min(LOOKS - self.retiring);
         for _ in 0..looks {
-            let Some(mut holder) = self.holders.pop_front() else { break };
+            let Some(qp) = self.holders.pop_front() else { break };
             self.round_left -= 1;
-            if self.look_at_holder(&mut holder) {
-                self.holders.push_back(holder);
+            if self.look_at_holder(qp) {
+                self.holders.push_back(qp);
             }
         }
     }
 
-    /// Asks for an idle stream's buffers, has a fast one grow; false if it has none.
-    fn look_at_holder(&mut self, holder: &mut Holder) -> bool {
-        let qp = holder.qp;
+    /// Asks for an idle stream's buffers; false if it has none.
+    fn look_at_holder(&mut self, qp: u32) -> bool {
         let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return false };
         if stream.holds_nothing() {
             return false;
-        }
-        let before = std::mem::replace(&mut holder.moved, stream.moved());
-        if self.pool.has_large() {
-            let fast = FAST_LAPS * u64::from(self.pool.small_size());
-            // Less than before if the queue pair has another connection by now.
-            if before.iter().zip(holder.moved).any(|(&before, now)| now.saturating_sub(before) >= fast) {
-                stream.grow();
-            }
         }
         if !stream.was_active() && stream.retire(&self.region, qp) {
             let token = RETIRE | u64::from(qp);

@@ -36,6 +36,12 @@ impl Ring {
         self.has_buffer()
     }
 
+    /// Laps that were posted so far.
+    #[inline]
+    pub fn laps(self) -> u32 {
+        self.posts
+    }
+
     /// With a buffer in which a stream can begin with so many bytes.
     pub fn for_bytes(bytes: u64, pool: &mut BufferPool) -> Option<Ring> {
         Some(Ring { buffer: pool.take_for(bytes)?, posts: 0 })
