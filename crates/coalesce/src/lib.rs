@@ -13,9 +13,11 @@
 //! frame: each frame comes with a handle of the caller's, and a [`Sink`], also the
 //! caller's, is told what becomes of it. A capture analyser counts; a bump in the
 //! wire keeps handles by slot ([`Parts`]) and writes one header for a run
-//! ([`write_headers`]). What a receiver then acknowledges at once is expanded into
-//! the ACKs that its peer expects ([`Unacked`], [`AckTemplate`]; RA §4). Time is an argument, in nanoseconds of any clock. Nothing is
-//! allocated after construction.
+//! ([`write_headers`]); an engine, which parses each frame anyway, hands over what it
+//! found ([`Class::of_packet`]) and chains a run's frames by their places in the
+//! burst. What a receiver then acknowledges at once is expanded into the ACKs that its
+//! peer expects ([`Unacked`], [`AckTemplate`]; RA §4). Time is an argument, in
+//! nanoseconds of any clock. Nothing is allocated after construction.
 //!
 //! # What holds of any input
 //!
@@ -65,6 +67,7 @@ mod extensions;
 mod flow;
 mod frame;
 mod headers;
+mod parsed;
 mod parts;
 mod profile;
 mod run;

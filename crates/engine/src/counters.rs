@@ -26,6 +26,10 @@ counters! {
         rx_bytes,
         /// TCP segments among them; a super-frame counts as its segments.
         rx_segments,
+        /// Runs of two frames or more that were handled as one.
+        rx_runs,
+        /// Frames in them behind the first.
+        rx_coalesced,
         /// Payload bytes placed at their final position without the TCE.
         rx_placed_bytes,
         /// Segments taken on the fast path.

@@ -30,12 +30,18 @@ pub struct EngineConfig {
     /// Frames taken from the port in one poll at most. Their acknowledgments go out
     /// after them, so with more the peer waits longer for each.
     pub rx_budget: usize,
-    /// Header prediction (LA §3.2); off only to compare.
+    /// Segments that arrive together and are handled as one, at most (RA §3.3); below
+    /// two, each is handled alone.
+    pub coalesce: u16,
+    /// Header prediction (LA §3.2) where there are runs; off only to compare.
     pub header_prediction: bool,
     /// Time to live, or hop limit, of segments whose connection does not say
     /// (RFC 9293 MUST-49).
     pub ttl: u8,
 }
+
+/// Segments of a run at most, unless told.
+pub const COALESCE: u16 = BURST as u16;
 
 impl EngineConfig {
     /// Defaults for an interface. The secret has to be random wherever a peer is
@@ -50,6 +56,7 @@ impl EngineConfig {
             reassembly_bytes_per_connection: 256 << 10,
             secret,
             rx_budget: BURST,
+            coalesce: COALESCE,
             header_prediction: true,
             ttl: 64,
         }
@@ -91,6 +98,7 @@ impl Engine {
             reassembly_bytes: config.reassembly_bytes,
             reassembly_bytes_per_connection: config.reassembly_bytes_per_connection,
             hash_key: [word(16), word(24)],
+            coalesce: config.coalesce,
             header_prediction: config.header_prediction,
             ttl: config.ttl,
         };

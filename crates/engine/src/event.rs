@@ -346,6 +346,24 @@ impl SegmentEvent {
         true
     }
 
+    /// The first segment of a run that continues what was placed before it, and the rest.
+    pub fn split_first(&self) -> Option<(SegmentEvent, SegmentEvent)> {
+        let whole = self.placement == PLACED && self.new_bytes == self.len && Seq(self.at) == self.seq + self.len;
+        if !whole || self.count < 2 {
+            return None;
+        }
+        let size = u32::from(self.size);
+        let first = SegmentEvent { len: size, count: 1, at: (self.seq + size).0, new_bytes: size, ..*self };
+        let rest = SegmentEvent {
+            seq: self.seq + size,
+            len: self.len - size,
+            count: self.count - 1,
+            new_bytes: self.len - size,
+            ..*self
+        };
+        Some((first, rest))
+    }
+
     /// One more segment of `len` bytes, in every other respect like the last.
     #[inline]
     pub fn lengthen(&mut self, len: u32, rcv_nxt: Seq, posted: Seq, push: bool) {

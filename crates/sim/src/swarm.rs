@@ -15,7 +15,7 @@ use crate::world::WorldConfig;
 use baton_engine::endpoint::InterfaceConfig;
 use baton_engine::engine::EngineConfig;
 use baton_engine::frame_io::Capabilities;
-use baton_tcp::config::{Config, Congestion};
+use baton_tcp::config::{Acks, Config, Congestion};
 use baton_tcp::time::Duration;
 use baton_wire::addr::Addr;
 use fastrand::Rng;
@@ -71,6 +71,11 @@ pub fn world(seed: u64) -> WorldConfig {
         delay: up_to(&mut rng, Duration::from_millis(20)),
     });
     let addresses = [0, 1].map(|host| address(v6, host));
+    let mut runs = Rng::with_seed(seed ^ RUNS);
+    for host in &mut hosts {
+        host.engine.coalesce = pick(&mut runs, &[0, 2, 3, 5, 20, 64, 64]);
+        host.engine.tcp.acks = pick(&mut runs, &[Acks::EverySecond, Acks::PerRun]);
+    }
     let forged = if rng.u8(..4) == 0 { Ppm(rng.u32(1_000..50_000)) } else { Ppm::NEVER };
     let safety = Duration::from_millis(rng.u64(100..20_000));
     WorldConfig {
@@ -101,6 +106,8 @@ pub fn moving_world(seed: u64) -> WorldConfig {
 
 /// Apart from all other dice, so that worlds without moves stay what they were.
 const MOVES: u64 = 0x6d6f_7665;
+/// Likewise, for how segments are received.
+const RUNS: u64 = 0x7275_6e73;
 
 /// A name that is opened again is looked for at the first engine, while the second
 /// may hold it in TIME-WAIT.

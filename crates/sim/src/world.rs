@@ -64,6 +64,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Payload bytes that were sent again.
     pub retransmitted: u64,
+    /// Frames that were handled in a run, behind its first.
+    pub coalesced: u64,
     /// Digest of every frame and its time: two runs of a seed have the same.
     pub digest: u64,
 }
@@ -164,9 +166,11 @@ impl World {
             self.happen(what)?;
         }
         self.summary.links = self.links[0].counters() + self.links[1].counters();
-        let machines = self.hosts.iter_mut().flat_map(|host| &mut host.machines);
-        let retransmitted = machines.map(|machine| machine.streamer().counters().tx_retransmitted_bytes);
-        self.summary.retransmitted = retransmitted.sum();
+        for machine in self.hosts.iter_mut().flat_map(|host| &mut host.machines) {
+            let counters = machine.streamer().counters();
+            self.summary.retransmitted += counters.tx_retransmitted_bytes;
+            self.summary.coalesced += counters.rx_coalesced;
+        }
         self.summary.moved = self.hosts.iter().map(Host::moved).sum();
         self.summary.survived = self.hosts.iter().map(Host::survived).sum();
         let reports = self.hosts.iter().flat_map(|host| host.app.reports.values());

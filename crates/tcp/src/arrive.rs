@@ -242,7 +242,7 @@ impl Tcb {
             self.rcv.ts_recent = seg.timestamps.map_or(0, |t| t.val.wrapping_sub(1));
         }
         self.last_heard = cx.now;
-        let mut receive_changed = self.update_ts_recent(seg);
+        let mut receive_changed = self.update_ts_recent(seg.seq, seg.timestamps);
         let mut released = false;
         if self.state == State::SynReceived {
             self.establish(cx, seg, Event::AckOfSyn, out);
@@ -320,7 +320,8 @@ impl Tcb {
                 ts_ecr: seg.timestamps.filter(|_| self.is.timestamps).map(|t| t.ecr),
                 ts_now: cx.now.timestamp_ms().wrapping_add(self.ts_offset),
                 ece: self.is.ecn && seg.flags.contains(Flags::ECE) && !seg.flags.contains(Flags::SYN),
-                segments: seg.lengths.count,
+                // Of a run all say the same, and the first of them alone tells anything new.
+                segments: 1,
                 has_data: seg.seg_len() > 0,
                 wnd_changed,
                 snd_wnd: Window(self.snd_wnd),

@@ -132,11 +132,21 @@ pub enum Command {
     /// Send one ACK without data. The Streamer fills in its own `snd_nxt`; the
     /// timestamp is `now` and `ts_recent`.
     Ack {
-        /// Acknowledgment number. The Streamer sends its own `rcv_nxt` if that
-        /// is later.
+        /// Acknowledgment number. The Streamer sends its own `rcv_nxt` if as much
+        /// was acknowledged before.
         ack: Seq,
         /// SACK blocks, a D-SACK first (RFC 2883 §4).
         sack: SackBlocks,
+    },
+    /// Send `count` ACKs without data, as [`Command::Ack`] without SACK blocks each: a
+    /// template (RA §4), expanded at the port's edge.
+    Acks {
+        /// Acknowledgment number of the first.
+        first: Seq,
+        /// From one to the next, in bytes.
+        step: u32,
+        /// How many.
+        count: u16,
     },
     /// Send a segment that only headers make up: SYN, SYN-ACK, RST, probe,
     /// keepalive. The window field is final (unscaled for a SYN).

@@ -1,6 +1,7 @@
 //! What a host may choose; one `Config` serves all connections of an engine.
 
 use crate::time::Duration;
+pub use baton_coalesce::Acks;
 
 /// Which congestion control a connection runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,6 +47,9 @@ pub struct Config {
     pub synack_retries: u8,
     /// Data retransmissions before giving up (Linux 15; R2 of RFC 9293 SHLD-11).
     pub retries: u8,
+    /// How segments that arrive in a run are acknowledged: as if each had come alone, or
+    /// all at once.
+    pub acks: Acks,
     /// Challenge ACKs a second, all connections together (RFC 5961 §7).
     pub challenge_acks_per_second: u32,
 }
@@ -68,6 +72,7 @@ impl Default for Config {
             syn_retries: 7,
             synack_retries: 5,
             retries: 15,
+            acks: Acks::PerRun,
             challenge_acks_per_second: 1000,
         }
     }

@@ -35,6 +35,7 @@ mod rare;
 mod rcv;
 mod reassembly;
 pub mod reset;
+mod run;
 pub mod segment;
 pub mod snapshot;
 pub mod snd;

@@ -10,7 +10,7 @@
 //!   expire.rs    deadlines: retransmission, probes, delayed ACKs
 //!   close.rs     CLOSE, ABORT, FINs, TIME-WAIT, the end
 //!   adopt.rs     connections that come from another stack, and go to one
-//!   rcv.rs ack.rs reassembly.rs      receiving side
+//!   rcv.rs ack.rs run.rs reassembly.rs      receiving side
 //!   snd/ cc/                         sending side
 //! ```
 //!
@@ -20,18 +20,18 @@
 use crate::ack::{AckPolicy, Need};
 use crate::challenge::ChallengeLimiter;
 use crate::command::{Command, CommandSink, Synchronized, TransmitContext};
-use crate::config::Config;
+use crate::config::{Acks, Config};
 use crate::handshake::{Agreed, Open};
 use crate::path::Path;
 use crate::rare::Rare;
 use crate::rcv::{Arrived, Receiver};
-use crate::segment::{Placement, Segment, Transmitted};
+use crate::segment::{Lengths, Placement, Segment, Transmitted};
 use crate::snd::Sender;
 use crate::state::{Event, State};
 use crate::time::{Duration, Instant};
 use crate::timers::{Timer, Timers};
 use baton_wire::seq::{Seq, Window, WindowScale};
-use baton_wire::tcp::Flags;
+use baton_wire::tcp::{Flags, Timestamps};
 
 /// What a connection may look at while it decides.
 #[derive(Debug)]
@@ -171,48 +171,70 @@ impl Tcb {
         placement: Placement,
         out: &mut impl CommandSink,
     ) {
-        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.is.ece;
-        if plain && self.state == State::Established && self.ack_is_current(seg) {
+        if self.is_predicted(seg, placement) {
             match placement {
-                Placement::Placed { rcv_nxt, new_bytes }
-                    if new_bytes == seg.lengths.len && rcv_nxt == seg.seq + new_bytes && self.rcv.is_plain() =>
-                {
-                    return self.next_bytes(cx, seg, rcv_nxt, out);
-                }
-                Placement::Empty if seg.seq == self.rcv.rcv_nxt && seg.lengths.len == 0 && self.ts_in_order(seg) => {
+                Placement::Placed { rcv_nxt, .. } => return self.next_bytes(cx, seg, rcv_nxt, out),
+                _ => {
                     self.last_heard = cx.now;
-                    if self.update_ts_recent(seg) {
+                    if self.update_ts_recent(seg.seq, seg.timestamps) {
                         self.tell_receive(out);
                     }
                     return self.process_ack(cx, seg, out);
                 }
-                _ => {}
             }
         }
         self.segment_arrives(cx, seg, placement, out);
     }
 
-    /// Header prediction: exactly the next bytes were placed.
+    /// Header prediction (LA §3.2): exactly the next bytes were placed, or it is an ACK and
+    /// no more. A run that is not predicted is to be given segment by segment.
+    #[inline]
+    pub fn is_predicted(&self, seg: &Segment, placement: Placement) -> bool {
+        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.is.ece;
+        if !plain || self.state != State::Established || !self.ack_is_current(seg) {
+            return false;
+        }
+        match placement {
+            Placement::Placed { rcv_nxt, new_bytes } => {
+                new_bytes == seg.lengths.len && rcv_nxt == seg.seq + new_bytes && self.rcv.is_plain()
+            }
+            Placement::Empty => seg.seq == self.rcv.rcv_nxt && seg.lengths.len == 0 && self.ts_in_order(seg),
+            Placement::Parked(_) => false,
+        }
+    }
+
+    /// Exactly the next bytes were placed.
     #[inline]
     fn next_bytes(&mut self, cx: &mut Context<'_>, seg: &Segment, rcv_nxt: Seq, out: &mut impl CommandSink) {
         self.last_heard = cx.now;
-        if self.update_ts_recent(seg) {
+        if self.update_ts_recent(seg.seq, seg.timestamps) {
             self.tell_receive(out);
         }
-        self.rcv.rcv_nxt = self.rcv.rcv_nxt.latest(rcv_nxt);
-        if seg.ack != self.snd.snd_una() || self.window_of(seg) != self.snd_wnd || !seg.sack.is_empty() {
-            self.process_ack(cx, seg, out);
+        if seg.lengths.count > 1 && cx.config.acks == Acks::EverySecond {
+            return self.acknowledge_each(cx, seg, out);
         }
-        if self.data_in_order(cx, seg) {
+        self.rcv.rcv_nxt = self.rcv.rcv_nxt.latest(rcv_nxt);
+        if self.says_news(seg) {
+            // All of a run say it, and the last is the one that may be believed soonest.
+            let last = seg.seq + u32::from(seg.lengths.size) * u32::from(seg.lengths.count - 1);
+            self.process_ack(cx, &Segment { seq: last, ..*seg }, out);
+        }
+        if self.data_in_order(cx, &seg.lengths) {
             self.send_ack(None, out);
         }
     }
 
+    /// The segment has more to say than that its bytes are here.
+    #[inline]
+    pub(crate) fn says_news(&self, seg: &Segment) -> bool {
+        seg.ack != self.snd.snd_una() || self.window_of(seg) != self.snd_wnd || !seg.sack.is_empty()
+    }
+
     /// In-order data: true if it is to be acknowledged now; else it will be before long.
     #[inline]
-    fn data_in_order(&mut self, cx: &Context<'_>, seg: &Segment) -> bool {
+    pub(crate) fn data_in_order(&mut self, cx: &Context<'_>, lengths: &Lengths) -> bool {
         let pending = self.rcv.rcv_nxt.since(self.rcv.last_ack_sent).max(0) as u32;
-        let now = self.ack.on_data(&seg.lengths, pending) == Need::Now;
+        let now = self.ack.on_data(lengths, pending) == Need::Now;
         if !now && !self.timers.is_armed(Timer::DelayedAck) {
             // MUST-40 (RFC 9293 §3.8.6.3): less than half a second, whatever is configured.
             let delay = cx.config.delayed_ack.min(Duration::from_millis(499));
@@ -246,14 +268,14 @@ impl Tcb {
         }
     }
 
-    /// TS.Recent (RFC 7323 §4.3); true if it changed.
+    /// TS.Recent (RFC 7323 §4.3), of a segment at `seq`; true if it changed.
     #[inline]
-    pub(crate) fn update_ts_recent(&mut self, seg: &Segment) -> bool {
-        match seg.timestamps {
+    pub(crate) fn update_ts_recent(&mut self, seq: Seq, timestamps: Option<Timestamps>) -> bool {
+        match timestamps {
             Some(timestamps)
                 if self.is.timestamps
                     && Seq(timestamps.val).after(Seq(self.rcv.ts_recent))
-                    && seg.seq.before_eq(self.rcv.last_ack_sent) =>
+                    && seq.before_eq(self.rcv.last_ack_sent) =>
             {
                 self.rcv.ts_recent = timestamps.val;
                 self.rcv.ts_unknown = false;
@@ -290,7 +312,7 @@ impl Tcb {
 
     /// An acknowledgment number left, alone or with data.
     #[inline]
-    fn on_ack_left(&mut self, ack: Seq) {
+    pub(crate) fn on_ack_left(&mut self, ack: Seq) {
         self.rcv.on_ack_sent(ack);
         if self.rcv.last_ack_sent.after_eq(self.rcv.rcv_nxt) {
             self.timers.disarm(Timer::DelayedAck);
@@ -450,7 +472,7 @@ impl Tcb {
     /// What arrived, as a reply.
     pub(crate) fn note_arrival(&mut self, cx: &Context<'_>, seg: &Segment, arrived: Arrived, reply: &mut Reply) {
         reply.ack_now |= match arrived {
-            Arrived::InOrder => self.data_in_order(cx, seg),
+            Arrived::InOrder => self.data_in_order(cx, &seg.lengths),
             // Nothing to acknowledge yet, and nothing lost that a duplicate ACK would tell of.
             Arrived::Held => false,
             // RFC 5681 §4.2: at once beyond a gap and when one is filled. Also a

@@ -116,6 +116,14 @@ impl<'a> Rounds<'a> {
         }
     }
 
+    /// The median of each contender, in ns an operation, in their order.
+    ///
+    /// # Panics
+    /// If the set has not been run.
+    pub fn medians(&self) -> Vec<f64> {
+        self.contenders.iter().map(|contender| quartiles(contender.ns.clone())[1]).collect()
+    }
+
     fn csv_path(&self, directory: &Path, bench: &str) -> PathBuf {
         let words: String = self.title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { ' ' }).collect();
         let slug: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();

@@ -21,13 +21,14 @@
 //! and new data stop when only that reserve is left. So neither ring can wait
 //! for the other in a circle.
 
+mod aggregate;
 mod consumers;
 mod context;
+mod follow;
 mod headers;
 mod moves;
 mod orders;
 mod place;
-mod predict;
 mod receive;
 mod segment;
 mod transmit;
@@ -49,8 +50,10 @@ use crate::region::EngineRegion;
 use crate::ring::{Consumer, Producer};
 use crate::slab::Slab;
 use crate::tce::Companion;
+use aggregate::Aggregator;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
+use baton_wire::packet::Link;
 use baton_wire::seq::Seq;
 use consumers::ConsumerSlot;
 use core::ops::Range;
@@ -71,7 +74,9 @@ pub struct StreamerConfig {
     /// Key of the flow table's hash; from a random source, so that nobody can
     /// choose colliding tuples.
     pub hash_key: [u64; 2],
-    /// Header prediction (LA §3.2); off only to compare.
+    /// Segments of a run at most (RA §3.3); below two, each is handled alone.
+    pub coalesce: u16,
+    /// Header prediction (LA §3.2) where there are runs; off only to compare.
     pub header_prediction: bool,
     /// Time to live of segments whose connection does not say.
     pub ttl: u8,
@@ -92,14 +97,12 @@ pub struct Streamer {
     active: VecDeque<ConnId>,
     /// Connections that received in this burst and owe their consumer a word.
     touched: Vec<ConnId>,
-    /// Segments in order that become one event, while a burst is handled.
+    /// Segments of a run that become one event.
     run: Option<SegmentEvent>,
-    /// What the next frame of the burst may be.
-    prediction: Option<predict::Prediction>,
     /// The connection of the last segment: most often of the next one too.
     last_conn: ConnId,
-    /// Scratch of a burst: its TCP segments.
-    arrivals: Vec<receive::Arrival>,
+    /// What makes runs of a burst.
+    aggregator: Aggregator,
     /// Scratch of a partly known segment: its new pieces.
     gaps: Vec<(Seq, Seq)>,
     templates: TemplateCache,
@@ -109,6 +112,8 @@ pub struct Streamer {
     ledger: Option<Arc<Ledger>>,
     /// Where a retransmission goes on that a full port stopped.
     resume: Option<Seq>,
+    /// ACKs sent of a template that a full port stopped.
+    acks_sent: u16,
     /// Walk of the ephemeral port choice.
     port_step: u32,
     /// Tuple of the order that comes next.
@@ -133,11 +138,13 @@ impl Streamer {
     ) -> Streamer {
         let event_reserve = orders.capacity();
         assert!(events.capacity() >= 2 * event_reserve, "the event ring must hold twice the order ring");
+        let link = if capabilities.ethernet { Link::Ethernet } else { Link::Ip };
         Streamer {
             table: FlowTable::new(config.max_connections, config.hash_key),
             reassembly: Reassembly::new(config.reassembly_bytes),
             companion: None,
             flows: Slab::new(config.max_connections),
+            aggregator: Aggregator::new(config.coalesce, config.header_prediction, link),
             config,
             capabilities,
             endpoint,
@@ -145,14 +152,13 @@ impl Streamer {
             active: VecDeque::new(),
             touched: Vec::with_capacity(BURST),
             run: None,
-            prediction: None,
             last_conn: ConnId::NONE,
-            arrivals: Vec::with_capacity(BURST),
             gaps: Vec::new(),
             templates: TemplateCache::new(),
             moves: Moves::default(),
             ledger: None,
             resume: None,
+            acks_sent: 0,
             port_step: 0,
             order_tuple: Tuple::default(),
             events,

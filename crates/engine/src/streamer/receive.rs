@@ -10,6 +10,7 @@
 //! to none. The payload is parked in the reassembly area and the TCE disposes
 //! of it.
 
+use super::aggregate::{Burst, Unit};
 use super::context::{Flow, bits};
 use super::place::{FAST_RANGES, Placing, sums_right};
 use super::{ConnId, Streamer};
@@ -22,7 +23,7 @@ use baton_tcp::segment::{Lengths, Placement, SynOptions};
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use baton_wire::checksum;
-use baton_wire::packet::{Link, Packet, Reject};
+use baton_wire::packet::{Packet, Reject};
 use baton_wire::tcp::options::TcpOption;
 use baton_wire::tcp::{Flags, SackBlocks};
 
@@ -30,49 +31,35 @@ use baton_wire::tcp::{Flags, SackBlocks};
 /// looking ahead costs more than it saves.
 const PREFETCH_FROM: u32 = 512;
 
-/// A frame of the burst that holds a TCP segment.
-pub(super) struct Arrival {
-    frame: u16,
-    packet: Packet,
-    hash: u64,
-}
-
 impl Streamer {
     /// Acts on a burst of frames.
     pub(super) fn handle_burst(&mut self, now: Instant, frames: &[RxFrame<'_>]) {
-        if self.table.len() >= PREFETCH_FROM {
-            self.handle_looking_ahead(now, frames);
-        } else {
-            for frame in frames {
-                if self.take_predicted(frame) {
-                    continue;
-                }
-                if let Some(packet) = self.parse(now, frame) {
-                    let conn = self.conn_of(&packet);
-                    self.handle_packet(now, frame, &packet, conn);
-                    if let Some(conn) = conn {
-                        self.predict(conn, frame, &packet);
-                    }
-                }
-            }
-            self.prediction = None;
+        self.counters.rx_frames += frames.len() as u64;
+        self.counters.rx_bytes += frames.iter().map(|frame| frame.data.len() as u64).sum::<u64>();
+        let mut burst = self.aggregator.take(frames);
+        let ahead = self.table.len() >= PREFETCH_FROM;
+        if ahead {
+            self.look_ahead(&mut burst);
+        }
+        for unit in &burst.units {
+            self.handle_unit(now, frames, &burst, unit, ahead);
         }
         self.flush_run();
+        self.aggregator.done(burst);
     }
 
-    /// Acts on a burst in three steps, so that the memory that one needs is on
-    /// its way while the step before works on other frames.
-    fn handle_looking_ahead(&mut self, now: Instant, frames: &[RxFrame<'_>]) {
-        let mut arrivals = std::mem::take(&mut self.arrivals);
-        for (index, frame) in frames.iter().enumerate() {
-            if let Some(packet) = self.parse(now, frame) {
-                let hash = self.table.hash(&tuple_of(&packet));
-                self.table.prefetch(hash);
-                arrivals.push(Arrival { frame: index as u16, packet, hash });
+    /// Sees to it that the memory which the units of a burst need is on its way while
+    /// others are worked on, in two steps.
+    fn look_ahead(&mut self, burst: &mut Burst) {
+        let mut units = std::mem::take(&mut burst.units);
+        for unit in &mut units {
+            if let Ok(packet) = burst.headers(unit.first, &mut None) {
+                unit.hash = self.table.hash(&tuple_of(packet));
+                self.table.prefetch(unit.hash);
             }
         }
-        for arrival in &arrivals {
-            if let Some((index, note)) = self.table.likely(arrival.hash) {
+        for unit in &units {
+            if let Some((index, note)) = self.table.likely(unit.hash) {
                 prefetch_all(&self.flows[index]);
                 self.prefetch_noted(note);
                 if let Some(companion) = &self.companion {
@@ -80,27 +67,49 @@ impl Streamer {
                 }
             }
         }
-        for arrival in &arrivals {
-            let tuple = tuple_of(&arrival.packet);
-            let conn = self.table.lookup(arrival.hash, |index| self.flows[index].rx.tuple == tuple).map(ConnId);
-            self.handle_packet(now, &frames[usize::from(arrival.frame)], &arrival.packet, conn);
-        }
-        arrivals.clear();
-        self.arrivals = arrivals;
+        burst.units = units;
     }
 
-    /// The TCP segment in a frame; all else is dealt with here.
+    /// Acts on a run, or on a frame alone. `ahead`: its connection's hash is known.
     #[inline]
-    fn parse(&mut self, now: Instant, frame: &RxFrame<'_>) -> Option<Packet> {
-        self.counters.rx_frames += 1;
-        self.counters.rx_bytes += frame.data.len() as u64;
-        let link = if self.capabilities.ethernet { Link::Ethernet } else { Link::Ip };
-        match Packet::parse(frame.data, link) {
-            Ok(packet) => Some(packet),
-            Err(reject) => {
-                self.handle_other(now, frame.data, reject);
-                None
-            }
+    fn handle_unit(&mut self, now: Instant, frames: &[RxFrame<'_>], burst: &Burst, unit: &Unit, ahead: bool) {
+        let frame = &frames[usize::from(unit.first)];
+        let mut room = None;
+        let packet = match burst.headers(unit.first, &mut room) {
+            Ok(packet) => packet,
+            Err(reject) => return self.handle_other(now, frame.data, reject),
+        };
+        let conn = if ahead {
+            let tuple = tuple_of(packet);
+            self.table.lookup(unit.hash, |index| self.flows[index].rx.tuple == tuple).map(ConnId)
+        } else {
+            self.conn_of(packet)
+        };
+        self.handle_packet(now, frame, packet, conn);
+        let mut at = burst.next(unit.first);
+        if at.is_some() {
+            self.counters.rx_runs += 1;
+        }
+        while let Some(place) = at {
+            self.counters.rx_coalesced += 1;
+            self.handle_follower(now, &frames[usize::from(place)], burst, place, conn);
+            at = burst.next(place);
+        }
+        // Super-frames that follow each other are one event, as far as they agree.
+        if frame.meta.gso_size == 0 {
+            self.flush_run();
+        }
+    }
+
+    /// A segment of a run behind its first.
+    #[inline]
+    fn handle_follower(&mut self, now: Instant, frame: &RxFrame<'_>, burst: &Burst, place: u16, conn: Option<ConnId>) {
+        let Some((packet, predicted)) = burst.follower(place) else { return };
+        if conn.is_some_and(|conn| self.follow(conn, frame, packet, predicted)) {
+            return;
+        }
+        if let Ok(packet) = burst.headers(place, &mut None) {
+            self.handle_packet(now, frame, packet, conn);
         }
     }
 

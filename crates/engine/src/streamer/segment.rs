@@ -295,9 +295,9 @@ pub(super) fn send_ack<P: FrameIo>(
         slot,
         &Emit {
             seq: flow.tx.snd_nxt,
-            ack: ack.latest(flow.rx.rcv_nxt),
+            ack,
             flags: Flags::ACK | if flow.has(bits::ECE) { Flags::ECE } else { Flags::NONE },
-            window: flow.window_field(),
+            window: flow.window_field_at(ack),
             urgent: 0,
             ts: flow.timestamps(now),
             sack,

@@ -194,14 +194,35 @@ impl Streamer {
         let Streamer { flows, templates, capabilities, counters, ip_id, .. } = self;
         let flow = &mut flows[conn.0];
         let Some(template) = templates.template(conn) else { return true };
+        // What arrived since is for later ACKs to say: the TCE counts segments. But what
+        // was said before is said no more.
+        let ack = if ack.after(flow.last_ack) { ack } else { flow.rx.rcv_nxt };
         let sent = super::segment::send_ack(now, port, flow, template, capabilities, ip_id, ack, sack);
         if let Some(len) = sent {
-            flow.last_ack = ack.latest(flow.rx.rcv_nxt);
+            flow.last_ack = ack;
             counters.tx_acks += 1;
             counters.tx_frames += 1;
             counters.tx_bytes += len as u64;
         }
         sent.is_some()
+    }
+
+    /// The ACKs that a template stands for (RA §4): their first number, how far they are
+    /// apart, and how many; false if the port is full, and the rest is for another time.
+    pub(super) fn send_acks<P: FrameIo>(
+        &mut self,
+        now: Instant,
+        port: &mut P,
+        conn: ConnId,
+        (first, step, count): (Seq, u32, u16),
+    ) -> bool {
+        for n in std::mem::take(&mut self.acks_sent)..count {
+            if !self.send_ack(now, port, conn, first + step * u32::from(n), &SackBlocks::EMPTY) {
+                self.acks_sent = n;
+                return false;
+            }
+        }
+        true
     }
 
     /// Hands a frame of headers alone to the port; false if it is full.
@@ -328,10 +349,17 @@ impl Flow {
         self.snd_pos(self.tx.snd_nxt) + usable.min(self.queued() + fin)
     }
 
-    /// The window field of everything sent on a synchronised connection.
+    /// The window field of everything sent on a synchronised connection that acknowledges
+    /// all that was received.
     #[inline]
     pub(super) fn window_field(&self) -> u16 {
-        self.rcv_wscale.field(Window(self.rx.right_edge.since(self.rx.rcv_nxt).max(0) as u32))
+        self.window_field_at(self.rx.rcv_nxt)
+    }
+
+    /// The window field beside this acknowledgment number.
+    #[inline]
+    pub(super) fn window_field_at(&self, ack: Seq) -> u16 {
+        self.rcv_wscale.field(Window(self.rx.right_edge.since(ack).max(0) as u32))
     }
 
     /// The timestamps option of everything sent, if they were agreed on.

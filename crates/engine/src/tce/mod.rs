@@ -22,7 +22,7 @@ use crate::slab::Slab;
 use crate::wheel::Wheel;
 use baton_tcp::challenge::ChallengeLimiter;
 use baton_tcp::command::{Command, CommandSink, MAX_COMMANDS};
-use baton_tcp::config::Config;
+use baton_tcp::config::{Acks, Config};
 use baton_tcp::isn;
 use baton_tcp::segment::{Placement, Segment, SynOptions};
 use baton_tcp::state::State;
@@ -129,6 +129,8 @@ pub struct Tce {
     tuple: Tuple,
     rare: (SackBlocks, SynOptions, u16),
     arriving: Arriving,
+    /// What is left of a run that is taken segment by segment.
+    rest: Option<SegmentEvent>,
     events: Consumer<Event>,
     orders: Producer<Order>,
     /// End of the last poll that had work, on the driver's clock; idle until the next.
@@ -178,6 +180,7 @@ impl Tce {
             tuple: Tuple::default(),
             rare: (SackBlocks::new(), SynOptions::default(), 0),
             arriving: Arriving::default(),
+            rest: None,
             events,
             orders,
             last_tick: 0,
@@ -229,7 +232,8 @@ impl Tce {
             if self.used >= PREFETCH_FROM && handled % LOOK_AHEAD == 0 {
                 self.look_ahead();
             }
-            let Some(event) = self.events.pop() else { break };
+            let next = self.rest.take().map(Event::Segment);
+            let Some(event) = next.or_else(|| self.events.pop()) else { break };
             handled += 1;
             self.handle_event(now, &event);
         }
@@ -316,10 +320,19 @@ impl Tce {
             return;
         }
         let posted = (event.bits & SegmentEvent::UNPLACED == 0).then_some(event.posted);
-        if !self.holds(event.conn) {
+        let Some(tcb) = self.slots.get(event.conn.0).and_then(|slot| slot.tcb.as_ref()) else {
             // Released a moment ago; the Streamer has not heard of it yet.
             self.dispose(event.conn, placement);
             return;
+        };
+        if segment.lengths.count > 1
+            && self.config.tcp.acks == Acks::EverySecond
+            && !tcb.is_predicted(&segment, placement)
+            && let Some((first, rest)) = event.split_first()
+        {
+            // What one segment changes may matter to the next.
+            self.rest = Some(rest);
+            return self.handle_segment(now, &first);
         }
         self.with(now, event.conn, |tcb, cx, out| {
             if let Some(edge) = posted {
@@ -424,7 +437,7 @@ impl Tce {
 
     /// True if events wait.
     pub fn has_work(&mut self) -> bool {
-        !self.events.is_empty() || !self.due.is_empty()
+        self.rest.is_some() || !self.events.is_empty() || !self.due.is_empty()
     }
 
     /// Counts of what it did.

@@ -174,6 +174,11 @@ impl Host {
                     s.sack = sack;
                     self.frames.push(s);
                 }
+                Command::Acks { first, step, count } => {
+                    for n in (0..u32::from(count)).rev() {
+                        left.push_front(Command::Ack { ack: first + step * n, sack: SackBlocks::EMPTY });
+                    }
+                }
                 Command::Control { flags, seq, ack, wnd, syn, ts_ecr } => {
                     let mut s = self.segment(flags, seq, 0);
                     (s.ack, s.wnd) = (ack, wnd);

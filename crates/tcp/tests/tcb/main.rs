@@ -15,5 +15,6 @@ mod probes;
 mod receive;
 mod recovery;
 mod rig;
+mod runs;
 mod states;
 mod window;

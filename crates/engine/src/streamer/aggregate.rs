@@ -1,0 +1,240 @@
+//! Receive aggregation (RA §3): the frames of a burst as the runs that they form, in
+//! front of the lookup of connections.
+//!
+//! ```text
+//!   burst   | a | b | a | ARP | a | b | c |
+//!             parse, coalesce: headers only, payload stays where it is
+//!   units   a -> a   b   ARP   a   b   c
+//! ```
+//!
+//! Each Streamer has an aggregator of its own, and a burst begins and ends with it: no run
+//! waits for the next one, and nothing is shared or locked. A frame's handle is its place
+//! in the burst; a run is a chain of them.
+//!
+//! Header prediction (LA §3.2) saves the parse where it can: a frame whose headers are
+//! those of the segment before it but for the sequence number is what that one was. It is
+//! up to the coalescer where it belongs.
+
+use crate::frame_io::{BURST, RxFrame};
+use baton_coalesce::{Cause, Class, Coalescer, Limits, Profile, Reason, Run, Segment, Sink, Verdict, Window};
+use baton_wire::packet::{Link, Packet, Reject};
+use baton_wire::predict::{HeaderPrediction, Predicted};
+use baton_wire::tcp::Flags;
+use core::num::NonZeroU32;
+
+/// Behind the last piece of a run.
+const END: u16 = u16::MAX;
+
+/// A frame of the burst.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// Where its headers are, or why it is no TCP segment.
+    headers: Result<u16, Reject>,
+    /// What differs from those headers, if they are those of a frame before it.
+    predicted: Option<Predicted>,
+    next: u16,
+}
+
+/// A run, or a frame alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unit {
+    /// Place in the burst of its first frame.
+    pub first: u16,
+    /// Of the connection's name, once it was asked for.
+    pub hash: u64,
+}
+
+/// The burst at hand.
+#[derive(Debug, Default)]
+pub(super) struct Burst {
+    packets: Vec<Packet>,
+    pieces: Vec<Piece>,
+    pub units: Vec<Unit>,
+    /// First and last piece of the run in each slot of the coalescer.
+    ends: Vec<(u16, u16)>,
+}
+
+impl Burst {
+    /// A frame's headers, or why it is no TCP segment. What was predicted is made of the
+    /// headers before it in `room`.
+    #[inline]
+    pub fn headers<'a>(&'a self, at: u16, room: &'a mut Option<Packet>) -> Result<&'a Packet, Reject> {
+        let piece = &self.pieces[usize::from(at)];
+        let packet = &self.packets[usize::from(piece.headers?)];
+        let Some(hit) = piece.predicted else { return Ok(packet) };
+        let flags = packet.flags.without(Flags::PSH) | if hit.push { Flags::PSH } else { Flags::NONE };
+        Ok(room.insert(Packet { seq: hit.seq, flags, ..*packet }))
+    }
+
+    /// Headers that hold for a frame of a run, and what differs from them, if anything.
+    #[inline]
+    pub fn follower(&self, at: u16) -> Option<(&Packet, Option<Predicted>)> {
+        let piece = &self.pieces[usize::from(at)];
+        Some((&self.packets[usize::from(piece.headers.ok()?)], piece.predicted))
+    }
+
+    /// The frame behind this one in its run.
+    #[inline]
+    pub fn next(&self, at: u16) -> Option<u16> {
+        Some(self.pieces[usize::from(at)].next).filter(|next| *next != END)
+    }
+
+    fn push(&mut self, headers: Result<u16, Reject>, predicted: Option<Predicted>) {
+        self.pieces.push(Piece { headers, predicted, next: END });
+    }
+
+    /// What goes on alone, in its turn.
+    fn alone(&mut self, at: u16) {
+        self.units.push(Unit { first: at, hash: 0 });
+    }
+
+    fn clear(&mut self) {
+        self.packets.clear();
+        self.pieces.clear();
+        self.units.clear();
+    }
+}
+
+impl Sink<u16> for Burst {
+    #[inline]
+    fn pass(&mut self, at: u16, _: Reason) {
+        self.alone(at);
+    }
+
+    #[inline]
+    fn start(&mut self, slot: u32, _: &Segment, at: u16) {
+        self.ends[slot as usize] = (at, at);
+    }
+
+    #[inline]
+    fn append(&mut self, slot: u32, _: &Segment, at: u16) {
+        let last = &mut self.ends[slot as usize].1;
+        self.pieces[usize::from(*last)].next = at;
+        *last = at;
+    }
+
+    #[inline]
+    fn flush(&mut self, slot: u32, _: &Run, _: Cause, _: u64) {
+        let (first, _) = self.ends[slot as usize];
+        self.alone(first);
+    }
+}
+
+/// What the next frame may be.
+struct Expected {
+    header: HeaderPrediction,
+    segment: Segment,
+    /// Where the headers are that it was made of.
+    headers: u16,
+}
+
+/// What makes runs of a burst.
+pub(super) struct Aggregator {
+    /// `None` where runs are not to have two segments.
+    coalescer: Option<Coalescer>,
+    predicts: bool,
+    link: Link,
+    burst: Burst,
+}
+
+impl Aggregator {
+    /// Of runs of up to `limit` segments; below two there are none.
+    pub fn new(limit: u16, predicts: bool, link: Link) -> Aggregator {
+        // As many runs as a burst can have: none has to make room for another.
+        let slots = BURST as u32;
+        let limits = Limits {
+            segments: NonZeroU32::new(limit.into()),
+            cache: NonZeroU32::new(slots).unwrap_or(NonZeroU32::MIN),
+            window: Window::Input,
+            ..Limits::of(Profile::Ra)
+        };
+        Aggregator {
+            coalescer: (limit > 1).then(|| Coalescer::new(limits)),
+            // The prediction is made for Ethernet.
+            predicts: predicts && link == Link::Ethernet,
+            link,
+            burst: Burst { ends: vec![(END, END); slots as usize], ..Burst::default() },
+        }
+    }
+
+    /// The runs of these frames. Who is done with them gives them [back](Aggregator::done).
+    pub fn take(&mut self, frames: &[RxFrame<'_>]) -> Burst {
+        let mut burst = std::mem::take(&mut self.burst);
+        match self.coalescer.take() {
+            Some(mut coalescer) => {
+                self.coalesce(&mut coalescer, frames, &mut burst);
+                self.coalescer = Some(coalescer);
+            }
+            None => {
+                for (at, frame) in (0..).zip(frames) {
+                    let headers = parse(frame, self.link, &mut burst).map(|(headers, _)| headers);
+                    burst.push(headers, None);
+                    burst.alone(at);
+                }
+            }
+        }
+        burst
+    }
+
+    /// Forgets a burst.
+    pub fn done(&mut self, mut burst: Burst) {
+        burst.clear();
+        self.burst = burst;
+    }
+
+    #[inline]
+    fn coalesce(&self, coalescer: &mut Coalescer, frames: &[RxFrame<'_>], burst: &mut Burst) {
+        let mut expected: Option<Expected> = None;
+        for (at, frame) in (0..).zip(frames) {
+            if let Some(expected) = &mut expected
+                && let Some(hit) = expected.header.matches(frame.data)
+                && frame.meta.gso_size == 0
+            {
+                burst.push(Ok(expected.headers), Some(hit));
+                let segment = Segment { seq: hit.seq, push: hit.push, ..expected.segment };
+                coalescer.handle(&Class::Data(segment), 0, at, burst);
+                continue;
+            }
+            let (headers, class) = match parse(frame, self.link, burst) {
+                Ok((headers, packet)) => (headers, class_of(&packet, frame)),
+                Err(reject) => {
+                    burst.push(Err(reject), None);
+                    // An ICMP error is about a connection, and its ports are not in the header.
+                    coalescer.flush(0, burst);
+                    burst.alone(at);
+                    continue;
+                }
+            };
+            burst.push(Ok(headers), None);
+            let verdict = coalescer.handle(&class, 0, at, burst);
+            // A run of two is the sign of more; making a prediction costs half a parse.
+            if verdict == Verdict::Merge
+                && self.predicts
+                && let Class::Data(segment) = class
+                && let Some(header) = HeaderPrediction::new(frame.data, &burst.packets[usize::from(headers)])
+            {
+                expected = Some(Expected { header, segment, headers });
+            }
+        }
+        coalescer.flush(0, burst);
+    }
+}
+
+/// A frame's headers, and where they are kept.
+#[inline]
+fn parse(frame: &RxFrame<'_>, link: Link, burst: &mut Burst) -> Result<(u16, Packet), Reject> {
+    let packet = Packet::parse(frame.data, link)?;
+    burst.packets.push(packet);
+    Ok((burst.packets.len() as u16 - 1, packet))
+}
+
+/// What a frame is to the coalescer. A super-frame is a run already, of the port's making.
+#[inline]
+fn class_of(packet: &Packet, frame: &RxFrame<'_>) -> Class {
+    match Class::of_packet(packet, frame.data) {
+        Class::Data(segment) if frame.meta.gso_size != 0 => {
+            Class::Bypass { reason: Reason::TooBig, flow: Some(segment.flow) }
+        }
+        class => class,
+    }
+}

@@ -1,0 +1,84 @@
+//! The segments of a run behind its first (RA §3, LA §3.2).
+//!
+//! The first of a run goes the long way: its connection is looked up, its flags, its
+//! acknowledgment and its timestamp are validated, and it begins an event. Those behind it
+//! that agree with it in all but their bytes need none of this, for nothing is decided in
+//! between: orders are carried out between bursts. What is left is to place each and to
+//! lengthen the event. One that does not agree goes the long way too, and begins an event
+//! of its own: so the TCE hears of every acknowledgment, window and timestamp.
+
+use super::context::Flow;
+use super::place::{copy_in, received_in_order, sums_right};
+use super::{ConnId, Streamer};
+use crate::event::SegmentEvent;
+use crate::frame_io::RxFrame;
+use baton_wire::packet::Packet;
+use baton_wire::predict::Predicted;
+use baton_wire::tcp::Flags;
+
+impl Streamer {
+    /// Takes the next segment of the run at hand; false if it is to go the long way.
+    /// `packet` is its headers, but for what was predicted of it.
+    #[inline]
+    pub(super) fn follow(
+        &mut self,
+        conn: ConnId,
+        frame: &RxFrame<'_>,
+        packet: &Packet,
+        predicted: Option<Predicted>,
+    ) -> bool {
+        let Streamer { run: Some(run), flows, consumers, counters, .. } = self else { return false };
+        let flow = &mut flows[conn.0];
+        let (seq, push) = match predicted {
+            Some(hit) => (hit.seq, hit.push),
+            None => (packet.seq, packet.flags.contains(Flags::PSH)),
+        };
+        let len = packet.payload_len;
+        let next = run.conn == conn && seq == flow.rx.rcv_nxt && seq == run.seq + run.len;
+        if !next || !is_open(flow, seq + len) || !run.continues(len) || !run.agrees(packet) {
+            return false;
+        }
+        let Some(Some(slot)) = consumers.get(usize::from(flow.consumer)) else { return false };
+        let summed = !frame.meta.checksum_verified;
+        // Without room it goes the long way, which parks it.
+        let Some(sum) = copy_in(flow, &slot.region, 0, packet.payload(frame.data), summed) else { return false };
+        counters.rx_segments += 1;
+        if summed && !sums_right(predicted.map_or_else(|| packet.header_sum(frame.data), |hit| hit.header_sum), sum) {
+            counters.drop_tcp_checksum += 1;
+            return true;
+        }
+        received_in_order(flow, seq + len);
+        counters.rx_fast += 1;
+        counters.rx_predicted += u64::from(predicted.is_some());
+        counters.rx_placed_bytes += u64::from(len);
+        run.lengthen(len, flow.rx.rcv_nxt, flow.posted_edge(), push);
+        flow.rx.posted_told = run.posted;
+        true
+    }
+}
+
+/// Nothing is missing and the promised window reaches to `end`.
+#[inline]
+fn is_open(flow: &Flow, end: baton_wire::seq::Seq) -> bool {
+    flow.rx.ranges.is_none() && end.before_eq(flow.rx.right_edge)
+}
+
+impl SegmentEvent {
+    /// True if the run is of whole segments, none shorter than `len` bytes, and may grow
+    /// by one.
+    #[inline]
+    fn continues(&self, len: u32) -> bool {
+        let size = u32::from(self.size);
+        len <= size && self.len == size * u32::from(self.count) && self.count < u16::MAX
+    }
+
+    /// True if a segment of the same flags says the same of acknowledgment, window and time.
+    #[inline]
+    fn agrees(&self, packet: &Packet) -> bool {
+        let timestamps = match packet.timestamps {
+            Some(ts) => self.bits & Self::HAS_TS != 0 && (ts.val, ts.ecr) == (self.ts_val, self.ts_ecr),
+            None => self.bits & Self::HAS_TS == 0,
+        };
+        packet.ack == self.ack && packet.window == self.wnd && timestamps
+    }
+}
