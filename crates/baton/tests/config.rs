@@ -4,7 +4,7 @@
 use baton::config::{Access, Config, DEFAULT, Id, Level};
 use baton_host::policy::{PortRule, Rule, Side};
 use baton_host::steer::Kind;
-use baton_tcp::config::Congestion;
+use baton_tcp::config::{Acks, Congestion};
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
@@ -108,6 +108,8 @@ fn a_whole_file() {
         user = 65534
         connections = 10
         congestion = "reno"
+        coalesce = 1
+        acks = "every-second"
         drain = "0"
         patience = "2500 ms"
         [memory]
@@ -136,6 +138,7 @@ fn a_whole_file() {
         (config.engine.connections, config.engine.congestion, config.engine.drain),
         (10, Congestion::Reno, Duration::ZERO)
     );
+    assert_eq!((config.engine.coalesce, config.engine.acks), (1, Acks::EverySecond));
     assert_eq!(config.engine.patience, Duration::from_millis(2500));
     let consumer = config.memory.consumer();
     assert_eq!((consumer.stream_buffer, consumer.stream_buffers, consumer.connections), (4096, 6, 3));
@@ -143,7 +146,7 @@ fn a_whole_file() {
 }
 
 /// Text, then what the refusal has to contain, its line first.
-const REFUSED: [(&str, &[&str]); 30] = [
+const REFUSED: [(&str, &[&str]); 32] = [
     ("lgo = \"info\"", &[":1: unknown key 'lgo'", "did you mean 'log'?"]),
     ("\n\n[sockets]\n", &[":3: unknown key 'sockets'", "did you mean 'socket'?"]),
     ("[socket]\npfad = \"/a\"", &[":2: unknown key 'pfad'", "known here: path, mode", "--print-config"]),
@@ -175,6 +178,8 @@ const REFUSED: [(&str, &[&str]); 30] = [
     ("[engine]\nconnections = 0", &[":2: 0 cannot be; give a number from 1 to"]),
     ("[engine]\nconnections = -5", &[":2: -5 cannot be"]),
     ("[engine]\ncongestion = \"bbr\"", &[":2: 'bbr' is not known; write cubic, reno"]),
+    ("[engine]\ncoalesce = 65", &[":2: 65 cannot be; give a number from 1 to 64"]),
+    ("[engine]\nacks = \"all\"", &[":2: 'all' is not known; write per-run, every-second"]),
     ("[engine]\ndrain = 500", &[":2: '500' is no time of at most 60 s; write it with its unit"]),
     ("[engine]\npatience = \"1 s\"", &[":2: '1 s' is no time from 2 s to 3600 s; write it with its unit"]),
     (

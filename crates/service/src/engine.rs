@@ -40,15 +40,17 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
     let control = Channel::new(control);
     let Some(Parcel { bytes, fds }) = wait_for_first(&control)? else { return Ok(()) };
     let mut fds = fds.into_iter();
-    let (Some(Order::Start { device, xdp, mtu, mac, connections, base, congestion, user }), Some(ledger)) =
-        (Order::from_bytes(&bytes), fds.next())
+    let (
+        Some(Order::Start { device, xdp, mtu, mac, connections, base, congestion, coalesce, acks, user }),
+        Some(ledger),
+    ) = (Order::from_bytes(&bytes), fds.next())
     else {
         return Err(EngineError::Start);
     };
     let (port, sockets) = open_port(&device, xdp, mtu, fds.next())?;
     privileges::drop_all(user).map_err(|e| EngineError::System("giving privileges up", e.into()))?;
     let ledger = SharedLedger::open(ledger).map_err(|e| EngineError::System("the ledger", e))?;
-    let begin = Begin { mtu, mac, connections, base, congestion };
+    let begin = Begin { mtu, mac, connections, base, congestion, coalesce, acks };
     let mut runner = Runner::new(control, &begin, &ledger, port);
     runner.say(Report::Started {}, sockets);
     drive(&mut runner)

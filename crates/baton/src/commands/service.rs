@@ -150,6 +150,8 @@ fn settings(args: &Args) -> anyhow::Result<(Level, broker::Config)> {
         engine_user,
         connections: config.engine.connections,
         congestion: config.engine.congestion,
+        coalesce: config.engine.coalesce,
+        acks: config.engine.acks,
         consumer: config.memory.consumer(),
         programs: config.memory.programs as usize,
         drain: config.engine.drain,

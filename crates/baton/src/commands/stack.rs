@@ -6,11 +6,12 @@ use crate::net::engine::EngineNet;
 use crate::net::kernel::KernelNet;
 use anyhow::Context;
 use baton_engine::endpoint::Cidr;
+use baton_engine::engine::COALESCE;
 use baton_port::capture::wall_clock_ns;
 use baton_port::{AnyPort, Capture, Captured, Faults, Faulty, OpenError, PortSpec};
 use baton_socket::consumer::ConsumerConfig;
 use baton_socket::host::HostConfig;
-use baton_tcp::config::Congestion;
+use baton_tcp::config::{Acks, Congestion};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
@@ -61,6 +62,14 @@ pub struct StackArgs {
     /// Congestion control of new connections
     #[arg(long, value_enum, default_value_t = CongestionArg::Cubic)]
     pub cc: CongestionArg,
+
+    /// Segments that arrive together and are handled as one, at most; 1 for each alone
+    #[arg(long, default_value_t = COALESCE, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub coalesce: u16,
+
+    /// How segments that were handled as one are acknowledged
+    #[arg(long, value_enum, default_value_t = AcksArg::PerRun)]
+    pub acks: AcksArg,
 }
 
 /// A stack as named on the command line.
@@ -90,6 +99,15 @@ pub enum CongestionArg {
     Reno,
     /// CUBIC (RFC 9438)
     Cubic,
+}
+
+/// `--acks`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum AcksArg {
+    /// Once
+    PerRun,
+    /// As if each had come alone
+    EverySecond,
 }
 
 /// Reads `ADDR/LEN`; a lone address is a network of its own.
@@ -135,6 +153,11 @@ impl StackArgs {
         config.engine.tcp.congestion = match self.cc {
             CongestionArg::Reno => Congestion::Reno,
             CongestionArg::Cubic => Congestion::Cubic,
+        };
+        config.engine.coalesce = self.coalesce;
+        config.engine.tcp.acks = match self.acks {
+            AcksArg::PerRun => Acks::PerRun,
+            AcksArg::EverySecond => Acks::EverySecond,
         };
         let interface = &mut config.engine.interface;
         interface.addresses.clone_from(&self.addrs);

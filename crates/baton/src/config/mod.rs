@@ -18,10 +18,11 @@ mod values;
 pub use access::{Access, Id, Names};
 pub use error::ConfigError;
 
+use baton_engine::engine::COALESCE;
 use baton_host::policy::Policy;
 use baton_host::steer;
 use baton_socket::consumer::ConsumerConfig;
-use baton_tcp::config::Congestion;
+use baton_tcp::config::{Acks, Congestion};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -107,6 +108,12 @@ pub struct Engine {
     /// Congestion control of connections that have none that the engine knows.
     #[serde(deserialize_with = "values::congestion")]
     pub congestion: Congestion,
+    /// Segments that are handled as one, at most; 1 for none.
+    #[serde(deserialize_with = "values::coalesce")]
+    pub coalesce: u16,
+    /// How they are acknowledged.
+    #[serde(deserialize_with = "values::acks")]
+    pub acks: Acks,
     /// The longest wait of a restore for what is in flight.
     #[serde(deserialize_with = "values::drain")]
     pub drain: Duration,
@@ -121,6 +128,8 @@ impl Default for Engine {
             user: Id::Name("nobody".to_owned()),
             connections: 16_384,
             congestion: Congestion::Cubic,
+            coalesce: COALESCE,
+            acks: Acks::PerRun,
             drain: Duration::from_millis(500),
             patience: Duration::from_secs(5),
         }

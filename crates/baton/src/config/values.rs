@@ -1,8 +1,9 @@
 //! How values are written: sizes, times, modes, names. What is wrong with one is said in
 //! one sentence, and behind a semicolon what helps.
 
+use baton_engine::engine::COALESCE;
 use baton_host::steer::Kind;
-use baton_tcp::config::Congestion;
+use baton_tcp::config::{Acks, Congestion};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -65,6 +66,14 @@ pub(super) fn kind<'de, D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error>
 
 pub(super) fn congestion<'de, D: Deserializer<'de>>(from: D) -> Result<Congestion, D::Error> {
     word(from, &[("cubic", Congestion::Cubic), ("reno", Congestion::Reno)])
+}
+
+pub(super) fn acks<'de, D: Deserializer<'de>>(from: D) -> Result<Acks, D::Error> {
+    word(from, &[("per-run", Acks::PerRun), ("every-second", Acks::EverySecond)])
+}
+
+pub(super) fn coalesce<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
+    number(from, 1..=COALESCE.into()).map(|limit| limit as u16)
 }
 
 pub(super) fn interfaces<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {

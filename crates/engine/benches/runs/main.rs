@@ -5,7 +5,8 @@
 //! the engine's whole work on them: parse, coalesce, look up, copy with checksum, decide,
 //! acknowledge. There is no kernel, no driver and no program, of which the paper's figures
 //! consist for the greater part: what it calls per-packet work was buffers, queues and
-//! hooks, and here there is none of these to be saved.
+//! hooks, and here there is none of these to be saved. A run has 65,535 bytes at most (RA §3),
+//! so of a burst of 64 such segments the first 45 are one at the most.
 
 mod rig;
 

@@ -103,10 +103,12 @@ impl Rig {
         let all: Vec<u32> = (0..self.senders.len() as u32).collect();
         for batch in all.chunks(64) {
             let answers = self.exchange(batch.iter().map(|n| syn(*n)).collect());
-            assert_eq!(answers.len(), batch.len(), "a SYN-ACK for each SYN");
-            for answer in &answers {
-                let packet = Packet::parse(answer, Link::Ethernet).expect("a segment");
-                self.senders[index_of(&packet)].ack = packet.seq.0.wrapping_add(1);
+            let answers = answers.iter().map(|answer| Packet::parse(answer, Link::Ethernet).expect("a segment"));
+            // Others are told of their windows.
+            let syn_acks: Vec<Packet> = answers.filter(|answer| answer.flags.contains(Flags::SYN)).collect();
+            assert_eq!(syn_acks.len(), batch.len(), "a SYN-ACK for each SYN");
+            for answer in &syn_acks {
+                self.senders[index_of(answer)].ack = answer.seq.0.wrapping_add(1);
             }
             let acks = batch.iter().map(|n| self.frame(*n, 0, 1)).collect();
             self.exchange(acks);
@@ -166,7 +168,7 @@ impl Rig {
             let limit = done + u64::from(RING);
             while u64::from(*laps) * u64::from(RING) < limit {
                 let extent = self.consumer.extent(0, RING).expect("the data area");
-                view.post(Queue::Receive, *laps, (done / u64::from(RING)) as u32, extent).expect("two laps at a time");
+                view.post(Queue::Receive, *laps, 1, extent).expect("two laps at a time");
                 *laps += 1;
             }
             view.set_rcv_limit(limit);

@@ -1,9 +1,10 @@
 //! What a broker is started with.
 
+use baton_engine::engine::COALESCE;
 use baton_host::policy::Policy;
 use baton_host::steer::Kind;
 use baton_socket::consumer::ConsumerConfig;
-use baton_tcp::config::Congestion;
+use baton_tcp::config::{Acks, Congestion};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,6 +39,10 @@ pub struct Config {
     pub connections: u32,
     /// What an engine's connections run.
     pub congestion: Congestion,
+    /// Segments that an engine handles as one, at most; below two, none.
+    pub coalesce: u16,
+    /// How it acknowledges them.
+    pub acks: Acks,
     /// Sizes of the memory that a program shares with an engine.
     pub consumer: ConsumerConfig,
     /// Programs at most.
@@ -63,6 +68,8 @@ impl Config {
             engine_user: None,
             connections: 16_384,
             congestion: Congestion::default(),
+            coalesce: COALESCE,
+            acks: Acks::PerRun,
             consumer: ConsumerConfig::for_connections(2048),
             programs: 256,
             policy: Policy::default(),

@@ -248,6 +248,8 @@ impl Side {
             connections,
             base,
             congestion: config.congestion,
+            coalesce: config.coalesce,
+            acks: config.acks,
             user,
         };
         let fds = [Some(self.ledger.as_fd()), tap.map(AsFd::as_fd)].into_iter().flatten();

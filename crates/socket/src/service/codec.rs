@@ -4,7 +4,7 @@
 //! Both protocols of the service are written with it: between programs and broker
 //! ([`super::message`]), and between broker and engine.
 
-use baton_tcp::config::Congestion;
+use baton_tcp::config::{Acks, Congestion};
 use baton_wire::addr::{Addr, Tuple};
 
 /// Bytes of a message at most; who sends more is not listened to.
@@ -76,6 +76,15 @@ impl Field for Congestion {
     }
     fn take(from: &mut &[u8]) -> Option<Congestion> {
         Some(if bool::take(from)? { Congestion::Cubic } else { Congestion::Reno })
+    }
+}
+
+impl Field for Acks {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(matches!(self, Acks::PerRun).into());
+    }
+    fn take(from: &mut &[u8]) -> Option<Acks> {
+        Some(if bool::take(from)? { Acks::PerRun } else { Acks::EverySecond })
     }
 }
 

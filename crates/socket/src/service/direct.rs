@@ -308,13 +308,15 @@ impl Own {
     fn start(control: OwnedFd) -> Option<Own> {
         let control = Channel::new(control);
         let Parcel { bytes, fds } = control.receive().ok()??;
-        let Order::Start { device, mtu, mac, connections, base, congestion, .. } = Order::from_bytes(&bytes)? else {
+        let Order::Start { device, mtu, mac, connections, base, congestion, coalesce, acks, .. } =
+            Order::from_bytes(&bytes)?
+        else {
             return None;
         };
         let mut fds = fds.into_iter().map(super::descriptors::lifted);
         let (ledger, tap) = (SharedLedger::open(fds.next()?).ok()?, Tap::attached(fds.next()?, &device, mtu).ok()?);
         let unshared = [Unshared::new(&control), Unshared::new(&tap)];
-        let begin = Begin { mtu, mac, connections, base, congestion };
+        let begin = Begin { mtu, mac, connections, base, congestion, coalesce, acks };
         let mut runner = Runner::new(control, &begin, &ledger, SteeredPort::lent(tap, mtu));
         runner.say(Report::Started {}, Vec::new());
         Some(Own { runner, _unshared: unshared })

@@ -18,7 +18,7 @@
 //! ```
 
 use crate::messages;
-use baton_tcp::config::Congestion;
+use baton_tcp::config::{Acks, Congestion};
 use baton_wire::addr::{Addr, Tuple};
 
 messages! {
@@ -41,6 +41,10 @@ messages! {
             base: u64,
             /// What its connections run.
             congestion: Congestion,
+            /// Segments that it handles as one, at most.
+            coalesce: u16,
+            /// How it acknowledges them.
+            acks: Acks,
             /// User and group to become.
             user: Option<(u32, u32)>,
         },

@@ -19,7 +19,7 @@ use baton_engine::frame_io::{FrameIo, PortError};
 use baton_engine::streamer::{ConsumerId, Moved, SuspendError};
 use baton_port::SteeredPort;
 use baton_port::wait::{WaitSet, Waitable};
-use baton_tcp::config::Congestion;
+use baton_tcp::config::{Acks, Congestion};
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use rustix::time::{ClockId, clock_gettime};
@@ -54,6 +54,10 @@ pub struct Begin {
     pub base: u64,
     /// What its connections run.
     pub congestion: Congestion,
+    /// Segments that are handled as one, at most.
+    pub coalesce: u16,
+    /// How they are acknowledged.
+    pub acks: Acks,
 }
 
 struct Attached {
@@ -96,6 +100,7 @@ impl Runner {
         let interface = InterfaceConfig::guest(begin.mac, begin.mtu);
         let mut config = EngineConfig::new(interface, random_secret());
         config.tcp.congestion = begin.congestion;
+        (config.coalesce, config.tcp.acks) = (begin.coalesce, begin.acks);
         config.max_connections = begin.connections.next_power_of_two();
         let mut engine = Engine::new(&config, port.capabilities());
         engine.streamer().publish_to(ledger.ledger().clone());
