@@ -109,8 +109,7 @@ impl Tcb {
     /// are what they would be if the consumer had written no more than was sent and
     /// had read all that was received: who knows better fills them in.
     pub fn snapshot(&self, cx: &Context<'_>) -> Option<Snapshot> {
-        let moves = matches!(self.state, State::Established | State::CloseWait | State::FinWait1 | State::FinWait2);
-        if !moves || self.is.orphan {
+        if !self.may_move() {
             return None;
         }
         let rcv_nxt = self.rcv.rcv_nxt;
@@ -158,11 +157,24 @@ impl Tcb {
     }
 
     /// Gives up what is parked and says what a successor needs, as
-    /// [`Tcb::snapshot`]: the connection is about to leave.
+    /// [`Tcb::snapshot`]: the connection is about to leave. An acknowledgment that waits for
+    /// company goes first: a kernel cannot be told that it is owed, and a peer whose one segment
+    /// in flight was taken would wait for its retransmission timer, here and wherever else the
+    /// connection leaves before an acknowledgment is due.
     pub fn suspend(&mut self, cx: &Context<'_>, out: &mut impl CommandSink) -> Option<Snapshot> {
-        let snapshot = self.snapshot(cx)?;
+        if !self.may_move() {
+            return None;
+        }
         self.rcv.drop_parked(out);
-        Some(snapshot)
+        if self.rcv.rcv_nxt.after(self.rcv.last_ack_sent) {
+            self.send_ack(None, out);
+        }
+        self.snapshot(cx)
+    }
+
+    fn may_move(&self) -> bool {
+        let state = matches!(self.state, State::Established | State::CloseWait | State::FinWait1 | State::FinWait2);
+        state && !self.is.orphan
     }
 
     /// It stays after all. Time has passed: what ran out meanwhile is due now.

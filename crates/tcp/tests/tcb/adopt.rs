@@ -242,6 +242,25 @@ fn suspending_gives_up_what_is_parked_and_resuming_says_where_we_stand() {
 }
 
 #[test]
+fn what_is_owed_is_acknowledged_before_it_leaves() {
+    let mut rig = Rig::established_with(plain());
+    rig.call(|t, cx, out| t.set_option(cx, SocketOption::QuickAck(false), out));
+    rig.take();
+    let waits = acks(rig.placed(&seg(Flags::ACK, RCV, SND, 100), RCV + 100));
+    assert_eq!(waits, [], "it waits for company");
+    rig.take();
+    let snapshot = rig.call(|t, cx, out| t.suspend(cx, out)).expect("it moves");
+    assert_eq!(acks(&rig.out), [RCV + 100]);
+    assert_eq!((snapshot.rcv_nxt, snapshot.last_ack_sent), (RCV + 100, RCV + 100));
+    // Once.
+    rig.take();
+    rig.call(|t, cx, out| t.resume(cx, out));
+    rig.take();
+    rig.call(|t, cx, out| t.suspend(cx, out)).expect("it moves");
+    assert_eq!(acks(&rig.out), []);
+}
+
+#[test]
 fn options_go_along() {
     let mut rig = Rig::established();
     assert_eq!(rig.tcb.options().count(), 0);
