@@ -62,6 +62,7 @@ pub fn curl_fetches(world: &World) {
     wait_for("who listens", || listens(&world.peer, 8001));
     world.load(|| {
         let out = world.run(&["curl", "--silent", "--fail", "--max-time", "60", "http://10.67.0.2:8001/file"]);
+        assert!(out.status.success(), "{} after {} bytes", out.status, out.stdout.len());
         assert_eq!(digest(&out.stdout), sum);
         world.all_moved(&Account::of(&String::from_utf8_lossy(&out.stderr)), 1);
     });
