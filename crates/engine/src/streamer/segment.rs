@@ -64,7 +64,8 @@ impl Sender<'_> {
             self.counters.hostile_consumer += 1;
             return true;
         }
-        let sent = if self.capabilities.tx_gather {
+        // A single segment is copied for less than what a second piece costs.
+        let sent = if self.capabilities.tx_gather && cut.len > u32::from(self.flow.tx.mss) {
             self.gather(port, template, cut, pos)
         } else {
             self.copy(port, template, cut, pos)
