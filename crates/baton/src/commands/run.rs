@@ -45,9 +45,10 @@ pub struct Args {
     /// How frames reach the engine of a service that is started: auto, xdp or tc
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "xdp", "tc"])]
     steer: String,
-    /// Where the engine runs: in the service, or inside the program, driven by its own calls
-    #[arg(long, value_name = "PLACE", default_value_t, value_parser = |text: &str| text.parse::<Placement>())]
-    engine: Placement,
+    /// Where the engine runs: direct (inside the program, driven by its own calls) or service.
+    /// As measured best, if not named: service with --steer xdp, else direct
+    #[arg(long, value_name = "PLACE", value_parser = |text: &str| text.parse::<Placement>())]
+    engine: Option<Placement>,
     /// The service to be used; none is started
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -65,17 +66,18 @@ fn ports(text: &str) -> Result<String, String> {
 
 /// Runs the program to its end, and ends as it did.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    if args.steer == "xdp" && args.engine == Placement::Direct {
+    if args.steer == "xdp" && args.engine == Some(Placement::Direct) {
         return Err(usage(
             "an engine inside a program needs a device of its own, which xdp cannot give it",
             "use --steer tc, or --engine service",
         ));
     }
+    let placement = placement(args);
     let library = library()?;
     let program = program::find(&args.words[0])?;
     let home = home()?;
     let account = Account::create(home.path()).context("making a file of counters")?;
-    let private = service(args, home.path())?;
+    let private = service(args, placement, home.path())?;
     let socket = private.as_ref().map(Private::socket).or(args.socket.as_deref()).unwrap_or(Path::new(SOCKET));
     if let (Some(private), true) = (&private, args.explain) {
         let socket = private.socket().display();
@@ -88,7 +90,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     command.args(&args.words[1..]);
     command.env("LD_PRELOAD", preload(&library)).env("BATON_SOCKET", socket);
     command.env("BATON_POLICY", args.policy.to_string()).env("BATON_PORTS", args.ports.join(","));
-    command.env("BATON_ENGINE", args.engine.to_string()).env("BATON_ACCOUNT", account.path());
+    command.env("BATON_ENGINE", placement.to_string()).env("BATON_ACCOUNT", account.path());
     make_room();
     let passing = Passing::start()?;
     let child = command.spawn().with_context(|| format!("starting {}", args.words[0].to_string_lossy()))?;
@@ -103,6 +105,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     drop(home);
     end_as(status)
+}
+
+/// Where the engine is to run: with no process in between, where that can be had.
+fn placement(args: &Args) -> Placement {
+    args.engine.unwrap_or(if args.steer == "xdp" { Placement::Service } else { Placement::Direct })
 }
 
 /// Descriptors that the library has room for above the program's own.
@@ -164,9 +171,9 @@ fn home() -> anyhow::Result<tempfile::TempDir> {
 }
 
 /// A service for this run, if none is there to be used.
-fn service(args: &Args, home: &Path) -> anyhow::Result<Option<Private>> {
+fn service(args: &Args, placement: Placement, home: &Path) -> anyhow::Result<Option<Private>> {
     // A device of a program's own takes tc.
-    let steer = if args.engine == Placement::Direct { "tc" } else { args.steer.as_str() };
+    let steer = if placement == Placement::Direct { "tc" } else { args.steer.as_str() };
     let started = !args.interface.is_empty() || args.steer != "auto";
     let there = args.socket.as_deref().unwrap_or(Path::new(SOCKET));
     match Service::connect(there) {
@@ -241,4 +248,29 @@ fn wait_for_others(service: Option<u32>) {
 
 fn pids(list: &str) -> Vec<u32> {
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn the_engine_is_inside_the_program_where_it_can_be() {
+        let place = |words: &[&str]| {
+            let words = ["run"].iter().chain(words).chain(&["--", "true"]);
+            placement(&Line::parse_from(words).args).to_string()
+        };
+        assert_eq!(place(&[]), "direct");
+        assert_eq!(place(&["--steer", "tc"]), "direct");
+        assert_eq!(place(&["--steer", "xdp"]), "service");
+        assert_eq!(place(&["--engine", "service"]), "service");
+        assert_eq!(place(&["--steer", "tc", "--engine", "service"]), "service");
+    }
 }

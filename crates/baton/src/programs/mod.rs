@@ -129,7 +129,7 @@ impl Way {
         match self.placement {
             Placement::Kernel => String::new(),
             Placement::Unmoved => "baton run --policy never -- ".to_owned(),
-            Placement::Service => format!("baton run --steer {} -- ", self.steer.word()),
+            Placement::Service => format!("baton run --engine service --steer {} -- ", self.steer.word()),
             Placement::Direct => format!("baton run --engine direct --steer {} -- ", self.steer.word()),
         }
     }

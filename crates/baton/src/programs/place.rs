@@ -100,9 +100,7 @@ impl<'a> Place<'a> {
         if self.way.placement == Placement::Unmoved {
             command.args(["--policy", "never"]);
         }
-        if self.way.placement == Placement::Direct {
-            command.args(["--engine", "direct"]);
-        }
+        command.args(["--engine", if self.way.placement == Placement::Direct { "direct" } else { "service" }]);
         command.arg("--").args(words);
         Ok(command)
     }

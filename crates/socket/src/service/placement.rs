@@ -7,7 +7,6 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
     /// In a process of the service, one an interface, for all programs.
-    // The default until it is measured which is better, for how many cores and programs.
     #[default]
     Service,
     /// Inside the program.
