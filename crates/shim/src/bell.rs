@@ -144,21 +144,21 @@ impl Devices {
         if let Ok(Some(set)) = known {
             return Ok(set);
         }
-        let set = Arc::new(Devices::make(bell, attendance).map_err(|_| libc::ENOMEM)?);
+        let set = Arc::new(Devices::make(bell).map_err(|_| libc::ENOMEM)?);
         // A thread that is about to end makes one a wait.
         let _ = DEVICES.try_with(|devices| devices.replace(Some(Devices { forks, changes, set: set.clone() })));
         Ok(set)
     }
 
-    fn make(bell: &Bell, attendance: &Attendance) -> std::io::Result<OwnedFd> {
+    fn make(bell: &Bell) -> std::io::Result<OwnedFd> {
         let set = out_of_the_way(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         epoll::add(&set, bell, EventData::new_u64(0), EventFlags::IN)?;
-        for device in &attendance.devices {
+        for device in service::devices() {
             // One that has gone meanwhile brings nothing.
             let _ = control(
                 set.as_raw_fd(),
                 libc::EPOLL_CTL_ADD,
-                *device,
+                device,
                 Some(Interest { events: (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32, data: 1 }),
             );
         }

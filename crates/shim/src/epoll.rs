@@ -18,13 +18,16 @@
 //! room came that was missed; a one-shot one is asleep until it is modified.
 
 use crate::bell::Bell;
-use crate::connection::{State, at, bring_home};
+use crate::bits::{ERR, HUP, IN, OUT, RDHUP, bits};
+use crate::connection::{Held, State, at, bring_home};
+use crate::gather::Gather;
 use crate::held::Counted;
 use crate::service::{self, Attendance};
 use crate::sharing::Sharing;
 use crate::sys::epoll::{Interest, control, random};
 use crate::sys::socket::is_inherited;
 use crate::table::{self, Named, Slot, locked};
+use baton_socket::service::engine::monotonic;
 use baton_socket::service::{Readiness, Stream};
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLONESHOT, c_int};
 use rustix::event::EventfdFlags;
@@ -33,12 +36,6 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::task::{Wake, Waker};
-
-pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
-pub const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
-pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
-pub const HUP: u32 = libc::EPOLLHUP as u32;
-pub const ERR: u32 = libc::EPOLLERR as u32;
 
 static SETS: RwLock<Sets> = RwLock::new(None);
 
@@ -54,6 +51,7 @@ pub struct Set {
     bell_is_in: AtomicBool,
     entries: Mutex<HashMap<(u32, RawFd), Arc<Entry>>>,
     ready: Mutex<VecDeque<Arc<Entry>>>,
+    gather: Mutex<Gather>,
     /// Threads that are in the kernel's `epoll_wait`, or about to be.
     pub sleepers: AtomicU32,
     /// It is in another set, or polled: it has to look ready to the kernel.
@@ -88,11 +86,13 @@ struct Asked {
     was_full: bool,
     full: u64,
     watch: u64,
+    /// See [`Gather::on_report`].
+    seen: u32,
 }
 
 impl Asked {
     fn new(interest: Interest) -> Asked {
-        Asked { interest, asleep: false, arrivals: None, was_full: true, full: 0, watch: 0 }
+        Asked { interest, asleep: false, arrivals: None, was_full: true, full: 0, watch: 0, seen: 0 }
     }
 }
 
@@ -111,30 +111,24 @@ impl Wake for Entry {
     }
 }
 
-/// What readiness is in an event.
-pub fn bits(there: &Readiness) -> u32 {
-    let bit = |is, bits| if is { bits } else { 0 };
-    bit(there.readable, IN)
-        | bit(there.writable, OUT)
-        | bit(there.peer_finished, RDHUP)
-        | bit(there.ended, HUP)
-        | bit(there.failed, ERR)
+/// What a descriptor is ready for that is in no kernel, as far as engines were heard; none if
+/// it is.
+pub fn readiness(fd: RawFd) -> Option<Readiness> {
+    at(fd).map(|held| readiness_of(&held))
 }
 
-/// What a descriptor is ready for that is in no kernel; none if it is.
-pub fn readiness(fd: RawFd) -> Option<Readiness> {
-    let held = at(fd)?;
-    Some(match held.stream() {
-        Some(stream) => stream.readiness(),
+fn readiness_of(held: &Held) -> Readiness {
+    match held.stream() {
+        Some(stream) => stream.readiness_heard(),
         None => Readiness { readable: true, writable: true, peer_finished: true, ended: true, ..Readiness::default() },
-    })
+    }
 }
 
 impl Entry {
     /// Events to be reported now, and whether it stays on the list.
-    fn take(&self) -> Option<(Interest, bool)> {
+    fn take(&self, gather: &mut Gather) -> Option<(Interest, bool)> {
         self.queued.store(false, Ordering::Release);
-        let there = readiness(self.fd).filter(|_| table::named(self.fd).is_some_and(|named| named.is(&self.named)))?;
+        let there = at(self.fd).filter(|held| held.named.is(&self.named)).map(|held| readiness_of(&held))?;
         let mut asked = locked(&self.asked);
         let events = asked.interest.events;
         let hit = bits(&there) & (events | ERR | HUP);
@@ -151,6 +145,7 @@ impl Entry {
         if !report {
             return None;
         }
+        gather.on_report(&mut asked.seen, monotonic);
         asked.arrivals = Some(there.arrivals);
         asked.asleep = events & EPOLLONESHOT as u32 != 0;
         let stays = events & (EPOLLET | EPOLLONESHOT) as u32 == 0;
@@ -170,6 +165,7 @@ impl Set {
             bell_is_in: AtomicBool::new(false),
             entries: Mutex::default(),
             ready: Mutex::default(),
+            gather: Mutex::default(),
             sleepers: AtomicU32::new(0),
             nested: AtomicBool::new(false),
             shared: Mutex::default(),
@@ -226,33 +222,33 @@ impl Set {
         if self.devices.swap(attendance.changes, Ordering::AcqRel) != attendance.changes {
             let interest = Interest { events: (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32, data: self.device_mark };
             // One that has gone meanwhile brings nothing.
-            for device in &attendance.devices {
-                let _ = control(self.fd, EPOLL_CTL_ADD, *device, Some(interest));
+            for device in service::devices() {
+                let _ = control(self.fd, EPOLL_CTL_ADD, device, Some(interest));
             }
         }
         Some(attendance)
     }
 
-    /// Reports of ours, `room` at most; what engines have said since is taken in before if
-    /// `look`.
-    pub fn collect(&self, room: usize, look: bool) -> Vec<Interest> {
+    /// Reports of ours, `room` at most; what engines have said since is taken in before.
+    pub fn collect(&self, room: usize) -> Vec<Interest> {
         if locked(&self.entries).is_empty() {
             return Vec::new();
         }
-        if look {
-            service::look();
-        }
+        service::look();
         let mut batch = std::mem::take(&mut *locked(&self.ready));
+        // No lock may be held while descriptors are looked up.
+        let mut gather = std::mem::take(&mut *locked(&self.gather));
         let (mut found, mut again) = (Vec::new(), Vec::new());
         while found.len() < room {
             let Some(entry) = batch.pop_front() else { break };
-            if let Some((report, stays)) = entry.take() {
+            if let Some((report, stays)) = entry.take(&mut gather) {
                 found.push(report);
                 if stays && !entry.queued.swap(true, Ordering::AcqRel) {
                     again.push(entry);
                 }
             }
         }
+        *locked(&self.gather) = gather;
         let for_others = !batch.is_empty();
         let mut ready = locked(&self.ready);
         // What found no room comes first, what came meanwhile next, what was told last.
@@ -266,6 +262,11 @@ impl Set {
             self.tell();
         }
         found
+    }
+
+    /// Many of its connections are busy.
+    pub fn is_busy(&self) -> bool {
+        locked(&self.gather).is_many()
     }
 
     fn drop_entry(&self, entry: &Entry) {

@@ -26,12 +26,14 @@
 
 mod account;
 mod bell;
+mod bits;
 mod config;
 mod connection;
 mod descriptors;
 mod epoll;
 mod everything;
 mod fork;
+mod gather;
 mod held;
 mod options;
 mod over;

@@ -4,11 +4,12 @@
 //! before and after. In what the kernel sees, ours have the number -1, which it passes over.
 
 use crate::bell;
+use crate::bits::bits;
 use crate::connection::{Held, at};
-use crate::epoll::{self, bits};
+use crate::epoll;
 use crate::service;
 use crate::table::{Named, is_known, is_set};
-use baton_socket::service::Stream;
+use baton_socket::service::{Stream, begin_batch};
 use libc::{POLLERR, POLLHUP, POLLIN, c_short, pollfd};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::task::Waker;
@@ -31,6 +32,9 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
     let mut left = timeout;
     loop {
         let moved = moved(fds);
+        if !moved.is_empty() {
+            service::look();
+        }
         let mut watches = Watches::default();
         let mut ready = look(fds, &moved);
         let mut attendance = None;
@@ -41,18 +45,22 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
             ready = look(fds, &moved);
             // Devices of our own engines are waited for too; what comes is looked at afterwards.
             attendance = service::attend();
-            let devices = attendance.iter().flat_map(|it| &it.devices);
-            kernels.extend(devices.map(|device| pollfd { fd: *device, events: POLLIN, revents: 0 }));
+            let devices = attendance.iter().flat_map(|_| service::devices());
+            kernels.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
         }
         let slept = sleep(&mut kernels, if ready > 0 { Some(Duration::ZERO) } else { left });
         drop((watches, attendance));
         slept?;
-        if service::is_direct() && !moved.is_empty() {
+        if !moved.is_empty() {
             service::look();
         }
-        let ready = look(fds, &moved) + take(fds, &kernels, &moved);
+        let ours = look(fds, &moved);
+        let ready = ours + take(fds, &kernels, &moved);
         left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if ready > 0 || left == Some(Duration::ZERO) {
+            if service::is_direct() {
+                begin_batch(ours);
+            }
             return Ok(ready);
         }
     }

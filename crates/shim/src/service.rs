@@ -56,13 +56,12 @@ pub fn is_direct() -> bool {
 
 /// A wait that also looks after the devices of this process's own engines.
 pub struct Attendance {
-    pub devices: Vec<RawFd>,
     /// Another number whenever the devices are others.
     pub changes: u64,
     _attending: Attending,
 }
 
-/// Begins such a wait, if there are devices. Whoever finds one of them readable takes in
+/// Begins such a wait, if there are devices, or have been. Whoever finds one of them readable takes in
 /// what came ([`look`]).
 pub fn attend() -> Option<Attendance> {
     if !is_direct() {
@@ -70,8 +69,13 @@ pub fn attend() -> Option<Attendance> {
     }
     let link = read();
     let service = link.service.as_ref()?;
-    let (changes, devices) = (service.device_changes(), service.devices());
-    (!devices.is_empty()).then(|| Attendance { devices, changes, _attending: service.attend() })
+    let changes = service.device_changes();
+    (changes > 0).then(|| Attendance { changes, _attending: service.attend() })
+}
+
+/// The devices now.
+pub fn devices() -> Vec<RawFd> {
+    read().service.as_ref().map_or_else(Vec::new, Service::devices)
 }
 
 /// True while there is a connection to the service.

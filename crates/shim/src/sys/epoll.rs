@@ -5,9 +5,12 @@
 
 use super::{last_errno, real};
 use crate::epoll::Set;
+use crate::gather;
 use crate::patience;
-use crate::service::is_direct;
+use crate::service::{is_direct, look};
+use baton_socket::service::begin_batch;
 use libc::{c_int, epoll_event};
+use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr::null_mut;
@@ -45,56 +48,92 @@ pub(crate) fn wait(
     timeout: Option<Duration>,
     sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int,
 ) -> Result<usize, i32> {
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let mut deadline = None;
     let mut left = timeout;
-    // The devices of our own engines are in the set: it tells when to look.
-    let mut look = !is_direct();
+    let mut rested = false;
     loop {
-        let ours = report(set, room, look);
+        let ours = report(set, room);
         if ours > 0 || left == Some(Duration::ZERO) {
             // An error of the kernel's set is told when nothing else is.
-            let _attendance = set.attend();
-            let more = if ours < room.len() {
-                strip(set, &mut room[ours..], Some(Duration::ZERO), sleep)
-            } else {
-                Ok(Woken::default())
-            };
-            return match more {
-                Ok(woken) => {
-                    let found = ours + woken.count;
-                    Ok(if woken.by_device { found + report(set, &mut room[found..], true) } else { found })
-                }
-                Err(_) if ours > 0 => Ok(ours),
-                Err(error) => Err(error),
+            return match more(set, &mut room[ours..], sleep) {
+                Err(error) if ours == 0 => Err(error),
+                more => Ok(ours + more.unwrap_or(0)),
             };
         }
-        set.sleepers.fetch_add(1, Ordering::SeqCst);
-        let attendance = set.attend();
-        let slept = match &attendance {
-            _ if set.has_ready() => Ok(Woken::by_bell()),
-            None => strip(set, room, left, sleep),
-            Some(_) => patience::wait(left, |left| {
-                let woken = strip(set, room, left, sleep);
+        // Before, it takes no time that would be worth a look at the clock.
+        deadline = deadline.or_else(|| left.map(|left| Instant::now() + left));
+        if !std::mem::replace(&mut rested, true) && is_direct() && left.is_none_or(|left| left > LONG) && set.is_busy()
+        {
+            nap()?;
+            continue;
+        }
+        let woken = if is_direct() && !set.is_busy() {
+            patience::wait(left, |left| {
+                let woken =
+                    if left == Some(Duration::ZERO) { glance(set, room, sleep) } else { doze(set, room, left, sleep) };
                 let came = woken.as_ref().map_or(1, Woken::came);
                 (woken, came)
-            }),
+            })?
+        } else {
+            doze(set, room, left, sleep)?
         };
-        drop(attendance);
-        set.sleepers.fetch_sub(1, Ordering::SeqCst);
-        let woken = slept?;
-        look = !is_direct() || woken.by_device;
         if woken.count > 0 {
-            return Ok(woken.count + report(set, &mut room[woken.count..], look));
+            return Ok(woken.count + report(set, &mut room[woken.count..]));
         }
         left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if !woken.by_bell && !woken.by_device && left == Some(Duration::ZERO) {
-            return Ok(report(set, room, look));
+            return Ok(report(set, room));
         }
     }
 }
 
-fn report(set: &Set, room: Room<'_>, look: bool) -> usize {
-    let found = set.collect(room.len(), look);
+/// Waits of which a nap is a small part.
+const LONG: Duration = Duration::from_millis(1);
+
+/// Lets requests gather; a signal ends it as it ends a wait.
+fn nap() -> Result<(), i32> {
+    let span = Timespec { tv_sec: 0, tv_nsec: gather::NAP.subsec_nanos().into() };
+    match nanosleep(&span) {
+        NanosleepRelativeResult::Ok => Ok(()),
+        NanosleepRelativeResult::Interrupted(_) => Err(libc::EINTR),
+        NanosleepRelativeResult::Err(error) => Err(error.raw_os_error()),
+    }
+}
+
+/// Beside ours: what the kernel's set has now.
+fn more(set: &Set, room: Room<'_>, sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int) -> Result<usize, i32> {
+    if room.is_empty() { Ok(0) } else { strip(set, room, Some(Duration::ZERO), sleep).map(|woken| woken.count) }
+}
+
+/// Looks whether something came: over the devices, which cost a call each, or to the kernel's
+/// set, which costs two.
+fn glance(set: &Set, room: Room<'_>, sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int) -> Result<Woken, i32> {
+    look();
+    if set.has_ready() { Ok(Woken::by_bell()) } else { strip(set, room, Some(Duration::ZERO), sleep) }
+}
+
+/// Sleeps until something comes, on devices, too.
+fn doze(
+    set: &Set,
+    room: Room<'_>,
+    left: Option<Duration>,
+    sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int,
+) -> Result<Woken, i32> {
+    set.sleepers.fetch_add(1, Ordering::SeqCst);
+    let attendance = set.attend();
+    let slept = if set.has_ready() { Ok(Woken::by_bell()) } else { strip(set, room, left, sleep) };
+    drop(attendance);
+    set.sleepers.fetch_sub(1, Ordering::SeqCst);
+    slept
+}
+
+/// Ours that are ready, of what engines have said by now. Whoever is told of several will
+/// answer several.
+fn report(set: &Set, room: Room<'_>) -> usize {
+    let found = set.collect(room.len());
+    if is_direct() {
+        begin_batch(found.len());
+    }
     for (place, found) in room.iter_mut().zip(&found) {
         place.write(epoll_event { events: found.events, u64: found.data });
     }

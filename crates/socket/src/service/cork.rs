@@ -4,6 +4,7 @@
 //! together, the program says that no more follow, or it has been too long. So what a program
 //! writes in pieces leaves as one, and costs one doorbell.
 
+use super::batch;
 use super::line::{Line, Whereabouts};
 use super::settings::Setting;
 use super::shared::{Inner, Region, in_engine};
@@ -50,7 +51,14 @@ impl Stream {
     /// # Errors
     /// As [`Stream::set_nodelay`].
     pub fn set_cork(&self, on: bool) -> io::Result<()> {
-        self.set(Setting::Cork(on))
+        self.shared.with(|inner| {
+            let held = inner.line(self.id).map_or(0, |line| line.cork.bytes);
+            inner.set(self.id, Setting::Cork(on))?;
+            if held > 0 && !on {
+                batch::wrote(held);
+            }
+            Ok(())
+        })?
     }
 
     /// Whether written bytes wait.
@@ -67,7 +75,13 @@ impl Stream {
     /// # Errors
     /// `WouldBlock` if there is no room; else as a write's.
     pub fn send_pieces(&self, pieces: &[IoSlice<'_>], skip: usize, more: bool) -> io::Result<usize> {
-        self.shared.with(|inner| inner.send_pieces(self.id, pieces, skip, more))?
+        self.shared.with(|inner| {
+            let sent = inner.send_pieces(self.id, pieces, skip, more);
+            if !inner.line(self.id).is_some_and(Line::holds_back) {
+                batch::wrote(*sent.as_ref().unwrap_or(&0));
+            }
+            sent
+        })?
     }
 }
 

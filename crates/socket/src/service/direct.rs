@@ -16,8 +16,9 @@
 //! and nothing happens, the thread sleeps longer (it dozes), until the call is over, or the
 //! engine has something to do before the thread would wake.
 
+use super::batch;
 use super::channel::{Channel, Parcel};
-use super::engine::{Begin, Runner};
+use super::engine::{Begin, Runner, monotonic};
 use super::order::{Order, Report};
 use super::shared::{Inner, Shared};
 use crate::memory::SharedLedger;
@@ -28,7 +29,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a device may go without being looked at while calls look at it now and then.
 const TICK: Duration = Duration::from_millis(2);
@@ -36,11 +37,12 @@ const TICK: Duration = Duration::from_millis(2);
 /// The longest doze: whoever was woken for a frame may be held up before it looks.
 const DOZE: Duration = Duration::from_millis(100);
 
-/// A call that only sends looks at what came, too, if nobody did for so long.
-const FRESH: Duration = Duration::from_micros(100);
+/// A call that only sends looks at what came, too, if nobody did for so long, in nanoseconds.
+const FRESH: u64 = 100_000;
 
-/// A call that finds nothing does not look at what came if somebody has just done so.
-const JUST_NOW: Duration = Duration::from_micros(20);
+/// A call that finds nothing does not look at what came if somebody has just done so, in
+/// nanoseconds.
+const JUST_NOW: u64 = 20_000;
 
 /// Numbers given so far, in this process: no two lists of devices have the same.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
@@ -67,7 +69,7 @@ pub(super) struct Care {
     looks: AtomicU64,
     /// The thread leaves devices to whoever sleeps on them.
     dozing: AtomicBool,
-    /// Until when the thread sleeps, in nanoseconds since the beginning.
+    /// Until when the thread sleeps, in nanoseconds of `CLOCK_MONOTONIC`.
     until: AtomicU64,
     /// Another number whenever the list of devices has changed.
     changes: AtomicU64,
@@ -92,6 +94,10 @@ pub struct Attending(Arc<Shared>);
 
 impl Attending {
     pub(super) fn new(shared: &Arc<Shared>) -> Attending {
+        if batch::end() {
+            // There is none in a child.
+            let _ = shared.with(|_| ());
+        }
         shared.care.sleepers.fetch_add(1, Ordering::SeqCst);
         Attending(shared.clone())
     }
@@ -120,6 +126,7 @@ impl Shared {
 
     /// A call takes in what came.
     pub fn look(&self) {
+        batch::end();
         // There is none in a child.
         let _ = self.with(|inner| {
             inner.hear_engines(self);
@@ -131,12 +138,15 @@ impl Shared {
         self.care.looks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The thread is woken if it would sleep too long.
-    fn hurry(&self, timeout: Option<Duration>) {
-        let Some(timeout) = timeout else { return };
-        let at = (self.started.elapsed() + timeout).as_nanos() as u64;
+    /// The thread is woken if it would sleep too long; `timeout` is asked only if it might.
+    fn hurry(&self, clock: u64, timeout: impl FnOnce() -> Option<Duration>) {
+        const NEARLY: u64 = TICK.as_nanos() as u64;
+        let until = self.care.until.load(Ordering::Relaxed);
         // Nearly so is good enough.
-        if at + (TICK.as_nanos() as u64) < self.care.until.load(Ordering::Relaxed) {
+        if until > clock + NEARLY
+            && let Some(timeout) = timeout()
+            && until > clock + NEARLY + timeout.as_nanos() as u64
+        {
             self.look_again();
         }
     }
@@ -188,7 +198,7 @@ impl Watch {
                 self.devices.iter().for_each(|device| set.add(device));
             }
         }
-        let until = timeout.map_or(u64::MAX, |timeout| (shared.started.elapsed() + timeout).as_nanos() as u64);
+        let until = timeout.map_or(u64::MAX, |timeout| monotonic() + timeout.as_nanos() as u64);
         shared.care.until.store(until, Ordering::Relaxed);
         timeout
     }
@@ -257,7 +267,7 @@ impl Inner {
 
     /// The engine of this memory has been taken away.
     pub fn lose_engine_of(&mut self, shared: &Shared, region: u32) {
-        self.lose(shared, |own| own.runner.has_consumer(region));
+        self.lose(shared, |own| own.drives(region));
     }
 
     /// Takes in what came over the devices.
@@ -265,40 +275,52 @@ impl Inner {
         if self.own.is_empty() {
             return;
         }
-        self.lose(shared, |own| own.runner.drive(true).is_err());
+        let clock = self.clock;
+        self.lose(shared, |own| own.runner.drive(clock, true).is_err());
         self.driven = true;
-        self.looked_at = Instant::now();
+        self.looked_at = clock;
     }
 
     /// For a call that found nothing: true if it is worth another try.
     pub fn has_news(&mut self, shared: &Shared) -> bool {
-        let looks = !self.own.is_empty() && self.looked_at.elapsed() > JUST_NOW;
+        let looks = !self.own.is_empty() && monotonic().saturating_sub(self.looked_at) > JUST_NOW;
         if looks {
             self.hear_engines(shared);
         }
         looks
     }
 
-    /// Sends what was written, and does what follows from that.
+    /// Sends what was written, and does what follows from that; unless it waits for more.
     pub fn send(&mut self, shared: &Shared) {
         if self.own.is_empty() {
             return;
+        }
+        if batch::is_open() {
+            if !std::mem::replace(&mut self.waits, true) {
+                shared.hurry(self.clock, || Some(TICK));
+            }
+            return;
+        }
+        if std::mem::take(&mut self.waits) {
+            batch::sent();
         }
         for _ in 0..ROUNDS {
             if !self.own.iter_mut().any(|own| own.runner.has_doorbells()) {
                 break;
             }
-            let receive = self.looked_at.elapsed() > FRESH;
-            self.lose(shared, |own| own.runner.drive(receive).is_err());
+            self.clock = monotonic();
+            let clock = self.clock;
+            let receive = clock.saturating_sub(self.looked_at) > FRESH;
+            self.lose(shared, |own| own.runner.drive(clock, receive).is_err());
             self.driven = true;
             if receive {
-                self.looked_at = Instant::now();
+                self.looked_at = clock;
             }
             self.take_completions(shared);
         }
         if std::mem::take(&mut self.driven) {
-            let timeout = self.own.iter_mut().filter_map(|own| own.runner.timeout()).min();
-            shared.hurry(timeout);
+            let Inner { own, clock, .. } = self;
+            shared.hurry(*clock, || own.iter_mut().filter_map(|own| own.runner.timeout()).min());
         }
     }
 }
@@ -320,6 +342,11 @@ impl Own {
         let mut runner = Runner::new(control, &begin, &ledger, SteeredPort::lent(tap, mtu));
         runner.say(Report::Started {}, Vec::new());
         Some(Own { runner, _unshared: unshared })
+    }
+
+    /// It is the engine of this memory.
+    pub fn drives(&self, region: u32) -> bool {
+        self.runner.has_consumer(region)
     }
 
     fn device(&self) -> Option<RawFd> {

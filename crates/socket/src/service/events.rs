@@ -5,10 +5,11 @@ use super::adopting::{Adopting, NotAdopted};
 use super::channel::Parcel;
 use super::descriptors::lifted;
 use super::direct::Watch;
+use super::engine::monotonic;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request, Sizes};
 use super::queues::{read_queues, write_queues};
-use super::shared::{Inner, Region, Shared, now, until};
+use super::shared::{Inner, Region, Shared, until};
 use crate::adoption::{Adoption, Brought};
 use crate::consumer::{Conn, Consumer, SocketEvent};
 use crate::memory::SharedMemory;
@@ -374,13 +375,14 @@ impl Inner {
 
     /// What came, and what engines have completed.
     pub(super) fn hear_engines(&mut self, shared: &Shared) {
+        self.clock = monotonic();
         self.receive(shared);
         self.take_completions(shared);
     }
 
     /// What engines have completed.
     pub(super) fn take_completions(&mut self, shared: &Shared) {
-        let time = now(shared.started);
+        let time = baton_tcp::time::Instant(self.clock.saturating_sub(shared.started));
         let mut next = 0;
         while let Some((&number, region)) = self.regions.range(next..).next() {
             if !region.dead {

@@ -29,6 +29,7 @@
 //! a bare `clone`. A child does not use what is [`raw`]: it lacks the memory.
 
 mod adopting;
+mod batch;
 pub mod channel;
 pub mod codec;
 mod cork;
@@ -51,6 +52,7 @@ mod shared;
 mod stream;
 
 pub use adopting::NotAdopted;
+pub use batch::begin as begin_batch;
 pub use descriptors::keep_descriptors_above;
 pub use direct::Attending;
 pub use options::Probing;

@@ -92,6 +92,13 @@ impl Stream {
         there.unwrap_or(GONE)
     }
 
+    /// As [`Stream::readiness`], as far as engines were heard by now: for who has just had them
+    /// heard ([`Service::look`](super::Service::look)), and asks of many streams.
+    pub fn readiness_heard(&self) -> Readiness {
+        let there = self.shared.check().map(|()| self.shared.lock().readiness(self.id));
+        there.unwrap_or(GONE)
+    }
+
     /// Copies bytes that a read would give, and leaves them; as many as can be had at once.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use super::channel::Channel;
 use super::cork::Corks;
 use super::descriptors::lifted;
 use super::direct::{Care, Own};
+use super::engine::monotonic;
 use super::events;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request};
@@ -21,7 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Memory shared with an engine.
 pub(super) struct Region {
@@ -55,11 +56,16 @@ pub(super) struct Inner {
     pub channel: Option<Channel>,
     pub regions: BTreeMap<u32, Region>,
     pub lines: BTreeMap<u64, Line>,
-    /// Engines of this program's own, and when their devices were looked at last.
+    /// Engines of this program's own, and when their devices were looked at last, in
+    /// nanoseconds of `CLOCK_MONOTONIC`.
     pub own: Vec<Own>,
-    pub looked_at: Instant,
+    pub looked_at: u64,
+    /// That clock, as it was read last.
+    pub clock: u64,
     /// They did something since their times were looked at.
     pub driven: bool,
+    /// What was written to them may wait for more.
+    pub waits: bool,
     pub adopting: BTreeMap<u64, Adopting>,
     pub answers: VecDeque<Reply>,
     pub askers: Waiters,
@@ -81,7 +87,8 @@ pub(super) struct Shared {
     inner: Mutex<Inner>,
     /// Wakes the thread.
     pub wake: OwnedFd,
-    pub started: Instant,
+    /// The beginning, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub started: u64,
     pub care: Care,
     process: Process,
 }
@@ -95,8 +102,10 @@ impl Shared {
             regions: BTreeMap::new(),
             lines: BTreeMap::new(),
             own: Vec::new(),
-            looked_at: Instant::now(),
+            looked_at: 0,
+            clock: monotonic(),
             driven: false,
+            waits: false,
             adopting: BTreeMap::new(),
             answers: VecDeque::new(),
             askers: Waiters::default(),
@@ -109,13 +118,8 @@ impl Shared {
             refused: None,
         };
         let wake = lifted(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let shared = Arc::new(Shared {
-            inner: Mutex::new(inner),
-            wake,
-            started: Instant::now(),
-            care: Care::default(),
-            process,
-        });
+        let shared =
+            Arc::new(Shared { inner: Mutex::new(inner), wake, started: monotonic(), care: Care::default(), process });
         let thread = thread::Builder::new().name("baton-service".into());
         signals::blocked(|| {
             let shared = shared.clone();
@@ -188,7 +192,10 @@ impl Inner {
     /// Tells engines elsewhere that there is something to do, and does it here.
     pub fn wake_engines(&mut self, shared: &Shared) {
         self.send(shared);
-        for region in self.regions.values().filter(|region| !region.dead) {
+        let Inner { regions, own, .. } = self;
+        // Those in this program do not sleep.
+        let elsewhere = |number: u32| !own.iter().any(|own| own.drives(number));
+        for (_, region) in regions.iter().filter(|(number, region)| !region.dead && elsewhere(**number)) {
             if region.consumer.region().must_wake_engine() {
                 let _ = rustix::io::write(&region.doorbell, &1u64.to_ne_bytes());
             }
@@ -385,12 +392,8 @@ impl Gone for Option<String> {
     }
 }
 
-/// The process's clock, as consumers take it.
-pub(super) fn now(started: Instant) -> baton_tcp::time::Instant {
-    baton_tcp::time::Instant(started.elapsed().as_nanos() as u64)
-}
-
-/// The time until `at`.
-pub(super) fn until(started: Instant, at: baton_tcp::time::Instant) -> Duration {
-    Duration::from_nanos(at.since(now(started)).0)
+/// The time until `at`, a moment of the consumers' clock.
+pub(super) fn until(started: u64, at: baton_tcp::time::Instant) -> Duration {
+    let now = baton_tcp::time::Instant(monotonic().saturating_sub(started));
+    Duration::from_nanos(at.since(now).0)
 }

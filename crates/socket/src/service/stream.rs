@@ -1,5 +1,6 @@
 //! A byte stream whose connection may move.
 
+use super::batch;
 use super::line::Whereabouts;
 use super::shared::Shared;
 use crate::driver::{Doorbell, block_on};
@@ -140,6 +141,7 @@ impl Stream {
     /// # Errors
     /// `NotConnected`.
     pub fn shutdown(&self) -> io::Result<()> {
+        batch::end();
         self.shared.with(|inner| inner.shutdown(self.id))?
     }
 
@@ -167,6 +169,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        batch::end();
         // Not by a child.
         let _ = self.shared.change(|inner| inner.close(self.id));
     }

@@ -35,6 +35,9 @@ const MOVING: Duration = Duration::from_millis(1);
 /// Turns of an engine after frames were taken, at most: the rest is done in the next.
 const TURNS: u32 = 64;
 
+/// Turns in a row for which the clock is read once.
+const TURNS_A_LOOK: u32 = 8;
+
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 pub fn monotonic() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
@@ -167,14 +170,18 @@ impl Runner {
     }
 
     /// All that there is to do, for a driver that comes by now and then: frames, if
-    /// `receive`, until the device has none, and what follows from them.
+    /// `receive`, until the device has none, and what follows from them. It begins at `clock`,
+    /// in nanoseconds of `CLOCK_MONOTONIC`.
     ///
     /// # Errors
     /// As for [`Runner::turn`].
-    pub fn drive(&mut self, receive: bool) -> Result<(), PortError> {
+    pub fn drive(&mut self, clock: u64, receive: bool) -> Result<(), PortError> {
         let mut receive = receive;
-        for _ in 0..TURNS {
-            let now = self.now();
+        let mut now = Instant(clock.saturating_sub(self.base));
+        for turn in 1..=TURNS {
+            if turn % TURNS_A_LOOK == 0 {
+                now = self.now();
+            }
             let steps = if receive {
                 let activity = self.engine.poll(now, &mut self.port, || 0)?;
                 // Fewer than it may take: there are no more.
