@@ -63,7 +63,7 @@ fn every_key_is_in_the_default_file_behind_a_comment() {
             looked_at += 1;
         }
     }
-    assert_eq!(looked_at, 21);
+    assert_eq!(looked_at, 23);
 }
 
 #[test]
