@@ -49,7 +49,10 @@ fn downloads(faults: Faults, options: &str) {
     let (descriptors_now, memory_now) = bump.uses();
     assert_eq!(descriptors_now, descriptors, "descriptors");
     assert!(memory_now < memory + 4096, "{memory} KiB after the first turn, {memory_now} KiB after the last");
-    assert_eq!(world.resets(), 0);
+    // A segment that this wire repeats or brings late may find that its connection has ended in
+    // form, and is answered with a reset then, as by any kernel.
+    let [_, ended] = world.resets();
+    assert_eq!(ended, 0, "connections that a reset ended");
     let report = bump.end();
     assert!(report["wire_in_bytes"].as_u64().unwrap() > bytes() / 2, "all of it came through the bump: {report}");
     assert_eq!(world.state(), before, "what was there before is there again");
@@ -134,7 +137,7 @@ fn transfer_goes_on(end: impl FnOnce(Bump)) {
     assert_eq!(world.state(), before);
     assert!(client.child().wait().unwrap().success());
     assert_eq!(digest_of(&got), expected);
-    assert_eq!(world.resets(), 0);
+    assert_eq!(world.resets(), [0, 0]);
 }
 
 #[test]

@@ -62,12 +62,10 @@ impl World {
         (path, digest(&bytes))
     }
 
-    /// Resets that the kernels of both ends sent or got.
-    pub fn resets(&self) -> u64 {
-        [&self.sender, &self.host]
-            .map(|netns| tcp_counter(netns, "OutRsts") + tcp_counter(netns, "EstabResets"))
-            .iter()
-            .sum()
+    /// Resets that the kernels of both ends sent, and connections that ended by one.
+    pub fn resets(&self) -> [u64; 2] {
+        let of = |name| [&self.sender, &self.host].map(|netns| tcp_counter(netns, name)).iter().sum();
+        [of("OutRsts"), of("EstabResets")]
     }
 
     /// What devices and routes the host has.
