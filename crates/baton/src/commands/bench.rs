@@ -68,8 +68,8 @@ struct ProgramsArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Only these ways to serve, beside the kernel: unmoved, service-tc, direct-tc,
-    /// service-xdp
+    /// Only these ways to serve, beside the kernel: unmoved, service-tc, direct-tc, run (as
+    /// `baton run` chooses), service-xdp
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     way: Vec<String>,
 

@@ -33,9 +33,11 @@ const LIBRARY: &str = "libbaton_shim.so";
                   The service that runs is used; if none does, one is started for the program, which takes\n\
                   root. Exit code and signals are the program's.")]
 pub struct Args {
-    /// When a connection moves: fcfs (at once), 'until bulk', 'after N sends', or never
-    #[arg(long, value_name = "RULE", default_value = "fcfs", value_parser = |text: &str| text.parse::<Rule>())]
-    policy: Rule,
+    /// When a connection moves: fcfs (at once), 'until bulk', 'after N sends', or never.
+    /// What was measured to lose stays in the kernel, if not named: fcfs with --steer xdp, else
+    /// 'until bulk'
+    #[arg(long, value_name = "RULE", value_parser = |text: &str| text.parse::<Rule>())]
+    policy: Option<Rule>,
     /// Ports whose connections may move, ours or the peer's: numbers and ranges, by commas
     #[arg(long, value_name = "PORTS", value_delimiter = ',', value_parser = ports)]
     ports: Vec<String>,
@@ -89,7 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     command.args(&args.words[1..]);
     command.env("LD_PRELOAD", preload(&library)).env("BATON_SOCKET", socket);
-    command.env("BATON_POLICY", args.policy.to_string()).env("BATON_PORTS", args.ports.join(","));
+    command.env("BATON_POLICY", policy(args).to_string()).env("BATON_PORTS", args.ports.join(","));
     command.env("BATON_ENGINE", placement.to_string()).env("BATON_ACCOUNT", account.path());
     make_room();
     let passing = Passing::start()?;
@@ -110,6 +112,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 /// Where the engine is to run: with no process in between, where that can be had.
 fn placement(args: &Args) -> Placement {
     args.engine.unwrap_or(if args.steer == "xdp" { Placement::Service } else { Placement::Direct })
+}
+
+/// Which connections are to move: over tc the kernel's own path carries bulk for less; over xdp
+/// it has a segment a frame too, and receives for more.
+fn policy(args: &Args) -> Rule {
+    args.policy.unwrap_or(if args.steer == "xdp" { Rule::FirstCome } else { Rule::UntilBulk })
 }
 
 /// Descriptors that the library has room for above the program's own.
@@ -272,5 +280,18 @@ mod tests {
         assert_eq!(place(&["--steer", "xdp"]), "service");
         assert_eq!(place(&["--engine", "service"]), "service");
         assert_eq!(place(&["--steer", "tc", "--engine", "service"]), "service");
+    }
+
+    #[test]
+    fn bulk_stays_in_the_kernel_where_that_costs_less() {
+        let rule = |words: &[&str]| {
+            let words = ["run"].iter().chain(words).chain(&["--", "true"]);
+            policy(&Line::parse_from(words).args)
+        };
+        assert_eq!(rule(&[]), Rule::UntilBulk);
+        assert_eq!(rule(&["--engine", "service"]), Rule::UntilBulk);
+        assert_eq!(rule(&["--steer", "xdp"]), Rule::FirstCome);
+        assert_eq!(rule(&["--policy", "fcfs"]), Rule::FirstCome);
+        assert_eq!(rule(&["--steer", "xdp", "--policy", "until bulk"]), Rule::UntilBulk);
     }
 }

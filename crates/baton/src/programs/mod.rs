@@ -30,6 +30,8 @@ pub enum Placement {
     Service,
     /// In an engine inside the program.
     Direct,
+    /// Where `baton run` puts them by its defaults.
+    Chosen,
 }
 
 /// How frames reach an engine.
@@ -59,7 +61,7 @@ pub struct Way {
 }
 
 /// Every way, each kernel before what is compared with it.
-pub const WAYS: [Way; 6] = [
+pub const WAYS: [Way; 7] = [
     Way { id: "kernel", name: "kernel", placement: Placement::Kernel, steer: Steer::Tc, baseline: None },
     Way {
         id: "unmoved",
@@ -79,6 +81,13 @@ pub const WAYS: [Way; 6] = [
         id: "direct-tc",
         name: "Baton direct, tc",
         placement: Placement::Direct,
+        steer: Steer::Tc,
+        baseline: Some("kernel"),
+    },
+    Way {
+        id: "run",
+        name: "Baton as it chooses, tc",
+        placement: Placement::Chosen,
         steer: Steer::Tc,
         baseline: Some("kernel"),
     },
@@ -129,8 +138,9 @@ impl Way {
         match self.placement {
             Placement::Kernel => String::new(),
             Placement::Unmoved => "baton run --policy never -- ".to_owned(),
-            Placement::Service => format!("baton run --engine service --steer {} -- ", self.steer.word()),
-            Placement::Direct => format!("baton run --engine direct --steer {} -- ", self.steer.word()),
+            Placement::Service => format!("baton run --engine service --policy fcfs --steer {} -- ", self.steer.word()),
+            Placement::Direct => format!("baton run --engine direct --policy fcfs --steer {} -- ", self.steer.word()),
+            Placement::Chosen => format!("baton run --steer {} -- ", self.steer.word()),
         }
     }
 }

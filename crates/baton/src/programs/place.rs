@@ -97,10 +97,12 @@ impl<'a> Place<'a> {
         self.service.iter().for_each(|service| {
             command.arg("--socket").arg(service.socket());
         });
-        if self.way.placement == Placement::Unmoved {
-            command.args(["--policy", "never"]);
-        }
-        command.args(["--engine", if self.way.placement == Placement::Direct { "direct" } else { "service" }]);
+        command.args(match self.way.placement {
+            Placement::Kernel | Placement::Chosen => &[][..],
+            Placement::Unmoved => &["--engine", "service", "--policy", "never"],
+            Placement::Service => &["--engine", "service", "--policy", "fcfs"],
+            Placement::Direct => &["--engine", "direct", "--policy", "fcfs"],
+        });
         command.arg("--").args(words);
         Ok(command)
     }

@@ -132,7 +132,7 @@ impl Site {
         let hosts = "if [ -e hosts ]; then mount --bind hosts /etc/hosts; fi; exec \"$@\"";
         command.args(["--mount", "sh", "-c", hosts, "sh"]);
         if !matches!(how, How::Kernel) {
-            command.arg(baton()).args(["run", "--explain", "--engine", "service"]);
+            command.arg(baton()).args(["run", "--explain", "--engine", "service", "--policy", "fcfs"]);
         }
         match how {
             How::Kernel => &mut command,

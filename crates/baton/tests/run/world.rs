@@ -36,7 +36,7 @@ pub struct World {
     /// The service that programs use; none, and each has its own.
     service: Option<Running>,
     /// When connections move, if not as by default.
-    pub policy: Option<&'static str>,
+    pub policy: &'static str,
     _rough: Option<Rough>,
     /// Where the engine runs.
     engine: &'static str,
@@ -60,7 +60,7 @@ impl World {
         World {
             restless: None,
             service: None,
-            policy: None,
+            policy: "fcfs",
             _rough: rough,
             engine: "service",
             ours,
@@ -129,9 +129,7 @@ impl World {
             Some(_) => command.arg("--socket").arg(self.socket()),
             None => command.args(["--interface", "wire", "--steer", "tc"]),
         };
-        self.policy.iter().for_each(|policy| {
-            command.args(["--policy", policy]);
-        });
+        command.args(["--policy", self.policy]);
         command.arg("--").args(words);
         command.current_dir(self.home.path());
         command

@@ -38,9 +38,9 @@ const LOADS: [&str; 2] = ["nginx-1m", "nginx-1k"];
 /// The first way's subnet.
 const SUBNET: u8 = 50;
 
-/// The ways in the order shown.
+/// The ways in the order shown: those that stay as they are.
 fn ways() -> impl Iterator<Item = crate::programs::Way> {
-    WAYS.into_iter().filter(|way| way.placement != Placement::Unmoved)
+    WAYS.into_iter().filter(|way| !matches!(way.placement, Placement::Unmoved | Placement::Chosen))
 }
 
 /// Steps that a watcher is told of.
