@@ -5,7 +5,8 @@
 //! will need beside the context can be fetched along with it. The tuple itself stays
 //! in the connection's context, where the caller compares it. An entry whose home bucket is full goes
 //! to the first bucket behind it with room, and each full bucket that it passes
-//! counts it in `passed`; a search ends at the first bucket that nobody passed.
+//! counts it in `passed`; a search ends at the first bucket that nobody passed, or when
+//! it has been all round.
 //! So removal leaves no tombstones, and a miss costs one line as well.
 //!
 //! ```text
@@ -138,6 +139,16 @@ impl FlowTable {
         if bucket + 1 == self.buckets { 0 } else { bucket + 1 }
     }
 
+    /// Where a search for `hash` goes on that found nothing in this bucket, if it does.
+    #[inline]
+    fn onward(&self, hash: u64, bucket: u32) -> Option<u32> {
+        if self.bucket(bucket)[PASSED] == 0 {
+            return None;
+        }
+        // Of a few buckets each may have been passed by somebody.
+        Some(self.following(bucket)).filter(|next| *next != self.home(hash))
+    }
+
     #[inline]
     fn bucket(&self, bucket: u32) -> &Bucket {
         let at = self.skew + bucket as usize * 4;
@@ -168,10 +179,7 @@ impl FlowTable {
                 let entry = hits.trailing_zeros() as usize;
                 return Some((bucket[INDICES + entry].checked_sub(1)?, bucket[NOTES + entry]));
             }
-            if bucket[PASSED] == 0 {
-                return None;
-            }
-            at = self.following(at);
+            at = self.onward(hash, at)?;
         }
     }
 
@@ -191,8 +199,7 @@ impl FlowTable {
                 .find(|&entry| bucket[entry] == hash as u32 && bucket[INDICES + entry].checked_sub(1) == Some(index));
             match found {
                 Some(entry) => return Some((at, entry)),
-                None if bucket[PASSED] == 0 => return None,
-                None => at = self.following(at),
+                None => at = self.onward(hash, at)?,
             }
         }
     }
@@ -216,10 +223,7 @@ impl FlowTable {
                 }
                 hits &= hits - 1;
             }
-            if bucket[PASSED] == 0 {
-                return None;
-            }
-            at = self.following(at);
+            at = self.onward(hash, at)?;
         }
     }
 
@@ -296,6 +300,25 @@ mod tests {
             assert!(table.remove(u64::from(index % 4) << 60 | u64::from(index), index));
         }
         assert!(table.memory.iter().flatten().all(|&word| word == 0), "a count of entries that passed is left");
+    }
+
+    #[test]
+    fn a_search_ends_where_every_bucket_was_passed() {
+        let mut table = FlowTable::new(7, [1, 2]);
+        assert_eq!(table.buckets, 2);
+        let hash = |home: u64, tag: u64| home << 63 | tag;
+        // The sixth goes past the first bucket.
+        (1..=6).for_each(|tag| table.insert(hash(0, tag), tag as u32).unwrap());
+        assert!((1..=4).all(|tag| table.remove(hash(0, tag), tag as u32)));
+        // And the last past the second, to the first.
+        (11..=15).for_each(|tag| table.insert(hash(1, tag), tag as u32).unwrap());
+        assert!((0..2).all(|bucket| table.bucket(bucket)[PASSED] == 1));
+        for home in [0, 1] {
+            assert_eq!(table.lookup(hash(home, 99), |_| true), None);
+            assert_eq!(table.likely(hash(home, 99)), None);
+            assert!(!table.remove(hash(home, 99), 99));
+        }
+        assert_eq!(table.lookup(hash(1, 15), |_| true), Some(15));
     }
 
     #[test]
