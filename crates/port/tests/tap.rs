@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use baton_port::merging::MergingError;
 use baton_port::{FrameIo, OpenError, PayloadPart, Tap, TapOptions, TxMeta, Waitable, link};
-use baton_testkit::{Netns, need_program, need_root};
+use baton_testkit::{Netns, need_program, need_root, wait_for};
 use common::{Host, MAC, TcpFrames, tcp_checksum_is_right, tcp_frame};
 
 const FORMS: [TapOptions; 2] =
@@ -23,6 +23,19 @@ fn open(netns: &Netns, options: TapOptions) -> Tap {
     });
     netns.run(&format!("ip addr add 10.77.0.1/24 dev {}", tap.name()));
     tap
+}
+
+/// A device that was closed just now: a child that another test forks has its descriptors
+/// until it executes a program.
+fn open_again(name: &str, options: TapOptions) -> Tap {
+    let mut opened = Tap::open(name, options);
+    wait_for("the device", || {
+        if matches!(opened, Err(OpenError::Busy { .. })) {
+            opened = Tap::open(name, options);
+        }
+        !matches!(opened, Err(OpenError::Busy { .. }))
+    });
+    opened.unwrap()
 }
 
 #[test]
@@ -212,7 +225,7 @@ fn a_persistent_device_may_change_its_form_with_each_user() {
     netns.enter(|| {
         for (name, queues) in [("kept", 1), ("queues", 2)] {
             for options in [FORMS[0], FORMS[1], FORMS[0]] {
-                let tap = Tap::open(name, options).unwrap();
+                let tap = open_again(name, options);
                 assert_eq!(tap.capabilities().tx_checksum, options.vnet_hdr);
                 match tap.merging() {
                     Ok(()) => assert_eq!(queues, 2),
