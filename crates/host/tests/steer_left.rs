@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use baton_host::steer::{Kind, Options, SteerError, Steering};
-use baton_testkit::{Running, need_program, need_root, skip};
+use baton_testkit::{Running, need_program, need_root};
 use baton_wire::addr::Tuple;
 use common::{Pair, Wire, wait_for};
 use rustix::process::Signal;
@@ -89,16 +89,12 @@ fn is_silent(mut ours: &TcpStream) -> bool {
     ours.read(&mut [0]).is_err()
 }
 
-/// Skips the test unless steering can be put into another process and outlive it, for
-/// which it has to be pinned somewhere.
+/// Skips the test unless steering can be put into another process and outlive it.
 macro_rules! need_pins {
     () => {
         need_root!();
         need_program!("clang");
         need_program!("nsenter");
-        if !std::fs::read_to_string("/proc/mounts").unwrap().contains(" /sys/fs/bpf bpf ") {
-            skip!("no BPF file system is mounted (mount -t bpf bpf /sys/fs/bpf)");
-        }
     };
 }
 

@@ -68,7 +68,6 @@ pub fn enter() {
     for (kind, place) in mounts {
         mount(kind, place, kind, MountFlags::empty(), None).unwrap_or_else(|e| panic!("mounting {place}: {e}"));
     }
-    mount("bpf", "/sys/fs/bpf", "bpf", MountFlags::empty(), None).expect("mounting the BPF file system");
     // Address space is asked for that is never used, as on any machine with more memory.
     fs::write("/proc/sys/vm/overcommit_memory", "1").expect("memory may be promised");
     let mut modules: Vec<PathBuf> =

@@ -36,6 +36,7 @@
 //! Everything but map operations has to be called in the interface's network namespace.
 
 mod attach;
+mod bpf_fs;
 mod error;
 mod maps;
 mod pins;

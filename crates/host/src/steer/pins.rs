@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 use aya::programs::links::{FdLink, PinnedLink};
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Mode, SteerError};
+use super::{Mode, SteerError, bpf_fs};
 
+const FILE_SYSTEM: &str = "/sys/fs/bpf";
 const ROOT: &str = "/sys/fs/bpf/baton";
 const GUARD: &str = "guard";
 const MODES: [Mode; 3] = [Mode::Tc, Mode::Xdp { driver: true }, Mode::Xdp { driver: false }];
@@ -55,7 +56,8 @@ impl Pins {
     /// [`SteerError::Occupied`] if a living process has it.
     pub fn make(interface: &str) -> Result<Self, SteerError> {
         let directory = Self::directory(interface)?;
-        fs::create_dir_all(&directory).map_err(|e| SteerError::Unsuitable {
+        let made = bpf_fs::ensure(Path::new(FILE_SYSTEM)).and_then(|()| fs::create_dir_all(&directory));
+        made.map_err(|e| SteerError::Unsuitable {
             interface: interface.to_owned(),
             what: format!("{}: {e}", directory.display()),
             remedy: "mount the BPF file system: mount -t bpf bpf /sys/fs/bpf",
