@@ -8,45 +8,46 @@
 //! the next request acknowledges it. Requests jump from connection to connection,
 //! so nothing of the next one is in the cache. Before anything is measured every
 //! connection has had a request, so that each further one acknowledges an answer.
-//! The tables are backed by large pages where the system grants them to who asks,
-//! as a driver of this engine (`baton_socket`'s `Host`) does.
 //!
 //! `cargo bench -p baton-engine --bench million`
 
-mod large_pages_unsafe;
+#[path = "../peers/mod.rs"]
 mod peers;
 
-use baton_engine::endpoint::InterfaceConfig;
-use baton_engine::engine::{Engine, EngineConfig};
-use baton_engine::region::{Completion, ConsumerRegion, EngineRegion, Events, Layout, Queue, Region, Request};
+use baton_engine::region::{Completion, Events, Layout, Queue};
 use baton_engine::streamer::Flow;
 use baton_tcp::time::Instant;
 use baton_testkit::rounds::{Effort, Rounds};
-use baton_wire::addr::Addr;
-use peers::{Peers, SIZE, Wire};
+use peers::{FIRST, Peer, Server, Wire};
 use std::cell::RefCell;
 use std::time::Duration;
 
+/// Bytes of a request and of its answer.
+const SIZE: u32 = 64;
 /// Requests between two looks at the clock.
 const BATCH: usize = 4096;
-/// Nanoseconds that a poll is said to take.
-const TICK: u64 = 1_000;
 /// Rounds of a measurement: before as many requests, one at a time, are over, no
 /// answer that waits to be acknowledged times out.
 const ROUNDS: usize = 41;
 /// Stream bytes that fit into the buffers that all connections share.
 const BUFFER: u32 = 1 << 30;
 
+/// What a peer has to remember of its connection.
+#[derive(Clone, Copy)]
+struct Sender {
+    /// Our first sequence number.
+    first: u32,
+    /// Requests sent.
+    requests: u32,
+}
+
 /// An engine, its consumer, and the far ends of its connections.
 struct World {
-    engine: Engine,
-    consumer: ConsumerRegion,
-    wire: Wire,
-    peers: Peers,
+    server: Server,
+    senders: Vec<Sender>,
     connections: u32,
     /// Where the walk over the connections stands.
     at: u32,
-    now: u64,
     /// Requests answered.
     answered: u64,
 }
@@ -60,49 +61,22 @@ fn resident() -> u64 {
 
 impl World {
     fn new(connections: u32) -> World {
-        let addresses = vec!["10.0.0.2/8".parse().expect("an address")];
-        let interface = InterfaceConfig::ethernet([2, 0, 0, 0, 0, 2], addresses);
-        let mut config = EngineConfig::new(interface, [7; 32]);
-        config.max_connections = connections + 64;
-        let wire = Wire::default();
-        let mut engine = Engine::new(&config, baton_engine::frame_io::FrameIo::capabilities(&wire));
         let layout = Layout { qps: connections + 64, queue_depth: 2, requests: 64, data_bytes: u64::from(BUFFER) };
-        let region = Region::heap(layout).expect("a region");
-        engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
-        engine.tables().into_iter().chain([region.words_span()]).for_each(large_pages_unsafe::advise);
-        let consumer = ConsumerRegion::new(region);
-        let listen = Request::Listen { token: 1, local: Addr::v4([0; 4]), local_port: 80, backlog: 4096, options: 1 };
-        consumer.request(&listen).expect("room in the request ring");
-        let peers = Peers::new(connections);
-        World { engine, consumer, wire, peers, connections, at: 0, now: 1_000_000_000, answered: 0 }
-    }
-
-    fn poll(&mut self) {
-        self.now += TICK;
-        self.engine.poll(Instant(self.now), &mut self.wire, || 0).expect("the wire holds");
-    }
-
-    /// Hands frames over and returns what was sent upon them.
-    fn exchange(&mut self, frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        self.wire.ready = frames.len();
-        (self.wire.frames, self.wire.taken, self.wire.kept) = (frames, 0, Some(Vec::new()));
-        self.poll();
-        self.poll();
-        self.wire.kept.take().unwrap_or_default()
+        let server = Server::new(layout, Wire::new(false), |_| {});
+        // Their memory is touched before it is looked at.
+        let senders = vec![Sender { first: 1, requests: 0 }; connections as usize];
+        World { server, senders, connections, at: 0, answered: 0 }
     }
 
     /// Opens all connections.
     fn open(&mut self) {
-        self.exchange(Vec::new());
         let mut accepted = 0;
         for first in (0..self.connections).step_by(64) {
-            let batch = first..self.connections.min(first + 64);
-            let syns = batch.clone().map(|index| self.peers.syn(index)).collect();
-            let answers = self.exchange(syns);
-            assert_eq!(answers.len(), batch.len(), "a SYN-ACK for each SYN");
-            let acks = batch.zip(&answers).map(|(index, answer)| self.peers.ack(index, answer)).collect();
-            self.exchange(acks);
-            while let Some(completion) = self.consumer.poll_completion() {
+            let peers: Vec<Peer> = (first..self.connections.min(first + 64)).map(Peer).collect();
+            for (peer, next) in peers.iter().zip(self.server.open(&peers)) {
+                self.senders[peer.0 as usize].first = next;
+            }
+            while let Some(completion) = self.server.consumer.poll_completion() {
                 accepted += u32::from(matches!(completion, Completion::Accepted { .. }));
             }
         }
@@ -113,20 +87,20 @@ impl World {
     /// only its length matters here.
     fn post(&mut self) {
         for qp in 0..self.connections + 1 {
-            let view = self.consumer.qp(qp);
-            let extent = self.consumer.extent(0, BUFFER).expect("the data area");
+            let view = self.server.consumer.qp(qp);
+            let extent = self.server.consumer.extent(0, BUFFER).expect("the data area");
             for queue in [Queue::Receive, Queue::Send] {
                 view.post(queue, 0, 0, extent).expect("an empty queue");
             }
             view.set_rcv_limit(u64::from(BUFFER));
-            self.consumer.ring_doorbell(qp);
+            self.server.consumer.ring_doorbell(qp);
             if qp % 64 == 0 {
-                self.poll();
-                self.poll();
+                self.server.poll();
+                self.server.poll();
             }
         }
-        self.exchange(Vec::new());
-        while self.consumer.poll_completion().is_some() {}
+        self.server.exchange(Vec::new());
+        while self.server.consumer.poll_completion().is_some() {}
     }
 
     /// Answers a batch of requests that come `burst` at a time; the time it took.
@@ -135,32 +109,40 @@ impl World {
         for _ in 0..BATCH {
             // No factor of a million: all connections have their turn.
             self.at = (self.at + 618_033) % self.connections;
-            frames.push(self.peers.request(self.at));
+            frames.push(self.request(self.at));
         }
-        (self.wire.frames, self.wire.taken, self.wire.ready) = (frames, 0, 0);
+        self.server.wire.bring(frames);
         let end = self.answered + BATCH as u64;
         let start = std::time::Instant::now();
         while self.answered < end {
-            assert!(self.wire.taken < BATCH, "every request is answered at once");
-            self.wire.ready = BATCH.min(self.wire.taken + burst);
-            self.poll();
+            assert!(self.server.wire.allow(burst), "every request is answered at once");
+            self.server.receive();
             self.answer();
             // Answers go before the next requests come, which acknowledge them.
-            let now = Instant(self.now);
-            self.engine.streamer().poll_transmit(now, &mut self.wire).expect("the wire holds");
-            self.engine.tce().poll(now);
+            let Server { engine, wire, now, .. } = &mut self.server;
+            engine.streamer().poll_transmit(Instant(*now), wire).expect("the wire holds");
+            engine.tce().poll(Instant(*now));
         }
         start.elapsed()
     }
 
+    /// The next request of a connection, which acknowledges all answers before.
+    fn request(&mut self, index: u32) -> Vec<u8> {
+        let Sender { first, requests } = &mut self.senders[index as usize];
+        let done = *requests * SIZE;
+        *requests += 1;
+        Peer(index).segment(FIRST.wrapping_add(done), first.wrapping_add(done), 1, &[7; SIZE as usize])
+    }
+
     /// Sends back as much as was received.
     fn answer(&mut self) {
-        while let Some(completion) = self.consumer.poll_completion() {
+        let consumer = &mut self.server.consumer;
+        while let Some(completion) = consumer.poll_completion() {
             let Completion::Ready { qp, events } = completion else { continue };
             if events.contains(Events::RECV) {
-                let view = self.consumer.qp(qp);
+                let view = consumer.qp(qp);
                 view.set_snd_tail(view.rcv_done());
-                self.consumer.ring_doorbell(qp);
+                consumer.ring_doorbell(qp);
                 self.answered += 1;
             }
         }
@@ -203,7 +185,7 @@ fn main() {
         set.report();
     }
     for world in [one, some, million] {
-        let again = world.into_inner().engine.streamer().counters().tx_retransmitted_bytes;
+        let again = world.into_inner().server.engine.streamer().counters().tx_retransmitted_bytes;
         assert_eq!(again, 0, "no peer was slow to acknowledge");
     }
 }

@@ -8,6 +8,8 @@
 //! hooks, and here there is none of these to be saved. A run has 65,535 bytes at most (RA §3),
 //! so of a burst of 64 such segments the first 45 are one at the most.
 
+#[path = "../peers/mod.rs"]
+mod peers;
 mod rig;
 
 use baton_tcp::config::Acks;
