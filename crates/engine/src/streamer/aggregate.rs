@@ -160,18 +160,18 @@ impl Aggregator {
     /// The runs of these frames. Who is done with them gives them [back](Aggregator::done).
     pub fn take(&mut self, frames: &[RxFrame<'_>]) -> Burst {
         let mut burst = std::mem::take(&mut self.burst);
-        match self.coalescer.take() {
-            Some(mut coalescer) => {
-                self.coalesce(&mut coalescer, frames, &mut burst);
-                self.coalescer = Some(coalescer);
-            }
-            None => {
-                for (at, frame) in (0..).zip(frames) {
-                    let headers = parse(frame, self.link, &mut burst).map(|(headers, _)| headers);
-                    burst.push(headers, None);
-                    burst.alone(at);
-                }
-            }
+        // What comes alone finds no company, and is spared the search.
+        if frames.len() > 1
+            && let Some(mut coalescer) = self.coalescer.take()
+        {
+            self.coalesce(&mut coalescer, frames, &mut burst);
+            self.coalescer = Some(coalescer);
+            return burst;
+        }
+        for (at, frame) in (0..).zip(frames) {
+            let headers = parse(frame, self.link, &mut burst).map(|(headers, _)| headers);
+            burst.push(headers, None);
+            burst.alone(at);
         }
         burst
     }
