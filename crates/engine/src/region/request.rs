@@ -109,7 +109,10 @@ impl fmt::Debug for Events {
 
 /// A stretch of the data area. Made only by checking it against the area, so it
 /// lies within the data area of the region that made it.
+///
+/// Without padding: connections keep several, and a place in a queue beside each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(Rust, packed(4))]
 pub struct Extent {
     offset: u64,
     len: u32,

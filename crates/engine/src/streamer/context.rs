@@ -141,6 +141,8 @@ pub struct Transmit {
     pub snd_una: Seq,
     /// Next sequence number to send for the first time.
     pub snd_nxt: Seq,
+    /// End of the last segment sent that was smaller than the MSS (Linux: `snd_sml`).
+    pub snd_sml: Seq,
     /// New data may go up to here.
     pub limit: Seq,
     /// Largest window the peer ever offered, bytes.
@@ -211,6 +213,7 @@ impl Default for Transmit {
         Transmit {
             snd_una: Seq(0),
             snd_nxt: Seq(0),
+            snd_sml: Seq(0),
             limit: Seq(0),
             max_wnd: 0,
             una_pos: 0,
@@ -281,6 +284,13 @@ impl Flow {
     #[inline]
     pub fn queued(&self) -> u64 {
         self.tx.tail_pos.saturating_sub(self.snd_pos(self.tx.snd_nxt))
+    }
+
+    /// True while a segment smaller than the MSS is not acknowledged (Linux:
+    /// `tcp_minshall_check`).
+    #[inline]
+    pub fn small_in_flight(&self) -> bool {
+        self.tx.snd_sml.after(self.tx.snd_una) && !self.tx.snd_sml.after(self.tx.snd_nxt)
     }
 
     /// Forgets every posted extent, so that the next one of each queue begins where

@@ -108,6 +108,9 @@ impl Streamer {
             let flow = &mut *sender.flow;
             flow.tx.snd_nxt = seq + len + u32::from(fin);
             flow.bits &= !bits::CWR;
+            if len % u32::from(flow.tx.mss) != 0 {
+                flow.tx.snd_sml = seq + len;
+            }
             if fin {
                 flow.bits |= bits::FIN_SENT;
             }
@@ -308,7 +311,7 @@ fn next_cut(flow: &Flow, largest: u32) -> Option<(u32, bool)> {
         || nagle::may_send_partial(&Partial {
             bytes: partial,
             last: most == queued,
-            idle: whole == 0 && flow.tx.snd_una == flow.tx.snd_nxt,
+            small_in_flight: flow.small_in_flight(),
             max_wnd: flow.tx.max_wnd,
             nodelay: flow.has(bits::NODELAY) || (fin_wanted && most == queued),
             cork: flow.has(bits::CORK) && !fin_wanted,

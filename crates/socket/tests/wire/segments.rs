@@ -79,6 +79,15 @@ fn short_segments_wait_for_the_acknowledgment_of_the_one_before() {
     assert_eq!(lengths(&mut lab), [MSS]);
     acknowledge(&mut lab, &mut peer, 50 + MSS);
     assert_eq!(lengths(&mut lab), [5]);
+    // Unless it was the only short one: who acknowledges every second segment would wait.
+    acknowledge(&mut lab, &mut peer, 5);
+    write(&mut lab, conn, 3 * MSS + 5);
+    assert_eq!(lengths(&mut lab), [MSS, MSS, MSS, 5]);
+    write(&mut lab, conn, 20);
+    acknowledge(&mut lab, &mut peer, 3 * MSS);
+    assert_eq!(lengths(&mut lab), [], "the short one is not acknowledged");
+    acknowledge(&mut lab, &mut peer, 5);
+    assert_eq!(lengths(&mut lab), [20]);
     // Off, each leaves at once.
     lab.host.set_option(conn, baton_tcp::options::SocketOption::NoDelay(true)).unwrap();
     lab.steps(2);
