@@ -5,7 +5,7 @@
 //! ACK of ours, cannot be put back by a call; the kernel has to receive them. So they
 //! are made here and sent through a raw socket to our own address. They go over the
 //! loopback device, where nothing is steered, and say nothing that the peer did not say
-//! before. A segment of ours to the peer goes out the same way ([`ask_peer`]).
+//! before. Segments of ours to the peer go out the same way ([`ask_peer`], [`tell_peer`]).
 
 use crate::captured::Captured;
 use crate::raw;
@@ -101,18 +101,38 @@ fn hear(fd: BorrowedFd<'_>, captured: &Captured, flags: Flags, seq: Seq, ack: Se
 /// `net/ipv4/tcp_input.c`): what came during the move may have been it.
 pub(crate) fn ask_peer(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()> {
     let p = &captured.protocol;
+    say(fd, captured, Seq(p.snd_una.0.wrapping_sub(1)), p.rcv_wnd(), &[0])
+}
+
+/// Tells the peer how much room there is now. A peer that finds the window closed waits for
+/// its timer, 200 ms at the least; the kernel's probe says the window, too, but as a segment
+/// of before, of which none is believed (RFC 9293 §3.10.7.4, SND.WL1).
+pub(crate) fn tell_peer(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()> {
+    let room = TcpInfo::of(fd)?.rcv_wnd();
+    if room <= captured.protocol.rcv_wnd() {
+        return Ok(());
+    }
+    say(fd, captured, captured.protocol.snd_nxt, room, &[])
+}
+
+/// Sends the peer a segment.
+fn say(fd: BorrowedFd<'_>, captured: &Captured, seq: Seq, room: u32, payload: &[u8]) -> io::Result<()> {
+    let p = &captured.protocol;
     let header = Header {
         src_port: captured.local.port(),
         dst_port: captured.remote.port(),
-        seq: Seq(p.snd_una.0.wrapping_sub(1)),
+        seq,
         ack: p.rcv_nxt,
         flags: Flags::ACK,
-        window: p.scales.unwrap_or_default().rcv.field(Window(p.rcv_wnd())),
+        window: p.scales.unwrap_or_default().rcv.field(Window(room)),
         ..Header::default()
     };
-    let clock = |_| repair::timestamp(fd).map(|val| TcpOption::Timestamps(Timestamps { val, ecr: 0 }));
+    let clock = |timestamps: baton_tcp::snapshot::Timestamps| {
+        let ecr = timestamps.ts_recent.unwrap_or(0);
+        repair::timestamp(fd).map(|val| TcpOption::Timestamps(Timestamps { val, ecr }))
+    };
     let option = p.timestamps.map(clock).transpose()?;
-    send_segment(fd, &header, option.as_slice(), &[0], captured.local, captured.remote)
+    send_segment(fd, &header, option.as_slice(), payload, captured.local, captured.remote)
 }
 
 /// Sends a TCP segment.

@@ -32,7 +32,7 @@ use crate::buffers::{make_room, restore_buffers};
 use crate::capture::{deafen, undeafen};
 use crate::captured::{Captured, Invalid};
 use crate::error::{During, Failed};
-use crate::half_closed::{ask_peer, restore_state};
+use crate::half_closed::{ask_peer, restore_state, tell_peer};
 use crate::path_mtu::restore_path_mtu;
 use crate::receive_queue::restore_unread;
 use crate::repair::{self, Leave};
@@ -144,8 +144,14 @@ pub fn resume(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
         // Nor this: without an answer a timeout finds out.
         let _ = ask_peer(fd, captured);
     }
+    if captured.protocol.rcv_wnd() < NARROW {
+        let _ = tell_peer(fd, captured);
+    }
     Ok(())
 }
+
+/// Who may send so much, in bytes, sends segments, and hears of more room by their ACKs.
+const NARROW: u32 = 4096;
 
 /// Whether it could stand still until a timeout if the kernel's own probe is not answered:
 /// something is to be sent or acknowledged, or the peer had no room for two segments.

@@ -102,6 +102,11 @@ impl TcpInfo {
         self.word(148)
     }
 
+    /// What the peer may send, as the kernel said last, in bytes; since Linux 6.2.
+    pub fn rcv_wnd(&self) -> u32 {
+        self.word(232)
+    }
+
     /// Segments with data that were sent, repeated ones included.
     pub fn data_segs_out(&self) -> u32 {
         self.word(156)

@@ -4,11 +4,14 @@
 mod common;
 
 use std::net::Shutdown;
+use std::thread::sleep;
+use std::time::Duration;
 
 use baton_host::{CaptureError, Captured, Refusal, capture, make_husk, rebuild, release, resume};
 use baton_tcp::state::State;
 use baton_testkit::need_root;
-use common::{Pair, Ramp, Wire, over_each_version};
+use common::{Pair, Ramp, Wire, over_each_version, tcp_counter, wait_for};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 /// A handoff, what the engine does, and a restore.
 fn away(wire: &Wire, pair: &mut Pair, engine: impl FnOnce(&mut Pair, &mut Captured)) -> Captured {
@@ -133,6 +136,47 @@ fn what_contradicts_itself_is_not_rebuilt() {
     });
     pair.exchange(1_000);
     pair.close();
+    assert_eq!(wire.resets(), 0);
+}
+
+/// A peer that finds the window closed looks again when its timer runs out; it is to hear at
+/// once that there is room again.
+#[test]
+fn a_window_that_was_closed_is_open_at_once() {
+    need_root!();
+    let wire = Wire::new(&[]);
+    let probes = || wire.peer.enter(|| tcp_counter("TCPWinProbe"));
+    // The timer may run out at that very moment, but not each time.
+    let at_once = (0..5).filter(|turn| {
+        let mut pair = Pair::new(&wire, turn % 2 == 0);
+        pair.exchange(5_000);
+        set_socket_recv_buffer_size(&pair.ours, 60_000).unwrap();
+        let mut quiet = 0;
+        while quiet < 50 {
+            quiet = if pair.back.write(&pair.peer, 60_000) == 0 { quiet + 1 } else { 0 };
+            sleep(Duration::from_millis(1));
+        }
+        let mut before = 0;
+        away(&wire, &mut pair, |pair, captured| {
+            // The program reads all that there is.
+            let p = &mut captured.protocol;
+            assert!(p.rcv_wnd() < 1_448, "{p:?}");
+            pair.back.read += captured.receive_queue.len() as u64;
+            captured.receive_queue.clear();
+            (p.copied_seq, p.last_ack_sent, p.right_edge) = (p.rcv_nxt, p.rcv_nxt, p.rcv_nxt);
+            before = probes();
+        });
+        let known = pair.back.read;
+        wait_for("what the peer had no room for", || {
+            pair.back.read(&pair.ours).unwrap();
+            pair.back.read > known
+        });
+        let asked = probes() > before;
+        pair.exchange(100_000);
+        pair.close();
+        !asked
+    });
+    assert!(at_once.count() > 2);
     assert_eq!(wire.resets(), 0);
 }
 

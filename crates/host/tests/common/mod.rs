@@ -151,13 +151,15 @@ pub fn over_each_version(mut test: impl FnMut(&Wire, Pair)) {
     assert_eq!(wire.resets(), 0);
 }
 
-/// A counter of this thread's namespace (`/proc/net/snmp`).
+/// A counter of this thread's namespace (`/proc/net/snmp` and `netstat`).
 pub fn tcp_counter(name: &str) -> u64 {
-    let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
-    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
-    let place = names.split(' ').position(|n| n == name).unwrap();
-    values.split(' ').nth(place).unwrap().parse().unwrap()
+    let text = ["snmp", "netstat"].map(|file| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap());
+    let lines: Vec<&str> = text.iter().flat_map(|text| text.lines()).collect();
+    let value = lines.chunks_exact(2).filter(|pair| pair[0].starts_with("Tcp")).find_map(|pair| {
+        let place = pair[0].split(' ').position(|n| n == name)?;
+        pair[1].split(' ').nth(place)
+    });
+    value.unwrap().parse().unwrap()
 }
 
 /// One direction of a connection: how much was written into it and read from it, and
