@@ -7,6 +7,7 @@
 //!   TCP_REPAIR on         again: it makes bind take the address whoever uses it
 //!   TCP_MAXSEG            before connect, which computes the segment size
 //!   bind, TCP_QUEUE_SEQ   only while closed
+//!   TCP_FASTOPEN_CONNECT  off before connect, which it would put off
 //!   connect               in repair mode: ESTABLISHED, nothing is sent, SO_ERROR clear
 //!   TCP_REPAIR_OPTIONS    only once connected and before anything is queued
 //!   TCP_TIMESTAMP
@@ -196,6 +197,8 @@ fn reopen(fd: BorrowedFd<'_>, captured: &Captured, snd: Seq, rcv: Seq) -> Result
         Ok(()) | Err(rustix::io::Errno::INVAL) => {}
         Err(e) => return Err(Failed { during: "binding the address", source: e.into() }.into()),
     }
+    // Where this is refused nothing is put off.
+    let _ = repair::connect_at_once(fd);
     restore_ends(fd, snd, rcv).during("setting the sequence numbers")?;
     connect(fd, &captured.remote).during("connecting in repair mode")?;
     let local = getsockname(fd).during("asking for the local address")?;

@@ -71,6 +71,13 @@ pub(crate) fn with_queue<T>(fd: BorrowedFd<'_>, queue: Queue, f: impl FnOnce() -
     result
 }
 
+/// Has the next `connect` be done at once: with TCP Fast Open (`TCP_FASTOPEN_CONNECT`), and a
+/// cookie of the peer's, it would be put off until something is written. Only while closed; a
+/// system without Fast Open refuses.
+pub(crate) fn connect_at_once(fd: BorrowedFd<'_>) -> io::Result<()> {
+    sys::set_int(fd, TCP, libc::TCP_FASTOPEN_CONNECT, 0)
+}
+
 /// The end of a queue in sequence space: `write_seq` or `rcv_nxt`, FINs counted.
 pub(crate) fn queue_seq(fd: BorrowedFd<'_>, queue: Queue) -> io::Result<Seq> {
     with_queue(fd, queue, || sys::get_int(fd, TCP, libc::TCP_QUEUE_SEQ)).map(|seq| Seq(seq as u32))
