@@ -6,15 +6,17 @@
 //! one a `poll`, which always fails, as `recv` with `SO_RCVTIMEO` does.
 //!
 //! Where engines run in this process, the wait is on their devices too. No call of the kernel
-//! waits for two descriptors and goes on after a handler, so what a signal would do is looked
-//! up when one came. Of threads that sleep, a frame wakes one.
+//! waits for two descriptors and goes on after a handler. So what a signal would do is looked
+//! up when one came; where it depends on which, those after which calls go on are not taken in
+//! the wait: they end it by a descriptor, and are taken between two. Of threads that sleep, a
+//! frame wakes one.
 
 use crate::connection::{Held, at};
 use crate::descriptors::out_of_the_way;
 use crate::patience;
 use crate::service::{self, Attendance};
-use crate::sys::epoll::{Interest, control};
-use crate::sys::signals;
+use crate::sys::epoll::{Interest, control, wait_without};
+use crate::sys::signals::{self, Handlers};
 use crate::table::Named;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -63,21 +65,22 @@ impl Bell {
 
     /// The same, or until a frame comes, which is then taken in.
     fn wait_or_receive(&self, deadline: Option<Instant>, attendance: Attendance) -> Result<(), i32> {
-        let devices = Devices::of(self, &attendance)?;
         let slept = loop {
+            let handlers = if deadline.is_none() { signals::handlers(false) } else { Handlers::default() };
+            let between = if handlers.rough != 0 { handlers.gentle & !signals::mask() } else { 0 };
+            let devices = Devices::of(self, &attendance, between)?;
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let mut events = Vec::with_capacity(4);
             let wait = |left: Option<Duration>| {
-                let left =
-                    left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
-                let slept = epoll::wait(&*devices, rustix::buffer::spare_capacity(&mut events), left.as_ref());
+                let slept = devices.wait(&mut events, left, between);
                 (slept, slept.unwrap_or(1))
             };
             match patience::wait(left, wait) {
                 Ok(0) if deadline.is_some() => return Err(libc::EAGAIN),
-                Ok(_) => break events.iter().any(|event| event.data.u64() == 0),
-                Err(rustix::io::Errno::INTR) if deadline.is_none() && signals::all_restart() => {}
-                Err(error) => return Err(error.raw_os_error()),
+                Ok(_) if events.iter().all(|event| event.data.u64() == A_SIGNAL) => {}
+                Ok(_) => break events.iter().any(|event| event.data.u64() == THE_BELL),
+                Err(libc::EINTR) if deadline.is_none() && signals::handlers(true).rough == 0 => {}
+                Err(error) => return Err(error),
             }
         };
         drop(attendance);
@@ -122,47 +125,68 @@ thread_local! {
     static WAITS: Cell<u32> = const { Cell::new(0) };
 }
 
+/// What is told of in a set of devices.
+const THE_BELL: u64 = 0;
+const A_DEVICE: u64 = 1;
+const A_SIGNAL: u64 = 2;
+
 /// A set of a thread's bell and the devices: of threads that wait so, one is woken.
 struct Devices {
-    forks: u32,
-    changes: u64,
-    set: Arc<OwnedFd>,
+    /// Forks, changes of devices, and signals that end a wait by a descriptor.
+    made_for: (u32, u64, u64),
+    set: OwnedFd,
+    _signals: Option<OwnedFd>,
 }
 
 thread_local! {
-    static DEVICES: RefCell<Option<Devices>> = const { RefCell::new(None) };
+    static DEVICES: RefCell<Option<Arc<Devices>>> = const { RefCell::new(None) };
 }
 
 impl Devices {
     /// This thread's.
-    fn of(bell: &Bell, attendance: &Attendance) -> Result<Arc<OwnedFd>, i32> {
-        let (forks, changes) = (FORKS.load(Ordering::Relaxed), attendance.changes);
-        let known = DEVICES.try_with(|devices| {
-            let devices = devices.borrow();
-            devices.as_ref().filter(|it| it.forks == forks && it.changes == changes).map(|it| it.set.clone())
-        });
-        if let Ok(Some(set)) = known {
-            return Ok(set);
+    fn of(bell: &Bell, attendance: &Attendance, signals: u64) -> Result<Arc<Devices>, i32> {
+        let made_for = (FORKS.load(Ordering::Relaxed), attendance.changes, signals);
+        let known = DEVICES
+            .try_with(|devices| devices.borrow().as_ref().filter(|devices| devices.made_for == made_for).cloned());
+        if let Ok(Some(devices)) = known {
+            return Ok(devices);
         }
-        let set = Arc::new(Devices::make(bell).map_err(|_| libc::ENOMEM)?);
+        let devices = Arc::new(Devices::make(bell, made_for).map_err(|_| libc::ENOMEM)?);
         // A thread that is about to end makes one a wait.
-        let _ = DEVICES.try_with(|devices| devices.replace(Some(Devices { forks, changes, set: set.clone() })));
-        Ok(set)
+        let _ = DEVICES.try_with(|place| place.replace(Some(devices.clone())));
+        Ok(devices)
     }
 
-    fn make(bell: &Bell) -> std::io::Result<OwnedFd> {
+    fn make(bell: &Bell, made_for: (u32, u64, u64)) -> std::io::Result<Devices> {
         let set = out_of_the_way(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        epoll::add(&set, bell, EventData::new_u64(0), EventFlags::IN)?;
+        epoll::add(&set, bell, EventData::new_u64(THE_BELL), EventFlags::IN)?;
         for device in service::devices() {
             // One that has gone meanwhile brings nothing.
             let _ = control(
                 set.as_raw_fd(),
                 libc::EPOLL_CTL_ADD,
                 device,
-                Some(Interest { events: (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32, data: 1 }),
+                Some(Interest { events: (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32, data: A_DEVICE }),
             );
         }
-        Ok(set)
+        let signals = match made_for.2 {
+            0 => None,
+            signals => Some(out_of_the_way(signals::descriptor(signals)?)),
+        };
+        if let Some(signals) = &signals {
+            epoll::add(&set, signals, EventData::new_u64(A_SIGNAL), EventFlags::IN)?;
+        }
+        Ok(Devices { made_for, set, _signals: signals })
+    }
+
+    /// `epoll_wait` without those signals.
+    fn wait(&self, events: &mut Vec<epoll::Event>, left: Option<Duration>, signals: u64) -> Result<usize, i32> {
+        if signals == 0 {
+            let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+            let slept = epoll::wait(&self.set, rustix::buffer::spare_capacity(events), left.as_ref());
+            return slept.map_err(|error| error.raw_os_error());
+        }
+        wait_without(self.set.as_fd(), events, left, signals)
     }
 }
 

@@ -3,6 +3,7 @@
 //! What is upheld: the kernel gets pointers to live events with their true number, and only
 //! what it says it has written is read.
 
+use super::signals::{self, set_of};
 use super::{last_errno, real};
 use crate::epoll::Set;
 use crate::gather;
@@ -10,9 +11,10 @@ use crate::patience;
 use crate::service::{is_direct, look};
 use baton_socket::service::begin_batch;
 use libc::{c_int, epoll_event};
+use rustix::event::epoll::Event;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -30,6 +32,27 @@ pub(crate) fn control(set: RawFd, what: c_int, fd: RawFd, interest: Option<Inter
     let at = event.as_mut().map_or(null_mut(), std::ptr::from_mut);
     // SAFETY: null, or a live event.
     if unsafe { real::epoll_ctl(set, what, fd, at) } == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// `epoll_wait` that takes none of these signals meanwhile, beside those that this thread takes
+/// never; how many events there are.
+pub(crate) fn wait_without(
+    set: BorrowedFd<'_>,
+    events: &mut Vec<Event>,
+    left: Option<Duration>,
+    signals: u64,
+) -> Result<usize, i32> {
+    const { assert!(size_of::<Event>() == size_of::<epoll_event>()) };
+    let most = |left: Duration| left.as_micros().div_ceil(1000).min(c_int::MAX as u128) as c_int;
+    let mask = set_of(signals::mask() | signals);
+    let room = events.spare_capacity_mut();
+    let (at, count) = (room.as_mut_ptr().cast(), room.len() as c_int);
+    // SAFETY: room for so many events, which look as the kernel's, and a live mask.
+    let got = unsafe { real::epoll_pwait(set.as_raw_fd(), at, count, left.map_or(-1, most), &mask) };
+    let got = usize::try_from(got).map_err(|_| last_errno())?;
+    // SAFETY: the kernel has written so many.
+    unsafe { events.set_len(events.len() + got) };
+    Ok(got)
 }
 
 /// A number that no program has by chance.

@@ -1,11 +1,11 @@
 //! `syscall(2)`: what is made by number is ours as what is made by name. See [`super`] for
 //! what is upheld.
 
+use super::signals::set_of;
 use super::{descriptors, messages, processes, real, sockets, transfers, waits};
 use crate::connection::stop;
 use crate::table::is_known;
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, sigset_t};
-use std::mem::MaybeUninit;
 use std::ptr::null;
 
 /// A new thread, or a child that ends before its parent goes on: no fork.
@@ -16,13 +16,8 @@ const SHARES_MEMORY: c_ulong = libc::CLONE_VM as c_ulong;
 /// # Safety
 /// `at` is null or leads to 64 bits.
 unsafe fn mask(at: c_ulong) -> Option<sigset_t> {
-    // SAFETY: the caller's promise; all zeros is a mask, and longer than the kernel's.
-    unsafe {
-        let bits = (at as *const u64).as_ref()?;
-        let mut mask = MaybeUninit::<sigset_t>::zeroed();
-        mask.as_mut_ptr().cast::<u64>().write(*bits);
-        Some(mask.assume_init())
-    }
+    // SAFETY: the caller's promise.
+    unsafe { (at as *const u64).as_ref() }.copied().map(set_of)
 }
 
 fn pointer(mask: &Option<sigset_t>) -> *const sigset_t {
@@ -60,6 +55,11 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_execve => processes::execve(a as _, b as _, c as _).into(),
             libc::SYS_sendmmsg => messages::sendmmsg(a as c_int, b as _, c as c_uint, d as c_int).into(),
             libc::SYS_sendmsg => messages::sendmsg(a as c_int, b as _, c as c_int) as c_long,
+            libc::SYS_rt_sigaction => {
+                let done = real::syscall(number, a, b, c, d, e, f);
+                super::signals::changed();
+                done
+            }
             libc::SYS_io_uring_setup => {
                 // Its calls are seen by nobody.
                 stop("io-uring");

@@ -97,6 +97,11 @@ real! {
     posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int;
     fork() -> pid_t;
     system(line: *const c_char) -> c_int;
+    sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
+    siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
+    signal(signal: c_int, handler: libc::sighandler_t) -> isize;
+    __sysv_signal(signal: c_int, handler: libc::sighandler_t) -> isize;
+    sigset(signal: c_int, handler: libc::sighandler_t) -> isize;
     syscall(number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> c_long;
 }
 
