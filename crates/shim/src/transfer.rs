@@ -6,7 +6,9 @@ use crate::held::interrupted;
 use crate::patience;
 use crate::sys::signals::broken_pipe;
 use crate::sys::socket::timeout;
-use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int};
+use libc::{
+    MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int,
+};
 use rustix::io::pread;
 use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
@@ -128,6 +130,9 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
             Place::Kernel(_) if put > 0 => return Done::Carried(put),
             Place::Kernel(call) => return Done::Kernel(call),
         };
+        if flags & MSG_FASTOPEN != 0 {
+            return Done::Failed(libc::EISCONN);
+        }
         if flags & MSG_OOB != 0 {
             let named = held.named;
             drop(held);

@@ -77,10 +77,14 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) ->
     // SAFETY: the arguments are the program's.
     unsafe {
         bring_sent_home(msg);
-        if !is_known(fd) {
-            return real::sendmsg(fd, msg, flags);
-        }
-        finish(send_one(fd, msg, flags), || real::sendmsg(fd, msg, flags))
+        let kernel = || {
+            let done = real::sendmsg(fd, msg, flags);
+            if flags & libc::MSG_FASTOPEN != 0 {
+                super::sockets::opened(fd, done >= 0);
+            }
+            done
+        };
+        if is_known(fd) { finish(send_one(fd, msg, flags), kernel) } else { kernel() }
     }
 }
 

@@ -70,16 +70,21 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, size: socklen
     }
     // SAFETY: the arguments are the program's.
     let done = unsafe { real::connect(fd, addr, size) };
-    let connecting = done < 0 && matches!(super::last_errno(), libc::EINPROGRESS | libc::EINTR);
-    let ip = matches!(family, libc::AF_INET | libc::AF_INET6);
-    if (done == 0 || connecting) && ip && connection::is_new(fd) {
-        let errno = super::last_errno();
-        if ask::is_stream(fd) {
-            begin(fd, connecting);
-        }
-        set_errno(errno);
+    if matches!(family, libc::AF_INET | libc::AF_INET6) {
+        opened(fd, done == 0);
     }
     done
+}
+
+/// Looks at what a call that connects a socket came to, and leaves `errno` as it was.
+pub(super) fn opened(fd: c_int, done: bool) {
+    let errno = super::last_errno();
+    let begun = done || matches!(errno, libc::EINPROGRESS | libc::EINTR);
+    if begun && connection::is_new(fd) && ask::is_stream(fd) {
+        // With TCP Fast Open the call is done before the connection is there.
+        begin(fd, !done || ask::is_connecting(fd));
+    }
+    set_errno(errno);
 }
 
 /// # Safety

@@ -4,7 +4,7 @@ use super::buffers::{all_bytes, bytes, number, room, rooms};
 use super::{fail, finish, real};
 use crate::table::is_known;
 use crate::transfer::{Done, receive, send};
-use libc::{MSG_TRUNC, c_int, c_void, iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{MSG_FASTOPEN, MSG_TRUNC, c_int, c_void, iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 use std::io::IoSliceMut;
 
 /// # Safety
@@ -236,8 +236,14 @@ pub unsafe extern "C" fn sendto(
     addr: *const sockaddr,
     size: socklen_t,
 ) -> ssize_t {
-    // SAFETY: the arguments are the program's.
-    let kernel = || unsafe { real::sendto(fd, buf, len, flags, addr, size) };
+    let kernel = || {
+        // SAFETY: the arguments are the program's.
+        let done = unsafe { real::sendto(fd, buf, len, flags, addr, size) };
+        if flags & MSG_FASTOPEN != 0 {
+            super::sockets::opened(fd, done >= 0);
+        }
+        done
+    };
     if !is_known(fd) {
         return kernel();
     }
