@@ -149,4 +149,8 @@ calls! {
         "connected-anew" 1;
     sets_hold_all_kinds_of_descriptors: "mixtures", 1;
     what_is_watched_once_before_it_is_connected_stays: "early", 0;
+    a_reset_takes_no_data_away: "resets", 41;
+    connections_begin_with_data: "fastopen", 6;
+    what_is_done_asynchronously_is_in_the_kernel: "asynchronous", 2, "aio" 2;
+    each_handler_lets_calls_go_on_or_not: "handlers", 1;
 }

@@ -9,6 +9,7 @@
 //! * Nothing here is called by what it calls: what this library does itself it asks of the
 //!   kernel directly, or on descriptors that the table does not know.
 
+mod asynchronous;
 pub(crate) mod buffers;
 pub(crate) mod counters;
 mod descriptors;

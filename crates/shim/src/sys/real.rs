@@ -5,8 +5,8 @@
 //! passed on as they came from the program, whose promise they are.
 
 use libc::{
-    c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t,
-    off64_t, pid_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t,
+    off64_t, pid_t, pollfd, sigevent, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -88,6 +88,9 @@ real! {
     epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int;
     epoll_pwait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(set: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    aio_read(what: *mut aiocb) -> c_int;
+    aio_write(what: *mut aiocb) -> c_int;
+    lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, told: *mut sigevent) -> c_int;
     execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     execv(path: *const c_char, argv: *const *const c_char) -> c_int;
     execvp(path: *const c_char, argv: *const *const c_char) -> c_int;
