@@ -34,12 +34,24 @@ impl Cpu {
     /// # Errors
     /// If `/proc/stat` cannot be read or is not as proc_stat(5) says.
     pub fn now() -> io::Result<Cpu> {
-        Cpu::parse(&std::fs::read_to_string("/proc/stat")?)
-            .ok_or_else(|| io::Error::other("/proc/stat has no cpu line"))
+        Cpu::read("cpu ")
     }
 
-    fn parse(stat: &str) -> Option<Cpu> {
-        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    /// Reads the counters of one CPU.
+    ///
+    /// # Errors
+    /// As for [`Cpu::now`], and if there is no such CPU.
+    pub fn of(number: usize) -> io::Result<Cpu> {
+        Cpu::read(&format!("cpu{number} "))
+    }
+
+    fn read(name: &str) -> io::Result<Cpu> {
+        Cpu::parse(&std::fs::read_to_string("/proc/stat")?, name)
+            .ok_or_else(|| io::Error::other(format!("/proc/stat has no line {name}")))
+    }
+
+    fn parse(stat: &str, name: &str) -> Option<Cpu> {
+        let line = stat.lines().find_map(|line| line.strip_prefix(name))?;
         let fields: Vec<f64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
         let seconds = |i: usize| fields.get(i).map(|ticks| ticks / TICKS);
         Some(Cpu {
@@ -184,10 +196,14 @@ mod tests {
 
     #[test]
     fn the_cpu_line_is_split_as_the_manual_says() {
-        let cpu = Cpu::parse("cpu  100 50 200 9999 7 10 300 40 0 0\ncpu0 1 2 3\n").unwrap();
+        let stat = "cpu  100 50 200 9999 7 10 300 40 0 0\ncpu0 1 2 3\ncpu1 0 0 100 0 0 0 0 0 0 0\n";
+        let cpu = Cpu::parse(stat, "cpu ").unwrap();
         assert_eq!(cpu, Cpu { user: 1.5, system: 2.0, irq: 0.1, softirq: 3.0, steal: 0.4 });
         assert!((cpu.busy() - 6.6).abs() < 1e-9);
-        assert_eq!(Cpu::parse("cpu 1 2\n"), None);
+        assert_eq!(Cpu::parse(stat, "cpu1 ").unwrap().busy(), 1.0);
+        for short in ["cpu0 ", "cpu2 "] {
+            assert_eq!(Cpu::parse(stat, short), None);
+        }
         assert!(Cpu::now().unwrap().busy() > 0.0);
     }
 

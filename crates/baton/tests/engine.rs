@@ -32,6 +32,7 @@ fn load(kind: LoadKind, connections: usize, size: usize) -> Load {
         length: Duration::from_millis(100),
         check: Check::All,
         peer_pid: None,
+        peer_cpu: None,
     }
 }
 

@@ -186,6 +186,7 @@ fn loads_measure_and_notice_a_wrong_byte() {
         length: Duration::from_millis(200),
         check,
         peer_pid: None,
+        peer_cpu: None,
     };
     let run = |load: &Load| load::run(&mut KernelNet::new(10).unwrap(), load, None);
     for (kind, service) in

@@ -139,6 +139,7 @@ fn memory_run(offloads: bool, direction: Direction, message_bytes: usize, length
         length,
         check: Check::Ends,
         peer_pid: None,
+        peer_cpu: None,
     };
     run_pair(&mut pair, &load)
 }

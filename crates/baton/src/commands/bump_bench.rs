@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
 
-    /// Only chapters whose name contains this: limit, connections, messages, latency
+    /// Only chapters whose name contains this: limit, receiver, connections, messages, latency
     #[arg(long, default_value = "")]
     only: String,
 

@@ -44,6 +44,10 @@ pub struct Args {
     /// Count the CPU time of this process too: the one at the other end
     #[arg(long, value_name = "PID")]
     peer_pid: Option<u32>,
+
+    /// Count the work of this CPU by itself: all that the other end does is on it
+    #[arg(long, value_name = "NUMBER")]
+    peer_cpu: Option<usize>,
 }
 
 /// Runs the load and prints its outcome as one line of JSON.
@@ -64,6 +68,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         length: seconds(args.seconds)?,
         check,
         peer_pid: args.peer_pid,
+        peer_cpu: args.peer_cpu,
     };
     let outcome = load::run(&mut net, &load, None).with_context(|| format!("{:?} at {}", args.kind, args.target))?;
     println!("{}", serde_json::to_string(&outcome)?);

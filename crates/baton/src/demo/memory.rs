@@ -212,7 +212,17 @@ fn generate(
         pair.offer(&service, Message::default())?;
     }
     let target = SocketAddr::new([10, 77, 0, 2].into(), port::of(kind));
-    let load = load::Load { kind, target, connections, size, warmup: length / 4, length, check, peer_pid: None };
+    let load = load::Load {
+        kind,
+        target,
+        connections,
+        size,
+        warmup: length / 4,
+        length,
+        check,
+        peer_pid: None,
+        peer_cpu: None,
+    };
     run_pair(&mut pair, &load)
 }
 

@@ -49,6 +49,8 @@ pub struct Load {
     pub check: Check,
     /// The program at the other end, if its CPU time is to be counted too.
     pub peer_pid: Option<u32>,
+    /// The CPU that all of the other end's work is on, if it has one of its own.
+    pub peer_cpu: Option<usize>,
 }
 
 /// How closely received bytes are looked at.
@@ -80,6 +82,8 @@ pub struct Outcome {
     /// What both programs and the kernel's soft-interrupt threads spent in the
     /// interval, in seconds; 0 if the other program is not known.
     pub tasks_seconds: f64,
+    /// What the other end's CPU spent in the interval, if it has one of its own.
+    pub peer_cpu: Option<Cpu>,
 }
 
 /// What all connections of a load write to.
@@ -146,10 +150,12 @@ pub fn run(net: &mut dyn Net, load: &Load, mut peer: Option<&mut dyn Net>) -> io
     let tasks = load.peer_pid.map(|pid| Tasks::with(&[pid])).transpose()?;
     let tasks_seconds = || tasks.as_ref().map_or(Ok(0.0), Tasks::seconds);
     let tasks_before = tasks_seconds()?;
-    let (cpu, start) = (Cpu::now()?, Instant::now());
+    let peer_cpu = || load.peer_cpu.map(Cpu::of).transpose();
+    let (cpu, peer_before, start) = (Cpu::now()?, peer_cpu()?, Instant::now());
     shared.borrow_mut().measuring = true;
     turn_until(&|_| false, start + load.length)?;
     let (seconds, cpu) = (start.elapsed().as_secs_f64(), Cpu::now()? - cpu);
+    let peer_cpu = peer_cpu()?.zip(peer_before).map(|(after, before)| after - before);
     let tasks_seconds = tasks_seconds()? - tasks_before;
     let shared = shared.borrow();
     let at = |quantile| shared.latency.value_at_quantile(quantile);
@@ -161,5 +167,6 @@ pub fn run(net: &mut dyn Net, load: &Load, mut peer: Option<&mut dyn Net>) -> io
         latency_ns: (!shared.latency.is_empty()).then(|| [at(0.5), at(0.99), shared.latency.max()]),
         cpu,
         tasks_seconds,
+        peer_cpu,
     })
 }

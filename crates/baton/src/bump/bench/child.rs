@@ -34,6 +34,11 @@ impl BumpChild {
         }
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has counted so far.
     pub fn report(&mut self) -> anyhow::Result<Report> {
         self.child.tell(b"stats\n").context("a bump ended")?;

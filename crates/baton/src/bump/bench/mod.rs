@@ -10,12 +10,14 @@
 //! device as the papers' NICs had them), and GRO is off at the receiving end, where it
 //! would hide what is measured. Every contender has a wire of its own; the rest is the
 //! same, so that what differs is the bump and its limit. CPU time is that of the whole
-//! machine, sender included, for on one machine the two cannot be told apart; the papers'
-//! senders were machines of their own.
+//! machine, sender included, but in the chapter that has sender and receiver on CPUs of their
+//! own (`apart`): the papers' senders were machines of their own.
 
+mod apart;
 mod chapters;
 mod child;
 mod page;
+mod routines;
 
 pub use chapters::{CHAPTERS, Chapter};
 
@@ -27,6 +29,7 @@ use crate::report::Machine;
 use crate::signal::Stop;
 use anyhow::{Context, bail};
 use child::BumpChild;
+use routines::{Costs, Looking};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -117,6 +120,8 @@ pub struct Findings {
     pub series: Vec<Series>,
     /// What each bump counted, by its contender's name and chapter.
     pub bumps: Vec<(String, BumpReport)>,
+    /// What a segment costs the receiver's CPU, by routine; none where there is no `perf`.
+    pub routines: Vec<(Contender, Costs)>,
 }
 
 /// A figure of a run.
@@ -128,11 +133,23 @@ pub enum Figure {
     CpuPerByte,
     /// Payload in Gb for each second of CPU time of the machine.
     PerCpuSecond,
+    /// Payload in Gb for each second of the receiver's CPU.
+    PerReceiverSecond,
     /// Requests a second.
     Requests,
 }
 
 impl Figure {
+    /// Its unit, in a few letters.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Figure::Throughput => "Gb/s",
+            Figure::CpuPerByte => "ns/byte",
+            Figure::PerCpuSecond | Figure::PerReceiverSecond => "Gb a CPU s",
+            Figure::Requests => "/s",
+        }
+    }
+
     /// Its value in a run, if the run has it.
     pub fn of(self, run: &Outcome) -> Option<f64> {
         let (bytes, busy) = (run.bytes as f64, run.cpu.busy());
@@ -141,6 +158,7 @@ impl Figure {
             Figure::Throughput => sound(bytes * 8e-9 / run.seconds),
             Figure::CpuPerByte => sound(busy * 1e9 / bytes),
             Figure::PerCpuSecond => sound(bytes * 8e-9 / busy),
+            Figure::PerReceiverSecond => sound(bytes * 8e-9 / run.peer_cpu?.busy()),
             Figure::Requests => sound(run.requests as f64 / run.seconds),
         }
     }
@@ -166,6 +184,8 @@ struct Wire {
     addr: IpAddr,
     server: Server,
     bump: Option<BumpChild>,
+    /// Sender and receiver have CPUs of their own.
+    apart: bool,
 }
 
 /// Runs the chapters.
@@ -174,10 +194,11 @@ struct Wire {
 /// If a wire cannot be made, a load fails, or the measurement is asked to end.
 pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Findings> {
     let background = Cpu::idle_check(Duration::from_millis(300))?;
-    let mut findings = Findings { machine: Machine::here(background), series: Vec::new(), bumps: Vec::new() };
+    let mut findings =
+        Findings { machine: Machine::here(background), series: Vec::new(), bumps: Vec::new(), routines: Vec::new() };
     for (number, chapter) in (0..).zip(CHAPTERS).filter(|(_, chapter)| chapter.name.contains(&options.only)) {
         let wires: anyhow::Result<Vec<Wire>> =
-            (0..).zip(chapter.contenders).map(|(i, who)| Wire::new(world, *who, (number, i), stop)).collect();
+            (0..).zip(chapter.contenders).map(|(i, who)| Wire::new(world, *who, &chapter, (number, i), stop)).collect();
         let wires = wires?;
         let mut series: Vec<Series> = Vec::new();
         for work in chapter.works {
@@ -206,6 +227,10 @@ pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -
             }
         }
         findings.series.extend(series);
+        for wire in wires.iter().filter(|_| chapter.apart) {
+            tell(&format!("{} · by routine · {}", chapter.name, wire.contender.name()));
+            findings.routines.extend(wire.routines(world, &chapter.works[0], options, stop)?);
+        }
         for mut wire in wires {
             if let Some(bump) = &mut wire.bump {
                 let report = bump.report()?;
@@ -217,26 +242,52 @@ pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -
 }
 
 impl Wire {
-    fn new(world: &World, contender: Contender, (chapter, number): (u8, u8), stop: &Stop) -> anyhow::Result<Wire> {
-        let device = format!("bw-{chapter}-{number}");
-        let subnet = chapter * 16 + number;
+    fn new(
+        world: &World,
+        contender: Contender,
+        chapter: &Chapter,
+        (place, number): (u8, u8),
+        stop: &Stop,
+    ) -> anyhow::Result<Wire> {
+        let device = format!("bw-{place}-{number}");
+        let subnet = place * 16 + number;
         let addr = |host: u8| IpAddr::from([10, 78, subnet, host]);
         veth(world, &device, true)?;
         world.client.run(&format!("ethtool -K {device} tso off gso off gro off"))?;
         world.server.run(&format!("ethtool -K {device} gro off"))?;
         configure(&world.client, &device, &[format!("{}/24", addr(1))])?;
         configure(&world.server, &device, &[format!("{}/24", addr(2))])?;
+        if chapter.apart {
+            apart::steer(world, &device)?;
+        }
+        let receiver = chapter.apart.then_some(apart::RECEIVER);
         let bump = match contender.arguments() {
             None => None,
             Some(more) => {
-                let words = format!("--wire {device} --host bh-{chapter}-{number}");
+                let words = format!("--wire {device} --host bh-{place}-{number}");
                 let arguments: Vec<String> = words.split_whitespace().map(str::to_owned).chain(more).collect();
-                Some(BumpChild::start(&world.server, &arguments)?)
+                Some(apart::on(receiver, || BumpChild::start(&world.server, &arguments))?)
             }
         };
         let stack = format!("--port kernel --addr {} --message {}", addr(2), 64 << 10);
-        let server = Server::start(&world.server, &stack, &[], stop)?;
-        Ok(Wire { contender, addr: addr(2), server, bump })
+        let server = apart::on(receiver, || Server::start(&world.server, &stack, &[], stop))?;
+        Ok(Wire { contender, addr: addr(2), server, bump, apart: chapter.apart })
+    }
+
+    /// What a segment costs by routine, of a run that counts for nothing else.
+    fn routines(
+        &self,
+        world: &World,
+        work: &Work,
+        options: &Options,
+        stop: &Stop,
+    ) -> anyhow::Result<Option<(Contender, Costs)>> {
+        let Some(bump) = self.bump.as_ref().map(BumpChild::id) else { return Ok(None) };
+        let Some(looking) = Looking::start(apart::RECEIVER)? else { return Ok(None) };
+        let run = self.measure(world, work, options, stop)?;
+        let looks = looking.end(bump)?;
+        let busy = run.peer_cpu.map_or(0.0, |cpu| cpu.busy());
+        Ok(Some((self.contender, routines::costs(&looks, busy, run.bytes))))
     }
 
     fn name(&self, work: &Work) -> String {
@@ -247,13 +298,17 @@ impl Wire {
         if stop.requested() {
             bail!("interrupted");
         }
-        let arguments = [
+        let mut arguments = vec![
             format!("--connections={}", work.connections),
             format!("--size={}", work.size),
             format!("--seconds={}", options.length.as_secs_f64()),
             format!("--warmup={}", (options.length / 4).as_secs_f64()),
             format!("--peer-pid={}", self.server.pid()),
         ];
-        generate(world, self.addr, work.kind, &arguments, stop).with_context(|| self.name(work))
+        if self.apart {
+            arguments.push(format!("--peer-cpu={}", apart::RECEIVER));
+        }
+        let (addr, sender) = (self.addr, self.apart.then_some(apart::SENDER));
+        apart::on(sender, || generate(world, addr, work.kind, &arguments, stop)).with_context(|| self.name(work))
     }
 }

@@ -1,5 +1,6 @@
 //! The findings as a table, as raw values and as a page.
 
+use super::routines;
 use super::{CHAPTERS, Chapter, Contender, Figure, Findings, Series};
 use crate::html_text::escape;
 use crate::measure::Median;
@@ -76,24 +77,27 @@ impl Findings {
         let _ = writeln!(
             out,
             "medians (smallest–largest) of alternated rounds; 'over off' is the median of the rounds' ratios\n\
-             CPU time is the whole machine's, the sender's included; others used {:.0} % of the CPUs just before",
+             CPU time is the whole machine's, the sender's included; where the receiver has a CPU of its own, that one's\n\
+             others used {:.0} % of the CPUs just before",
             self.machine.background * 100.0
         );
         out
     }
 
     fn chapter(&self, out: &mut String, chapter: &Chapter) {
-        let (rate, unit, per) =
-            if chapter.requests { (Figure::Requests, "/s", "") } else { (Figure::Throughput, "Gb/s", "Gb a CPU s") };
+        let (rate, unit, per) = match chapter.figure() {
+            Figure::Requests => (Figure::Requests, "/s", ""),
+            figure => (Figure::Throughput, "Gb/s", figure.unit()),
+        };
         let _ = writeln!(out, "{}", chapter.title);
         let _ =
             writeln!(out, "  {:<28}{:>12}{:>8}{:>26}{:>12}{:>10}", "", "connections", "bytes", unit, per, "over off");
         for series in self.of(chapter) {
             let Some(value) = series.median(rate) else { continue };
-            let per = if chapter.requests { rate } else { Figure::PerCpuSecond };
+            let per = chapter.figure();
             let ratio = self.base(series).and_then(|base| series.ratio(base, per));
             let gain = ratio.map_or(String::new(), |ratio| format!("{:+.0} %", (ratio - 1.0) * 100.0));
-            let efficiency = series.median(Figure::PerCpuSecond).filter(|_| !chapter.requests);
+            let efficiency = series.median(per).filter(|_| !chapter.requests);
             let _ = writeln!(
                 out,
                 "  {:<28}{:>12}{:>8}{:>26}{:>12}{:>10}",
@@ -113,6 +117,9 @@ impl Findings {
                 short(y)
             );
         }
+        if chapter.apart {
+            routines::table(out, &self.routines);
+        }
         for line in chapter.paper {
             let _ = writeln!(out, "  paper: {line}");
         }
@@ -123,12 +130,13 @@ impl Findings {
 
     /// Every run as comma-separated values.
     pub fn csv(&self) -> String {
-        let mut out = "chapter,contender,connections,size,seconds,bytes,requests,cpu_busy_s,p50_ns\n".to_owned();
+        let mut out =
+            "chapter,contender,connections,size,seconds,bytes,requests,cpu_busy_s,receiver_busy_s,p50_ns\n".to_owned();
         for series in &self.series {
             for run in &series.runs {
                 let _ = writeln!(
                     out,
-                    "{},\"{}\",{},{},{:.6},{},{},{:.2},{}",
+                    "{},\"{}\",{},{},{:.6},{},{},{:.2},{},{}",
                     series.chapter,
                     series.contender.name(),
                     series.work.connections,
@@ -137,6 +145,7 @@ impl Findings {
                     run.bytes,
                     run.requests,
                     run.cpu.busy(),
+                    run.peer_cpu.map_or(String::new(), |cpu| format!("{:.2}", cpu.busy())),
                     run.latency_ns.map_or(String::new(), |[p50, ..]| p50.to_string()),
                 );
             }
@@ -169,23 +178,17 @@ impl Findings {
     }
 
     fn plots(&self, chapter: &Chapter) -> Vec<Plot> {
-        let figures: &[(&'static str, Figure, &'static str)] = match (chapter.name, chapter.requests) {
-            (_, true) => &[("requests", Figure::Requests, "/s")],
-            ("limit", _) => {
-                &[("limit-rate", Figure::PerCpuSecond, "Gb a CPU s"), ("limit-cpu", Figure::CpuPerByte, "ns/byte")]
-            }
-            ("connections", _) => &[("connections", Figure::PerCpuSecond, "Gb a CPU s")],
-            _ => &[("messages", Figure::PerCpuSecond, "Gb a CPU s")],
+        let mut figures = vec![(chapter.name, chapter.figure())];
+        if chapter.name == "limit" {
+            figures.push(("limit-cpu", Figure::CpuPerByte));
+        }
+        let plot = |(id, figure): (&'static str, Figure)| Plot {
+            id,
+            title: chapter.title.to_owned(),
+            unit: figure.unit(),
+            groups: self.groups(chapter, figure),
         };
-        figures
-            .iter()
-            .map(|(id, figure, unit)| Plot {
-                id,
-                title: chapter.title.to_owned(),
-                unit,
-                groups: self.groups(chapter, *figure),
-            })
-            .collect()
+        figures.into_iter().map(plot).collect()
     }
 
     /// A group for each work; of the first figure's best comparison the paper's gain stands
@@ -199,7 +202,7 @@ impl Findings {
                 let side = if series.contender == Contender::Kernel { Side::Kernel } else { Side::Baton };
                 rows.push(Row { label: series.contender.name(), side, mark: Mark::Bar(value) });
                 let gain = paper_gain(chapter.name, series.contender, work.connections);
-                if let (Figure::PerCpuSecond, Some(gain), Some(base)) = (figure, gain, self.base(series))
+                if let (true, Some(gain), Some(base)) = (figure == chapter.figure(), gain, self.base(series))
                     && let Some(off) = base.median(figure)
                 {
                     let value = off.median * gain;
@@ -216,8 +219,8 @@ impl Findings {
 /// What the paper's gain over off was, CPU-scaled.
 fn paper_gain(chapter: &str, contender: Contender, connections: usize) -> Option<f64> {
     match (chapter, contender, connections) {
-        ("limit", Contender::Limit(20), _) => Some(1.67),
-        ("limit", Contender::Stretch(20), _) => Some(1.36),
+        ("limit" | "receiver", Contender::Limit(20), _) => Some(1.67),
+        ("limit" | "receiver", Contender::Stretch(20), _) => Some(1.36),
         ("connections", Contender::Limit(20), 400) => Some(1.40),
         _ => None,
     }
