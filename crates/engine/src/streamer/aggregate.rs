@@ -123,7 +123,8 @@ impl Sink<u16> for Burst {
 /// What the next frame may be.
 struct Expected {
     header: HeaderPrediction,
-    segment: Segment,
+    /// Of the frame before, but for what differs in each.
+    class: Class,
     /// Where the headers are that it was made of.
     headers: u16,
 }
@@ -191,8 +192,10 @@ impl Aggregator {
                 && frame.meta.gso_size == 0
             {
                 burst.push(Ok(expected.headers), Some(hit));
-                let segment = Segment { seq: hit.seq, push: hit.push, ..expected.segment };
-                coalescer.handle(&Class::Data(segment), 0, at, burst);
+                if let Class::Data(segment) = &mut expected.class {
+                    (segment.seq, segment.push) = (hit.seq, hit.push);
+                }
+                coalescer.handle(&expected.class, 0, at, burst);
                 continue;
             }
             let (headers, class) = match parse(frame, self.link, burst) {
@@ -210,10 +213,9 @@ impl Aggregator {
             // A run of two is the sign of more; making a prediction costs half a parse.
             if verdict == Verdict::Merge
                 && self.predicts
-                && let Class::Data(segment) = class
                 && let Some(header) = HeaderPrediction::new(frame.data, &burst.packets[usize::from(headers)])
             {
-                expected = Some(Expected { header, segment, headers });
+                expected = Some(Expected { header, class, headers });
             }
         }
         coalescer.flush(0, burst);
