@@ -10,8 +10,8 @@
 //! device as the papers' NICs had them), and GRO is off at the receiving end, where it
 //! would hide what is measured. Every contender has a wire of its own; the rest is the
 //! same, so that what differs is the bump and its limit. CPU time is that of the whole
-//! machine, sender included, but in the chapter that has sender and receiver on CPUs of their
-//! own (`apart`): the papers' senders were machines of their own.
+//! machine, sender included, but in the chapters that have sender and receiver on CPUs of
+//! their own (`apart`): the papers' senders were machines of their own.
 
 mod apart;
 mod chapters;
@@ -227,7 +227,7 @@ pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -
             }
         }
         findings.series.extend(series);
-        for wire in wires.iter().filter(|_| chapter.apart) {
+        for wire in wires.iter().filter(|_| chapter.routines) {
             tell(&format!("{} · by routine · {}", chapter.name, wire.contender.name()));
             findings.routines.extend(wire.routines(world, &chapter.works[0], options, stop)?);
         }

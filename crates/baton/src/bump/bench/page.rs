@@ -117,7 +117,7 @@ impl Findings {
                 short(y)
             );
         }
-        if chapter.apart {
+        if chapter.routines {
             routines::table(out, &self.routines);
         }
         for line in chapter.paper {
