@@ -13,6 +13,10 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::time::{Duration, Instant};
 
+/// Connections that may wait to be accepted, as far as the system lets them. Where more come
+/// at once it answers with SYN cookies; and with a reset, once a first segment is lost.
+const BACKLOG: i32 = 4096;
+
 /// Bytes that one [`StreamIo::skip`] reads at most.
 const SCRATCH: usize = 256 * 1024;
 
@@ -214,6 +218,7 @@ fn connect_result(socket: &TcpStream) -> io::Result<bool> {
 impl Net for KernelNet {
     fn listen(&mut self, addr: SocketAddr, accept: Accept) -> io::Result<SocketAddr> {
         let mut listener = TcpListener::bind(addr)?;
+        rustix::net::listen(&listener, BACKLOG)?;
         let addr = listener.local_addr()?;
         let slot = self.entries.vacant_entry();
         self.poll.registry().register(&mut listener, Token(slot.key()), Interest::READABLE)?;
