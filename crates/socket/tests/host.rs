@@ -195,6 +195,28 @@ fn closing_with_unread_bytes_resets_the_peer() {
 }
 
 #[test]
+fn a_reset_is_not_numbered_before_what_was_sent_with_it() {
+    for round in 0..4 {
+        let mut pair = Pair::new(MemoryOptions::default());
+        let (client, server) = pair.connect();
+        // Buffers are there, and were not.
+        for _ in 0..round * 20 {
+            pair.step();
+        }
+        let mut at = 0;
+        write_ramp(&mut pair.a, client, &mut at, 25);
+        pair.a.abort(client);
+        let mut read = 0;
+        for _ in 0..20 {
+            pair.step();
+            read_ramp(&mut pair.b, server, &mut read);
+        }
+        assert_eq!(read, 25, "round {round}");
+        assert_eq!(pair.b.error(server).map(|error| error.kind()), Some(ErrorKind::ConnectionReset), "round {round}");
+    }
+}
+
+#[test]
 fn an_address_is_listened_on_once() {
     let mut pair = Pair::new(MemoryOptions::default());
     pair.b.listen("10.0.0.2:7".parse().unwrap(), 1).unwrap();

@@ -18,7 +18,7 @@ use baton_tcp::command::{CloseReason, Command, Notice, Synchronized, TransmitCon
 use baton_tcp::segment::{ParkId, Transmitted};
 use baton_tcp::time::Instant;
 use baton_wire::seq::Seq;
-use baton_wire::tcp::Timestamps;
+use baton_wire::tcp::{Flags, Timestamps};
 
 /// Orders carried out in one poll.
 const PER_POLL: usize = 1024;
@@ -118,6 +118,9 @@ impl Streamer {
                 let flow = &self.flows[conn.0];
                 let (tuple, hop, ip) = (flow.rx.tuple, flow.tx.hop, flow.ip);
                 let ts = flow.control_timestamps(now, ts_ecr);
+                // What was sent since the TCE last heard of it: a reset before that is ignored.
+                let resets = flags.contains(Flags::RST) && flow.has(bits::SYNCHRONIZED);
+                let seq = if resets { seq.latest(flow.tx.snd_nxt) } else { seq };
                 let control = ControlSegment { flags, seq, ack, wnd, syn, ts };
                 let mut header = [0; MAX_HEADER];
                 let Some((len, meta)) = self.build_control(&tuple, hop, ip, &control, &mut header) else { return true };
