@@ -42,10 +42,12 @@ fn swarm_of_one(seed: u64) -> WorldConfig {
 
 /// RA §4: what is on the wire, and when, is the same to the bit, whatever is lost,
 /// repeated, damaged, held up or forged. Only the work behind it is another.
+/// In 440, where the network marks frames (ECN), the area for parked payload was full of what
+/// came ahead of its turn, and what was next was refused for ever.
 #[test]
 fn every_second_segment_acknowledged_is_the_same_on_the_wire_as_no_runs() {
     let mut coalesced = [0; 3];
-    for seed in 1..=100 {
+    for seed in (1..=100).chain([440]) {
         let alone = run(coalescing(swarm_of_one(seed), 0, Acks::EverySecond));
         for (limit, coalesced) in [2, 20, 64].into_iter().zip(&mut coalesced) {
             let runs = run(coalescing(swarm_of_one(seed), limit, Acks::EverySecond));

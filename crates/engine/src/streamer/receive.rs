@@ -30,6 +30,8 @@ use baton_wire::tcp::{Flags, SackBlocks};
 /// With fewer connections than this the contexts are in the cache anyway, and
 /// looking ahead costs more than it saves.
 const PREFETCH_FROM: u32 = 512;
+/// Payload of the longest frame, in bytes.
+const LONGEST: u32 = 65_535;
 
 impl Streamer {
     /// Acts on a burst of frames.
@@ -173,8 +175,12 @@ impl Streamer {
         self.counters.rx_slow += 1;
         self.want_buffer(conn, packet);
         let payload = packet.payload(frame.data);
-        let parked = &mut self.flows[conn.0].rx.parked_bytes;
-        if *parked + packet.payload_len > self.config.reassembly_bytes_per_connection {
+        let rx = &mut self.flows[conn.0].rx;
+        // What is next finds room once more: all that is parked may be waiting for it.
+        let next = packet.seq.before_eq(rx.rcv_nxt) && (packet.seq + packet.payload_len).after(rx.rcv_nxt);
+        let more = if next { LONGEST } else { 0 };
+        let parked = &mut rx.parked_bytes;
+        if *parked + packet.payload_len > self.config.reassembly_bytes_per_connection + more {
             self.counters.drop_reassembly_full += 1;
             return;
         }
