@@ -32,27 +32,17 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
     let mut left = timeout;
     loop {
         let moved = moved(fds);
-        if !moved.is_empty() {
-            service::look();
-        }
-        let mut watches = Watches::default();
-        let mut ready = look(fds, &moved);
-        let mut attendance = None;
         let mut kernels = without(fds, &moved);
-        if ready == 0 && left != Some(Duration::ZERO) && !moved.is_empty() {
-            // What changed before the watch was set is found by looking again.
-            kernels.push(pollfd { fd: watches.set(fds, &moved)?, events: POLLIN, revents: 0 });
-            ready = look(fds, &moved);
-            // Devices of our own engines are waited for too; what comes is looked at afterwards.
-            attendance = service::attend();
-            let devices = attendance.iter().flat_map(|_| service::devices());
-            kernels.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
-        }
-        let slept = sleep(&mut kernels, if ready > 0 { Some(Duration::ZERO) } else { left });
-        drop((watches, attendance));
-        slept?;
-        if !moved.is_empty() {
+        if moved.is_empty() {
+            sleep(&mut kernels, left)?;
+        } else if look_at_once(&mut kernels, sleep)? {
+            service::glance();
+        } else {
             service::look();
+            if look(fds, &moved) == 0 && left != Some(Duration::ZERO) {
+                wait(fds, &moved, &mut kernels, left, sleep)?;
+                service::look();
+            }
         }
         let ours = look(fds, &moved);
         let ready = ours + take(fds, &kernels, &moved);
@@ -64,6 +54,32 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
             return Ok(ready);
         }
     }
+}
+
+/// True if one of the kernel's is ready already.
+fn look_at_once(kernels: &mut [pollfd], sleep: Sleep<'_>) -> Result<bool, i32> {
+    let any = kernels.iter().any(|fd| fd.fd >= 0);
+    Ok(any && sleep(kernels, Some(Duration::ZERO))? > 0)
+}
+
+/// Waits for all of them.
+fn wait(
+    fds: &mut [pollfd],
+    moved: &[usize],
+    kernels: &mut Vec<pollfd>,
+    left: Option<Duration>,
+    sleep: Sleep<'_>,
+) -> Result<(), i32> {
+    let mut watches = Watches::default();
+    kernels.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });
+    // What changed before the watch was set is found by looking again.
+    let ready = look(fds, moved);
+    // Devices of our own engines are waited for too; what comes is looked at afterwards.
+    let attendance = service::attend();
+    let devices = attendance.iter().flat_map(|_| service::devices());
+    kernels.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
+    sleep(kernels, if ready > 0 { Some(Duration::ZERO) } else { left })?;
+    Ok(())
 }
 
 /// Places of those that are not in the kernel.

@@ -49,6 +49,13 @@ pub fn look() {
     }
 }
 
+/// The same, unless somebody did so lately: for a call that need not wait.
+pub fn glance() {
+    if let Some(service) = &read().service {
+        service.glance();
+    }
+}
+
 /// True if engines run in this process.
 pub fn is_direct() -> bool {
     config().placement == Placement::Direct

@@ -133,6 +133,16 @@ impl Shared {
         });
     }
 
+    /// A call takes in what came, unless another has done so lately.
+    pub fn glance(&self) {
+        batch::end();
+        let _ = self.with(|inner| {
+            if inner.own.is_empty() || monotonic().saturating_sub(inner.looked_at) > FRESH {
+                inner.hear_engines(self);
+            }
+        });
+    }
+
     /// A call has looked at the devices, so the thread need not for a while.
     pub(super) fn note_look(&self) {
         self.care.looks.fetch_add(1, Ordering::Relaxed);

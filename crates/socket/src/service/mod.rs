@@ -178,6 +178,12 @@ impl Service {
         self.shared.look();
     }
 
+    /// As [`Service::look`], unless somebody looked in the last 100 µs: for a call that has
+    /// something to report as it is.
+    pub fn glance(&self) {
+        self.shared.glance();
+    }
+
     /// Descriptors of the devices of this program's own engines. Whoever sleeps on one, and
     /// finds it readable, calls [`Service::look`].
     pub fn devices(&self) -> Vec<RawFd> {
