@@ -88,6 +88,31 @@ fn what_is_set_in_the_engine_comes_home() {
     });
 }
 
+/// The library holds back what is corked, so the engine must not do so, too.
+#[test]
+fn what_was_corked_in_the_kernel_is_let_go_in_the_engine() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        let service = world.service();
+        let mut line = world.line(false);
+        let At::Kernel(fd) = &line.at else { unreachable!("it is a socket") };
+        sockopt::set_tcp_cork(fd, true).unwrap();
+        line.adopt(&service);
+        assert!(stream(&line).cork().unwrap());
+        line.restore();
+        let At::Kernel(fd) = &line.at else { unreachable!("it was restored") };
+        assert!(sockopt::tcp_cork(fd).unwrap());
+        line.adopt(&service);
+        stream(&line).set_cork(false).unwrap();
+        line.go_on(100);
+        line.restore();
+        let At::Kernel(fd) = &line.at else { unreachable!("it was restored") };
+        assert!(!sockopt::tcp_cork(fd).unwrap());
+        line.finish();
+    });
+}
+
 #[test]
 fn what_is_set_in_the_kernel_holds_in_the_engine() {
     need_root!();

@@ -239,8 +239,13 @@ impl Line {
 
     /// An engine has the connection, and was told of every byte.
     pub fn begin_cork(&mut self) {
-        let on = self.setting(|setting| if let Setting::Cork(on) = setting { Some(*on) } else { None });
-        self.cork = Cork { on: on.unwrap_or(false), ..Cork::default() };
+        let known = self.setting(|setting| if let Setting::Cork(on) = setting { Some(*on) } else { None });
+        // What the program set before it had a stream, the husk has still.
+        let on = known.unwrap_or_else(|| sockopt::tcp_cork(&self.fd).unwrap_or(false));
+        if on && known.is_none() {
+            self.settings.push(Setting::Cork(true));
+        }
+        self.cork = Cork { on, ..Cork::default() };
     }
 }
 

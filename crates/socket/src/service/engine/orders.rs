@@ -7,6 +7,7 @@ use baton_engine::options::{self, IpFields};
 use baton_engine::region::EngineRegion;
 use baton_engine::streamer::{Adopt, AdoptError, MAX_OPTIONS, SuspendError};
 use baton_engine::tce::tcp_info_bytes;
+use baton_tcp::options::SocketOption;
 use baton_tcp::snapshot::{Snapshot, Words};
 use baton_tcp::time::Instant;
 use std::io::ErrorKind;
@@ -90,8 +91,10 @@ impl Runner {
             return self
                 .say(Report::NotAdopted { id, text: "the engine does not know its program".into() }, Vec::new());
         };
-        let options: Vec<_> =
-            options.iter().filter_map(|(number, value)| options::decode(*number, *value)).take(MAX_OPTIONS).collect();
+        let options = options.iter().filter_map(|(number, value)| options::decode(*number, *value));
+        // The program's library holds bytes back itself, and would not say when to let go.
+        let options = options.filter(|option| !matches!(option, SocketOption::Cork(_)));
+        let options: Vec<_> = options.take(MAX_OPTIONS).collect();
         let adopt = Adopt {
             consumer,
             token: id,
