@@ -168,7 +168,7 @@ const REFUSED: [(&str, &[&str]); 32] = [
     ("[access]\nusers = [\"-1\"]", &[":2:", "neither a name nor a number"]),
     (
         "[policy]\nrule = \"sometimes\"",
-        &[":2: 'sometimes' is no rule; write fcfs, never, until bulk, or after N sends"],
+        &[":2: 'sometimes' is no rule; write fcfs, never, small, until bulk, or after N sends"],
     ),
     ("[policy]\nrule = \"after 0 sends\"", &[":2:", "at least 1"]),
     ("[[policy.port]]\nrule = \"never\"", &[":1:", "give one of local and remote"]),

@@ -8,8 +8,9 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Reads the ports of a connected TCP socket and counts the segments with data that it has
-/// sent, repeated ones included: for a connection whose program's requests nobody counts.
+/// Reads the ports of a connected TCP socket, the bytes that it has carried, and the segments
+/// with data that it has sent, repeated ones included: these stand for the requests to send of a
+/// program for whom nobody counts them.
 /// Three system calls.
 ///
 /// # Errors
@@ -17,8 +18,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub fn known(fd: impl AsFd, history: History) -> Result<Known, Failed> {
     let fd = fd.as_fd();
     let [local_port, remote_port] = ports(fd).during("asking for the addresses")?;
-    let sends = TcpInfo::of(fd).during("reading TCP_INFO")?.data_segs_out().into();
-    Ok(Known { local_port, remote_port, sends, history })
+    let info = TcpInfo::of(fd).during("reading TCP_INFO")?;
+    let (sends, bytes) = (info.data_segs_out().into(), info.payload());
+    Ok(Known { local_port, remote_port, sends, bytes, history })
 }
 
 fn ports(fd: BorrowedFd<'_>) -> io::Result<[u16; 2]> {
@@ -43,6 +45,8 @@ mod tests {
                 local_port: from.port(),
                 remote_port: listener.local_addr().unwrap().port(),
                 sends,
+                // The SYN counts as one that was acknowledged.
+                bytes: sends * 13 + 1,
                 history: History::New,
             };
             assert_eq!(known(&ours, History::New).unwrap(), expected);

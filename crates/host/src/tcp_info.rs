@@ -49,6 +49,12 @@ impl TcpInfo {
         self.agreed(WSCALE).then_some((self.0[6] & 15, self.0[6] >> 4))
     }
 
+    /// Payload that the peer has acknowledged, and that it has sent, in bytes.
+    pub fn payload(&self) -> u64 {
+        let long = |offset| u64::from(self.word(offset)) | u64::from(self.word(offset + 4)) << 32;
+        long(120) + long(128)
+    }
+
     fn word(&self, offset: usize) -> u32 {
         let b = &self.0[offset..offset + 4];
         u32::from_ne_bytes([b[0], b[1], b[2], b[3]])

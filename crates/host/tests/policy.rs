@@ -1,7 +1,8 @@
 //! The policies: tables of who moves when, and laws that hold for all connections.
 
 use baton_host::policy::{
-    BULK_BYTES, Decision, History, Known, Policy, PortRule, Room, Rule, Side, Stay, Wait, parse_ports,
+    BULK_BYTES, Decision, History, Known, Policy, PortRule, Room, Rule, SMALL_BYTES, SMALL_SENDS, Side, Stay, Wait,
+    parse_ports,
 };
 use proptest::prelude::*;
 use std::num::NonZeroU64;
@@ -14,7 +15,7 @@ fn sends(count: u64) -> NonZeroU64 {
 }
 
 fn known(sends: u64) -> Known {
-    Known { local_port: 80, remote_port: 40_000, sends, history: History::New }
+    Known { local_port: 80, remote_port: 40_000, sends, bytes: 0, history: History::New }
 }
 
 #[test]
@@ -42,9 +43,24 @@ fn who_moves_when() {
 }
 
 #[test]
-fn bulk_goes_home_by_its_rule_alone() {
+fn who_carries_little_at_a_time_moves_once_it_is_known_to_live() {
+    let carried = |sends, bytes| Rule::Small.decide(&Known { bytes, ..known(sends) }, ROOMY);
+    let last = SMALL_SENDS - 1;
+    assert_eq!(carried(0, 0), Decision::NotYet(Wait::Sends(sends(SMALL_SENDS))));
+    assert_eq!(carried(last, 0), Decision::NotYet(Wait::Sends(sends(1))));
+    for count in [SMALL_SENDS, 10 * SMALL_SENDS] {
+        assert_eq!(carried(count, count * SMALL_BYTES), Decision::Move);
+        assert_eq!(carried(count, count * (SMALL_BYTES + 1)), Decision::NotYet(Wait::Smaller));
+    }
+    assert_eq!("small".parse(), Ok(Rule::Small));
+    assert_eq!(Rule::Small.to_string(), "small");
+}
+
+#[test]
+fn bulk_goes_home_by_its_rules_alone() {
     for bytes in [0, BULK_BYTES - 1, BULK_BYTES, u64::MAX] {
         assert_eq!(Rule::UntilBulk.keeps(bytes), bytes < BULK_BYTES);
+        assert_eq!(Rule::Small.keeps(bytes), bytes < BULK_BYTES);
         assert!(Rule::FirstCome.keeps(bytes) && Rule::AfterSends(sends(4)).keeps(bytes));
     }
     assert_eq!("until bulk".parse(), Ok(Rule::UntilBulk));
@@ -143,8 +159,9 @@ fn any_policy() -> impl Strategy<Value = Policy> {
 
 fn any_known() -> impl Strategy<Value = Known> {
     let history = prop_oneof![3 => Just(History::New), 1 => Just(History::Failed), 1 => Just(History::Restored)];
-    (0u16..50, 0u16..50, prop_oneof![0u64..30, any::<u64>()], history)
-        .prop_map(|(local_port, remote_port, sends, history)| Known { local_port, remote_port, sends, history })
+    (0u16..50, 0u16..50, prop_oneof![0u64..30, any::<u64>()], history).prop_map(
+        |(local_port, remote_port, sends, history)| Known { local_port, remote_port, sends, bytes: 0, history },
+    )
 }
 
 proptest! {

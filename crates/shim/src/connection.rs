@@ -14,7 +14,7 @@
 //! who waits on a socket must not lose it.
 
 use crate::account;
-use crate::config::config;
+use crate::candidate::{Candidate, Ready};
 use crate::descriptors::duplicate;
 use crate::epoll;
 use crate::everything;
@@ -23,7 +23,7 @@ use crate::service;
 use crate::sharing::Sharing;
 use crate::sys::socket::{self, Name};
 use crate::table::{self, Named, Reading, Slot};
-use baton_host::policy::{BULK_CALL, Decision, History, Known, Room, Rule};
+use baton_host::policy::{BULK_CALL, Rule};
 use baton_socket::service::{NotAdopted, Stream};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +37,7 @@ pub struct Body {
 impl Body {
     /// There is no connection yet.
     fn is_fresh(&self) -> bool {
-        matches!(&self.state, State::Kernel(it) if it.stage == Stage::Fresh)
+        matches!(&self.state, State::Kernel(candidate) if candidate.is_fresh())
     }
 }
 
@@ -49,28 +49,6 @@ pub enum State {
     Kernel(Candidate),
     Moved(Moved),
     Over(Over),
-}
-
-/// A connection that may move.
-pub struct Candidate {
-    /// Device and inode: whether the descriptor is the socket still.
-    identity: (u64, u64),
-    ports: (u16, u16),
-    stage: Stage,
-    /// Requests to send before the service is asked again.
-    ask_at: u64,
-    /// Children have it too.
-    shared: Vec<Sharing>,
-}
-
-/// How far a candidate has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// No connection yet: a socket that was put into an epoll set before.
-    Fresh,
-    /// `connect` has not ended yet.
-    Connecting,
-    Connected,
 }
 
 /// A connection that the service has.
@@ -96,7 +74,7 @@ impl Moved {
 
     /// Counts what a call moved; false if the connection is to go home for it.
     fn keeps(&self, count: usize) -> bool {
-        if self.rule != Rule::UntilBulk || count < BULK_CALL {
+        if count < BULK_CALL {
             return true;
         }
         let before = self.bulk.fetch_add(count as u64, Ordering::Relaxed);
@@ -194,12 +172,7 @@ fn whose(named: &Named) -> (Place, bool) {
         State::Free => ordinary,
         State::Kernel(candidate) => {
             let sends = named.slot.sends.load(Ordering::Relaxed);
-            let due = match candidate.stage {
-                Stage::Fresh => false,
-                Stage::Connecting => true,
-                Stage::Connected => candidate.is_due(sends),
-            };
-            (Place::Kernel(KernelCall::on(named.slot)), due)
+            (Place::Kernel(KernelCall::on(named.slot)), candidate.is_due(sends))
         }
         State::Moved(_) | State::Over(_) => (Place::Carried(Held { named: *named, body }), false),
     }
@@ -211,27 +184,6 @@ pub fn place_to_send(fd: RawFd) -> Place {
         named.slot.sends.fetch_add(1, Ordering::Relaxed);
     }
     place(fd)
-}
-
-impl Candidate {
-    fn known(&self, sends: u64) -> Known {
-        let (local_port, remote_port) = self.ports;
-        Known { local_port, remote_port, sends, history: History::New }
-    }
-
-    /// What the policy says now.
-    fn decide(&self, sends: u64) -> Decision {
-        config().policy.decide(&self.known(sends), Room { connections: 0, at_most: 1 })
-    }
-
-    /// The rule that it moves by.
-    fn rule(&self) -> Rule {
-        config().policy.rule(&self.known(0))
-    }
-
-    fn is_due(&self, sends: u64) -> bool {
-        sends >= self.ask_at && self.decide(sends) == Decision::Move
-    }
 }
 
 /// Calls are made past us: nothing moves any more.
@@ -248,7 +200,7 @@ pub fn foresee(fd: RawFd) {
     if socket::is_unconnected(fd)
         && let Some(identity) = socket::identity(fd)
     {
-        let candidate = Candidate { identity, ports: (0, 0), stage: Stage::Fresh, ask_at: 0, shared: Vec::new() };
+        let candidate = Candidate::fresh(identity);
         table::enter(fd, State::Kernel(candidate), socket::is_nonblocking(fd));
     }
 }
@@ -261,7 +213,11 @@ pub fn is_new(fd: RawFd) -> bool {
 /// The program has a new connection: accepted, or (perhaps only begun to be) connected.
 pub fn begin(fd: RawFd, connecting: bool) {
     let early = table::named(fd);
-    let candidate = match candidate(fd, connecting) {
+    let candidate = match Candidate::begin(fd, connecting) {
+        Ok(_) if STOPPED.load(Ordering::Relaxed) => Err(Some("io-uring")),
+        candidate => candidate,
+    };
+    let candidate = match candidate {
         Ok(candidate) => candidate,
         Err(Some(why)) => {
             account::count(&format!("stays {why}"));
@@ -269,13 +225,14 @@ pub fn begin(fd: RawFd, connecting: bool) {
         }
         Err(None) => return,
     };
-    let moves = candidate.stage == Stage::Connected && candidate.decide(0) == Decision::Move;
+    let moves = !connecting && candidate.is_due(0);
     let named = match early {
         Some(named) => {
             let Some(mut body) = named.write() else { return };
             let State::Kernel(fresh) = &mut body.state else { return };
             let shared = std::mem::take(&mut fresh.shared);
-            *fresh = Candidate { shared, ..candidate };
+            *fresh = candidate;
+            fresh.shared = shared;
             named
         }
         None => match table::enter(fd, State::Kernel(candidate), socket::is_nonblocking(fd)) {
@@ -288,69 +245,11 @@ pub fn begin(fd: RawFd, connecting: bool) {
     }
 }
 
-/// What a new connection is; why it stays, or none for what is no connection of IP.
-fn candidate(fd: RawFd, connecting: bool) -> Result<Candidate, Option<&'static str>> {
-    let local = socket::name(fd, false).ok_or(None)?;
-    let peer = if connecting { local } else { socket::name(fd, true).ok_or(None)? };
-    let ports = (local.port().ok_or(None)?, peer.port().ok_or(None)?);
-    if local.is_loopback() {
-        return Err(Some("loopback"));
-    }
-    if STOPPED.load(Ordering::Relaxed) {
-        return Err(Some("io-uring"));
-    }
-    let identity = socket::identity(fd).ok_or(None)?;
-    let stage = if connecting { Stage::Connecting } else { Stage::Connected };
-    let candidate = Candidate { identity, ports, stage, ask_at: 0, shared: Vec::new() };
-    match candidate.decide(0) {
-        never @ Decision::Never(_) if !connecting => Err(Some(never.code())),
-        _ => Ok(candidate),
-    }
-}
-
-/// Requests to send after which what did not move then is tried again.
-const PATIENCE: u64 = 64;
-
-/// Whether a candidate may go now.
-enum Ready {
-    Go,
-    NotYet,
-    Never(&'static str),
-}
-
-fn is_ready(fd: RawFd, slot: &Slot, candidate: &mut Candidate) -> Ready {
-    if slot.kernel_calls.load(Ordering::Relaxed) > 0 {
-        return Ready::NotYet;
-    }
-    candidate.shared.retain(Sharing::lasts);
-    if !candidate.shared.is_empty() {
-        candidate.ask_at = slot.sends.load(Ordering::Relaxed) + PATIENCE;
-        return Ready::NotYet;
-    }
-    if socket::identity(fd) != Some(candidate.identity) {
-        return Ready::Never("closed-unseen");
-    }
-    if candidate.stage == Stage::Connecting {
-        if socket::is_connecting(fd) {
-            return Ready::NotYet;
-        }
-        let port = |peer| socket::name(fd, peer).and_then(|name| name.port());
-        let (Some(ours), Some(theirs)) = (port(false), port(true)) else { return Ready::Never("not-connected") };
-        (candidate.ports, candidate.stage) = ((ours, theirs), Stage::Connected);
-        match candidate.decide(slot.sends.load(Ordering::Relaxed)) {
-            Decision::Move => {}
-            Decision::NotYet(_) => return Ready::NotYet,
-            never @ Decision::Never(_) => return Ready::Never(never.code()),
-        }
-    }
-    Ready::Go
-}
-
 /// Has the service take a connection over, if it may go now.
 fn hand_over(fd: RawFd, named: &Named) {
     let Some(mut body) = named.write() else { return };
     let State::Kernel(candidate) = &mut body.state else { return };
-    match is_ready(fd, named.slot, candidate) {
+    match candidate.is_ready(fd, named.slot) {
         Ready::Go => {}
         Ready::NotYet => return,
         Ready::Never(why) => return stay(named, &mut body, why),
@@ -365,9 +264,7 @@ fn hand_over(fd: RawFd, named: &Named) {
             account::count("moved");
         }
         Err(why) => {
-            let may_go_later = matches!(why.as_str(), "waits-for-sends" | "waits-for-room" | "no-buffers");
-            if may_go_later {
-                candidate.ask_at = named.slot.sends.load(Ordering::Relaxed) + PATIENCE;
+            if candidate.waits(&why, named.slot.sends.load(Ordering::Relaxed)) {
                 return epoll::put_back(named.slot);
             }
             epoll::put_back(named.slot);
@@ -434,10 +331,22 @@ pub fn bring_home_named(named: &Named, why: &str) {
 pub fn close(fd: RawFd) {
     let Some((named, state)) = table::close(fd) else { return };
     epoll::leave(named.slot);
-    if let State::Moved(moved) = &state {
-        account_for(moved);
-    }
+    tell(&state);
     drop(state);
+}
+
+/// A connection, or the program, has come to its end: what became of it is counted.
+pub fn tell(state: &State) {
+    match state {
+        State::Moved(moved) => account_for(moved),
+        // Who has it last tells of one that several processes have.
+        State::Kernel(candidate) => {
+            if let Some(why) = candidate.why_it_stayed() {
+                account::count(&format!("stays {why}"));
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Counts what went over it.
@@ -480,9 +389,8 @@ fn park(named: &Named, fd: RawFd, sharing: &Sharing) {
             account::count("home fork");
             epoll::put_back(named.slot);
             let identity = socket::identity(fd).unwrap_or_default();
-            let ask_at = named.slot.sends.load(Ordering::Relaxed) + 1;
-            let shared = vec![sharing.clone()];
-            body.state = State::Kernel(Candidate { identity, ports, stage: Stage::Connected, ask_at, shared });
+            let sends = named.slot.sends.load(Ordering::Relaxed);
+            body.state = State::Kernel(Candidate::parked(identity, ports, sends, sharing.clone()));
         }
     }
 }

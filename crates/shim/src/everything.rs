@@ -1,6 +1,6 @@
 //! All connections of the program at once.
 
-use crate::connection::{State, account_for, bring_home_named};
+use crate::connection::{State, bring_home_named, tell};
 use crate::sys::socket;
 use crate::table::{self, Slot};
 
@@ -22,10 +22,8 @@ pub fn is_away() -> bool {
 pub fn account() {
     for (named, _) in table::all() {
         // A thread that moves one now is none of ours to wait for.
-        if let Ok(body) = named.slot.body.try_read()
-            && let State::Moved(moved) = &body.state
-        {
-            account_for(moved);
+        if let Ok(body) = named.slot.body.try_read() {
+            tell(&body.state);
         }
     }
 }

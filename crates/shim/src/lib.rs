@@ -27,6 +27,7 @@
 mod account;
 mod bell;
 mod bits;
+mod candidate;
 mod config;
 mod connection;
 mod descriptors;

@@ -33,9 +33,10 @@ const LIBRARY: &str = "libbaton_shim.so";
                   The service that runs is used; if none does, one is started for the program, which takes\n\
                   root. Exit code and signals are the program's.")]
 pub struct Args {
-    /// When a connection moves: fcfs (at once), 'until bulk', 'after N sends', or never.
+    /// When a connection moves: fcfs (at once), small (once it has sent 32 times, and little at a
+    /// time), 'until bulk', 'after N sends', or never.
     /// What was measured to lose stays in the kernel, if not named: fcfs with --steer xdp, else
-    /// 'until bulk'
+    /// small
     #[arg(long, value_name = "RULE", value_parser = |text: &str| text.parse::<Rule>())]
     policy: Option<Rule>,
     /// Ports whose connections may move, ours or the peer's: numbers and ranges, by commas
@@ -117,7 +118,7 @@ fn placement(args: &Args) -> Placement {
 /// Which connections are to move: over tc the kernel's own path carries bulk for less; over xdp
 /// it has a segment a frame too, and receives for more.
 fn policy(args: &Args) -> Rule {
-    args.policy.unwrap_or(if args.steer == "xdp" { Rule::FirstCome } else { Rule::UntilBulk })
+    args.policy.unwrap_or(if args.steer == "xdp" { Rule::FirstCome } else { Rule::Small })
 }
 
 /// Descriptors that the library has room for above the program's own.
@@ -288,8 +289,8 @@ mod tests {
             let words = ["run"].iter().chain(words).chain(&["--", "true"]);
             policy(&Line::parse_from(words).args)
         };
-        assert_eq!(rule(&[]), Rule::UntilBulk);
-        assert_eq!(rule(&["--engine", "service"]), Rule::UntilBulk);
+        assert_eq!(rule(&[]), Rule::Small);
+        assert_eq!(rule(&["--engine", "service"]), Rule::Small);
         assert_eq!(rule(&["--steer", "xdp"]), Rule::FirstCome);
         assert_eq!(rule(&["--policy", "fcfs"]), Rule::FirstCome);
         assert_eq!(rule(&["--steer", "xdp", "--policy", "until bulk"]), Rule::UntilBulk);
