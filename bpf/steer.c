@@ -283,7 +283,9 @@ INLINE u32 taken_tag(const struct sk_buff *skb)
 	return skb->vlan_present ? skb->vlan_tci | 0x10000 : 0;
 }
 
-/* Headers may lie in pages that are not mapped to be read directly. */
+/* Headers may lie in pages that are not mapped to be read directly. It is done only where they
+ * do: of a frame whose headers are all that is mapped it would take payload, and a copy of the
+ * head for a frame that the sender keeps for retransmission. */
 INLINE void pull_headers(struct sk_buff *skb, u32 most)
 {
 	u32 len = skb->len < most ? skb->len : most;
@@ -293,7 +295,24 @@ INLINE void pull_headers(struct sk_buff *skb, u32 most)
 
 INLINE enum count parse_skb(const struct sk_buff *skb, int ours, struct tuple *t)
 {
-	return parse((const u8 *)(long)skb->data, (const u8 *)(long)skb->data_end, taken_tag(skb), ours, t);
+	const u8 *data = (const u8 *)(long)skb->data;
+	const u8 *end = (const u8 *)(long)skb->data_end;
+
+	/* Pointers from here on: where several looks become one, the compiler would carry 32 bits
+	 * there and widen them afterwards, which the verifier takes for arithmetic. */
+	asm volatile("" : "+r"(data), "+r"(end));
+	return parse(data, end, taken_tag(skb), ours, t);
+}
+
+/* The same, wherever the headers lie. */
+INLINE enum count find(struct sk_buff *skb, int ours, struct tuple *t)
+{
+	enum count reason = parse_skb(skb, ours, t);
+
+	if (reason != COUNT_MALFORMED)
+		return reason;
+	pull_headers(skb, HEADERS);
+	return parse_skb(skb, ours, t);
 }
 
 SEC("classifier")
@@ -307,8 +326,7 @@ int steer_tc(struct sk_buff *skb)
 		count(COUNT_PASSED);
 		return TC_NEXT;
 	}
-	pull_headers(skb, HEADERS);
-	enum count reason = parse_skb(skb, 0, &t);
+	enum count reason = find(skb, 0, &t);
 	if (reason == CUT_OFF) {
 		pull_headers(skb, ERROR_HEADERS);
 		reason = parse_skb(skb, 0, &t);
@@ -332,8 +350,7 @@ int steer_tap(struct sk_buff *skb)
 	struct tuple t;
 	struct steered *steered = 0;
 
-	pull_headers(skb, HEADERS);
-	if (parse_skb(skb, 1, &t) == COUNT_HIT)
+	if (find(skb, 1, &t) == COUNT_HIT)
 		steered = bpf_map_lookup_elem(&TUPLES, &t);
 	if (steered && steered->state == STATE_STEER) {
 		u32 id = steered->engine;
