@@ -197,8 +197,7 @@ fn reopen(fd: BorrowedFd<'_>, captured: &Captured, snd: Seq, rcv: Seq) -> Result
         Ok(()) | Err(rustix::io::Errno::INVAL) => {}
         Err(e) => return Err(Failed { during: "binding the address", source: e.into() }.into()),
     }
-    // Where this is refused nothing is put off.
-    let _ = repair::connect_at_once(fd);
+    repair::connect_at_once(fd).during("having the connect done at once")?;
     restore_ends(fd, snd, rcv).during("setting the sequence numbers")?;
     connect(fd, &captured.remote).during("connecting in repair mode")?;
     let local = getsockname(fd).during("asking for the local address")?;

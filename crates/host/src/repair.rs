@@ -72,10 +72,14 @@ pub(crate) fn with_queue<T>(fd: BorrowedFd<'_>, queue: Queue, f: impl FnOnce() -
 }
 
 /// Has the next `connect` be done at once: with TCP Fast Open (`TCP_FASTOPEN_CONNECT`), and a
-/// cookie of the peer's, it would be put off until something is written. Only while closed; a
-/// system without Fast Open refuses.
+/// cookie of the peer's, it would be put off until something is written. Only while closed.
 pub(crate) fn connect_at_once(fd: BorrowedFd<'_>) -> io::Result<()> {
-    sys::set_int(fd, TCP, libc::TCP_FASTOPEN_CONNECT, 0)
+    let done = sys::set_int(fd, TCP, libc::TCP_FASTOPEN_CONNECT, 0);
+    done.or_else(|error| match error.raw_os_error() {
+        // A system without Fast Open puts nothing off.
+        Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT) => Ok(()),
+        _ => Err(error),
+    })
 }
 
 /// The end of a queue in sequence space: `write_seq` or `rcv_nxt`, FINs counted.
