@@ -266,7 +266,7 @@ impl Set {
 
     /// Many of its connections are busy.
     pub fn is_busy(&self) -> bool {
-        locked(&self.gather).is_many()
+        locked(&self.gather).is_many(monotonic)
     }
 
     fn drop_entry(&self, entry: &Entry) {

@@ -49,9 +49,9 @@ impl Gather {
         }
     }
 
-    /// True if many connections are busy.
-    pub fn is_many(&self) -> bool {
-        self.many
+    /// True if many connections are busy now: what nobody has reported for long is over.
+    pub fn is_many(&self, clock: impl FnOnce() -> u64) -> bool {
+        self.many && clock().saturating_sub(self.since) <= 4 * SOON_NS
     }
 }
 
@@ -61,6 +61,11 @@ mod tests {
 
     /// So many rounds of reports of so many connections in turn, at this distance.
     fn after(connections: usize, rounds: usize, distance_ns: u64) -> bool {
+        later(connections, rounds, distance_ns, 0)
+    }
+
+    /// The same, and then for so long nothing.
+    fn later(connections: usize, rounds: usize, distance_ns: u64, silence_ns: u64) -> bool {
         let (mut gather, mut seen, mut now) = (Gather::default(), vec![0; connections], 1 << 40);
         for _ in 0..rounds * ROUND as usize / connections {
             for seen in &mut seen {
@@ -68,7 +73,7 @@ mod tests {
                 gather.on_report(seen, || now);
             }
         }
-        gather.is_many()
+        gather.is_many(|| now + silence_ns)
     }
 
     #[test]
@@ -78,5 +83,7 @@ mod tests {
         assert!(!after(8, 8, 10_000), "few");
         assert!(!after(64, 8, 100_000), "seldom");
         assert!(!after(16, 1, 10_000), "at first nothing is known");
+        assert!(later(16, 3, 10_000, SOON_NS));
+        assert!(!later(16, 3, 10_000, 10 * SOON_NS), "they are busy no more");
     }
 }
