@@ -9,7 +9,9 @@ use baton_port::PortError;
 use baton_port::vnet::VnetIo;
 
 /// Frames taken from the wire in one poll at most.
-const IN_MAX: usize = 1024;
+const IN_MAX: usize = 256;
+/// Frames taken from the host in one poll at most, unless more came in.
+const OUT_MAX: usize = 64;
 
 /// What a bump does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +67,8 @@ impl<W: VnetIo, H: VnetIo> Bump<W, H> {
             busy = true;
         }
         host.flush()?;
-        busy |= outward.pump(host, wire, senders, counters)?;
+        // As much as came in: ACKs are not to pile up behind what they answer.
+        busy |= outward.pump(host, wire, senders, counters, carried.max(OUT_MAX))?;
         wire.flush()?;
         Ok(busy)
     }

@@ -9,8 +9,6 @@ use baton_wire::packet::{Checks, Packet};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// Frames taken from the host in one poll at most.
-const OUT_MAX: usize = 64;
 /// The longest ACK: link header with four VLAN tags, IP header, TCP header with options.
 const ACK_MAX: usize = 14 + 16 + 60 + 60;
 
@@ -31,13 +29,15 @@ impl Outward {
         !self.stuck.is_empty()
     }
 
-    /// Carries what waits, as far as the wire takes it; false if there was nothing.
+    /// Carries up to `limit` frames of what waits, as far as the wire takes it; false if
+    /// there was nothing.
     pub fn pump<H: VnetIo, W: VnetIo>(
         &mut self,
         host: &mut H,
         wire: &mut W,
         senders: &mut Senders,
         counters: &mut Counters,
+        limit: usize,
     ) -> Result<bool, PortError> {
         let mut busy = false;
         while let Some((vnet, bytes)) = self.stuck.front() {
@@ -48,7 +48,7 @@ impl Outward {
             self.stuck.pop_front();
             busy = true;
         }
-        for _ in 0..OUT_MAX {
+        for _ in 0..limit {
             let mut to = ToWire {
                 acks: self.acks,
                 bare: self.bare,

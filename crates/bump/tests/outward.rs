@@ -118,3 +118,13 @@ fn a_full_wire_pushes_back_and_loses_nothing() {
     }
     assert_eq!(acks(&out), [20, 40, 60, 1, 2]);
 }
+
+#[test]
+fn acks_do_not_pile_up_behind_what_they_answer() {
+    let mut bump = rig(1);
+    bump.wire().inbox.extend((0..2000).map(|n| Seg::data(n, 0, &[0; 10]).sent()));
+    bump.host().inbox.extend((0..2000).map(|n| Seg::ack(n, 10).sent()));
+    while bump.poll(0).unwrap() {
+        assert_eq!(bump.wire().inbox.len(), bump.host().inbox.len());
+    }
+}
