@@ -93,6 +93,16 @@ impl Cache {
         (self.oldest != NIL).then_some(self.oldest)
     }
 
+    /// All runs with their slots, the one least recently appended to first.
+    #[inline]
+    pub fn runs(&self) -> impl Iterator<Item = (u32, &Run)> {
+        let mut at = self.oldest;
+        core::iter::from_fn(move || {
+            let entry = self.entries.get(at as usize)?;
+            Some((core::mem::replace(&mut at, entry.newer), &entry.run))
+        })
+    }
+
     /// True if there is no slot for another run.
     #[inline]
     pub fn is_full(&self) -> bool {
@@ -137,6 +147,21 @@ impl Cache {
         self.unlink_order(slot);
         self.entries[slot as usize].newer = self.free;
         self.free = slot;
+    }
+
+    /// Frees all slots.
+    #[inline]
+    pub fn clear(&mut self) {
+        let mut at = self.oldest;
+        while let Some(entry) = self.entries.get(at as usize) {
+            self.heads[entry.bucket as usize] = NIL;
+            at = entry.newer;
+        }
+        // In their order, which is linked as the free ones are, they go before these.
+        if let Some(entry) = self.entries.get_mut(self.newest as usize) {
+            entry.newer = core::mem::replace(&mut self.free, self.oldest);
+        }
+        (self.oldest, self.newest) = (NIL, NIL);
     }
 
     #[inline]

@@ -228,8 +228,10 @@ impl Coalescer {
     /// Flushes all runs, the one least recently appended to first, and ends the window.
     fn end_all<H, S: Sink<H>>(&mut self, cause: Cause, at_ns: u64, sink: &mut S) {
         (self.window_frames, self.window_start_ns) = (0, None);
-        while let Some(slot) = self.cache.oldest() {
-            self.end(slot, cause, at_ns, sink);
+        for (slot, run) in self.cache.runs() {
+            self.counts.note_flush(cause, run.segments);
+            sink.flush(slot, run, cause, at_ns);
         }
+        self.cache.clear();
     }
 }
