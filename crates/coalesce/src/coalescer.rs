@@ -47,6 +47,8 @@ pub struct Coalescer {
     window_frames: u32,
     /// When it began, if a frame has come since.
     window_start_ns: Option<u64>,
+    /// The run that the last frame went into, as long as it is held.
+    last: Option<u32>,
 }
 
 impl Coalescer {
@@ -63,6 +65,7 @@ impl Coalescer {
             max_segments: limits.segments.map_or(u32::MAX, |segments| segments.get()),
             window_frames: 0,
             window_start_ns: None,
+            last: None,
         }
     }
 
@@ -98,20 +101,50 @@ impl Coalescer {
     /// share one look.
     #[inline]
     pub fn handle<H, S: Sink<H>>(&mut self, class: &Class, now_ns: u64, handle: H, sink: &mut S) -> Verdict {
-        if let Window::Time(_) = self.limits.window {
-            self.expire(now_ns, sink);
-            self.window_start_ns.get_or_insert(now_ns);
-        }
+        self.begin(now_ns, sink);
         let verdict = match class {
             Class::Data(segment) => self.on_segment(segment, now_ns, handle, sink),
             Class::Bypass { reason, flow } => {
                 if let Some(slot) = flow.as_ref().and_then(|flow| self.cache.find(flow)) {
                     self.end(slot, Cause::Bypass, now_ns, sink);
                 }
-                sink.pass(handle, *reason);
+                self.pass(*reason, handle, sink);
                 Verdict::Bypass(*reason)
             }
         };
+        self.conclude(verdict, now_ns, sink);
+        verdict
+    }
+
+    /// The same for a data segment with the headers of the frame handled last, but for sequence
+    /// number and PSH: only what that leaves open is asked. The way of header prediction
+    /// (LA §3.2).
+    #[inline]
+    pub fn handle_next<H, S: Sink<H>>(&mut self, segment: &Segment, now_ns: u64, handle: H, sink: &mut S) -> Verdict {
+        self.begin(now_ns, sink);
+        let verdict = match self.last {
+            Some(slot) if self.continues(slot, segment) => {
+                self.append(slot, segment, now_ns, handle, sink);
+                Verdict::Merge
+            }
+            _ => self.on_segment(segment, now_ns, handle, sink),
+        };
+        self.conclude(verdict, now_ns, sink);
+        verdict
+    }
+
+    /// What comes before a frame's verdict.
+    #[inline]
+    fn begin<H, S: Sink<H>>(&mut self, now_ns: u64, sink: &mut S) {
+        if let Window::Time(_) = self.limits.window {
+            self.expire(now_ns, sink);
+            self.window_start_ns.get_or_insert(now_ns);
+        }
+    }
+
+    /// What follows from it.
+    #[inline]
+    fn conclude<H, S: Sink<H>>(&mut self, verdict: Verdict, now_ns: u64, sink: &mut S) {
         self.counts.note(verdict);
         if let Window::Frames(frames) = self.limits.window {
             self.window_frames += 1;
@@ -119,7 +152,6 @@ impl Coalescer {
                 self.end_all(Cause::Window, now_ns, sink);
             }
         }
-        verdict
     }
 
     /// Flushes all runs if a window in time has ended by `now_ns`. Frames see to it
@@ -155,18 +187,39 @@ impl Coalescer {
             None => self.alone(segment).map_or(Verdict::Start, Verdict::Bypass),
         };
         match verdict {
-            Verdict::Bypass(reason) => sink.pass(handle, reason),
+            Verdict::Bypass(reason) => self.pass(reason, handle, sink),
             _ => self.start(segment, now_ns, handle, sink),
         }
         verdict
+    }
+
+    #[inline]
+    fn pass<H, S: Sink<H>>(&mut self, reason: Reason, handle: H, sink: &mut S) {
+        self.last = None;
+        sink.pass(handle, reason);
     }
 
     /// Why a segment cannot be appended to the run of its connection.
     #[inline]
     fn refusal(&self, slot: u32, segment: &Segment) -> Option<Cause> {
         let run = self.cache.run(slot);
+        run.refuses(segment).or((!self.has_room(run, segment)).then_some(Cause::Size))
+    }
+
+    /// True if a segment with the headers of a run's last, but for sequence number and PSH, can
+    /// be appended.
+    #[inline]
+    fn continues(&self, slot: u32, segment: &Segment) -> bool {
+        let run = self.cache.run(slot);
+        let continues = segment.seq == run.end() && self.has_room(run, segment);
+        debug_assert!(!continues || run.flow() == &segment.flow && run.refuses(segment).is_none());
+        continues
+    }
+
+    #[inline]
+    fn has_room(&self, run: &Run, segment: &Segment) -> bool {
         let bytes = self.overhead(&run.first) + u64::from(run.payload_len) + u64::from(segment.payload_len);
-        run.refuses(segment).or((bytes > u64::from(self.max_bytes)).then_some(Cause::Size))
+        bytes <= u64::from(self.max_bytes)
     }
 
     /// Why a segment that cannot be appended does not start a run either.
@@ -190,6 +243,7 @@ impl Coalescer {
 
     #[inline]
     fn append<H, S: Sink<H>>(&mut self, slot: u32, segment: &Segment, now_ns: u64, handle: H, sink: &mut S) {
+        self.last = Some(slot);
         self.cache.touch(slot);
         let run = self.cache.run_mut(slot);
         run.append(segment);
@@ -210,6 +264,7 @@ impl Coalescer {
             self.end(oldest, Cause::Evicted, now_ns, sink);
         }
         let slot = self.cache.insert(Run::new(*segment, now_ns));
+        self.last = Some(slot);
         sink.start(slot, segment, handle);
         if self.max_segments == 1 {
             self.end(slot, Cause::Limit, now_ns, sink);
@@ -223,11 +278,12 @@ impl Coalescer {
         self.counts.note_flush(cause, run.segments);
         sink.flush(slot, run, cause, at_ns);
         self.cache.remove(slot);
+        self.last = None;
     }
 
     /// Flushes all runs, the one least recently appended to first, and ends the window.
     fn end_all<H, S: Sink<H>>(&mut self, cause: Cause, at_ns: u64, sink: &mut S) {
-        (self.window_frames, self.window_start_ns) = (0, None);
+        (self.window_frames, self.window_start_ns, self.last) = (0, None, None);
         for (slot, run) in self.cache.runs() {
             self.counts.note_flush(cause, run.segments);
             sink.flush(slot, run, cause, at_ns);

@@ -5,7 +5,8 @@
 
 use crate::slow::{Frame, Out, Report, Rules, Window};
 use baton_coalesce::{
-    Cause, Checksums, Coalescer, Limits, Link, Output, Part, Parts, Profile, Reason, Run, Tags, Verdict, Window as Ours,
+    Cause, Checksums, Class, Coalescer, Limits, Link, Output, Part, Parts, Profile, Reason, Run, Segment, Tags,
+    Verdict, Window as Ours, classify,
 };
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -58,6 +59,11 @@ impl Output<usize> for Pair {
     }
 }
 
+/// True if a segment's headers are those of the frame before it, but for sequence number and PSH.
+fn is_next(last: Class, segment: &Segment) -> bool {
+    matches!(last, Class::Data(last) if Segment { seq: last.seq, push: last.push, ..*segment } == last)
+}
+
 impl Pair {
     /// A report and what came out, in order.
     pub fn run(rules: Rules, frames: &[Frame]) -> (Report, Vec<Out>) {
@@ -79,8 +85,19 @@ impl Pair {
         let limits = limits(rules);
         let (mut coalescer, mut parts, mut pair) = (Coalescer::new(limits), Parts::new(&limits), Pair::default());
         let checksums = if rules.verify { Checksums::Verify } else { Checksums::Trust };
+        let mut last = None;
         for (at, seen) in frames.iter().enumerate() {
-            coalescer.handle_frame(&frame(seen), checksums, seen.time_ns, at, &mut parts.to(&mut pair));
+            let (class, sink) = (classify(&frame(seen), checksums), &mut parts.to(&mut pair));
+            match &class {
+                // Both ways do the same wherever there are two.
+                Class::Data(segment) if at % 4 > 0 && last.is_some_and(|last| is_next(last, segment)) => {
+                    coalescer.handle_next(segment, seen.time_ns, at, sink);
+                }
+                class => {
+                    coalescer.handle(class, seen.time_ns, at, sink);
+                }
+            }
+            last = Some(class);
         }
         coalescer.flush(frames.last().map_or(0, |frame| frame.time_ns), &mut parts.to(&mut pair));
         assert!(coalescer.is_empty());

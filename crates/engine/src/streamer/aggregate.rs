@@ -123,10 +123,12 @@ impl Sink<u16> for Burst {
 /// What the next frame may be.
 struct Expected {
     header: HeaderPrediction,
-    /// Of the frame before, but for what differs in each.
-    class: Class,
+    /// Of the last such frame.
+    segment: Segment,
     /// Where the headers are that it was made of.
     headers: u16,
+    /// That was the frame before this one.
+    follows: bool,
 }
 
 /// What makes runs of a burst.
@@ -192,11 +194,16 @@ impl Aggregator {
                 && frame.meta.gso_size == 0
             {
                 burst.push(Ok(expected.headers), Some(hit));
-                if let Class::Data(segment) = &mut expected.class {
-                    (segment.seq, segment.push) = (hit.seq, hit.push);
+                (expected.segment.seq, expected.segment.push) = (hit.seq, hit.push);
+                if core::mem::replace(&mut expected.follows, true) {
+                    coalescer.handle_next(&expected.segment, 0, at, burst);
+                } else {
+                    coalescer.handle(&Class::Data(expected.segment), 0, at, burst);
                 }
-                coalescer.handle(&expected.class, 0, at, burst);
                 continue;
+            }
+            if let Some(expected) = &mut expected {
+                expected.follows = false;
             }
             let (headers, class) = match parse(frame, self.link, burst) {
                 Ok((headers, packet)) => (headers, class_of(&packet, frame)),
@@ -213,9 +220,10 @@ impl Aggregator {
             // A run of two is the sign of more; making a prediction costs half a parse.
             if verdict == Verdict::Merge
                 && self.predicts
+                && let Class::Data(segment) = class
                 && let Some(header) = HeaderPrediction::new(frame.data, &burst.packets[usize::from(headers)])
             {
-                expected = Some(Expected { header, class, headers });
+                expected = Some(Expected { header, segment, headers, follows: true });
             }
         }
         coalescer.flush(0, burst);
