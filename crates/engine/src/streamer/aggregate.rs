@@ -14,6 +14,10 @@
 //! Header prediction (LA §3.2) saves the parse where it can: a frame whose headers are
 //! those of the segment before it but for the sequence number is what that one was. It is
 //! up to the coalescer where it belongs.
+//!
+//! What does not coalesce, say many connections that take turns, is spared the search: where
+//! [`VAIN`] bursts in a row had no two segments to join, it is one burst in [`SPARED`] + 1 that
+//! is looked at, until one has.
 
 use crate::frame_io::{BURST, RxFrame};
 use baton_coalesce::{Cause, Class, Coalescer, Limits, Profile, Reason, Run, Segment, Sink, Verdict, Window};
@@ -24,6 +28,11 @@ use core::num::NonZeroU32;
 
 /// Behind the last piece of a run.
 const END: u16 = u16::MAX;
+
+/// Bursts in a row without a run of two, after which others are spared the search.
+const VAIN: u32 = 8;
+/// Bursts that are spared it then, before one is tried again.
+const SPARED: u32 = 15;
 
 /// A frame of the burst.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +144,10 @@ struct Expected {
 pub(super) struct Aggregator {
     /// `None` where runs are not to have two segments.
     coalescer: Option<Coalescer>,
+    /// Bursts searched in vain since the last run of two, up to [`VAIN`].
+    vain: u32,
+    /// Bursts that are yet to be spared the search.
+    spared: u32,
     predicts: bool,
     link: Link,
     burst: Burst,
@@ -153,6 +166,8 @@ impl Aggregator {
         };
         Aggregator {
             coalescer: (limit > 1).then(|| Coalescer::new(limits)),
+            vain: 0,
+            spared: 0,
             // The prediction is made for Ethernet.
             predicts: predicts && link == Link::Ethernet,
             link,
@@ -165,10 +180,12 @@ impl Aggregator {
         let mut burst = std::mem::take(&mut self.burst);
         // What comes alone finds no company, and is spared the search.
         if frames.len() > 1
+            && self.is_worth_a_search()
             && let Some(mut coalescer) = self.coalescer.take()
         {
             self.coalesce(&mut coalescer, frames, &mut burst);
             self.coalescer = Some(coalescer);
+            self.note_search(burst.units.len() < frames.len());
             return burst;
         }
         for (at, frame) in (0..).zip(frames) {
@@ -177,6 +194,19 @@ impl Aggregator {
             burst.alone(at);
         }
         burst
+    }
+
+    fn is_worth_a_search(&mut self) -> bool {
+        let spared = self.spared > 0;
+        self.spared -= u32::from(spared);
+        !spared
+    }
+
+    fn note_search(&mut self, found: bool) {
+        self.vain = if found { 0 } else { (self.vain + 1).min(VAIN) };
+        if self.vain == VAIN {
+            self.spared = SPARED;
+        }
     }
 
     /// Forgets a burst.
@@ -246,5 +276,76 @@ fn class_of(packet: &Packet, frame: &RxFrame<'_>) -> Class {
             Class::Bypass { reason: Reason::TooBig, flow: Some(segment.flow) }
         }
         class => class,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame_io::RxMeta;
+    use baton_wire::addr::Addr;
+    use baton_wire::checksum;
+    use baton_wire::seq::Seq;
+    use baton_wire::tcp::SackBlocks;
+    use baton_wire::template::{Emit, Route, Template};
+
+    fn frame(src_port: u16, seq: u32) -> Vec<u8> {
+        let (src, dst) = (Addr::v4([10, 0, 0, 1]), Addr::v4([10, 0, 0, 2]));
+        let link = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0, 0];
+        let route = Route { link: &link, src, dst, src_port, dst_port: 2, ttl: 64, traffic_class: 0, flow_label: 0 };
+        let payload = [7; 100];
+        let emit = Emit {
+            seq: Seq(seq),
+            ack: Seq(77),
+            flags: Flags::ACK,
+            window: 500,
+            urgent: 0,
+            ts: None,
+            sack: &SackBlocks::EMPTY,
+            payload_len: payload.len() as u32,
+            payload_sum: Some(checksum::sum(&payload)),
+            ip_id: 0,
+            ecn: 0,
+        };
+        let mut out = vec![0; 54 + payload.len()];
+        let headers = Template::new(&route).unwrap().emit(&mut out, &emit);
+        out[headers..].copy_from_slice(&payload);
+        out
+    }
+
+    /// Units that a burst of two segments is made into.
+    fn units(aggregator: &mut Aggregator, second: &[u8]) -> usize {
+        let first = frame(1, 1000);
+        let frames = [&first[..], second].map(|data| RxFrame { data, meta: RxMeta::default() });
+        let burst = aggregator.take(&frames);
+        let units = burst.units.len();
+        aggregator.done(burst);
+        units
+    }
+
+    #[test]
+    fn what_does_not_coalesce_is_spared_the_search_until_it_does() {
+        let mut aggregator = Aggregator::new(20, true, Link::Ethernet);
+        let (stranger, next) = (frame(2, 1100), frame(1, 1100));
+        // Now and then one in vain is nothing yet.
+        for _ in 0..2 * VAIN {
+            assert_eq!(units(&mut aggregator, &next), 1);
+            assert_eq!(units(&mut aggregator, &stranger), 2);
+        }
+        for _ in 1..VAIN {
+            assert_eq!(units(&mut aggregator, &stranger), 2);
+        }
+        for _ in 0..3 {
+            for _ in 0..SPARED {
+                assert_eq!(units(&mut aggregator, &next), 2, "spared");
+            }
+            assert_eq!(units(&mut aggregator, &stranger), 2, "tried, in vain");
+        }
+        for _ in 0..SPARED {
+            assert_eq!(units(&mut aggregator, &next), 2, "spared");
+        }
+        for _ in 0..2 * SPARED {
+            assert_eq!(units(&mut aggregator, &next), 1, "tried, and found");
+        }
     }
 }
