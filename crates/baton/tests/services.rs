@@ -209,6 +209,29 @@ fn loads_measure_and_notice_a_wrong_byte() {
     assert!(error.to_string().contains("not the ones that were sent"), "{error}");
 }
 
+#[test]
+fn what_a_load_has_yet_to_send_is_taken_back() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut net = KernelNet::new(1).unwrap();
+    let load = Load {
+        kind: LoadKind::Send,
+        target: listener.local_addr().unwrap(),
+        connections: 1,
+        size: 0,
+        warmup: Duration::ZERO,
+        length: Duration::from_millis(50),
+        check: Check::None,
+        peer_pid: None,
+        peer_cpu: None,
+    };
+    load::run(&mut net, &load, None).unwrap();
+    net.abort();
+    assert_eq!(net.open(), 0);
+    let (mut stream, _) = listener.accept().unwrap();
+    let error = io::copy(&mut stream, &mut io::sink()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
 #[derive(Clone, Default)]
 struct Kept(Rc<RefCell<(Option<u64>, Vec<u8>)>>);
 

@@ -70,7 +70,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         peer_pid: args.peer_pid,
         peer_cpu: args.peer_cpu,
     };
-    let outcome = load::run(&mut net, &load, None).with_context(|| format!("{:?} at {}", args.kind, args.target))?;
-    println!("{}", serde_json::to_string(&outcome)?);
+    let outcome = load::run(&mut net, &load, None).with_context(|| format!("{:?} at {}", args.kind, args.target));
+    net.abort();
+    println!("{}", serde_json::to_string(&outcome?)?);
     Ok(())
 }

@@ -116,6 +116,20 @@ impl KernelNet {
         })
     }
 
+    /// Ends all connections by a reset: what waits to be sent is taken back. Else the kernel
+    /// would go on sending it, megabytes a connection, while others are measured.
+    pub fn abort(&mut self) {
+        for (_, entry) in &mut self.entries {
+            if let Entry::Stream(connection) = entry {
+                // One that takes no option any more has nothing to send.
+                let _ = rustix::net::sockopt::set_socket_linger(&connection.socket, Some(Duration::ZERO));
+            }
+        }
+        self.entries.clear();
+        self.again.clear();
+        self.open = 0;
+    }
+
     fn add(&mut self, mut socket: TcpStream, handler: Box<dyn Handler>, connected: bool) -> io::Result<()> {
         let slot = self.entries.vacant_entry();
         self.poll.registry().register(&mut socket, Token(slot.key()), Interest::READABLE | Interest::WRITABLE)?;
