@@ -40,28 +40,30 @@ fn medians(effort: Effort, set: &mut Rounds<'_>) -> Vec<f64> {
 }
 
 /// RA Fig. 11: the cost of a segment over the limit, and how far it is x + y/k. With checksums
-/// and with the port's word in one set: between sets, whose memory lies elsewhere, the same
-/// contender's cost moves by more than what a checksum costs.
+/// and with the port's word side by side: what was made earlier or later has its memory
+/// elsewhere, which moves its cost by more than a checksum does.
 fn limits(effort: Effort, name: &str, acks: Acks) {
     let kinds = [("checksums", false), ("port vouches", true)];
-    let all = || [0].iter().chain(&LIMITS);
-    let rigs = kinds.map(|(_, vouched)| -> Vec<_> {
-        all().map(|limit| RefCell::new(Rig::new(1, *limit, acks, vouched))).collect()
-    });
+    let all: Vec<(u16, [RefCell<Rig>; 2])> = [0]
+        .into_iter()
+        .chain(LIMITS)
+        .map(|limit| (limit, kinds.map(|(_, vouched)| RefCell::new(Rig::new(1, limit, acks, vouched)))))
+        .collect();
     let mut set = Rounds::new(&format!("a segment of one connection, {name}"), SEGMENTS as usize);
-    for ((kind, _), rigs) in kinds.iter().zip(&rigs) {
-        for (limit, rig) in all().zip(rigs) {
-            let label = if *limit == 0 { format!("{kind}, no coalescer") } else { format!("{kind}, runs of {limit}") };
+    for (limit, rigs) in &all {
+        for ((kind, _), rig) in kinds.iter().zip(rigs) {
+            let label = if *limit == 0 { format!("no coalescer, {kind}") } else { format!("runs of {limit}, {kind}") };
             set.add_timed(label, || rig.borrow_mut().receive([(0, SEGMENTS)].into_iter(), BURST));
         }
     }
     let ns = medians(effort, &mut set);
     drop(set);
-    for (((kind, _), rigs), ns) in kinds.iter().zip(&rigs).zip(ns.chunks(all().count())) {
+    for (at, (kind, _)) in kinds.iter().enumerate() {
         println!("  {kind}\n  {:<12} {:>14} {:>16}", "limit", "mean run", "ACKs a segment");
+        let ns: Vec<f64> = ns.iter().skip(at).step_by(kinds.len()).copied().collect();
         let mut points = Vec::new();
-        for ((limit, rig), ns) in LIMITS.iter().zip(&rigs[1..]).zip(&ns[1..]) {
-            let [frames, coalesced, sent] = rig.borrow_mut().counts().map(|count| count as f64);
+        for ((limit, rigs), ns) in all.iter().zip(&ns).skip(1) {
+            let [frames, coalesced, sent] = rigs[at].borrow_mut().counts().map(|count| count as f64);
             let run = frames / (frames - coalesced);
             println!("  {limit:<12} {run:>14.2} {:>16.3}", sent / frames);
             points.push((run, *ns));
