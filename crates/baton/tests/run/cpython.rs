@@ -10,6 +10,7 @@
 //! a package of their own, which set-up unpacks (`cargo xtask setup`).
 
 use crate::restless::Restless;
+use crate::rough::Rough;
 use crate::world::{Account, baton, times};
 use baton_socket::service::Service;
 use baton_testkit::{Netns, Running, output, run, skip, veth, wait_for};
@@ -43,10 +44,21 @@ fn unpacked() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("cpython")
 }
 
+/// What lies between the tests' two ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Between {
+    Loopback,
+    Wire,
+    /// One that loses, repeats and swaps frames.
+    BadWire,
+}
+
 /// The namespace, and a copy of the tests.
 struct Site {
+    _rough: Option<Rough>,
     ours: Netns,
     home: tempfile::TempDir,
+    between: Between,
 }
 
 /// How the tests are run.
@@ -64,21 +76,25 @@ type Outcomes = BTreeMap<String, &'static str>;
 
 impl Site {
     /// None, said as a skip, if the tests are not there.
-    fn new(over_the_wire: bool) -> Option<Site> {
+    fn new(between: Between) -> Option<Site> {
         let package = unpacked();
         if !package.join("test").is_dir() {
             skip::missing("needs CPython's tests: `cargo xtask setup` unpacks them");
             return None;
         }
-        let site = Site { ours: Netns::new("cpython"), home: tempfile::tempdir().unwrap() };
+        let ours = Netns::new("cpython");
+        let rough = (between == Between::BadWire).then(|| Rough::new([(&ours, "near"), (&ours, "far")]));
+        if rough.is_none() {
+            veth(&ours, "near", &ours, "far");
+        }
+        let site = Site { _rough: rough, ours, home: tempfile::tempdir().unwrap(), between };
         let tests = site.home.path().join("tests");
         fs::create_dir(&tests).unwrap();
         let script = "import sys, test; print(test.__path__[0])";
         let library = run(Command::new(PYTHON).args(["-c", script]));
         run(Command::new("cp").arg("-r").arg(library.trim()).arg(&tests));
         run(Command::new("cp").arg("-r").arg(package.join("test")).arg(&tests));
-        veth(&site.ours, "near", &site.ours, "far");
-        if over_the_wire {
+        if between != Between::Loopback {
             site.take_the_wire();
             site.rewrite(&tests.join("test"));
         }
@@ -153,10 +169,6 @@ impl Site {
         (read(&report), account)
     }
 
-    fn has_wire(&self) -> bool {
-        self.home.path().join("hosts").exists()
-    }
-
     /// Runs them on the kernel and so, and compares what each came to.
     fn compare(&self, how: How<'_>) {
         let modules = &MODULES[..if times() > 1 { MODULES.len() } else { QUICK }];
@@ -178,7 +190,7 @@ impl Site {
         assert!(differ.is_empty(), "not as on the kernel: {differ:?}");
         let account = account.expect("it was explained");
         println!("{}", account.said.lines().filter(|line| line.starts_with("baton: ")).collect::<Vec<_>>().join("\n"));
-        assert!(!self.has_wire() || account.moved * 2 > account.all, "too few moved");
+        assert!(self.between == Between::Loopback || account.moved * 2 > account.all, "too few moved");
     }
 }
 
@@ -204,21 +216,16 @@ fn differences(kernels: &Outcomes, ours: &Outcomes) -> BTreeMap<String, [&'stati
     both.filter(|(_, [kernels, ours])| kernels != ours).collect()
 }
 
-pub fn over_a_wire() {
-    if let Some(site) = Site::new(true) {
+/// Each with a service of its own, and nothing moves but by the policy.
+pub fn quietly(between: Between) {
+    if let Some(site) = Site::new(between) {
         site.compare(How::Run);
     }
 }
 
-pub fn on_loopback() {
-    if let Some(site) = Site::new(false) {
-        site.compare(How::Run);
-    }
-}
-
-/// Over a wire, while their connections move.
-pub fn restlessly() {
-    let Some(site) = Site::new(true) else { return };
+/// While their connections move.
+pub fn restlessly(between: Between) {
+    let Some(site) = Site::new(between) else { return };
     let socket = site.home.path().join("socket");
     let mut command = Command::new(baton());
     command.args(["service", "--interface", "near", "--interface", "far", "--steer", "tc", "--socket"]).arg(&socket);

@@ -9,6 +9,7 @@ mod tls;
 mod world;
 
 use baton_testkit::{need_program, need_root, output, run, wait_for};
+use cpython::Between;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -65,21 +66,35 @@ in_all! {
 fn cpythons_tests_end_as_on_the_kernel() {
     need_root!();
     need_program!("clang");
-    cpython::over_a_wire();
+    cpython::quietly(Between::Wire);
 }
 
 #[test]
 fn cpythons_tests_end_as_on_the_kernel_over_loopback() {
     need_root!();
     need_program!("clang");
-    cpython::on_loopback();
+    cpython::quietly(Between::Loopback);
 }
 
 #[test]
 fn cpythons_tests_end_as_on_the_kernel_while_connections_move() {
     need_root!();
     need_program!("clang");
-    cpython::restlessly();
+    cpython::restlessly(Between::Wire);
+}
+
+#[test]
+fn cpythons_tests_end_as_on_the_kernel_over_a_bad_wire() {
+    need_root!();
+    need_program!("clang");
+    cpython::quietly(Between::BadWire);
+}
+
+#[test]
+fn cpythons_tests_end_as_on_the_kernel_while_connections_move_over_a_bad_wire() {
+    need_root!();
+    need_program!("clang");
+    cpython::restlessly(Between::BadWire);
 }
 
 /// Runs a shell's line; its exit status and what was said.

@@ -1,6 +1,6 @@
-//! A wire that loses, repeats and swaps frames: a TAP device in each namespace, and a thread
-//! that carries frames from one to the other. What it does to them it does to each frame of
-//! an MTU by itself, since such a device takes no larger ones.
+//! A wire that loses, repeats and swaps frames: a TAP device at each end, and a thread that
+//! carries frames from one to the other. What it does to them it does to each frame of an
+//! MTU by itself, since such a device takes no larger ones.
 
 use baton_port::{Faults, Faulty, FrameIo, FrameSink, RxFrame, Tap, TapOptions, TxMeta, WaitSet, Waitable};
 use baton_testkit::Netns;
@@ -22,12 +22,12 @@ pub struct Rough {
 }
 
 impl Rough {
-    /// Puts one between two namespaces; both ends are up and called `wire`.
-    pub fn new(a: &Netns, b: &Netns) -> Rough {
-        let mut ends = [a, b].map(|namespace| {
+    /// Puts one between two namespaces, or within one: both ends' devices, which are up.
+    pub fn new(ends: [(&Netns, &str); 2]) -> Rough {
+        let mut ends = ends.map(|(namespace, device)| {
             let options = TapOptions { vnet_hdr: false, merge: false };
-            let tap = namespace.enter(|| Tap::open("wire", options).unwrap());
-            namespace.run("ip link set wire up");
+            let tap = namespace.enter(|| Tap::open(device, options).unwrap());
+            namespace.run(&format!("ip link set {device} up"));
             Faulty::new(tap, Some(FAULTS))
         });
         let stop = Arc::new(AtomicBool::new(false));
@@ -73,8 +73,8 @@ impl Drop for Rough {
         self.stop.store(true, Ordering::Relaxed);
         // A panic of its own was said already.
         let ends = self.thread.take().and_then(|thread| thread.join().ok());
-        for (end, from) in ends.iter().flatten().zip(["ours", "the peer's"]) {
-            println!("frames, {from}: {:?}", end.counters().expect("it has faults").0);
+        for (end, from) in ends.iter().flatten().zip(["one", "the other"]) {
+            println!("frames from {from} end: {:?}", end.counters().expect("it has faults").0);
         }
     }
 }

@@ -51,7 +51,7 @@ const ENOUGH: u64 = 20;
 impl World {
     fn new(is_rough: bool) -> World {
         let (ours, peer) = (Netns::new("run"), Netns::new("runpeer"));
-        let rough = is_rough.then(|| Rough::new(&ours, &peer));
+        let rough = is_rough.then(|| Rough::new([(&ours, "wire"), (&peer, "wire")]));
         if rough.is_none() {
             veth(&ours, "wire", &peer, "wire");
         }
