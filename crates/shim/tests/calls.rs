@@ -40,6 +40,9 @@ fn program() -> &'static Path {
     })
 }
 
+/// Seconds that a test may take: one that hangs fails by its name, with what it printed until then.
+const LONGEST: &str = "60";
+
 /// What the program prints when it runs one test, with this environment.
 fn transcript(world: &World<'_>, test: &str, environment: &[(&str, &Path)]) -> String {
     let mut peer = world.wire.peer.command(program().to_str().unwrap());
@@ -47,11 +50,11 @@ fn transcript(world: &World<'_>, test: &str, environment: &[(&str, &Path)]) -> S
     let mut ready = String::new();
     BufReader::new(peer.child().stdout.take().unwrap()).read_line(&mut ready).unwrap();
     assert_eq!(ready, "ready\n");
+    let variables = environment.iter().map(|(name, value)| format!("{name}={}", value.display()));
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", LONGEST, "env"]).args(variables).arg(program()).args(["run", "10.66.0.2", test]);
     // Not by `ip netns exec`, which is a program of its own.
-    world.wire.ours.enter(|| {
-        let mut command = Command::new(program());
-        run(command.args(["run", "10.66.0.2", test]).envs(environment.iter().copied()))
-    })
+    world.wire.ours.enter(|| run(&mut command))
 }
 
 /// Runs a test with the engine in this place, and in the kernel; how many connections moved,
