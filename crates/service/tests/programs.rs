@@ -2,8 +2,8 @@
 
 mod common;
 
-use baton_socket::service::Service;
-use baton_testkit::{Running, need_program, need_root};
+use baton_socket::service::{Place, Service};
+use baton_testkit::{Running, need_program, need_root, wait_for};
 use common::kernels::Ramp;
 use common::{World, be_the_engine, programs_part};
 use std::io::{ErrorKind, Read, Write};
@@ -127,6 +127,26 @@ fn descendants_of_a_process_are_served_whoever_they_are() {
             assert_eq!(word, outcome);
         });
     }
+}
+
+#[test]
+fn the_service_ends_with_the_process_whose_descendants_it_serves() {
+    need_root!();
+    need_program!("clang");
+    let mut ancestor = Running::start(Command::new("sleep").arg("600"));
+    let pid = ancestor.child().id();
+    let configure = |config: &mut baton_service::broker::Config| config.descendants_of = Some(pid);
+    World::enter_with(configure, |world| {
+        let service = world.service();
+        let mut line = world.line(false);
+        line.adopt(&service);
+        line.turn(30_000);
+        drop(ancestor);
+        wait_for("the service's end", || !world.socket.exists());
+        line.go_on(200_000);
+        assert_eq!(line.place(), Place::Kernel);
+        line.finish();
+    });
 }
 
 #[test]

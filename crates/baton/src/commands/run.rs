@@ -2,12 +2,13 @@
 
 use crate::fail::usage;
 use crate::run::account::Account;
+use crate::run::children::wait_for_all_but;
 use crate::run::program;
 use crate::run::service::Private;
 use anyhow::Context;
 use baton_host::policy::{Rule, parse_ports};
 use baton_socket::service::{Placement, SOCKET, Service};
-use rustix::process::{Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, set_child_subreaper};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
@@ -80,6 +81,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let program = program::find(&args.words[0])?;
     let home = home()?;
     let account = Account::create(home.path()).context("making a file of counters")?;
+    // What a daemon leaves is waited for too, and what the service's first process leaves.
+    set_child_subreaper(Some(getpid())).context("waiting for processes of the program")?;
     let private = service(args, placement, home.path())?;
     let socket = private.as_ref().map(Private::socket).or(args.socket.as_deref()).unwrap_or(Path::new(SOCKET));
     if let (Some(private), true) = (&private, args.explain) {
@@ -87,8 +90,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let _ =
             writeln!(std::io::stderr(), "baton: a service was started; baton ps --socket {socket} shows connections");
     }
-    // What a daemon leaves is waited for too.
-    set_child_subreaper(Some(getpid())).context("waiting for processes of the program")?;
     let mut command = Command::new(program);
     command.args(&args.words[1..]);
     command.env("LD_PRELOAD", preload(&library)).env("BATON_SOCKET", socket);
@@ -98,7 +99,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let passing = Passing::start()?;
     let child = command.spawn().with_context(|| format!("starting {}", args.words[0].to_string_lossy()))?;
     let status = passing.until_end(child)?;
-    wait_for_others(private.as_ref().map(Private::id));
+    // What the program left behind: a daemon and its children.
+    wait_for_all_but(|pid| private.as_ref().is_some_and(|private| private.has(pid)));
     drop(private);
     if args.explain {
         for line in account.explain().context("reading what was counted")? {
@@ -240,23 +242,6 @@ impl Passing {
 /// True if this process is what a terminal's keys are for.
 fn has_terminal() -> bool {
     tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == getpgrp())
-}
-
-/// Waits for what the program left behind: a daemon and its children.
-fn wait_for_others(service: Option<u32>) {
-    loop {
-        let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-        let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-        let all: Vec<u32> = lists.flat_map(|list| pids(&list)).filter(|pid| Some(*pid) != service).collect();
-        let Some(first) = all.first().and_then(|pid| Pid::from_raw(pid.cast_signed())) else { return };
-        if waitpid(Some(first), WaitOptions::empty()).is_err_and(|error| error != rustix::io::Errno::INTR) {
-            return;
-        }
-    }
-}
-
-fn pids(list: &str) -> Vec<u32> {
-    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub struct Access {
     pub users: Vec<Id>,
     /// Groups, whose members are meant.
     pub groups: Vec<Id>,
-    /// A process, whose descendants are meant, whatever their users.
+    /// A process, whose descendants are meant, whatever their users. The service ends with it.
     pub descendants_of: Option<u32>,
 }
 

@@ -1,6 +1,7 @@
 //! `baton run`: real programs under it, between two namespaces.
 
 mod cpython;
+mod ends;
 mod page;
 mod programs;
 mod restless;
@@ -121,6 +122,35 @@ fn it_ends_as_the_program_does() {
     wait_for("the program", || world.file("began").exists());
     running.signal(rustix::process::Signal::TERM);
     assert_eq!(running.child().wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn nothing_is_left_after_many_connections() {
+    need_root!();
+    need_program!("clang");
+    need_program!("python3");
+    ends::after_many_connections(&World::quiet().inside());
+}
+
+#[test]
+fn nothing_is_left_after_its_own_death() {
+    need_root!();
+    need_program!("clang");
+    ends::after_its_own_death(&World::quiet());
+}
+
+#[test]
+fn nothing_is_left_after_a_guardian_was_replaced() {
+    need_root!();
+    need_program!("clang");
+    ends::after_a_guardian_was_replaced(&World::quiet());
+}
+
+#[test]
+fn nothing_is_left_after_a_broker_stood_still() {
+    need_root!();
+    need_program!("clang");
+    ends::after_a_broker_stood_still(&World::quiet());
 }
 
 #[test]

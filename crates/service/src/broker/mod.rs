@@ -49,6 +49,7 @@ use discard::Closers;
 use estate::Estate;
 use lines::Line;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use side::{Process, Side};
 use std::collections::BTreeMap;
 use std::io;
@@ -91,12 +92,23 @@ impl Stopper {
     }
 }
 
+/// A process with which a broker ends. Of one that has gone there is nothing to be waited for.
+fn ancestor(pid: u32, stop: &Stopper) -> Option<OwnedFd> {
+    let found = Pid::from_raw(pid.cast_signed()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    if found.is_none() {
+        stop.stop();
+    }
+    found
+}
+
 /// See the file's head.
 pub struct Broker {
     config: Config,
     kernel: KernelSide,
     listener: Arc<OwnedFd>,
     stop: Stopper,
+    /// The process that it ends with, until that is due.
+    ancestor: Option<OwnedFd>,
     clients: BTreeMap<u32, Client>,
     sides: Vec<Side>,
     vault: Vault,
@@ -130,11 +142,14 @@ impl Broker {
         let (mut broker, estate) = match Broker::prepare(&config, &vault) {
             Ok((kernel, sides, listener, (stop, closers), estate)) => {
                 let generation = estate.generation;
+                let stop = Stopper(Arc::new(stop));
+                let ancestor = config.descendants_of.and_then(|pid| ancestor(pid, &stop));
                 let broker = Broker {
                     config,
                     kernel,
                     listener,
-                    stop: Stopper(Arc::new(stop)),
+                    stop,
+                    ancestor,
                     clients: BTreeMap::new(),
                     sides,
                     vault,
@@ -262,6 +277,8 @@ impl Broker {
             set.add(&self.listener);
         }
         set.add(&*self.stop.0);
+        let ancestor = self.ancestor.as_ref().map(AsRawFd::as_raw_fd);
+        self.ancestor.iter().for_each(|ancestor| set.add(ancestor));
         let netlink = self.kernel.as_fd().as_raw_fd();
         set.add(&self.kernel.as_fd());
         set.add(self.closers.fewer());
@@ -291,6 +308,10 @@ impl Broker {
             self.follow_changes()?;
         }
         let told = guardian.is_some_and(|guardian| set.is_ready(guardian)) && self.vault.hear();
+        if ancestor.is_some_and(|ancestor| set.is_ready(ancestor)) {
+            self.ancestor = None;
+            self.stop.stop();
+        }
         if set.is_ready(self.stop.0.as_raw_fd()) || told {
             let _ = rustix::io::read(&*self.stop.0, &mut [0; 8]);
             self.begin_stop(None);
