@@ -157,3 +157,11 @@ calls! {
     what_is_done_asynchronously_is_in_the_kernel: "asynchronous", 2, "aio" 2;
     each_handler_lets_calls_go_on_or_not: "handlers", 1;
 }
+
+/// In the service it is seen a moment later, when its engine had its turn.
+#[test]
+fn a_reset_that_has_come_is_seen_by_whoever_asks_for_the_peer() {
+    need_root!();
+    need_program!("clang");
+    moved(&compare("over", "direct"), 50, &[]);
+}

@@ -4,6 +4,7 @@ use super::socket::Name;
 use super::{fail, real, set_errno, socket as ask};
 use crate::connection::{self, Held, Moved, Place, at, begin, bring_home, place};
 use crate::options::{self, Answer};
+use crate::service;
 use crate::table::is_known;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::net::Shutdown;
@@ -161,6 +162,10 @@ pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, size: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     let theirs = |held: &Held| held.moved().map(|moved| moved.peer);
+    // A reset that has come by now is known, as it is to the kernel.
+    if is_known(fd) && at(fd).is_some_and(|held| held.moved().is_some()) {
+        service::look();
+    }
     let is_over = |held: Held| held.over().is_some() || held.moved().is_some_and(Moved::is_over);
     if is_known(fd) && at(fd).is_some_and(is_over) {
         return fail(libc::ENOTCONN);

@@ -34,6 +34,18 @@ static void resets(void) {
     for (int i = 0; i < 3; i++) say("round %d", i);
 }
 
+/* A connection that was reset is connected no more, also if nobody has read from it since. */
+static void over(void) {
+    struct sockaddr_in in;
+    socklen_t size = sizeof in;
+    for (int i = 0; i < 50; i++) {
+        int fd = begin();
+        order("reset", 0);
+        SAY("peer's name", getpeername(fd, (void *)&in, &size));
+        close(fd);
+    }
+}
+
 /* A connection whose first bytes go along with its SYN, if the peer allows it. */
 static void fast_open(void) {
     char buf[10];
@@ -161,4 +173,4 @@ static void handlers(void) {
 }
 
 static const struct test rare[] = {{"resets", resets}, {"fastopen", fast_open}, {"asynchronous", asynchronous},
-                                   {"handlers", handlers}, {NULL, NULL}};
+                                   {"handlers", handlers}, {"over", over}, {NULL, NULL}};
