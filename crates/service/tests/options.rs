@@ -138,7 +138,8 @@ fn what_is_set_in_the_kernel_holds_in_the_engine() {
         assert_eq!((tally.count, tally.failed), (1, 0));
         wait_for("the engine", || line.place() == Place::Engine);
         let before = of_the_class(world);
-        line.go_on(200_000);
+        // A frame has 64 KB at most.
+        line.go_on(1_000_000);
         assert!(of_the_class(world) > before + 10, "{before} before, {} now", of_the_class(world));
         // As the socket had it, though it was twice away.
         service.bring_home(Selector::All).unwrap();
