@@ -67,5 +67,4 @@ struct sk_buff {
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*const bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*const bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
-static long (*const bpf_skb_change_tail)(struct sk_buff *skb, u32 len, u64 flags) = (void *)38;
 static long (*const bpf_skb_pull_data)(struct sk_buff *skb, u32 len) = (void *)39;

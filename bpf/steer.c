@@ -20,8 +20,6 @@
  */
 #include "bpf.h"
 
-#define EINVAL 22
-
 #define TUPLES_MAX 65536 /* the loader may choose another number */
 #define ENGINES_MAX 1024 /* number 0 is the interface's own, others are programs' */
 #define SOCKETS_MAX 64
@@ -91,8 +89,6 @@ enum count {
 #define IPV4 20
 #define IPV6 40
 #define TCP 20
-/* Where the checksum is in a TCP header. */
-#define CHECKSUM 16
 #define ICMP 8
 /* What an error quotes of TCP at least: ports and sequence number (RFC 792). */
 #define QUOTED_TCP 8
@@ -165,8 +161,8 @@ INLINE enum count quoted_v6(const u8 *p, const u8 *end, struct tuple *t)
 /* Finds the tuple of the TCP segment whose Ethernet header is at `f`, or of the one
  * that an ICMP error there quotes; the counter of the reason if there is none,
  * COUNT_HIT if there is, or CUT_OFF. A tag that the kernel has taken off the frame
- * is `tag`. Where a segment's TCP header begins is written to `tcp`. */
-INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tuple *t, u32 *tcp)
+ * is `tag`. */
+INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tuple *t)
 {
 	__builtin_memset(t, 0, sizeof *t);
 	if (f + ETHERNET > end)
@@ -211,7 +207,6 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 		if (next + TCP > end)
 			return COUNT_MALFORMED;
 		order(t, p + 12, 4, next, ours);
-		*tcp = next - f;
 		return COUNT_HIT;
 	}
 	if (type == 0x86dd) {
@@ -226,7 +221,6 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 		if (p + IPV6 + TCP > end)
 			return COUNT_MALFORMED;
 		order(t, p + 8, 16, p + IPV6, ours);
-		*tcp = p + IPV6 - f;
 		return COUNT_HIT;
 	}
 	return COUNT_PASSED;
@@ -267,8 +261,7 @@ int steer_xdp(struct xdp_md *ctx)
 {
 	struct engine *engine = 0;
 	struct tuple t;
-	u32 tcp;
-	enum count reason = parse((const u8 *)(long)ctx->data, (const u8 *)(long)ctx->data_end, 0, 0, &t, &tcp);
+	enum count reason = parse((const u8 *)(long)ctx->data, (const u8 *)(long)ctx->data_end, 0, 0, &t);
 
 	switch (decide(reason, &t, &engine)) {
 	case PASS:
@@ -300,7 +293,7 @@ INLINE void pull_headers(struct sk_buff *skb, u32 most)
 		bpf_skb_pull_data(skb, len);
 }
 
-INLINE enum count parse_skb(const struct sk_buff *skb, int ours, struct tuple *t, u32 *tcp)
+INLINE enum count parse_skb(const struct sk_buff *skb, int ours, struct tuple *t)
 {
 	const u8 *data = (const u8 *)(long)skb->data;
 	const u8 *end = (const u8 *)(long)skb->data_end;
@@ -308,18 +301,18 @@ INLINE enum count parse_skb(const struct sk_buff *skb, int ours, struct tuple *t
 	/* Pointers from here on: where several looks become one, the compiler would carry 32 bits
 	 * there and widen them afterwards, which the verifier takes for arithmetic. */
 	asm volatile("" : "+r"(data), "+r"(end));
-	return parse(data, end, taken_tag(skb), ours, t, tcp);
+	return parse(data, end, taken_tag(skb), ours, t);
 }
 
 /* The same, wherever the headers lie. */
-INLINE enum count find(struct sk_buff *skb, int ours, struct tuple *t, u32 *tcp)
+INLINE enum count find(struct sk_buff *skb, int ours, struct tuple *t)
 {
-	enum count reason = parse_skb(skb, ours, t, tcp);
+	enum count reason = parse_skb(skb, ours, t);
 
 	if (reason != COUNT_MALFORMED)
 		return reason;
 	pull_headers(skb, HEADERS);
-	return parse_skb(skb, ours, t, tcp);
+	return parse_skb(skb, ours, t);
 }
 
 SEC("classifier")
@@ -327,17 +320,16 @@ int steer_tc(struct sk_buff *skb)
 {
 	struct engine *engine = 0;
 	struct tuple t;
-	u32 tcp;
 
 	/* For another host: seen because the interface is promiscuous. */
 	if (skb->pkt_type != 0) {
 		count(COUNT_PASSED);
 		return TC_NEXT;
 	}
-	enum count reason = find(skb, 0, &t, &tcp);
+	enum count reason = find(skb, 0, &t);
 	if (reason == CUT_OFF) {
 		pull_headers(skb, ERROR_HEADERS);
-		reason = parse_skb(skb, 0, &t, &tcp);
+		reason = parse_skb(skb, 0, &t);
 	}
 	switch (decide(reason, &t, &engine)) {
 	case PASS:
@@ -352,29 +344,19 @@ int steer_tc(struct sk_buff *skb)
 	return bpf_redirect(engine->device, 0);
 }
 
-/* Whether the frame asks for a checksum (virtio: NEEDS_CSUM) in TCP's field or behind it. Before
- * it would be written over what was looked at here, the ports, with a number that the engine can
- * choose. The kernel does not tell, but it lets no frame end within the field that it is to fill;
- * a frame that asks for none, or for one elsewhere, is cut off here, and lost. */
-INLINE int sums_tcp(struct sk_buff *skb, u32 tcp)
-{
-	return bpf_skb_change_tail(skb, tcp + CHECKSUM + 1, 0) == -EINVAL;
-}
-
 SEC("classifier")
 int steer_tap(struct sk_buff *skb)
 {
 	struct tuple t;
 	struct steered *steered = 0;
-	u32 tcp = 0;
 
-	if (find(skb, 1, &t, &tcp) == COUNT_HIT)
+	if (find(skb, 1, &t) == COUNT_HIT)
 		steered = bpf_map_lookup_elem(&TUPLES, &t);
 	if (steered && steered->state == STATE_STEER) {
 		u32 id = steered->engine;
 		struct engine *engine = bpf_map_lookup_elem(&ENGINES, &id);
 		/* An engine that is given up sends no more. */
-		if (engine && engine->up && engine->device == skb->ifindex && sums_tcp(skb, tcp)) {
+		if (engine && engine->up && engine->device == skb->ifindex) {
 			count(COUNT_SENT);
 			return bpf_redirect(engine->wire, 0);
 		}

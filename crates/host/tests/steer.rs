@@ -186,7 +186,7 @@ fn an_engine_sends_frames_of_its_own_tuples_only() {
     // A segment of a connection of the kernel: the ports of another, else as its own.
     let mut state = toy.state.clone().unwrap();
     state.ports = [host.local_addr().unwrap().port(), host_peer.local_addr().unwrap().port()];
-    let (frame, meta) = segment(&state, b"y", 0, false);
+    let (frame, meta) = segment(&state, b"y", 0);
     toy.send_frame(&frame, meta);
     // A datagram to the peer, with no checksum.
     let mut frame = frame;
@@ -245,7 +245,7 @@ fn each_engine_has_its_own_connections_and_a_device_that_can_be_taken_away() {
     // A program that writes segments of others' connections, and what is no segment at all.
     let before = steering.counters().unwrap();
     for other in [toys[1].state.clone().unwrap(), toy.state.clone().unwrap()] {
-        let (frame, meta) = segment(&other, b"y", 0, false);
+        let (frame, meta) = segment(&other, b"y", 0);
         toys[0].send_frame(&frame, meta);
         toys[0].send_frame(&frame[..40], TxMeta::default());
     }
@@ -256,7 +256,7 @@ fn each_engine_has_its_own_connections_and_a_device_that_can_be_taken_away() {
     assert_eq!((after.foreign - before.foreign, after.sent - before.sent), (4, 1), "{after:?}");
     // Taken away, whoever has it: nothing goes out by it, and the others go on.
     wire.ours.enter(|| steering.close_engine(1)).unwrap();
-    let (frame, meta) = segment(&toys[0].state.clone().unwrap(), b"y", 0, false);
+    let (frame, meta) = segment(&toys[0].state.clone().unwrap(), b"y", 1);
     assert!(!toys[0].try_send_frame(&frame, meta), "its device is there");
     (&ends[0].1).write_all(b"lost").unwrap();
     (&ends[1].1).write_all(b"2").unwrap();

@@ -18,13 +18,9 @@ use baton_wire::tcp::header::{HEADER_LEN, Header, MAX_HEADER_LEN, fill_checksum}
 use baton_wire::tcp::options::TcpOption;
 use baton_wire::tcp::{Flags, SackBlocks, Timestamps};
 use baton_wire::template::{Emit, Route, Template};
-use std::ops::Range;
 
 /// Room for all headers of a frame.
 pub(super) const MAX_HEADER: usize = baton_wire::template::MAX_HEADERS;
-
-/// The checksum in a TCP header (RFC 9293 §3.1).
-const CHECKSUM: Range<usize> = 16..18;
 
 /// Bytes of the longest link header.
 const LINK: usize = 22;
@@ -101,18 +97,13 @@ impl Streamer {
         self.ip_id = self.ip_id.wrapping_add(1);
         let hop = HopId(hop);
         let link = self.endpoint.link_header(hop);
-        // What is held leaves without a word about it, so it is complete.
-        let complete = link.is_none() || !self.capabilities.tx_checksum;
-        let route = self.route(link.unwrap_or_default(), tuple, ip);
-        let (len, tcp_offset) = write_control(&route, control, self.ip_id, complete, buffer)?;
+        let len = write_control(&self.route(link.unwrap_or_default(), tuple, ip), control, self.ip_id, buffer)?;
         if link.is_none() {
             self.endpoint.hold(hop, &buffer[..len]);
             self.counters.tx_no_neighbour += 1;
             return None;
         }
-        let checksum_start = if complete { 0 } else { tcp_offset as u16 };
-        let ipv6 = !tuple.remote.is_v4();
-        Some((len, TxMeta { checksum_start, header_len: len as u16, ipv6, ..TxMeta::default() }))
+        Some((len, TxMeta { header_len: len as u16, ipv6: !tuple.remote.is_v4(), ..TxMeta::default() }))
     }
 
     /// The constant part of a connection's headers.
@@ -132,16 +123,8 @@ impl Streamer {
     }
 }
 
-/// The template lays link and IP headers and the pseudo header's sum, the TCP header comes with
-/// its options, and with its checksum if it is to be `complete`. How long all of it is, and
-/// where TCP begins.
-fn write_control(
-    route: &Route<'_>,
-    control: &ControlSegment,
-    ip_id: u16,
-    complete: bool,
-    buffer: &mut [u8],
-) -> Option<(usize, usize)> {
+/// The template lays link and IP headers, the TCP header comes with its options.
+fn write_control(route: &Route<'_>, control: &ControlSegment, ip_id: u16, buffer: &mut [u8]) -> Option<usize> {
     let mut options: ArrayVec<TcpOption<'_>, 4> = ArrayVec::new();
     // The order in which Linux sends them.
     if let Some(syn) = &control.syn {
@@ -182,12 +165,9 @@ fn write_control(
         return None;
     }
     let segment = buffer.get_mut(at..at + tcp_len)?;
-    tcp[CHECKSUM].copy_from_slice(&segment[CHECKSUM]);
     segment.copy_from_slice(&tcp[..tcp_len]);
-    if complete {
-        fill_checksum(segment, route.src, route.dst).ok()?;
-    }
-    Some((at + tcp_len, at))
+    fill_checksum(segment, route.src, route.dst).ok()?;
+    Some(at + tcp_len)
 }
 
 /// A segment of headers alone.

@@ -179,9 +179,8 @@ impl Toy {
     /// Sends `payload` as one frame: cut by the port into segments of `mss` bytes if that
     /// is not 0.
     pub fn send(&mut self, payload: &[u8], mss: u16) {
-        let complete = !self.port.capabilities().tx_checksum;
         let state = self.state.as_mut().expect("something was received before");
-        let (frame, meta) = segment(state, payload, mss, complete);
+        let (frame, meta) = segment(state, payload, mss);
         state.snd_nxt = state.snd_nxt.wrapping_add(payload.len() as u32);
         self.send_frame(&frame, meta);
     }
@@ -241,9 +240,8 @@ fn turned_around(headers: &[u8], l2: usize) -> Vec<u8> {
     back
 }
 
-/// A segment that acknowledges everything and carries `payload`, with its checksum if it is to be
-/// `complete`, and to be cut into segments of `mss` bytes if that is not 0.
-pub fn segment(state: &State, payload: &[u8], mss: u16, complete: bool) -> (Vec<u8>, TxMeta) {
+/// A segment that acknowledges everything and carries `payload`.
+pub fn segment(state: &State, payload: &[u8], mss: u16) -> (Vec<u8>, TxMeta) {
     let (l2, l4) = (state.l2, state.headers.len());
     let mut frame = state.headers.clone();
     let tcp_len = 20 + payload.len();
@@ -265,10 +263,10 @@ pub fn segment(state: &State, payload: &[u8], mss: u16, complete: bool) -> (Vec<
     frame.extend([0x50, 0x18, 0x02, 0, 0, 0, 0, 0]);
     frame.extend(payload);
     let start = pseudo(&frame, l2, tcp_len);
-    let (check, meta) = if complete {
+    let (check, meta) = if mss == 0 {
         (!(sum(&frame[l4..], start) as u16), TxMeta::default())
     } else {
-        let gso_size = if mss != 0 && payload.len() > usize::from(mss) { mss } else { 0 };
+        let gso_size = if payload.len() > usize::from(mss) { mss } else { 0 };
         (
             start as u16,
             TxMeta { checksum_start: l4 as u16, gso_size, header_len: (l4 + 20) as u16, ipv6, follows: false },
