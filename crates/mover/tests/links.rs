@@ -28,8 +28,21 @@ fn turns_until(line: &mut Line, world: &mut World<'_>, what: &str, mut done: imp
     while !done(world) {
         line.turns(world, 1);
         sleep(Duration::from_millis(1));
-        assert!(begun.elapsed() < LONG, "{what} does not come");
+        if begun.elapsed() > LONG {
+            panic!("{what} does not come\n{}", state(world));
+        }
     }
+}
+
+/// What both kernels know of their connections, wires and neighbours.
+fn state(world: &World<'_>) -> String {
+    let mut text = String::new();
+    for (name, side) in [("ours", &world.wire.ours), ("the peer", &world.wire.peer)] {
+        for line in ["ss -tmieOn", "ip -s link", "ip -4 route", "ip -6 route", "ip neigh", "ip -6 addr", "nstat -as"] {
+            text += &format!("{name}: {line}\n{}", side.run(line));
+        }
+    }
+    text
 }
 
 /// Goes on with the load for so long.
@@ -248,7 +261,7 @@ fn a_peer_that_comes_in_by_another_interface_sends_connections_home() {
             line.go_on(world, SEVERAL);
             world.wire.reroute_peer();
             let homeless = MoverEvent::Homeless(name(&line));
-            turns_until(&mut line, world, "word that it is homeless", |world| {
+            turns_until(&mut line, world, &format!("{kind:?}, IPv6 {ipv6}: word that it is homeless"), |world| {
                 std::iter::from_fn(|| world.mover.next_event()).any(|event| event == homeless)
             });
             line.restore(world);
