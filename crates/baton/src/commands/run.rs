@@ -3,6 +3,7 @@
 use crate::fail::usage;
 use crate::run::account::Account;
 use crate::run::children::wait_for_all_but;
+use crate::run::home::Home;
 use crate::run::program;
 use crate::run::service::Private;
 use anyhow::Context;
@@ -16,7 +17,6 @@ use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let placement = placement(args);
     let library = library()?;
     let program = program::find(&args.words[0])?;
-    let home = home()?;
+    let home = Home::create(Path::new("/run"))?;
     let account = Account::create(home.path()).context("making a file of counters")?;
     // What a daemon leaves is waited for too, and what the service's first process leaves.
     set_child_subreaper(Some(getpid())).context("waiting for processes of the program")?;
@@ -170,15 +170,6 @@ fn preload(library: &Path) -> OsString {
         all.push(others);
     }
     all
-}
-
-/// A directory of this run, which processes of every user can enter.
-fn home() -> anyhow::Result<tempfile::TempDir> {
-    let mut builder = tempfile::Builder::new();
-    let builder = builder.prefix("baton-run-");
-    let home = builder.tempdir_in("/run").or_else(|_| builder.tempdir()).context("making a directory")?;
-    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o711))?;
-    Ok(home)
 }
 
 /// A service for this run, if none is there to be used.

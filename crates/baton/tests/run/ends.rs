@@ -72,10 +72,12 @@ pub fn after_its_own_death(world: &World) {
     assert!(pid_of(world, "broker").is_some());
     running.child().kill().unwrap();
     wait_for("the service's end", || services(world).is_empty());
-    // But for its directory, which it says where to find.
+    // But for its directory, which the next one takes away.
     let said = world.said();
     let socket = said.split_whitespace().find(|word| word.ends_with("/socket")).unwrap();
-    fs::remove_dir_all(Path::new(socket).parent().unwrap()).unwrap();
+    let home = Path::new(socket).parent().unwrap();
+    assert!(world.run(&["true"]).status.success());
+    assert!(!home.exists());
 }
 
 pub fn after_a_guardian_was_replaced(world: &World) {
