@@ -92,7 +92,8 @@ fn hear(fd: BorrowedFd<'_>, captured: &Captured, flags: Flags, seq: Seq, ack: Se
         window: p.scales.unwrap_or_default().snd.field(Window(in_flight)),
         ..Header::default()
     };
-    send_segment(fd, &header, &[], &[], captured.remote, captured.local)
+    let packet = segment(&header, &[], &[], captured.remote, captured.local);
+    raw::send_to_ourselves(fd, &packet, captured.local)
 }
 
 /// Asks the peer what it has and how much room: a byte that it has acknowledged is answered
@@ -132,24 +133,18 @@ fn say(fd: BorrowedFd<'_>, captured: &Captured, seq: Seq, room: u32, payload: &[
         repair::timestamp(fd).map(|val| TcpOption::Timestamps(Timestamps { val, ecr }))
     };
     let option = p.timestamps.map(clock).transpose()?;
-    send_segment(fd, &header, option.as_slice(), payload, captured.local, captured.remote)
+    let packet = segment(&header, option.as_slice(), payload, captured.local, captured.remote);
+    raw::send(fd, &packet, captured.remote)
 }
 
-/// Sends a TCP segment.
-fn send_segment(
-    fd: BorrowedFd<'_>,
-    header: &Header,
-    options: &[TcpOption<'_>],
-    payload: &[u8],
-    from: SocketAddr,
-    to: SocketAddr,
-) -> io::Result<()> {
+/// A packet with a TCP segment.
+fn segment(header: &Header, options: &[TcpOption<'_>], payload: &[u8], from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     let [src, dst] = [from, to].map(|end| Addr::from(end.ip()));
     let mut segment = [0; header::MAX_HEADER_LEN];
     let len = header.write(options, &mut segment).expect("one option fits");
     let segment = &mut [&segment[..len], payload].concat()[..];
     fill_checksum(segment, src, dst).expect("the segment is short");
-    raw::send(fd, &raw::packet(PROTOCOL_TCP, segment, src, dst), to)
+    raw::packet(PROTOCOL_TCP, segment, src, dst)
 }
 
 #[cfg(test)]
@@ -161,29 +156,62 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
     use std::io::Read;
     use std::net::TcpListener;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    /// Two ends of a wire, and a listener at the far one.
+    fn wire() -> (Netns, Netns, TcpListener) {
+        let (ours, peer) = (Netns::new("bound"), Netns::new("peer"));
+        veth(&ours, "wire", &peer, "wire");
+        ours.run("ip addr add 10.67.0.1/24 dev wire");
+        peer.run("ip addr add 10.67.0.2/24 dev wire");
+        let listener = peer.enter(|| TcpListener::bind("10.67.0.2:7").unwrap());
+        (ours, peer, listener)
+    }
+
+    /// A connection whose peer has closed goes away and comes back.
+    fn comes_back(socket: OwnedFd, listener: &TcpListener) {
+        rustix::net::connect(&socket, &listener.local_addr().unwrap()).unwrap();
+        drop(listener.accept().unwrap());
+        assert!(reaches(socket.as_fd(), State::CloseWait).unwrap());
+        let captured = capture(&socket).unwrap();
+        make_husk(&socket, &captured).unwrap();
+        rebuild(&socket, &captured).unwrap();
+        resume(&socket, &captured).unwrap();
+        assert_eq!(std::net::TcpStream::from(socket).read(&mut [0]).unwrap(), 0, "the end shows");
+    }
+
+    fn socket() -> OwnedFd {
+        socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
+    }
 
     /// What goes over the loopback device must seem to come over that device.
     #[test]
     fn a_socket_that_is_bound_to_a_device_hears_the_fin() {
         need_root!();
-        let (ours, peer) = (Netns::new("bound"), Netns::new("peer"));
-        veth(&ours, "wire", &peer, "wire");
-        ours.run("ip addr add 10.67.0.1/24 dev wire");
-        peer.run("ip addr add 10.67.0.2/24 dev wire");
+        let (ours, _peer, listener) = wire();
         let index = ours.run("cat /sys/class/net/wire/ifindex").trim().parse().unwrap();
-        let listener = peer.enter(|| TcpListener::bind("10.67.0.2:7").unwrap());
         ours.enter(|| {
-            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+            let socket = socket();
             sys::set_int(socket.as_fd(), libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX, index).unwrap();
-            rustix::net::connect(&socket, &listener.local_addr().unwrap()).unwrap();
-            drop(listener.accept().unwrap());
-            assert!(reaches(socket.as_fd(), State::CloseWait).unwrap());
-            let captured = capture(&socket).unwrap();
-            make_husk(&socket, &captured).unwrap();
-            rebuild(&socket, &captured).unwrap();
-            resume(&socket, &captured).unwrap();
-            assert_eq!(std::net::TcpStream::from(socket).read(&mut [0]).unwrap(), 0, "the end shows");
+            comes_back(socket, &listener);
         });
+    }
+
+    /// As where both ends of a wire are in one namespace, and yet speak over the wire.
+    #[test]
+    fn the_fin_is_heard_where_rules_send_what_is_for_us_over_the_wire() {
+        need_root!();
+        let (ours, _peer, listener) = wire();
+        for line in [
+            "route add 10.67.0.1 dev wire table 100",
+            "rule add pref 1 iif wire lookup local",
+            "rule add pref 2 from 10.67.0.1 to 10.67.0.1 lookup local",
+            "rule add pref 10 lookup 100",
+            "rule add pref 20 lookup local",
+            "rule del pref 0",
+        ] {
+            ours.run(&format!("ip {line}"));
+        }
+        ours.enter(|| comes_back(socket(), &listener));
     }
 }

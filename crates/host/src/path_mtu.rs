@@ -37,7 +37,7 @@ pub(crate) fn restore_path_mtu(fd: BorrowedFd<'_>, captured: &Captured, snd: Seq
     if before <= told {
         return Ok(true);
     }
-    raw::send(fd, &too_big(captured, snd, told), captured.local)?;
+    raw::send_to_ourselves(fd, &too_big(captured, snd, told), captured.local)?;
     for _ in 0..PATIENCE {
         // The kernel has a least of its own (`min_pmtu`).
         if pmtu(fd)? < before {

@@ -4,10 +4,10 @@
 use crate::sys;
 use baton_wire::addr::Addr;
 use baton_wire::{ipv4, ipv6};
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, ipproto, sendto, socket_with};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Time to live, or hop limit.
 const TTL: u8 = 64;
@@ -16,19 +16,42 @@ const TTL: u8 = 64;
 ///
 /// # Errors
 /// As the kernel's: `EPERM` without CAP_NET_RAW.
-pub(crate) fn send(fd: BorrowedFd<'_>, packet: &[u8], mut to: SocketAddr) -> io::Result<()> {
-    let dst = Addr::from(to.ip());
-    let family = if dst.is_v4() { AddressFamily::INET } else { AddressFamily::INET6 };
+pub(crate) fn send(fd: BorrowedFd<'_>, packet: &[u8], to: SocketAddr) -> io::Result<()> {
+    let to = address(to);
+    sendto(socket_like(fd, &to)?, packet, SendFlags::DONTWAIT, &to)?;
+    Ok(())
+}
+
+/// Sends a packet, whoever it says it is from, to our own address: over the loopback device,
+/// also where rules of routing have what others send there take another way.
+///
+/// # Errors
+/// As [`send`].
+pub(crate) fn send_to_ourselves(fd: BorrowedFd<'_>, packet: &[u8], own: SocketAddr) -> io::Result<()> {
+    let own = address(own);
+    let raw = socket_like(fd, &own)?;
+    // A way is looked up for who sends, which for a raw socket is who it is bound to. An address
+    // that cannot be bound has no such way.
+    let _ = bind(&raw, &own);
+    sendto(raw, packet, SendFlags::DONTWAIT, &own)?;
+    Ok(())
+}
+
+/// As raw sockets take it: a protocol number for a port, or none; and IPv4 takes no mapped address.
+fn address(mut of: SocketAddr) -> SocketAddr {
+    of.set_ip(Addr::from(of.ip()).ip());
+    of.set_port(0);
+    of
+}
+
+fn socket_like(fd: BorrowedFd<'_>, to: &SocketAddr) -> io::Result<OwnedFd> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let raw = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::RAW))?;
     let device = sys::get_int(fd, libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX).unwrap_or(0);
     if device != 0 {
         sys::set_int(raw.as_fd(), libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX, device)?;
     }
-    // Raw sockets take a protocol number for a port, or none; and IPv4 takes no mapped address.
-    to.set_ip(dst.ip());
-    to.set_port(0);
-    sendto(raw, packet, SendFlags::DONTWAIT, &to)?;
-    Ok(())
+    Ok(raw)
 }
 
 /// An IP packet with `payload` in it, which is at most an Ethernet frame's.
