@@ -11,8 +11,8 @@
 //!
 //! Nothing is held while a lock of a slot is taken: `INDEX` is atomic, and the list of free
 //! slots is locked by itself, last. A fork locks that list, so that it is whole in the child;
-//! a slot's lock may be held there by a thread that is no more, so a child never uses a slot
-//! from before ([`Frozen::child`]).
+//! any lock of a slot may be held there by a thread that is no more, so a child never looks at
+//! a slot from before ([`Frozen::child`]).
 
 use crate::connection::{Body, State};
 use crate::epoll::Entry;
@@ -32,10 +32,12 @@ const CHUNKS: usize = 4096;
 
 static INDEX: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
 static SLOTS: [OnceLock<Box<[Slot]>>; CHUNKS] = [const { OnceLock::new() }; CHUNKS];
-static FREE: Mutex<Free> = Mutex::new(Free { numbers: Vec::new(), next: 0 });
+static FREE: Mutex<Free> = Mutex::new(Free { numbers: Vec::new(), first: 0, next: 0 });
 
 struct Free {
     numbers: Vec<u32>,
+    /// The slots of this process are from this one on, and before `next`.
+    first: u32,
     next: u32,
 }
 
@@ -210,9 +212,9 @@ fn release(slot: &'static Slot, body: &mut Body) -> State {
 
 /// All connections, each as one of its descriptors names it.
 pub fn all() -> Vec<(Named, Vec<RawFd>)> {
-    let next = locked(&FREE).next;
+    let Free { first, next, .. } = *locked(&FREE);
     let fds = |number| locked(&slot(number).fds).clone();
-    let known = (0..next).map(fds).filter(|fds| !fds.is_empty());
+    let known = (first..next).map(fds).filter(|fds| !fds.is_empty());
     known.filter_map(|fds| Some((lookup(fds[0])?, fds))).collect()
 }
 
@@ -239,5 +241,29 @@ impl Frozen {
             }
         }
         self.0.next = self.0.next.next_multiple_of(CHUNK as u32);
+        self.0.first = self.0.next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    /// Whoever closes a connection while another thread forks holds its slot's locks.
+    #[test]
+    fn a_child_does_not_look_at_what_threads_that_are_no_more_hold() {
+        let before = enter(700_000, State::Free, false).unwrap();
+        let closing = locked(&before.slot.fds);
+        freeze().child();
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || tell.send(all().len()));
+        let seen = told.recv_timeout(Duration::from_secs(10)).expect("it waits for nobody");
+        drop(closing);
+        assert_eq!((seen, named(700_000).is_none()), (0, true));
+        let after = enter(700_000, State::Free, false).unwrap();
+        assert!(!std::ptr::eq(after.slot, before.slot) && all().len() == 1);
     }
 }
