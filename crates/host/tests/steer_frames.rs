@@ -1,58 +1,14 @@
 //! Steering frame by frame: a TAP device stands for the wire, so that a test decides about
-//! every byte that comes from it and sees every byte that leaves.
+//! every byte that comes from it.
 
-mod common;
-
-use std::time::Duration;
+#[path = "common/frames.rs"]
+mod frames;
 
 use baton_host::steer::{Counters, Kind, Options, SteeredTuple, Steering};
-use baton_port::{FrameIo, FrameSink, RxFrame, Tap, TapOptions, TxMeta, WaitSet, Waitable, link};
-use baton_testkit::{Netns, need_program, need_root};
-use baton_wire::addr::Tuple;
+use baton_testkit::{need_program, need_root};
+use frames::{ELSEWHERE, SEGMENT, TCP, frame, ipv4, ipv6, next, scene, send, tuple};
 
-const PEER: [u8; 6] = [2, 0, 0, 0, 0, 9];
-const ELSEWHERE: [u8; 6] = [2, 0, 0, 0, 0, 8];
-const TCP: u8 = 6;
 const UDP: u8 = 17;
-
-/// Twenty bytes of TCP: from the peer's port 80 to ours, 1000.
-const SEGMENT: [u8; 20] = [0, 80, 3, 232, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0];
-
-/// An Ethernet frame from the peer with `tags` (type and id).
-fn frame(to: [u8; 6], tags: &[(u16, u16)], ethertype: u16, packet: &[u8]) -> Vec<u8> {
-    let mut frame = [to, PEER].concat();
-    for (kind, id) in tags {
-        frame.extend(kind.to_be_bytes());
-        frame.extend(id.to_be_bytes());
-    }
-    frame.extend(ethertype.to_be_bytes());
-    frame.extend(packet);
-    frame
-}
-
-fn ipv4(protocol: u8, fragment: u16, options: usize, payload: &[u8]) -> Vec<u8> {
-    let header = 20 + options;
-    let mut packet = vec![0x40 | (header / 4) as u8, 0];
-    packet.extend(((header + payload.len()) as u16).to_be_bytes());
-    packet.extend([0, 0]);
-    packet.extend(fragment.to_be_bytes());
-    packet.extend([64, protocol, 0, 0]);
-    packet.extend([10, 66, 0, 2, 10, 66, 0, 1]);
-    packet.extend(vec![1; options]);
-    packet.extend(payload);
-    packet
-}
-
-fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
-    let mut packet = vec![0x60, 0, 0, 0];
-    packet.extend((payload.len() as u16).to_be_bytes());
-    packet.extend([next, 64]);
-    for last in [2, 1] {
-        packet.extend([0xfd, 0x66, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
-    }
-    packet.extend(payload);
-    packet
-}
 
 /// An ICMP error of that type about `packet`; checksums are nothing to a steering program.
 fn error(kind: u8, packet: &[u8]) -> Vec<u8> {
@@ -67,57 +23,6 @@ fn quoted(mut packet: Vec<u8>, address: usize) -> Vec<u8> {
     packet[ports..ports + 4].rotate_left(2);
     packet.truncate(ports + 8);
     packet
-}
-
-/// What arrives.
-#[derive(Default)]
-struct Frames(Vec<Vec<u8>>);
-
-impl FrameSink for Frames {
-    fn burst(&mut self, frames: &[RxFrame<'_>]) {
-        self.0.extend(frames.iter().map(|f| f.data.to_vec()));
-    }
-}
-
-/// The next frame.
-fn next<P: FrameIo + Waitable>(port: &mut P) -> Vec<u8> {
-    let mut frames = Frames::default();
-    let mut set = WaitSet::new();
-    port.poll_fds(&mut set);
-    for _ in 0..100 {
-        if port.prepare_wait() {
-            set.wait(Some(Duration::from_millis(50))).unwrap();
-            port.finish_wait();
-        }
-        if port.receive(1, &mut frames).unwrap() == 1 {
-            return frames.0.remove(0);
-        }
-    }
-    panic!("no frame");
-}
-
-fn send<P: FrameIo>(port: &mut P, frame: &[u8]) {
-    port.slot(frame.len()).expect("room").copy_from_slice(frame);
-    port.commit(frame.len(), TxMeta::default());
-    port.flush().unwrap();
-}
-
-/// A namespace with an interface `wire`, of which we are the other end.
-fn scene() -> (Netns, Tap, [u8; 6]) {
-    let netns = Netns::new("steer");
-    let (tap, address) = netns.enter(|| {
-        let tap = Tap::open("wire", TapOptions { vnet_hdr: false, merge: false }).unwrap();
-        std::fs::write("/proc/sys/net/ipv6/conf/wire/disable_ipv6", "1").unwrap();
-        link::set_up("wire").unwrap();
-        (tap, link::address("wire").unwrap())
-    });
-    (netns, tap, address)
-}
-
-fn tuple(ipv6: bool) -> Tuple {
-    let ends = if ipv6 { ["[fd66::1]:1000", "[fd66::2]:80"] } else { ["10.66.0.1:1000", "10.66.0.2:80"] };
-    let [local, remote] = ends.map(|end| end.parse().unwrap());
-    Tuple::new(local, remote)
 }
 
 type Verdict = fn(&mut Counters);
@@ -268,41 +173,4 @@ fn each_frame_gets_one_verdict_and_a_hit_arrives_as_it_was() {
             assert_eq!(steering.counters().unwrap(), Counters { passed: before.passed + 1, ..before });
         }
     }
-}
-
-#[test]
-fn what_the_engine_sends_leaves_as_it_was() {
-    need_root!();
-    need_program!("clang");
-    let (netns, mut wire, _) = scene();
-    let mut steering = netns.enter(|| Steering::attach("wire", Kind::Tc, Options::default())).unwrap();
-    let mut port = netns.enter(|| steering.open_port()).unwrap();
-    steering.set_engine(true).unwrap();
-    for vlans in [[0, 0], [5, 0], [5, 7]] {
-        // Seen from the other side, so that the same frames serve.
-        let Tuple { local, remote, local_port, remote_port } = tuple(false);
-        let tuple = Tuple { local: remote, remote: local, local_port: remote_port, remote_port: local_port };
-        steering.insert(SteeredTuple { tuple, vlans }).unwrap();
-    }
-    let packet = ipv4(TCP, 0, 0, &SEGMENT);
-    for tags in [&[][..], &[(0x8100, 5)], &[(0x88a8, 5), (0x8100, 7)]] {
-        let frame = frame(ELSEWHERE, tags, 0x0800, &packet);
-        send(&mut port, &frame);
-        assert_eq!(next(&mut wire), frame, "{tags:?}");
-    }
-    let sent = steering.counters().unwrap();
-    assert_eq!((sent.sent, sent.foreign), (3, 0));
-    // Neither what cannot be matched nor what is in another VLAN, nor errors.
-    let fragment = ipv4(TCP, 0x2000, 0, &SEGMENT);
-    let error = ipv4(1, 0, 0, &error(3, &packet));
-    let foreign =
-        [(&[][..], &fragment), (&[(0x8100, 6)], &packet), (&[(0x8100, 5), (0x8100, 6)], &packet), (&[], &error)];
-    for (tags, packet) in foreign {
-        send(&mut port, &frame(ELSEWHERE, tags, 0x0800, packet));
-    }
-    let sent = steering.counters().unwrap();
-    assert_eq!((sent.sent, sent.foreign), (3, 4));
-    let mut frames = Frames::default();
-    wire.receive(10, &mut frames).unwrap();
-    assert_eq!(frames.0, Vec::<Vec<u8>>::new());
 }
