@@ -64,7 +64,30 @@ struct sk_buff {
 	u32 data_end;
 };
 
+/* What is read of the kernel's own sk_buff, to which a tc program's context points. The loader puts
+ * in where this kernel has it (CO-RE, by the kernel's BTF). */
+struct sk_buff___kernel {
+	u8 ip_summed : 2;
+	u16 csum_start; /* from `head` on */
+	u16 csum_offset; /* from there on */
+	const u8 *head;
+	const u8 *data;
+	u8 unplaced; /* the kernel has no such member: 1 of it until places were put in */
+} __attribute__((preserve_access_index));
+
+/* What of a member's place is asked for (enum bpf_core_relo_kind). */
+enum place {
+	PLACE_OFFSET = 0,
+	PLACE_SIZE = 1,
+	PLACE_EXISTS = 2,
+	PLACE_SHIFT_LEFT = 4, /* with the next, has only the member's bits left of a 64-bit word */
+	PLACE_SHIFT_RIGHT = 5,
+};
+
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*const bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*const bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*const bpf_skb_pull_data)(struct sk_buff *skb, u32 len) = (void *)39;
+static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+/* No such helper: a program that can get to this call is refused by the kernel. */
+static void (*const does_not_load)(void) = (void *)0xbad;

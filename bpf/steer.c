@@ -89,6 +89,10 @@ enum count {
 #define IPV4 20
 #define IPV6 40
 #define TCP 20
+/* Where the checksum is in a TCP header. */
+#define CHECKSUM 16
+/* An sk_buff's `ip_summed` whose checksum somebody is still to write. */
+#define CHECKSUM_PARTIAL 3
 #define ICMP 8
 /* What an error quotes of TCP at least: ports and sequence number (RFC 792). */
 #define QUOTED_TCP 8
@@ -161,8 +165,8 @@ INLINE enum count quoted_v6(const u8 *p, const u8 *end, struct tuple *t)
 /* Finds the tuple of the TCP segment whose Ethernet header is at `f`, or of the one
  * that an ICMP error there quotes; the counter of the reason if there is none,
  * COUNT_HIT if there is, or CUT_OFF. A tag that the kernel has taken off the frame
- * is `tag`. */
-INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tuple *t)
+ * is `tag`. Where a segment's TCP header begins is written to `tcp`. */
+INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tuple *t, u32 *tcp)
 {
 	__builtin_memset(t, 0, sizeof *t);
 	if (f + ETHERNET > end)
@@ -207,6 +211,7 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 		if (next + TCP > end)
 			return COUNT_MALFORMED;
 		order(t, p + 12, 4, next, ours);
+		*tcp = next - f;
 		return COUNT_HIT;
 	}
 	if (type == 0x86dd) {
@@ -221,6 +226,7 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 		if (p + IPV6 + TCP > end)
 			return COUNT_MALFORMED;
 		order(t, p + 8, 16, p + IPV6, ours);
+		*tcp = p + IPV6 - f;
 		return COUNT_HIT;
 	}
 	return COUNT_PASSED;
@@ -261,7 +267,8 @@ int steer_xdp(struct xdp_md *ctx)
 {
 	struct engine *engine = 0;
 	struct tuple t;
-	enum count reason = parse((const u8 *)(long)ctx->data, (const u8 *)(long)ctx->data_end, 0, 0, &t);
+	u32 tcp;
+	enum count reason = parse((const u8 *)(long)ctx->data, (const u8 *)(long)ctx->data_end, 0, 0, &t, &tcp);
 
 	switch (decide(reason, &t, &engine)) {
 	case PASS:
@@ -293,7 +300,7 @@ INLINE void pull_headers(struct sk_buff *skb, u32 most)
 		bpf_skb_pull_data(skb, len);
 }
 
-INLINE enum count parse_skb(const struct sk_buff *skb, int ours, struct tuple *t)
+INLINE enum count parse_skb(const struct sk_buff *skb, int ours, struct tuple *t, u32 *tcp)
 {
 	const u8 *data = (const u8 *)(long)skb->data;
 	const u8 *end = (const u8 *)(long)skb->data_end;
@@ -301,18 +308,18 @@ INLINE enum count parse_skb(const struct sk_buff *skb, int ours, struct tuple *t
 	/* Pointers from here on: where several looks become one, the compiler would carry 32 bits
 	 * there and widen them afterwards, which the verifier takes for arithmetic. */
 	asm volatile("" : "+r"(data), "+r"(end));
-	return parse(data, end, taken_tag(skb), ours, t);
+	return parse(data, end, taken_tag(skb), ours, t, tcp);
 }
 
 /* The same, wherever the headers lie. */
-INLINE enum count find(struct sk_buff *skb, int ours, struct tuple *t)
+INLINE enum count find(struct sk_buff *skb, int ours, struct tuple *t, u32 *tcp)
 {
-	enum count reason = parse_skb(skb, ours, t);
+	enum count reason = parse_skb(skb, ours, t, tcp);
 
 	if (reason != COUNT_MALFORMED)
 		return reason;
 	pull_headers(skb, HEADERS);
-	return parse_skb(skb, ours, t);
+	return parse_skb(skb, ours, t, tcp);
 }
 
 SEC("classifier")
@@ -320,16 +327,17 @@ int steer_tc(struct sk_buff *skb)
 {
 	struct engine *engine = 0;
 	struct tuple t;
+	u32 tcp;
 
 	/* For another host: seen because the interface is promiscuous. */
 	if (skb->pkt_type != 0) {
 		count(COUNT_PASSED);
 		return TC_NEXT;
 	}
-	enum count reason = find(skb, 0, &t);
+	enum count reason = find(skb, 0, &t, &tcp);
 	if (reason == CUT_OFF) {
 		pull_headers(skb, ERROR_HEADERS);
-		reason = parse_skb(skb, 0, &t);
+		reason = parse_skb(skb, 0, &t, &tcp);
 	}
 	switch (decide(reason, &t, &engine)) {
 	case PASS:
@@ -344,25 +352,67 @@ int steer_tc(struct sk_buff *skb)
 	return bpf_redirect(engine->device, 0);
 }
 
-SEC("classifier")
-int steer_tap(struct sk_buff *skb)
+#define PLACE(member, what) __builtin_preserve_field_info(member, what)
+
+/* Whether no sum is to be written into the frame after this (virtio: NEEDS_CSUM), or only TCP's,
+ * into its own field. Elsewhere it would change what was looked at here, the ports for instance,
+ * to a number that who wrote the frame can choose. Not known is no. */
+INLINE int keeps_headers(struct sk_buff *skb, u32 tcp)
+{
+	const struct sk_buff___kernel *kernel = (const void *)skb;
+	const u8 *head, *data;
+	u16 start, offset;
+	u64 summed = 0;
+
+	if (PLACE(kernel->unplaced, PLACE_EXISTS))
+		does_not_load();
+	if (bpf_probe_read_kernel(&summed, PLACE(kernel->ip_summed, PLACE_SIZE),
+				  (const u8 *)kernel + PLACE(kernel->ip_summed, PLACE_OFFSET)))
+		return 0;
+	summed = summed << PLACE(kernel->ip_summed, PLACE_SHIFT_LEFT) >> PLACE(kernel->ip_summed, PLACE_SHIFT_RIGHT);
+	if (summed != CHECKSUM_PARTIAL)
+		return 1;
+	if (bpf_probe_read_kernel(&start, sizeof start, &kernel->csum_start) ||
+	    bpf_probe_read_kernel(&offset, sizeof offset, &kernel->csum_offset) ||
+	    bpf_probe_read_kernel(&head, sizeof head, &kernel->head) ||
+	    bpf_probe_read_kernel(&data, sizeof data, &kernel->data))
+		return 0;
+	return head + start == data + tcp && offset == CHECKSUM;
+}
+
+/* What becomes of a frame that an engine wrote. */
+INLINE int leave(struct sk_buff *skb, int guarded)
 {
 	struct tuple t;
 	struct steered *steered = 0;
+	u32 tcp = 0;
 
-	if (find(skb, 1, &t) == COUNT_HIT)
+	if (find(skb, 1, &t, &tcp) == COUNT_HIT)
 		steered = bpf_map_lookup_elem(&TUPLES, &t);
 	if (steered && steered->state == STATE_STEER) {
 		u32 id = steered->engine;
 		struct engine *engine = bpf_map_lookup_elem(&ENGINES, &id);
 		/* An engine that is given up sends no more. */
-		if (engine && engine->up && engine->device == skb->ifindex) {
+		if (engine && engine->up && engine->device == skb->ifindex && (!guarded || keeps_headers(skb, tcp))) {
 			count(COUNT_SENT);
 			return bpf_redirect(engine->wire, 0);
 		}
 	}
 	count(COUNT_FOREIGN);
 	return TC_DROP;
+}
+
+SEC("classifier")
+int steer_tap(struct sk_buff *skb)
+{
+	return leave(skb, 1);
+}
+
+/* For the interface's own engine, where the kernel does not show its sk_buff. */
+SEC("classifier")
+int steer_tap_own(struct sk_buff *skb)
+{
+	return leave(skb, 0);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -149,6 +149,11 @@ impl KernelSide {
         self.interface(interface).ok().map(|interface| interface.steering.mode())
     }
 
+    /// Whether programs may have engines of their own at an interface.
+    pub fn lends_engines(&mut self, interface: u32) -> bool {
+        self.interface(interface).is_ok_and(|interface| interface.steering.lends_engines())
+    }
+
     /// An interface as it is now.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ mod common;
 
 use baton_socket::service::message::Selector;
 use baton_socket::service::{Place, Placement, Service};
-use baton_testkit::{need_program, need_root};
+use baton_testkit::{need_program, need_root, types};
 use common::kernels::{Ramp, wait_for};
 use common::{Line, Role, World, programs_part};
 use rustix::process::{Pid, Signal, kill_process};
@@ -75,6 +75,23 @@ fn bytes_go_both_ways_through_an_engine_of_our_own() {
         drop(service);
         wait_for("the device's end", || world.devices() == 1);
         assert_eq!(world.wire.resets(), resets);
+    });
+}
+
+#[test]
+fn where_the_guard_is_not_shown_sums_the_services_engine_serves() {
+    need_root!();
+    need_program!("clang");
+    if !types::are_hidden("where_the_guard_is_not_shown_sums_the_services_engine_serves") {
+        return;
+    }
+    World::enter(|world| {
+        let service = world.direct();
+        let mut line = world.line(false);
+        line.adopt(&service);
+        line.go_on(300_000);
+        assert_eq!((line.place(), world.devices(), service.devices().len()), (Place::Engine, 1, 0));
+        line.finish();
     });
 }
 

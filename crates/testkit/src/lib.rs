@@ -6,6 +6,7 @@
 //!   happens to it; [`veth`] puts a wire between two of them.
 //! * [`Running`]: a program in the background that ends with the test; [`wait_for`] what it does.
 //! * [`vm`]: a test runs anew under another kernel, in an emulator.
+//! * [`types`]: a test runs anew where the kernel does not show its types (BTF).
 //! * [`c`]: C programs, built against the library.
 //! * [`corpus`]: the inputs that fuzzing found, replayed.
 //! * [`rounds::Rounds`]: benchmarks that alternate, with medians and raw figures.
@@ -25,6 +26,7 @@ pub mod netns;
 pub mod process;
 pub mod rounds;
 pub mod skip;
+pub mod types;
 pub mod vm;
 
 pub use netns::{Netns, veth};

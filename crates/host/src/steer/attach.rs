@@ -14,7 +14,10 @@ use super::pins::{self, Pins};
 use super::{Kind, Mode, Options, Steering};
 
 const TC: &str = "steer_tc";
+/// Guards of engines' TAP devices: any engine's, and that of the interface's own where the
+/// kernel does not let the first be loaded.
 const TAP: &str = "steer_tap";
+const TAP_OWN: &str = "steer_tap_own";
 const XDP: &str = "steer_xdp";
 const ATTACHING: &str = "attaching the steering program";
 
@@ -88,14 +91,14 @@ fn attach_tc(ebpf: &mut Ebpf, interface: &str, left: Option<&Pins>) -> Result<(F
         let info = link.info().map_err(|e| SteerError::kernel("looking at the pinned link", e))?;
         // Not so if the interface has gone, and another of its name is there now.
         if there.iter().any(|program| program.id() == info.program_id()) {
-            load_classifier(ebpf, TAP)?;
+            load_guard(ebpf)?;
             return Ok((link, Mode::Tc, true));
         }
     }
     if there.iter().any(|program| program.name() == TC.as_bytes()) {
         return Err(pins::occupied(interface));
     }
-    load_classifier(ebpf, TAP)?;
+    load_guard(ebpf)?;
     load_classifier(ebpf, TC)?;
     let link = attach_classifier(ebpf, TC, interface).map_err(|e| explain_tc(interface, e))?;
     Ok((link, Mode::Tc, false))
@@ -103,7 +106,8 @@ fn attach_tc(ebpf: &mut Ebpf, interface: &str, left: Option<&Pins>) -> Result<(F
 
 /// The guard of an engine's TAP device, attached.
 pub fn tap(ebpf: &mut Ebpf, device: &str, engine: u32, pins: Option<&Pins>) -> Result<FdLink, SteerError> {
-    let link = attach_classifier(ebpf, TAP, device).map_err(|e| explain_tc(device, e))?;
+    let name = if guards_programs(ebpf) { TAP } else { TAP_OWN };
+    let link = attach_classifier(ebpf, name, device).map_err(|e| explain_tc(device, e))?;
     match pins {
         Some(pins) => pins.keep_guard(link, engine),
         None => Ok(link),
@@ -117,6 +121,17 @@ fn classifier<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut SchedClassifier {
 
 fn load_classifier(ebpf: &mut Ebpf, name: &str) -> Result<(), SteerError> {
     classifier(ebpf, name).load().map_err(|e| SteerError::kernel("loading the steering programs", e))
+}
+
+/// The first guard reads the kernel's own sk_buff, whose layout the loader takes from the kernel's
+/// BTF. Without that, it is one that no kernel loads.
+fn load_guard(ebpf: &mut Ebpf) -> Result<(), SteerError> {
+    load_classifier(ebpf, TAP).or_else(|_| load_classifier(ebpf, TAP_OWN))
+}
+
+/// Whether programs' engines may be let out, too.
+pub fn guards_programs(ebpf: &Ebpf) -> bool {
+    ebpf.program(TAP).is_some_and(|guard| guard.fd().is_ok())
 }
 
 /// Before all that is attached there already, so that nothing else changes the frames.

@@ -14,8 +14,9 @@
 //! * **tc**: on the interface's ingress (a TCX link, Linux 6.6) hits are redirected to
 //!   the egress of a TAP device, so that its reader gets them, super-frames and unfilled
 //!   checksums as they are. What the engine writes comes in at the device's ingress,
-//!   where only frames of its own tuples are redirected to the interface. Host packets
-//!   keep their offloads, and an XDP program that is there already keeps its place.
+//!   where only frames of its own tuples are redirected to the interface, and of these only
+//!   such as ask for no checksum but TCP's own. Host packets keep their offloads, and an XDP
+//!   program that is there already keeps its place.
 //! * **xdp**: hits are redirected to the AF_XDP socket of their queue. For drivers that
 //!   receive into packet memory. It takes the interface's one XDP slot, and AF_XDP sends
 //!   past every hook: what the engine sends is not checked.
@@ -162,19 +163,34 @@ impl Steering {
         }
     }
 
+    /// Whether there may be others beside the interface's own engine.
+    pub fn lends_engines(&self) -> bool {
+        self.mode == Mode::Tc && attach::guards_programs(&self.ebpf)
+    }
+
     /// Opens the port of another engine, of a number below [`ENGINES_MAX`], whose frames are
     /// those of tuples entered by [`Steering::insert_for`]. No engine of that number is said
     /// to be there yet.
     ///
     /// # Errors
-    /// [`SteerError`]; `Unsuitable` where the kind is xdp: a queue has one socket.
+    /// [`SteerError`]; `Unsuitable` where the kind is xdp, for a queue has one socket, and where
+    /// the kernel does not show the guard which checksum a frame asks for.
     pub fn open_engine(&mut self, number: u32) -> Result<SteeredPort, SteerError> {
+        let unsuitable = |what: &str, remedy| SteerError::Unsuitable {
+            interface: self.interface.clone(),
+            what: what.into(),
+            remedy,
+        };
         if self.mode != Mode::Tc {
-            return Err(SteerError::Unsuitable {
-                interface: self.interface.clone(),
-                what: "it is steered by xdp, and a queue's frames go to one engine".into(),
-                remedy: "use the kind tc for engines of programs' own",
-            });
+            let what = "it is steered by xdp, and a queue's frames go to one engine";
+            return Err(unsuitable(what, "use the kind tc for engines of programs' own"));
+        }
+        if !attach::guards_programs(&self.ebpf) {
+            let what = "this kernel does not show which checksums a program's engine asks for";
+            return Err(unsuitable(
+                what,
+                "use one with CONFIG_DEBUG_INFO_BTF that is not locked down (confidentiality)",
+            ));
         }
         let (tap, guard, mtu) = self.open_tap(number)?;
         self.guards.insert(number, guard);

@@ -13,7 +13,7 @@ use super::Broker;
 use super::side::{Process, Side};
 use crate::guardian;
 use baton_host::kernel_side::KernelError;
-use baton_host::steer::{ENGINES_MAX, Mode};
+use baton_host::steer::ENGINES_MAX;
 use baton_port::SteeredPort;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::Reply;
@@ -34,7 +34,7 @@ impl Broker {
     pub(super) fn side_for(&mut self, client: u32, interface: usize) -> usize {
         let index = self.sides[interface].index;
         let is_direct = self.clients.get(&client).is_some_and(|program| program.direct && program.raw.is_none());
-        if !is_direct || self.kernel.mode(index) != Some(Mode::Tc) {
+        if !is_direct || !self.kernel.lends_engines(index) {
             return interface;
         }
         let its = |side: &Side| side.is_of(client) && side.index == index && side.engine.is_some();
