@@ -39,6 +39,10 @@ const FAR: &str = "10.68.0.2";
 /// How often tests are repeated that came to something else: some depend on time.
 const AGAIN: usize = 3;
 
+/// Seconds that a module's tests may take: then Python ends, and says what each thread was at.
+/// The quick ones take seconds, and minutes on a busy machine.
+const LONGEST: [&str; 2] = ["200", "500"];
+
 /// Where set-up puts the package's tests: beside cargo's directory for tests.
 fn unpacked() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("cpython")
@@ -59,6 +63,8 @@ struct Site {
     ours: Netns,
     home: tempfile::TempDir,
     between: Between,
+    /// Where the engine runs.
+    engine: &'static str,
 }
 
 /// How the tests are run.
@@ -76,7 +82,7 @@ type Outcomes = BTreeMap<String, &'static str>;
 
 impl Site {
     /// None, said as a skip, if the tests are not there.
-    fn new(between: Between) -> Option<Site> {
+    fn new(between: Between, engine: &'static str) -> Option<Site> {
         let package = unpacked();
         if !package.join("test").is_dir() {
             skip::missing("needs CPython's tests: `cargo xtask setup` unpacks them");
@@ -87,7 +93,7 @@ impl Site {
         if rough.is_none() {
             veth(&ours, "near", &ours, "far");
         }
-        let site = Site { _rough: rough, ours, home: tempfile::tempdir().unwrap(), between };
+        let site = Site { _rough: rough, ours, home: tempfile::tempdir().unwrap(), between, engine };
         let tests = site.home.path().join("tests");
         fs::create_dir(&tests).unwrap();
         let script = "import sys, test; print(test.__path__[0])";
@@ -148,7 +154,7 @@ impl Site {
         let hosts = "if [ -e hosts ]; then mount --bind hosts /etc/hosts; fi; exec \"$@\"";
         command.args(["--mount", "sh", "-c", hosts, "sh"]);
         if !matches!(how, How::Kernel) {
-            command.arg(baton()).args(["run", "--explain", "--engine", "service", "--policy", "fcfs"]);
+            command.arg(baton()).args(["run", "--explain", "--engine", self.engine, "--policy", "fcfs"]);
         }
         match how {
             How::Kernel => &mut command,
@@ -156,14 +162,15 @@ impl Site {
             How::With(socket) => command.arg("--socket").arg(socket).arg("--"),
         };
         // Those of VSOCK hang on machines that have half of it.
-        command.args([PYTHON, "-m", "test", "--timeout", "500", "-u", "network", "-i", "*VSOCK*", "--junit-xml"]);
+        let longest = LONGEST[usize::from(times() > 1)];
+        command.args([PYTHON, "-m", "test", "--timeout", longest, "-u", "network", "-i", "*VSOCK*", "--junit-xml"]);
         command.arg(&report).args(named.iter().flat_map(|name| ["-m", name])).args(modules);
         command.env("PYTHONPATH", self.home.path().join("tests")).env("PYTHONDONTWRITEBYTECODE", "1");
         command.current_dir(self.home.path()).stdin(Stdio::null());
         let out = self.ours.enter(|| output(&mut command));
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         let Ok(report) = fs::read_to_string(&report) else {
-            panic!("no report: {}\n{said}", String::from_utf8_lossy(&out.stdout));
+            panic!("no report: {:?}\n{}\n{said}", hung(&said), String::from_utf8_lossy(&out.stdout));
         };
         let account = (!matches!(how, How::Kernel)).then(|| Account::of(&said));
         (read(&report), account)
@@ -194,6 +201,12 @@ impl Site {
     }
 }
 
+/// The tests that threads were in when the time was over, as Python's `faulthandler` says it.
+fn hung(said: &str) -> Vec<&str> {
+    let stacks = said.split_once("Timeout (").map_or("", |(_, stacks)| stacks);
+    stacks.lines().filter_map(|line| line.rsplit_once(" in ")?.1.strip_prefix("test_").map(|_| line.trim())).collect()
+}
+
 /// Outcomes of a report in JUnit's form.
 fn read(report: &str) -> Outcomes {
     let cases = report.split("<testcase ").skip(1);
@@ -217,15 +230,15 @@ fn differences(kernels: &Outcomes, ours: &Outcomes) -> BTreeMap<String, [&'stati
 }
 
 /// Each with a service of its own, and nothing moves but by the policy.
-pub fn quietly(between: Between) {
-    if let Some(site) = Site::new(between) {
+pub fn quietly(between: Between, engine: &'static str) {
+    if let Some(site) = Site::new(between, engine) {
         site.compare(How::Run);
     }
 }
 
 /// While their connections move.
-pub fn restlessly(between: Between) {
-    let Some(site) = Site::new(between) else { return };
+pub fn restlessly(between: Between, engine: &'static str) {
+    let Some(site) = Site::new(between, engine) else { return };
     let socket = site.home.path().join("socket");
     let mut command = Command::new(baton());
     command.args(["service", "--interface", "near", "--interface", "far", "--steer", "tc", "--socket"]).arg(&socket);

@@ -10,7 +10,6 @@ mod tls;
 mod world;
 
 use baton_testkit::{need_program, need_root, output, run, wait_for};
-use cpython::Between;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -63,39 +62,35 @@ in_all! {
     openssl_asks of tls: "clang" "openssl";
 }
 
-#[test]
-fn cpythons_tests_end_as_on_the_kernel() {
-    need_root!();
-    need_program!("clang");
-    cpython::quietly(Between::Wire);
+/// CPython's own tests, with the engine in the service and in the program.
+macro_rules! cpythons {
+    ($($test:ident: $how:ident $between:ident;)*) => {$(
+        mod $test {
+            #[test]
+            fn in_the_service() {
+                of("service");
+            }
+
+            #[test]
+            fn in_the_program() {
+                of("direct");
+            }
+
+            fn of(engine: &'static str) {
+                baton_testkit::need_root!();
+                baton_testkit::need_program!("clang");
+                crate::cpython::$how(crate::cpython::Between::$between, engine);
+            }
+        }
+    )*};
 }
 
-#[test]
-fn cpythons_tests_end_as_on_the_kernel_over_loopback() {
-    need_root!();
-    need_program!("clang");
-    cpython::quietly(Between::Loopback);
-}
-
-#[test]
-fn cpythons_tests_end_as_on_the_kernel_while_connections_move() {
-    need_root!();
-    need_program!("clang");
-    cpython::restlessly(Between::Wire);
-}
-
-#[test]
-fn cpythons_tests_end_as_on_the_kernel_over_a_bad_wire() {
-    need_root!();
-    need_program!("clang");
-    cpython::quietly(Between::BadWire);
-}
-
-#[test]
-fn cpythons_tests_end_as_on_the_kernel_while_connections_move_over_a_bad_wire() {
-    need_root!();
-    need_program!("clang");
-    cpython::restlessly(Between::BadWire);
+cpythons! {
+    cpythons_tests_end_as_on_the_kernel: quietly Wire;
+    cpythons_tests_end_as_on_the_kernel_over_loopback: quietly Loopback;
+    cpythons_tests_end_as_on_the_kernel_while_connections_move: restlessly Wire;
+    cpythons_tests_end_as_on_the_kernel_over_a_bad_wire: quietly BadWire;
+    cpythons_tests_end_as_on_the_kernel_while_connections_move_over_a_bad_wire: restlessly BadWire;
 }
 
 /// Runs a shell's line; its exit status and what was said.
