@@ -68,17 +68,15 @@ struct sk_buff {
  * in where this kernel has it (CO-RE, by the kernel's BTF). */
 struct sk_buff___kernel {
 	u8 ip_summed : 2;
-	u16 csum_start; /* from `head` on */
+	u16 csum_start; /* as `mac_header` */
 	u16 csum_offset; /* from there on */
-	const u8 *head;
-	const u8 *data;
+	u16 mac_header; /* from the buffer's beginning on */
 	u8 unplaced; /* the kernel has no such member: 1 of it until places were put in */
 } __attribute__((preserve_access_index));
 
 /* What of a member's place is asked for (enum bpf_core_relo_kind). */
 enum place {
 	PLACE_OFFSET = 0,
-	PLACE_SIZE = 1,
 	PLACE_EXISTS = 2,
 	PLACE_SHIFT_LEFT = 4, /* with the next, has only the member's bits left of a 64-bit word */
 	PLACE_SHIFT_RIGHT = 5,

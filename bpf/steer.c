@@ -352,7 +352,17 @@ int steer_tc(struct sk_buff *skb)
 	return bpf_redirect(engine->device, 0);
 }
 
-#define PLACE(member, what) __builtin_preserve_field_info(member, what)
+#define PLACE(member, what) __builtin_preserve_field_info(kernel->member, what)
+/* Where a member is from `ip_summed` on. */
+#define BEHIND(member) (PLACE(member, PLACE_OFFSET) - PLACE(ip_summed, PLACE_OFFSET))
+
+INLINE u16 half(const void *from)
+{
+	u16 value;
+
+	__builtin_memcpy(&value, from, sizeof value);
+	return value;
+}
 
 /* Whether no sum is to be written into the frame after this (virtio: NEEDS_CSUM), or only TCP's,
  * into its own field. Elsewhere it would change what was looked at here, the ports for instance,
@@ -360,24 +370,21 @@ int steer_tc(struct sk_buff *skb)
 INLINE int keeps_headers(struct sk_buff *skb, u32 tcp)
 {
 	const struct sk_buff___kernel *kernel = (const void *)skb;
-	const u8 *head, *data;
-	u16 start, offset;
-	u64 summed = 0;
+	/* One read, for each takes some 30 ns: these members are neighbours. The verifier takes no
+	 * kernel of which that is not so. */
+	u64 copy[8];
+	const u8 *members = (const u8 *)copy;
 
-	if (PLACE(kernel->unplaced, PLACE_EXISTS))
+	if (PLACE(unplaced, PLACE_EXISTS))
 		does_not_load();
-	if (bpf_probe_read_kernel(&summed, PLACE(kernel->ip_summed, PLACE_SIZE),
-				  (const u8 *)kernel + PLACE(kernel->ip_summed, PLACE_OFFSET)))
+	if (bpf_probe_read_kernel(copy, BEHIND(mac_header) + sizeof kernel->mac_header,
+				  (const u8 *)kernel + PLACE(ip_summed, PLACE_OFFSET)))
 		return 0;
-	summed = summed << PLACE(kernel->ip_summed, PLACE_SHIFT_LEFT) >> PLACE(kernel->ip_summed, PLACE_SHIFT_RIGHT);
-	if (summed != CHECKSUM_PARTIAL)
+	if (copy[0] << PLACE(ip_summed, PLACE_SHIFT_LEFT) >> PLACE(ip_summed, PLACE_SHIFT_RIGHT) != CHECKSUM_PARTIAL)
 		return 1;
-	if (bpf_probe_read_kernel(&start, sizeof start, &kernel->csum_start) ||
-	    bpf_probe_read_kernel(&offset, sizeof offset, &kernel->csum_offset) ||
-	    bpf_probe_read_kernel(&head, sizeof head, &kernel->head) ||
-	    bpf_probe_read_kernel(&data, sizeof data, &kernel->data))
-		return 0;
-	return head + start == data + tcp && offset == CHECKSUM;
+	/* The frame begins at its link header. */
+	return half(members + BEHIND(csum_start)) == half(members + BEHIND(mac_header)) + tcp &&
+	       half(members + BEHIND(csum_offset)) == CHECKSUM;
 }
 
 /* What becomes of a frame that an engine wrote. */
