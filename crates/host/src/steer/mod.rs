@@ -51,6 +51,7 @@ use baton_port::tap::{Tap, TapOptions};
 use baton_port::xdp::{CopyMode, driver_features};
 use baton_port::{SteeredPort, XdpOptions, XdpPort, link};
 
+pub use attach::finding;
 pub use error::SteerError;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};
 
