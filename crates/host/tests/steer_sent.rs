@@ -108,9 +108,7 @@ fn what_the_engine_sends_leaves_as_it_was() {
     steering.set_engine(true).unwrap();
     for vlans in [[0, 0], [5, 0], [5, 7]] {
         // Seen from the other side, so that the same frames serve.
-        let Tuple { local, remote, local_port, remote_port } = tuple(false);
-        let tuple = Tuple { local: remote, remote: local, local_port: remote_port, remote_port: local_port };
-        steering.insert(SteeredTuple { tuple, vlans }).unwrap();
+        steering.insert(SteeredTuple { tuple: back(false), vlans }).unwrap();
     }
     let packet = ipv4(TCP, 0, 0, &SEGMENT);
     for tags in [&[][..], &[(0x8100, 5)], &[(0x88a8, 5), (0x8100, 7)]] {
