@@ -269,9 +269,12 @@ impl Watch {
 
     /// The connection goes to a successor, which knows of no room.
     fn change_hands(&mut self) {
-        let Some(snapshot) = self.snapshot() else { return };
-        self.call(|t, cx, out| _ = t.suspend(cx, out));
+        let before = self.snapshot();
+        let mut leaves = None;
+        self.call(|t, cx, out| leaves = t.suspend(cx, out));
         self.look();
+        assert_eq!(leaves.is_some(), before.is_some());
+        let Some(snapshot) = before else { return };
         let (tcb, out) = self.successor(&snapshot);
         self.tcb = tcb;
         self.out.extend(out.into_iter().filter(|command| *command != Command::Fin));

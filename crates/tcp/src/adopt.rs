@@ -105,7 +105,7 @@ impl Tcb {
     }
 
     /// What a successor needs to go on from here; `None` if the connection is in no
-    /// state that moves, or nobody holds it any more. `write_seq` and `copied_seq`
+    /// state that moves, nobody holds it any more, or its peer has reset it. `write_seq` and `copied_seq`
     /// are what they would be if the consumer had written no more than was sent and
     /// had read all that was received: who knows better fills them in.
     pub fn snapshot(&self, cx: &Context<'_>) -> Option<Snapshot> {
@@ -163,6 +163,10 @@ impl Tcb {
     /// connection leaves before an acknowledgment is due.
     pub fn suspend(&mut self, cx: &Context<'_>, out: &mut impl CommandSink) -> Option<Snapshot> {
         if !self.may_move() {
+            if self.reset_waits() {
+                // Nobody sends again what would be given up: it ends here.
+                self.reset(out);
+            }
             return None;
         }
         self.rcv.drop_parked(out);
@@ -174,7 +178,7 @@ impl Tcb {
 
     fn may_move(&self) -> bool {
         let state = matches!(self.state, State::Established | State::CloseWait | State::FinWait1 | State::FinWait2);
-        state && !self.is.orphan
+        state && !self.is.orphan && !self.reset_waits()
     }
 
     /// It stays after all. Time has passed: what ran out meanwhile is due now.

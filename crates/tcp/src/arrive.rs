@@ -165,7 +165,7 @@ impl Tcb {
 
     /// RFC 9293 §3.10.7.4 second.
     fn admit_reset(&self, seg: &Segment) -> Verdict {
-        if seg.seq == self.rcv.rcv_nxt {
+        if seg.seq == self.rcv.rcv_nxt || seg.seq == self.rcv.received() {
             // RFC5961-3.2-2: exactly the next number resets the connection.
             return if self.state == State::SynReceived && self.is.passive {
                 Verdict::Relisten
@@ -220,7 +220,17 @@ impl Tcb {
         rested
     }
 
-    fn reset_arrived(&mut self, out: &mut impl CommandSink) {
+    /// The peer reset the connection. What it had sent before goes to the consumer first, as
+    /// Linux lets a program read what a reset found in its queue.
+    pub(crate) fn reset_arrived(&mut self, out: &mut impl CommandSink) {
+        if self.state.may_receive() && self.rcv.received() != self.rcv.rcv_nxt {
+            self.rare().reset_waits = true;
+        } else {
+            self.reset(out);
+        }
+    }
+
+    pub(crate) fn reset(&mut self, out: &mut impl CommandSink) {
         // MUST-12 (RFC 9293 §3.6): the consumer learns that it was no normal close.
         let reason = match self.state {
             State::SynReceived => CloseReason::Refused,

@@ -1,5 +1,5 @@
 //! What few connections need, boxed once one does: options that a consumer set,
-//! the timers that go with them, urgent data, a path smaller than its link.
+//! the timers that go with them, urgent data, a path smaller than its link, a reset that waits.
 
 use crate::options::KeepAlive;
 use crate::tcb::Tcb;
@@ -28,6 +28,8 @@ pub(crate) struct Rare {
     pub ts_micros: bool,
     /// RCV.UP of RFC 9293 §3.8.5, once urgent data was announced.
     pub rcv_up: Option<Seq>,
+    /// The peer reset it; what it had sent before waits for room.
+    pub reset_waits: bool,
 }
 
 impl Rare {
@@ -43,6 +45,7 @@ impl Rare {
             path_mtu_at: Instant::NEVER,
             ts_micros: false,
             rcv_up: None,
+            reset_waits: false,
         }
     }
 }
@@ -51,6 +54,10 @@ impl Tcb {
     pub(crate) fn rare(&mut self) -> &mut Rare {
         let heard = self.last_heard;
         self.rare.get_or_insert_with(|| Box::new(Rare::new(heard)))
+    }
+
+    pub(crate) fn reset_waits(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.reset_waits)
     }
 
     /// Arms the one timer for both of the rare deadlines.

@@ -261,6 +261,11 @@ impl Receiver {
         self.pass_ranges();
     }
 
+    /// Just past what arrived without a gap: behind `rcv_nxt` while some of it waits for room.
+    pub fn received(&self) -> Seq {
+        self.reassembly.as_ref().map_or(self.rcv_nxt, |r| r.held_from(self.rcv_nxt))
+    }
+
     /// Payloads parked.
     pub fn parked(&self) -> usize {
         self.reassembly.as_ref().map_or(0, |r| r.parked())

@@ -331,7 +331,11 @@ impl Tcb {
         if moved {
             self.tell_receive(out);
         }
-        if self.rcv.parked() > 0 && self.rcv.settle(out) {
+        let settled = self.rcv.parked() > 0 && self.rcv.settle(out);
+        if self.reset_waits() {
+            return self.reset_arrived(out);
+        }
+        if settled {
             let mut reply = Reply { ack_now: true, dsack: None };
             self.pass_fin(cx, &mut reply, out);
             if !self.is_closed() {

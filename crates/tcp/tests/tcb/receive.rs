@@ -1,11 +1,11 @@
 //! Acknowledging, selective acknowledgments, parked payload.
 
 use crate::rig::*;
-use baton_tcp::command::{Command, MAX_RANGES, PLACE_RANGES};
+use baton_tcp::command::{CloseReason, Command, MAX_RANGES, Notice, PLACE_RANGES};
 use baton_tcp::config::Config;
 use baton_tcp::handshake::Open;
 use baton_tcp::options::SocketOption;
-use baton_tcp::segment::{Lengths, ParkId, Placement};
+use baton_tcp::segment::{Lengths, ParkId, Placement, Segment};
 use baton_tcp::tcb::Tcb;
 use baton_tcp::time::Duration;
 use baton_wire::seq::Seq;
@@ -144,6 +144,40 @@ fn payload_without_a_buffer_waits_for_one() {
             Command::Ack { ack: RCV + 2_000, sack: Default::default() },
         ]
     );
+}
+
+#[test]
+fn a_reset_takes_nothing_away_that_waits_for_a_buffer() {
+    let closed = Command::Notify(Notice::Closed(CloseReason::Reset));
+    // Numbered as the peer's that knows of no acknowledgment, and as its that counts what it sent.
+    for number in [RCV, RCV + 1_500] {
+        let mut rig = unposted(4_000);
+        rig.parked(1, &data(RCV, 1_000));
+        rig.parked(2, &data(RCV + 1_000, 500));
+        rig.take();
+        rig.arrive(&Segment { flags: Flags::RST | Flags::ACK, ..data(number, 0) });
+        assert_eq!(rig.take(), []);
+        rig.call(|t, cx, out| t.on_posted(cx, RCV + 1_200, out));
+        let out = rig.take();
+        assert!(out.iter().any(|command| matches!(command, Command::Place { len: 200, rest: true, .. })), "{out:?}");
+        assert!(!out.contains(&closed), "300 bytes wait still");
+        rig.call(|t, cx, out| t.on_posted(cx, RCV + 5_000, out));
+        let out = rig.take();
+        let place = out.iter().position(|command| matches!(command, Command::Place { len: 300, rest: false, .. }));
+        let end = out.iter().position(|command| *command == closed);
+        assert!(place.is_some() && place < end, "{out:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_was_reset_does_not_move() {
+    let mut rig = unposted(4_000);
+    rig.parked(1, &data(RCV, 1_000));
+    rig.take();
+    rig.arrive(&Segment { flags: Flags::RST, ..data(RCV, 0) });
+    rig.call(|t, cx, out| assert_eq!(t.suspend(cx, out), None));
+    let out = rig.take();
+    assert!(out.contains(&Command::Notify(Notice::Closed(CloseReason::Reset))), "{out:?}");
 }
 
 #[test]
