@@ -117,14 +117,25 @@ impl Streamer {
             Command::Control { flags, seq, ack, wnd, syn, ts_ecr } => {
                 let flow = &self.flows[conn.0];
                 let (tuple, hop, ip) = (flow.rx.tuple, flow.tx.hop, flow.ip);
-                let ts = flow.control_timestamps(now, ts_ecr);
-                // What was sent since the TCE last heard of it: a reset before that is ignored.
+                let (snd_una, snd_nxt) = (flow.tx.snd_una, flow.tx.snd_nxt);
                 let resets = flags.contains(Flags::RST) && flow.has(bits::SYNCHRONIZED);
-                let seq = if resets { seq.latest(flow.tx.snd_nxt) } else { seq };
-                let control = ControlSegment { flags, seq, ack, wnd, syn, ts };
-                let mut header = [0; MAX_HEADER];
-                let Some((len, meta)) = self.build_control(&tuple, hop, ip, &control, &mut header) else { return true };
-                return self.send_header(port, &header[..len], meta);
+                let ts = flow.control_timestamps(now, ts_ecr);
+                let mut send = |seq| {
+                    let control = ControlSegment { flags, seq, ack, wnd, syn, ts };
+                    let mut header = [0; MAX_HEADER];
+                    let Some((len, meta)) = self.build_control(&tuple, hop, ip, &control, &mut header) else {
+                        return true;
+                    };
+                    self.send_header(port, &header[..len], meta)
+                };
+                if !resets {
+                    return send(seq);
+                }
+                // A peer believes a reset at the next number it waits for, and no other (RFC
+                // 5961 §3.2): that is behind all that was sent, also since the TCE last heard
+                // of it, or before it if it is lost or late.
+                let (before, behind) = (snd_una, seq.latest(snd_nxt));
+                return (before == behind || send(before)) && send(behind);
             }
             Command::Synchronized(sync) => self.synchronize(conn, &sync),
             Command::PeerFin { seq } => self.peer_fin(conn, seq),

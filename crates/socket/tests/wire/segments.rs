@@ -198,3 +198,25 @@ fn data_and_fin_in_one_segment_reach_who_did_not_ask_to_read() {
         assert_eq!(lab.host.read(conn, &mut [0; 400]).unwrap(), 300);
     }
 }
+
+/// A peer believes a reset only at the number that it waits for (RFC 5961 §3.2).
+#[test]
+fn a_reset_is_for_who_got_what_is_in_flight_and_for_who_lost_it() {
+    for acknowledged in [0, 10, 25] {
+        let mut lab = Lab::new();
+        let (mut peer, conn) = lab.connect(80, None, NODELAY);
+        write(&mut lab, conn, 10);
+        write(&mut lab, conn, 15);
+        assert_eq!(lengths(&mut lab).iter().sum::<usize>(), 25);
+        let lost = peer.rcv_nxt + acknowledged;
+        let got = peer.rcv_nxt + 25;
+        acknowledge(&mut lab, &mut peer, acknowledged as usize);
+        lab.steps(2);
+        lab.host.abort(conn);
+        lab.steps(2);
+        let resets: Vec<_> = lab.drain().iter().map(|seen| (seen.packet.flags, seen.packet.seq)).collect();
+        let mut expected = vec![(Flags::RST | Flags::ACK, lost), (Flags::RST | Flags::ACK, got)];
+        expected.dedup();
+        assert_eq!(resets, expected, "{acknowledged} bytes of 25 are acknowledged");
+    }
+}
