@@ -143,6 +143,15 @@ mod tests {
     }
 
     #[test]
+    fn a_lone_segment_is_sent_again_before_the_connection_can_move_once_more() {
+        let lone = Seed { snd_nxt: seed().snd_una + 1_000, ..seed() };
+        let mut sender = Sender::adopt(&Config::default(), &lone, NOW);
+        let at = NOW + Duration::from_millis(40);
+        assert_eq!((sender.deadline(), sender.on_deadline(at)), (Some(at), Expired::Tlp), "two round trips");
+        assert_eq!(sender.next_retransmit(at), Some((lone.snd_una, lone.snd_nxt)));
+    }
+
+    #[test]
     fn window_and_threshold_go_on_as_they_were() {
         let sender = Sender::adopt(&Config::default(), &seed(), NOW);
         assert_eq!((sender.cwnd(), sender.ssthresh(), sender.pipe()), (20_000, 30_000, 10_000));

@@ -86,7 +86,10 @@ impl Sender {
             return INITIAL_PTO;
         }
         let pto = Duration(2 * self.rtt.srtt().0).max(MIN_PTO);
-        if self.in_flight() <= u32::from(self.mss) { pto + WC_DEL_ACK } else { pto }
+        // What another stack sent has waited there already: one that moves again and again would
+        // begin to wait anew each time, and never send.
+        let may_be_delayed = self.in_flight() <= u32::from(self.mss) && self.data != Data::Inherited;
+        if may_be_delayed { pto + WC_DEL_ACK } else { pto }
     }
 
     /// Time has come to `now`; does what is due, if anything.
