@@ -47,7 +47,9 @@ impl Shared {
     /// Moves a connection to the other side, again and again.
     fn move_some(&self, admin: &Service) {
         while !self.stop.load(Ordering::Relaxed) {
-            let entries = admin.list().unwrap();
+            let mut entries = admin.list().unwrap();
+            // Others are on their way already, or to their end.
+            entries.retain(|entry| matches!(&*entry.place, "engine" | "kernel"));
             if let Some(entry) = fastrand::choice(&entries) {
                 let which = Selector::Tuple(entry.tuple);
                 let away = entry.place == "engine";
