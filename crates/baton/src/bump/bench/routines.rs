@@ -247,7 +247,11 @@ pub fn stack(costs: &Costs) -> f64 {
 /// All of it as lines of a table.
 pub fn table(out: &mut String, routines: &[(Contender, Costs)]) {
     let Some((_, base)) = routines.iter().find(|(who, _)| *who == Contender::Limit(1)) else {
-        let _ = writeln!(out, "  by routine: not measured, for there is no perf (Debian: apt-get install linux-perf)");
+        let _ = writeln!(
+            out,
+            "  by routine: not measured, for there is no perf (Debian: apt-get install linux-perf), or it sees \
+             nothing (try 'perf record -e cpu-clock -a sleep 1')"
+        );
         return;
     };
     let _ = write!(out, "  {:<28}", "ns a segment by routine");
@@ -289,6 +293,13 @@ mod tests {
         assert_eq!(group(&[(true, "pv_native_safe_halt"), (true, "do_idle")], false), None);
         assert_eq!(group(&[(false, "classify"), (false, "main")], true), Some(Group::Aggr));
         assert_eq!(group(&[(false, "main")], false), Some(Group::Misc));
+    }
+
+    #[test]
+    fn without_looks_nothing_is_said_to_cost_nothing() {
+        let mut out = String::new();
+        table(&mut out, &[]);
+        assert!(out.contains("not measured") && out.lines().count() == 1, "{out}");
     }
 
     #[test]
