@@ -124,7 +124,11 @@ impl Candidate {
             return Ready::NotYet;
         }
         let sends = slot.sends.load(Ordering::Relaxed);
-        self.shared.retain(Sharing::lasts);
+        let (_, inode) = self.identity;
+        self.shared.retain(|sharing| sharing.lasts() || sharing.took(inode));
+        if self.shared.iter().any(|sharing| sharing.took(inode)) {
+            return Ready::Never("inherited");
+        }
         if !self.shared.is_empty() {
             self.ask_at = sends + PATIENCE;
             return Ready::NotYet;

@@ -1,6 +1,7 @@
 //! All connections of the program at once.
 
 use crate::connection::{State, bring_home_named, tell};
+use crate::sharing;
 use crate::sys::socket;
 use crate::table::{self, Slot};
 
@@ -28,8 +29,9 @@ pub fn account() {
     }
 }
 
-/// What another program would get is an ordinary connection.
+/// What another program would get is an ordinary connection, in this process and its parents.
 pub fn bring_inherited_home() {
+    sharing::tell_what_is_taken();
     for (named, fds) in table::all() {
         if fds.iter().any(|fd| socket::is_inherited(*fd)) {
             bring_home_named(&named, "inherited");

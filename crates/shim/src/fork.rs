@@ -18,7 +18,7 @@ struct Frozen {
     _link: Exclusive,
     sets: epoll::Frozen,
     table: table::Frozen,
-    childs: Option<sharing::Held>,
+    childs: Option<sharing::Frozen>,
 }
 
 thread_local! {
@@ -43,7 +43,9 @@ pub fn prepare() {
     }
     // Its thread ends with its last stream.
     drop(link.service.take());
-    let frozen = Frozen { _link: link, sets: epoll::freeze(sharing.as_ref()), table: table::freeze(), childs };
+    let sets = epoll::freeze(sharing.as_ref());
+    let childs = childs.map(sharing::Held::freeze);
+    let frozen = Frozen { _link: link, sets, table: table::freeze(), childs };
     let _ = FROZEN.try_with(|place| place.replace(Some(frozen)));
 }
 
@@ -59,6 +61,6 @@ pub fn child() {
     if let Some(mut frozen) = frozen {
         frozen.sets.child();
         frozen.table.child();
-        frozen.childs.take().into_iter().for_each(sharing::Held::keep);
+        frozen.childs.take().into_iter().for_each(sharing::Frozen::keep);
     }
 }

@@ -140,6 +140,7 @@ calls! {
     threads_share_a_connection: "threads", 1;
     every_end_is_seen_by_both: "ends", 8, "linger" 1;
     processes_share_and_inherit: "processes", 3, "fork" 2;
+    what_a_child_takes_along_is_the_parents_no_more: "taken", 1, "fork" 1;
     connections_are_made_without_waiting: "connecting", 2;
     a_socket_may_be_watched_before_it_is_connected: "watched", 1;
     waits_take_masks_of_signals: "masks", 1;

@@ -57,7 +57,8 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     }
     // Programs close what they do not know; what is ours is far up.
     let below = crate::descriptors::floor() as c_uint - 1;
-    let end = if crate::service::is_used() { last.min(below) } else { last };
+    let has_some = crate::service::is_used() || crate::sharing::is_child();
+    let end = if has_some { last.min(below) } else { last };
     if first > end && first <= last {
         return 0;
     }

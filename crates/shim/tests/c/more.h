@@ -322,6 +322,37 @@ static void processes(void) {
     order("close", 0);
 }
 
+/* A child takes a connection along that is closed on exec, under another number, and closes
+ * all others, as Python's subprocess does; the parent goes on with it beside that. */
+static void taken(void) {
+    char buf[10];
+    int fd = begin(), gate[2];
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    SAY("pipe", pipe(gate));
+    fflush(stdout);
+    pid_t child = vfork();
+    if (!child) {
+        dup2(fd, 0);
+        dup2(gate[0], 3);
+        close_range(4, ~0U, 0);
+        execl("/bin/sh", "sh", "-c", "read go <&3; head -c 3 | od -An -tu1", NULL);
+        _exit(9);
+    }
+    close(gate[0]);
+    /* Often enough that it would move, if it were the parent's alone. */
+    for (int i = 0; i < 200; i++) {
+        if (write(fd, "parent", 6) != 6) say("write failed");
+        usleep(1000);
+    }
+    say("peer got %ld", order("recv", 1200));
+    order("send", 6);
+    SAY("go", write(gate[1], "\n", 1));
+    say("ended %d", child_of(child));
+    SAY("parent", recv(fd, buf, 3, MSG_WAITALL));
+    close(gate[1]);
+    end(fd);
+}
+
 static void *accepting(void *arg) {
     int *listener = arg;
     *listener = accept4(*listener, NULL, NULL, SOCK_NONBLOCK);
@@ -400,5 +431,5 @@ static void watched(void) {
 }
 
 static const struct test more[] = {{"sets", sets}, {"descriptors", descriptors}, {"signals", signals}, {"threads", threads},
-                            {"ends", ends}, {"processes", processes}, {"connecting", connecting},
+                            {"ends", ends}, {"processes", processes}, {"taken", taken}, {"connecting", connecting},
                             {"watched", watched}, {NULL, NULL}};
