@@ -7,7 +7,7 @@ mod frames;
 use baton_host::steer::{Kind, Options, SteerError, SteeredTuple, Steering};
 use baton_port::vnet::{GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM};
 use baton_port::{FrameIo, SteeredPort, Tap, Vnet};
-use baton_testkit::{Netns, need_program, need_root, skip, types, vm};
+use baton_testkit::{Netns, need_program, need_root, need_types, skip, types, vm};
 use baton_wire::addr::Tuple;
 use baton_wire::checksum;
 use frames::{ELSEWHERE, Frames, SEGMENT, TCP, frame, ipv4, ipv6, next, scene, send, tuple};
@@ -203,24 +203,18 @@ fn programs_get_no_engine() {
     assert_eq!(next(&mut wire), frame);
 }
 
-macro_rules! need_types {
-    () => {
-        need_root!();
-        need_program!("clang");
-        if !types::are_there() {
-            skip!("this kernel has no BTF");
-        }
-    };
-}
-
 #[test]
 fn a_frame_whose_sum_would_be_written_over_its_ports_does_not_leave() {
+    need_root!();
+    need_program!("clang");
     need_types!();
     only_tcps_own_sum_may_be_asked_for();
 }
 
 #[test]
 fn a_frame_that_asks_for_its_sum_leaves_with_it() {
+    need_root!();
+    need_program!("clang");
     need_types!();
     who_asks_for_tcps_own_sum_gets_it();
 }

@@ -4,7 +4,7 @@ mod common;
 
 use baton_socket::service::message::Selector;
 use baton_socket::service::{Place, Placement, Service};
-use baton_testkit::{need_program, need_root, types};
+use baton_testkit::{need_program, need_root, need_types, types};
 use common::kernels::{Ramp, wait_for};
 use common::{Line, Role, World, programs_part};
 use rustix::process::{Pid, Signal, kill_process};
@@ -44,6 +44,7 @@ fn the_programs_process() {
 fn bytes_go_both_ways_through_an_engine_of_our_own() {
     need_root!();
     need_program!("clang");
+    need_types!();
     World::enter(|world| {
         let (service, resets) = (world.direct(), world.wire.resets());
         assert_eq!(world.devices(), 1);
@@ -99,6 +100,7 @@ fn where_the_guard_is_not_shown_sums_the_services_engine_serves() {
 fn a_call_that_blocks_is_answered() {
     need_root!();
     need_program!("clang");
+    need_types!();
     World::enter(|world| {
         let (ours, mut peer) = world.pair();
         let mut stream = world.direct().adopt(ours).unwrap_or_else(|refused| panic!("{refused}"));
@@ -119,6 +121,7 @@ fn a_call_that_blocks_is_answered() {
 fn a_killed_programs_peer_gets_all_that_was_written_and_the_end() {
     need_root!();
     need_program!("clang");
+    need_types!();
     World::enter(|world| {
         for len in [0, 10, 100_000] {
             let (ours, mut peer) = world.pair();
@@ -138,6 +141,7 @@ fn a_killed_programs_peer_gets_all_that_was_written_and_the_end() {
 fn a_killed_programs_peer_is_reset_if_something_was_not_read() {
     need_root!();
     need_program!("clang");
+    need_types!();
     World::enter(|world| {
         let (ours, mut peer) = world.pair();
         let (mut running, mut said) = world.program(ours, 5, &|_| {});
@@ -157,6 +161,7 @@ fn a_killed_programs_peer_is_reset_if_something_was_not_read() {
 fn a_program_killed_in_the_middle_of_a_transfer_leaves_nothing() {
     need_root!();
     need_program!("clang");
+    need_types!();
     World::enter(|world| {
         let (ours, mut peer) = world.pair();
         let (mut running, _said) = world.program(ours, u64::MAX, &|_| {});
@@ -177,6 +182,7 @@ fn a_program_killed_in_the_middle_of_a_transfer_leaves_nothing() {
 fn a_program_that_is_stopped_has_its_connections_brought_home_and_no_byte_twice() {
     need_root!();
     need_program!("clang");
+    need_types!();
     World::enter_with(
         |config| config.patience = Duration::from_secs(1),
         |world| {
@@ -212,6 +218,7 @@ fn a_program_that_is_stopped_has_its_connections_brought_home_and_no_byte_twice(
 fn a_brokers_death_costs_a_pause() {
     need_root!();
     need_program!("clang");
+    need_types!();
     World::enter_guarded(|world| {
         let service = world.direct();
         let resets = world.wire.resets();
@@ -248,6 +255,7 @@ fn a_brokers_death_costs_a_pause() {
 fn a_program_that_never_begins_its_engine_keeps_its_socket() {
     need_root!();
     need_program!("clang");
+    need_types!();
     use baton_socket::service::message::{Reply, Request, VERSION};
     World::enter(|world| {
         let (ours, mut peer) = world.pair();

@@ -71,6 +71,17 @@ macro_rules! need_root {
     };
 }
 
+/// Skips the test where the kernel does not show its types (BTF): without them a program gets
+/// no engine of its own.
+#[macro_export]
+macro_rules! need_types {
+    () => {
+        if !$crate::types::are_there() {
+            $crate::skip!("this kernel does not show its types (CONFIG_DEBUG_INFO_BTF)");
+        }
+    };
+}
+
 /// Skips the test unless a program is on the `PATH`; fails it in CI as root.
 #[macro_export]
 macro_rules! need_program {
