@@ -7,6 +7,7 @@
 //! number: before it does, it sends the inodes of its sockets, 8 bytes each.
 
 use crate::descriptors::{floor, out_of_the_way};
+use crate::held::interrupted;
 use crate::sys::socket::{identity, is_inherited};
 use crate::table::{Locked, locked};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
@@ -80,14 +81,17 @@ impl Frozen {
     }
 }
 
-/// True if this process has something to tell a parent.
+/// True if this process may have something to tell a parent.
 pub fn is_child() -> bool {
-    !locked(&KEPT).is_empty()
+    interrupted() || !locked(&KEPT).is_empty()
 }
 
 /// This process, or what it starts, is about to become another program: its parents are told
 /// which sockets that gets.
 pub fn tell_what_is_taken() {
+    if interrupted() {
+        return;
+    }
     let kept = locked(&KEPT);
     if kept.is_empty() {
         return;
