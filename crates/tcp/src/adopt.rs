@@ -105,9 +105,10 @@ impl Tcb {
     }
 
     /// What a successor needs to go on from here; `None` if the connection is in no
-    /// state that moves, nobody holds it any more, or its peer has reset it. `write_seq` and `copied_seq`
-    /// are what they would be if the consumer had written no more than was sent and
-    /// had read all that was received: who knows better fills them in.
+    /// state that moves, nobody holds it any more, or its peer has reset it.
+    /// `write_seq` and `copied_seq` are what they would be if the consumer had written
+    /// no more than was sent and had read all that was received: who knows better fills
+    /// them in.
     pub fn snapshot(&self, cx: &Context<'_>) -> Option<Snapshot> {
         if !self.may_move() {
             return None;

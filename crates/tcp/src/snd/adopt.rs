@@ -143,12 +143,27 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_segment_is_sent_again_before_the_connection_can_move_once_more() {
+    fn it_is_asked_after_before_the_connection_can_move_once_more() {
         let lone = Seed { snd_nxt: seed().snd_una + 1_000, ..seed() };
-        let mut sender = Sender::adopt(&Config::default(), &lone, NOW);
-        let at = NOW + Duration::from_millis(40);
-        assert_eq!((sender.deadline(), sender.on_deadline(at)), (Some(at), Expired::Tlp), "two round trips");
-        assert_eq!(sender.next_retransmit(at), Some((lone.snd_una, lone.snd_nxt)));
+        let unknown = Seed { srtt: Duration::ZERO, rttvar: Duration::ZERO, min_rtt: Duration::ZERO, ..seed() };
+        for seed in [seed(), lone, unknown] {
+            let mut sender = Sender::adopt(&Config::default(), &seed, NOW);
+            let at = NOW + Duration::from_millis(10);
+            assert_eq!((sender.deadline(), sender.on_deadline(at)), (Some(at), Expired::Tlp));
+            assert_eq!(sender.next_retransmit(at), Some((seed.snd_nxt - 1_000, seed.snd_nxt)));
+        }
+    }
+
+    /// As it is while the connection is about to leave, or Nagle's algorithm waits.
+    #[test]
+    fn new_data_that_is_held_back_is_no_probe() {
+        let mut sender = Sender::adopt(&Config::default(), &Seed { queued: 5_000, ..seed() }, NOW);
+        let at = sender.deadline().unwrap();
+        assert_eq!((sender.on_deadline(at), sender.next_retransmit(at)), (Expired::Tlp, None), "new data may go");
+        let later = at + Duration::from_millis(2);
+        assert_eq!((sender.deadline(), sender.on_deadline(later)), (Some(later), Expired::Tlp));
+        assert_eq!(sender.next_retransmit(later), Some((seed().snd_nxt - 1_000, seed().snd_nxt)));
+        assert!(sender.deadline().unwrap() > later + Duration::from_millis(100), "and then the timeout");
     }
 
     #[test]

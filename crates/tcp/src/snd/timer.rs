@@ -15,6 +15,9 @@ const INITIAL_PTO: Duration = Duration::from_secs(1);
 /// A probe earlier than this answers our own scheduling, not the network (Linux:
 /// two jiffies).
 const MIN_PTO: Duration = Duration::from_millis(2);
+/// The probe timeout at most for what another stack sent. Its segments and their ACKs may be
+/// lost to the move, and one that moves again and again has no time for more.
+const INHERITED_PTO: Duration = Duration::from_millis(10);
 
 impl Sender {
     /// When [`Sender::on_deadline`] wants to be called; `None` if nothing is to come.
@@ -53,6 +56,9 @@ impl Sender {
             // "If the RTO would expire earlier": then the probe goes at that time.
             return self.set_deadline(Timer::Tlp, (now + self.pto()).min(rto_at));
         }
+        if self.probe == Probe::NewAllowed {
+            return self.set_deadline(Timer::Tlp, (now + MIN_PTO).min(rto_at));
+        }
         self.set_deadline(Timer::Rto, rto_at);
     }
 
@@ -82,14 +88,12 @@ impl Sender {
     /// Probe timeout (RFC 8985 §7.2).
     #[inline]
     fn pto(&self) -> Duration {
-        if !self.rtt.has_sample() {
-            return INITIAL_PTO;
+        let known = self.rtt.has_sample().then(|| Duration(2 * self.rtt.srtt().0).max(MIN_PTO));
+        if self.data == Data::Inherited {
+            return known.map_or(INHERITED_PTO, |pto| pto.min(INHERITED_PTO));
         }
-        let pto = Duration(2 * self.rtt.srtt().0).max(MIN_PTO);
-        // What another stack sent has waited there already: one that moves again and again would
-        // begin to wait anew each time, and never send.
-        let may_be_delayed = self.in_flight() <= u32::from(self.mss) && self.data != Data::Inherited;
-        if may_be_delayed { pto + WC_DEL_ACK } else { pto }
+        let Some(pto) = known else { return INITIAL_PTO };
+        if self.in_flight() <= u32::from(self.mss) { pto + WC_DEL_ACK } else { pto }
     }
 
     /// Time has come to `now`; does what is due, if anything.
@@ -125,11 +129,13 @@ impl Sender {
     }
 
     /// RFC 8985 §7.3: new data if there is any and the peer has room, else the last
-    /// segment again.
+    /// segment again; so, too, if the new data was held back, by Nagle's algorithm or
+    /// for a move.
     fn on_probe_timeout(&mut self, now: Instant) -> Expired {
+        let held_back = self.probe == Probe::NewAllowed;
         let room = self.wnd_edge.since(self.snd_nxt)
             >= i32::from(self.mss).min(i32::try_from(self.queued).unwrap_or(i32::MAX));
-        self.probe = if self.queued > 0 && room { Probe::NewAllowed } else { Probe::Due };
+        self.probe = if self.queued > 0 && room && !held_back { Probe::NewAllowed } else { Probe::Due };
         self.tlp_end = self.snd_nxt;
         self.irregular = true;
         // The RTO is counted from the probe.
