@@ -166,11 +166,11 @@ impl Site {
         };
         // Those of VSOCK hang on machines that have half of it.
         let longest = LONGEST[usize::from(times() > 1)];
-        command.args([PYTHON, "-m", "test", "--timeout", longest, "-u", "network", "-i", "*VSOCK*", "--junit-xml"]);
+        command.args([PYTHON, "-m", "test", "--timeout", longest, "-u", "network", "-i", "*VSOCK*"]);
         if self.between == Between::BadWire {
             command.args(DATAGRAMS.iter().flat_map(|tests| ["-i", tests]));
         }
-        command.arg(&report).args(named.iter().flat_map(|name| ["-m", name])).args(modules);
+        command.arg("--junit-xml").arg(&report).args(named.iter().flat_map(|name| ["-m", name])).args(modules);
         command.env("PYTHONPATH", self.home.path().join("tests")).env("PYTHONDONTWRITEBYTECODE", "1");
         command.current_dir(self.home.path()).stdin(Stdio::null());
         let out = self.ours.enter(|| output(&mut command));
