@@ -6,6 +6,7 @@ use baton_socket::service::Place;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::{Reply, Request, Selector, VERSION};
 use baton_testkit::{need_program, need_root};
+use common::kernels::wait_for;
 use common::{At, World, be_the_engine};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::io::ErrorKind;
@@ -129,9 +130,7 @@ fn what_a_program_never_takes_in_comes_home_and_ends_with_it() {
             std::thread::sleep(Duration::from_millis(50));
             let mut hostile = Hostile::new(world, seed);
             hostile.adopt(ours.into());
-            common::kernels::wait_for("the engine", || {
-                service.list().unwrap().iter().any(|entry| entry.place == "engine")
-            });
+            wait_for("the engine", || service.list().unwrap().iter().any(|entry| entry.place == "engine"));
             (hostile, peer)
         };
         let (hostile, _peer) = adopted(1);
@@ -150,5 +149,26 @@ fn what_a_program_never_takes_in_comes_home_and_ends_with_it() {
             assert!(gone.elapsed() < Duration::from_secs(1), "its peer hears nothing of the end");
         };
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn what_the_kernel_cannot_take_from_a_program_that_ended_it_takes_later() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        let service = world.service();
+        let (ours, mut peer) = world.wire.connect(false);
+        let mut hostile = Hostile::new(world, 3);
+        hostile.adopt(ours.into());
+        wait_for("the engine", || service.list().unwrap().iter().any(|entry| entry.place == "engine"));
+        world.wire.ours.run("ip addr del 10.66.0.1/24 dev wire");
+        assert_eq!(service.bring_home(Selector::All).unwrap().failed, 1);
+        drop(hostile);
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(service.list().unwrap().len(), 1, "the kernel has no such address");
+        world.wire.ours.run("ip addr add 10.66.0.1/24 dev wire");
+        wait_for("the end", || service.list().unwrap().is_empty());
+        wait_for("its peer's end", || std::io::Read::read(&mut peer, &mut [0]).is_ok_and(|len| len == 0));
     });
 }

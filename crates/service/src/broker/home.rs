@@ -1,7 +1,7 @@
 //! From the engine to the kernel.
 
 use super::Broker;
-use super::lines::{Goal, State};
+use super::lines::{Goal, Line, State};
 use super::recover::recover;
 use super::take::{Direction, Half, Why};
 use crate::record;
@@ -167,14 +167,9 @@ impl Broker {
         match self.back_in_kernel(id, captured, stands, Direction::Home(told)) {
             Ok(()) => {}
             Err(text) if text.is_empty() => {
-                // It goes on in the engine.
                 self.sides[side].tell(&Order::Resume { id }, Vec::new());
-                let line = self.lines.get_mut(&id).expect("it is there");
-                line.state = State::Engine;
-                line.why = "kernel-refused";
-                let text = "the kernel does not take it back now".to_owned();
-                self.tell_client(client, &Reply::Stays { seq: 0, id, code: "failed".into(), text }, Vec::new());
-                return self.settled(id, false);
+                let why = ("failed", "the kernel does not take it back now".to_owned());
+                return self.goes_on(id, "kernel-refused", closing, why);
             }
             Err(text) => return self.lost(id, &text),
         }
@@ -243,16 +238,28 @@ impl Broker {
     pub(super) fn on_stays(&mut self, id: u64) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         let State::Leaving(goal) = line.state else { return };
+        let ends = goal == Goal::Close || line.closed;
+        self.goes_on(id, "closing", ends, ("closing", "the connection is closing on both sides".to_owned()));
+    }
+
+    /// It goes on in the engine, which, if its program has let go of it, `ends` it.
+    fn goes_on(&mut self, id: u64, why: &'static str, ends: bool, (code, text): Why) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
         let (side, client) = (line.side, line.client);
-        line.state = State::Engine;
-        line.why = "closing";
-        if goal == Goal::Close || line.closed {
-            line.state = State::Closing;
+        line.why = why;
+        line.state = if ends { State::Closing } else { State::Engine };
+        if ends {
             self.sides[side].tell(&Order::Watch { id }, Vec::new());
         }
-        let text = "the connection is closing on both sides".to_owned();
-        self.tell_client(client, &Reply::Stays { seq: 0, id, code: "closing".into(), text }, Vec::new());
+        self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.into(), text }, Vec::new());
         self.settled(id, false);
+    }
+
+    /// Those whose programs have gone, and that the kernel would not close then.
+    pub(super) fn close_orphans(&mut self) {
+        let orphan = |line: &&Line| line.state == State::Engine && !self.clients.contains_key(&line.client);
+        let orphans: Vec<u64> = self.lines.values().filter(orphan).map(|line| line.id).collect();
+        orphans.into_iter().for_each(|id| self.leave(id, Goal::Close, "program-gone"));
     }
 
     /// Its program wants to know what its engine knows. Where no engine has it, the program is
@@ -298,6 +305,9 @@ impl Broker {
     pub(super) fn lost(&mut self, id: u64, text: &str) {
         if let Some(line) = self.lines.get(&id) {
             let (client, seq, side, tuple) = (line.client, line.seq, line.side, line.tuple);
+            if line.conn.is_some() {
+                self.sides[side].tell(&Order::LetGo { id }, Vec::new());
+            }
             self.tell_client(client, &Reply::Gone { seq, id, text: text.to_owned() }, Vec::new());
             self.unhold(side, tuple);
         }

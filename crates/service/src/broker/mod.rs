@@ -337,6 +337,7 @@ impl Broker {
         self.revive();
         self.vault.tend();
         self.lose_patience();
+        self.close_orphans();
         let Broker { lines, sides, .. } = self;
         let settled = lines.values_mut().filter_map(|line| {
             line.sample(sides);

@@ -78,7 +78,10 @@ impl Steps for Half<'_> {
         if self.way == Direction::Out {
             self.keep(Phase::Captured, captured)?;
         }
-        self.kernel.make_husk(self.fd, captured)
+        let made = self.kernel.make_husk(self.fd, captured);
+        // What stands in the engine goes on there whether the socket is a good husk or not:
+        // without its address it can be none. The next way home begins with it anew.
+        if self.stands { Ok(()) } else { made }
     }
 
     fn start(&mut self, captured: &Captured) -> Result<(), KernelError> {
