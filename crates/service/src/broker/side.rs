@@ -53,6 +53,8 @@ pub(super) struct Process {
     pub mtu: u32,
     /// Looks at it since it said something.
     pub silent: u32,
+    /// Looks at it since it said what became of a connection.
+    pub unanswering: u32,
     /// The program that has it has let go of it.
     pub hung_up: bool,
     born: Instant,
@@ -71,6 +73,7 @@ impl Process {
             started: false,
             mtu: 0,
             silent: 0,
+            unanswering: 0,
             hung_up: false,
             born: Instant::now(),
             consumers,
@@ -379,9 +382,21 @@ impl Broker {
             engine.silent = 0;
         }
         // An engine speaks of its own connections only.
-        if report.id().is_some_and(|id| self.lines.get(&id).is_none_or(|line| line.side != at)) {
+        let id = report.id();
+        if id.is_some_and(|id| self.lines.get(&id).is_none_or(|line| line.side != at)) {
             return;
         }
+        let state = |broker: &Broker| id.and_then(|id| Some(broker.lines.get(&id)?.state));
+        let before = state(self);
+        self.go_on_with(at, report, fds);
+        if state(self) != before
+            && let Some(engine) = &mut self.sides[at].engine
+        {
+            engine.unanswering = 0;
+        }
+    }
+
+    fn go_on_with(&mut self, at: usize, report: Report, fds: &[OwnedFd]) {
         match report {
             Report::Started {} => {
                 if self.lead_to_engine(at, fds).is_err() {

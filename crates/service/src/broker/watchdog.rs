@@ -13,6 +13,11 @@ const ASK: u32 = 5;
 /// Longest wait for an engine's process to start.
 pub(super) const START: Duration = Duration::from_secs(10);
 
+/// Looks in a time: the whole machine may stand still for longer.
+pub(super) fn looks(time: Duration) -> u32 {
+    time.div_duration_f64(TICK) as u32
+}
+
 impl Broker {
     /// To be called once a [`TICK`].
     pub(super) fn look_after_engines(&mut self) {
@@ -20,7 +25,7 @@ impl Broker {
             let Some(engine) = &mut self.sides[at].engine else { continue };
             engine.silent += 1;
             let patience = if engine.started { self.config.patience } else { START };
-            if engine.silent > patience.div_duration_f64(TICK) as u32 {
+            if engine.silent > looks(patience) {
                 self.on_engine_dead(at, "engine-hung");
             } else if engine.started && engine.silent.is_multiple_of(ASK) {
                 self.sides[at].tell(&Order::Ask {}, Vec::new());
