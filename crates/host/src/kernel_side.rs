@@ -47,7 +47,7 @@ impl KernelError {
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
             KernelError::Refused(refusal) => Some(*refusal),
-            KernelError::Restore(RestoreError::WindowRetraction) => Some(Refusal::WindowRetraction),
+            KernelError::Restore(RestoreError::WindowRetraction(_)) => Some(Refusal::WindowRetraction),
             _ => None,
         }
     }

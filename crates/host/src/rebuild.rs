@@ -66,9 +66,9 @@ pub enum RestoreError {
     /// The kernel did not hear the peer's FIN, or its ACK of ours.
     #[error("the kernel did not come to {0:?}: is a firewall dropping segments on the loopback device?")]
     HalfClosed(State),
-    /// The kernel would take back window that the peer was promised.
-    #[error("the kernel does not keep the receive window that was promised")]
-    WindowRetraction,
+    /// The kernel would take back so many bytes of window that the peer was promised.
+    #[error("the kernel takes back {0} bytes of the receive window that was promised")]
+    WindowRetraction(u32),
 }
 
 /// Makes a husk of a captured connection's socket: empty, without timers, in repair mode,
@@ -119,8 +119,9 @@ pub fn rebuild(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     }
     restore_socket_options(fd, &captured.options).during("setting the socket's options")?;
     restore_buffers(fd, captured).during("setting the sizes of the buffers")?;
-    if !restore_windows(fd, captured).during("setting the windows")? {
-        return Err(RestoreError::WindowRetraction);
+    let taken_back = restore_windows(fd, captured).during("setting the windows")?;
+    if taken_back > 0 {
+        return Err(RestoreError::WindowRetraction(taken_back));
     }
     restore_window_clamp(fd, captured).during("setting the largest window")?;
     Ok(())

@@ -29,11 +29,16 @@ pub(crate) fn windows_of(captured: &Captured, rcv_nxt: Seq) -> Windows {
     }
 }
 
-/// Sets them for good. `false` if the kernel keeps another right edge.
-pub(crate) fn restore_windows(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<bool> {
+/// Sets them for good. Bytes of what the peer was promised that the kernel takes back.
+pub(crate) fn restore_windows(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<u32> {
     repair::set_windows(fd, windows_of(captured, captured.protocol.rcv_nxt))?;
-    let kept = repair::windows(fd)?;
-    Ok(kept.rcv_wup + kept.rcv_wnd == captured.protocol.right_edge)
+    Ok(taken_back(repair::windows(fd)?, captured.protocol.right_edge))
+}
+
+/// A window that reaches further is none taken back: the kernel may have acknowledged the
+/// peer's FIN meanwhile, when its timer for that ran out, and with it offers what it likes.
+fn taken_back(kept: Windows, promised: Seq) -> u32 {
+    promised.since(kept.rcv_wup + kept.rcv_wnd).max(0) as u32
 }
 
 /// Lets the kernel offer as much as was promised; `connect` guesses anew, and less. With
@@ -42,4 +47,21 @@ pub(crate) fn restore_window_clamp(fd: BorrowedFd<'_>, captured: &Captured) -> i
     let promised = captured.protocol.rcv_wnd().min(i32::MAX as u32) as i32;
     let clamp = captured.options.window_clamp.max(promised);
     crate::sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, clamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_taken_back_only_if_it_reaches_less_far() {
+        for promised in [Seq(100_000), Seq(0), Seq(5)] {
+            let of_peer = Windows { snd_wl1: Seq(1), snd_wnd: 1, max_window: 1, rcv_wnd: 0, rcv_wup: Seq(0) };
+            let kept = |rcv_wnd| Windows { rcv_wup: promised - 10_000, rcv_wnd, ..of_peer };
+            assert_eq!(taken_back(kept(10_000), promised), 0);
+            assert_eq!(taken_back(kept(32_000), promised), 0);
+            assert_eq!(taken_back(kept(9_000), promised), 1_000);
+            assert_eq!(taken_back(kept(0), promised), 10_000);
+        }
+    }
 }
