@@ -405,7 +405,10 @@ impl<P: FrameIo> Mover<P> {
         let Some(name) = self.find(&tuple) else { return };
         let away = self.away.get_mut(&name).expect("it was found");
         let side = &mut self.sides[away.side];
-        if way.interface != side.index || !side.engine.streamer().reroute(time, away.conn.0, way.via) {
+        let streamer = side.engine.streamer();
+        // Of one that has ended the place may be another's.
+        let here = way.interface == side.index && streamer.is_called(away.conn.0, &tuple);
+        if !here || !streamer.reroute(time, away.conn.0, way.via) {
             return self.events.push_back(MoverEvent::Homeless(name));
         }
         away.plan.way = way;

@@ -250,6 +250,9 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
 
     fn stop(&mut self) -> Result<Captured, MoveError> {
         let (conn, stream) = self.conn.expect("a connection to be restored is in the engine");
+        if !self.side.engine.streamer().is_called(conn, &self.plan.tuple()) {
+            return Err(MoveError::Ended);
+        }
         self.let_flight_land(conn)?;
         let suspended = match self.suspend(conn) {
             Ok(suspended) => suspended,

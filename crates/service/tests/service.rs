@@ -3,14 +3,15 @@
 mod common;
 
 use baton_host::steer::Kind;
-use baton_socket::service::Place;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::{Reply, Request, Selector, VERSION};
+use baton_socket::service::{Place, Service};
 use baton_testkit::{need_program, need_root};
 use common::kernels::{LONG, wait_for};
-use common::{World, be_the_engine};
+use common::{At, Line, World, be_the_engine};
+use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::time::{Duration, Instant};
 
 /// Not a test: what the others start as an engine.
@@ -53,6 +54,66 @@ fn there_and_back(kind: Kind) {
             assert_eq!(world.wire.resets(), resets);
         },
     );
+}
+
+/// The engine gives the place of one that has ended to the next, before its program lets go
+/// of it. Who asks for the one is not to move the other.
+#[test]
+fn what_is_asked_of_a_connection_that_ended_does_not_happen_to_who_has_its_place() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        let service = world.service();
+        let ended: Vec<Line> = (0..4).map(|_| end_in_the_engine(world, &service)).collect();
+        let of_ended: Vec<_> = service.list().unwrap().iter().map(|entry| entry.tuple).collect();
+        assert_eq!(of_ended.len(), ended.len());
+        let mut others: Vec<Line> = (0..8).map(|_| world.line(false)).collect();
+        others.iter_mut().for_each(|line| line.adopt(&service));
+        for tuple in of_ended {
+            service.bring_home(Selector::Tuple(tuple)).unwrap();
+        }
+        for line in &mut others {
+            line.go_on(300_000);
+            assert_eq!(line.place(), Place::Engine);
+        }
+        others.into_iter().for_each(Line::finish);
+    });
+}
+
+#[test]
+fn what_the_kernel_cannot_take_goes_on_in_the_engine() {
+    need_root!();
+    need_program!("clang");
+    World::with_line(|world, service, mut line| {
+        line.go_on(100_000);
+        world.wire.ours.run("ip addr del 10.66.0.1/24 dev wire");
+        for _ in 0..3 {
+            assert_eq!(service.bring_home(Selector::All).unwrap().failed, 1);
+            line.go_on(100_000);
+            line.turn(30_000);
+            let At::Service(stream) = std::mem::replace(&mut line.at, At::Moving) else { panic!("no stream") };
+            let (stream, error) = stream.restore().expect_err("the kernel has no such address");
+            assert!(error.to_string().contains("does not take it back"), "{error}");
+            line.at = At::Service(stream);
+            line.go_on(100_000);
+        }
+        world.wire.ours.run("ip addr add 10.66.0.1/24 dev wire");
+        assert_eq!(service.bring_home(Selector::All).unwrap().failed, 0);
+        line.go_on(100_000);
+        line.finish();
+    });
+}
+
+/// A connection that its peer resets in the engine, and its program still has.
+fn end_in_the_engine(world: &World<'_>, service: &Service) -> Line {
+    let mut line = world.line(false);
+    line.adopt(service);
+    let peer = std::mem::replace(&mut line.peer, world.line(false).peer);
+    set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    let At::Service(stream) = &line.at else { unreachable!("it was adopted") };
+    wait_for("the reset", || (&*stream).read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
+    line
 }
 
 #[test]

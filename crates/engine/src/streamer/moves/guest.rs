@@ -5,7 +5,7 @@ use super::super::context::bits;
 use super::super::{ConnId, Streamer};
 use crate::endpoint::HopId;
 use baton_tcp::time::Instant;
-use baton_wire::addr::Addr;
+use baton_wire::addr::{Addr, Tuple};
 
 impl Streamer {
     /// A neighbour whose link address is wanted, or to be confirmed: the answer is
@@ -41,6 +41,12 @@ impl Streamer {
             self.endpoint.hop_release(HopId(before));
         }
         true
+    }
+
+    /// False once another connection has the place of the one of this name, which has ended
+    /// then: what is meant for that one would reach the other.
+    pub fn is_called(&self, conn: ConnId, tuple: &Tuple) -> bool {
+        self.flows.get(conn.0).is_some_and(|flow| flow.rx.tuple == *tuple)
     }
 
     /// Sends nothing new of a connection while `quiet`, so that what is in flight can

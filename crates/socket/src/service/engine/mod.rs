@@ -275,15 +275,19 @@ impl Runner {
         let now = self.now();
         let (mut stay, mut ended) = (Vec::new(), Vec::new());
         for id in std::mem::take(&mut self.leaving) {
-            let Some(Line { conn: Some(conn), drain: Some(until), .. }) = self.lines.get(&id) else { continue };
-            if now < *until && !self.engine.streamer().is_settled(*conn) {
+            let Some(&Line { drain: Some(until), .. }) = self.lines.get(&id) else { continue };
+            let Some(conn) = self.conn(id) else {
+                ended.push(id);
+                continue;
+            };
+            if now < until && !self.engine.streamer().is_settled(conn) {
                 stay.push(id);
                 continue;
             }
-            let mut suspended = self.engine.streamer().suspend(*conn);
-            if suspended == Err(SuspendError::Filling) && now >= *until {
+            let mut suspended = self.engine.streamer().suspend(conn);
+            if suspended == Err(SuspendError::Filling) && now >= until {
                 // Its program has gone, it may be, or never will take in what is its own.
-                suspended = self.engine.streamer().suspend_unfilled(*conn);
+                suspended = self.engine.streamer().suspend_unfilled(conn);
             }
             match suspended {
                 Ok(()) => {}

@@ -3,6 +3,7 @@
 use super::{Attached, Line, Runner};
 use crate::memory::SharedMemory;
 use crate::service::order::{Order, Report};
+use baton_engine::event::ConnId;
 use baton_engine::options::{self, IpFields};
 use baton_engine::region::EngineRegion;
 use baton_engine::streamer::{Adopt, AdoptError, MAX_OPTIONS, SuspendError};
@@ -47,7 +48,7 @@ impl Runner {
             Order::Adopt { .. } => self.adopt(now, order),
             Order::Suspend { id, drain_ms } => self.suspend(now, id, drain_ms),
             Order::Resume { id } => {
-                let conn = self.lines.get(&id).and_then(|line| line.conn);
+                let conn = self.conn(id);
                 if conn.is_some_and(|conn| self.engine.streamer().resume(conn) == Err(SuspendError::Busy)) {
                     self.again.push_back(order);
                 }
@@ -56,14 +57,13 @@ impl Runner {
             Order::Watch { id } => self.watched.push_back(id),
             Order::Neighbour { neighbour, mac } => self.engine.streamer().learn_neighbour(now, neighbour, mac),
             Order::Reroute { id, via } => {
-                let conn = self.lines.get(&id).and_then(|line| line.conn);
+                let conn = self.conn(id);
                 if !conn.is_some_and(|conn| self.engine.streamer().reroute(now, conn, via)) {
                     self.say(Report::Homeless { id }, Vec::new());
                 }
             }
             Order::Info { id } => {
-                let conn = self.lines.get(&id).and_then(|line| line.conn);
-                let info = conn.and_then(|conn| self.engine.tce().info(now, conn));
+                let info = self.conn(id).and_then(|conn| self.engine.tce().info(now, conn));
                 let bytes = info.map_or(Vec::new(), |info| tcp_info_bytes(&info).to_vec());
                 self.say(Report::Info { id, bytes }, Vec::new());
             }
@@ -118,25 +118,33 @@ impl Runner {
 
     fn suspend(&mut self, now: Instant, id: u64, drain_ms: u32) {
         let Some(line) = self.lines.get_mut(&id) else { return self.say(Report::Ended { id }, Vec::new()) };
-        let Some(conn) = line.conn else { return self.again.push_back(Order::Suspend { id, drain_ms }) };
+        if line.conn.is_none() {
+            return self.again.push_back(Order::Suspend { id, drain_ms });
+        }
         line.drain = Some(now + baton_tcp::time::Duration::from_millis(drain_ms.into()));
-        if drain_ms > 0 {
+        self.leaving.push(id);
+        if let Some(conn) = self.conn(id).filter(|_| drain_ms > 0) {
             self.engine.streamer().quiesce(conn, true);
         }
-        self.leaving.push(id);
     }
 
     fn let_go(&mut self, now: Instant, id: u64) {
-        let Some(Line { tuple, conn: Some(conn), .. }) = self.lines.get(&id) else { return };
-        let (tuple, conn) = (*tuple, *conn);
-        match self.engine.streamer().let_go(now, conn) {
-            Err(SuspendError::Busy) => self.again.push_back(Order::LetGo { id }),
+        let Some(&Line { tuple, .. }) = self.lines.get(&id) else { return };
+        let gone = self.conn(id).map(|conn| self.engine.streamer().let_go(now, conn));
+        match gone {
+            Some(Err(SuspendError::Busy)) => self.again.push_back(Order::LetGo { id }),
             // Else it ended while it stood still: reset by the program, say.
             _ => {
                 self.engine.streamer().unhold(&tuple);
                 self.forget(id);
             }
         }
+    }
+
+    /// Where a line is in the engine, unless it has ended and its place is another's.
+    pub(super) fn conn(&mut self, id: u64) -> Option<ConnId> {
+        let line = self.lines.get(&id)?;
+        line.conn.filter(|conn| self.engine.streamer().is_called(*conn, &line.tuple))
     }
 
     pub(super) fn forget(&mut self, id: u64) {
