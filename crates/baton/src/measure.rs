@@ -5,8 +5,10 @@
 //! all CPUs together. Whatever else runs on the machine is counted too:
 //! [`Cpu::idle_check`] says how much that is.
 
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::Sub;
 use std::time::Duration;
 
@@ -95,8 +97,8 @@ impl Sub for Cpu {
 
 /// CPU time that some programs and the kernel's soft-interrupt threads used, as the
 /// scheduler counts it, in nanoseconds. It includes what the kernel did on their
-/// behalf and soft interrupts that ran on their time, and nothing of what other
-/// programs did: on a busy machine it says more than [`Cpu`].
+/// behalf, soft interrupts that ran on their time and threads that have ended, and
+/// nothing of what other programs did: on a busy machine it says more than [`Cpu`].
 #[derive(Clone, Debug)]
 pub struct Tasks {
     pids: Vec<u32>,
@@ -126,15 +128,11 @@ impl Tasks {
     /// # Errors
     /// If one of them is gone.
     pub fn seconds(&self) -> io::Result<f64> {
-        let mut nanos = 0;
-        for pid in &self.pids {
-            for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-                let stat = std::fs::read_to_string(task?.path().join("schedstat"))?;
-                let ran: Option<u64> = stat.split_whitespace().next().and_then(|field| field.parse().ok());
-                nanos += ran.ok_or_else(|| io::Error::other("/proc/PID/task/TID/schedstat has no first field"))?;
-            }
-        }
-        Ok(nanos as f64 / 1e9)
+        let spent = self.pids.iter().map(|pid| {
+            let pid = i32::try_from(*pid).map_err(|_| ErrorKind::InvalidInput)?;
+            Ok(Duration::from(ClockId::pid_cpu_clock_id(Pid::from_raw(pid))?.now()?))
+        });
+        Ok(spent.sum::<io::Result<Duration>>()?.as_secs_f64())
     }
 }
 
@@ -215,7 +213,10 @@ mod tests {
             std::hint::spin_loop();
         }
         assert!(tasks.seconds().unwrap() > before);
-        assert!(Tasks::with(&[u32::MAX]).unwrap().seconds().is_err());
+        // No process has a number beyond Linux's PID_MAX_LIMIT.
+        for nobody in [u32::MAX, 1 << 22] {
+            assert!(Tasks::with(&[nobody]).unwrap().seconds().is_err());
+        }
     }
 
     #[test]
