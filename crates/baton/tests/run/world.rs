@@ -219,7 +219,7 @@ pub fn curl(namespace: &Netns, url: &str) -> String {
 #[track_caller]
 pub fn curl_with(namespace: &Netns, words: &[&str], url: &str) -> String {
     let mut command = namespace.command("curl");
-    let out = output(command.args(["--silent", "--fail", "--max-time", "60"]).args(words).arg(url));
-    assert!(out.status.success(), "{url}: {}", out.status);
+    let out = output(command.args(["--silent", "--show-error", "--fail", "--max-time", "60"]).args(words).arg(url));
+    assert!(out.status.success(), "{url}: {}", String::from_utf8_lossy(&out.stderr));
     digest(&out.stdout)
 }
