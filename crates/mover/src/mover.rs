@@ -406,9 +406,8 @@ impl<P: FrameIo> Mover<P> {
         let away = self.away.get_mut(&name).expect("it was found");
         let side = &mut self.sides[away.side];
         let streamer = side.engine.streamer();
-        // Of one that has ended the place may be another's.
-        let here = way.interface == side.index && streamer.is_called(away.conn.0, &tuple);
-        if !here || !streamer.reroute(time, away.conn.0, way.via) {
+        let here = way.interface == side.index;
+        if !here || !streamer.reroute(time, away.conn.0, &tuple, way.via) {
             return self.events.push_back(MoverEvent::Homeless(name));
         }
         away.plan.way = way;

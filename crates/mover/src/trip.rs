@@ -18,9 +18,9 @@ use crate::error::MoveError;
 use crate::side::{Side, now};
 use baton_engine::event::{ConnId, Wish};
 use baton_engine::streamer::{ConsumerId, Moved, SuspendError, Suspended};
-use baton_host::Captured;
 use baton_host::handoff::Steps;
 use baton_host::kernel_side::{KernelSide, Plan};
+use baton_host::Captured;
 use baton_port::FrameIo;
 use baton_socket::consumer::Conn;
 use rustix::net::{Shutdown, shutdown};
@@ -131,9 +131,9 @@ impl<P: FrameIo> Trip<'_, P> {
         if self.drain.is_zero() || self.side.gone {
             return Ok(());
         }
-        self.side.engine.streamer().quiesce(conn, true);
+        self.side.engine.streamer().quiesce(conn, &self.plan.tuple(), true);
         let begun = Instant::now();
-        while !self.side.engine.streamer().is_settled(conn) && begun.elapsed() < self.drain {
+        while !self.side.engine.streamer().is_settled(conn, &self.plan.tuple()) && begun.elapsed() < self.drain {
             let busy = self.side.poll(self.kernel, now(self.started))?;
             if !busy {
                 std::thread::yield_now();
@@ -144,7 +144,7 @@ impl<P: FrameIo> Trip<'_, P> {
 
     fn suspend(&mut self, conn: ConnId) -> Result<Box<Suspended>, MoveError> {
         for _ in 0..PATIENCE {
-            match self.side.engine.streamer().suspend(conn) {
+            match self.side.engine.streamer().suspend(conn, &self.plan.tuple()) {
                 Ok(()) => break,
                 Err(SuspendError::Busy | SuspendError::Filling) => self.poll()?,
                 Err(error) => return Err(error.into()),
@@ -165,7 +165,7 @@ impl<P: FrameIo> Trip<'_, P> {
     /// It stands still and goes on here.
     fn resume_in_engine(&mut self, conn: ConnId) -> Result<(), MoveError> {
         for _ in 0..PATIENCE {
-            match self.side.engine.streamer().resume(conn) {
+            match self.side.engine.streamer().resume(conn, &self.plan.tuple()) {
                 Ok(()) => break,
                 Err(SuspendError::Busy) => self.poll()?,
                 Err(error) => return Err(error.into()),
@@ -181,7 +181,7 @@ impl<P: FrameIo> Trip<'_, P> {
         let mut wishes = None;
         for _ in 0..PATIENCE {
             if wishes.is_none() {
-                match self.side.engine.streamer().let_go(now(self.started), conn) {
+                match self.side.engine.streamer().let_go(now(self.started), conn, &self.plan.tuple()) {
                     Ok(made) => wishes = Some(made),
                     Err(SuspendError::Busy) => {}
                     // It ended while it stood still: reset by the program, say.
@@ -250,14 +250,11 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
 
     fn stop(&mut self) -> Result<Captured, MoveError> {
         let (conn, stream) = self.conn.expect("a connection to be restored is in the engine");
-        if !self.side.engine.streamer().is_called(conn, &self.plan.tuple()) {
-            return Err(MoveError::Ended);
-        }
         self.let_flight_land(conn)?;
         let suspended = match self.suspend(conn) {
             Ok(suspended) => suspended,
             Err(error) => {
-                self.side.engine.streamer().quiesce(conn, false);
+                self.side.engine.streamer().quiesce(conn, &self.plan.tuple(), false);
                 return Err(error);
             }
         };

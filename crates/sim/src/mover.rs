@@ -136,7 +136,7 @@ impl Mover {
             self.steered.insert(tuple);
         }
         app.freeze(from, qp);
-        match machines[from].streamer().suspend(conn) {
+        match machines[from].streamer().suspend(conn, &tuple) {
             Ok(()) => {
                 self.trips.insert(tuple, Trip { from, qp, conn, stage: Stage::Stopping });
             }
@@ -225,7 +225,7 @@ impl Mover {
             }
             Stage::Adopted(suspended, qp) => {
                 let bytes = machines[from].streamer().read_send_queue(&suspended);
-                match machines[from].streamer().let_go(now, suspended.conn) {
+                match machines[from].streamer().let_go(now, suspended.conn, &tuple) {
                     Ok(wishes) => {
                         app.change_sides((from, trip.qp), (to, qp), suspended.una_pos, bytes, wishes);
                         if to == 0 {
@@ -257,7 +257,7 @@ impl Mover {
                 return;
             }
             Stage::Salvaged(..) => trip.stage,
-            Stage::Back(conn) => match machines[from].streamer().resume(conn) {
+            Stage::Back(conn) => match machines[from].streamer().resume(conn, &tuple) {
                 Ok(()) => return self.stay(from, trip.qp, tuple, app),
                 Err(SuspendError::Busy) => Stage::Back(conn),
                 // It ended meanwhile, and its program was told.

@@ -115,7 +115,9 @@ impl World {
     /// Stops our end on the engine that has the port.
     fn suspend(&mut self, conn: Conn) -> Suspended {
         let id = self.conn_id(conn);
-        self.sides[self.at].engine.streamer().suspend(id).unwrap();
+        let streamer = self.sides[self.at].engine.streamer();
+        let name = streamer.name(id).unwrap();
+        streamer.suspend(id, &name).unwrap();
         match self.moved() {
             Moved::Suspended(suspended) => *suspended,
             // Of its coming here.
@@ -134,7 +136,7 @@ impl World {
         let here = &mut self.sides[self.at];
         let send = here.engine.streamer().read_send_queue(&suspended);
         let shut = suspended.snapshot.has_our_fin();
-        here.engine.streamer().let_go(Instant(self.now), suspended.conn).unwrap();
+        here.engine.streamer().let_go(Instant(self.now), suspended.conn, &suspended.tuple).unwrap();
         self.turn(1_000);
         let here = &mut self.sides[self.at];
         assert!(here.consumer.stream(conn).unwrap().is_moved());
@@ -225,6 +227,25 @@ fn every_byte_arrives_once_on_the_other_engine() {
     }
 }
 
+/// The place of a connection that has ended may be another's.
+#[test]
+fn what_is_meant_for_another_name_does_not_happen_to_who_has_its_place() {
+    let (mut world, _, ours) = World::open();
+    let id = world.conn_id(ours);
+    let now = Instant(world.now);
+    let streamer = world.sides[0].engine.streamer();
+    let name = streamer.name(id).unwrap();
+    let other = baton_wire::addr::Tuple { remote_port: name.remote_port ^ 1, ..name };
+    assert_eq!(streamer.suspend(id, &other), Err(SuspendError::NotOpen));
+    assert_eq!(streamer.suspend_unfilled(id, &other), Err(SuspendError::NotOpen));
+    assert!(!streamer.reroute(now, id, &other, name.remote));
+    let suspended = world.suspend(ours);
+    let streamer = world.sides[0].engine.streamer();
+    assert_eq!(streamer.resume(id, &other), Err(SuspendError::NotOpen));
+    assert_eq!(streamer.let_go(now, id, &other), Err(SuspendError::NotOpen));
+    streamer.resume(id, &suspended.tuple).unwrap();
+}
+
 #[test]
 fn a_suspended_connection_is_silent_and_goes_on_when_resumed() {
     let (mut world, theirs, ours) = World::open();
@@ -240,8 +261,8 @@ fn a_suspended_connection_is_silent_and_goes_on_when_resumed() {
     }
     let streamer = world.sides[0].engine.streamer();
     assert_eq!(streamer.counters().tx_payload_bytes, 0);
-    assert_eq!(streamer.suspend(suspended.conn), Err(SuspendError::NotOpen));
-    streamer.resume(suspended.conn).unwrap();
+    assert_eq!(streamer.suspend(suspended.conn, &suspended.tuple), Err(SuspendError::NotOpen));
+    streamer.resume(suspended.conn, &suspended.tuple).unwrap();
     world.steps(100);
     let mut buf = [0; 4_000];
     assert_eq!(world.peer.read(theirs, &mut buf).unwrap(), 1_500);
@@ -258,7 +279,7 @@ fn what_was_written_after_the_suspension_is_left_behind() {
     let suspended = world.suspend(ours);
     world.ours().write(ours, &ramp(100, 50)).unwrap();
     let now = Instant(world.now);
-    world.sides[0].engine.streamer().let_go(now, suspended.conn).unwrap();
+    world.sides[0].engine.streamer().let_go(now, suspended.conn, &suspended.tuple).unwrap();
     world.turn(1_000);
     let left = world.ours().leave(ours).expect("it moved");
     assert_eq!((left.unsent, left.unread), (ramp(100, 50), Vec::new()));
@@ -272,7 +293,7 @@ fn frames_of_a_name_that_went_away_are_not_answered() {
     let (mut world, theirs, ours) = World::open();
     let suspended = world.suspend(ours);
     let now = Instant(world.now);
-    world.sides[0].engine.streamer().let_go(now, suspended.conn).unwrap();
+    world.sides[0].engine.streamer().let_go(now, suspended.conn, &suspended.tuple).unwrap();
     world.peer.write(theirs, b"anybody there?").unwrap();
     world.steps(40);
     let streamer = world.sides[0].engine.streamer();

@@ -196,16 +196,16 @@ impl Streamer {
         Ok(qp)
     }
 
-    /// Stops a connection, so that it can leave. [`Moved::Suspended`],
+    /// Stops the connection of this name, so that it can leave. [`Moved::Suspended`],
     /// [`Moved::Stays`] or [`Moved::Ended`] follows.
     ///
     /// # Errors
     /// [`SuspendError`]; nothing follows then.
-    pub fn suspend(&mut self, conn: ConnId) -> Result<(), SuspendError> {
-        if self.flows.get(conn.0).is_some_and(|flow| flow.has(bits::FILLING)) {
+    pub fn suspend(&mut self, conn: ConnId, tuple: &Tuple) -> Result<(), SuspendError> {
+        if self.called(conn, tuple).is_some_and(|flow| flow.has(bits::FILLING)) {
             return Err(SuspendError::Filling);
         }
-        self.suspend_unfilled(conn)
+        self.suspend_unfilled(conn, tuple)
     }
 
     /// [`Streamer::suspend`], also where the consumer has not posted what the connection
@@ -214,11 +214,11 @@ impl Streamer {
     ///
     /// # Errors
     /// As there, but for [`SuspendError::Filling`].
-    pub fn suspend_unfilled(&mut self, conn: ConnId) -> Result<(), SuspendError> {
+    pub fn suspend_unfilled(&mut self, conn: ConnId, tuple: &Tuple) -> Result<(), SuspendError> {
         if self.event_room() < 2 {
             return Err(SuspendError::Busy);
         }
-        let flow = self.flows.get(conn.0).ok_or(SuspendError::NotOpen)?;
+        let flow = self.called(conn, tuple).ok_or(SuspendError::NotOpen)?;
         let here = flow.bits & (bits::ATTACHED | bits::FILLING) != 0;
         if !here || !flow.has(bits::SYNCHRONIZED) || flow.bits & bits::SUSPENDED != 0 {
             return Err(SuspendError::NotOpen);
@@ -227,11 +227,10 @@ impl Streamer {
         self.handle_doorbell(conn);
         let flow = &mut self.flows[conn.0];
         flow.bits = flow.bits & !bits::QUIET | bits::SUSPENDED;
-        let tuple = flow.rx.tuple;
-        let hash = self.table.hash(&tuple);
+        let hash = self.table.hash(tuple);
         assert!(self.table.remove(hash, conn.0), "an open connection is in the flow table");
         self.last_conn = ConnId::NONE;
-        self.moves.held.insert(tuple, Held::new(Some(conn)));
+        self.moves.held.insert(*tuple, Held::new(Some(conn)));
         self.event(Event::Suspend { conn });
         Ok(())
     }
@@ -240,12 +239,12 @@ impl Streamer {
     ///
     /// # Errors
     /// As for [`Streamer::suspend`].
-    pub fn resume(&mut self, conn: ConnId) -> Result<(), SuspendError> {
+    pub fn resume(&mut self, conn: ConnId, tuple: &Tuple) -> Result<(), SuspendError> {
         if self.event_room() < PUT_BACK_EVENTS {
             return Err(SuspendError::Busy);
         }
-        let tuple = self.suspended(conn)?;
-        self.put_back(conn, &tuple);
+        self.stands(conn, tuple)?;
+        self.put_back(conn, tuple);
         Ok(())
     }
 
@@ -255,7 +254,7 @@ impl Streamer {
         while self.event_room() >= PUT_BACK_EVENTS
             && let Some(conn) = self.moves.staying.pop()
         {
-            if let Ok(tuple) = self.suspended(conn) {
+            if let Some(tuple) = self.standing(conn) {
                 self.put_back(conn, &tuple);
                 self.moves.told.push_back(Moved::Stays { conn });
             }
@@ -269,15 +268,15 @@ impl Streamer {
     ///
     /// # Errors
     /// As for [`Streamer::suspend`].
-    pub fn let_go(&mut self, now: Instant, conn: ConnId) -> Result<Vec<Wish>, SuspendError> {
+    pub fn let_go(&mut self, now: Instant, conn: ConnId, tuple: &Tuple) -> Result<Vec<Wish>, SuspendError> {
         // What its consumer asked before it learned of the move counts.
         self.handle_doorbells(now);
         if self.event_room() < 1 {
             return Err(SuspendError::Busy);
         }
-        let tuple = self.suspended(conn)?;
-        self.moves.forget_frames(&tuple);
-        let held = self.moves.held.get_mut(&tuple).ok_or(SuspendError::NotOpen)?;
+        self.stands(conn, tuple)?;
+        self.moves.forget_frames(tuple);
+        let held = self.moves.held.get_mut(tuple).ok_or(SuspendError::NotOpen)?;
         (held.conn, held.gone) = (None, true);
         let wishes = std::mem::take(&mut held.wishes);
         self.counters.let_go += 1;
@@ -310,10 +309,14 @@ impl Streamer {
     }
 
     /// The name of a connection that stands still.
-    fn suspended(&self, conn: ConnId) -> Result<Tuple, SuspendError> {
-        let flow = self.flows.get(conn.0).filter(|flow| flow.has(bits::SUSPENDED)).ok_or(SuspendError::NotOpen)?;
-        let known = self.moves.held.get(&flow.rx.tuple).is_some_and(|held| held.conn == Some(conn));
-        if known { Ok(flow.rx.tuple) } else { Err(SuspendError::NotOpen) }
+    fn standing(&self, conn: ConnId) -> Option<Tuple> {
+        let flow = self.flows.get(conn.0).filter(|flow| flow.has(bits::SUSPENDED))?;
+        let held = self.moves.held.get(&flow.rx.tuple)?;
+        (held.conn == Some(conn)).then_some(flow.rx.tuple)
+    }
+
+    fn stands(&self, conn: ConnId, tuple: &Tuple) -> Result<(), SuspendError> {
+        if self.standing(conn) == Some(*tuple) { Ok(()) } else { Err(SuspendError::NotOpen) }
     }
 
     /// Back into the flow table, with what was kept.
@@ -391,7 +394,7 @@ impl Streamer {
     /// The TCE's answer to a suspension; both halves have carried out all that came
     /// before, so their copies agree.
     pub(super) fn suspension_answered(&mut self, conn: ConnId, leaves: bool) {
-        let Ok(tuple) = self.suspended(conn) else { return };
+        let Some(tuple) = self.standing(conn) else { return };
         if !leaves {
             return self.moves.staying.push(conn);
         }

@@ -1,7 +1,7 @@
 //! What the driver does for connections on an interface that is another stack's:
 //! says where their frames go, and lets what is in flight land before they leave.
 
-use super::super::context::bits;
+use super::super::context::{Flow, bits};
 use super::super::{ConnId, Streamer};
 use crate::endpoint::HopId;
 use baton_tcp::time::Instant;
@@ -31,8 +31,8 @@ impl Streamer {
 
     /// A connection's segments go to another neighbour from now on. False if there is no
     /// such connection, or no room for one more neighbour.
-    pub fn reroute(&mut self, now: Instant, conn: ConnId, via: Addr) -> bool {
-        if !self.flows.get(conn.0).is_some_and(|flow| flow.has(bits::SYNCHRONIZED)) {
+    pub fn reroute(&mut self, now: Instant, conn: ConnId, tuple: &Tuple, via: Addr) -> bool {
+        if !self.called(conn, tuple).is_some_and(|flow| flow.has(bits::SYNCHRONIZED)) {
             return false;
         }
         let Some(hop) = self.endpoint.hop_via(now, via) else { return false };
@@ -43,16 +43,23 @@ impl Streamer {
         true
     }
 
-    /// False once another connection has the place of the one of this name, which has ended
-    /// then: what is meant for that one would reach the other.
-    pub fn is_called(&self, conn: ConnId, tuple: &Tuple) -> bool {
-        self.flows.get(conn.0).is_some_and(|flow| flow.rx.tuple == *tuple)
+    /// The name of the connection that has this place now. Once one has ended it may be
+    /// another: whoever means a connection says its name, too.
+    pub fn name(&self, conn: ConnId) -> Option<Tuple> {
+        self.flows.get(conn.0).map(|flow| flow.rx.tuple)
+    }
+
+    pub(super) fn called(&self, conn: ConnId, tuple: &Tuple) -> Option<&Flow> {
+        self.flows.get(conn.0).filter(|flow| flow.rx.tuple == *tuple)
     }
 
     /// Sends nothing new of a connection while `quiet`, so that what is in flight can
     /// land; all else goes on. Leaving and coming back end it.
-    pub fn quiesce(&mut self, conn: ConnId, quiet: bool) {
-        let Some(flow) = self.flows.get_mut(conn.0).filter(|flow| flow.has(bits::SYNCHRONIZED)) else { return };
+    pub fn quiesce(&mut self, conn: ConnId, tuple: &Tuple, quiet: bool) {
+        if !self.called(conn, tuple).is_some_and(|flow| flow.has(bits::SYNCHRONIZED)) {
+            return;
+        }
+        let flow = &mut self.flows[conn.0];
         if quiet {
             flow.bits |= bits::QUIET;
         } else {
@@ -65,8 +72,8 @@ impl Streamer {
     /// and nothing received lies beyond a gap or waits for a buffer. That would be
     /// forgotten if the connection left now, though the peer may know of it by SACK, and
     /// be slow to believe that it has to be sent again. True, too, for no connection.
-    pub fn is_settled(&self, conn: ConnId) -> bool {
-        self.flows.get(conn.0).filter(|flow| flow.has(bits::SYNCHRONIZED)).is_none_or(|flow| {
+    pub fn is_settled(&self, conn: ConnId, tuple: &Tuple) -> bool {
+        self.called(conn, tuple).filter(|flow| flow.has(bits::SYNCHRONIZED)).is_none_or(|flow| {
             flow.tx.snd_nxt == flow.tx.snd_una && flow.rx.ranges.is_none() && flow.rx.parked_bytes == 0
         })
     }

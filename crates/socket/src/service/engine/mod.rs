@@ -253,7 +253,9 @@ impl Runner {
                 }
                 Moved::Stays { conn } => {
                     if let Some(&id) = self.names.get(&conn.0) {
-                        self.engine.streamer().quiesce(conn, false);
+                        if let Some((conn, tuple)) = self.called(id) {
+                            self.engine.streamer().quiesce(conn, &tuple, false);
+                        }
                         self.say(Report::Stays { id }, Vec::new());
                     }
                 }
@@ -276,18 +278,18 @@ impl Runner {
         let (mut stay, mut ended) = (Vec::new(), Vec::new());
         for id in std::mem::take(&mut self.leaving) {
             let Some(&Line { drain: Some(until), .. }) = self.lines.get(&id) else { continue };
-            let Some(conn) = self.conn(id) else {
+            let Some((conn, tuple)) = self.called(id) else {
                 ended.push(id);
                 continue;
             };
-            if now < until && !self.engine.streamer().is_settled(conn) {
+            if now < until && !self.engine.streamer().is_settled(conn, &tuple) {
                 stay.push(id);
                 continue;
             }
-            let mut suspended = self.engine.streamer().suspend(conn);
+            let mut suspended = self.engine.streamer().suspend(conn, &tuple);
             if suspended == Err(SuspendError::Filling) && now >= until {
                 // Its program has gone, it may be, or never will take in what is its own.
-                suspended = self.engine.streamer().suspend_unfilled(conn);
+                suspended = self.engine.streamer().suspend_unfilled(conn, &tuple);
             }
             match suspended {
                 Ok(()) => {}

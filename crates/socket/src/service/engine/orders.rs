@@ -11,6 +11,7 @@ use baton_engine::tce::tcp_info_bytes;
 use baton_tcp::options::SocketOption;
 use baton_tcp::snapshot::{Snapshot, Words};
 use baton_tcp::time::Instant;
+use baton_wire::addr::Tuple;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 
@@ -48,8 +49,10 @@ impl Runner {
             Order::Adopt { .. } => self.adopt(now, order),
             Order::Suspend { id, drain_ms } => self.suspend(now, id, drain_ms),
             Order::Resume { id } => {
-                let conn = self.conn(id);
-                if conn.is_some_and(|conn| self.engine.streamer().resume(conn) == Err(SuspendError::Busy)) {
+                let called = self.called(id);
+                if called
+                    .is_some_and(|(conn, tuple)| self.engine.streamer().resume(conn, &tuple) == Err(SuspendError::Busy))
+                {
                     self.again.push_back(order);
                 }
             }
@@ -57,13 +60,13 @@ impl Runner {
             Order::Watch { id } => self.watched.push_back(id),
             Order::Neighbour { neighbour, mac } => self.engine.streamer().learn_neighbour(now, neighbour, mac),
             Order::Reroute { id, via } => {
-                let conn = self.conn(id);
-                if !conn.is_some_and(|conn| self.engine.streamer().reroute(now, conn, via)) {
+                let called = self.called(id);
+                if !called.is_some_and(|(conn, tuple)| self.engine.streamer().reroute(now, conn, &tuple, via)) {
                     self.say(Report::Homeless { id }, Vec::new());
                 }
             }
             Order::Info { id } => {
-                let info = self.conn(id).and_then(|conn| self.engine.tce().info(now, conn));
+                let info = self.called(id).and_then(|(conn, _)| self.engine.tce().info(now, conn));
                 let bytes = info.map_or(Vec::new(), |info| tcp_info_bytes(&info).to_vec());
                 self.say(Report::Info { id, bytes }, Vec::new());
             }
@@ -123,14 +126,14 @@ impl Runner {
         }
         line.drain = Some(now + baton_tcp::time::Duration::from_millis(drain_ms.into()));
         self.leaving.push(id);
-        if let Some(conn) = self.conn(id).filter(|_| drain_ms > 0) {
-            self.engine.streamer().quiesce(conn, true);
+        if let Some((conn, tuple)) = self.called(id).filter(|_| drain_ms > 0) {
+            self.engine.streamer().quiesce(conn, &tuple, true);
         }
     }
 
     fn let_go(&mut self, now: Instant, id: u64) {
         let Some(&Line { tuple, .. }) = self.lines.get(&id) else { return };
-        let gone = self.conn(id).map(|conn| self.engine.streamer().let_go(now, conn));
+        let gone = self.called(id).map(|(conn, tuple)| self.engine.streamer().let_go(now, conn, &tuple));
         match gone {
             Some(Err(SuspendError::Busy)) => self.again.push_back(Order::LetGo { id }),
             // Else it ended while it stood still: reset by the program, say.
@@ -141,10 +144,11 @@ impl Runner {
         }
     }
 
-    /// Where a line is in the engine, unless it has ended and its place is another's.
-    pub(super) fn conn(&mut self, id: u64) -> Option<ConnId> {
-        let line = self.lines.get(&id)?;
-        line.conn.filter(|conn| self.engine.streamer().is_called(*conn, &line.tuple))
+    /// Where a line is in the engine, and its name, unless it has ended and its place is
+    /// another's.
+    pub(super) fn called(&mut self, id: u64) -> Option<(ConnId, Tuple)> {
+        let &Line { conn: Some(conn), tuple, .. } = self.lines.get(&id)? else { return None };
+        (self.engine.streamer().name(conn) == Some(tuple)).then_some((conn, tuple))
     }
 
     pub(super) fn forget(&mut self, id: u64) {
