@@ -18,7 +18,7 @@ use crate::error::{During, Failed};
 use crate::examine::examine;
 use crate::hops::{Change, Hops, Link, Mac, Query, Way};
 use crate::refusal::{Refusal, Refusals};
-use crate::steer::{Kind, Mode, Options, SteerError, Steering};
+use crate::steer::{Gaps, Kind, Mode, Options, SteerError, Steering};
 use crate::{CaptureError, RestoreError, capture, make_husk, rebuild, recapture, resume, sys};
 use baton_port::{SteeredPort, link};
 use baton_wire::addr::Tuple;
@@ -92,6 +92,8 @@ pub struct KernelSide {
     interfaces: Vec<Interface>,
     hops: Hops,
     refusals: Refusals,
+    /// None where the kernel does not show them.
+    gaps: Option<Gaps>,
 }
 
 impl KernelSide {
@@ -101,7 +103,7 @@ impl KernelSide {
     /// As the kernel's.
     pub fn open() -> Result<KernelSide, Failed> {
         let hops = Hops::open().during("opening netlink sockets")?;
-        Ok(KernelSide { interfaces: Vec::new(), hops, refusals: Refusals::default() })
+        Ok(KernelSide { interfaces: Vec::new(), hops, refusals: Refusals::default(), gaps: Gaps::open().ok() })
     }
 
     /// Steers one more interface and returns its index. No engine is said to be there yet.
@@ -216,6 +218,23 @@ impl KernelSide {
         self.counted(inserted)?;
         self.hops.follow(plan.query, plan.way);
         Ok(())
+    }
+
+    /// The same, but not while the kernel has payload of the connection beyond a gap: that would
+    /// be lost if it was captured then ([`Gaps`]). Where the kernel does not show any there is none.
+    ///
+    /// # Errors
+    /// As there; [`Refusal::Unsettled`], which is not counted. Then nothing was done.
+    pub fn steer_settled(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        self.has_no_gap(plan)?;
+        self.steer(plan)?;
+        // One may have come just before.
+        self.has_no_gap(plan).or_else(|gap| self.unsteer(plan).and(Err(gap)))
+    }
+
+    fn has_no_gap(&self, plan: &Plan) -> Result<(), KernelError> {
+        let has = |gaps: &Gaps| gaps.has(&plan.tuple(), plan.way.interface).unwrap_or(false);
+        if self.gaps.as_ref().is_some_and(has) { Err(Refusal::Unsettled.into()) } else { Ok(()) }
     }
 
     /// Lets them go to the kernel again.

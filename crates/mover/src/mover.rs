@@ -38,8 +38,9 @@ pub struct MoverConfig {
     pub connections: u32,
     /// Sizes of the consumer of each engine.
     pub consumer: ConsumerConfig,
-    /// For how long a restore waits until all in flight is acknowledged, at most. What is
-    /// lost then is sent again by the kernel after 1 s.
+    /// For how long a restore waits until all in flight is acknowledged, and a handoff or restore
+    /// until nothing received lies beyond a gap, at most. What is lost then is sent again by the
+    /// kernel after 1 s, and by the peer slowly.
     pub drain: Duration,
 }
 

@@ -20,7 +20,7 @@ use baton_engine::event::{ConnId, Wish};
 use baton_engine::streamer::{ConsumerId, Moved, SuspendError, Suspended};
 use baton_host::handoff::Steps;
 use baton_host::kernel_side::{KernelSide, Plan};
-use baton_host::Captured;
+use baton_host::{Captured, Refusal};
 use baton_port::FrameIo;
 use baton_socket::consumer::Conn;
 use rustix::net::{Shutdown, shutdown};
@@ -142,6 +142,19 @@ impl<P: FrameIo> Trip<'_, P> {
         Ok(())
     }
 
+    /// Steers it once the kernel has nothing beyond a gap, if that is within the time we have.
+    fn steer_settled(&mut self) -> Result<(), MoveError> {
+        let begun = Instant::now();
+        while begun.elapsed() < self.drain {
+            match self.kernel.steer_settled(&self.plan) {
+                Err(error) if error.refusal() == Some(Refusal::Unsettled) => self.poll()?,
+                steered => return Ok(steered?),
+            }
+            std::thread::yield_now();
+        }
+        Ok(self.kernel.steer(&self.plan)?)
+    }
+
     fn suspend(&mut self, conn: ConnId) -> Result<Box<Suspended>, MoveError> {
         for _ in 0..PATIENCE {
             match self.side.engine.streamer().suspend(conn, &self.plan.tuple()) {
@@ -217,7 +230,7 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
     fn steer(&mut self) -> Result<(), MoveError> {
         // False only if the engine has it standing: then it is held already.
         self.side.engine.streamer().hold(self.plan.tuple());
-        Ok(self.kernel.steer(&self.plan)?)
+        self.steer_settled()
     }
 
     fn capture(&mut self) -> Result<Captured, MoveError> {

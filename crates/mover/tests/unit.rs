@@ -4,10 +4,11 @@
 #[path = "../../host/tests/common/mod.rs"]
 mod common;
 
-use baton_host::steer::Kind;
+use baton_host::steer::{Gaps, Kind};
 use baton_mover::{Mover, MoverConfig};
 use baton_port::{SteeredPort, link};
 use baton_testkit::{need_program, need_root, note_skip, output};
+use baton_wire::addr::Tuple;
 use common::{Wire, wait_for};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::io::{Read, Write};
@@ -158,7 +159,9 @@ fn moves(kind: Kind, capabilities: CapabilitySet) -> Result<(), String> {
         let mut answer = Vec::new();
         peer.read_to_end(&mut answer).unwrap();
         assert_eq!(answer, b"answer");
-        Ok(())
+        let nobody = Tuple::new((there, 1).into(), (there, 2).into());
+        let seen = Gaps::open().and_then(|gaps| gaps.has(&nobody, wire.index()));
+        seen.map(|gap| assert!(!gap)).map_err(|e| e.to_string())
     })
 }
 

@@ -114,7 +114,7 @@ pub struct Engine {
     /// How they are acknowledged.
     #[serde(deserialize_with = "values::acks")]
     pub acks: Acks,
-    /// The longest wait of a restore for what is in flight.
+    /// The longest wait of a move for what is in flight, or lies beyond a gap.
     #[serde(deserialize_with = "values::drain")]
     pub drain: Duration,
     /// The longest silence of an engine that lives.

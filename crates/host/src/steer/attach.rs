@@ -136,7 +136,7 @@ pub fn guards_programs(ebpf: &Ebpf) -> bool {
 }
 
 /// Whether programs may have engines of their own, for `baton doctor`: their guard is loaded.
-pub fn finding() -> Finding {
+pub(super) fn finding() -> Finding {
     const NAME: &str = "engines inside programs";
     match load(Options::default(), None).and_then(|mut ebpf| load_classifier(&mut ebpf, TAP)) {
         Ok(()) => Finding::yes(NAME, "the guard on their devices sees which checksums they ask for"),

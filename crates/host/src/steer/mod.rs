@@ -39,6 +39,7 @@
 mod attach;
 mod bpf_fs;
 mod error;
+mod gap;
 mod maps;
 mod pins;
 
@@ -47,12 +48,13 @@ use std::os::fd::OwnedFd;
 
 use aya::Ebpf;
 use aya::programs::links::FdLink;
+use baton_port::doctor::Finding;
 use baton_port::tap::{Tap, TapOptions};
 use baton_port::xdp::{CopyMode, driver_features};
 use baton_port::{SteeredPort, XdpOptions, XdpPort, link};
 
-pub use attach::finding;
 pub use error::SteerError;
+pub use gap::Gaps;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};
 
 use maps::{ENGINE, Maps, State};
@@ -320,6 +322,11 @@ impl Steering {
     pub fn counters(&self) -> Result<Counters, SteerError> {
         self.maps.counters()
     }
+}
+
+/// What the kernel lets the programs see, for `baton doctor`.
+pub fn findings() -> [Finding; 2] {
+    [attach::finding(), gap::finding()]
 }
 
 impl Drop for Steering {

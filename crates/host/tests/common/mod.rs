@@ -113,6 +113,13 @@ impl Wire {
         self.ours.run("nft add rule inet hold in iifname != lo meta l4proto tcp counter drop");
     }
 
+    /// Keeps from our kernel the segments with timestamps and one byte, however often they are
+    /// repeated: what follows one lies beyond a gap.
+    pub fn hold_single_bytes(&self, ipv6: bool) {
+        let len = if ipv6 { 40 } else { 20 } + 32 + 1;
+        self.ours.run(&format!("nft add rule inet hold in iifname != lo meta length {len} drop"));
+    }
+
     /// No more.
     pub fn let_go(&self) {
         self.ours.run("nft flush chain inet hold in");

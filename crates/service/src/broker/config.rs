@@ -49,7 +49,8 @@ pub struct Config {
     pub programs: usize,
     /// Which of the sockets that programs hand over move, and when.
     pub policy: Policy,
-    /// For how long a move home waits until what is in flight has landed.
+    /// For how long a move home waits until what is in flight has landed, and one either way
+    /// until nothing received lies beyond a gap.
     pub drain: Duration,
     /// For how long an engine may say nothing before it counts as dead.
     pub patience: Duration,

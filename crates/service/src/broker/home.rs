@@ -205,9 +205,10 @@ impl Broker {
             vault.keep(record::line(id), &kept, &[&line.fd]);
             Ok(())
         };
-        let (largest, captured, rebuilt) = (usize::MAX, Some(captured.clone()), None);
+        let (largest, may_wait) = (usize::MAX, false);
+        let (captured, rebuilt) = (Some(captured.clone()), None);
         let fd = line.fd.as_fd();
-        let mut half = Half { kernel, fd, plan, largest, captured, stands, way, keep: &mut keep, rebuilt };
+        let mut half = Half { kernel, fd, plan, largest, may_wait, captured, stands, way, keep: &mut keep, rebuilt };
         match Handoff::in_engine().restore(&mut half) {
             Ok(()) => Ok(()),
             Err(Aborted { outcome: Outcome::InEngine, .. }) => Err(String::new()),

@@ -57,6 +57,8 @@ pub(super) struct Line {
     pub plan: Option<Plan>,
     /// Which interface, by its place.
     pub side: usize,
+    /// Since when the engine keeps its frames, while it is still in the kernel.
+    pub held: Option<Instant>,
     /// What was captured, until the ledger has it.
     pub captured: Option<Captured>,
     /// The same without bytes.
@@ -99,6 +101,7 @@ impl Line {
             state: State::Kernel,
             plan: None,
             side: 0,
+            held: None,
             captured: None,
             shell: None,
             recovered: None,

@@ -60,6 +60,9 @@ use std::time::{Duration, Instant};
 /// Time between two looks at what nobody tells of.
 const TICK: Duration = Duration::from_millis(200);
 
+/// Time between two looks at a gap.
+const GAP_LOOK: Duration = Duration::from_millis(1);
+
 /// Why a broker cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
@@ -118,6 +121,8 @@ pub struct Broker {
     closers: Closers,
     /// Programs that did not read what was said to them.
     deaf: Vec<u32>,
+    /// Connections that are taken out of the kernel once it has nothing beyond a gap.
+    gaps: Vec<u64>,
     next_client: u32,
     next_line: u64,
     next_region: u32,
@@ -158,6 +163,7 @@ impl Broker {
                     jobs: Vec::new(),
                     closers,
                     deaf: Vec::new(),
+                    gaps: Vec::new(),
                     // No name is given twice, also by different brokers.
                     next_client: generation << 20,
                     next_line: u64::from(generation) << 32,
@@ -288,7 +294,8 @@ impl Broker {
         engines.filter_map(Process::channel).for_each(|channel| set.add(channel));
         self.vault.channel().into_iter().for_each(|channel| set.add(channel));
         let guardian = self.vault.channel().map(AsRawFd::as_raw_fd);
-        set.wait(Some(TICK)).map_err(|e| BrokerError::System("waiting", e))?;
+        let longest = if self.gaps.is_empty() { TICK } else { GAP_LOOK };
+        set.wait(Some(longest)).map_err(|e| BrokerError::System("waiting", e))?;
         for at in 0..self.sides.len() {
             let channel = self.sides[at].engine.as_ref().and_then(Process::channel);
             if channel.is_some_and(|channel| set.is_ready(channel.as_raw_fd())) {
@@ -316,6 +323,7 @@ impl Broker {
             let _ = rustix::io::read(&*self.stop.0, &mut [0; 8]);
             self.begin_stop(None);
         }
+        self.go_on_taking();
         if self.tick_at.elapsed() >= TICK {
             self.tick_at = Instant::now();
             self.tick();

@@ -52,7 +52,7 @@ impl Broker {
         // No engine gets it: its frames are dropped meanwhile.
         let plan = kernel.plan(&line.fd).map_err(|error| NotOut::Stays(why(&error)))?;
         line.plan = Some(plan);
-        match self.out_of_kernel(id, usize::MAX) {
+        match self.out_of_kernel(id, usize::MAX, false) {
             Ok((captured, _)) => Ok(captured),
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => Err(NotOut::Stays(why(&aborted.cause))),
             Err(aborted) => Err(NotOut::Lost(aborted.to_string())),

@@ -18,6 +18,7 @@ use rustix::net::sockopt::socket_type;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The kernel's half of a move; the engine's half is waited for in between.
 pub(super) struct Half<'a> {
@@ -26,6 +27,8 @@ pub(super) struct Half<'a> {
     pub plan: Plan,
     /// Longest queue that can come along.
     pub largest: usize,
+    /// It does not move while the kernel has something beyond a gap.
+    pub may_wait: bool,
     /// What was captured, or is to be rebuilt.
     pub captured: Option<Captured>,
     /// The engine has it standing: there is a way back.
@@ -61,7 +64,7 @@ impl Steps for Half<'_> {
     type Error = KernelError;
 
     fn steer(&mut self) -> Result<(), KernelError> {
-        self.kernel.steer(&self.plan)
+        if self.may_wait { self.kernel.steer_settled(&self.plan) } else { self.kernel.steer(&self.plan) }
     }
 
     fn capture(&mut self) -> Result<Captured, KernelError> {
@@ -120,6 +123,11 @@ impl Steps for Half<'_> {
     fn resume(&mut self, captured: &Captured) -> Result<(), KernelError> {
         self.kernel.resume(self.fd, captured)
     }
+}
+
+/// Whether a moment later it may go.
+fn is_unsettled(aborted: &Aborted<KernelError>) -> bool {
+    matches!(aborted.outcome, Outcome::InKernel) && aborted.cause.refusal() == Some(Refusal::Unsettled)
 }
 
 /// A refusal that is the broker's own: a word and a sentence.
@@ -234,31 +242,41 @@ impl Broker {
     fn hold(&mut self, id: u64) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         line.state = State::Holding;
+        line.held = None;
         self.note(id);
         let Some(line) = self.lines.get(&id) else { return };
         let order = Order::Hold { id, tuple: line.tuple };
         self.sides[line.side].tell(&order, Vec::new());
     }
 
-    /// Frames of it are kept: it is taken out of the kernel, and brought to its program.
+    /// Frames of it are kept: it is taken out of the kernel, as soon as that has nothing of it
+    /// beyond a gap, and brought to its program.
     pub(super) fn take(&mut self, id: u64) {
-        let Some(line) = self.lines.get(&id).filter(|line| line.state == State::Holding) else { return };
+        let Some(line) = self.lines.get_mut(&id).filter(|line| line.state == State::Holding) else { return };
         let (at, client) = (line.side, line.client);
+        let may_wait = line.held.get_or_insert_with(Instant::now).elapsed() < self.config.drain;
         let region = match self.region(at, client) {
             Ok(region) => region,
             Err(error) => return self.stays(id, ("no-memory", error.to_string())),
         };
         let largest = self.clients.get(&client).map_or(0, |program| program.limits(&self.config).1);
         self.lines.get_mut(&id).expect("it is there").stop();
-        match self.out_of_kernel(id, largest) {
+        match self.out_of_kernel(id, largest, may_wait) {
             Ok((captured, file)) => self.bring(id, region, captured, file),
+            Err(aborted) if may_wait && is_unsettled(&aborted) => self.gaps.push(id),
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => self.stays(id, why(&aborted.cause)),
             Err(aborted) => self.lost(id, &aborted.to_string()),
         }
     }
 
-    /// The steps of the way out, for queues of `largest` bytes each at most.
-    pub(super) fn out_of_kernel(&mut self, id: u64, largest: usize) -> Result<Out, Box<Aborted<KernelError>>> {
+    /// The steps of the way out, for queues of `largest` bytes each at most; one that
+    /// `may_wait` is refused while the kernel has something beyond a gap.
+    pub(super) fn out_of_kernel(
+        &mut self,
+        id: u64,
+        largest: usize,
+        may_wait: bool,
+    ) -> Result<Out, Box<Aborted<KernelError>>> {
         let Broker { lines, kernel, vault, sides, .. } = self;
         let line = &lines[&id];
         let plan = line.plan.expect("it was planned");
@@ -277,7 +295,8 @@ impl Broker {
         };
         let (fd, way) = (line.fd.as_fd(), Direction::Out);
         let (captured, rebuilt) = (None, None);
-        let mut half = Half { kernel, fd, plan, largest, captured, stands: false, way, keep: &mut keep, rebuilt };
+        let stands = false;
+        let mut half = Half { kernel, fd, plan, largest, may_wait, captured, stands, way, keep: &mut keep, rebuilt };
         Handoff::new().hand_off(&mut half)?;
         let captured = half.captured.take().expect("what was handed off was captured");
         Ok((captured, file))
@@ -375,6 +394,15 @@ impl Broker {
         vault.keep(record::line(id), &kept, &[&line.fd]);
         if line.captured.is_none() {
             vault.forget(record::queues(id));
+        }
+    }
+
+    /// Looks again at those that had something beyond a gap.
+    pub(super) fn go_on_taking(&mut self) {
+        for id in std::mem::take(&mut self.gaps) {
+            if self.lines.get(&id).is_some_and(|line| line.held.is_some()) {
+                self.take(id);
+            }
         }
     }
 

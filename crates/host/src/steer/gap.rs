@@ -1,0 +1,93 @@
+//! Whether the kernel holds payload of a connection beyond a gap.
+//!
+//! `TCP_REPAIR` does not show it: who takes the connection out of the kernel then loses it. The
+//! peer knows of it by SACK, though, and Linux takes a receiver that forgets (RFC 2018 §8)
+//! hard: it waits for a timeout, and then has all that it had sent repeated, with BBR one
+//! segment at a time (net/ipv4/tcp_input.c `tcp_check_sack_reneging`; no rate is measured until
+//! all is acknowledged, tcp_rate.c `tcp_rate_gen`, without which tcp_bbr.c opens no window). So
+//! a moment without one is waited for.
+//!
+//! A BPF program looks into the kernel's socket (`bpf/gap.c`), of which it knows the layout by the
+//! kernel's BTF.
+
+use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
+use aya::{Ebpf, EbpfLoader};
+use baton_port::bpf;
+use baton_port::doctor::Finding;
+use baton_wire::addr::{Addr, Tuple};
+
+use super::error::SteerError;
+
+/// Length of an Ethernet header.
+const ETHERNET: usize = 14;
+/// Where a `struct __sk_buff` has `ifindex` (include/uapi/linux/bpf.h).
+const IFINDEX: usize = 40;
+const PROGRAM: &str = "has_gap";
+
+/// What looks for gaps.
+pub struct Gaps(Ebpf);
+
+impl Gaps {
+    /// Loads the program.
+    ///
+    /// # Errors
+    /// [`SteerError`]: this kernel has no BTF, say, or is locked down.
+    pub fn open() -> Result<Gaps, SteerError> {
+        let failed = |error| SteerError::kernel("loading the program that sees gaps", error);
+        let mut ebpf = EbpfLoader::new().load(bpf::gap().ok_or(SteerError::NotBuilt)?).map_err(failed)?;
+        let program = ebpf.program_mut(PROGRAM).expect("gap.c has a program of that name");
+        let program: &mut SchedClassifier = program.try_into().expect("it is a classifier");
+        program.load().map_err(|error| SteerError::kernel("loading the program that sees gaps", error))?;
+        Ok(Gaps(ebpf))
+    }
+
+    /// Whether there is one in what the kernel has of this connection, over the interface of
+    /// that index of the thread's network namespace. No, if the kernel does not have it.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn has(&self, tuple: &Tuple, interface: u32) -> Result<bool, SteerError> {
+        let program = self.0.program(PROGRAM).expect("gap.c has a program of that name");
+        let program: &SchedClassifier = program.try_into().expect("it is a classifier");
+        let mut context = [0; IFINDEX + size_of::<u32>()];
+        context[IFINDEX..].copy_from_slice(&interface.to_ne_bytes());
+        let name = name_of(tuple);
+        let options = TestRunOptions { data_in: Some(&name), ctx_in: Some(&context), ..TestRunOptions::new() };
+        let ran = program.test_run(options).map_err(|error| SteerError::kernel("looking for a gap", error))?;
+        Ok(ran.return_value == 1)
+    }
+}
+
+/// A connection's name behind an empty link header, as `bpf/gap.c` wants it.
+fn name_of(tuple: &Tuple) -> Vec<u8> {
+    let mut name = vec![0; ETHERNET];
+    let is_v4 = tuple.local.is_v4();
+    let mut address = |address: Addr| {
+        if is_v4 {
+            name.extend(address.octets_v4());
+        } else {
+            name.extend(address.octets());
+        }
+    };
+    address(tuple.remote);
+    address(tuple.local);
+    name.extend(tuple.remote_port.to_be_bytes());
+    name.extend(tuple.local_port.to_be_bytes());
+    name
+}
+
+/// Whether gaps are seen here, for `baton doctor`.
+pub(super) fn finding() -> Finding {
+    const NAME: &str = "gaps in what was received";
+    match Gaps::open() {
+        Ok(_) => Finding::yes(NAME, "a connection that is to move waits until there is none"),
+        Err(error @ (SteerError::NotBuilt | SteerError::NotPermitted { .. })) => {
+            Finding::no(NAME, "what sees them cannot be loaded", error.to_string())
+        }
+        Err(_) => Finding::no(
+            NAME,
+            "the kernel does not show them: what it has beyond one is lost when a connection moves, and slowly repeated",
+            "use a kernel with CONFIG_DEBUG_INFO_BTF that is not locked down (confidentiality)",
+        ),
+    }
+}
