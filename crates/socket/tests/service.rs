@@ -1,11 +1,12 @@
 //! A program and a broker of its service, which is played here.
 
-use baton_engine::region::{Completion, EngineRegion};
+use baton_engine::region::{Completion, EngineRegion, Events, Request as EngineRequest};
 use baton_socket::consumer::ConsumerConfig;
 use baton_socket::memory::SharedMemory;
 use baton_socket::service::channel::{Channel, Parcel};
 use baton_socket::service::message::{Reply, Request, Selector, Sizes, VERSION};
 use baton_socket::service::{Place, Service, write_queues};
+use baton_testkit::wait_for;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 use std::io::{ErrorKind, Read, Write};
@@ -282,5 +283,38 @@ fn what_is_let_go_of_after_the_services_end_is_closed() {
         assert_eq!(stream.place(), Place::Engine);
         drop((stream, service));
         assert_eq!(peer.read(&mut [0]).unwrap(), 0, "it is closed");
+    });
+}
+
+/// A program that sleeps for long hears of its engine's adoption and of its way home at once.
+#[test]
+fn what_came_and_went_home_while_its_program_slept_has_left_its_engine() {
+    play(|service, broker| {
+        let (engine, completions) = broker.make_region(Sizes::of(&SMALL), &SMALL);
+        let (ours, mut peer) = pair();
+        thread::scope(|scope| {
+            let adopting = scope.spawn(|| service.adopt(ours.into()));
+            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            assert!(broker.bring_with(seq, 7, b"abc"));
+            // It is not woken for that.
+            assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
+            broker.say(Reply::Home { id: 7, rcv_pos: 3, tail_pos: 0, whole: false });
+            let stream = adopting.join().unwrap().unwrap();
+            assert_eq!(stream.place(), Place::Kernel);
+            peer.write_all(b"def").unwrap();
+            let mut bytes = [0; 6];
+            (&stream).read_exact(&mut bytes).unwrap();
+            assert_eq!(&bytes, b"abcdef");
+            // Its queue pair is the engine's until that has let go of it.
+            assert_eq!(engine.pop_request(), None);
+            engine.qp(0).raise(Events::MOVED);
+            assert!(engine.complete(Completion::Ready { qp: 0, events: Events::MOVED }));
+            rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
+            let lets_go = |request| matches!(request, EngineRequest::Close { qp: 0 } | EngineRequest::Abort { qp: 0 });
+            wait_for("the queue pair", || engine.pop_request().is_some_and(lets_go));
+            // The next time is another.
+            broker.say(Reply::Prepare { id: 7 });
+            assert_eq!(broker.hear(), Request::Ready { id: 7, free: true });
+        });
     });
 }

@@ -111,6 +111,11 @@ impl Inner {
     fn on_parcel(&mut self, shared: &Shared, parcel: Parcel) {
         let mut fds = parcel.fds.into_iter().map(lifted);
         let Some(reply) = Reply::from_bytes(&parcel.bytes) else { return };
+        if let Reply::Stays { id, .. } | Reply::Stand { id, .. } | Reply::Home { id, .. } | Reply::Gone { id, .. } =
+            reply
+        {
+            self.arrive_first(id);
+        }
         match reply {
             Reply::Region { region, sizes } => {
                 if let (Some(file), Some(doorbell), Some(completions)) = (fds.next(), fds.next(), fds.next())
@@ -182,6 +187,15 @@ impl Inner {
             _ => false,
         };
         let _ = self.say(&Request::Brought { id, taken }, Vec::new());
+    }
+
+    /// Where its engine has said in the memory that it has it, that was before what the broker
+    /// says of it now. Who forgot the adoption would lose what the engine has received since, and
+    /// take its word for that of the next one.
+    fn arrive_first(&mut self, id: u64) {
+        if let Some(&Whereabouts::Coming { region, .. }) = self.lines.get(&id).map(|line| &line.at) {
+            self.hear_engine(region, baton_tcp::time::Instant(0));
+        }
     }
 
     fn on_stays(&mut self, seq: u64, id: u64, code: String, text: String) {
