@@ -26,9 +26,9 @@
 //! connections move.
 //!
 //! Limits. `TCP_REPAIR` shows neither TS.Recent nor what is queued beyond a gap (the peer
-//! sends that again, slowly: [`steer::Gaps`]), and takes neither congestion state nor round-trip times: after a
-//! restore Linux starts with ten segments, and a timeout of 1 s (3 s before Linux 6.15) unless
-//! its metrics cache knows the peer. Everything is to be called in the socket's network namespace, with
+//! sends that again, slowly: [`steer::Gaps`]), and takes neither congestion state nor
+//! round-trip times: after a restore Linux starts with ten segments, and a timeout of 1 s (3 s
+//! before Linux 6.15) unless its metrics cache knows the peer. Everything is to be called in the socket's network namespace, with
 //! CAP_NET_ADMIN, and with CAP_NET_RAW where a connection is half closed.
 
 mod agreed;

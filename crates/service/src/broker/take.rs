@@ -263,7 +263,11 @@ impl Broker {
         self.lines.get_mut(&id).expect("it is there").stop();
         match self.out_of_kernel(id, largest, may_wait) {
             Ok((captured, file)) => self.bring(id, region, captured, file),
-            Err(aborted) if may_wait && is_unsettled(&aborted) => self.gaps.push(id),
+            Err(aborted) if may_wait && is_unsettled(&aborted) => {
+                // It goes on meanwhile.
+                self.lines.get_mut(&id).expect("it is there").stood_still = None;
+                self.gaps.push(id);
+            }
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => self.stays(id, why(&aborted.cause)),
             Err(aborted) => self.lost(id, &aborted.to_string()),
         }
