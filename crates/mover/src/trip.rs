@@ -160,7 +160,8 @@ impl<P: FrameIo> Trip<'_, P> {
             match self.side.engine.streamer().suspend(conn, &self.plan.tuple()) {
                 Ok(()) => break,
                 Err(SuspendError::Busy | SuspendError::Filling) => self.poll()?,
-                Err(error) => return Err(error.into()),
+                // What was open here is no more.
+                Err(SuspendError::NotOpen) => return Err(MoveError::Ended),
             }
         }
         let ours = |moved: &Moved| match moved {
