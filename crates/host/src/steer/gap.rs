@@ -2,10 +2,9 @@
 //!
 //! `TCP_REPAIR` does not show it: who takes the connection out of the kernel then loses it. The
 //! peer knows of it by SACK, though, and Linux takes a receiver that forgets (RFC 2018 §8)
-//! hard: it waits for a timeout, and then has all that it had sent repeated, with BBR one
-//! segment at a time (net/ipv4/tcp_input.c `tcp_check_sack_reneging`; no rate is measured until
-//! all is acknowledged, tcp_rate.c `tcp_rate_gen`, without which tcp_bbr.c opens no window). So
-//! a moment without one is waited for.
+//! hard: it waits for a timeout, and then repeats all that it had sent (net/ipv4/tcp_input.c
+//! `tcp_check_sack_reneging`); with BBR, as seen on Linux 6.18, with a window of one segment
+//! until all of that is acknowledged. So a moment without one is waited for.
 //!
 //! A BPF program looks into the kernel's socket (`bpf/gap.c`), of which it knows the layout by the
 //! kernel's BTF.
@@ -23,6 +22,7 @@ const ETHERNET: usize = 14;
 /// Where a `struct __sk_buff` has `ifindex` (include/uapi/linux/bpf.h).
 const IFINDEX: usize = 40;
 const PROGRAM: &str = "has_gap";
+const LOADING: &str = "loading the program that sees gaps";
 
 /// What looks for gaps.
 pub struct Gaps(Ebpf);
@@ -33,11 +33,11 @@ impl Gaps {
     /// # Errors
     /// [`SteerError`]: this kernel has no BTF, say, or is locked down.
     pub fn open() -> Result<Gaps, SteerError> {
-        let failed = |error| SteerError::kernel("loading the program that sees gaps", error);
-        let mut ebpf = EbpfLoader::new().load(bpf::gap().ok_or(SteerError::NotBuilt)?).map_err(failed)?;
+        let object = bpf::gap().ok_or(SteerError::NotBuilt)?;
+        let mut ebpf = EbpfLoader::new().load(object).map_err(|error| SteerError::kernel(LOADING, error))?;
         let program = ebpf.program_mut(PROGRAM).expect("gap.c has a program of that name");
         let program: &mut SchedClassifier = program.try_into().expect("it is a classifier");
-        program.load().map_err(|error| SteerError::kernel("loading the program that sees gaps", error))?;
+        program.load().map_err(|error| SteerError::kernel(LOADING, error))?;
         Ok(Gaps(ebpf))
     }
 

@@ -190,8 +190,8 @@ impl Inner {
     }
 
     /// Where its engine has said in the memory that it has it, that was before what the broker
-    /// says of it now. Who forgot the adoption would lose what the engine has received since, and
-    /// take its word for that of the next one.
+    /// says of it now. Who forgot the adoption would take its word for that of the next one, and
+    /// let go of what that one really got.
     fn arrive_first(&mut self, id: u64) {
         if let Some(&Whereabouts::Coming { region, .. }) = self.lines.get(&id).map(|line| &line.at) {
             self.hear_engine(region, baton_tcp::time::Instant(0));
