@@ -8,7 +8,7 @@ use baton_host::handoff::{Outcome, Phase, Step};
 use baton_host::kernel_side::KernelError;
 use baton_host::steer::{Kind, Options, SteerError};
 use baton_mover::{MoveError, MoverConfig, MoverEvent};
-use baton_testkit::{need_program, need_root};
+use baton_testkit::{need_program, need_root, wait_for};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use world::{At, Line, Load, World};
@@ -138,6 +138,32 @@ fn a_restore_without_a_route_leaves_the_connection_in_the_engine() {
         line.finish(world);
         assert_eq!(world.resets(), 0);
     });
+}
+
+#[test]
+fn what_its_peer_has_reset_has_ended() {
+    need_root!();
+    need_program!("clang");
+    for (kind, ipv6) in [(Kind::Tc, false), (Kind::Xdp, true)] {
+        World::enter_with(kind, config(), None, |world| {
+            let (ours, peer) = world.wire.connect(ipv6);
+            let name = world.mover.handoff(ours.into()).unwrap();
+            assert_eq!(world.mover.write(name, b"unread").unwrap(), 6);
+            wait_for("what is not read", || {
+                world.mover.poll().unwrap();
+                rustix::io::ioctl_fionread(&peer).unwrap() == 6
+            });
+            drop(peer);
+            let aborted = world.mover.restore(name).expect_err("it was reset");
+            assert_eq!(aborted.step, Step::Stop, "{aborted}");
+            assert!(matches!(aborted.cause, MoveError::Ended), "{aborted}");
+            world.mover.close(name);
+            wait_for("its end", || {
+                world.mover.poll().unwrap();
+                !world.mover.has(name)
+            });
+        });
+    }
 }
 
 #[test]
