@@ -7,7 +7,6 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 use baton_port::bpf;
-use baton_port::doctor::Finding;
 
 use super::error::{SteerError, os_error};
 use super::maps::{Maps, NAMES};
@@ -135,20 +134,12 @@ pub fn guards_programs(ebpf: &Ebpf) -> bool {
     ebpf.program(TAP).is_some_and(|guard| guard.fd().is_ok())
 }
 
-/// Whether programs may have engines of their own, for `baton doctor`: their guard is loaded.
-pub(super) fn finding() -> Finding {
-    const NAME: &str = "engines inside programs";
-    match load(Options::default(), None).and_then(|mut ebpf| load_classifier(&mut ebpf, TAP)) {
-        Ok(()) => Finding::yes(NAME, "the guard on their devices sees which checksums they ask for"),
-        Err(error @ (SteerError::NotBuilt | SteerError::NotPermitted { .. })) => {
-            Finding::no(NAME, "their guard cannot be loaded", error.to_string())
-        }
-        Err(_) => Finding::no(
-            NAME,
-            "the kernel does not show their guard which checksums they ask for: the service's engine serves programs",
-            "use a kernel with CONFIG_DEBUG_INFO_BTF that is not locked down (confidentiality)",
-        ),
-    }
+/// Loads the guard of programs' engines, and lets go of it.
+///
+/// # Errors
+/// [`SteerError`]: they cannot be let out.
+pub(super) fn try_guard() -> Result<(), SteerError> {
+    load(Options::default(), None).and_then(|mut ebpf| load_classifier(&mut ebpf, TAP))
 }
 
 /// Before all that is attached there already, so that nothing else changes the frames.

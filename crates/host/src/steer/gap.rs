@@ -12,7 +12,6 @@
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
 use baton_port::bpf;
-use baton_port::doctor::Finding;
 use baton_wire::addr::{Addr, Tuple};
 
 use super::error::SteerError;
@@ -74,20 +73,4 @@ fn name_of(tuple: &Tuple) -> Vec<u8> {
     name.extend(tuple.remote_port.to_be_bytes());
     name.extend(tuple.local_port.to_be_bytes());
     name
-}
-
-/// Whether gaps are seen here, for `baton doctor`.
-pub(super) fn finding() -> Finding {
-    const NAME: &str = "gaps in what was received";
-    match Gaps::open() {
-        Ok(_) => Finding::yes(NAME, "a connection that is to move waits until there is none"),
-        Err(error @ (SteerError::NotBuilt | SteerError::NotPermitted { .. })) => {
-            Finding::no(NAME, "what sees them cannot be loaded", error.to_string())
-        }
-        Err(_) => Finding::no(
-            NAME,
-            "the kernel does not show them: what it has beyond one is lost when a connection moves, and slowly repeated",
-            "use a kernel with CONFIG_DEBUG_INFO_BTF that is not locked down (confidentiality)",
-        ),
-    }
 }

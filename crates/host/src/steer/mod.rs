@@ -39,6 +39,7 @@
 mod attach;
 mod bpf_fs;
 mod error;
+mod findings;
 mod gap;
 mod maps;
 mod pins;
@@ -48,12 +49,12 @@ use std::os::fd::OwnedFd;
 
 use aya::Ebpf;
 use aya::programs::links::FdLink;
-use baton_port::doctor::Finding;
 use baton_port::tap::{Tap, TapOptions};
 use baton_port::xdp::{CopyMode, driver_features};
 use baton_port::{SteeredPort, XdpOptions, XdpPort, link};
 
 pub use error::SteerError;
+pub use findings::findings;
 pub use gap::Gaps;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};
 
@@ -322,11 +323,6 @@ impl Steering {
     pub fn counters(&self) -> Result<Counters, SteerError> {
         self.maps.counters()
     }
-}
-
-/// What the kernel lets the programs see, for `baton doctor`.
-pub fn findings() -> [Finding; 2] {
-    [attach::finding(), gap::finding()]
 }
 
 impl Drop for Steering {
