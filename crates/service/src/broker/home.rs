@@ -3,7 +3,7 @@
 use super::Broker;
 use super::lines::{Goal, Line, State};
 use super::recover::recover;
-use super::take::{Direction, Half, Why};
+use super::take::{Direction, Half, Terms, Why};
 use crate::record;
 use baton_host::Captured;
 use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
@@ -205,10 +205,9 @@ impl Broker {
             vault.keep(record::line(id), &kept, &[&line.fd]);
             Ok(())
         };
-        let (largest, may_wait) = (usize::MAX, false);
         let (captured, rebuilt) = (Some(captured.clone()), None);
         let fd = line.fd.as_fd();
-        let mut half = Half { kernel, fd, plan, largest, may_wait, captured, stands, way, keep: &mut keep, rebuilt };
+        let mut half = Half { kernel, fd, plan, terms: Terms::NONE, captured, stands, way, keep: &mut keep, rebuilt };
         match Handoff::in_engine().restore(&mut half) {
             Ok(()) => Ok(()),
             Err(Aborted { outcome: Outcome::InEngine, .. }) => Err(String::new()),

@@ -5,7 +5,7 @@
 //! lost as if by the network.
 
 use super::Broker;
-use super::take::{Direction, Why, why};
+use super::take::{Direction, Terms, Why, why};
 use baton_host::Captured;
 use baton_host::handoff::Outcome;
 use baton_socket::adoption::LeftBehind;
@@ -52,7 +52,7 @@ impl Broker {
         // No engine gets it: its frames are dropped meanwhile.
         let plan = kernel.plan(&line.fd).map_err(|error| NotOut::Stays(why(&error)))?;
         line.plan = Some(plan);
-        match self.out_of_kernel(id, usize::MAX, false) {
+        match self.out_of_kernel(id, Terms::NONE) {
             Ok((captured, _)) => Ok(captured),
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => Err(NotOut::Stays(why(&aborted.cause))),
             Err(aborted) => Err(NotOut::Lost(aborted.to_string())),

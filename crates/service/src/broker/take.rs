@@ -25,10 +25,7 @@ pub(super) struct Half<'a> {
     pub kernel: &'a mut KernelSide,
     pub fd: BorrowedFd<'a>,
     pub plan: Plan,
-    /// Longest queue that can come along.
-    pub largest: usize,
-    /// It does not move while the kernel has something beyond a gap.
-    pub may_wait: bool,
+    pub terms: Terms,
     /// What was captured, or is to be rebuilt.
     pub captured: Option<Captured>,
     /// The engine has it standing: there is a way back.
@@ -39,6 +36,20 @@ pub(super) struct Half<'a> {
     pub keep: &'a mut dyn FnMut(Phase, &Captured) -> io::Result<()>,
     /// What was rebuilt last.
     pub rebuilt: Option<Captured>,
+}
+
+/// What a connection has to be like to leave the kernel.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    /// Bytes in the longest queue that can come along.
+    pub largest: usize,
+    /// The kernel has nothing of it beyond a gap.
+    pub settled: bool,
+}
+
+impl Terms {
+    /// It leaves as it is.
+    pub const NONE: Terms = Terms { largest: usize::MAX, settled: false };
 }
 
 /// What came out of the kernel: a connection, and a file of its queues if they hold anything.
@@ -64,12 +75,12 @@ impl Steps for Half<'_> {
     type Error = KernelError;
 
     fn steer(&mut self) -> Result<(), KernelError> {
-        if self.may_wait { self.kernel.steer_settled(&self.plan) } else { self.kernel.steer(&self.plan) }
+        if self.terms.settled { self.kernel.steer_settled(&self.plan) } else { self.kernel.steer(&self.plan) }
     }
 
     fn capture(&mut self) -> Result<Captured, KernelError> {
         let captured = self.kernel.capture(self.fd)?;
-        if captured.send_queue.len().max(captured.receive_queue.len()) > self.largest {
+        if captured.send_queue.len().max(captured.receive_queue.len()) > self.terms.largest {
             // Nothing was changed: it is an ordinary socket again.
             baton_host::release(self.fd, &captured)?;
             return Err(self.kernel.refuse(Refusal::TooMuchQueued));
@@ -254,33 +265,27 @@ impl Broker {
     pub(super) fn take(&mut self, id: u64) {
         let Some(line) = self.lines.get_mut(&id).filter(|line| line.state == State::Holding) else { return };
         let (at, client) = (line.side, line.client);
-        let may_wait = line.held.get_or_insert_with(Instant::now).elapsed() < self.config.drain;
+        let settled = line.held.get_or_insert_with(Instant::now).elapsed() < self.config.drain;
         let region = match self.region(at, client) {
             Ok(region) => region,
             Err(error) => return self.stays(id, ("no-memory", error.to_string())),
         };
         let largest = self.clients.get(&client).map_or(0, |program| program.limits(&self.config).1);
-        self.lines.get_mut(&id).expect("it is there").stop();
-        match self.out_of_kernel(id, largest, may_wait) {
-            Ok((captured, file)) => self.bring(id, region, captured, file),
-            Err(aborted) if may_wait && is_unsettled(&aborted) => {
-                // It goes on meanwhile.
-                self.lines.get_mut(&id).expect("it is there").stood_still = None;
-                self.gaps.push(id);
+        let begun = Instant::now();
+        match self.out_of_kernel(id, Terms { largest, settled }) {
+            Ok((captured, file)) => {
+                self.lines.get_mut(&id).expect("it is there").stood_still = Some(begun);
+                self.bring(id, region, captured, file);
             }
+            // It goes on meanwhile.
+            Err(aborted) if settled && is_unsettled(&aborted) => self.gaps.push(id),
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => self.stays(id, why(&aborted.cause)),
             Err(aborted) => self.lost(id, &aborted.to_string()),
         }
     }
 
-    /// The steps of the way out, for queues of `largest` bytes each at most; one that
-    /// `may_wait` is refused while the kernel has something beyond a gap.
-    pub(super) fn out_of_kernel(
-        &mut self,
-        id: u64,
-        largest: usize,
-        may_wait: bool,
-    ) -> Result<Out, Box<Aborted<KernelError>>> {
+    /// The steps of the way out.
+    pub(super) fn out_of_kernel(&mut self, id: u64, terms: Terms) -> Result<Out, Box<Aborted<KernelError>>> {
         let Broker { lines, kernel, vault, sides, .. } = self;
         let line = &lines[&id];
         let plan = line.plan.expect("it was planned");
@@ -300,7 +305,7 @@ impl Broker {
         let (fd, way) = (line.fd.as_fd(), Direction::Out);
         let (captured, rebuilt) = (None, None);
         let stands = false;
-        let mut half = Half { kernel, fd, plan, largest, may_wait, captured, stands, way, keep: &mut keep, rebuilt };
+        let mut half = Half { kernel, fd, plan, terms, captured, stands, way, keep: &mut keep, rebuilt };
         Handoff::new().hand_off(&mut half)?;
         let captured = half.captured.take().expect("what was handed off was captured");
         Ok((captured, file))
