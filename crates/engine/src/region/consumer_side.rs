@@ -37,6 +37,8 @@ pub struct ConsumerRegion {
     request_tail: Cell<u32>,
     completion_head: Cell<u32>,
     unanswered: Cell<u32>,
+    /// Something was put in since the engine's sleep was last asked about.
+    untold: Cell<bool>,
 }
 
 impl ConsumerRegion {
@@ -52,6 +54,7 @@ impl ConsumerRegion {
             request_tail: Cell::new(request_tail),
             completion_head: Cell::new(completion_head),
             unanswered: Cell::new(0),
+            untold: Cell::new(false),
         }
     }
 
@@ -78,6 +81,7 @@ impl ConsumerRegion {
         let tail = tail.wrapping_add(1);
         self.doorbell_tail.set(tail);
         self.region.header().doorbell_tail.word.store(tail, Release);
+        self.untold.set(true);
     }
 
     /// Asks something of the engine.
@@ -101,6 +105,7 @@ impl ConsumerRegion {
         let tail = tail.wrapping_add(1);
         self.request_tail.set(tail);
         header.request_tail.word.store(tail, Release);
+        self.untold.set(true);
         Ok(())
     }
 
@@ -139,12 +144,12 @@ impl ConsumerRegion {
         found
     }
 
-    /// True if the engine sleeps and the caller has to wake it. To be asked
-    /// once after a burst of doorbells and requests.
+    /// True if there is something for the engine, which sleeps: the caller has to wake it. To be
+    /// asked once after a burst of doorbells and requests.
     #[must_use]
     #[inline]
     pub fn must_wake_engine(&self) -> bool {
-        claim_wake(&self.region.header().engine_asleep.word)
+        self.untold.replace(false) && claim_wake(&self.region.header().engine_asleep.word)
     }
 
     /// Says that the consumer is about to sleep. False if a completion turned

@@ -36,6 +36,8 @@ pub struct EngineRegion {
     request_head: Cell<u32>,
     completion_tail: Cell<u32>,
     completion_head: Cell<u32>,
+    /// Something was put in since the consumer's sleep was last asked about.
+    untold: Cell<bool>,
     bad: Cell<BadInput>,
 }
 
@@ -54,6 +56,7 @@ impl EngineRegion {
             request_head: Cell::new(request_head),
             completion_tail: Cell::new(completion_tail),
             completion_head: Cell::new(completion_tail),
+            untold: Cell::new(false),
             bad: Cell::default(),
         }
     }
@@ -173,6 +176,7 @@ impl EngineRegion {
         let tail = tail.wrapping_add(1);
         self.completion_tail.set(tail);
         self.region.header().completion_tail.word.store(tail, Release);
+        self.untold.set(true);
         true
     }
 
@@ -213,11 +217,11 @@ impl EngineRegion {
         self.region.header().engine_asleep.word.store(0, Relaxed);
     }
 
-    /// True if the consumer sleeps and the caller has to wake it. To be asked
-    /// once after a burst of completions.
+    /// True if there is something for the consumer, which sleeps: the caller has to wake it. To be
+    /// asked once after a burst of completions.
     #[must_use]
     pub fn must_wake_consumer(&self) -> bool {
-        claim_wake(&self.region.header().consumer_asleep.word)
+        self.untold.replace(false) && claim_wake(&self.region.header().consumer_asleep.word)
     }
 
     /// One queue pair.

@@ -112,6 +112,24 @@ fn a_doorbell_rings_once_until_it_is_taken() {
 }
 
 #[test]
+fn nobody_is_woken_for_nothing() {
+    let (engine, consumer) = pair(LAYOUT);
+    assert!(engine.prepare_sleep() && consumer.prepare_sleep());
+    assert!(!consumer.must_wake_engine() && !engine.must_wake_consumer(), "nothing is there");
+    consumer.ring_doorbell(2);
+    assert!(consumer.must_wake_engine());
+    assert!(!consumer.must_wake_engine(), "once");
+    assert!(engine.complete(Completion::Adopted { qp: 2, token: 7 }));
+    assert!(engine.must_wake_consumer() && !engine.must_wake_consumer());
+    // What is put in while the other side is awake it finds before it sleeps.
+    engine.awake();
+    consumer.request(&Request::Shutdown { qp: 2 }).unwrap();
+    assert!(!consumer.must_wake_engine() && !engine.prepare_sleep());
+    assert!(engine.pop_request().is_some() && engine.pop_doorbell() == Some(2) && engine.prepare_sleep());
+    assert!(!consumer.must_wake_engine(), "it has been taken");
+}
+
+#[test]
 fn events_gather_under_one_completion() {
     let (engine, consumer) = pair(LAYOUT);
     let qp = engine.qp(1);
