@@ -100,6 +100,20 @@ pub(crate) fn segments_sent() -> io::Result<u64> {
     Ok(sum.filter_map(|(_, value)| value.parse::<u64>().ok()).sum())
 }
 
+/// Waits until nothing has been sent in this thread's namespace for longer than an
+/// acknowledgment is put off (40 ms, `TCP_DELACK_MIN`), so that what is counted from then on is
+/// not what came before.
+pub(crate) fn settle() -> io::Result<()> {
+    let (mut sent, mut since) = (segments_sent()?, Instant::now());
+    wait("silence", || {
+        let now = segments_sent()?;
+        if now != sent {
+            (sent, since) = (now, Instant::now());
+        }
+        Ok(since.elapsed() >= Duration::from_millis(60))
+    })
+}
+
 /// Sets the namespace's loopback device up (`RTM_NEWLINK` of rtnetlink(7)).
 pub(crate) fn set_loopback_up() -> io::Result<()> {
     const RTM_NEWLINK: u16 = 16;

@@ -1,6 +1,6 @@
 //! Beliefs about a socket whose connection is away.
 
-use super::bench::{Bench, segments_sent, wait};
+use super::bench::{Bench, segments_sent, settle, wait};
 use super::{Belief, Otherwise, expect};
 use crate::repair;
 use crate::tcp_info::TcpInfo;
@@ -94,6 +94,7 @@ fn husk_keeps_programs_out(bench: &Bench) -> Result<(), Otherwise> {
 
 fn disconnect_is_silent(bench: &Bench) -> Result<(), Otherwise> {
     bench.leave_unacked(1_000)?;
+    settle()?;
     sys::set_deaf(bench.peer.as_fd(), false)?;
     repair::enter(bench.fd())?;
     let before = segments_sent()?;
@@ -130,6 +131,7 @@ fn repair_retransmits(bench: &Bench) -> Result<(), Otherwise> {
 fn husk_is_silent(bench: &Bench) -> Result<(), Otherwise> {
     sys::set_int(bench.fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
     bench.exchange()?;
+    settle()?;
     bench.leave_unacked(1_000)?;
     let captured = capture(&bench.ours)?;
     make_husk(&bench.ours, &captured)?;
@@ -148,6 +150,7 @@ fn closing_is_silent(bench: &Bench) -> Result<(), Otherwise> {
         if linger {
             sys::set(own.fd(), libc::SOL_SOCKET, libc::SO_LINGER, [1u32, 0].map(u32::to_ne_bytes).as_flattened())?;
         }
+        settle()?;
         let captured = capture(&own.ours)?;
         make_husk(&own.ours, &captured)?;
         let before = segments_sent()?;
