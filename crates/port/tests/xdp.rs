@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
 use baton_port::xdp::{CopyMode, XdpMode};
@@ -69,8 +70,10 @@ fn the_kernel_sends_a_stream_to_a_host_on_an_interface() {
         let mut port = open(&near, options);
         let data: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
         let sent = data.clone();
+        let far = Arc::new(far);
+        let there = far.clone();
         let sender = std::thread::spawn(move || {
-            far.enter(|| {
+            there.enter(|| {
                 let mut stream = TcpStream::connect("10.77.0.2:80").unwrap();
                 stream.write_all(&sent).unwrap();
                 stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -78,7 +81,11 @@ fn the_kernel_sends_a_stream_to_a_host_on_an_interface() {
             });
         });
         let mut host = Host::default();
-        assert!(host.run(&mut port, |_| sender.is_finished()));
+        if !host.run(&mut port, |_| sender.is_finished()) {
+            let (got, skipped) = (host.tcp.bytes.len(), host.tcp.out_of_order);
+            let here = format!("{got} bytes, {skipped} out of order, {:?}", port.counters().unwrap());
+            panic!("{options:?}: no end; {here}; there: {}", far.run("ss -tinom") + &far.run("ip -s link show far"));
+        }
         sender.join().unwrap();
         assert!(host.tcp.closed && host.tcp.bytes == data, "{options:?}: {} bytes", host.tcp.bytes.len());
         assert_eq!(host.tcp.wrong_checksums, 0);
