@@ -185,10 +185,11 @@ impl Rule {
 /// well be expected to make as many more (CH §3.3).
 pub const SMALL_SENDS: u64 = 32;
 
-/// Bytes both ways for each request to send, from which the kernel is cheaper over tc: nginx's
-/// answers of 4 KB cost 0.90 of the kernel's CPU time on the engine, those of 16 KB 1.13 to 1.19
+/// Bytes both ways for each request to send, from which the kernel is cheaper over tc on some
+/// machine: nginx's answers of 1 KB cost 0.90 of the kernel's CPU time on the engine on an AMD
+/// EPYC and 1.04 to 1.11 on an Intel Xeon, redis's few bytes 0.82 to 0.97 on either
 /// (`baton bench programs`).
-pub const SMALL_BYTES: u64 = 8 << 10;
+pub const SMALL_BYTES: u64 = 512;
 
 /// Bytes that a read or write moves at once from which it is a large one. Chosen, not measured:
 /// beside so many bytes a system call saved is little, and the kernel sends them without a copy.
