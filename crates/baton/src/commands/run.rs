@@ -36,8 +36,8 @@ const LIBRARY: &str = "libbaton_shim.so";
 pub struct Args {
     /// When a connection moves: fcfs (at once), small (once it has sent 32 times, and little at a
     /// time), 'until bulk', 'after N sends', or never.
-    /// What was measured to lose stays in the kernel, if not named: fcfs with --steer xdp, else
-    /// small
+    /// What was measured to lose stays in the kernel, if not named: never on one CPU, fcfs with
+    /// --steer xdp, else small
     #[arg(long, value_name = "RULE", value_parser = |text: &str| text.parse::<Rule>())]
     policy: Option<Rule>,
     /// Ports whose connections may move, ours or the peer's: numbers and ranges, by commas
@@ -90,10 +90,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let _ =
             writeln!(std::io::stderr(), "baton: a service was started; baton ps --socket {socket} shows connections");
     }
+    let policy = policy(args, cpus());
+    if args.explain && policy == Rule::Never && args.policy.is_none() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "baton: on one CPU the kernel needs less: connections stay there, if --policy is not named"
+        );
+    }
     let mut command = Command::new(program);
     command.args(&args.words[1..]);
     command.env("LD_PRELOAD", preload(&library)).env("BATON_SOCKET", socket);
-    command.env("BATON_POLICY", policy(args).to_string()).env("BATON_PORTS", args.ports.join(","));
+    command.env("BATON_POLICY", policy.to_string()).env("BATON_PORTS", args.ports.join(","));
     command.env("BATON_ENGINE", placement.to_string()).env("BATON_ACCOUNT", account.path());
     make_room();
     let passing = Passing::start()?;
@@ -118,9 +125,18 @@ fn placement(args: &Args) -> Placement {
 }
 
 /// Which connections are to move: over tc the kernel's own path carries bulk for less; over xdp
-/// it has a segment a frame too, and receives for more.
-fn policy(args: &Args) -> Rule {
-    args.policy.unwrap_or(if args.steer == "xdp" { Rule::FirstCome } else { Rule::Small })
+/// it has a segment a frame too, and receives for more. On one CPU the engine only costs.
+fn policy(args: &Args, cpus: usize) -> Rule {
+    args.policy.unwrap_or(match cpus {
+        1 => Rule::Never,
+        _ if args.steer == "xdp" => Rule::FirstCome,
+        _ => Rule::Small,
+    })
+}
+
+/// CPUs that the program may use.
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Descriptors that the library has room for above the program's own.
@@ -263,12 +279,23 @@ mod tests {
     fn bulk_stays_in_the_kernel_where_that_costs_less() {
         let rule = |words: &[&str]| {
             let words = ["run"].iter().chain(words).chain(&["--", "true"]);
-            policy(&Line::parse_from(words).args)
+            policy(&Line::parse_from(words).args, 2)
         };
         assert_eq!(rule(&[]), Rule::Small);
         assert_eq!(rule(&["--engine", "service"]), Rule::Small);
         assert_eq!(rule(&["--steer", "xdp"]), Rule::FirstCome);
         assert_eq!(rule(&["--policy", "fcfs"]), Rule::FirstCome);
         assert_eq!(rule(&["--steer", "xdp", "--policy", "until bulk"]), Rule::UntilBulk);
+    }
+
+    #[test]
+    fn on_one_cpu_only_what_is_asked_for_moves() {
+        let rule = |words: &[&str]| {
+            let words = ["run"].iter().chain(words).chain(&["--", "true"]);
+            policy(&Line::parse_from(words).args, 1)
+        };
+        assert_eq!(rule(&[]), Rule::Never);
+        assert_eq!(rule(&["--steer", "xdp"]), Rule::Never);
+        assert_eq!(rule(&["--policy", "small"]), Rule::Small);
     }
 }
