@@ -15,7 +15,7 @@
 //! they do not come the same way.
 
 use crate::consumer::{Conn, Consumer, SocketEvent};
-use crate::stream::Rings;
+use crate::stream::{Rings, Stream};
 use std::io::{self, ErrorKind};
 
 /// A connection that is to come; its number is the token of the engine's `Adopt`.
@@ -31,6 +31,24 @@ pub struct LeftBehind {
     pub unread: Vec<u8>,
     /// The program ended the sending direction, whether the engine knows or not.
     pub shut: bool,
+}
+
+/// What a connection left here whose new home is not known yet.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Remains {
+    /// Stream position of the first byte of `left.unsent`, in bytes.
+    pub from: u64,
+    /// All that the peer has not acknowledged, and that was not read.
+    pub left: LeftBehind,
+}
+
+impl Remains {
+    /// Without what its new home knows: the send queue up to `tail_pos`.
+    pub fn beyond(mut self, tail_pos: u64) -> LeftBehind {
+        let known = tail_pos.saturating_sub(self.from).min(self.left.unsent.len() as u64);
+        self.left.unsent.drain(..known as usize);
+        self.left
+    }
 }
 
 /// What a connection brings along.
@@ -127,7 +145,19 @@ impl Consumer {
         let stream = self.stream(conn).filter(|stream| stream.is_moved())?;
         let left = stream.left_behind(&self.region, conn.0, &self.pool);
         self.close(conn);
+        self.streams[conn.0 as usize].as_mut().into_iter().for_each(Stream::note_left);
         Some(left)
+    }
+
+    /// The engine has given a queue pair back. What a connection left there that moved is nowhere
+    /// else, and whoever moves it may say how much of it is known there after the engine has.
+    pub(crate) fn on_released(&mut self, qp: u32) {
+        let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return };
+        if stream.is_moved() && !stream.has_left() {
+            let remains = stream.remains(&self.region, qp, &self.pool);
+            self.events.push_back(SocketEvent::Parted { conn: Conn(qp), remains });
+        }
+        stream.end(&mut self.pool);
     }
 
     pub(crate) fn on_adopted(&mut self, qp: u32, token: u64) {

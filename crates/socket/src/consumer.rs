@@ -11,7 +11,7 @@ mod idle;
 pub use config::ConsumerConfig;
 pub use idle::{FAST_LAPS, IDLE_LOOK};
 
-use crate::adoption::{Adoption, Adoptions};
+use crate::adoption::{Adoption, Adoptions, Remains};
 use crate::buffers::{BufferPool, Share};
 use crate::stream::{Source, Stream};
 use baton_engine::options::{self, IpFields};
@@ -72,6 +72,14 @@ pub enum SocketEvent {
         adoption: Adoption,
         /// The connection.
         conn: Conn,
+    },
+    /// The engine gave the queue pair back of a connection that moved, and that the program had
+    /// let go of before it was asked what it left here ([`Consumer::leave`]).
+    Parted {
+        /// Which it was; the name may be another's by now.
+        conn: Conn,
+        /// What it left.
+        remains: Remains,
     },
     /// Something about a connection changed: look at what it allows.
     Ready {
@@ -196,7 +204,7 @@ impl Consumer {
             self.holders.push_back(qp);
         }
         if events.contains(Events::RELEASED) {
-            stream.end(&mut self.pool);
+            self.on_released(qp);
         } else if look && !stream.is_released() {
             self.events.push_back(SocketEvent::Ready { conn: Conn(qp) });
         }

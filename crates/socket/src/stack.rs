@@ -163,6 +163,8 @@ impl Inner {
                 SocketEvent::Failed { token, error } => self.fail(token, error),
                 // Nobody here asks for one.
                 SocketEvent::Adopted { conn, .. } => self.consumer.abort(conn),
+                // Nor do its connections move.
+                SocketEvent::Parted { .. } => {}
             }
         }
     }

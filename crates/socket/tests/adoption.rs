@@ -289,6 +289,28 @@ fn what_was_written_after_the_suspension_is_left_behind() {
 }
 
 #[test]
+fn what_a_closed_connection_left_is_told_when_its_queue_pair_goes_back() {
+    let (mut world, _, ours) = World::open();
+    world.ours().write(ours, &ramp(0, 100)).unwrap();
+    let suspended = world.suspend(ours);
+    world.ours().write(ours, &ramp(100, 50)).unwrap();
+    world.ours().shutdown(ours).unwrap();
+    world.ours().close(ours);
+    let now = Instant(world.now);
+    let tail_pos = suspended.tail_pos;
+    world.sides[0].engine.streamer().let_go(now, suspended.conn, &suspended.tuple).unwrap();
+    let parted = (0..4).find_map(|_| {
+        world.turn(1_000);
+        std::iter::from_fn(|| world.ours().next_event()).find_map(|event| match event {
+            SocketEvent::Parted { conn, remains } if conn == ours => Some(remains),
+            _ => None,
+        })
+    });
+    let left = parted.expect("nobody has asked for it before").beyond(tail_pos);
+    assert_eq!((left.unsent, left.unread, left.shut), (ramp(100, 50), Vec::new(), true));
+}
+
+#[test]
 fn frames_of_a_name_that_went_away_are_not_answered() {
     let (mut world, theirs, ours) = World::open();
     let suspended = world.suspend(ours);

@@ -1,74 +1,20 @@
 //! A program and a broker of its service, which is played here.
 
-use baton_engine::region::{Completion, EngineRegion, Events, Request as EngineRequest};
+mod played;
+
+use baton_engine::region::{Completion, Events, Request as EngineRequest};
 use baton_socket::consumer::ConsumerConfig;
-use baton_socket::memory::SharedMemory;
-use baton_socket::service::channel::{Channel, Parcel};
-use baton_socket::service::message::{Reply, Request, Selector, Sizes, VERSION};
-use baton_socket::service::{Place, Service, write_queues};
+use baton_socket::service::message::{Reply, Request, Selector, Sizes};
+use baton_socket::service::{Place, Service};
 use baton_testkit::wait_for;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
+use played::{Played, play_at};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::pin::pin;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
-
-/// The broker's end: what it hears is told to the test, and what the test says is sent.
-struct Played {
-    heard: Receiver<Request>,
-    say: Sender<(Reply, Vec<OwnedFd>)>,
-}
-
-impl Played {
-    #[track_caller]
-    fn hear(&self) -> Request {
-        self.heard.recv_timeout(Duration::from_secs(10)).expect("something is said")
-    }
-
-    fn say(&self, reply: Reply) {
-        self.say_with(reply, Vec::new());
-    }
-
-    fn say_with(&self, reply: Reply, fds: Vec<OwnedFd>) {
-        self.say.send((reply, fds)).unwrap();
-    }
-
-    /// Hangs up.
-    fn end(self) {}
-
-    /// Says that there is memory of these sizes; the engine's end of it.
-    fn make_region(&self, sizes: Sizes, config: &ConsumerConfig) -> (EngineRegion, OwnedFd) {
-        let memory = SharedMemory::create(config.layout()).unwrap();
-        let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let completions = eventfd();
-        let fds = vec![memory.as_fd().try_clone_to_owned().unwrap(), eventfd(), completions.try_clone().unwrap()];
-        self.say_with(Reply::Region { region: 1, sizes }, fds);
-        (EngineRegion::new(memory.region().clone()), completions)
-    }
-
-    /// Brings the connection of an adoption; whether it was taken in.
-    #[track_caller]
-    fn bring(&self, seq: u64, id: u64) -> bool {
-        self.bring_with(seq, id, &[])
-    }
-
-    /// The same, with bytes that nobody has read.
-    #[track_caller]
-    fn bring_with(&self, seq: u64, id: u64, unread: &[u8]) -> bool {
-        let file = write_queues(&[], unread).unwrap();
-        let unread = unread.len() as u32;
-        let reply = Reply::Bring { seq, id, region: 1, send: 0, unread, shut: false, window: 0 };
-        self.say_with(reply, file.into_iter().collect());
-        let Request::Brought { taken, .. } = self.hear() else { panic!("it was brought") };
-        taken
-    }
-}
 
 /// Sizes of a small consumer.
 const SMALL: ConsumerConfig =
@@ -81,43 +27,7 @@ fn play(run: impl FnOnce(&Service, &Played)) {
 
 /// The same, for who ends either.
 fn play_with(run: impl FnOnce(Service, Played)) {
-    let directory = std::env::temp_dir().join(format!("baton-played-{}-{:x}", std::process::id(), fastrand::u64(..)));
-    std::fs::create_dir(&directory).unwrap();
-    let path = directory.join("socket");
-    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-    listen(&listener, 1).unwrap();
-    let ((tell, heard), (say, said)) = (channel(), channel());
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            let mut channel = Channel::new(accept_with(&listener, SocketFlags::CLOEXEC).unwrap());
-            loop {
-                loop {
-                    match said.try_recv() {
-                        Ok((reply, fds)) => {
-                            let reply: Reply = reply;
-                            channel.send(reply.to_bytes(), fds).unwrap();
-                        }
-                        Err(TryRecvError::Empty) => break,
-                        Err(TryRecvError::Disconnected) => return,
-                    }
-                }
-                match channel.receive() {
-                    Ok(Some(Parcel { bytes, .. })) => match Request::from_bytes(&bytes).expect("a request") {
-                        Request::Hello { .. } => {
-                            channel.send(Reply::Welcome { version: VERSION }.to_bytes(), Vec::new()).unwrap();
-                        }
-                        request => drop(tell.send(request)),
-                    },
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(1)),
-                    Ok(None) | Err(_) => return,
-                }
-            }
-        });
-        let service = Service::connect(&path).unwrap();
-        run(service, Played { heard, say });
-    });
-    std::fs::remove_dir_all(&directory).unwrap();
+    play_at(|path, broker| run(Service::connect(path).unwrap(), broker));
 }
 
 /// The end of an answer about so many.
@@ -192,7 +102,7 @@ fn memory_of_sizes_that_cannot_be_is_none() {
             thread::scope(|scope| {
                 let adopting = scope.spawn(|| service.adopt(pair().0.into()).map(drop));
                 let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
-                broker.make_region(sizes, &config);
+                broker.make_region(sizes, config.layout());
                 assert!(!broker.bring(seq, 7), "{sizes:?}");
                 broker.say(Reply::Stays { seq, id: 7, code: "no-buffers".into(), text: String::new() });
                 assert_eq!(adopting.join().unwrap().unwrap_err().code, "no-buffers");
@@ -210,7 +120,7 @@ fn a_socket_for_whose_queues_no_buffers_are_free_is_left_alone() {
         (ours, peer)
     };
     play(|service, broker| {
-        broker.make_region(Sizes::of(&one), &one);
+        broker.make_region(Sizes::of(&one), one.layout());
         thread::scope(|scope| {
             let (first, _peer) = socket(5000);
             let adopting = scope.spawn(|| service.adopt(first.into()).map(drop));
@@ -237,7 +147,7 @@ fn a_socket_for_whose_queues_no_buffers_are_free_is_left_alone() {
 #[test]
 fn what_a_task_does_not_wait_for_any_more_is_closed_where_it_arrives() {
     play(|service, broker| {
-        broker.make_region(Sizes::of(&SMALL), &SMALL);
+        broker.make_region(Sizes::of(&SMALL), SMALL.layout());
         for comes_home in [false, true] {
             let (ours, mut peer) = pair();
             {
@@ -265,7 +175,7 @@ fn what_is_let_go_of_after_the_services_end_is_closed() {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(adopting.as_mut().poll(&mut cx).is_pending());
         let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
-        let (engine, completions) = broker.make_region(Sizes::of(&SMALL), &SMALL);
+        let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
         assert!(broker.bring(seq, 7));
         assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
         rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
@@ -290,7 +200,7 @@ fn what_is_let_go_of_after_the_services_end_is_closed() {
 #[test]
 fn what_came_and_went_home_while_its_program_slept_has_left_its_engine() {
     play(|service, broker| {
-        let (engine, completions) = broker.make_region(Sizes::of(&SMALL), &SMALL);
+        let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
         let (ours, mut peer) = pair();
         thread::scope(|scope| {
             let adopting = scope.spawn(|| service.adopt(ours.into()));
@@ -315,6 +225,40 @@ fn what_came_and_went_home_while_its_program_slept_has_left_its_engine() {
             // The next time is another.
             broker.say(Reply::Prepare { id: 7 });
             assert_eq!(broker.hear(), Request::Ready { id: 7, free: true });
+        });
+    });
+}
+
+/// What is written behind what the kernel gets, and closed, and the engine lets go of it all before
+/// its program hears where the connection went.
+#[test]
+fn what_was_written_and_closed_on_the_way_home_is_sent_from_there() {
+    play(|service, broker| {
+        let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
+        let (ours, mut peer) = pair();
+        let says = |events| {
+            engine.qp(0).raise(events);
+            assert!(engine.complete(Completion::Ready { qp: 0, events }));
+            rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
+        };
+        thread::scope(|scope| {
+            let adopting = scope.spawn(|| service.adopt(ours.into()));
+            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            assert!(broker.bring(seq, 7));
+            assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
+            rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
+            let stream = adopting.join().unwrap().unwrap();
+            (&stream).write_all(b"abcdefg").unwrap();
+            says(Events::MOVED);
+            drop(stream);
+            wait_for("the end", || engine.pop_request() == Some(EngineRequest::Close { qp: 0 }));
+            says(Events::RELEASED);
+            assert_eq!(broker.hear(), Request::Close { id: 7 });
+            // The engine had seen the first, and the kernel has them.
+            broker.say(Reply::Home { id: 7, rcv_pos: 0, tail_pos: 3, whole: false });
+            let mut bytes = Vec::new();
+            peer.read_to_end(&mut bytes).unwrap();
+            assert_eq!(bytes, b"defg");
         });
     });
 }

@@ -243,6 +243,8 @@ impl Posix {
             SocketEvent::Ready { conn } => self.on_ready(conn),
             // None of these calls asks for one.
             SocketEvent::Adopted { conn, .. } => self.host.abort(conn),
+            // Nor do its connections move.
+            SocketEvent::Parted { .. } => {}
         }
     }
 

@@ -273,7 +273,12 @@ impl Inner {
                     region.consumer.forget_adoption(Adoption(id));
                 }
             }
-            Whereabouts::Away | Whereabouts::Kernel => {}
+            // A kernel that has the whole has what remained here, too.
+            Whereabouts::Away => {
+                let remains = line.remains.take().filter(|_| !whole);
+                remains.into_iter().for_each(|remains| line.take_left(remains.beyond(tail_pos)));
+            }
+            Whereabouts::Kernel => {}
             ended @ Whereabouts::Ended(_) => line.at = ended,
         }
         if whole {
@@ -413,6 +418,7 @@ impl Inner {
             match event {
                 SocketEvent::Adopted { adoption, conn } => self.on_adopted(number, adoption.0, conn),
                 SocketEvent::Ready { conn } => self.on_ready(number, conn),
+                SocketEvent::Parted { conn, remains } => self.on_parted(number, conn, remains),
                 // Nobody here asks for anything else.
                 _ => {}
             }

@@ -3,7 +3,7 @@
 use super::cork::Cork;
 use super::ready::Watchers;
 use super::settings::Setting;
-use crate::adoption::LeftBehind;
+use crate::adoption::{LeftBehind, Remains};
 use crate::consumer::{Conn, Consumer};
 use crate::waiters::Waiters;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -40,6 +40,9 @@ pub(super) struct Line {
     pub skip: u64,
     /// To be written before anything else.
     pub unsent: VecDeque<u8>,
+    /// What it left in a region that is not its own any more, until it is known how much of it
+    /// the kernel has.
+    pub remains: Option<Remains>,
     /// The program ended its direction; the kernel is told once all is written.
     pub shut: bool,
     /// The program waits for it to come back whole.
@@ -81,6 +84,7 @@ impl Line {
             unread: VecDeque::new(),
             skip: 0,
             unsent: VecDeque::new(),
+            remains: None,
             shut: false,
             restoring: false,
             refusal: None,

@@ -10,6 +10,7 @@ use super::events;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request};
 use super::settings::Setting;
+use crate::adoption::Remains;
 use crate::consumer::{Conn, Consumer};
 use crate::sys::fork::{Process, Unshared};
 use crate::sys::signals;
@@ -348,6 +349,15 @@ impl Inner {
         let line = lines.remove(&id).expect("it is there");
         drop(line.into_fd(ready.as_fd()));
         let _ = self.say(&Request::Close { id }, Vec::new());
+    }
+
+    /// The engine let go of a connection that its program had closed, and gave the queue pair back
+    /// before the broker's word was heard.
+    pub fn on_parted(&mut self, region: u32, conn: Conn, remains: Remains) {
+        let id = self.regions.get_mut(&region).and_then(|region| region.names.remove(&conn));
+        if let Some(line) = id.and_then(|id| self.lines.get_mut(&id)) {
+            (line.at, line.remains) = (Whereabouts::Away, Some(remains));
+        }
     }
 
     /// How long the thread may sleep, and what region is to be looked at.

@@ -2,12 +2,14 @@
 
 use super::ring::{Ring, piece, post_laps};
 use super::{Stream, flags};
-use crate::adoption::{Brought, LeftBehind};
+use crate::adoption::{Brought, LeftBehind, Remains};
 use crate::buffers::BufferPool;
 use baton_engine::region::{ConsumerRegion, Events, Queue};
 
 /// Beside the engine's events: adopted, and what it brought along is not here yet.
 const WAITING: Events = Events(1 << 30);
+/// Beside them, too: what a connection that moved left here has been told.
+const LEFT: Events = Events(1 << 29);
 
 impl Stream {
     /// True once the connection went to another stack: what is readable still is,
@@ -86,6 +88,20 @@ impl Stream {
             unread: copy_out(region, self.receive, pool, self.rcv_read, received),
             shut: self.is(flags::SHUT),
         }
+    }
+
+    /// All that is here of a connection that moved, whatever the engine knows.
+    pub(crate) fn remains(&self, region: &ConsumerRegion, qp: u32, pool: &BufferPool) -> Remains {
+        Remains { from: self.snd_done, left: self.standing(region, qp, self.snd_done, pool) }
+    }
+
+    /// What was left here has been told.
+    pub(crate) fn note_left(&mut self) {
+        self.events |= LEFT;
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.events.contains(LEFT)
     }
 
     /// What of a connection that moved is still here.

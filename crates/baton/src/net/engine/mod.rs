@@ -217,6 +217,8 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
             SocketEvent::Ready { conn } => self.serve(conn),
             // Nobody here asks for one.
             SocketEvent::Adopted { conn, .. } => self.consumer.abort(conn),
+            // Nor do its connections move.
+            SocketEvent::Parted { .. } => {}
         }
     }
 
