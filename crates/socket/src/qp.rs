@@ -73,11 +73,14 @@
 //! assert_eq!(&message.unwrap(), b"hello");
 //! ```
 
+mod passage;
+
 use baton_engine::options;
 use baton_engine::region::{
     Completion, ConsumerRegion, Events, Extent, Identity, PostError, Queue, Region, Request, RequestError,
 };
 use baton_wire::addr::Addr;
+use passage::Parted;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -232,6 +235,8 @@ pub struct QueuePairs {
     events: VecDeque<QpEvent>,
     /// Queue pairs to be given back, whose connections have gone.
     leaving: Vec<u32>,
+    /// What was posted on those that are the engine's again, until it is said where it went.
+    parted: VecDeque<Parted>,
 }
 
 impl QueuePairs {
@@ -242,6 +247,7 @@ impl QueuePairs {
             pairs: Vec::new(),
             events: VecDeque::new(),
             leaving: Vec::new(),
+            parted: VecDeque::new(),
         }
     }
 
@@ -360,49 +366,6 @@ impl QueuePairs {
         Ok(direction.end)
     }
 
-    /// Posts what a connection of [`QpEvent::Adopted`] brings along, before anything else:
-    /// received bytes that nobody has read, and bytes that its peer has not acknowledged.
-    /// The first are `Received` at once.
-    ///
-    /// # Errors
-    /// As for [`QueuePairs::post_send`].
-    pub fn post_brought(&mut self, qp: u32, unread: (Extent, u64), unsent: (Extent, u64)) -> Result<(), PostError> {
-        let ((received, id), (sent, send_id)) = (unread, unsent);
-        if !received.is_empty() {
-            self.post_receive(qp, received, id)?;
-            if let Some(Some(pair)) = self.pairs.get_mut(qp as usize) {
-                pair.receive.posted.iter_mut().for_each(|posted| posted.told = true);
-            }
-            self.events.push_back(QpEvent::Received { qp, id, buffer: received });
-            self.region.qp(qp).set_rcv_read(received.len().into());
-        }
-        if !sent.is_empty() {
-            self.post_send(qp, sent, send_id)?;
-        }
-        Ok(())
-    }
-
-    /// The connection of a queue pair has gone to another stack, which has received bytes up
-    /// to `rcv_pos` and written ones up to `tail_pos`. What is posted is free, and said to
-    /// be; what was posted to send beyond `tail_pos` is returned. The queue pair is let go of
-    /// once the engine has let go of it.
-    pub(crate) fn depart(&mut self, qp: u32, rcv_pos: u64, tail_pos: u64) -> Vec<u8> {
-        let Some(Some(pair)) = self.pairs.get_mut(qp as usize) else { return Vec::new() };
-        let rcv_done = self.region.qp(qp).rcv_done().max(rcv_pos);
-        let mut rest = Vec::new();
-        for posted in &pair.send.posted {
-            let buffer = posted.after(tail_pos);
-            let at = rest.len();
-            rest.resize(at + buffer.len() as usize, 0);
-            self.region.read(buffer, &mut rest[at..]);
-        }
-        pair.end_receive(qp, rcv_done, &mut self.events);
-        pair.end_send(qp, &mut self.events);
-        pair.left = true;
-        self.leaving.extend(pair.moved.then_some(qp));
-        rest
-    }
-
     fn pair(&self, qp: u32) -> Option<&Pair> {
         self.pairs.get(qp as usize)?.as_deref()
     }
@@ -485,8 +448,7 @@ impl QueuePairs {
             events.push_back(QpEvent::Closed { qp, errno: view.error() });
         }
         if happened.contains(Events::RELEASED) {
-            self.pairs[qp as usize] = None;
-            events.push_back(QpEvent::Released { qp });
+            self.on_released(qp, rcv_done);
         }
     }
 }
