@@ -63,6 +63,11 @@ pub enum Order {
         /// Its snapshot came before; else it cannot leave, or is gone.
         leaves: bool,
     },
+    /// A connection's place is free for the SYN that ended its TIME-WAIT.
+    Reopened {
+        /// Which connection.
+        conn: ConnId,
+    },
     /// An adoption failed.
     AdoptRefused {
         /// Whose it would have been.

@@ -18,7 +18,7 @@ use crate::error::{During, Failed};
 use crate::examine::examine;
 use crate::hops::{Change, Hops, Link, Mac, Query, Way};
 use crate::refusal::{Refusal, Refusals};
-use crate::steer::{Gaps, Kind, Mode, Options, SteerError, Steering};
+use crate::steer::{Arrivals, Gaps, Kind, Mode, Options, SteerError, Steering};
 use crate::{CaptureError, RestoreError, capture, make_husk, rebuild, recapture, resume, sys};
 use baton_port::{SteeredPort, link};
 use baton_wire::addr::Tuple;
@@ -94,6 +94,8 @@ pub struct KernelSide {
     refusals: Refusals,
     /// None where the kernel does not show them.
     gaps: Option<Gaps>,
+    /// None where it does not let them be loaded.
+    arrivals: Option<Arrivals>,
 }
 
 impl KernelSide {
@@ -103,7 +105,8 @@ impl KernelSide {
     /// As the kernel's.
     pub fn open() -> Result<KernelSide, Failed> {
         let hops = Hops::open().during("opening netlink sockets")?;
-        Ok(KernelSide { interfaces: Vec::new(), hops, refusals: Refusals::default(), gaps: Gaps::open().ok() })
+        let (gaps, arrivals) = (Gaps::open().ok(), Arrivals::open().ok());
+        Ok(KernelSide { interfaces: Vec::new(), hops, refusals: Refusals::default(), gaps, arrivals })
     }
 
     /// Steers one more interface and returns its index. No engine is said to be there yet.
@@ -235,6 +238,17 @@ impl KernelSide {
     fn has_no_gap(&self, plan: &Plan) -> Result<(), KernelError> {
         let has = |gaps: &Gaps| gaps.has(&plan.tuple(), plan.way.interface).unwrap_or(false);
         if self.gaps.as_ref().is_some_and(has) { Err(Refusal::Unsettled.into()) } else { Ok(()) }
+    }
+
+    /// Has a SYN, from its TCP header on, arrive at the kernel: its tuple is steered no more, and
+    /// the connection that had it is gone ([`vacate`](crate::vacate)).
+    ///
+    /// # Errors
+    /// As the kernel's; the SYN is lost, as if by the network.
+    pub fn arrive(&mut self, interface: u32, tuple: &Tuple, syn: &[u8]) -> Result<(), KernelError> {
+        let mac = self.link(interface)?.mac;
+        self.arrivals.iter().try_for_each(|arrivals| arrivals.syn((interface, mac), tuple, syn))?;
+        Ok(())
     }
 
     /// Lets them go to the kernel again.

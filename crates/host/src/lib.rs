@@ -69,6 +69,6 @@ pub use capture::{CaptureError, abandon, capture, is_captured, recapture, releas
 pub use captured::{Captured, Invalid};
 pub use error::Failed;
 pub use known::known;
-pub use rebuild::{RestoreError, make_husk, rebuild, restore, resume};
+pub use rebuild::{RestoreError, make_husk, rebuild, restore, resume, vacate};
 pub use refusal::{Refusal, Refusals};
 pub use strays::Strays;

@@ -88,6 +88,15 @@ pub fn make_husk(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError>
     Ok(())
 }
 
+/// Takes a husk out of its connection's place, so that there may be another of that name;
+/// whoever holds the descriptor has a socket that is not connected. Nothing is sent.
+///
+/// # Errors
+/// As the kernel's.
+pub fn vacate(fd: impl AsFd) -> Result<(), Failed> {
+    connect_unspec(fd).during("taking a husk off its connection's place")
+}
+
 /// Builds the connection on a husk, or on any TCP socket of its address family, and
 /// leaves it in repair mode: nothing is sent before [`resume`]. The caller is in the
 /// socket's network namespace.

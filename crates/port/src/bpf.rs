@@ -17,4 +17,4 @@ macro_rules! objects {
     )*};
 }
 
-objects! { bump endpoint gap queue steer }
+objects! { arrive bump endpoint gap queue steer }

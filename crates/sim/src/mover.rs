@@ -186,6 +186,8 @@ impl Mover {
                 self.settle(token, |suspended| Stage::Adopted(suspended, qp));
             }
             Moved::AdoptRefused { token, .. } => self.settle(token, |suspended| Stage::Back(suspended.conn)),
+            // These engines are no guests.
+            Moved::Reopened { .. } => {}
         }
     }
 

@@ -212,6 +212,11 @@ impl Endpoint {
         }
     }
 
+    /// True on an interface of another stack's.
+    pub fn is_guest(&self) -> bool {
+        self.config.guest
+    }
+
     /// VLAN 0 is a priority, not a VLAN (IEEE 802.1Q §9.6).
     fn is_our_vlan(&self, link: &eth::Header) -> bool {
         match link.vlan.as_slice() {

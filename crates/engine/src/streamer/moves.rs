@@ -82,6 +82,8 @@ pub(super) struct Moves {
     /// Kept frames whose connection can take them now.
     replay: VecDeque<(Box<[u8]>, RxMeta)>,
     told: VecDeque<Moved>,
+    /// SYNs that came for connections, until it is known whether they may take their place.
+    syns: VecDeque<(ConnId, Box<[u8]>)>,
     /// Connections that cannot leave, to be put back once there is room for it.
     staying: Vec<ConnId>,
     /// From the orders before a `Suspended`.

@@ -65,6 +65,7 @@ impl Streamer {
                 let _ = self.moves.options.try_push(option);
             }
             Order::Suspended { conn, leaves } => self.suspension_answered(conn, leaves),
+            Order::Reopened { conn } => self.reopened(conn),
             Order::AdoptRefused { consumer, token, why, unused } => self.adopt_refused(consumer, token, why, unused),
             Order::Answer { consumer, completion, unused } => {
                 if let Some(qp) = unused.qp {

@@ -275,6 +275,8 @@ impl Streamer {
     fn tell_rare(&mut self, conn: ConnId, frame: &RxFrame<'_>, packet: &Packet) {
         if conn != ConnId::NONE && packet.flags.contains(Flags::SYN) {
             self.event_tuple(tuple_of(packet));
+            let end = usize::from(packet.payload_offset) + packet.payload_len as usize;
+            self.keep_syn(conn, &frame.data[usize::from(packet.tcp_offset)..end]);
         }
         let (sack, syn) = rare_options(packet, frame.data);
         self.event(Event::Options { sack, syn, urgent: packet.urgent });

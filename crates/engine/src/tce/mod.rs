@@ -315,6 +315,7 @@ impl Tce {
             return;
         }
         if segment.flags.contains(Flags::SYN) && self.reopens(now, event.conn, &segment) {
+            push(&mut self.orders, Order::Reopened { conn: event.conn });
             self.handle_unknown(now, &segment, placement);
             self.least_iss = None;
             return;

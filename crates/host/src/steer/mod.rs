@@ -36,6 +36,7 @@
 //!
 //! Everything but map operations has to be called in the interface's network namespace.
 
+mod arrive;
 mod attach;
 mod bpf_fs;
 mod error;
@@ -53,6 +54,7 @@ use baton_port::tap::{Tap, TapOptions};
 use baton_port::xdp::{CopyMode, driver_features};
 use baton_port::{SteeredPort, XdpOptions, XdpPort, link};
 
+pub use arrive::Arrivals;
 pub use error::SteerError;
 pub use findings::findings;
 pub use gap::Gaps;

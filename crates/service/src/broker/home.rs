@@ -279,6 +279,20 @@ impl Broker {
         }
     }
 
+    /// It waited in TIME-WAIT, and a new one of its name is to be the kernel's from its SYN on.
+    pub(super) fn on_reopened(&mut self, id: u64, syn: &[u8]) {
+        let is_there = |line: &&Line| matches!(line.state, State::Engine | State::Leaving(_) | State::Closing);
+        let Some(Line { tuple, side, fd, .. }) = self.lines.get(&id).filter(is_there) else { return };
+        let (tuple, interface, fd) = (*tuple, self.sides[*side].index, fd.clone());
+        // Its program, it may be, has not let go of the husk yet.
+        let vacated = baton_host::vacate(&fd);
+        self.lost(id, "");
+        if vacated.is_ok() {
+            // Without, it comes again.
+            let _ = self.kernel.arrive(interface, &tuple, syn);
+        }
+    }
+
     /// Its program let go of it.
     pub(super) fn on_close(&mut self, id: u64) {
         let Some(line) = self.lines.get_mut(&id) else { return };

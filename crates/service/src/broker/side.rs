@@ -413,6 +413,7 @@ impl Broker {
             }
             Report::Stays { id } => self.on_stays(id),
             Report::Ended { id } => self.on_ended(id),
+            Report::Reopened { id, syn } => self.on_reopened(id, &syn),
             Report::Info { id, bytes } => {
                 let client = self.lines[&id].client;
                 self.tell_client(client, &Reply::Info { id, bytes }, Vec::new());

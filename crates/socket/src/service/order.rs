@@ -14,7 +14,7 @@
 //!                                    <--    Suspended | Stays | Ended
 //!   LetGo | Resume                   -->
 //!   Watch (the program let go)       -->
-//!                                    <--    Ended
+//!                                    <--    Ended | Reopened
 //! ```
 
 use crate::messages;
@@ -185,6 +185,13 @@ messages! {
             /// Which.
             id: u64,
         },
+        /// It has ended for a new one of its name, of which this is the SYN.
+        13 Reopened {
+            /// Which.
+            id: u64,
+            /// From the TCP header on.
+            syn: Vec<u8>,
+        },
         /// Where is this neighbour?
         8 Question {
             /// Which.
@@ -222,6 +229,7 @@ impl Report {
             | Report::Suspended { id, .. }
             | Report::Stays { id }
             | Report::Ended { id }
+            | Report::Reopened { id, .. }
             | Report::Info { id, .. }
             | Report::Homeless { id } => Some(id),
             Report::Started {} | Report::Question { .. } | Report::Here {} | Report::Failed { .. } => None,

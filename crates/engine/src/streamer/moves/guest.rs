@@ -3,9 +3,14 @@
 
 use super::super::context::{Flow, bits};
 use super::super::{ConnId, Streamer};
+use super::Moved;
 use crate::endpoint::HopId;
 use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
+
+/// SYNs kept, and bytes of each, at most: what is not kept is lost, as if by the network.
+const SYNS: usize = 64;
+const SYN_BYTES: usize = 1500;
 
 impl Streamer {
     /// A neighbour whose link address is wanted, or to be confirmed: the answer is
@@ -76,5 +81,28 @@ impl Streamer {
         self.called(conn, tuple).filter(|flow| flow.has(bits::SYNCHRONIZED)).is_none_or(|flow| {
             flow.tx.snd_nxt == flow.tx.snd_una && flow.rx.ranges.is_none() && flow.rx.parked_bytes == 0
         })
+    }
+
+    /// Keeps a SYN, from its TCP header on, that came for a connection: it may open a new one
+    /// in its place, with whoever listens in the stack whose interface this is.
+    pub(in super::super) fn keep_syn(&mut self, conn: ConnId, syn: &[u8]) {
+        if !self.endpoint.is_guest() || syn.len() > SYN_BYTES {
+            return;
+        }
+        let syns = &mut self.moves.syns;
+        if syns.len() == SYNS {
+            syns.pop_front();
+        }
+        syns.push_back((conn, syn.into()));
+    }
+
+    /// The last SYN that came for a connection has ended it.
+    pub(in super::super) fn reopened(&mut self, conn: ConnId) {
+        let syns = &mut self.moves.syns;
+        let last = syns.iter().rposition(|(of, _)| *of == conn);
+        if let Some((_, syn)) = last.and_then(|last| syns.remove(last)) {
+            self.moves.told.push_back(Moved::Reopened { conn, syn });
+        }
+        self.moves.syns.retain(|(of, _)| *of != conn);
     }
 }

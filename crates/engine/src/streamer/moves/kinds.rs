@@ -109,6 +109,14 @@ pub enum Moved {
         /// Which.
         conn: ConnId,
     },
+    /// It was in TIME-WAIT, and has ended for a new one of its name (RFC 6191 §2): whose
+    /// stack this is listens, if anybody does.
+    Reopened {
+        /// Which.
+        conn: ConnId,
+        /// The new one's SYN, from the TCP header on.
+        syn: Box<[u8]>,
+    },
 }
 
 /// A connection that stands still. Stream positions count from the start of the

@@ -265,6 +265,12 @@ impl Runner {
                         self.say(Report::Ended { id }, Vec::new());
                     }
                 }
+                Moved::Reopened { conn, syn } => {
+                    if let Some(&id) = self.names.get(&conn.0) {
+                        self.forget(id);
+                        self.say(Report::Reopened { id, syn: syn.into() }, Vec::new());
+                    }
+                }
             }
         }
     }
