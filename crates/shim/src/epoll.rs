@@ -17,8 +17,11 @@
 //! edge is reported with all that it is ready for, and again only after something arrived, or
 //! room came that was missed; a one-shot one is asleep until it is modified.
 
+mod entry;
+
+pub use entry::Entry;
+
 use crate::bell::Bell;
-use crate::bits::{ERR, HUP, IN, OUT, RDHUP, bits};
 use crate::connection::{Held, State, at, bring_home};
 use crate::gather::Gather;
 use crate::held::Counted;
@@ -26,16 +29,16 @@ use crate::service::{self, Attendance};
 use crate::sharing::Sharing;
 use crate::sys::epoll::{Interest, control, random};
 use crate::sys::socket::is_inherited;
-use crate::table::{self, Named, Slot, locked};
+use crate::table::{self, Slot, locked};
 use baton_socket::service::engine::monotonic;
 use baton_socket::service::{Readiness, Stream};
-use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLONESHOT, c_int};
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, c_int};
 use rustix::event::EventfdFlags;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
-use std::task::{Wake, Waker};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::task::Wake;
 
 static SETS: RwLock<Sets> = RwLock::new(None);
 
@@ -67,50 +70,6 @@ struct Shared {
     until: Vec<Sharing>,
 }
 
-/// A connection in a set.
-pub struct Entry {
-    set: Weak<Set>,
-    named: Named,
-    fd: RawFd,
-    asked: Mutex<Asked>,
-    queued: AtomicBool,
-}
-
-struct Asked {
-    interest: Interest,
-    /// A one-shot entry was reported.
-    asleep: bool,
-    /// `Readiness::arrivals` as it was reported.
-    arrivals: Option<u64>,
-    /// There was no room since the last report.
-    was_full: bool,
-    full: u64,
-    watch: u64,
-    /// See [`Gather::on_report`].
-    seen: u32,
-}
-
-impl Asked {
-    fn new(interest: Interest) -> Asked {
-        Asked { interest, asleep: false, arrivals: None, was_full: true, full: 0, watch: 0, seen: 0 }
-    }
-}
-
-impl Wake for Entry {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if let Some(set) = self.set.upgrade()
-            && !self.queued.swap(true, Ordering::AcqRel)
-        {
-            locked(&set.ready).push_back(self.clone());
-            set.tell();
-        }
-    }
-}
-
 /// What a descriptor is ready for that is in no kernel, as far as engines were heard; none if
 /// it is.
 pub fn readiness(fd: RawFd) -> Option<Readiness> {
@@ -121,35 +80,6 @@ fn readiness_of(held: &Held) -> Readiness {
     match held.stream() {
         Some(stream) => stream.readiness_heard(),
         None => Readiness { readable: true, writable: true, peer_finished: true, ended: true, ..Readiness::default() },
-    }
-}
-
-impl Entry {
-    /// Events to be reported now, and whether it stays on the list.
-    fn take(&self, gather: &mut Gather) -> Option<(Interest, bool)> {
-        self.queued.store(false, Ordering::Release);
-        let there = at(self.fd).filter(|held| held.named.is(&self.named)).map(|held| readiness_of(&held))?;
-        let mut asked = locked(&self.asked);
-        let events = asked.interest.events;
-        let hit = bits(&there) & (events | ERR | HUP);
-        if asked.asleep {
-            return None;
-        }
-        let full = self.named.slot.full.load(Ordering::Relaxed);
-        asked.was_full |= full != asked.full;
-        asked.full = full;
-        let fresh = asked.arrivals != Some(there.arrivals) && hit & !OUT != 0;
-        let room = there.writable && asked.was_full && hit & OUT != 0;
-        let report = if events & EPOLLET as u32 != 0 { fresh || room } else { hit != 0 };
-        asked.was_full = !there.writable || asked.was_full && !report;
-        if !report {
-            return None;
-        }
-        gather.on_report(&mut asked.seen, monotonic);
-        asked.arrivals = Some(there.arrivals);
-        asked.asleep = events & EPOLLONESHOT as u32 != 0;
-        let stays = events & (EPOLLET | EPOLLONESHOT) as u32 == 0;
-        Some((Interest { events: hit, data: asked.interest.data }, stays))
     }
 }
 
@@ -231,7 +161,7 @@ impl Set {
 
     /// Reports of ours, `room` at most; what engines have said since is taken in before.
     pub fn collect(&self, room: usize) -> Vec<Interest> {
-        if locked(&self.entries).is_empty() {
+        if locked(&self.entries).is_empty() && !self.has_ready() {
             return Vec::new();
         }
         service::look();
@@ -243,7 +173,7 @@ impl Set {
             let Some(entry) = batch.pop_front() else { break };
             if let Some((report, stays)) = entry.take(&mut gather) {
                 found.push(report);
-                if stays && !entry.queued.swap(true, Ordering::AcqRel) {
+                if stays && entry.queue() {
                     again.push(entry);
                 }
             }
@@ -269,7 +199,17 @@ impl Set {
         locked(&self.gather).is_many(monotonic)
     }
 
+    fn enter(&self, entry: Arc<Entry>) {
+        locked(&self.entries).insert((entry.named.slot.number(), entry.fd), entry);
+    }
+
+    fn push(&self, entry: Arc<Entry>) {
+        locked(&self.ready).push_back(entry);
+        self.tell();
+    }
+
     fn drop_entry(&self, entry: &Entry) {
+        entry.drop_out();
         locked(&self.entries).remove(&(entry.named.slot.number(), entry.fd));
         locked(&self.ready).retain(|other| !std::ptr::eq(&**other, entry));
     }
@@ -304,8 +244,7 @@ pub fn close(fd: RawFd) {
                 && held.named.is(&entry.named)
                 && let Some(stream) = held.stream()
             {
-                let watch = locked(&entry.asked).watch;
-                stream.unwatch(watch);
+                entry.unwatch(stream);
             }
         }
     }
@@ -363,21 +302,18 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
             if !matches!(body.state, State::Kernel(_)) {
                 set.prepare()?;
             }
-            let (asked, queued) = (Mutex::new(Asked::new(interest)), AtomicBool::new(false));
-            let entry = Arc::new(Entry { set: Arc::downgrade(&set), named, fd, asked, queued });
-            locked(&set.entries).insert(key, entry.clone());
+            let entry = Entry::new(&set, named, fd, interest);
+            set.enter(entry.clone());
             locked(&named.slot.entries).push(entry.clone());
             stream.into_iter().for_each(|stream| entry.watch(stream));
             entry.wake();
         }
         (EPOLL_CTL_MOD, Some(entry)) => {
-            let watch = locked(&entry.asked).watch;
-            *locked(&entry.asked) = Asked { watch, ..Asked::new(interest) };
+            entry.modify(interest);
             entry.wake();
         }
         (EPOLL_CTL_DEL, Some(entry)) => {
-            let watch = locked(&entry.asked).watch;
-            stream.into_iter().for_each(|stream| stream.unwatch(watch));
+            stream.into_iter().for_each(|stream| entry.unwatch(stream));
             locked(&named.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
             set.drop_entry(&entry);
         }
@@ -389,20 +325,12 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
     Ok(())
 }
 
-impl Entry {
-    fn watch(self: &Arc<Entry>, stream: &Stream) {
-        let watch = stream.watch(Waker::from(self.clone()));
-        locked(&self.asked).watch = watch;
-    }
-}
-
 /// Takes a connection that is about to be handed over out of the kernel's sets; why not, if
 /// that could not be undone, or others wait there too.
 pub fn withdraw(slot: &Slot) -> Option<&'static str> {
     let entries = locked(&slot.entries);
-    let one_shot = |entry: &Arc<Entry>| locked(&entry.asked).interest.events & EPOLLONESHOT as u32 != 0;
     // Whether the kernel has reported one is not to be known.
-    if entries.iter().any(one_shot) {
+    if entries.iter().any(|entry| entry.is_one_shot()) {
         return Some("epoll-oneshot");
     }
     if entries.iter().filter_map(|entry| entry.set.upgrade()).any(|set| set.is_shared()) {
@@ -422,8 +350,7 @@ pub fn arrive(slot: &Slot, stream: &Stream) {
         if let Some(set) = entry.set.upgrade() {
             // A set that takes no bell had no room for the connection either.
             let _ = set.prepare();
-            let interest = locked(&entry.asked).interest;
-            *locked(&entry.asked) = Asked::new(interest);
+            entry.begin_anew();
             entry.watch(stream);
             entry.wake_by_ref();
         }
@@ -434,16 +361,9 @@ pub fn arrive(slot: &Slot, stream: &Stream) {
 pub fn put_back(slot: &Slot) {
     for entry in locked(&slot.entries).iter() {
         if let Some(set) = entry.set.upgrade() {
-            let asked = locked(&entry.asked);
-            let interest = Interest { events: asked.interest.events & !(asleep_mask(&asked)), ..asked.interest };
-            let _ = control(set.fd, EPOLL_CTL_ADD, entry.fd, Some(interest));
+            let _ = control(set.fd, EPOLL_CTL_ADD, entry.fd, Some(entry.for_kernel()));
         }
     }
-}
-
-/// What a one-shot entry that was reported does not wait for.
-fn asleep_mask(asked: &Asked) -> u32 {
-    if asked.asleep { IN | OUT | RDHUP | libc::EPOLLPRI as u32 } else { 0 }
 }
 
 /// No set has it as ours any more.

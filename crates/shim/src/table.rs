@@ -246,15 +246,19 @@ impl Frozen {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
 
+    /// Tests that use the one table there is take turns.
+    pub(crate) static TURN: Mutex<()> = Mutex::new(());
+
     /// Whoever closes a connection while another thread forks holds its slot's locks.
     #[test]
     fn a_child_does_not_look_at_what_threads_that_are_no_more_hold() {
+        let _turn = TURN.lock().unwrap();
         let before = enter(700_000, State::Free, false).unwrap();
         let closing = locked(&before.slot.fds);
         freeze().child();
