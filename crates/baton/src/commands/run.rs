@@ -2,25 +2,20 @@
 
 use crate::fail::usage;
 use crate::run::account::Account;
-use crate::run::children::wait_for_all_but;
 use crate::run::home::Home;
+use crate::run::passing::Passing;
 use crate::run::program;
 use crate::run::service::Private;
 use anyhow::Context;
 use baton_host::policy::{Rule, parse_ports};
 use baton_socket::service::{Placement, SOCKET, Service};
-use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, set_child_subreaper};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::termios::tcgetpgrp;
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
-use signal_hook::iterator::Signals;
+use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::{Command, ExitStatus};
 
 /// The library, as it is called in the file system.
 const LIBRARY: &str = "libbaton_shim.so";
@@ -32,7 +27,7 @@ const LIBRARY: &str = "libbaton_shim.so";
                   baton run --engine direct --steer tc -- redis-server\n  \
                   baton run --policy 'after 20 sends' --ports 8000-8999 -- python3 -m http.server 8080\n\n\
                   The service that runs is used; if none does, one is started for the program, which takes\n\
-                  root. Exit code and signals are the program's.")]
+                  root. Exit code and signals are the program's; what it leaves behind is waited for.")]
 pub struct Args {
     /// When a connection moves: fcfs (at once), small (once it has sent 32 times, and little at a
     /// time), 'until bulk', 'after N sends', or never.
@@ -106,8 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let passing = Passing::start()?;
     let child = command.spawn().with_context(|| format!("starting {}", args.words[0].to_string_lossy()))?;
     let status = passing.until_end(child)?;
-    // What the program left behind: a daemon and its children.
-    wait_for_all_but(|pid| private.as_ref().is_some_and(|private| private.has(pid)));
+    passing.until_all_end(|pid| private.as_ref().is_some_and(|private| private.has(pid)));
     drop(private);
     if args.explain {
         for line in account.explain().context("reading what was counted")? {
@@ -204,51 +198,6 @@ fn service(args: &Args, placement: Placement, home: &Path) -> anyhow::Result<Opt
         }
         _ => Private::start(home, &args.interface, steer).map(Some),
     }
-}
-
-/// Signals that this process gets and the program is meant by.
-struct Passing(Arc<Mutex<Option<Pid>>>);
-
-impl Passing {
-    fn start() -> anyhow::Result<Passing> {
-        let signals = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
-        let mut signals = Signals::new(signals).context("signals")?;
-        let program = Arc::new(Mutex::new(None));
-        let shared = program.clone();
-        std::thread::Builder::new().name("baton-signals".into()).spawn(move || {
-            for signal in signals.forever() {
-                // A terminal's go to the program too.
-                if matches!(signal, SIGINT | SIGQUIT | SIGWINCH | SIGCONT) && has_terminal() {
-                    continue;
-                }
-                let program = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                if let (Some(pid), Some(signal)) = (*program, Signal::from_named_raw(signal)) {
-                    let _ = kill_process(pid, signal);
-                }
-            }
-        })?;
-        Ok(Passing(program))
-    }
-
-    /// Passes signals on until the program has ended.
-    fn until_end(&self, child: Child) -> anyhow::Result<ExitStatus> {
-        let pid = Pid::from_child(&child);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
-        // Its number is its own until it is taken off.
-        let waited = rustix::process::waitid(
-            rustix::process::WaitId::Pid(pid),
-            rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT,
-        );
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        waited.context("waiting for the program")?;
-        let mut child = child;
-        child.wait().context("waiting for the program")
-    }
-}
-
-/// True if this process is what a terminal's keys are for.
-fn has_terminal() -> bool {
-    tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == getpgrp())
 }
 
 #[cfg(test)]

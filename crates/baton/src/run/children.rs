@@ -1,6 +1,6 @@
 //! Processes that are this one's children: its own, and those that were left to it.
 
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::Pid;
 use std::fs;
 
 /// Those that there are now, also those that have ended and were not waited for.
@@ -8,15 +8,6 @@ pub fn children() -> Vec<Pid> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     lists.flat_map(|list| pids(&list)).collect()
-}
-
-/// Waits for all of them but those that are to be `left`.
-pub fn wait_for_all_but(left: impl Fn(Pid) -> bool) {
-    while let Some(child) = children().into_iter().find(|pid| !left(*pid)) {
-        if waitpid(Some(child), WaitOptions::empty()).is_err_and(|error| error != rustix::io::Errno::INTR) {
-            return;
-        }
-    }
 }
 
 fn pids(list: &str) -> Vec<Pid> {

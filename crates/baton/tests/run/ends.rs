@@ -67,6 +67,21 @@ pub fn after_many_connections(world: &World) {
     assert_eq!(Account::of(&said).moved, 2000, "{said}");
 }
 
+/// As a plain shell's, but that it is waited for, and meant by signals.
+pub fn after_what_the_program_left_was_told_to_end(world: &World) {
+    let mut running = world.start(&["sh", "-c", "sleep 1000 & exit 3"]);
+    wait_for("a word of what is waited for", || world.said().contains("waiting for what it left: process "));
+    assert_eq!(running.child().try_wait().unwrap(), None);
+    running.signal(Signal::TERM);
+    let mut status = None;
+    wait_for("its end", || {
+        status = running.child().try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(3), "{}", world.said());
+    assert_eq!(services(world), []);
+}
+
 pub fn after_its_own_death(world: &World) {
     let mut running = start_waiting(world);
     assert!(pid_of(world, "broker").is_some());

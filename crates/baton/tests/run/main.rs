@@ -128,6 +128,13 @@ fn nothing_is_left_after_many_connections() {
 }
 
 #[test]
+fn signals_are_for_what_the_program_left_behind() {
+    need_root!();
+    need_program!("clang");
+    ends::after_what_the_program_left_was_told_to_end(&World::quiet());
+}
+
+#[test]
 fn nothing_is_left_after_its_own_death() {
     need_root!();
     need_program!("clang");
