@@ -20,6 +20,8 @@
 mod entry;
 
 pub use entry::Entry;
+#[cfg(test)]
+pub(crate) use entry::tests;
 
 use crate::bell::Bell;
 use crate::connection::{Held, State, at, bring_home};

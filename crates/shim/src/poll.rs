@@ -40,8 +40,10 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
         } else {
             service::look();
             if look(fds, &moved) == 0 && left != Some(Duration::ZERO) {
-                wait(fds, &moved, &mut kernels, left, sleep)?;
+                let slept = wait(fds, &moved, &mut kernels, left, sleep);
                 service::look();
+                // As in fs/select.c `do_poll`: what there is comes before a signal.
+                slept.or_else(|error| if look(fds, &moved) > 0 { Ok(()) } else { Err(error) })?;
             }
         }
         let ours = look(fds, &moved);
@@ -100,7 +102,7 @@ fn look(fds: &mut [pollfd], moved: &[usize]) -> usize {
 }
 
 fn without(fds: &[pollfd], moved: &[usize]) -> Vec<pollfd> {
-    let mut kernels = fds.to_vec();
+    let mut kernels: Vec<_> = fds.iter().map(|fd| pollfd { revents: 0, ..*fd }).collect();
     moved.iter().for_each(|at| kernels[*at].fd = -1);
     kernels
 }

@@ -138,13 +138,22 @@ impl Entry {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::connection::State;
     use crate::over::Over;
     use crate::table;
-    use rustix::event::epoll::{self, CreateFlags};
-    use std::os::fd::AsRawFd;
+
+    /// A set with a connection that has ended, and so is ready once it is woken; what it waits
+    /// for has this data.
+    pub(crate) fn set_with_an_ended_one(fd: RawFd, data: u64) -> (Arc<Set>, Arc<Entry>) {
+        // The kernel's is not asked by these tests.
+        let set = Arc::new(Set::new(-1));
+        let named = table::enter(fd, State::Over(Over::default()), false).unwrap();
+        let entry = Entry::new(&set, named, fd, Interest { events: IN, data });
+        set.enter(entry.clone());
+        (set, entry)
+    }
 
     /// As by who was about to wake it when the program closed it. A set that looks ready for
     /// ever is looked at for ever.
@@ -154,13 +163,9 @@ mod tests {
         let _turn = table::tests::TURN.lock().unwrap();
         let interest = |data| Interest { events: IN, data };
         let told = |set: &Set| set.collect(8).into_iter().map(|told| told.data).collect::<Vec<_>>();
-        let kernels = epoll::create(CreateFlags::CLOEXEC).unwrap();
-        let set = Arc::new(Set::new(kernels.as_raw_fd()));
-        // It has ended, so it is ready.
-        let named = table::enter(ENDED, State::Over(Over::default()), false).unwrap();
         for others in [true, false] {
-            let entry = Entry::new(&set, named, ENDED, interest(7));
-            set.enter(entry.clone());
+            let (set, entry) = set_with_an_ended_one(ENDED, 7);
+            let named = entry.named;
             entry.wake_by_ref();
             assert_eq!(told(&set), [7]);
             set.drop_entry(&entry);

@@ -85,21 +85,33 @@ pub(crate) fn wait(
         }
         // Before, it takes no time that would be worth a look at the clock.
         deadline = deadline.or_else(|| left.map(|left| Instant::now() + left));
-        if !std::mem::replace(&mut rested, true) && is_direct() && left.is_none_or(|left| left > LONG) && set.is_busy()
-        {
-            nap()?;
-            continue;
-        }
-        let woken = if is_direct() && !set.is_busy() {
+        let rests = !std::mem::replace(&mut rested, true)
+            && is_direct()
+            && left.is_none_or(|left| left > LONG)
+            && set.is_busy();
+        let woken = if rests {
+            nap()
+        } else if is_direct() && !set.is_busy() {
             patience::wait(left, |left| {
                 let woken =
                     if left == Some(Duration::ZERO) { glance(set, room, sleep) } else { doze(set, room, left, sleep) };
                 let came = woken.as_ref().map_or(1, Woken::came);
                 (woken, came)
-            })?
+            })
         } else {
-            doze(set, room, left, sleep)?
+            doze(set, room, left, sleep)
         };
+        let woken = match woken {
+            Ok(woken) => woken,
+            // As in fs/eventpoll.c `ep_poll`: what there is comes before a signal.
+            Err(error) => match report(set, room) {
+                0 => return Err(error),
+                ours => return Ok(ours),
+            },
+        };
+        if rests {
+            continue;
+        }
         if woken.count > 0 {
             return Ok(woken.count + report(set, &mut room[woken.count..]));
         }
@@ -114,10 +126,10 @@ pub(crate) fn wait(
 const LONG: Duration = Duration::from_millis(1);
 
 /// Lets requests gather; a signal ends it as it ends a wait.
-fn nap() -> Result<(), i32> {
+fn nap() -> Result<Woken, i32> {
     let span = Timespec { tv_sec: 0, tv_nsec: gather::NAP.subsec_nanos().into() };
     match nanosleep(&span) {
-        NanosleepRelativeResult::Ok => Ok(()),
+        NanosleepRelativeResult::Ok => Ok(Woken::default()),
         NanosleepRelativeResult::Interrupted(_) => Err(libc::EINTR),
         NanosleepRelativeResult::Err(error) => Err(error.raw_os_error()),
     }
@@ -207,4 +219,29 @@ fn strip(
         count -= 1;
     }
     Ok(Woken { count, ..woken })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::epoll::tests::set_with_an_ended_one;
+    use crate::sys::fail;
+    use crate::table;
+    use std::task::Wake;
+
+    /// nginx that is to reload closes what is idle when its wait is interrupted: a request that
+    /// has come by then is not to be lost.
+    #[test]
+    fn what_is_ready_is_told_before_a_signal() {
+        let _turn = table::tests::TURN.lock().unwrap();
+        let (set, entry) = set_with_an_ended_one(700_002, 9);
+        let mut room = [MaybeUninit::uninit()];
+        let mut interrupted = |_: Room<'_>, _| fail(libc::EINTR);
+        assert_eq!(wait(&set, &mut room, None, &mut interrupted), Err(libc::EINTR));
+        let mut interrupted_then = |_: Room<'_>, _| {
+            entry.wake_by_ref();
+            fail(libc::EINTR)
+        };
+        assert_eq!(wait(&set, &mut room, None, &mut interrupted_then), Ok(1));
+    }
 }
