@@ -209,6 +209,8 @@ struct Pair {
     moved: bool,
     /// Its consumer knows that, and has let go of it.
     left: bool,
+    /// The engine was told to let go of it.
+    closed: bool,
 }
 
 impl Pair {
@@ -292,8 +294,14 @@ impl QueuePairs {
     ///
     /// # Errors
     /// [`RequestError::Full`]: poll and try again.
-    pub fn close(&self, qp: u32) -> Result<(), RequestError> {
-        self.region.request(&Request::Close { qp })
+    pub fn close(&mut self, qp: u32) -> Result<(), RequestError> {
+        let Some(Some(pair)) = self.pairs.get_mut(qp as usize) else { return Ok(()) };
+        // Said again it might meet whoever has the queue pair next.
+        if !pair.closed {
+            self.region.request(&Request::Close { qp })?;
+            pair.closed = true;
+        }
+        Ok(())
     }
 
     /// `[offset, offset + len)` of the registered memory, if it lies within.
@@ -372,7 +380,9 @@ impl QueuePairs {
 
     /// The next thing that happened.
     pub fn poll(&mut self) -> Option<QpEvent> {
-        self.leaving.retain(|qp| self.region.request(&Request::Close { qp: *qp }).is_err());
+        let mut leaving = std::mem::take(&mut self.leaving);
+        leaving.retain(|qp| self.close(*qp).is_err());
+        self.leaving = leaving;
         while self.events.is_empty() {
             let completion = self.region.poll_completion()?;
             self.on_completion(completion);

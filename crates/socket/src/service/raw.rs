@@ -192,7 +192,7 @@ impl RawService {
         let Some(Line { at: At::Engine(place), .. }) = self.lines.get(&id) else {
             return Err(ErrorKind::NotFound.into());
         };
-        let memory = self.memories.get(&place.memory).ok_or(ErrorKind::NotFound)?;
+        let memory = self.memories.get_mut(&place.memory).ok_or(ErrorKind::NotFound)?;
         memory.pairs.close(place.qp).map_err(|RequestError::Full| ErrorKind::WouldBlock)?;
         self.say(&Request::Close { id }, Vec::new())
     }
