@@ -145,18 +145,24 @@ fn keep_values(seed: u64, times: usize) {
 }
 
 pub fn iperf_measures_in_both_directions(world: &World) {
-    let iperf = world.start(&["iperf3", "--server", "--bind", "10.67.0.1"]);
+    let words = ["iperf3", "--server", "--bind", "10.67.0.1", "--logfile", "told", "--forceflush"];
+    let iperf = world.start(&words);
     world.listens(5201);
+    // It turns away who comes before it has done with the one before.
+    let (mut done, told) = (0, world.file("told"));
+    let is_free = |done| fs::read_to_string(&told).is_ok_and(|told| told.matches("Server listening").count() > done);
     let bytes = (6 << 20) * times() as u64;
     world.load(|| {
         for direction in ["--version4", "--reverse"] {
             let mut client = world.peer.command("iperf3");
             client.args(["--client", "10.67.0.1", "--parallel", "3", "--json", direction]);
             client.args(["--bytes", &bytes.to_string()]);
+            wait_for("the end of the one before", || is_free(done));
             let told: serde_json::Value = serde_json::from_str(&run(&mut client)).expect("JSON");
             // Of these the last are not received yet when it is over.
             let sent = told["end"]["sum_sent"]["bytes"].as_u64();
             assert!(sent.is_some_and(|sent| sent >= bytes), "{direction}: {sent:?} in {told}");
+            done += 1;
         }
     });
     world.all_moved(&world.end(iperf), 8);
