@@ -4,6 +4,7 @@ use crate::connection::{State, bring_home_named, tell};
 use crate::sharing;
 use crate::sys::socket;
 use crate::table::{self, Slot};
+use baton_socket::held::interrupted;
 
 /// Everything is an ordinary connection of the kernel's after this.
 pub fn bring_home(why: &str) {
@@ -21,6 +22,10 @@ pub fn is_away() -> bool {
 
 /// The program ends: what it did with connections that it has still is told.
 pub fn account() {
+    if interrupted() {
+        // The handler of a fault ends it, in the middle of a call of ours.
+        return;
+    }
     for (named, _) in table::all() {
         // A thread that moves one now is none of ours to wait for.
         if let Ok(body) = named.slot.body.try_read() {

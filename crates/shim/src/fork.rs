@@ -8,9 +8,9 @@
 
 use crate::connection::park_all;
 use crate::everything;
-use crate::held::interrupted;
 use crate::service::{self, Exclusive};
 use crate::{bell, epoll, sharing, table};
+use baton_socket::held::interrupted;
 use std::cell::RefCell;
 
 /// What stands still during a fork.

@@ -35,7 +35,6 @@ mod epoll;
 mod everything;
 mod fork;
 mod gather;
-mod held;
 mod options;
 mod over;
 mod patience;

@@ -7,9 +7,9 @@
 //! number: before it does, it sends the inodes of its sockets, 8 bytes each.
 
 use crate::descriptors::{floor, out_of_the_way};
-use crate::held::interrupted;
 use crate::sys::socket::{identity, is_inherited};
 use crate::table::{Locked, locked};
+use baton_socket::held::interrupted;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};

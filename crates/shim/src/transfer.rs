@@ -2,10 +2,10 @@
 
 use crate::bell::Sleep;
 use crate::connection::{Held, KernelCall, Moved, Place, bring_home_named, place, place_to_send};
-use crate::held::interrupted;
 use crate::patience;
 use crate::sys::signals::broken_pipe;
 use crate::sys::socket::timeout;
+use baton_socket::held::interrupted;
 use libc::{
     MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int,
 };

@@ -157,6 +157,7 @@ calls! {
     connections_begin_with_data: "fastopen", 6;
     what_is_done_asynchronously_is_in_the_kernel: "asynchronous", 2, "aio" 2;
     each_handler_lets_calls_go_on_or_not: "handlers", 1;
+    handlers_may_leave_what_they_interrupted: "leaving", 1;
 }
 
 /// In the service it is seen a moment later, when its engine had its turn.

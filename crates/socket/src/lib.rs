@@ -10,7 +10,8 @@
 //!   service       connections of the kernel handed to a service's engine
 //!   pace          whether to sleep or to look again
 //!   posix         a Host behind POSIX calls; the C ABI's core
-//!   signals       threads of ours take none
+//!   signals       threads of ours take none; handlers wait while a lock is held
+//!   held          whether this thread holds one
 //! ```
 //!
 //! No protocol state is held here; what a stream knows is cursors.
@@ -19,6 +20,7 @@ pub mod adoption;
 pub mod buffers;
 pub mod consumer;
 mod driver;
+pub mod held;
 pub mod host;
 pub mod memory;
 pub mod net;

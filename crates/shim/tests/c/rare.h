@@ -172,5 +172,40 @@ static void handlers(void) {
     end(fd);
 }
 
+static sigjmp_buf out;
+
+static void leave(int signal) {
+    (void)signal;
+    alarms++;
+    siglongjmp(out, 1);
+}
+
+static void quit(int signal) {
+    (void)signal;
+    exit(0);
+}
+
+/* Handlers leave what they interrupted, again and again, and the last one ends the program. */
+static void leaving(void) {
+    int fd = begin();
+    char buf[10];
+    struct itimerval soon = {{0, 0}, {0, 300}};
+    signal(SIGALRM, leave);
+    alarms = 0;
+    sigsetjmp(out, 1);
+    if (alarms < 300) {
+        setitimer(ITIMER_REAL, &soon, NULL);
+        for (;;) recv(fd, buf, sizeof buf, MSG_DONTWAIT);
+    }
+    say("left %d", alarms);
+    order("send", 4);
+    SAY("read", read(fd, buf, 4));
+    SAY("written", write(fd, buf, 4));
+    say("peer got %ld", order("recv", 4));
+    signal(SIGALRM, quit);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    for (;;) recv(fd, buf, sizeof buf, MSG_DONTWAIT);
+}
+
 static const struct test rare[] = {{"resets", resets}, {"fastopen", fast_open}, {"asynchronous", asynchronous},
-                                   {"handlers", handlers}, {"over", over}, {NULL, NULL}};
+                                   {"handlers", handlers}, {"leaving", leaving}, {"over", over}, {NULL, NULL}};

@@ -20,15 +20,15 @@ use super::batch;
 use super::channel::{Channel, Parcel};
 use super::engine::{Begin, Runner, monotonic};
 use super::order::{Order, Report};
-use super::shared::{Inner, Shared};
+use super::shared::{Guard, Inner, Shared};
 use crate::memory::SharedLedger;
 use crate::sys::fork::Unshared;
 use baton_port::wait::WaitSet;
 use baton_port::{SteeredPort, Tap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// How long a device may go without being looked at while calls look at it now and then.
@@ -166,7 +166,7 @@ impl Watch {
     /// The lock; none if a call has it and may do what there is to do: the thread has slept
     /// instead. Who waits for a lock that is never free for long makes each call that frees it
     /// wake him.
-    pub fn lock<'a>(&mut self, shared: &'a Shared) -> Option<MutexGuard<'a, Inner>> {
+    pub fn lock<'a>(&mut self, shared: &'a Shared) -> Option<Guard<'a>> {
         if !self.leaves || self.left == LEAVES {
             self.left = 0;
             return Some(shared.lock());

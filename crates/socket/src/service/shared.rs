@@ -12,6 +12,7 @@ use super::message::{Reply, Request};
 use super::settings::Setting;
 use crate::adoption::Remains;
 use crate::consumer::{Conn, Consumer};
+use crate::held::Counted;
 use crate::sys::fork::{Process, Unshared};
 use crate::sys::signals;
 use crate::waiters::Waiters;
@@ -94,6 +95,9 @@ pub(super) struct Shared {
     process: Process,
 }
 
+/// What is behind the lock.
+pub type Guard<'a> = Counted<MutexGuard<'a, Inner>>;
+
 impl Shared {
     pub fn start(channel: Channel) -> io::Result<Arc<Shared>> {
         let process = Process::this();
@@ -137,18 +141,18 @@ impl Shared {
     }
 
     /// Not in a child, where the lock may be held for ever.
-    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub fn lock(&self) -> Guard<'_> {
         // A panic while it was held leaves cursors that are still true.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        Counted::new(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The lock, if nobody has it.
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
-        match self.inner.try_lock() {
+    pub fn try_lock(&self) -> Option<Guard<'_>> {
+        Counted::if_free(|| match self.inner.try_lock() {
             Ok(inner) => Some(inner),
             Err(TryLockError::Poisoned(inner)) => Some(inner.into_inner()),
             Err(TryLockError::WouldBlock) => None,
-        }
+        })
     }
 
     /// Does something, then wakes the engines that sleep.
