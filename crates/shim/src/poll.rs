@@ -74,13 +74,14 @@ fn wait(
 ) -> Result<(), i32> {
     let mut watches = Watches::default();
     kernels.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });
-    // What changed before the watch was set is found by looking again.
-    let ready = look(fds, moved);
+    // What changed before the watch was set is found by looking again. One that went home by
+    // then has none: it is the kernel's to tell of.
+    let changed = watches.all.len() < moved.len() || look(fds, moved) > 0;
     // Devices of our own engines are waited for too; what comes is looked at afterwards.
     let attendance = service::attend();
     let devices = attendance.iter().flat_map(|_| service::devices());
     kernels.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
-    sleep(kernels, if ready > 0 { Some(Duration::ZERO) } else { left })?;
+    sleep(kernels, if changed { Some(Duration::ZERO) } else { left })?;
     Ok(())
 }
 
@@ -149,5 +150,33 @@ impl Drop for Watches {
             let held = at(fd).filter(|held| held.named.is(&named));
             held.as_ref().and_then(Held::stream).into_iter().for_each(|stream: &Stream| stream.unwatch(watch));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::State;
+    use crate::over::Over;
+    use crate::table;
+
+    /// As by a thread that forks.
+    #[test]
+    fn who_goes_home_before_the_wait_is_asked_of_the_kernel() {
+        const OURS: RawFd = 700_003;
+        let _turn = table::tests::TURN.lock().unwrap();
+        table::enter(OURS, State::Over(Over::default()), false).unwrap();
+        let mut fds = [OURS, 0].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+        let mut spans = Vec::new();
+        let told = poll(&mut fds, None, &mut |kernels, left| {
+            spans.push(left);
+            if spans.len() == 1 {
+                drop(table::close(OURS));
+            }
+            let asked = kernels.iter_mut().find(|fd| fd.fd == OURS);
+            Ok(asked.into_iter().map(|fd| fd.revents = POLLIN).count())
+        });
+        let at_once = Some(Duration::ZERO);
+        assert_eq!((told, fds[0].revents, spans), (Ok(1), POLLIN, vec![at_once, at_once, None]));
     }
 }
