@@ -44,9 +44,10 @@ impl Bell {
     }
 
     pub fn ring(&self) {
-        self.1.store(true, Ordering::Release);
         // One that rings already wakes as well.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        // Said before, it could be forgotten before it rings, which would not end.
+        self.1.store(true, Ordering::Release);
     }
 
     /// Sleeps until it rings, or until `deadline` with `EAGAIN`.
