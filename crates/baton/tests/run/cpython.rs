@@ -178,8 +178,12 @@ impl Site {
         let Ok(report) = fs::read_to_string(&report) else {
             panic!("no report: {:?}\n{}\n{said}", hung(&said), String::from_utf8_lossy(&out.stdout));
         };
-        let account = (!matches!(how, How::Kernel)).then(|| Account::of(&said));
-        (read(&report), account)
+        let is_kernel = matches!(how, How::Kernel);
+        if !is_kernel {
+            // Kept by the test's output if what it tells of differs.
+            errors(&report).for_each(|case| println!("{}", case.trim()));
+        }
+        (read(&report), (!is_kernel).then(|| Account::of(&said)))
     }
 
     /// Runs them on the kernel and so, and compares what each came to.
@@ -225,6 +229,11 @@ fn read(report: &str) -> Outcomes {
         Some((name.to_owned(), outcome(rest)))
     };
     cases.filter_map(named).collect()
+}
+
+/// What a report tells of tests that did not come to what they should.
+fn errors(report: &str) -> impl Iterator<Item = &str> {
+    report.split("<testcase ").skip(1).filter(|case| case.contains("<error") || case.contains("<failure"))
 }
 
 /// Tests that came to different things: the kernel's, and ours.
