@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The first two are for every data segment; the views are for what is rare or
-//! not TCP. `unsafe` stands only in the checksum kernels' room.
+//! not TCP. `unsafe` stands only in the rooms of the checksum kernels and of the copy.
 
 #![deny(unsafe_code)]
 
@@ -19,6 +19,7 @@ pub mod addr;
 pub mod arp;
 mod bytes;
 pub mod checksum;
+pub mod copy_unsafe;
 pub mod error;
 pub mod eth;
 pub mod icmpv4;

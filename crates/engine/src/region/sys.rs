@@ -17,6 +17,7 @@
 use super::layout::{CompletionWords, ExtentWords, Geometry, Header, Layout, LayoutError, QpWords, RequestWords};
 use super::request::{Extent, Queue};
 use baton_wire::checksum::{copy_and_sum_raw, sum_raw};
+use baton_wire::copy_unsafe::copy_raw;
 use core::any::Any;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -222,7 +223,7 @@ impl Region {
             if src.len() <= SEGMENT {
                 copy_and_sum_raw(self.data(to), src.as_ptr(), src.len());
             } else {
-                core::ptr::copy_nonoverlapping(src.as_ptr(), self.data(to), src.len());
+                copy_raw(self.data(to), src.as_ptr(), src.len());
             }
         }
     }
@@ -232,7 +233,7 @@ impl Region {
     pub(super) fn copy_out(&self, from: Extent, dst: &mut [u8]) {
         assert!(dst.len() <= from.len() as usize);
         // SAFETY: as in `copy_in`.
-        unsafe { core::ptr::copy_nonoverlapping(self.data(from), dst.as_mut_ptr(), dst.len()) }
+        unsafe { copy_raw(dst.as_mut_ptr(), self.data(from), dst.len()) }
     }
 
     /// As [`Region::copy_in`], and the sum of what was read from `src`.
