@@ -108,6 +108,8 @@ pub struct Tap {
     /// The slot, behind room for a virtio header.
     tx: Box<[u8]>,
     pub(crate) counters: TapCounters,
+    /// See [`Tap::by_the_arena`].
+    by_the_arena: bool,
     /// What ended the device, until `flush` reports it.
     gone: Option<io::Error>,
 }
@@ -186,8 +188,18 @@ impl Tap {
             frame_max,
             tx: vec![0; frame_max].into_boxed_slice(),
             counters: TapCounters::default(),
+            by_the_arena: false,
             gone: None,
         })
+    }
+
+    /// Has [`FrameIo::receive`] end once super-frames have filled the arena, though there may be
+    /// more: for a program whose own calls drive its engine. What waits in the device is in the
+    /// kernel's memory, once; taken out before the program has read what it has, it would be
+    /// written to the program's ring while that is in no cache, and read when it is in none again.
+    #[must_use]
+    pub fn by_the_arena(self) -> Tap {
+        Tap { by_the_arena: true, ..self }
     }
 
     /// The device's name.
@@ -267,9 +279,10 @@ impl FrameIo for Tap {
             if !frames.is_empty() {
                 sink.burst(&frames);
             }
+            let goes_on = frames.is_full() || !self.by_the_arena;
             drop(frames);
             match dry {
-                None if total < limit => {}
+                None if total < limit && goes_on => {}
                 None => return Ok(total),
                 Some(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                     return Ok(total);

@@ -349,7 +349,7 @@ impl Own {
         let (ledger, tap) = (SharedLedger::open(fds.next()?).ok()?, Tap::attached(fds.next()?, &device, mtu).ok()?);
         let unshared = [Unshared::new(&control), Unshared::new(&tap)];
         let begin = Begin { mtu, mac, connections, base, congestion, coalesce, acks };
-        let mut runner = Runner::new(control, &begin, &ledger, SteeredPort::lent(tap, mtu));
+        let mut runner = Runner::new(control, &begin, &ledger, SteeredPort::lent(tap.by_the_arena(), mtu));
         runner.say(Report::Started {}, Vec::new());
         Some(Own { runner, _unshared: unshared })
     }

@@ -170,7 +170,7 @@ impl Runner {
     }
 
     /// All that there is to do, for a driver that comes by now and then: frames, if
-    /// `receive`, until the device has none, and what follows from them. It begins at `clock`,
+    /// `receive`, as many as the port gives, and what follows from them. It begins at `clock`,
     /// in nanoseconds of `CLOCK_MONOTONIC`.
     ///
     /// # Errors
@@ -184,7 +184,7 @@ impl Runner {
             }
             let steps = if receive {
                 let activity = self.engine.poll(now, &mut self.port, || 0)?;
-                // Fewer than it may take: there are no more.
+                // Fewer than it may take: there are no more, or the port leaves them for another time.
                 receive = activity.frames >= self.rx_budget;
                 activity.frames + activity.steps
             } else {
