@@ -166,7 +166,13 @@ impl Set {
         if locked(&self.entries).is_empty() && !self.has_ready() {
             return Vec::new();
         }
-        service::look();
+        // Whoever has not read yet what it was told of need not be told of more at once.
+        let first = locked(&self.ready).front().cloned();
+        if first.is_some_and(|entry| entry.has_input()) {
+            service::glance()
+        } else {
+            service::look()
+        }
         let mut batch = std::mem::take(&mut *locked(&self.ready));
         // No lock may be held while descriptors are looked up.
         let mut gather = std::mem::take(&mut *locked(&self.gather));

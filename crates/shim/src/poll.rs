@@ -35,7 +35,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
         let mut kernels = without(fds, &moved);
         if moved.is_empty() {
             sleep(&mut kernels, left)?;
-        } else if look_at_once(&mut kernels, sleep)? {
+        } else if look_at_once(&mut kernels, sleep)? || has_input(fds, &moved) {
             service::glance();
         } else {
             service::look();
@@ -56,6 +56,12 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
             return Ok(ready);
         }
     }
+}
+
+/// True if one of ours is known to have what the caller wants to read: whatever else has come can
+/// wait a moment.
+fn has_input(fds: &mut [pollfd], moved: &[usize]) -> bool {
+    look(fds, moved) > 0 && moved.iter().any(|place| fds[*place].revents & POLLIN != 0)
 }
 
 /// True if one of the kernel's is ready already.

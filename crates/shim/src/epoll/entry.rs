@@ -98,6 +98,12 @@ impl Entry {
         Some((Interest { events: hit, data: asked.interest.data }, stays))
     }
 
+    /// There is something to read, as far as is known, and that is asked for.
+    pub(super) fn has_input(&self) -> bool {
+        let asked = locked(&self.asked).interest.events & IN != 0;
+        asked && at(self.fd).filter(|held| held.named.is(&self.named)).is_some_and(|held| readiness_of(&held).readable)
+    }
+
     /// The program asks for something else.
     pub(super) fn modify(&self, interest: Interest) {
         let mut asked = locked(&self.asked);
@@ -153,6 +159,20 @@ pub(crate) mod tests {
         let entry = Entry::new(&set, named, fd, Interest { events: IN, data });
         set.enter(entry.clone());
         (set, entry)
+    }
+
+    #[test]
+    fn what_waits_to_be_read_is_input_where_that_is_asked_for() {
+        const ENDED: RawFd = 700_004;
+        let _turn = table::tests::TURN.lock().unwrap();
+        let (set, entry) = set_with_an_ended_one(ENDED, 7);
+        assert!(entry.has_input(), "its end");
+        entry.modify(Interest { events: OUT, data: 7 });
+        assert!(!entry.has_input());
+        entry.modify(Interest { events: IN, data: 7 });
+        drop(table::close(ENDED));
+        assert!(!entry.has_input(), "it is somebody else's number");
+        set.drop_entry(&entry);
     }
 
     /// As by who was about to wake it when the program closed it. A set that looks ready for
