@@ -7,12 +7,14 @@
 //! offloads. Each stands with the first and third quartile.
 //!
 //! Beside them stands what the bare TAP device costs for the same direction, without TCP and
-//! without steering: a responder that answers frames ([`crate::bench::bare`]).
+//! without steering: a responder that answers frames ([`crate::bench::bare`]). And at the end
+//! stands what connections cost that do nothing ([`crate::programs::idle`]).
 
 use crate::demo::{Server as Bare, World, configure, find_program, generate};
 use crate::load;
 use crate::measure::{Quartiles, quartiles};
 use crate::programs::client::{LOADS, Load, Outcome, What};
+use crate::programs::idle::{self, Idle};
 use crate::programs::place::{Place, home};
 use crate::programs::server::Kind;
 use crate::programs::{WAYS, Way};
@@ -30,6 +32,12 @@ const BARE_SUBNET: u8 = 119;
 
 /// What stands for the bare device among the ways.
 const BARE: &str = "bare";
+
+/// What stands for idle connections among the loads.
+const IDLE: &str = "idle";
+
+/// For how long they are looked at.
+const IDLE_FOR: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Bytes that iperf3 writes at once.
 const MESSAGE: u32 = 128 << 10;
@@ -78,6 +86,8 @@ pub struct Report {
     pub machine: Machine,
     /// Every load on every way.
     pub series: Vec<Series>,
+    /// Connections that do nothing, on every way.
+    pub idle: Vec<Idle>,
     /// Whose connections moved.
     pub shares: Vec<Share>,
     /// What is not here, and why.
@@ -90,14 +100,15 @@ pub struct Report {
 /// If the kernel's ways cannot be had, a load fails, or the measurement is asked to end.
 pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     let (loads, mut not_here) = loads(options);
-    ensure!(!loads.is_empty(), "no such load here; known: {}", LOADS.map(|load| load.id).join(" "));
+    let idle = find_program(Kind::Redis.program().0).is_some() && options.wants(IDLE);
+    ensure!(!loads.is_empty() || idle, "no such load here; known: {} {IDLE}", LOADS.map(|load| load.id).join(" "));
     let ways = ways(options);
     ensure!(!ways.is_empty(), "no such way; known: {}", WAYS.map(|way| way.id).join(" "));
     let home = home()?;
     let mut places = Vec::new();
     for (way, subnet) in ways.iter().zip(SUBNET..) {
         tell(&format!("setting up {}", way.name));
-        match set_up(world, *way, subnet, home.path(), &loads) {
+        match set_up(world, *way, subnet, home.path(), &loads, idle) {
             Ok(place) => places.push(place),
             Err(error) if way.baseline.is_none() => return Err(error),
             Err(error) => not_here.push(format!("{}: {error:#}", way.name)),
@@ -131,6 +142,11 @@ pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -
         }
     }
     drop(bare);
+    let mut idles = Vec::new();
+    for place in places.iter().filter(|_| idle) {
+        tell(&format!("{} idle connections · {}", idle::CONNECTIONS, place.way.name));
+        idles.push(idle::measure(place, IDLE_FOR).with_context(|| format!("idle connections on {}", place.way.name))?);
+    }
     let mut shares = Vec::new();
     for place in places {
         let way = place.way;
@@ -139,14 +155,19 @@ pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -
             shares.push(Share { way: way.id.into(), program, moved: moved.moved, all: moved.all });
         }
     }
-    Ok(Report { machine: Machine::here(background), series, shares, not_here })
+    Ok(Report { machine: Machine::here(background), series, idle: idles, shares, not_here })
+}
+
+impl Options {
+    fn wants(&self, id: &str) -> bool {
+        self.loads.is_empty() || self.loads.iter().any(|part| id.contains(part.as_str()))
+    }
 }
 
 /// The loads that are asked for and can be had; why the others cannot.
 fn loads(options: &Options) -> (Vec<Load>, Vec<String>) {
-    let wanted = |load: &Load| options.loads.is_empty() || options.loads.iter().any(|id| load.id.contains(id.as_str()));
     let (mut found, mut missing) = (Vec::new(), Vec::new());
-    for load in LOADS.into_iter().filter(wanted) {
+    for load in LOADS.into_iter().filter(|load| options.wants(load.id)) {
         let programs = [load.program(), load.server().program()];
         match programs.into_iter().find(|(name, _)| *name != "baton" && find_program(name).is_none()) {
             None => found.push(load),
@@ -166,10 +187,17 @@ fn ways(options: &Options) -> Vec<Way> {
     WAYS.into_iter().filter(|way| any && (named(way) || is_base(way) || way.id == "kernel")).collect()
 }
 
-fn set_up<'a>(world: &'a World, way: Way, subnet: u8, home: &Path, loads: &[Load]) -> anyhow::Result<Place<'a>> {
+fn set_up<'a>(
+    world: &'a World,
+    way: Way,
+    subnet: u8,
+    home: &Path,
+    loads: &[Load],
+    idle: bool,
+) -> anyhow::Result<Place<'a>> {
     let mut place = Place::new(world, way, subnet, home)?;
     for kind in [Kind::Nginx, Kind::Redis, Kind::Iperf, Kind::Echo] {
-        if loads.iter().any(|load| load.server() == kind) {
+        if loads.iter().any(|load| load.server() == kind) || idle && kind == Kind::Redis {
             place.serve(kind)?;
         }
     }
@@ -300,6 +328,10 @@ impl Report {
             }
         }
         out.push_str("medians of alternated rounds; ratios of CPU time and latency with quartiles, less is better\n");
+        for idle in &self.idle {
+            let name = Way::of(&idle.way).map_or("", |way| way.name);
+            let _ = writeln!(out, "{} idle connections, {name}: {:.1} % of a CPU", idle.connections, idle.cpu * 100.0);
+        }
         for share in &self.shares {
             let name = Way::of(&share.way).map_or("", |way| way.name);
             let _ =
@@ -385,6 +417,7 @@ mod tests {
                 series("service-xdp", &[2.0, 2.0, 2.0]),
                 series(BARE, &[1.0, 1.0, 1.0]),
             ],
+            idle: vec![Idle { way: "service-tc".into(), connections: 1000, cpu: 0.0042 }],
             shares: vec![Share { way: "service-tc".into(), program: "nginx".into(), moved: 9, all: 10 }],
             not_here: vec!["redis GET: no program".into()],
         }
@@ -407,6 +440,7 @@ mod tests {
         assert!(xdp.contains("0.50 (0.50–0.50)") && xdp.contains("1.00×"), "{table}");
         assert!(line("bare TAP device").contains("0.50 (0.38–0.50)"), "{table}");
         assert!(table.contains("nginx, Baton service, tc: 9 of 10 connections on the engine"), "{table}");
+        assert!(table.contains("1000 idle connections, Baton service, tc: 0.4 % of a CPU"), "{table}");
         assert!(table.contains("not here: redis GET"), "{table}");
     }
 

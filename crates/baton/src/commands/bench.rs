@@ -64,7 +64,8 @@ struct ProgramsArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
 
-    /// Only loads whose names contain one of these: redis, nginx, 1k, send, receive-16, ping-pong
+    /// Only loads whose names contain one of these: redis, nginx, 1k, send, receive-16, ping-pong,
+    /// idle
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
 

@@ -13,6 +13,7 @@
 //! on the kernel's stack every time ([`client`]), so what differs is the far end.
 
 pub mod client;
+pub mod idle;
 pub mod place;
 pub mod server;
 

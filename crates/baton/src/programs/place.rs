@@ -3,7 +3,9 @@
 use super::server::{Kind, Moved, Server, listens, make_files};
 use super::{Placement, Steer, Way};
 use crate::demo::{World, configure, service::Running, veth};
+use crate::run::children::family;
 use anyhow::{Context, ensure};
+use rustix::process::Pid;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,6 +77,14 @@ impl<'a> Place<'a> {
             all.extend(server.end()?.map(|moved| (kind, moved)));
         }
         Ok(all)
+    }
+
+    /// Processes that serve on this way: a server's, and those of the service, if it has one.
+    pub fn processes(&self, kind: Kind) -> Vec<u32> {
+        let servers = self.servers.iter().filter(|(its, _)| *its == kind).map(|(_, server)| server.id());
+        let roots = servers.chain(self.service.iter().map(Running::id));
+        let roots = roots.filter_map(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        roots.flat_map(family).map(|pid| pid.as_raw_nonzero().get().unsigned_abs()).collect()
     }
 
     /// The service, if it has one.

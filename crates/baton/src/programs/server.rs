@@ -127,6 +127,11 @@ impl Server {
         Ok(server)
     }
 
+    /// Its process, or `baton run`'s.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it; what `baton run` said of its connections, if it ran it.
     ///
     /// # Errors

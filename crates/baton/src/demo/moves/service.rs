@@ -45,6 +45,11 @@ impl Running {
         Ok(running)
     }
 
+    /// Its first process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where it listens.
     pub fn socket(&self) -> &Path {
         &self.socket
