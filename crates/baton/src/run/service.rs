@@ -68,7 +68,8 @@ impl Private {
         while Service::connect(&private.socket).is_err() {
             if private.is_gone_after(LOOK) {
                 let last = last_words(&fs::read_to_string(&said).unwrap_or_default());
-                return Err(usage(format!("no service could be started: {last}"), "baton doctor says what is missing"));
+                let remedy = "baton doctor says what is missing; programs that run at a time share one baton service";
+                return Err(usage(format!("no service could be started: {last}"), remedy));
             }
             ensure!(begun.elapsed() < TO_START, "the service does not start");
         }
