@@ -210,7 +210,7 @@ impl KernelNet {
 
 /// Asks for as many descriptors as the process may have: the usual first limit of
 /// 1024 would be a limit of connections.
-fn raise_descriptor_limit() {
+pub fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // Refused, there are fewer connections.

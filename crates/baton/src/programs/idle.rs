@@ -8,8 +8,8 @@
 use super::place::Place;
 use super::server::Kind;
 use crate::measure::Tasks;
+use crate::net::kernel::raise_descriptor_limit;
 use anyhow::{Context, ensure};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -39,9 +39,7 @@ pub struct Idle {
 pub fn measure(place: &Place<'_>, length: Duration) -> anyhow::Result<Idle> {
     let target = (place.address, Kind::Redis.port());
     let all = place.world.client.enter(|| {
-        let limit = getrlimit(Resource::Nofile);
-        // Refused, a connect says so.
-        let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
+        raise_descriptor_limit();
         (0..CONNECTIONS).map(|_| begin(target)).collect::<anyhow::Result<Vec<TcpStream>>>()
     })?;
     std::thread::sleep(SETTLE);
