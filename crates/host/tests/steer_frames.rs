@@ -174,3 +174,21 @@ fn each_frame_gets_one_verdict_and_a_hit_arrives_as_it_was() {
         }
     }
 }
+
+#[test]
+fn a_burst_of_a_thousand_connections_waits_for_the_engine() {
+    need_root!();
+    need_program!("clang");
+    let (netns, mut wire, us) = scene();
+    let mut steering = netns.enter(|| Steering::attach("wire", Kind::Tc, Options::default())).unwrap();
+    let mut port = netns.enter(|| steering.open_port()).unwrap();
+    steering.set_engine(true).unwrap();
+    steering.insert(tuple(false)).unwrap();
+    let frame = frame(us, &[], 0x0800, &ipv4(TCP, 0, 0, &SEGMENT));
+    for _ in 0..4000 {
+        send(&mut wire, &frame);
+    }
+    for number in 0..4000 {
+        assert_eq!(next(&mut port), frame, "frame {number}");
+    }
+}

@@ -30,6 +30,16 @@ pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
     sys::ioctl::set_link_mtu(name, mtu)
 }
 
+/// Sets the number of frames that may wait in an interface's queue: for a TAP device, in each of
+/// its queues, for whoever reads it.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`, `ENODEV` if there is none of that name, `ENOMEM` if there is
+/// no memory for so many.
+pub fn set_tx_queue_len(name: &str, frames: u32) -> io::Result<()> {
+    sys::ioctl::set_link_tx_queue_len(name, frames)
+}
+
 /// Link-layer address of an interface. For a TAP device this is the kernel's
 /// side; the port's side needs one of its own.
 ///

@@ -132,6 +132,17 @@ pub fn set_link_mtu(name: &str, mtu: u32) -> io::Result<()> {
     call(control()?.as_fd(), libc::SIOCSIFMTU as libc::c_ulong, &mut request)
 }
 
+/// Sets the number of frames that may wait for an interface to send them.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`, `ENOMEM` if there is no memory for so many.
+pub fn set_link_tx_queue_len(name: &str, frames: u32) -> io::Result<()> {
+    let mut request = request(name)?;
+    // `ifr_qlen`, of the same type and place.
+    request.ifr_ifru.ifru_metric = frames as libc::c_int;
+    call(control()?.as_fd(), libc::SIOCSIFTXQLEN as libc::c_ulong, &mut request)
+}
+
 /// Link-layer address of an interface.
 ///
 /// # Errors
