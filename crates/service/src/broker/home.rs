@@ -136,6 +136,7 @@ impl Broker {
         line.arrive(State::Kernel, code);
         let (side, tuple) = (line.side, line.tuple);
         self.unhold(side, tuple);
+        self.note(id);
         let reply = Reply::Stays { seq, id, code: code.into(), text };
         self.tell_client(client, &reply, Vec::new());
         self.settled(id, false);
