@@ -26,6 +26,10 @@ const WORD: &str = "BATON_KILLS_SERVICE";
 /// The process that was started, and those that take its place.
 pub const GUARDIAN: [&str; 2] = ["service", "guardian"];
 
+/// What a connection brought along is kept until the broker's next look at it, five times a
+/// second, and 1,000 move at once here.
+const REST: Duration = Duration::from_millis(300);
+
 /// What a process frees it gives back at once, so that what it has is what it holds.
 const FRUGAL: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "8192"), ("MALLOC_TRIM_THRESHOLD_", "0")];
 
@@ -299,8 +303,9 @@ impl Rig {
         self.peers.watch(monotonic_ns());
     }
 
-    /// Looks at what the service's processes and the programs hold.
+    /// Looks at what the service's processes and the programs hold, once they are at rest.
     pub fn look(&mut self) {
+        sleep(REST);
         let kernel = Kernel::now(self.sides());
         self.growth.look_at_kernel(&kernel);
         for Process { pid, role } in self.processes() {
