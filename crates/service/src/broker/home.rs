@@ -101,7 +101,7 @@ impl Broker {
         let Some(shell) = &line.shell else { return self.lost(id, "nothing is known of its socket") };
         let (positions, unread) = (found.positions(), found.unread);
         let captured = found.into_captured(shell, LeftBehind::default());
-        self.rebuild(id, &captured, Some(positions), unread > 0, why);
+        self.rebuild(id, captured, Some(positions), unread > 0, why);
     }
 
     /// Home as it was captured, but for what its program has taken in.
@@ -110,7 +110,7 @@ impl Broker {
         let positions = (unread as u64, captured.send_queue.len() as u64);
         captured.receive_queue.clear();
         captured.protocol.copied_seq += unread as u32;
-        self.rebuild(id, &captured, Some(positions), unread > 0, why);
+        self.rebuild(id, captured, Some(positions), unread > 0, why);
     }
 
     /// Its program has said what it holds: all of it goes home.
@@ -119,7 +119,7 @@ impl Broker {
         let (Some(found), Some(shell)) = (line.recovered.take(), &line.shell) else { return };
         let unread = found.unread > 0;
         let captured = found.into_captured(shell, left);
-        self.rebuild(id, &captured, None, unread, "asked-for");
+        self.rebuild(id, captured, None, unread, "asked-for");
     }
 
     /// Back, all of it: the engine never had it, nor its program.
@@ -129,7 +129,7 @@ impl Broker {
         let seq = line.seq;
         line.seq = 0;
         let (client, unread) = (line.client, !captured.receive_queue.is_empty());
-        if self.back_in_kernel(id, &captured, false, Direction::Out).is_err() {
+        if self.back_in_kernel(id, captured, false, Direction::Out).is_err() {
             return self.lost(id, &text);
         }
         let Some(line) = self.lines.get_mut(&id) else { return };
@@ -152,7 +152,7 @@ impl Broker {
     fn rebuild(
         &mut self,
         id: u64,
-        captured: &Captured,
+        captured: Captured,
         positions: Option<(u64, u64)>,
         unread: bool,
         why: &'static str,
@@ -194,7 +194,7 @@ impl Broker {
     pub(super) fn back_in_kernel(
         &mut self,
         id: u64,
-        captured: &Captured,
+        captured: Captured,
         stands: bool,
         way: Direction,
     ) -> Result<(), String> {
@@ -206,7 +206,7 @@ impl Broker {
             vault.keep(record::line(id), &kept, &[&line.fd]);
             Ok(())
         };
-        let (captured, rebuilt) = (Some(captured.clone()), None);
+        let (captured, rebuilt) = (Some(captured), None);
         let fd = line.fd.as_fd();
         let mut half = Half { kernel, fd, plan, terms: Terms::NONE, captured, stands, way, keep: &mut keep, rebuilt };
         match Handoff::in_engine().restore(&mut half) {

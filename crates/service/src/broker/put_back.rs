@@ -32,14 +32,14 @@ impl Broker {
             Err(NotOut::Stays(why)) => return self.not_put_back(id, why),
             Err(NotOut::Lost(text)) => return self.lost(id, &text),
         };
-        if self.back_in_kernel(id, &longer(before.clone(), left), false, Direction::Home(told)).is_ok() {
+        if self.back_in_kernel(id, longer(before.clone(), left), false, Direction::Home(told)).is_ok() {
             if let Some(line) = self.lines.get_mut(&id) {
                 line.home = Some(told);
             }
             self.note(id);
             return self.tell_home(id);
         }
-        match self.back_in_kernel(id, &before, false, Direction::Out) {
+        match self.back_in_kernel(id, before, false, Direction::Out) {
             Ok(()) => self.not_put_back(id, ("failed", "the kernel does not take what the program holds".into())),
             Err(text) => self.lost(id, &text),
         }

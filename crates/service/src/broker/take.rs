@@ -34,7 +34,7 @@ pub(super) struct Half<'a> {
     pub way: Direction,
     /// Keeps with the guardian how far it has come, before the step that makes it so.
     pub keep: &'a mut dyn FnMut(Phase, &Captured) -> io::Result<()>,
-    /// What was rebuilt last.
+    /// What was rebuilt last, without its queues' bytes.
     pub rebuilt: Option<Captured>,
 }
 
@@ -114,7 +114,7 @@ impl Steps for Half<'_> {
 
     fn rebuild(&mut self, captured: &Captured) -> Result<(), KernelError> {
         self.kernel.rebuild(self.fd, captured)?;
-        self.rebuilt = Some(captured.clone());
+        self.rebuilt = Some(engine_side::shell(captured));
         Ok(())
     }
 
