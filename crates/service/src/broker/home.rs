@@ -149,14 +149,7 @@ impl Broker {
 
     /// Rebuilds it and tells everybody. `positions`: what its program holds is told by them;
     /// else the kernel has all of it.
-    fn rebuild(
-        &mut self,
-        id: u64,
-        captured: Captured,
-        positions: Option<(u64, u64)>,
-        unread: bool,
-        why: &'static str,
-    ) {
+    fn rebuild(&mut self, id: u64, captured: Captured, positions: Option<(u64, u64)>, unread: bool, why: &'static str) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         // A connection that the engine never had does not stand there.
         let stands = matches!(line.state, State::Leaving(_) | State::Standing | State::Closing)
