@@ -4,9 +4,9 @@
 #[path = "common/frames.rs"]
 mod frames;
 
-use baton_host::steer::{Counters, Kind, Options, SteeredTuple, Steering};
+use baton_host::steer::{Counters, Kind, SteeredTuple};
 use baton_testkit::{need_program, need_root};
-use frames::{ELSEWHERE, SEGMENT, TCP, frame, ipv4, ipv6, next, scene, send, tuple};
+use frames::{ELSEWHERE, SEGMENT, TCP, frame, ipv4, ipv6, next, send, steered, tuple};
 
 const UDP: u8 = 17;
 
@@ -146,10 +146,7 @@ fn each_frame_gets_one_verdict_and_a_hit_arrives_as_it_was() {
     need_root!();
     need_program!("clang");
     for kind in [Kind::Tc, Kind::Xdp] {
-        let (netns, mut wire, us) = scene();
-        let mut steering = netns.enter(|| Steering::attach("wire", kind, Options::default())).unwrap();
-        let mut port = netns.enter(|| steering.open_port()).unwrap();
-        steering.set_engine(true).unwrap();
+        let (_netns, mut wire, us, mut steering, mut port) = steered(kind);
         for vlans in [[0, 0], [5, 0], [5, 7]] {
             steering.insert(SteeredTuple { tuple: tuple(false), vlans }).unwrap();
         }
@@ -179,10 +176,7 @@ fn each_frame_gets_one_verdict_and_a_hit_arrives_as_it_was() {
 fn a_burst_of_a_thousand_connections_waits_for_the_engine() {
     need_root!();
     need_program!("clang");
-    let (netns, mut wire, us) = scene();
-    let mut steering = netns.enter(|| Steering::attach("wire", Kind::Tc, Options::default())).unwrap();
-    let mut port = netns.enter(|| steering.open_port()).unwrap();
-    steering.set_engine(true).unwrap();
+    let (_netns, mut wire, us, mut steering, mut port) = steered(Kind::Tc);
     steering.insert(tuple(false)).unwrap();
     let frame = frame(us, &[], 0x0800, &ipv4(TCP, 0, 0, &SEGMENT));
     for _ in 0..4000 {

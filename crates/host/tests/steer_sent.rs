@@ -10,7 +10,7 @@ use baton_port::{FrameIo, SteeredPort, Tap, Vnet};
 use baton_testkit::{Netns, need_program, need_root, need_types, skip, types, vm};
 use baton_wire::addr::Tuple;
 use baton_wire::checksum;
-use frames::{ELSEWHERE, Frames, SEGMENT, TCP, frame, ipv4, ipv6, next, scene, send, tuple};
+use frames::{ELSEWHERE, Frames, SEGMENT, TCP, frame, ipv4, ipv6, next, scene, send, steered, tuple};
 use rustix::mount::{MountFlags, mount};
 use std::collections::BTreeSet;
 use std::{fs, iter};
@@ -102,10 +102,7 @@ fn request(start: usize, offset: usize, ipv6: bool, cut: bool) -> Vnet {
 fn what_the_engine_sends_leaves_as_it_was() {
     need_root!();
     need_program!("clang");
-    let (netns, mut wire, _) = scene();
-    let mut steering = netns.enter(|| Steering::attach("wire", Kind::Tc, Options::default())).unwrap();
-    let mut port = netns.enter(|| steering.open_port()).unwrap();
-    steering.set_engine(true).unwrap();
+    let (_netns, mut wire, _, mut steering, mut port) = steered(Kind::Tc);
     for vlans in [[0, 0], [5, 0], [5, 7]] {
         // Seen from the other side, so that the same frames serve.
         steering.insert(SteeredTuple { tuple: back(false), vlans }).unwrap();

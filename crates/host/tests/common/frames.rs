@@ -1,7 +1,8 @@
 //! Frames of one connection, made byte by byte, and a TAP device that stands for the wire.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use baton_port::{FrameIo, FrameSink, RxFrame, Tap, TapOptions, TxMeta, WaitSet, Waitable, link};
+use baton_host::steer::{Kind, Options, Steering};
+use baton_port::{FrameIo, FrameSink, RxFrame, SteeredPort, Tap, TapOptions, TxMeta, WaitSet, Waitable, link};
 use baton_testkit::Netns;
 use baton_wire::addr::Tuple;
 use std::time::Duration;
@@ -92,6 +93,15 @@ pub fn scene() -> (Netns, Tap, [u8; 6]) {
         (tap, link::address("wire").unwrap())
     });
     (netns, tap, address)
+}
+
+/// The same, steered, with the port of an engine that is up.
+pub fn steered(kind: Kind) -> (Netns, Tap, [u8; 6], Steering, SteeredPort) {
+    let (netns, wire, us) = scene();
+    let mut steering = netns.enter(|| Steering::attach("wire", kind, Options::default())).unwrap();
+    let port = netns.enter(|| steering.open_port()).unwrap();
+    steering.set_engine(true).unwrap();
+    (netns, wire, us, steering, port)
 }
 
 pub fn tuple(ipv6: bool) -> Tuple {
