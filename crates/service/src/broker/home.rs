@@ -136,7 +136,6 @@ impl Broker {
         line.arrive(State::Kernel, code);
         let (side, tuple) = (line.side, line.tuple);
         self.unhold(side, tuple);
-        self.note(id);
         let reply = Reply::Stays { seq, id, code: code.into(), text };
         self.tell_client(client, &reply, Vec::new());
         self.settled(id, false);
@@ -144,6 +143,8 @@ impl Broker {
             self.close_in_kernel(id, unread);
         } else if seq != 0 {
             self.forget(id);
+        } else {
+            self.note(id);
         }
     }
 

@@ -435,13 +435,14 @@ impl Broker {
         (line.stood_still, line.recall) = (None, None);
         let (seq, client, side, tuple) = (line.seq, line.client, line.side, line.tuple);
         line.state = State::Kernel;
-        self.note(id);
         self.unhold(side, tuple);
         self.tell_client(client, &Reply::Stays { seq, id, code: code.into(), text }, Vec::new());
         self.settled(id, false);
         if seq != 0 {
             // Its program has the socket, and no stream.
             self.forget(id);
+        } else {
+            self.note(id);
         }
     }
 
