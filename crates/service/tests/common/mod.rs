@@ -446,17 +446,21 @@ impl Line {
         }
     }
 
-    /// All that was written is read, both sides close, both see the end.
+    /// All that was written is read, the peer closes, then ours, both see the end. None is
+    /// left in TIME-WAIT here, as some are for a minute if both close at once.
     #[track_caller]
     pub fn finish(mut self) {
-        let (mut shut, begun) = (false, Instant::now());
+        let (mut shut, begun) = ([false; 2], Instant::now());
         let mut ended = [false; 2];
         while ended != [true; 2] {
             let [ours, peers] = self.read();
             ended = [ended[0] | ours, ended[1] | peers];
-            if !shut && self.out.read == self.out.written && self.back.read == self.back.written {
-                shut = true;
+            if !shut[1] && self.out.read == self.out.written && self.back.read == self.back.written {
+                shut[1] = true;
                 self.peer.shutdown(std::net::Shutdown::Write).unwrap();
+            }
+            if !shut[0] && ended[0] {
+                shut[0] = true;
                 match &self.at {
                     At::Kernel(stream) => stream.shutdown(std::net::Shutdown::Write).unwrap(),
                     At::Service(stream) => stream.shutdown().unwrap(),
