@@ -1,9 +1,13 @@
-//! SIGINT, SIGTERM and SIGHUP as a flag that loops look at.
+//! SIGINT, SIGTERM and SIGHUP: as a flag that loops look at, or waited for.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What asks a program to end.
+const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Set once the program was asked to end.
 #[derive(Clone, Debug)]
@@ -16,7 +20,7 @@ impl Stop {
     /// If the handlers cannot be installed.
     pub fn install() -> io::Result<Stop> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in ENDING {
             signal_hook::flag::register(signal, flag.clone())?;
         }
         Ok(Stop(flag))
@@ -30,5 +34,23 @@ impl Stop {
     /// True once the program was asked to end.
     pub fn requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Whoever has nothing else to do than to wait for SIGINT, SIGTERM or SIGHUP.
+pub struct Waiter(Signals);
+
+impl Waiter {
+    /// From now on those signals are kept for [`Waiter::wait`] instead of ending the program.
+    ///
+    /// # Errors
+    /// If the handlers cannot be installed.
+    pub fn install() -> io::Result<Waiter> {
+        Signals::new(ENDING).map(Waiter)
+    }
+
+    /// Sleeps until the program was asked to end.
+    pub fn wait(&mut self) {
+        self.0.forever().next();
     }
 }

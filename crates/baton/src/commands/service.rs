@@ -4,7 +4,7 @@ use super::guardian::guard;
 use crate::config::{self, Config, Id, Level, Names};
 use crate::fail::usage;
 use crate::notify::{Word, notify};
-use crate::signal::Stop;
+use crate::signal::Waiter;
 use anyhow::Context;
 use baton_host::steer::Kind;
 use baton_service::broker::{self, Broker, Interface};
@@ -16,10 +16,6 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
-
-/// How often the request to end is looked at.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of `baton service`.
 #[derive(clap::Args, Debug)]
@@ -88,7 +84,7 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
     let mut words = vec![own()?, "guardian".into(), own()?];
     words.extend(std::env::args_os().skip(1));
     let vault = Vault::open(channel, words).context("hearing the guardian")?;
-    let stop = Stop::install().context("signals")?;
+    let mut signals = Waiter::install().context("signals")?;
     let (level, config) = settings(args)?;
     let names: Vec<&str> = config.interfaces.iter().map(|interface| interface.name.as_str()).collect();
     let serving = format!("serving {} at {}", names.join(", "), config.socket.display());
@@ -98,9 +94,7 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
     let _ = notify(Word::Ready(&serving));
     let stopper = broker.stopper();
     thread::Builder::new().name("baton-signals".into()).spawn(move || {
-        while !stop.requested() {
-            thread::sleep(LOOK);
-        }
+        signals.wait();
         let _ = notify(Word::Stopping);
         stopper.stop();
     })?;
