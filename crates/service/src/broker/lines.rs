@@ -9,7 +9,10 @@ use baton_socket::service::message::Entry;
 use baton_wire::addr::{Addr, Tuple};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Time in which a rate is taken, at least.
+const SAMPLE: Duration = Duration::from_millis(500);
 
 /// Where a connection is, and whose word it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,25 +161,26 @@ impl Line {
     }
 
     /// True if its peer's segments go past its engine.
-    pub fn is_bypassed(&mut self) -> bool {
+    pub fn is_bypassed(&mut self, now: Instant) -> bool {
         // Of a socket that cannot be asked nothing is known.
-        self.state == State::Engine && self.strays.look(&*self.fd, Instant::now()).unwrap_or(false)
+        self.state == State::Engine && self.strays.look(&*self.fd, now).unwrap_or(false)
     }
 
     /// Looks at what moved since the last time.
-    pub fn sample(&mut self, sides: &[Side]) {
+    pub fn sample(&mut self, sides: &[Side], now: Instant) {
+        let elapsed = now.saturating_duration_since(self.sampled);
+        if self.state == State::Engine && elapsed < SAMPLE {
+            return;
+        }
         let positions = || sides.get(self.side)?.ledger.ledger().positions(self.conn?);
         let Some((sent, received)) = positions().filter(|_| self.state == State::Engine) else {
             self.rate = (0, 0);
             return;
         };
-        let elapsed = self.sampled.elapsed();
-        if elapsed.as_millis() >= 500 {
-            let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / elapsed.as_secs_f64()) as u64;
-            self.rate = (rate(sent, self.bytes.0), rate(received, self.bytes.1));
-            self.sampled = Instant::now();
-            self.bytes = (sent, received);
-        }
+        let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / elapsed.as_secs_f64()) as u64;
+        self.rate = (rate(sent, self.bytes.0), rate(received, self.bytes.1));
+        self.sampled = now;
+        self.bytes = (sent, received);
     }
 
     /// What the guardian keeps of it, being at `phase`; `head` is what was captured last.

@@ -347,14 +347,13 @@ impl Broker {
         self.lose_patience();
         self.close_orphans();
         let Broker { lines, sides, .. } = self;
-        let settled = lines.values_mut().filter_map(|line| {
-            line.sample(sides);
-            line.is_settled(sides).then_some(line.id)
-        });
-        let settled: Vec<u64> = settled.collect();
+        let (now, mut settled, mut bypassed) = (Instant::now(), Vec::new(), Vec::new());
+        for line in lines.values_mut() {
+            line.sample(sides, now);
+            settled.extend(line.is_settled(sides).then_some(line.id));
+            bypassed.extend(line.is_bypassed(now).then_some(line.id));
+        }
         settled.into_iter().for_each(|id| self.note(id));
-        let bypassed: Vec<u64> =
-            self.lines.values_mut().filter_map(|line| line.is_bypassed().then_some(line.id)).collect();
         bypassed.into_iter().for_each(|id| self.leave(id, lines::Goal::Home, "bypassed"));
     }
 
