@@ -433,6 +433,7 @@ impl Inner {
         // What does not fit now is written when there is room.
         let _ = line.flush_to(&mut region.consumer, conn);
         line.tell_engine(&mut region.consumer, conn);
+        self.untold |= line.untold;
         let restoring = line.restoring;
         // One that was let go of has ended, and its queue pair is this one's now.
         if let Some(before) = region.names.insert(conn, id).and_then(|before| lines.get_mut(&before)) {

@@ -167,6 +167,7 @@ impl Inner {
             }
         }
         // What an engine had no room to hear is said again by the thread.
+        self.untold |= line.untold;
         self.look |= line.untold;
         if !quiet {
             line.wake();
@@ -176,16 +177,18 @@ impl Inner {
 
     /// Says again what engines had no room to hear; true if there is such still.
     pub(super) fn tell_again(&mut self) -> bool {
-        let Inner { lines, regions, .. } = self;
-        let mut untold = false;
+        let Inner { lines, regions, untold, .. } = self;
+        if !std::mem::take(untold) {
+            return false;
+        }
         for line in lines.values_mut().filter(|line| line.untold) {
             if let Whereabouts::Engine { region, conn } = line.at
                 && let Some(Region { consumer, .. }) = regions.get_mut(&region)
             {
                 line.tell_engine(consumer, conn);
             }
-            untold |= line.untold;
+            *untold |= line.untold;
         }
-        untold
+        *untold
     }
 }

@@ -78,6 +78,8 @@ pub(super) struct Inner {
     pub next_watch: u64,
     /// Bytes that are held back.
     pub corks: Corks,
+    /// A line may have settings that its engine had no room to hear.
+    pub untold: bool,
     /// The thread has to look again.
     pub look: bool,
     /// The handle was dropped.
@@ -118,6 +120,7 @@ impl Shared {
             next_seq: 0,
             next_watch: 0,
             corks: Corks::default(),
+            untold: false,
             look: false,
             ended: false,
             refused: None,
