@@ -109,7 +109,13 @@ impl Steps for Half<'_> {
     }
 
     fn stop(&mut self) -> Result<Captured, KernelError> {
-        self.captured.clone().ok_or(KernelError::Refused(Refusal::State))
+        let captured = self.captured.as_mut().ok_or(KernelError::Refused(Refusal::State))?;
+        if self.stands {
+            return Ok(captured.clone());
+        }
+        // There is no way back, for which its queues would have to be known.
+        let shell = engine_side::shell(captured);
+        Ok(std::mem::replace(captured, shell))
     }
 
     fn rebuild(&mut self, captured: &Captured) -> Result<(), KernelError> {
