@@ -105,8 +105,14 @@ impl KernelSide {
     /// As the kernel's.
     pub fn open() -> Result<KernelSide, Failed> {
         let hops = Hops::open().during("opening netlink sockets")?;
-        let (gaps, arrivals) = (Gaps::open().ok(), Arrivals::open().ok());
-        Ok(KernelSide { interfaces: Vec::new(), hops, refusals: Refusals::default(), gaps, arrivals })
+        Ok(KernelSide { interfaces: Vec::new(), hops, refusals: Refusals::default(), gaps: None, arrivals: None })
+    }
+
+    /// Loads what sees gaps and has SYNs arrive, where the kernel lets it be loaded: to be called
+    /// before a connection leaves the kernel. It takes a tenth of a second and more, for which
+    /// those that a dead engine had do not wait.
+    pub fn load_programs(&mut self) {
+        (self.gaps, self.arrivals) = (Gaps::open().ok(), Arrivals::open().ok());
     }
 
     /// Steers one more interface and returns its index. No engine is said to be there yet.

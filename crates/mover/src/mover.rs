@@ -109,9 +109,11 @@ impl<P: FrameIo> Mover<P> {
     /// # Errors
     /// As the kernel's.
     pub fn new(config: MoverConfig) -> Result<Mover<P>, KernelError> {
+        let mut kernel = KernelSide::open()?;
+        kernel.load_programs();
         Ok(Mover {
             config,
-            kernel: KernelSide::open()?,
+            kernel,
             sides: Vec::new(),
             away: BTreeMap::new(),
             names: BTreeMap::new(),

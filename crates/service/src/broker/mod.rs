@@ -223,6 +223,7 @@ impl Broker {
         for side in sides.iter_mut().filter(|side| side.engine.is_none() && side.owner.is_none()) {
             side.start_engine(kernel, config, base, vault)?;
         }
+        kernel.load_programs();
         let deadline = Instant::now() + watchdog::START;
         let runs = |side: &Side| side.owner.is_some() || side.engine.as_ref().is_some_and(|engine| engine.started);
         while !self.sides.iter().all(runs) {
