@@ -109,8 +109,8 @@ impl KernelSide {
     }
 
     /// Loads what sees gaps and has SYNs arrive, where the kernel lets it be loaded: to be called
-    /// before a connection leaves the kernel. It takes a tenth of a second and more, for which
-    /// those that a dead engine had do not wait.
+    /// before a connection leaves the kernel, else no gap is seen. It took 75 ms where it was
+    /// measured, for which those that a dead broker's engine had do not wait.
     pub fn load_programs(&mut self) {
         (self.gaps, self.arrivals) = (Gaps::open().ok(), Arrivals::open().ok());
     }

@@ -168,12 +168,16 @@ impl Line {
 
     /// Looks at what moved since the last time.
     pub fn sample(&mut self, sides: &[Side], now: Instant) {
+        if self.state != State::Engine {
+            self.rate = (0, 0);
+            return;
+        }
         let elapsed = now.saturating_duration_since(self.sampled);
-        if self.state == State::Engine && elapsed < SAMPLE {
+        if elapsed < SAMPLE {
             return;
         }
         let positions = || sides.get(self.side)?.ledger.ledger().positions(self.conn?);
-        let Some((sent, received)) = positions().filter(|_| self.state == State::Engine) else {
+        let Some((sent, received)) = positions() else {
             self.rate = (0, 0);
             return;
         };
