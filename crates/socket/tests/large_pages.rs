@@ -1,4 +1,5 @@
-//! A host made for many connections asks for large pages; one of the usual size does not.
+//! A host made for many connections asks for large pages; one of the usual size does not. A test
+//! program of its own: tables of others beside those would be one mapping with them.
 #![cfg(target_os = "linux")]
 
 use baton_port::memory::{MemoryOptions, MemoryPort};

@@ -260,16 +260,17 @@ impl World<'_> {
     }
 
     /// Starts this test binary as a program that has the service hand `socket` over and writes
-    /// so many bytes: it has a test `the_programs_process`, which begins with [`programs_part`].
-    /// The program, and what it says.
+    /// so many bytes: `test` of it, which begins with [`programs_part`]. The program, and what
+    /// it says.
     pub fn program(
         &self,
+        test: &str,
         socket: OwnedFd,
         len: u64,
         change: &dyn Fn(&mut Command),
     ) -> (Running, impl Iterator<Item = String> + use<>) {
         let mut command = Command::new("/proc/self/exe");
-        command.args(["the_programs_process", "--exact", "--nocapture", "--quiet"]);
+        command.args([test, "--exact", "--nocapture", "--quiet"]);
         command.env(PROGRAM, format!("{len} {}", self.socket.display()));
         command.stdin(socket).stdout(Stdio::piped());
         change(&mut command);

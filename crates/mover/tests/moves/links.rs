@@ -1,0 +1,271 @@
+//! Interfaces, addresses, routes and neighbours come and go while connections are away.
+//! What the kernel's own would outlive, they do.
+
+use crate::world::common::{LONG, Wire};
+use crate::world::{At, Line, Load, World};
+use baton_host::handoff::{Outcome, Phase, Step};
+use baton_host::steer::Kind;
+use baton_mover::{Connection, MoverEvent};
+use baton_port::link;
+use baton_testkit::{need_program, need_root, run, veth};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const SEVERAL: u64 = 50_000;
+const EACH: [(Kind, bool); 4] = [(Kind::Tc, false), (Kind::Tc, true), (Kind::Xdp, false), (Kind::Xdp, true)];
+
+fn name(line: &Line) -> Connection {
+    let At::Engine(name) = line.at else { panic!("it is in the kernel") };
+    name
+}
+
+/// Goes on with the load until `done`.
+#[track_caller]
+fn turns_until(line: &mut Line, world: &mut World<'_>, what: &str, mut done: impl FnMut(&mut World<'_>) -> bool) {
+    let begun = Instant::now();
+    while !done(world) {
+        line.turns(world, 1);
+        sleep(Duration::from_millis(1));
+        if begun.elapsed() > LONG {
+            panic!("{what} does not come\n{}", state(world));
+        }
+    }
+}
+
+/// What both kernels know of their connections, wires and neighbours.
+fn state(world: &World<'_>) -> String {
+    let mut text = String::new();
+    for (name, side) in [("ours", &world.wire.ours), ("the peer", &world.wire.peer)] {
+        for line in ["ss -tmieOn", "ip -s link", "ip -4 route", "ip -6 route", "ip neigh", "ip -6 addr", "nstat -as"] {
+            text += &format!("{name}: {line}\n{}", side.run(line));
+        }
+    }
+    text
+}
+
+/// Goes on with the load for so long.
+fn turns_for(line: &mut Line, world: &mut World<'_>, span: Duration) {
+    let begun = Instant::now();
+    turns_until(line, world, "the end of the time", |_| begun.elapsed() > span);
+}
+
+/// The kernel cannot take it, says so at once, and the engine has it still.
+#[track_caller]
+fn cannot_come_home(line: &Line, world: &mut World<'_>) {
+    let aborted = world.mover.restore(name(line)).expect_err("there is no way");
+    assert_eq!(aborted.step, Step::Rebuild, "{aborted}");
+    assert!(matches!(aborted.outcome, Outcome::InEngine), "{aborted}");
+    assert_eq!(world.mover.phase(name(line)), Some(Phase::Engine));
+}
+
+fn add_addresses(wire: &Wire) {
+    for (side, last) in [(&wire.ours, 1), (&wire.peer, 2)] {
+        side.run(&format!("ip addr replace 10.66.0.{last}/24 dev wire"));
+        side.run(&format!("ip addr replace fd66::{last}/64 dev wire nodad"));
+    }
+}
+
+#[test]
+fn an_interface_that_goes_down_and_up_again_costs_a_pause() {
+    need_root!();
+    need_program!("clang");
+    for (kind, ipv6) in EACH {
+        World::enter(kind, |world| {
+            let mut line = world.line(Load::Both, ipv6);
+            line.handoff(world);
+            line.go_on(world, SEVERAL);
+            world.wire.ours.run("ip link set wire down");
+            turns_for(&mut line, world, Duration::from_millis(300));
+            cannot_come_home(&line, world);
+            let (out, back) = (line.out.read, line.back.read);
+            turns_for(&mut line, world, Duration::from_millis(100));
+            assert_eq!((line.out.read, line.back.read), (out, back), "{kind:?}: over an interface that is down");
+            world.wire.ours.run("ip link set wire up");
+            // Being down cost it its IPv6 address.
+            add_addresses(world.wire);
+            line.go_on(world, SEVERAL);
+            line.restore(world);
+            line.go_on(world, SEVERAL);
+            line.finish(world);
+            assert_eq!(world.resets(), 0);
+        });
+    }
+}
+
+#[test]
+fn connections_outlive_their_interface() {
+    need_root!();
+    need_program!("clang");
+    for (kind, ipv6) in EACH {
+        World::enter(kind, |world| {
+            let mut line = world.line(Load::Both, ipv6);
+            let mut other = world.line(Load::Idle, ipv6);
+            line.handoff(world);
+            other.handoff(world);
+            line.go_on(world, SEVERAL);
+            world.wire.ours.run("ip link del wire");
+            let mut homeless = Vec::new();
+            turns_until(&mut line, world, "word that it is homeless", |world| {
+                let events = std::iter::from_fn(|| world.mover.next_event());
+                homeless.extend(events.filter(|event| matches!(event, MoverEvent::Homeless(_))));
+                homeless.len() == 2
+            });
+            assert_eq!(homeless, [&line, &other].map(|line| MoverEvent::Homeless(name(line))));
+            // It has neither route nor address now.
+            for _ in 0..3 {
+                cannot_come_home(&line, world);
+                turns_for(&mut line, world, Duration::from_millis(20));
+            }
+            veth(&world.wire.ours, "wire", &world.wire.peer, "wire");
+            if kind == Kind::Xdp {
+                world.wire.peer.enter(|| link::set_tx_checksum_offload("wire", false).unwrap());
+            }
+            add_addresses(world.wire);
+            line.restore(world);
+            other.restore(world);
+            line.go_on(world, SEVERAL);
+            // And away again, over the interface that is there now.
+            world.add_interface(kind);
+            assert!(world.mover.port(1).is_none(), "what has gone is kept");
+            line.handoff(world);
+            line.go_on(world, SEVERAL);
+            line.finish(world);
+            other.finish(world);
+            assert_eq!(world.resets(), 0);
+        });
+    }
+}
+
+#[test]
+fn an_address_that_goes_and_comes_back_costs_nothing() {
+    need_root!();
+    need_program!("clang");
+    for ipv6 in [false, true] {
+        World::enter(Kind::Tc, |world| {
+            let mut line = world.line(Load::Both, ipv6);
+            line.handoff(world);
+            line.go_on(world, SEVERAL);
+            let address = if ipv6 { "fd66::1/64" } else { "10.66.0.1/24" };
+            world.wire.ours.run(&format!("ip addr del {address} dev wire"));
+            line.go_on(world, SEVERAL);
+            cannot_come_home(&line, world);
+            line.go_on(world, SEVERAL);
+            add_addresses(world.wire);
+            line.restore(world);
+            line.go_on(world, SEVERAL);
+            line.finish(world);
+            assert_eq!(world.resets(), 0);
+        });
+    }
+}
+
+#[test]
+fn an_interface_that_carries_less_sends_connections_home() {
+    need_root!();
+    need_program!("clang");
+    World::enter(Kind::Tc, |world| {
+        let mut line = world.line(Load::Both, false);
+        line.handoff(world);
+        line.go_on(world, SEVERAL);
+        for side in [&world.wire.ours, &world.wire.peer] {
+            side.run("ip link set wire mtu 1300");
+        }
+        let homeless = MoverEvent::Homeless(name(&line));
+        turns_until(&mut line, world, "word that it is homeless", |world| {
+            std::iter::from_fn(|| world.mover.next_event()).any(|event| event == homeless)
+        });
+        line.restore(world);
+        line.go_on(world, SEVERAL);
+        line.handoff(world);
+        line.go_on(world, 10 * SEVERAL);
+        line.finish(world);
+        assert_eq!(world.resets(), 0);
+    });
+}
+
+/// Our kernel forgets and asks fast.
+fn hurry(world: &World<'_>) {
+    for version in ["ipv4", "ipv6"] {
+        for setting in
+            ["base_reachable_time_ms=300", "retrans_time_ms=50", "delay_first_probe_time=1", "gc_stale_time=1"]
+        {
+            world.wire.ours.run(&format!("sysctl -q -w net.{version}.neigh.wire.{setting}"));
+        }
+    }
+}
+
+/// What our kernel knows of the peer.
+fn neighbour(world: &World<'_>, ipv6: bool) -> String {
+    let [_, there] = Wire::addresses(ipv6);
+    run(world.wire.ours.command("ip").args(["neigh", "show", &there.to_string(), "dev", "wire"]))
+}
+
+#[test]
+fn a_neighbour_in_use_is_not_forgotten() {
+    need_root!();
+    need_program!("clang");
+    for ipv6 in [false, true] {
+        World::enter(Kind::Tc, |world| {
+            hurry(world);
+            let mut line = world.line(Load::RequestResponse, ipv6);
+            line.handoff(world);
+            line.go_on(world, 0);
+            // Longer than the engine takes an answer for granted.
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(7) {
+                let before = line.out.read;
+                turns_for(&mut line, world, Duration::from_millis(100));
+                assert!(line.out.read > before, "it has stopped");
+                assert!(neighbour(world, ipv6).contains("lladdr"), "forgotten: {}", neighbour(world, ipv6));
+            }
+            // As when its table is full: the kernel has to learn it anew, since it is used.
+            world.wire.ours.run("ip neigh flush dev wire");
+            turns_until(&mut line, world, "the neighbour", |world| neighbour(world, ipv6).contains("lladdr"));
+            line.go_on(world, 0);
+            line.finish(world);
+        });
+    }
+}
+
+#[test]
+fn a_neighbour_that_moves_without_a_word_is_found_again() {
+    need_root!();
+    need_program!("clang");
+    for (kind, ipv6) in [(Kind::Tc, false), (Kind::Xdp, true)] {
+        World::enter(kind, |world| {
+            hurry(world);
+            let mut line = world.line(Load::Both, ipv6);
+            line.handoff(world);
+            line.go_on(world, SEVERAL);
+            world.wire.peer.run("ip link set wire address 02:00:00:00:66:09");
+            line.go_on(world, 10 * SEVERAL);
+            assert!(neighbour(world, ipv6).contains("02:00:00:00:66:09"));
+            line.restore(world);
+            line.go_on(world, SEVERAL);
+            line.finish(world);
+            assert_eq!(world.resets(), 0);
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_comes_in_by_another_interface_sends_connections_home() {
+    need_root!();
+    need_program!("clang");
+    for (kind, ipv6) in EACH {
+        World::enter(kind, |world| {
+            let mut line = world.line(Load::Both, ipv6);
+            line.handoff(world);
+            line.go_on(world, SEVERAL);
+            world.wire.reroute_peer();
+            let homeless = MoverEvent::Homeless(name(&line));
+            turns_until(&mut line, world, &format!("{kind:?}, IPv6 {ipv6}: word that it is homeless"), |world| {
+                std::iter::from_fn(|| world.mover.next_event()).any(|event| event == homeless)
+            });
+            line.restore(world);
+            line.go_on(world, SEVERAL);
+            line.finish(world);
+            assert_eq!(world.resets(), 0);
+        });
+    }
+}

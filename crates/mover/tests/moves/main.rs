@@ -1,0 +1,9 @@
+//! Two kernels and a mover beside one of them.
+
+mod gaps;
+mod links;
+mod matrix;
+mod path_mtu;
+mod vlan;
+mod way_back;
+mod world;

@@ -1,0 +1,26 @@
+//! Connections between two kernels, a service beside one of them. One binary: what all of these
+//! are built from takes longer to build than they do themselves.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod c_program;
+mod congestion;
+mod corpus;
+mod direct;
+mod gaps;
+mod hostile;
+mod leftovers;
+mod options;
+mod outlive;
+mod path_mtu;
+mod policy;
+mod programs;
+mod raw;
+mod ready;
+mod resets;
+mod service;
+mod strangers;
+mod time_wait;
+
+common::processes!();

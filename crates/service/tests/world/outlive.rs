@@ -1,0 +1,162 @@
+//! Brokers and guardians that are killed: each is outlived by the other.
+
+use crate::common::kernels::wait_for;
+use crate::common::{At, Line, Role, World};
+use baton_socket::service::message::Selector;
+use baton_socket::service::{Place, Service};
+use baton_testkit::{need_program, need_root};
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Kills the process that plays a role, and waits for another.
+fn kill(world: &World<'_>, role: Role) {
+    let pid = world.process(role);
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+    world.process_but(role, Some(pid));
+}
+
+/// Kills the broker, and waits until the next has brought everything home. Until then the
+/// engine goes on.
+fn kill_broker(world: &World<'_>, lines: &mut [Line]) {
+    kill(world, Role::Broker);
+    let killed = Instant::now();
+    while lines.iter().any(|line| line.place() != Place::Kernel) {
+        lines.iter_mut().for_each(|line| line.turn(3_000));
+        assert!(killed.elapsed() < Duration::from_secs(5), "they do not come home");
+    }
+}
+
+/// All of them to the engine, with as many requests as it takes.
+fn hand_off(service: &Service, lines: &mut [Line]) {
+    let begun = Instant::now();
+    while lines.iter().any(|line| line.place() != Place::Engine) {
+        let tally = service.handoff(Selector::All);
+        lines.iter_mut().for_each(|line| line.turn(3_000));
+        assert!(begun.elapsed() < Duration::from_secs(10), "{tally:?}");
+    }
+}
+
+#[test]
+fn a_brokers_death_costs_a_pause() {
+    need_root!();
+    need_program!("clang");
+    World::enter_guarded(|world| {
+        let service = world.service();
+        let resets = world.wire.resets();
+        let mut lines: Vec<_> = (0..20).map(|n| world.line(n % 2 == 0)).collect();
+        lines.iter_mut().for_each(|line| line.adopt(&service));
+        for _ in 0..5 {
+            lines.iter_mut().for_each(|line| line.go_on(20_000));
+            kill_broker(world, &mut lines);
+            lines.iter_mut().for_each(|line| line.go_on(20_000));
+            hand_off(&service, &mut lines);
+        }
+        lines.iter_mut().for_each(|line| line.go_on(100_000));
+        lines.into_iter().for_each(Line::finish);
+        assert_eq!(world.wire.resets(), resets);
+        wait_for("the end of all", || service.list().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_guardians_death_costs_nothing() {
+    need_root!();
+    need_program!("clang");
+    World::enter_guarded(|world| {
+        let service = world.service();
+        let resets = world.wire.resets();
+        let mut lines: Vec<_> = (0..4).map(|n| world.line(n % 2 == 0)).collect();
+        lines.iter_mut().for_each(|line| line.adopt(&service));
+        for _ in 0..3 {
+            kill(world, Role::Guardian);
+            lines.iter_mut().for_each(|line| line.go_on(50_000));
+            let moved = service.list().unwrap();
+            assert!(moved.iter().all(|entry| entry.place == "engine"), "nothing was to move: {moved:?}");
+            // The new one knows everything.
+            kill_broker(world, &mut lines);
+            lines.iter_mut().for_each(|line| line.go_on(50_000));
+            hand_off(&service, &mut lines);
+        }
+        lines.into_iter().for_each(Line::finish);
+        assert_eq!(world.wire.resets(), resets);
+    });
+}
+
+#[test]
+fn a_broker_that_dies_during_moves_leaves_each_whole_on_one_side() {
+    need_root!();
+    need_program!("clang");
+    World::enter_guarded(|world| {
+        let service = world.service();
+        let resets = world.wire.resets();
+        let mut lines: Vec<_> = (0..40).map(|n| world.line(n % 2 == 0)).collect();
+        let mut random = fastrand::Rng::with_seed(3);
+        lines.iter_mut().for_each(|line| line.adopt(&service));
+        for _ in 0..15 {
+            let pid = world.process(Role::Broker);
+            let after = Duration::from_micros(random.u64(0..20_000));
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    std::thread::sleep(after);
+                    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+                });
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_millis(25) {
+                    // The broker's death is one of the answers.
+                    let _ = service.bring_home(Selector::All);
+                    let _ = service.handoff(Selector::All);
+                    lines.iter_mut().for_each(|line| line.turn(3_000));
+                }
+            });
+            lines.iter_mut().for_each(|line| line.go_on(3_000));
+            hand_off(&service, &mut lines);
+        }
+        lines.iter_mut().for_each(|line| line.go_on(20_000));
+        lines.into_iter().for_each(Line::finish);
+        assert_eq!(world.wire.resets(), resets);
+    });
+}
+
+#[test]
+fn an_adoption_that_a_broker_dies_over_leaves_a_socket_or_a_stream() {
+    need_root!();
+    need_program!("clang");
+    World::enter_guarded(|world| {
+        let service = world.service();
+        let resets = world.wire.resets();
+        let mut random = fastrand::Rng::with_seed(5);
+        let (mut adopted, mut refused) = (0, 0);
+        for _ in 0..10 {
+            let mut lines: Vec<_> = (0..30).map(|n| world.line(n % 2 == 0)).collect();
+            lines.iter_mut().for_each(|line| line.turn(2_000));
+            let pid = world.process(Role::Broker);
+            let after = Duration::from_micros(random.u64(0..6_000));
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    std::thread::sleep(after);
+                    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+                });
+                for line in &mut lines {
+                    let At::Kernel(stream) = std::mem::replace(&mut line.at, At::Moving) else { unreachable!() };
+                    line.at = match service.adopt(OwnedFd::from(stream)) {
+                        Ok(stream) => {
+                            stream.set_nonblocking(true);
+                            adopted += 1;
+                            At::Service(stream)
+                        }
+                        Err(why) => {
+                            refused += 1;
+                            let fd = why.fd.unwrap_or_else(|| panic!("{}: {}", why.code, why.text));
+                            At::Kernel(fd.into())
+                        }
+                    };
+                }
+            });
+            lines.iter_mut().for_each(|line| line.go_on(20_000));
+            lines.into_iter().for_each(Line::finish);
+        }
+        assert!(adopted > 0 && refused > 0, "{adopted} adopted, {refused} refused");
+        assert_eq!(world.wire.resets(), resets);
+    });
+}

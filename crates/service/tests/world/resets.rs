@@ -1,0 +1,43 @@
+//! A reset reaches its peer, whatever was under way with it.
+
+use crate::common::kernels::wait_for;
+use crate::common::{At, Line, World};
+use baton_socket::service::message::Selector;
+use baton_socket::service::{Place, Service};
+use baton_testkit::{need_program, need_root};
+use std::io::ErrorKind;
+use std::time::Duration;
+
+/// Connections that are reset.
+const TIMES: usize = 40;
+
+/// Resets a connection on the engine with bulk under way; what the peer's last read says.
+fn reset(world: &World<'_>, service: &Service) -> ErrorKind {
+    let mut line = world.line(false);
+    line.adopt(service);
+    let At::Service(stream) = &line.at else { unreachable!("it was adopted") };
+    stream.set_linger(Some(Duration::ZERO)).unwrap();
+    line.go_on(1_000_000);
+    service.bring_home(Selector::All).unwrap();
+    wait_for("the way home", || line.place() == Place::Kernel);
+    service.handoff(Selector::All).unwrap();
+    wait_for("the engine", || line.place() == Place::Engine);
+    let Line { at, peer, .. } = line;
+    drop(at);
+    peer.set_nonblocking(false).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    std::io::copy(&mut &peer, &mut std::io::sink()).expect_err("it does not end in form").kind()
+}
+
+/// Of what is in flight some comes late, and some is lost on its way home and back.
+#[test]
+fn a_reset_is_believed_whatever_was_in_flight() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        let service = world.service();
+        for time in 0..TIMES {
+            assert_eq!(reset(world, &service), ErrorKind::ConnectionReset, "connection {time} of {TIMES}");
+        }
+    });
+}
