@@ -180,13 +180,13 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count
     if !is_known(out) {
         return kernel();
     }
+    if let Place::Kernel(_call) = place(out) {
+        return kernel();
+    }
     let file = fstat(socket::borrow(from)).map(|stat| FileType::from_raw_mode(stat.st_mode));
     if !file.is_ok_and(|kind| matches!(kind, FileType::RegularFile | FileType::BlockDevice)) {
         // The kernel knows what can be sent and what cannot.
         bring_home(out, "sendfile-of-no-file");
-        return kernel();
-    }
-    if let Place::Kernel(_call) = place(out) {
         return kernel();
     }
     // SAFETY: likewise.
