@@ -17,7 +17,7 @@ use crate::steps::{Outcome, Steps};
 use crate::{chores, rfc, tidy};
 
 /// Longest a step may take in CI, where nobody sees it hang. The longest, building and running
-/// the tests, takes more than 20 minutes there; the others eight together, of 40 for all.
+/// the tests, takes some 20 minutes on two cores; the others three together, of 40 for all.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Seeds of the simulator that are tried each time.

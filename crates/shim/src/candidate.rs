@@ -14,10 +14,6 @@ use std::sync::atomic::Ordering;
 /// Requests to send after which what did not move then is tried again.
 const PATIENCE: u64 = 64;
 
-/// Requests to send after which what has carried much for each is taken to go on so: from then on
-/// its calls cost nothing here. Chosen, not measured.
-const SETTLED: u64 = 1024;
-
 /// See the file's head.
 pub struct Candidate {
     /// Device and inode: whether the descriptor is the socket still.
@@ -151,7 +147,6 @@ impl Candidate {
         let bytes = || baton_host::known(socket::borrow(fd), History::New).map_or(0, |known| known.bytes);
         match self.ask(sends, bytes) {
             Decision::Move => Ready::Go,
-            large @ Decision::NotYet(Wait::Smaller) if sends >= SETTLED => Ready::Never(large.code()),
             Decision::NotYet(_) => Ready::NotYet,
             never @ Decision::Never(_) => Ready::Never(never.code()),
         }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
-use std::{iter, thread};
+use std::thread;
 
 /// nginx with several workers and these servers; `HOME` is the world's directory.
 pub fn start_nginx(world: &World, servers: &str) -> Running {
@@ -86,39 +86,6 @@ fn bulk_goes_home_and_what_is_small_stays() {
     let account = world.end(nginx);
     assert_eq!((account.moved, account.all), (4, 4), "{}", account.said);
     assert!(account.said.contains("1 came back to the kernel: bulk"), "{}", account.said);
-}
-
-/// Gives answers of 1 KB, as many as it is told, then ten times as many of one byte.
-const FIRST_LARGE: &str = "\
-import socket, sys
-listener = socket.create_server(('10.67.0.1', 8004))
-connection = listener.accept()[0]
-count = int(sys.argv[1])
-for answer in [bytes(1024)] * count + [b'x'] * (10 * count):
-    connection.recv(1)
-    connection.send(answer)
-";
-
-#[test]
-fn what_carries_much_at_first_may_move_later_but_not_for_ever() {
-    need_root!();
-    need_program!("clang");
-    let mut world = World::quiet();
-    world.policy = "small";
-    for (large, moved) in [(200, 1), (1100, 0)] {
-        let mut server = world.start(&["python3", "-c", FIRST_LARGE, &large.to_string()]);
-        world.listens(8004);
-        let mut peer = world.peer.enter(|| TcpStream::connect("10.67.0.1:8004").unwrap());
-        for len in iter::repeat_n(1024, large).chain(iter::repeat_n(1, 10 * large)) {
-            peer.write_all(b"?").unwrap();
-            peer.read_exact(&mut [0; 1024][..len]).unwrap();
-        }
-        wait_for("its end", || server.child().try_wait().unwrap().is_some());
-        let account = Account::of(&world.said());
-        assert_eq!((account.moved, account.all), (moved, 1), "{}", account.said);
-        let stayed = account.said.contains("1 stayed in the kernel: large-transfers");
-        assert_eq!(stayed, moved == 0, "{}", account.said);
-    }
 }
 
 pub fn redis_answers_many_connections(world: &World) {
