@@ -69,8 +69,8 @@ struct ProgramsArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Only these ways to serve, beside the kernel: unmoved, service-tc, direct-tc, run (as
-    /// `baton run` chooses), service-xdp
+    /// Only these ways to serve, beside the kernel: again (the kernel over another wire: what a
+    /// ratio is worth), unmoved, service-tc, direct-tc, run (as `baton run` chooses), service-xdp
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     way: Vec<String>,
 

@@ -40,7 +40,8 @@ const SUBNET: u8 = 50;
 
 /// The ways in the order shown: those that stay as they are.
 fn ways() -> impl Iterator<Item = crate::programs::Way> {
-    WAYS.into_iter().filter(|way| !matches!(way.placement, Placement::Unmoved | Placement::Chosen))
+    let stays = |way: &crate::programs::Way| !matches!(way.placement, Placement::Unmoved | Placement::Chosen);
+    WAYS.into_iter().filter(move |way| stays(way) && !way.is_control())
 }
 
 /// Steps that a watcher is told of.
