@@ -111,7 +111,7 @@ fn benchmarks(directory: &Path) -> Result<Vec<Benchmark>> {
     baton("baton-tap", &["bench", "tap", "--rounds", "7"], &[]);
     baton("baton-rsc", &["trace", "paper"], &[("--html", "html"), ("--csv", "csv")]);
     baton("baton-bump", &["bump", "bench"], &[("--report", "html"), ("--csv", "csv")]);
-    baton("baton-programs", &["bench", "programs"], &[]);
+    baton("baton-programs", &["bench", "programs", "--rounds", "9"], &[]);
     baton("baton-tce", &["bench", "tce"], &[("--report", "html"), ("--csv", "csv")]);
     Ok(all)
 }
