@@ -1,6 +1,7 @@
 //! A connection that goes from one engine to another on the same port, with bytes
 //! in flight, unsent and unread.
 
+use crate::ramp_from;
 use baton_engine::engine::Engine;
 use baton_engine::event::ConnId;
 use baton_engine::frame_io::FrameIo;
@@ -18,11 +19,6 @@ use std::io::ErrorKind;
 
 const BUFFER: u32 = 64 << 10;
 const PROGRAM: ConsumerId = ConsumerId(0);
-
-/// The byte at a stream position: a ramp of prime period.
-fn ramp(from: u64, count: usize) -> Vec<u8> {
-    (from..from + count as u64).map(|pos| (pos % 251) as u8).collect()
-}
 
 /// Asks for what was suspended, as the program's adoption with this number.
 fn wishes<'a>(token: u64, suspended: &'a Suspended, options: &'a [SocketOption]) -> Adopt<'a> {
@@ -181,20 +177,20 @@ fn every_byte_arrives_once_on_the_other_engine() {
         let (mut sent, mut read, mut peer_sent, mut peer_read) = (0u64, 0u64, 0u64, 0u64);
         let mut buf = [0; 9_000];
         for round in 0..200u64 {
-            let data = ramp(sent, 7_000);
+            let data = ramp_from(sent, 7_000);
             sent += world.ours().write(ours, &data).unwrap_or(0) as u64;
-            let data = ramp(peer_sent, 5_000);
+            let data = ramp_from(peer_sent, 5_000);
             peer_sent += world.peer.write(theirs, &data).unwrap_or(0) as u64;
             // Some rounds leave bytes in flight, and some unread.
             world.steps((round % 4) as u32);
             world.now += 5_000_000;
             if round % 3 != 0 {
                 let count = world.ours().read(ours, &mut buf[..3_000]).unwrap_or(0);
-                assert_eq!(buf[..count], ramp(read, count));
+                assert_eq!(buf[..count], ramp_from(read, count));
                 read += count as u64;
             }
             let count = world.peer.read(theirs, &mut buf).unwrap_or(0);
-            assert_eq!(buf[..count], ramp(peer_read, count));
+            assert_eq!(buf[..count], ramp_from(peer_read, count));
             peer_read += count as u64;
             if round % 2 == 0 {
                 ours = world.change_sides(ours, late);
@@ -205,11 +201,11 @@ fn every_byte_arrives_once_on_the_other_engine() {
         for round in 0..4_000 {
             world.steps(1);
             while let Ok(count @ 1..) = world.ours().read(ours, &mut buf) {
-                assert_eq!(buf[..count], ramp(read, count));
+                assert_eq!(buf[..count], ramp_from(read, count));
                 read += count as u64;
             }
             while let Ok(count @ 1..) = world.peer.read(theirs, &mut buf) {
-                assert_eq!(buf[..count], ramp(peer_read, count));
+                assert_eq!(buf[..count], ramp_from(peer_read, count));
                 peer_read += count as u64;
             }
             // The FIN of either side moves too.
@@ -249,11 +245,11 @@ fn what_is_meant_for_another_name_does_not_happen_to_who_has_its_place() {
 #[test]
 fn a_suspended_connection_is_silent_and_goes_on_when_resumed() {
     let (mut world, theirs, ours) = World::open();
-    world.ours().write(ours, &ramp(0, 1_000)).unwrap();
+    world.ours().write(ours, &ramp_from(0, 1_000)).unwrap();
     let suspended = world.suspend(ours);
     assert_eq!((suspended.tail_pos, suspended.snapshot.state), (1_000, State::Established));
-    world.peer.write(theirs, &ramp(0, 2_000)).unwrap();
-    world.ours().write(ours, &ramp(1_000, 500)).unwrap();
+    world.peer.write(theirs, &ramp_from(0, 2_000)).unwrap();
+    world.ours().write(ours, &ramp_from(1_000, 500)).unwrap();
     world.ours().shutdown(ours).unwrap();
     // For longer than any timer of a live connection.
     for _ in 0..100 {
@@ -266,23 +262,23 @@ fn a_suspended_connection_is_silent_and_goes_on_when_resumed() {
     world.steps(100);
     let mut buf = [0; 4_000];
     assert_eq!(world.peer.read(theirs, &mut buf).unwrap(), 1_500);
-    assert_eq!(buf[..1_500], ramp(0, 1_500));
+    assert_eq!(buf[..1_500], ramp_from(0, 1_500));
     assert!(world.peer.stream(theirs).unwrap().peer_finished(), "a wish made meanwhile is granted");
     assert_eq!(world.ours().read(ours, &mut buf).unwrap(), 2_000, "what came meanwhile was kept");
-    assert_eq!(buf[..2_000], ramp(0, 2_000));
+    assert_eq!(buf[..2_000], ramp_from(0, 2_000));
 }
 
 #[test]
 fn what_was_written_after_the_suspension_is_left_behind() {
     let (mut world, _, ours) = World::open();
-    world.ours().write(ours, &ramp(0, 100)).unwrap();
+    world.ours().write(ours, &ramp_from(0, 100)).unwrap();
     let suspended = world.suspend(ours);
-    world.ours().write(ours, &ramp(100, 50)).unwrap();
+    world.ours().write(ours, &ramp_from(100, 50)).unwrap();
     let now = Instant(world.now);
     world.sides[0].engine.streamer().let_go(now, suspended.conn, &suspended.tuple).unwrap();
     world.turn(1_000);
     let left = world.ours().leave(ours).expect("it moved");
-    assert_eq!((left.unsent, left.unread), (ramp(100, 50), Vec::new()));
+    assert_eq!((left.unsent, left.unread), (ramp_from(100, 50), Vec::new()));
     // The queue pair goes back.
     world.steps(4);
     assert!(world.ours().stream(ours).is_none());
@@ -291,9 +287,9 @@ fn what_was_written_after_the_suspension_is_left_behind() {
 #[test]
 fn what_a_closed_connection_left_is_told_when_its_queue_pair_goes_back() {
     let (mut world, _, ours) = World::open();
-    world.ours().write(ours, &ramp(0, 100)).unwrap();
+    world.ours().write(ours, &ramp_from(0, 100)).unwrap();
     let suspended = world.suspend(ours);
-    world.ours().write(ours, &ramp(100, 50)).unwrap();
+    world.ours().write(ours, &ramp_from(100, 50)).unwrap();
     world.ours().shutdown(ours).unwrap();
     world.ours().close(ours);
     let now = Instant(world.now);
@@ -307,7 +303,7 @@ fn what_a_closed_connection_left_is_told_when_its_queue_pair_goes_back() {
         })
     });
     let left = parted.expect("nobody has asked for it before").beyond(tail_pos);
-    assert_eq!((left.unsent, left.unread, left.shut), (ramp(100, 50), Vec::new(), true));
+    assert_eq!((left.unsent, left.unread, left.shut), (ramp_from(100, 50), Vec::new(), true));
 }
 
 #[test]
@@ -337,7 +333,7 @@ fn frames_kept_before_an_adoption_are_taken_after_it() {
     // The second engine has the port already when data comes.
     world.at = 1;
     assert!(world.sides[1].engine.streamer().hold(suspended.tuple));
-    world.peer.write(theirs, &ramp(0, 3_000)).unwrap();
+    world.peer.write(theirs, &ramp_from(0, 3_000)).unwrap();
     world.steps(4);
     assert!(world.sides[1].engine.streamer().counters().held_frames > 0);
     let adoption = world.ours().expect_adoption();
@@ -353,7 +349,7 @@ fn frames_kept_before_an_adoption_are_taken_after_it() {
     // Without another frame of the peer's.
     let mut buf = [0; 4_000];
     assert_eq!(world.ours().read(conn, &mut buf).unwrap(), 3_000);
-    assert_eq!(buf[..3_000], ramp(0, 3_000));
+    assert_eq!(buf[..3_000], ramp_from(0, 3_000));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Buffers of idle connections go back to the pool, and come again with the data;
 //! fast streams have larger ones.
 
+use crate::ramp;
 use baton_engine::engine::Engine;
 use baton_port::faulty::{Faults, Faulty};
 use baton_port::memory::{MemoryOptions, MemoryPort};
@@ -37,11 +38,6 @@ struct Talk {
     conns: [Conn; 2],
     written: [u64; 2],
     read: [u64; 2],
-}
-
-/// The byte at a stream position: a ramp of prime period.
-fn ramp(pos: u64) -> u8 {
-    (pos % 251) as u8
 }
 
 impl World {

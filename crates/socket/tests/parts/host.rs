@@ -1,6 +1,7 @@
 //! Two hosts on an in-memory wire: every byte once, in order, and every way to
 //! end.
 
+use crate::ramp;
 use baton_port::memory::{MemoryOptions, MemoryPort};
 use baton_socket::consumer::{Conn, SocketEvent};
 use baton_socket::host::{Host, HostConfig};
@@ -11,11 +12,6 @@ struct Pair {
     a: Host<MemoryPort>,
     b: Host<MemoryPort>,
     now: u64,
-}
-
-/// The byte at a stream position: a ramp of prime period.
-fn ramp(pos: u64) -> u8 {
-    (pos % 251) as u8
 }
 
 impl Pair {

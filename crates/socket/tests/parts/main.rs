@@ -11,3 +11,13 @@ mod raw;
 mod service;
 mod stack;
 mod strangers;
+
+/// The byte at a stream position: a ramp of prime period.
+fn ramp(position: u64) -> u8 {
+    (position % 251) as u8
+}
+
+/// So many of them.
+fn ramp_from(position: u64, len: usize) -> Vec<u8> {
+    (position..).map(ramp).take(len).collect()
+}

@@ -1,5 +1,6 @@
 //! A consumer in another process, through a mapping of its own.
 
+use crate::ramp;
 use baton_engine::engine::Engine;
 use baton_engine::frame_io::FrameIo;
 use baton_engine::region::{ConsumerRegion, EngineRegion, Layout};
@@ -26,10 +27,6 @@ fn config() -> ConsumerConfig {
         large_buffers: 2,
         connections: 16,
     }
-}
-
-fn ramp(at: usize) -> u8 {
-    (at % 251) as u8
 }
 
 /// What the other process runs: an echo of one connection. Nothing if this is not
@@ -109,10 +106,10 @@ fn another_process_echoes_through_its_own_mapping() {
             }
         }
         let Some(conn) = conn else { continue };
-        let chunk: Vec<u8> = (sent..TOTAL.min(sent + 8000)).map(ramp).collect();
+        let chunk: Vec<u8> = (sent..TOTAL.min(sent + 8000)).map(|at| ramp(at as u64)).collect();
         sent += client.write(conn, &chunk).unwrap_or(0);
         if let Ok(count) = client.read(conn, &mut buf) {
-            assert!(buf[..count].iter().enumerate().all(|(at, byte)| *byte == ramp(got + at)), "after {got}");
+            assert!(buf[..count].iter().enumerate().all(|(at, byte)| *byte == ramp((got + at) as u64)), "after {got}");
             got += count;
         }
     }

@@ -1,5 +1,6 @@
 //! Raw queue pairs: buffers are filled where they lie, in and out of order.
 
+use crate::ramp_from;
 use baton_engine::engine::Engine;
 use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, TxMeta};
 use baton_engine::region::{EngineRegion, Layout, PostError};
@@ -121,10 +122,6 @@ impl Pair {
     }
 }
 
-fn ramp(from: usize, len: usize) -> Vec<u8> {
-    (from..from + len).map(|at| (at % 251) as u8).collect()
-}
-
 #[test]
 fn each_message_lands_in_its_own_buffer() {
     let (mut pair, client, server) = Pair::connect();
@@ -134,14 +131,14 @@ fn each_message_lands_in_its_own_buffer() {
     }
     for (id, offset) in [(20, 70_000), (21, 0), (22, 30_000)] {
         let buffer = pair.a.qps.extent(offset, 3000).unwrap();
-        pair.a.qps.write(buffer, &ramp(id as usize * 1000, 3000));
+        pair.a.qps.write(buffer, &ramp_from(id * 1000, 3000));
         pair.a.qps.post_send(client, buffer, id).unwrap();
     }
     pair.steps(20);
     assert_eq!(pair.b.received(), [(10, 3000), (11, 3000), (12, 3000)]);
-    assert_eq!(pair.b.bytes(9000, 3000), ramp(20_000, 3000));
-    assert_eq!(pair.b.bytes(100, 3000), ramp(21_000, 3000));
-    assert_eq!(pair.b.bytes(50_000, 3000), ramp(22_000, 3000));
+    assert_eq!(pair.b.bytes(9000, 3000), ramp_from(20_000, 3000));
+    assert_eq!(pair.b.bytes(100, 3000), ramp_from(21_000, 3000));
+    assert_eq!(pair.b.bytes(50_000, 3000), ramp_from(22_000, 3000));
     let sent = |id| QpEvent::Sent { qp: client, id, acknowledged: true };
     assert_eq!(pair.a.events, [sent(20), sent(21), sent(22)]);
 }
@@ -154,31 +151,31 @@ fn what_comes_out_of_order_is_placed_before_the_hole_is_filled() {
     }
     pair.steps(2);
     let buffer = pair.a.qps.extent(0, 8000).unwrap();
-    pair.a.qps.write(buffer, &ramp(0, 8000));
+    pair.a.qps.write(buffer, &ramp_from(0, 8000));
     pair.a.port.lose = 1;
     pair.a.qps.post_send(client, buffer, 1).unwrap();
     pair.steps(1);
     // The first segment was lost; the others lie where they belong already.
     assert_eq!((pair.b.received(), pair.b.qps.received(server)), (vec![], 0));
     assert_eq!(pair.b.bytes(0, 1000), [0; 1000]);
-    assert_eq!(pair.b.bytes(10_000, 4000), ramp(4000, 4000));
+    assert_eq!(pair.b.bytes(10_000, 4000), ramp_from(4000, 4000));
     pair.steps(10_000);
     assert_eq!(pair.b.received(), [(1, 4000), (2, 4000)]);
-    assert_eq!(pair.b.bytes(0, 4000), ramp(0, 4000));
+    assert_eq!(pair.b.bytes(0, 4000), ramp_from(0, 4000));
 }
 
 #[test]
 fn data_waits_for_a_buffer() {
     let (mut pair, client, server) = Pair::connect();
     let buffer = pair.a.qps.extent(0, 500).unwrap();
-    pair.a.qps.write(buffer, &ramp(0, 500));
+    pair.a.qps.write(buffer, &ramp_from(0, 500));
     pair.a.qps.post_send(client, buffer, 1).unwrap();
     pair.steps(5);
     assert_eq!(pair.b.received(), []);
     pair.b.qps.post_receive(server, pair.b.qps.extent(0, 500).unwrap(), 1).unwrap();
     pair.steps(5);
     assert_eq!(pair.b.received(), [(1, 500)]);
-    assert_eq!(pair.b.bytes(0, 500), ramp(0, 500));
+    assert_eq!(pair.b.bytes(0, 500), ramp_from(0, 500));
 }
 
 #[test]
@@ -188,7 +185,7 @@ fn the_end_completes_what_is_not_full() {
         pair.b.qps.post_receive(server, pair.b.qps.extent(offset, 1000).unwrap(), id).unwrap();
     }
     let buffer = pair.a.qps.extent(0, 1700).unwrap();
-    pair.a.qps.write(buffer, &ramp(0, 1700));
+    pair.a.qps.write(buffer, &ramp_from(0, 1700));
     pair.a.qps.post_send(client, buffer, 1).unwrap();
     pair.a.qps.shutdown(client).unwrap();
     pair.steps(10);
@@ -227,14 +224,14 @@ fn many_laps_of_small_messages() {
         let buffer = pair.a.qps.extent(sent % 8 * 64, 64).unwrap();
         let acked = pair.a.events.len() as u64;
         if sent < acked + 8 {
-            pair.a.qps.write(buffer, &ramp(sent as usize, 64));
+            pair.a.qps.write(buffer, &ramp_from(sent, 64));
             pair.a.qps.post_send(client, buffer, sent).unwrap();
             sent += 1;
         }
         pair.steps(1);
         for (id, len) in pair.b.received() {
             assert_eq!((id, len), (got, 64));
-            assert_eq!(pair.b.bytes(id % 8 * 640, 64), ramp(id as usize, 64));
+            assert_eq!(pair.b.bytes(id % 8 * 640, 64), ramp_from(id, 64));
             got += 1;
         }
         pair.b.events.clear();
@@ -249,7 +246,7 @@ fn many_laps_of_small_messages() {
 fn what_came_before_any_buffer_is_handed_out_piece_by_piece() {
     const PIECE: u32 = 300;
     let (mut pair, client, server) = Pair::connect();
-    let data = ramp(0, 5000);
+    let data = ramp_from(0, 5000);
     let message = pair.a.qps.extent(0, 5000).unwrap();
     pair.a.qps.write(message, &data);
     pair.a.qps.post_send(client, message, 1).unwrap();

@@ -1,6 +1,7 @@
 //! Stacks on threads of their own, joined by an in-memory wire: blocking and
 //! async sockets, one driver thread and two.
 
+use crate::ramp_from;
 use baton_port::memory::{MemoryOptions, MemoryPort};
 use baton_socket::host::HostConfig;
 use baton_socket::stack::{Stack, Threads};
@@ -16,10 +17,6 @@ fn pair(threads: Threads) -> (Stack, Stack) {
 
 fn server_addr() -> SocketAddr {
     "10.0.0.2:7".parse().unwrap()
-}
-
-fn ramp(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at % 251) as u8).collect()
 }
 
 fn echo_in_threads(threads: Threads) {
@@ -44,7 +41,7 @@ fn echo_in_threads(threads: Threads) {
         for _ in 0..4 {
             let stream = a.connect(server_addr()).unwrap();
             scope.spawn(move || {
-                let data = ramp(1_000_000);
+                let data = ramp_from(0, 1_000_000);
                 let mut reader = stream.clone();
                 let expected = data.clone();
                 let reading = std::thread::spawn(move || {
@@ -85,7 +82,7 @@ fn tasks_echo_under_tokio() {
             stream.close().await.unwrap();
         });
         let mut stream = a.connect_async(server_addr()).await.unwrap();
-        let data = ramp(300_000);
+        let data = ramp_from(0, 300_000);
         stream.write_all(&data).await.unwrap();
         stream.close().await.unwrap();
         let mut got = Vec::new();
