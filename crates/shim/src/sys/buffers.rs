@@ -6,7 +6,10 @@ use libc::{c_int, c_void, iovec};
 use std::io::{IoSlice, IoSliceMut};
 
 /// Pieces at most (`IOV_MAX`).
-const PIECES: usize = 1024;
+pub(super) const PIECES: usize = 1024;
+
+/// Bytes that a call moves at most (Linux, include/linux/fs.h, `MAX_RW_COUNT`).
+pub(super) const LONGEST: usize = 0x7fff_f000;
 
 /// Room to read into.
 ///
@@ -21,7 +24,7 @@ pub(super) unsafe fn room<'a>(buf: *mut c_void, len: usize) -> Result<IoSliceMut
     }
     // SAFETY: the caller's promise. Of what is not initialized only the address is used: it
     // is written before anything is read.
-    Ok(IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(buf.cast(), len.min(isize::MAX as usize)) }))
+    Ok(IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(buf.cast(), len.min(LONGEST)) }))
 }
 
 /// Bytes to write.
@@ -36,25 +39,36 @@ pub(super) unsafe fn bytes<'a>(buf: *const c_void, len: usize) -> Result<IoSlice
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller's promise.
-    Ok(IoSlice::new(unsafe { std::slice::from_raw_parts(buf.cast(), len.min(isize::MAX as usize)) }))
+    Ok(IoSlice::new(unsafe { std::slice::from_raw_parts(buf.cast(), len.min(LONGEST)) }))
 }
 
-/// The pieces of a scattered read or write.
+/// The pieces of a scattered read or write, cut where a call ends (lib/iov_iter.c,
+/// `__import_iovec`).
 ///
 /// # Safety
 /// `iov` leads to `count` readable pieces, if any.
-unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<&'a [iovec], i32> {
-    if count > PIECES {
+unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<impl Iterator<Item = iovec> + 'a, i32> {
+    let all: &[iovec] = match count {
+        0 => &[],
+        1..=PIECES if iov.is_null() => return Err(libc::EFAULT),
+        // SAFETY: the caller's promise.
+        1..=PIECES => unsafe { std::slice::from_raw_parts(iov, count) },
+        _ => return Err(libc::EINVAL),
+    };
+    if all.iter().any(|piece| piece.iov_len > isize::MAX as usize) {
         return Err(libc::EINVAL);
     }
-    if count == 0 {
-        return Ok(&[]);
-    }
-    if iov.is_null() {
+    // The upper half of all addresses is the kernel's.
+    let end = |piece: &iovec| (piece.iov_base as usize).saturating_add(piece.iov_len);
+    if all.iter().any(|piece| end(piece) > isize::MAX as usize) {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts(iov, count) })
+    let mut left = LONGEST;
+    Ok(all.iter().map(move |piece| {
+        let iov_len = piece.iov_len.min(left);
+        left -= iov_len;
+        iovec { iov_len, ..*piece }
+    }))
 }
 
 /// Room in pieces.
@@ -65,7 +79,7 @@ pub(super) unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<Vec<Io
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(iov, count)? };
     // SAFETY: likewise.
-    pieces.iter().map(|piece| unsafe { room(piece.iov_base, piece.iov_len) }).collect()
+    pieces.map(|piece| unsafe { room(piece.iov_base, piece.iov_len) }).collect()
 }
 
 /// Bytes in pieces.
@@ -76,7 +90,7 @@ pub(super) unsafe fn all_bytes<'a>(iov: *const iovec, count: usize) -> Result<Ve
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(iov, count)? };
     // SAFETY: likewise.
-    pieces.iter().map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) }).collect()
+    pieces.map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) }).collect()
 }
 
 /// A number of pieces as C has it.

@@ -1,7 +1,7 @@
 //! `sendmsg`, `recvmsg`, several of them at once, and `sendfile` and `splice`. See [`super`]
 //! for what is upheld.
 
-use super::buffers::{all_bytes, rooms};
+use super::buffers::{LONGEST, PIECES, all_bytes, rooms};
 use super::{fail, finish, last_errno, real, set_errno, socket};
 use crate::connection::{Place, bring_home, place};
 use crate::table::is_known;
@@ -40,13 +40,15 @@ unsafe fn bring_sent_home(msg: *const msghdr) {
 unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
     // SAFETY: the caller's promise.
     let Some(head) = (unsafe { msg.as_ref() }) else { return Done::Failed(libc::EFAULT) };
+    if head.msg_iovlen > PIECES {
+        return Done::Failed(libc::EMSGSIZE);
+    }
     if head.msg_controllen > 0 {
         bring_home(fd, "control-data");
     }
     // SAFETY: likewise.
     match unsafe { all_bytes(head.msg_iov, head.msg_iovlen) } {
         Ok(bytes) => send(fd, &bytes, flags),
-        Err(libc::EINVAL) => Done::Failed(libc::EMSGSIZE),
         Err(errno) => Done::Failed(errno),
     }
 }
@@ -56,10 +58,12 @@ unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
 unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> {
     // SAFETY: the caller's promise.
     let Some(head) = (unsafe { msg.as_mut() }) else { return Done::Failed(libc::EFAULT) };
+    if head.msg_iovlen > PIECES {
+        return Done::Failed(libc::EMSGSIZE);
+    }
     // SAFETY: likewise.
     let done = match unsafe { rooms(head.msg_iov, head.msg_iovlen) } {
         Ok(mut rooms) => receive(fd, &mut rooms, flags),
-        Err(libc::EINVAL) => Done::Failed(libc::EMSGSIZE),
         Err(errno) => Done::Failed(errno),
     };
     if let Done::Carried(_) = done {
@@ -198,7 +202,7 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count
             Err(error) => return fail(error.raw_os_error()),
         },
     };
-    let done = send_file(out, socket::borrow(from), begin, count.min(0x7fff_f000));
+    let done = send_file(out, socket::borrow(from), begin, count.min(LONGEST));
     if let Done::Carried(sent) = &done {
         let end = begin + *sent as u64;
         // SAFETY: likewise.

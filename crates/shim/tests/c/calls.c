@@ -149,6 +149,11 @@ static void reads(void) {
     say("right %d", right(buf, 0, 3));
     struct iovec nowhere = {NULL, 10};
     SAY("null", readv(fd, &nowhere, 1));
+    struct iovec backwards[2] = {{buf, 1}, {buf, (size_t)-1}};
+    SAY("backwards", readv(fd, backwards, 2));
+    struct msghdr none = {.msg_iov = backwards, .msg_iovlen = 2}, many = {.msg_iov = backwards, .msg_iovlen = 1025};
+    SAY("backwards", recvmsg(fd, &none, 0));
+    SAY("too many", recvmsg(fd, &many, 0));
     SAY("recv", recv(fd, buf, 3, 0));
     say("right %d", right(buf, 3, 3));
     SAY("trunc", recv(fd, NULL, 4, MSG_TRUNC));
@@ -171,6 +176,15 @@ static void reads(void) {
     SAY("waitall", recv(fd, buf, 50, MSG_WAITALL));
     say("right %d", right(buf, 0, 50));
     told();
+    order("send", 9);
+    arrived(fd, 9);
+    struct iovec beyond[4] = {{buf, 1}, {buf + 1, LONG_MAX}, {buf, LONG_MAX}, {buf, LONG_MAX}};
+    SAY("beyond", readv(fd, beyond, 4));
+    // More than a call may move, and nowhere near the end of all addresses.
+    static char low[9];
+    struct iovec much[2] = {{low, 1}, {low + 1, 1L << 40}};
+    SAY("much", readv(fd, much, 2));
+    say("right %d", right(low, 0, 9));
     order("send", 30);
     order("shut", 0);
     ended(fd);
@@ -194,6 +208,11 @@ static void messages(void) {
     struct mmsghdr ins[2] = {{.msg_hdr = {.msg_iov = in_iov, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = in_iov + 1, .msg_iovlen = 1}}};
     SAY("recvmmsg", recvmmsg(fd, ins, 2, 0, NULL));
     say("lengths %d %d right %d", ins[0].msg_len, ins[1].msg_len, right(in, 0, 40));
+    struct iovec backwards[2] = {{out, 10}, {out, (size_t)-1}};
+    SAY("backwards", writev(fd, backwards, 2));
+    struct msghdr none = {.msg_iov = backwards, .msg_iovlen = 2}, many = {.msg_iov = backwards, .msg_iovlen = 1025};
+    SAY("backwards", sendmsg(fd, &none, 0));
+    SAY("too many", sendmsg(fd, &many, 0));
     SAY("writev", writev(fd, iov, 4));
     SAY("pwritev2", pwritev2(fd, iov, 1, -1, 0));
     SAY("send more", send(fd, out + 10, 10, MSG_MORE));
