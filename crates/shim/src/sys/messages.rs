@@ -6,6 +6,7 @@ use super::{fail, finish, last_errno, real, set_errno, socket};
 use crate::connection::{Place, bring_home, place};
 use crate::table::is_known;
 use crate::transfer::{Done, receive, send, send_file};
+use baton_socket::held::interrupted;
 use libc::{c_int, c_uint, cmsghdr, mmsghdr, msghdr, off_t, off64_t, size_t, ssize_t, timespec};
 use rustix::fs::{FileType, SeekFrom, fstat, seek};
 use std::os::fd::RawFd;
@@ -183,6 +184,9 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count
     let kernel = || unsafe { real::sendfile(out, from, at, count) };
     if !is_known(out) {
         return kernel();
+    }
+    if interrupted() {
+        return fail(libc::EAGAIN);
     }
     if let Place::Kernel(_call) = place(out) {
         return kernel();
