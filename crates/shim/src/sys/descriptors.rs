@@ -49,8 +49,9 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// As of libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
-    if flags & CLOEXEC == 0 {
+    const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
+    // With a flag that is none the kernel closes nothing.
+    if flags & !UNSHARE == 0 {
         let in_range = |fd: &RawFd| (first..=last).contains(&(*fd as c_uint));
         let fds: Vec<RawFd> = table::known().into_iter().filter(in_range).collect();
         fds.into_iter().for_each(closing);
@@ -115,7 +116,8 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// As of libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    if fd != to {
+    // With a flag that is none the kernel closes nothing.
+    if fd != to && flags & !libc::O_CLOEXEC == 0 {
         closing_for(fd, to);
     }
     // SAFETY: the arguments are the program's.

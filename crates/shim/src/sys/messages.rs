@@ -147,7 +147,11 @@ pub unsafe extern "C" fn recvmmsg(
         if !is_known(fd) {
             return real::recvmmsg(fd, msgs, count, flags, timeout);
         }
-        let limit = timeout.as_ref().map(|at| Duration::new(at.tv_sec.max(0) as u64, at.tv_nsec as u32));
+        let is_time = |at: &timespec| at.tv_sec >= 0 && (0..1_000_000_000).contains(&at.tv_nsec);
+        if !timeout.as_ref().is_none_or(is_time) {
+            return fail(libc::EINVAL);
+        }
+        let limit = timeout.as_ref().map(|at| Duration::new(at.tv_sec as u64, at.tv_nsec as u32));
         let begun = Instant::now();
         let mut got = 0;
         while got < count {
@@ -191,8 +195,11 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count
     if let Place::Kernel(_call) = place(out) {
         return kernel();
     }
-    let file = fstat(socket::borrow(from)).map(|stat| FileType::from_raw_mode(stat.st_mode));
-    if !file.is_ok_and(|kind| matches!(kind, FileType::RegularFile | FileType::BlockDevice)) {
+    let file = match fstat(socket::borrow(from)) {
+        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+        Err(error) => return fail(error.raw_os_error()),
+    };
+    if !matches!(file, FileType::RegularFile | FileType::BlockDevice) {
         // The kernel knows what can be sent and what cannot.
         bring_home(out, "sendfile-of-no-file");
         return kernel();

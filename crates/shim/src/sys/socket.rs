@@ -14,8 +14,12 @@ use std::time::Duration;
 
 /// The program's descriptor of this number, whatever it is now.
 pub(crate) fn borrow(fd: RawFd) -> BorrowedFd<'static> {
+    if fd < 0 {
+        // None that there could be.
+        return rustix::fs::ABS;
+    }
     // SAFETY: not -1, as asked; nothing but the kernel looks at it, which checks it.
-    unsafe { BorrowedFd::borrow_raw(fd.max(0)) }
+    unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 /// A socket's address as the kernel writes it.
