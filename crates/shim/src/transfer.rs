@@ -71,13 +71,16 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
         if flags & MSG_ERRQUEUE != 0 {
             return Done::Failed(libc::EAGAIN);
         }
-        if want == 0 {
-            return Done::Carried(0);
-        }
         let may_wait = flags & MSG_DONTWAIT == 0 && !held.slot().nonblocking.load(Ordering::Relaxed);
         // A peek that is to be whole waits until all is there at once.
         let peeks_whole = flags & MSG_PEEK != 0 && flags & MSG_WAITALL != 0 && may_wait;
-        let error = match held.receive(bufs, got, flags) {
+        let moved = if want == 0 {
+            // Whoever has no room waits for something to come all the same (`sock_rcvlowat`).
+            held.receive_piece(&mut [0], MSG_PEEK).map(|_| 0)
+        } else {
+            held.receive(bufs, got, flags)
+        };
+        let error = match moved {
             Ok(0) => return Done::Carried(got),
             Ok(count) if peeks_whole && count < want && !held.is_at_end() => libc::EAGAIN,
             Ok(count) => {

@@ -4,7 +4,9 @@ use super::buffers::{all_bytes, bytes, number, room, rooms};
 use super::{fail, finish, real};
 use crate::table::is_known;
 use crate::transfer::{Done, receive, send};
-use libc::{MSG_FASTOPEN, MSG_TRUNC, c_int, c_void, iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{
+    MSG_DONTWAIT, MSG_FASTOPEN, MSG_TRUNC, c_int, c_void, iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t,
+};
 use std::io::IoSliceMut;
 
 /// # Safety
@@ -13,7 +15,8 @@ use std::io::IoSliceMut;
 pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::read(fd, buf, len) };
-    if !is_known(fd) {
+    // Of nothing there is nothing to wait for (net/socket.c, `sock_read_iter`).
+    if !is_known(fd) || len == 0 {
         return kernel();
     }
     // SAFETY: likewise.
@@ -61,12 +64,23 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ss
 pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::readv(fd, iov, count) };
-    if !is_known(fd) {
-        return kernel();
-    }
     // SAFETY: likewise.
+    if is_known(fd) { unsafe { read_pieces(fd, iov, count, 0, kernel) } } else { kernel() }
+}
+
+/// # Safety
+/// As of `readv`'s.
+unsafe fn read_pieces(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    flags: c_int,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
     match number(count).and_then(|count| unsafe { rooms(iov, count) }) {
-        Ok(mut rooms) => finish(receive(fd, &mut rooms, 0), kernel),
+        Ok(rooms) if rooms.iter().all(|room| room.is_empty()) => kernel(),
+        Ok(mut rooms) => finish(receive(fd, &mut rooms, flags), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -77,13 +91,34 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
 pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::writev(fd, iov, count) };
-    if !is_known(fd) {
-        return kernel();
-    }
     // SAFETY: likewise.
+    if is_known(fd) { unsafe { write_pieces(fd, iov, count, 0, kernel) } } else { kernel() }
+}
+
+/// # Safety
+/// As of `writev`'s.
+unsafe fn write_pieces(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    flags: c_int,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
     match number(count).and_then(|count| unsafe { all_bytes(iov, count) }) {
-        Ok(bytes) => finish(send(fd, &bytes, 0), kernel),
+        Ok(bytes) => finish(send(fd, &bytes, flags), kernel),
         Err(errno) => fail(errno),
+    }
+}
+
+/// What flags of `preadv2` and `pwritev2` are for a socket (include/linux/fs.h,
+/// `kiocb_set_rw_flags`).
+fn of_socket(flags: c_int) -> Result<c_int, i32> {
+    const OF_FILES: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
+    match flags & !OF_FILES {
+        0 => Ok(0),
+        libc::RWF_NOWAIT => Ok(MSG_DONTWAIT),
+        _ => Err(libc::EOPNOTSUPP),
     }
 }
 
@@ -91,25 +126,28 @@ pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> s
 /// As of libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn preadv2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
-    // At a position the kernel refuses any socket, and with flags it is as without.
-    if at == -1 && is_known(fd) {
-        // SAFETY: the arguments are the program's.
-        return unsafe { readv(fd, iov, count) };
+    // SAFETY: the arguments are the program's.
+    let kernel = || unsafe { real::preadv2(fd, iov, count, at, flags) };
+    // At a position the kernel refuses any socket.
+    if at != -1 || !is_known(fd) {
+        return kernel();
     }
     // SAFETY: likewise.
-    unsafe { real::preadv2(fd, iov, count, at, flags) }
+    of_socket(flags).map_or_else(fail, |flags| unsafe { read_pieces(fd, iov, count, flags, kernel) })
 }
 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
-    if at == -1 && is_known(fd) {
-        // SAFETY: the arguments are the program's.
-        return unsafe { writev(fd, iov, count) };
+    // SAFETY: the arguments are the program's.
+    let kernel = || unsafe { real::pwritev2(fd, iov, count, at, flags) };
+    // At a position the kernel refuses any socket.
+    if at != -1 || !is_known(fd) {
+        return kernel();
     }
     // SAFETY: likewise.
-    unsafe { real::pwritev2(fd, iov, count, at, flags) }
+    of_socket(flags).map_or_else(fail, |flags| unsafe { write_pieces(fd, iov, count, flags, kernel) })
 }
 
 /// # Safety
