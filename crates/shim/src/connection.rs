@@ -147,7 +147,11 @@ pub enum Place {
 
 /// The connection that a descriptor is, if it is not in the kernel.
 pub fn at(fd: RawFd) -> Option<Held> {
-    let named = table::named(fd)?;
+    held(table::named(fd)?)
+}
+
+/// The same, for who looked it up.
+pub fn held(named: Named) -> Option<Held> {
     let body = named.read()?;
     matches!(body.state, State::Moved(_) | State::Over(_)).then_some(Held { named, body })
 }

@@ -24,7 +24,7 @@ pub use entry::Entry;
 pub(crate) use entry::tests;
 
 use crate::bell::Bell;
-use crate::connection::{Held, State, at, bring_home};
+use crate::connection::{Held, State, at, bring_home, held};
 use crate::gather::Gather;
 use crate::service::{self, Attendance};
 use crate::sharing::Sharing;
@@ -34,7 +34,7 @@ use crate::table::{self, Slot, locked};
 use baton_socket::held::Counted;
 use baton_socket::service::engine::monotonic;
 use baton_socket::service::{Readiness, Stream};
-use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, c_int};
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLEXCLUSIVE, c_int};
 use rustix::event::EventfdFlags;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -152,7 +152,7 @@ impl Set {
     pub fn attend(&self) -> Option<Attendance> {
         let attendance = service::attend().filter(|_| self.bell_is_in.load(Ordering::Acquire))?;
         if self.devices.swap(attendance.changes, Ordering::AcqRel) != attendance.changes {
-            let interest = Interest { events: (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32, data: self.device_mark };
+            let interest = Interest { events: (libc::EPOLLIN | EPOLLEXCLUSIVE) as u32, data: self.device_mark };
             // One that has gone meanwhile brings nothing.
             for device in service::devices() {
                 let _ = control(self.fd, EPOLL_CTL_ADD, device, Some(interest));
@@ -248,8 +248,7 @@ pub fn close(fd: RawFd) {
         let entries: Vec<_> = locked(&set.entries).drain().map(|(_, entry)| entry).collect();
         for entry in entries {
             locked(&entry.named.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
-            if let Some(held) = at(entry.fd)
-                && held.named.is(&entry.named)
+            if let Some(held) = held(entry.named)
                 && let Some(stream) = held.stream()
             {
                 entry.unwatch(stream);
@@ -305,6 +304,9 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
         State::Moved(moved) => Some(&moved.stream),
         State::Over(_) => None,
     };
+    if !matches!(body.state, State::Kernel(_)) && breaks_exclusion(what, known.as_deref(), interest.events) {
+        return Err(libc::EINVAL);
+    }
     match (what, known) {
         (EPOLL_CTL_ADD, None) => {
             if !matches!(body.state, State::Kernel(_)) {
@@ -333,6 +335,19 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
     Ok(())
 }
 
+/// What is exclusive is so from the beginning, for good, and with few events besides (the
+/// kernel's `do_epoll_ctl`).
+fn breaks_exclusion(what: c_int, known: Option<&Entry>, events: u32) -> bool {
+    const WITH_IT: c_int =
+        libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+    let is_asked = events & EPOLLEXCLUSIVE as u32 != 0;
+    match what {
+        EPOLL_CTL_ADD => is_asked && events & !(WITH_IT as u32) != 0,
+        EPOLL_CTL_MOD => is_asked || known.is_some_and(Entry::is_exclusive),
+        _ => false,
+    }
+}
+
 /// Takes a connection that is about to be handed over out of the kernel's sets; why not, if
 /// that could not be undone, or others wait there too.
 pub fn withdraw(slot: &Slot) -> Option<&'static str> {
@@ -343,6 +358,10 @@ pub fn withdraw(slot: &Slot) -> Option<&'static str> {
     }
     if entries.iter().filter_map(|entry| entry.set.upgrade()).any(|set| set.is_shared()) {
         return Some("epoll-shared");
+    }
+    // The kernel takes nothing out that has no number any more.
+    if entries.iter().any(|entry| entry.is_closed()) {
+        return Some("epoll-closed");
     }
     for entry in entries.iter() {
         if let Some(set) = entry.set.upgrade() {
@@ -365,9 +384,9 @@ pub fn arrive(slot: &Slot, stream: &Stream) {
     }
 }
 
-/// The kernel's sets have it again.
+/// The kernel's sets have it again, but under numbers that were closed.
 pub fn put_back(slot: &Slot) {
-    for entry in locked(&slot.entries).iter() {
+    for entry in locked(&slot.entries).iter().filter(|entry| !entry.is_closed()) {
         if let Some(set) = entry.set.upgrade() {
             let _ = control(set.fd, EPOLL_CTL_ADD, entry.fd, Some(entry.for_kernel()));
         }

@@ -2,13 +2,13 @@
 
 use super::{Set, readiness_of};
 use crate::bits::{ERR, HUP, IN, OUT, RDHUP, bits};
-use crate::connection::at;
+use crate::connection::held;
 use crate::gather::Gather;
 use crate::sys::epoll::Interest;
 use crate::table::{Named, locked};
 use baton_socket::service::Stream;
 use baton_socket::service::engine::monotonic;
-use libc::{EPOLLET, EPOLLONESHOT};
+use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -74,7 +74,7 @@ impl Entry {
     /// Events to be reported now, and whether it stays on the list.
     pub(super) fn take(&self, gather: &mut Gather) -> Option<(Interest, bool)> {
         self.queued.store(false, Ordering::Release);
-        let there = at(self.fd).filter(|held| held.named.is(&self.named)).map(|held| readiness_of(&held))?;
+        let there = held(self.named).map(|held| readiness_of(&held))?;
         let mut asked = locked(&self.asked);
         let events = asked.interest.events;
         let hit = bits(&there) & (events | ERR | HUP);
@@ -101,7 +101,7 @@ impl Entry {
     /// There is something to read, as far as is known, and that is asked for.
     pub(super) fn has_input(&self) -> bool {
         let asked = locked(&self.asked).interest.events & IN != 0;
-        asked && at(self.fd).filter(|held| held.named.is(&self.named)).is_some_and(|held| readiness_of(&held).readable)
+        asked && held(self.named).is_some_and(|held| readiness_of(&held).readable)
     }
 
     /// The program asks for something else.
@@ -131,8 +131,18 @@ impl Entry {
         self.dropped.store(true, Ordering::Release);
     }
 
+    /// Its descriptor was closed, and the connection has others: it stays in its set, as the kernel
+    /// has it (epoll(7), question 6).
+    pub(super) fn is_closed(&self) -> bool {
+        !locked(&self.named.slot.fds).contains(&self.fd)
+    }
+
     pub(super) fn is_one_shot(&self) -> bool {
         locked(&self.asked).interest.events & EPOLLONESHOT as u32 != 0
+    }
+
+    pub(super) fn is_exclusive(&self) -> bool {
+        locked(&self.asked).interest.events & EPOLLEXCLUSIVE as u32 != 0
     }
 
     /// What the kernel is asked for: a one-shot entry that was reported waits for errors only.
