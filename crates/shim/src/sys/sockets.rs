@@ -61,17 +61,20 @@ pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, size: *mut sock
 /// As of libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, size: socklen_t) -> c_int {
+    let lengths = size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>();
+    let is_address = !addr.is_null() && lengths.contains(&(size as usize));
     // SAFETY: an address is as long as the program says, and begins with its family.
-    let family = if addr.is_null() || size < 2 { 0 } else { c_int::from(unsafe { (*addr).sa_family }) };
-    if is_known(fd) && family == libc::AF_UNSPEC {
+    let family = is_address.then(|| c_int::from(unsafe { (*addr).sa_family }));
+    if is_known(fd) && family == Some(libc::AF_UNSPEC) {
         bring_home(fd, "connected-anew");
     }
-    if let Some(_held) = at(fd) {
+    // The kernel looks at an address before it looks at the socket.
+    if family.is_some() && at(fd).is_some() {
         return fail(libc::EISCONN);
     }
     // SAFETY: the arguments are the program's.
     let done = unsafe { real::connect(fd, addr, size) };
-    if matches!(family, libc::AF_INET | libc::AF_INET6) {
+    if matches!(family, Some(libc::AF_INET | libc::AF_INET6)) {
         opened(fd, done == 0);
     }
     done
@@ -226,6 +229,9 @@ pub unsafe extern "C" fn setsockopt(
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::setsockopt(fd, level, name, value, size) };
     let Some(held) = at(fd) else { return kernel() };
+    if c_int::try_from(size).is_err() {
+        return fail(libc::EINVAL);
+    }
     // SAFETY: likewise.
     let bytes = match unsafe { super::buffers::bytes(value, size as usize) } {
         Ok(bytes) => bytes,
