@@ -1,0 +1,316 @@
+/* What programs should not do, and do: numbers that are none, structures cut short, descriptors
+ * of another kind. And what is right, and rare. */
+
+/* The compiler does not see them. */
+static void *volatile null;
+static volatile int minus_one = -1, too_many = 1025;
+
+static void mistaken_transfers(int fd) {
+    char buf[100] = "";
+    SAY("nothing", send(fd, buf, 0, 0));
+    SAY("null, nothing", send(fd, NULL, 0, 0));
+    SAY("null", send(fd, null, 1, 0));
+    SAY("null", write(fd, null, 1));
+    SAY("no pieces", writev(fd, NULL, 0));
+    SAY("no pieces", readv(fd, NULL, 0));
+    SAY("null pieces", writev(fd, null, 1));
+    struct iovec piece = {buf, 1};
+    SAY("backwards", writev(fd, &piece, minus_one));
+    SAY("too many", readv(fd, &piece, too_many));
+    struct msghdr none = {0};
+    SAY("no message", sendmsg(fd, &none, 0));
+    SAY("no room", recvmsg(fd, &none, MSG_DONTWAIT));
+    SAY("no room", recv(fd, buf, 0, MSG_DONTWAIT));
+    SAY("no room", recv(fd, buf, 0, MSG_DONTWAIT | MSG_PEEK));
+    SAY("no room, read", read(fd, buf, 0));
+    tell("send", 1);
+    SAY("no room", recv(fd, buf, 0, 0));
+    told();
+    SAY("room", recv(fd, buf, 1, 0));
+    SAY("null", sendmsg(fd, NULL, 0));
+    SAY("null", recvmsg(fd, NULL, 0));
+    SAY("none", sendmmsg(fd, NULL, 0, 0));
+    SAY("none", recvmmsg(fd, NULL, 0, 0, NULL));
+    struct mmsghdr some = {.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}};
+    struct timespec no_time = {0, 1000000000}, past = {-1, 0};
+    SAY("no time", recvmmsg(fd, &some, 1, MSG_DONTWAIT, &no_time));
+    SAY("past", recvmmsg(fd, &some, 1, MSG_DONTWAIT, &past));
+    SAY("unknown flag", recv(fd, buf, 1, MSG_DONTWAIT | 0x400000));
+    SAY("fast open", send(fd, "x", 1, MSG_FASTOPEN));
+    SAY("urgent", recv(fd, buf, 1, MSG_OOB | MSG_DONTWAIT));
+    SAY("at a place", pread(fd, buf, 1, 0));
+    SAY("at a place", preadv2(fd, &piece, 1, 0, 0));
+    SAY("at a place", pwritev2(fd, &piece, 1, 5, 0));
+    SAY("unknown flag", preadv2(fd, &piece, 1, -1, 0x4000));
+    SAY("unknown flag", pwritev2(fd, &piece, 1, -1, 0x4000));
+    SAY("not now", preadv2(fd, &piece, 1, -1, RWF_NOWAIT));
+    SAY("seek", lseek(fd, 0, SEEK_CUR));
+    SAY("sync", fsync(fd));
+    SAY("cut", ftruncate(fd, 0));
+    SAY("descriptor", send(-1, "x", 1, 0));
+    SAY("descriptor", read(1 << 30, buf, 1));
+    struct iovec ends[2] = {{"abc", 3}, {NULL, 0}};
+    SAY("an empty piece", writev(fd, ends, 2));
+    say("peer got %ld", order("recv", 3));
+}
+
+static void mistaken_files(int fd) {
+    int ends[2], in_memory = memfd_create("mistaken", MFD_CLOEXEC), directory = open("/", O_RDONLY);
+    int unread = open("/dev/null", O_WRONLY), socket_pair[2];
+    if (pipe(ends) || socketpair(AF_UNIX, SOCK_STREAM, 0, socket_pair) || ftruncate(in_memory, 10)) die("files");
+    off_t before = -1, beyond = 20;
+    SAY("nothing", sendfile(fd, in_memory, NULL, 0));
+    SAY("before", sendfile(fd, in_memory, &before, 1));
+    SAY("beyond", sendfile(fd, in_memory, &beyond, 1));
+    SAY("from itself", sendfile(in_memory, fd, NULL, 1));
+    SAY("no descriptor", sendfile(fd, -1, NULL, 1));
+    close(ends[0]), close(ends[1]), close(in_memory), close(directory), close(unread);
+    close(socket_pair[0]), close(socket_pair[1]);
+}
+
+static void mistaken_descriptors(int fd) {
+    SAY("onto itself", dup2(fd, fd) == fd ? 0 : -1);
+    SAY("onto itself", dup3(fd, fd, 0));
+    SAY("onto none", dup2(fd, minus_one));
+    SAY("from none", dup2(-1, fd));
+    SAY("unknown flag", dup3(fd, 100, 0x4000));
+    SAY("unknown flag", dup3(0, fd, 0x4000));
+    SAY("below", fcntl(fd, F_DUPFD, -1));
+    SAY("above", fcntl(fd, F_DUPFD, 1 << 30));
+    SAY("close none", close(-1));
+    SAY("backwards", close_range(10, 9, 0));
+    SAY("unknown flag", close_range(fd, fd, 0x4000));
+    SAY("unknown", fcntl(fd, 0x7777, 0));
+    SAY("a pipe's", fcntl(fd, F_GETPIPE_SZ));
+    SAY("owner", fcntl(fd, F_GETOWN));
+    say("flags %x %x", fcntl(fd, F_GETFD), fcntl(fd, F_GETFL) & ~O_LARGEFILE);
+    SAY("a terminal's", ioctl(fd, TIOCGWINSZ, NULL));
+    SAY("null", ioctl(fd, FIONREAD, NULL));
+    SAY("null", ioctl(fd, FIONBIO, NULL));
+    SAY("shutdown", shutdown(fd, 3));
+    SAY("shutdown", shutdown(fd, -1));
+    SAY("shutdown none", shutdown(-1, SHUT_RD));
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
+    socklen_t size = sizeof to, negative = -1;
+    SAY("listen", listen(fd, 1));
+    SAY("bind", bind(fd, (void *)&to, sizeof to));
+    SAY("accept", accept(fd, NULL, NULL));
+    SAY("connect", connect(fd, (void *)&to, sizeof to));
+    SAY("connect, short", connect(fd, (void *)&to, 1));
+    SAY("connect, null", connect(fd, null, sizeof to));
+    SAY("connect, long", connect(fd, (void *)&to, 1000));
+    SAY("name, nowhere", getsockname(fd, NULL, &size));
+    SAY("name, no size", getsockname(fd, (void *)&to, NULL));
+    SAY("name, backwards", getsockname(fd, (void *)&to, &negative));
+    SAY("peer, backwards", getpeername(fd, (void *)&to, &negative));
+    SAY("no socket", getpeername(orders_fd + 500, (void *)&to, &size));
+}
+
+static void mistaken_waits(int fd) {
+    int set = epoll_create1(0);
+    struct epoll_event all = {EPOLLIN, {.u64 = 1}}, got[2];
+    SAY("size", epoll_create(0));
+    SAY("unknown flag", epoll_create1(0x4000));
+    SAY("not there", epoll_ctl(set, EPOLL_CTL_MOD, fd, &all));
+    SAY("not there", epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL));
+    SAY("unknown", epoll_ctl(set, 77, fd, &all));
+    SAY("itself", epoll_ctl(set, EPOLL_CTL_ADD, set, &all));
+    SAY("no set", epoll_ctl(fd, EPOLL_CTL_ADD, fd, &all));
+    SAY("no descriptor", epoll_ctl(set, EPOLL_CTL_ADD, -1, &all));
+    all.events = EPOLLIN | EPOLLEXCLUSIVE | EPOLLONESHOT;
+    SAY("exclusive, once", epoll_ctl(set, EPOLL_CTL_ADD, fd, &all));
+    all.events = EPOLLIN | EPOLLEXCLUSIVE | EPOLLPRI;
+    SAY("exclusive, urgent", epoll_ctl(set, EPOLL_CTL_ADD, fd, &all));
+    all.events = EPOLLIN | EPOLLEXCLUSIVE;
+    SAY("exclusive", epoll_ctl(set, EPOLL_CTL_ADD, fd, &all));
+    SAY("exclusive, changed", epoll_ctl(set, EPOLL_CTL_MOD, fd, &all));
+    all.events = EPOLLIN;
+    SAY("no longer exclusive", epoll_ctl(set, EPOLL_CTL_MOD, fd, &all));
+    SAY("removed", epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL));
+    SAY("added", epoll_ctl(set, EPOLL_CTL_ADD, fd, &all));
+    SAY("no room", epoll_wait(set, got, 0, 0));
+    SAY("less room", epoll_wait(set, got, minus_one, 0));
+    SAY("no set", epoll_wait(fd, got, 2, 0));
+    SAY("no descriptor", epoll_wait(-1, got, 2, 0));
+    struct timespec no_time = {0, 1000000000};
+    SAY("no time", epoll_pwait2(set, got, 2, &no_time, NULL));
+    struct pollfd p = {fd, 0, 0x7f};
+    SAY("nothing asked", poll(&p, 1, 0));
+    say("%x", p.revents);
+    p.events = 0x4000;
+    SAY("unknown event", poll(&p, 1, 0));
+    SAY("none", poll(NULL, 0, 1));
+    SAY("no time", ppoll(&p, 1, &no_time, NULL));
+    fd_set in;
+    FD_ZERO(&in);
+    FD_SET(fd, &in);
+    struct timeval no_long = {-1, 0}, now = {0, 0};
+    SAY("backwards", select(-1, &in, NULL, NULL, &now));
+    SAY("past", select(fd + 1, &in, NULL, NULL, &no_long));
+    SAY("nothing", select(0, NULL, NULL, NULL, &now));
+    SAY("no time", pselect(fd + 1, &in, NULL, NULL, &no_time, NULL));
+    close(set);
+}
+
+static void mistaken_options(int fd) {
+    int on = 1, room = 0;
+    struct timeval time = {0, 1000000};
+    socklen_t size = 1, negative = -1, none = 0;
+    SAY("short", setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, 1));
+    SAY("no time", setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time));
+    SAY("null", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, NULL, 4));
+    SAY("short", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, 1));
+    SAY("short", setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, 3));
+    SAY("backwards", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, -1));
+    SAY("short", setsockopt(fd, SOL_SOCKET, SO_LINGER, &on, sizeof on));
+    int idle = 0, many = 40000;
+    SAY("idle", setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle));
+    SAY("idle", setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &many, sizeof many));
+    SAY("interval", setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle));
+    SAY("count", setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &many, sizeof many));
+    int less = -5;
+    SAY("user timeout", setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &less, sizeof less));
+    SAY("get, cut", getsockopt(fd, SOL_SOCKET, SO_TYPE, &room, &size));
+    say("%d of %d", room, size);
+    SAY("get, backwards", getsockopt(fd, SOL_SOCKET, SO_TYPE, &room, &negative));
+    SAY("get, nothing", getsockopt(fd, SOL_SOCKET, SO_TYPE, &room, &none));
+    say("size %d", none);
+    size = sizeof room;
+    SAY("get, no size", getsockopt(fd, SOL_SOCKET, SO_ERROR, &room, NULL));
+    SAY("get, backwards", getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &room, &negative));
+    struct tcp_info info;
+    size = 8;
+    SAY("info, cut", getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size));
+    say("size %d state %d", size, info.tcpi_state);
+    char name[16] = "";
+    size = 2;
+    SAY("control, cut", getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size));
+    say("size %d", size);
+    SAY("no such control", setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "nonesuch", 8));
+}
+
+static void mistaken(void) {
+    int fd = begin();
+    mistaken_transfers(fd);
+    mistaken_files(fd);
+    mistaken_descriptors(fd);
+    mistaken_waits(fd);
+    mistaken_options(fd);
+    SAY("still there", send(fd, "end", 3, 0));
+    say("peer got %ld", order("recv", 3));
+    end(fd);
+    fd = begin();
+    int on = 1;
+    SAY("unknown level", setsockopt(fd, 9999, 1, &on, sizeof on));
+    SAY("unknown option", setsockopt(fd, SOL_SOCKET, 9999, &on, sizeof on));
+    SAY("unknown option", setsockopt(fd, IPPROTO_TCP, 9999, &on, sizeof on));
+    socklen_t size = sizeof on;
+    SAY("unknown option", getsockopt(fd, IPPROTO_TCP, 9999, &on, &size));
+    end(fd);
+}
+
+static void asked(int fd, const char *what, int level, int name) {
+    unsigned char value[64] = "";
+    socklen_t size = sizeof value;
+    int done = getsockopt(fd, level, name, value, &size);
+    say("%s: %d %s, %d bytes, %d %d", what, done, done ? name_of(errno) : "0", size, value[0], value[1]);
+}
+
+/* What is allowed, and hardly ever done. */
+static void unusual(void) {
+    int fd = begin(), other;
+    char buf[100] = "";
+    int number = 7;
+    asked(fd, "type", SOL_SOCKET, SO_TYPE);
+    asked(fd, "domain", SOL_SOCKET, SO_DOMAIN);
+    asked(fd, "protocol", SOL_SOCKET, SO_PROTOCOL);
+    asked(fd, "listens", SOL_SOCKET, SO_ACCEPTCONN);
+    asked(fd, "least", SOL_SOCKET, SO_RCVLOWAT);
+    asked(fd, "least", SOL_SOCKET, SO_SNDLOWAT);
+    asked(fd, "inline", SOL_SOCKET, SO_OOBINLINE);
+    asked(fd, "priority", SOL_SOCKET, SO_PRIORITY);
+    asked(fd, "mark", SOL_SOCKET, SO_MARK);
+    asked(fd, "device", SOL_SOCKET, SO_BINDTODEVICE);
+    asked(fd, "stamps", SOL_SOCKET, SO_TIMESTAMP);
+    asked(fd, "time", SOL_SOCKET, SO_RCVTIMEO);
+    asked(fd, "alive", SOL_SOCKET, SO_KEEPALIVE);
+    asked(fd, "linger", SOL_SOCKET, SO_LINGER);
+    asked(fd, "ttl", IPPROTO_IP, IP_TTL);
+    asked(fd, "tos", IPPROTO_IP, IP_TOS);
+    asked(fd, "errors", IPPROTO_IP, IP_RECVERR);
+    asked(fd, "idle", IPPROTO_TCP, TCP_KEEPIDLE);
+    asked(fd, "interval", IPPROTO_TCP, TCP_KEEPINTVL);
+    asked(fd, "count", IPPROTO_TCP, TCP_KEEPCNT);
+    asked(fd, "unsent", IPPROTO_TCP, TCP_NOTSENT_LOWAT);
+    asked(fd, "user timeout", IPPROTO_TCP, TCP_USER_TIMEOUT);
+    asked(fd, "cork", IPPROTO_TCP, TCP_CORK);
+    asked(fd, "control", IPPROTO_TCP, TCP_CONGESTION);
+    SAY("mark?", ioctl(fd, SIOCATMARK, &number));
+    SAY("queued", ioctl(fd, FIONREAD, &number));
+    say("%d", number);
+    SAY("append", fcntl(fd, F_SETFL, O_APPEND));
+    say("flags %x", fcntl(fd, F_GETFL) & ~O_LARGEFILE);
+    SAY("plain", fcntl(fd, F_SETFL, 0));
+    SAY("owner", fcntl(fd, F_SETOWN, getpid()));
+    say("owner %d", fcntl(fd, F_GETOWN) == getpid());
+    SAY("confirm", send(fd, "a", 1, MSG_CONFIRM));
+    SAY("no route", send(fd, "b", 1, MSG_DONTROUTE));
+    SAY("record", send(fd, "c", 1, MSG_EOR));
+    SAY("no copy", send(fd, "d", 1, MSG_ZEROCOPY));
+    SAY("no end", send(fd, "e", 1, MSG_MORE | MSG_DONTWAIT | MSG_NOSIGNAL));
+    struct iovec pieces[3] = {{buf, 0}, {"fgh", 3}, {buf, 0}};
+    SAY("empty pieces", writev(fd, pieces, 3));
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    SAY("to nobody", sendto(fd, "i", 1, 0, (void *)&to, sizeof to));
+    say("peer got %ld", order("recv", 9));
+    order("send", 30);
+    arrived(fd, 30);
+    SAY("queued", ioctl(fd, FIONREAD, &number));
+    say("%d", number);
+    struct iovec rooms[3] = {{buf, 0}, {buf, 2}, {buf + 2, 3}};
+    SAY("an empty room", readv(fd, rooms, 3));
+    say("right %d", right(buf, 0, 5));
+    char control[64];
+    struct msghdr msg = {.msg_iov = rooms + 1, .msg_iovlen = 2, .msg_control = control, .msg_controllen = sizeof control, .msg_flags = 0x7777};
+    SAY("control", recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_WAITALL));
+    say("control %ld flags %x", (long)msg.msg_controllen, msg.msg_flags);
+    SAY("peek, count", recv(fd, NULL, 50, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT));
+    struct pollfd twice[3] = {{fd, POLLIN | POLLRDNORM | POLLRDBAND, 0}, {fd, POLLOUT | POLLWRNORM | POLLWRBAND, 0}, {1 << 20, POLLIN, 0}};
+    SAY("twice", poll(twice, 3, 0));
+    say("%x %x %x", twice[0].revents, twice[1].revents, twice[2].revents);
+    fd_set in, out, except;
+    FD_ZERO(&in);
+    FD_ZERO(&out);
+    FD_ZERO(&except);
+    FD_SET(fd, &in);
+    FD_SET(fd, &out);
+    FD_SET(fd, &except);
+    struct timeval now = {0, 0};
+    SAY("all three", select(fd + 1, &in, &out, &except, &now));
+    say("%d %d %d", !!FD_ISSET(fd, &in), !!FD_ISSET(fd, &out), !!FD_ISSET(fd, &except));
+    int set = epoll_create1(0);
+    struct epoll_event ask = {EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLPRI | EPOLLMSG, {.u64 = 1}}, got[4];
+    SAY("many events", epoll_ctl(set, EPOLL_CTL_ADD, fd, &ask));
+    SAY("many events", epoll_wait(set, got, 4, 1000));
+    say("%x", got[0].events);
+    other = dup(fd);
+    ask = (struct epoll_event){EPOLLIN, {.u64 = 2}};
+    SAY("another", epoll_ctl(set, EPOLL_CTL_ADD, other, &ask));
+    SAY("both", epoll_wait(set, got, 4, 1000));
+    SAY("close", close(other));
+    SAY("not the last", epoll_wait(set, got, 4, 1000));
+    SAY("gone", epoll_ctl(set, EPOLL_CTL_DEL, other, NULL));
+    close(set);
+    SAY("no more in", shutdown(fd, SHUT_RD));
+    SAY("what there is", recv(fd, buf, 100, 0));
+    SAY("the end", recv(fd, buf, 100, 0));
+    order("send", 5);
+    usleep(100000);
+    SAY("all the same", recv(fd, buf, 100, MSG_DONTWAIT));
+    say("%x", revents(fd, POLLIN | POLLOUT | POLLRDHUP, 0));
+    SAY("send", send(fd, "end", 3, 0));
+    say("peer got %ld", order("recv", 3));
+    end(fd);
+}
+
+static const struct test mistakes[] = {{"mistaken", mistaken}, {"unusual", unusual}, {NULL, NULL}};
