@@ -7,6 +7,7 @@ use crate::order::{Order, Unused, WRITE_BYTES};
 use crate::region::Completion;
 use crate::streamer::Errno;
 use baton_tcp::info::Info;
+use baton_tcp::state::State;
 use baton_tcp::time::Instant;
 
 /// Bytes of the structure that are filled in.
@@ -54,6 +55,13 @@ pub fn tcp_info_bytes(info: &Info) -> [u8; TCP_INFO_BYTES] {
     for (at, word) in words {
         out[at..at + 4].copy_from_slice(&word.to_ne_bytes());
     }
+    out
+}
+
+/// The same of a connection that has ended, of which no more is known.
+pub fn tcp_info_of_closed() -> [u8; TCP_INFO_BYTES] {
+    let mut out = [0; TCP_INFO_BYTES];
+    out[0] = State::Closed.linux();
     out
 }
 

@@ -7,7 +7,7 @@ use baton_engine::event::ConnId;
 use baton_engine::options::{self, IpFields};
 use baton_engine::region::EngineRegion;
 use baton_engine::streamer::{Adopt, AdoptError, MAX_OPTIONS, SuspendError};
-use baton_engine::tce::tcp_info_bytes;
+use baton_engine::tce::{tcp_info_bytes, tcp_info_of_closed};
 use baton_tcp::options::SocketOption;
 use baton_tcp::snapshot::{Snapshot, Words};
 use baton_tcp::time::Instant;
@@ -67,7 +67,12 @@ impl Runner {
             }
             Order::Info { id } => {
                 let info = self.called(id).and_then(|(conn, _)| self.engine.tce().info(now, conn));
-                let bytes = info.map_or(Vec::new(), |info| tcp_info_bytes(&info).to_vec());
+                let has_ended = self.lines.get(&id).is_some_and(|line| line.conn.is_some());
+                let bytes = match info {
+                    Some(info) => tcp_info_bytes(&info).to_vec(),
+                    None if has_ended => tcp_info_of_closed().to_vec(),
+                    None => Vec::new(),
+                };
                 self.say(Report::Info { id, bytes }, Vec::new());
             }
             Order::Ask {} => self.say(Report::Here {}, Vec::new()),
