@@ -80,7 +80,11 @@ pub fn readiness(fd: RawFd) -> Option<Readiness> {
 
 fn readiness_of(held: &Held) -> Readiness {
     match held.stream() {
-        Some(stream) => stream.readiness_heard(),
+        Some(stream) => {
+            let there = stream.readiness_heard();
+            // An error is told once.
+            Readiness { failed: there.failed && !held.slot().told.load(Ordering::Relaxed), ..there }
+        }
         None => Readiness { readable: true, writable: true, peer_finished: true, ended: true, ..Readiness::default() },
     }
 }

@@ -74,8 +74,10 @@ fn error(moved: &Moved, slot: &Slot) -> c_int {
     if let Ok(Some(error)) = moved.stream.take_error() {
         return crate::transfer::errno(&error);
     }
+    // A read is told of it behind what has come before, a write at once.
+    let found = || moved.stream.peek(&mut [0]).err().or_else(|| moved.stream.send_pieces(&[], 0, false).err());
     if moved.stream.readiness().failed
-        && let Err(error) = moved.stream.peek(&mut [0])
+        && let Some(error) = found()
         && !slot.told.swap(true, Ordering::Relaxed)
     {
         return crate::transfer::errno(&error);

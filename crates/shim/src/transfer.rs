@@ -168,6 +168,8 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
             Err(error) => error,
         };
         let error = match error {
+            // Nothing needs no room.
+            libc::EAGAIN if want == 0 => return Done::Carried(0),
             libc::EAGAIN => {
                 held.slot().full.fetch_add(1, Ordering::Relaxed);
                 match if may_wait { sleep.on(held, || timeout(fd, true)) } else { Err(libc::EAGAIN) } {

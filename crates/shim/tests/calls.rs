@@ -159,6 +159,7 @@ calls! {
     each_handler_lets_calls_go_on_or_not: "handlers", 1;
     handlers_may_leave_what_they_interrupted: "leaving", 1;
     what_is_unusual_is_as_the_kernel_does_it: "unusual", 1;
+    what_has_ended_answers_every_call: "afterwards", 96;
     mistakes_are_answered_as_by_the_kernel: "mistaken", 2, "setsockopt" 1;
 }
 

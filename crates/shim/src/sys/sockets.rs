@@ -105,10 +105,13 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     match held {
         // SAFETY: the arguments are the program's.
         Place::Kernel(_call) => unsafe { real::shutdown(fd, how) },
-        Place::Carried(held) => match held.stream().map(|stream| stream.shut(how_both)) {
-            Some(Ok(())) => 0,
-            _ => fail(libc::ENOTCONN),
-        },
+        Place::Carried(held) => {
+            let is_over = held.moved().is_none_or(Moved::is_over);
+            match held.stream().map(|stream| stream.shut(how_both)) {
+                Some(Ok(())) if !is_over => 0,
+                _ => fail(libc::ENOTCONN),
+            }
+        }
     }
 }
 

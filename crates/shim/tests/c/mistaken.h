@@ -313,4 +313,68 @@ static void unusual(void) {
     end(fd);
 }
 
-static const struct test mistakes[] = {{"mistaken", mistaken}, {"unusual", unusual}, {NULL, NULL}};
+enum { CALLS = 16, STATES = 6 };
+
+/* One of the calls there are, numbered, and what it came to. */
+static void any_call(int fd, int which, int file) {
+    char buf[10];
+    struct sockaddr_in name;
+    struct tcp_info info;
+    socklen_t size = sizeof name, long_size = sizeof info;
+    int number = 0, set;
+    off_t at = 0;
+    struct epoll_event event = {EPOLLIN | EPOLLOUT | EPOLLRDHUP, {.u64 = 1}};
+    switch (which % CALLS) {
+    case 0: SAY("read", recv(fd, buf, 2, MSG_DONTWAIT)); break;
+    case 1: SAY("peek", recv(fd, buf, 2, MSG_DONTWAIT | MSG_PEEK)); break;
+    case 2: SAY("no room", recv(fd, buf, 0, MSG_DONTWAIT)); break;
+    case 3: SAY("send", send(fd, "x", 1, MSG_NOSIGNAL)); break;
+    case 4: SAY("send nothing", send(fd, "x", 0, MSG_NOSIGNAL)); break;
+    case 5: SAY("error", getsockopt(fd, SOL_SOCKET, SO_ERROR, &number, &size)); say("%s", name_of(number)); break;
+    case 6: SAY("peer's name", getpeername(fd, (void *)&name, &size)); break;
+    case 7: SAY("own name", getsockname(fd, (void *)&name, &size)); break;
+    /* The peer answers it. */
+    case 8: SAY("no more out", shutdown(fd, SHUT_WR)); usleep(30000); break;
+    case 9: SAY("no more in", shutdown(fd, SHUT_RD)); break;
+    case 10: say("poll %x", revents(fd, POLLIN | POLLOUT | POLLRDHUP | POLLPRI, 0)); break;
+    case 11: SAY("queued", ioctl(fd, FIONREAD, &number)); say("%d", number); break;
+    case 12: SAY("sendfile", sendfile(fd, file, &at, 3)); break;
+    case 13: SAY("info", getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &long_size)); say("%d", info.tcpi_state); break;
+    case 14:
+        set = epoll_create1(0);
+        epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
+        SAY("wait", epoll_wait(set, &event, 1, 0));
+        say("%x", event.events);
+        close(set);
+        break;
+    case 15: SAY("all of it", recv(fd, buf, 10, MSG_DONTWAIT | MSG_WAITALL)); break;
+    }
+}
+
+/* Each call first, and the others after it, on connections that have ended in each way. */
+static void afterwards(void) {
+    static const char *const states[STATES] = {"peer shut", "data, peer shut", "reset", "data, reset", "shut", "both shut"};
+    int file = memfd_create("afterwards", MFD_CLOEXEC);
+    signal(SIGPIPE, SIG_IGN);
+    if (write(file, "file", 4) != 4) die("file");
+    for (int state = 0; state < STATES; state++)
+        for (int first = 0; first < CALLS; first++) {
+            int fd = begin();
+            say("-- %s", states[state]);
+            if (strstr(states[state], "data")) {
+                order("send", 5);
+                arrived(fd, 5);
+            }
+            if (strstr(states[state], "peer") || state == 5) order("shut", 0);
+            if (strstr(states[state], "reset")) order("reset", 0);
+            if (state != 4) ended(fd);
+            if (state > 3) shutdown(fd, SHUT_WR);
+            /* The peer acknowledges that. */
+            if (state > 3) order("recv", -1), usleep(50000);
+            for (int which = 0; which < CALLS; which++) any_call(fd, first + which, file);
+            end(fd);
+        }
+    close(file);
+}
+
+static const struct test mistakes[] = {{"mistaken", mistaken}, {"unusual", unusual}, {"afterwards", afterwards}, {NULL, NULL}};

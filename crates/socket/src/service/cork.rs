@@ -110,6 +110,10 @@ impl Inner {
     }
 
     fn send_pieces(&mut self, id: u64, pieces: &[IoSlice<'_>], mut skip: usize, more: bool) -> io::Result<usize> {
+        if pieces.iter().all(|piece| piece.is_empty()) {
+            // It may fail all the same.
+            return self.write_some(id, &[], more);
+        }
         let mut total = 0;
         for (at, piece) in pieces.iter().enumerate() {
             if skip >= piece.len() {
