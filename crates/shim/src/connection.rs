@@ -24,6 +24,7 @@ use crate::sharing::Sharing;
 use crate::sys::socket::{self, Name};
 use crate::table::{self, Named, Reading, Slot};
 use baton_host::policy::{BULK_CALL, Rule};
+use baton_socket::held::interrupted;
 use baton_socket::service::{NotAdopted, Stream};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -147,11 +148,15 @@ pub enum Place {
 
 /// The connection that a descriptor is, if it is not in the kernel.
 pub fn at(fd: RawFd) -> Option<Held> {
-    held(table::named(fd)?)
+    hold(table::named(fd)?)
 }
 
-/// The same, for who looked it up.
+/// The same, for who looked it up before.
 pub fn held(named: Named) -> Option<Held> {
+    if interrupted() { None } else { hold(named) }
+}
+
+fn hold(named: Named) -> Option<Held> {
     let body = named.read()?;
     matches!(body.state, State::Moved(_) | State::Over(_)).then_some(Held { named, body })
 }
