@@ -17,7 +17,8 @@ use crate::patience;
 use crate::service::{self, Attendance};
 use crate::sys::epoll::{Interest, control, wait_without};
 use crate::sys::signals::{self, Handlers};
-use crate::table::Named;
+use crate::sys::socket;
+use crate::table::{self, Named};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::cell::{Cell, RefCell};
@@ -234,13 +235,15 @@ fn own() -> Result<Arc<Bell>, i32> {
 pub struct Sleep {
     fd: RawFd,
     watch: Option<(Named, u64)>,
+    /// The socket's.
+    identity: Option<(u64, u64)>,
     wait: Option<Wait>,
     deadline: Option<Option<Instant>>,
 }
 
 impl Sleep {
     pub fn new(fd: RawFd) -> Sleep {
-        Sleep { fd, watch: None, wait: None, deadline: None }
+        Sleep { fd, watch: None, identity: None, wait: None, deadline: None }
     }
 
     /// Waits for the stream that would block, for as long as the socket's option says, and
@@ -261,10 +264,19 @@ impl Sleep {
                 let wait = begin()?;
                 let number = held.stream().map(|stream| stream.watch(Waker::from(wait.bell.clone())));
                 self.watch = number.map(|number| (named, number));
+                self.identity = held.moved().map(|moved| moved.identity);
                 self.wait = Some(wait);
                 Ok(())
             }
         }
+    }
+
+    /// Its descriptor was closed meanwhile, and may be another's: a call that goes on would be on
+    /// that one. What came home is the same socket.
+    pub fn has_lost_it(&self) -> bool {
+        let same = |watched: &Named| table::named(self.fd).is_some_and(|named| named.is(watched));
+        let gone = self.watch.as_ref().is_some_and(|(watched, _)| !same(watched));
+        gone && socket::identity(self.fd) != self.identity
     }
 }
 

@@ -17,7 +17,7 @@ const PATIENCE: u64 = 64;
 /// See the file's head.
 pub struct Candidate {
     /// Device and inode: whether the descriptor is the socket still.
-    identity: (u64, u64),
+    pub identity: (u64, u64),
     ports: (u16, u16),
     stage: Stage,
     /// Requests to send before it is asked again whether it moves.

@@ -59,6 +59,8 @@ pub struct Moved {
     pub peer: Name,
     pub bytes_in: AtomicU64,
     pub bytes_out: AtomicU64,
+    /// The socket's device and inode.
+    pub identity: (u64, u64),
     rule: Rule,
     /// Bytes that large calls moved.
     bulk: AtomicU64,
@@ -266,7 +268,7 @@ fn hand_over(fd: RawFd, named: &Named) {
     if let Some(why) = epoll::withdraw(named.slot) {
         return stay(named, &mut body, why);
     }
-    match adopt(fd, candidate.rule()) {
+    match adopt(fd, candidate) {
         Ok(moved) => {
             epoll::arrive(named.slot, &moved.stream);
             body.state = State::Moved(moved);
@@ -291,7 +293,8 @@ fn stay(named: &Named, body: &mut Body, why: &str) {
     table::settle(named, body);
 }
 
-fn adopt(fd: RawFd, rule: Rule) -> Result<Moved, String> {
+fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
+    let (identity, rule) = (candidate.identity, candidate.rule());
     let (local, peer) = (socket::name(fd, false), socket::name(fd, true));
     let (Some(local), Some(peer)) = (local, peer) else { return Err("not-connected".into()) };
     let lent = duplicate(socket::borrow(fd)).map_err(|_| "no-descriptors")?;
@@ -303,7 +306,7 @@ fn adopt(fd: RawFd, rule: Rule) -> Result<Moved, String> {
     }
     stream.set_nonblocking(true);
     let (bytes_in, bytes_out, bulk) = Default::default();
-    Ok(Moved { stream, local, peer, bytes_in, bytes_out, rule, bulk })
+    Ok(Moved { stream, local, peer, bytes_in, bytes_out, identity, rule, bulk })
 }
 
 /// Makes a connection an ordinary one of the kernel, for this reason.

@@ -50,6 +50,11 @@ pub fn errno(error: &io::Error) -> i32 {
     })
 }
 
+/// What came of a call whose descriptor was closed while it waited.
+fn lost(count: usize) -> Done<usize> {
+    if count > 0 { Done::Carried(count) } else { Done::Failed(libc::EBADF) }
+}
+
 /// `recv(2)` and its like.
 pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usize> {
     if interrupted() {
@@ -60,6 +65,7 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
     let mut got = 0;
     loop {
         let held = match place(fd) {
+            _ if sleep.has_lost_it() => return lost(got),
             Place::Carried(held) => held,
             Place::Kernel(_) if got > 0 => return Done::Carried(got),
             Place::Kernel(call) => return Done::Kernel(call),
@@ -129,6 +135,7 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
     loop {
         let whose = if std::mem::take(&mut first) { place_to_send(fd) } else { place(fd) };
         let held = match whose {
+            _ if sleep.has_lost_it() => return lost(put),
             Place::Carried(held) => held,
             Place::Kernel(_) if put > 0 => return Done::Carried(put),
             Place::Kernel(call) => return Done::Kernel(call),

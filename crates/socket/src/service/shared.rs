@@ -321,6 +321,8 @@ impl Inner {
         line.closed = true;
         // Whoever has the stream's eventfd in a poll set hears no more of it.
         (line.readers, line.writers) = Default::default();
+        // Whoever sleeps until it is ready would sleep on.
+        line.watchers.wake();
         line.watchers.clear();
         match &line.at {
             // Closed where they arrive.
