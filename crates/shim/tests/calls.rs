@@ -160,6 +160,7 @@ calls! {
     handlers_may_leave_what_they_interrupted: "leaving", 1;
     what_is_unusual_is_as_the_kernel_does_it: "unusual", 1;
     what_has_ended_answers_every_call: "afterwards", 96;
+    what_others_do_is_seen_by_who_waits: "together", 55;
     mistakes_are_answered_as_by_the_kernel: "mistaken", 2, "setsockopt" 1;
 }
 

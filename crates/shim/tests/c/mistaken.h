@@ -313,6 +313,70 @@ static void unusual(void) {
     end(fd);
 }
 
+/* A call that waits on a descriptor while another thread does something to it. */
+struct waits { int fd, how, set; long got; int error; };
+
+static void *waits_for(void *at) {
+    struct waits *w = at;
+    char buf[100], block[1];
+    struct pollfd p = {w->fd, POLLIN, 0};
+    struct epoll_event event = {0};
+    fd_set in;
+    FD_ZERO(&in);
+    FD_SET(w->fd, &in);
+    struct timeval time = {0, 500000};
+    errno = 0;
+    switch (w->how) {
+    case 0: w->got = recv(w->fd, buf, 100, 0); break;
+    case 1: w->got = recv(w->fd, buf, 10, MSG_WAITALL); break;
+    case 2: w->got = poll(&p, 1, 500); break;
+    case 3: w->got = epoll_wait(w->set, &event, 1, 500); break;
+    case 4: w->got = select(w->fd + 1, &in, NULL, NULL, &time); break;
+    case 5: w->got = recv(w->fd, block, 1, MSG_PEEK); break;
+    }
+    w->error = w->got < 0 ? errno : 0;
+    return NULL;
+}
+
+static void together(void) {
+    static const char *const deeds[] = {"shut in", "shut both", "nonblocking", "time", "add", "remove", "data", "end", "reset", "replace"};
+    int others[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, others) || write(others[1], "another", 7) != 7) die("pair");
+    for (int deed = 0; deed < 10; deed++)
+        for (int how = 0; how < 6; how++) {
+            if (deed == 9 && how > 0) break;
+            struct waits w = {begin(), how, epoll_create1(0), 0, 0};
+            struct epoll_event event = {EPOLLIN, {.u64 = 1}};
+            struct timeval time = {0, 50000};
+            pthread_t thread;
+            say("-- %s, %d", deeds[deed], how);
+            if (deed != 4) epoll_ctl(w.set, EPOLL_CTL_ADD, w.fd, &event);
+            pthread_create(&thread, NULL, waits_for, &w);
+            usleep(30000);
+            switch (deed) {
+            case 0: shutdown(w.fd, SHUT_RD); break;
+            case 1: shutdown(w.fd, SHUT_RDWR); break;
+            case 2: fcntl(w.fd, F_SETFL, O_NONBLOCK); break;
+            case 3: setsockopt(w.fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time); break;
+            case 4: epoll_ctl(w.set, EPOLL_CTL_ADD, w.fd, &event); break;
+            case 5: epoll_ctl(w.set, EPOLL_CTL_DEL, w.fd, NULL); break;
+            case 7: order("shut", 0); break;
+            case 8: order("reset", 0); break;
+            case 9: dup2(others[0], w.fd); break;
+            }
+            usleep(30000);
+            if (deed < 7 || deed == 9) order("send", 10);
+            pthread_join(thread, NULL);
+            /* A call that waits when its descriptor becomes another's does not read from that one. */
+            if (deed == 9) say("the other's %d", w.got == 7);
+            else say("%ld %s", w.got, name_of(w.error));
+            close(w.set);
+            end(w.fd);
+        }
+    close(others[0]);
+    close(others[1]);
+}
+
 enum { CALLS = 16, STATES = 6 };
 
 /* One of the calls there are, numbered, and what it came to. */
@@ -377,4 +441,4 @@ static void afterwards(void) {
     close(file);
 }
 
-static const struct test mistakes[] = {{"mistaken", mistaken}, {"unusual", unusual}, {"afterwards", afterwards}, {NULL, NULL}};
+static const struct test mistakes[] = {{"mistaken", mistaken}, {"unusual", unusual}, {"afterwards", afterwards}, {"together", together}, {NULL, NULL}};
