@@ -50,6 +50,11 @@ pub fn errno(error: &io::Error) -> i32 {
     })
 }
 
+/// Whether a call that finds nothing to do waits: that is settled when it begins.
+fn may_wait(held: &Held, flags: c_int) -> bool {
+    flags & MSG_DONTWAIT == 0 && !held.slot().nonblocking.load(Ordering::Relaxed)
+}
+
 /// What came of a call whose descriptor was closed while it waited.
 fn lost(count: usize) -> Done<usize> {
     if count > 0 { Done::Carried(count) } else { Done::Failed(libc::EBADF) }
@@ -62,7 +67,7 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
     }
     let want: usize = bufs.iter().map(|buf| buf.len()).sum();
     let mut sleep = Sleep::new(fd);
-    let mut got = 0;
+    let (mut got, mut waits) = (0, None);
     loop {
         let held = match place(fd) {
             _ if sleep.has_lost_it() => return lost(got),
@@ -77,7 +82,7 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
         if flags & MSG_ERRQUEUE != 0 {
             return Done::Failed(libc::EAGAIN);
         }
-        let may_wait = flags & MSG_DONTWAIT == 0 && !held.slot().nonblocking.load(Ordering::Relaxed);
+        let may_wait = *waits.get_or_insert_with(|| may_wait(&held, flags));
         // A peek that is to be whole waits until all is there at once.
         let peeks_whole = flags & MSG_PEEK != 0 && flags & MSG_WAITALL != 0 && may_wait;
         let moved = if want == 0 {
@@ -106,7 +111,10 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
                 Ok(()) => continue,
                 Err(error) => error,
             },
-            error => error,
+            libc::EAGAIN => libc::EAGAIN,
+            _ if got > 0 => return Done::Carried(got),
+            error if held.tells() => error,
+            _ => return Done::Carried(0),
         };
         return if got > 0 { Done::Carried(got) } else { Done::Failed(error) };
     }
@@ -130,7 +138,7 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
         return Done::Failed(libc::EAGAIN);
     }
     let mut sleep = Sleep::new(fd);
-    let mut put = 0;
+    let (mut put, mut waits) = (0, None);
     let mut first = true;
     loop {
         let whose = if std::mem::take(&mut first) { place_to_send(fd) } else { place(fd) };
@@ -149,7 +157,7 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
             bring_home_named(&named, "urgent-data");
             continue;
         }
-        let may_wait = flags & MSG_DONTWAIT == 0 && !held.slot().nonblocking.load(Ordering::Relaxed);
+        let may_wait = *waits.get_or_insert_with(|| may_wait(&held, flags));
         let error = match step(&held, put) {
             Ok(0) => return Done::Carried(put),
             Ok(count) => {
@@ -184,7 +192,10 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
                     Err(error) => error,
                 }
             }
-            error => error,
+            libc::EPIPE => libc::EPIPE,
+            _ if put > 0 => return Done::Carried(put),
+            error if held.tells() => error,
+            _ => libc::EPIPE,
         };
         if put > 0 {
             return Done::Carried(put);
@@ -200,6 +211,13 @@ impl Held {
     /// Nothing more will come.
     pub fn is_at_end(&self) -> bool {
         self.stream().is_none_or(|stream| stream.readiness().peer_finished)
+    }
+
+    /// True if a call is to fail with what it found: not if that is what ended the connection, and
+    /// another call was told. A call that has moved something is not told, but the next.
+    fn tells(&self) -> bool {
+        let has_failed = self.moved().is_some_and(|moved| moved.stream.readiness().failed);
+        !has_failed || !self.slot().told.swap(true, Ordering::Relaxed)
     }
 
     /// Moves what there is into `bufs`, beyond their first `skip` bytes.
@@ -256,7 +274,7 @@ impl Held {
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(libc::EAGAIN),
             // An error is told once; then there is the end.
-            Err(_) if self.slot().told.swap(true, Ordering::Relaxed) => Ok(0),
+            Err(_) if self.slot().told.load(Ordering::Relaxed) => Ok(0),
             Err(error) => Err(errno(&error)),
         }
     }
@@ -314,7 +332,7 @@ impl Held {
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(libc::EAGAIN),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(libc::EPIPE),
-            Err(_) if self.slot().told.swap(true, Ordering::Relaxed) => Err(libc::EPIPE),
+            Err(_) if self.slot().told.load(Ordering::Relaxed) => Err(libc::EPIPE),
             Err(error) => Err(errno(&error)),
         }
     }

@@ -161,6 +161,8 @@ calls! {
     what_is_unusual_is_as_the_kernel_does_it: "unusual", 1;
     what_has_ended_answers_every_call: "afterwards", 96;
     what_others_do_is_seen_by_who_waits: "together", 55;
+    what_is_accepted_is_as_its_listener_and_its_past: "accepted", 16;
+    what_found_no_room_ends_as_in_the_kernel: "partly", 6;
     mistakes_are_answered_as_by_the_kernel: "mistaken", 2, "setsockopt" 1;
 }
 

@@ -441,4 +441,108 @@ static void afterwards(void) {
     close(file);
 }
 
-static const struct test mistakes[] = {{"mistaken", mistaken}, {"unusual", unusual}, {"afterwards", afterwards}, {"together", together}, {NULL, NULL}};
+/* What a listener was told is what its connections have, and what came before they were accepted
+ * is theirs, too. */
+static void accepted(void) {
+    static const char *const befores[] = {"nothing", "data", "data, end", "data, reset", "end"};
+    int one = 1, zero = 0, idle = 77, tos = 0x10, small = 30000;
+    struct timeval time = {0, 40000};
+    struct linger now = {1, 0};
+    char buf[20];
+    for (int flags = 0; flags < 4; flags++)
+        for (int before = 0; before < 5; before++) {
+            int listener = listening(BACK);
+            say("-- %s, %d", befores[before], flags);
+            setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, flags & 1 ? &zero : &one, sizeof one);
+            setsockopt(listener, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+            setsockopt(listener, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+            setsockopt(listener, IPPROTO_IP, IP_TOS, &tos, sizeof tos);
+            setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+            if (flags & 2) setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+            if (flags & 2) setsockopt(listener, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+            order("connect", 0);
+            if (strstr(befores[before], "data")) order("send", 10);
+            if (strstr(befores[before], "end")) order("shut", 0);
+            if (strstr(befores[before], "reset")) order("reset", 0);
+            usleep(20000);
+            struct sockaddr_in from;
+            socklen_t size = sizeof from;
+            int fd = accept4(listener, (void *)&from, &size, (flags & 1 ? SOCK_NONBLOCK : 0) | SOCK_CLOEXEC);
+            say("size %d family %d, accepted %d", size, from.sin_family, fd >= 0);
+            say("flags %x %x", fcntl(fd, F_GETFD), fcntl(fd, F_GETFL) & ~O_LARGEFILE);
+            asked(fd, "nodelay", IPPROTO_TCP, TCP_NODELAY);
+            asked(fd, "alive", SOL_SOCKET, SO_KEEPALIVE);
+            asked(fd, "idle", IPPROTO_TCP, TCP_KEEPIDLE);
+            asked(fd, "interval", IPPROTO_TCP, TCP_KEEPINTVL);
+            asked(fd, "tos", IPPROTO_IP, IP_TOS);
+            asked(fd, "time", SOL_SOCKET, SO_RCVTIMEO);
+            asked(fd, "linger", SOL_SOCKET, SO_LINGER);
+            asked(fd, "buffer", SOL_SOCKET, SO_RCVBUF);
+            say("poll %x", revents(fd, POLLIN | POLLOUT | POLLRDHUP, 0));
+            SAY("peer's name", getpeername(fd, (void *)&from, &size));
+            SAY("some", recv(fd, buf, 4, 0));
+            SAY("more", recv(fd, buf, 20, MSG_WAITALL));
+            SAY("then", recv(fd, buf, 20, 0));
+            if (before != 3) {
+                SAY("send", send(fd, "hello", 5, 0));
+                say("peer got %ld", order("recv", 5));
+            }
+            close(listener);
+            close(fd);
+            if (before != 3) say("peer got %ld", order("recv", -1));
+            order("close", 0);
+        }
+}
+
+/* A send that has found no room, and then something happens. */
+struct sends { int fd, flags; long put; int error; };
+
+static void *sends_much(void *at) {
+    enum { MUCH = 64 << 20 };
+    struct sends *s = at;
+    char *much = calloc(1, MUCH);
+    errno = 0;
+    s->put = send(s->fd, much, MUCH, s->flags | MSG_NOSIGNAL);
+    s->error = s->put < 0 ? errno : 0;
+    free(much);
+    return NULL;
+}
+
+static void on_usr1(int signal) { (void)signal; }
+
+static void partly(void) {
+    static const char *const deeds[] = {"time", "at once", "shut", "reset", "signal", "nonblocking"};
+    struct sigaction act = {.sa_handler = on_usr1};
+    sigaction(SIGUSR1, &act, NULL);
+    for (int deed = 0; deed < 6; deed++) {
+        struct sends s = {begin(), deed == 1 ? MSG_DONTWAIT : 0, 0, 0};
+        struct timeval time = {0, 300000};
+        pthread_t thread;
+        long sent = 0;
+        char buf[10];
+        say("-- %s", deeds[deed]);
+        if (deed == 0) setsockopt(s.fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+        pthread_create(&thread, NULL, sends_much, &s);
+        usleep(200000);
+        if (deed == 2) shutdown(s.fd, SHUT_WR);
+        if (deed == 3) order("reset", 0);
+        if (deed == 4) pthread_kill(thread, SIGUSR1);
+        if (deed == 5) {
+            fcntl(s.fd, F_SETFL, O_NONBLOCK);
+            sent = -order("recv", 64 << 20);
+        }
+        pthread_join(thread, NULL);
+        say("some %d, all %d, %s", s.put > 0, s.put == 64 << 20, name_of(s.error));
+        /* There may be room for a little by now. */
+        if (deed == 2 || deed == 3) SAY("then", send(s.fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+        SAY("then", recv(s.fd, buf, 10, MSG_DONTWAIT));
+        say("poll %x", revents(s.fd, POLLIN | POLLRDHUP, 0));
+        if (deed != 3) {
+            sent += s.put;
+            say("peer got all %d", order("recv", sent) == sent);
+        }
+        end(s.fd);
+    }
+}
+
+static const struct test mistakes[] = {{"mistaken", mistaken}, {"unusual", unusual}, {"afterwards", afterwards}, {"together", together}, {"accepted", accepted}, {"partly", partly}, {NULL, NULL}};

@@ -118,6 +118,13 @@ impl Line {
         self.settings.iter().chain(&self.before).find_map(kind)
     }
 
+    /// True if a close is to be a reset (`SO_LINGER` with no time): the stream was told so, or its
+    /// socket was before the connection was handed over.
+    pub fn aborts(&self) -> bool {
+        let span = self.setting(|setting| if let Setting::Linger(span) = setting { Some(*span) } else { None });
+        span.or_else(|| sockopt::socket_linger(&self.fd).ok()) == Some(Some(Duration::ZERO))
+    }
+
     /// Nothing more is to be read.
     pub fn is_shut_for_reading(&self) -> bool {
         self.settings.contains(&Setting::ShutRead)

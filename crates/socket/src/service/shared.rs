@@ -9,7 +9,6 @@ use super::engine::monotonic;
 use super::events;
 use super::line::{Line, Whereabouts};
 use super::message::{Reply, Request};
-use super::settings::Setting;
 use crate::adoption::Remains;
 use crate::consumer::{Conn, Consumer};
 use crate::held::Counted;
@@ -329,8 +328,7 @@ impl Inner {
             Whereabouts::Away | Whereabouts::Coming { .. } => return,
             Whereabouts::Engine { region, conn } => {
                 if let Some(region) = regions.get_mut(region).filter(|region| !region.dead) {
-                    let reset = line.settings.contains(&Setting::Linger(Some(Duration::ZERO)));
-                    if line.unread.is_empty() && !reset {
+                    if line.unread.is_empty() && !line.aborts() {
                         region.consumer.close(*conn);
                     } else {
                         region.consumer.abort(*conn);
