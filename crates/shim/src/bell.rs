@@ -16,7 +16,7 @@ use crate::descriptors::out_of_the_way;
 use crate::patience;
 use crate::service::{self, Attendance};
 use crate::sys::epoll::{Interest, control, wait_without};
-use crate::sys::signals::{self, Handlers};
+use crate::sys::signals::{self, Handlers, Ran};
 use crate::sys::socket;
 use crate::table::{self, Named};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -237,13 +237,15 @@ pub struct Sleep {
     watch: Option<(Named, u64)>,
     /// The socket's.
     identity: Option<(u64, u64)>,
+    /// Handlers that the thread had run when the call began.
+    ran: Ran,
     wait: Option<Wait>,
     deadline: Option<Option<Instant>>,
 }
 
 impl Sleep {
     pub fn new(fd: RawFd) -> Sleep {
-        Sleep { fd, watch: None, identity: None, wait: None, deadline: None }
+        Sleep { fd, watch: None, identity: None, ran: signals::ran(), wait: None, deadline: None }
     }
 
     /// Waits for the stream that would block, for as long as the socket's option says, and
@@ -253,6 +255,9 @@ impl Sleep {
         match (&self.watch, &self.wait) {
             (Some((watched, _)), Some(wait)) if watched.is(&named) => {
                 drop(held);
+                if signals::ran().rough != self.ran.rough {
+                    return Err(libc::EINTR);
+                }
                 let limit = || timeout().map(|span| Instant::now() + span);
                 let deadline = *self.deadline.get_or_insert_with(limit);
                 match service::attend() {

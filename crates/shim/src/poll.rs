@@ -8,6 +8,7 @@ use crate::bits::bits;
 use crate::connection::{Held, at};
 use crate::epoll;
 use crate::service;
+use crate::sys::signals::{self, Ran};
 use crate::table::{Named, is_known, is_set};
 use baton_socket::service::{Stream, begin_batch};
 use libc::{POLLERR, POLLHUP, POLLIN, c_short, pollfd};
@@ -30,6 +31,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
         epoll::nest(fd.fd);
     }
     let mut left = timeout;
+    let ran = signals::ran();
     loop {
         let moved = moved(fds);
         let mut kernels = without(fds, &moved);
@@ -40,7 +42,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
         } else {
             service::look();
             if look(fds, &moved) == 0 && left != Some(Duration::ZERO) {
-                let slept = wait(fds, &moved, &mut kernels, left, sleep);
+                let slept = wait(fds, &moved, &mut kernels, left, (sleep, ran));
                 service::look();
                 // As in fs/select.c `do_poll`: what there is comes before a signal.
                 slept.or_else(|error| if look(fds, &moved) > 0 { Ok(()) } else { Err(error) })?;
@@ -76,7 +78,7 @@ fn wait(
     moved: &[usize],
     kernels: &mut Vec<pollfd>,
     left: Option<Duration>,
-    sleep: Sleep<'_>,
+    (sleep, ran): (Sleep<'_>, Ran),
 ) -> Result<(), i32> {
     let mut watches = Watches::default();
     kernels.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });
@@ -87,6 +89,9 @@ fn wait(
     let attendance = service::attend();
     let devices = attendance.iter().flat_map(|_| service::devices());
     kernels.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
+    if !changed && signals::ran() != ran {
+        return Err(libc::EINTR);
+    }
     sleep(kernels, if changed { Some(Duration::ZERO) } else { left })?;
     Ok(())
 }

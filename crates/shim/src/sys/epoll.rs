@@ -74,6 +74,7 @@ pub(crate) fn wait(
     let mut deadline = None;
     let mut left = timeout;
     let mut rested = false;
+    let ran = signals::ran();
     loop {
         let ours = report(set, room);
         if ours > 0 || left == Some(Duration::ZERO) {
@@ -82,6 +83,9 @@ pub(crate) fn wait(
                 Err(error) if ours == 0 => Err(error),
                 more => Ok(ours + more.unwrap_or(0)),
             };
+        }
+        if signals::ran() != ran {
+            return Err(libc::EINTR);
         }
         // Before, it takes no time that would be worth a look at the clock.
         deadline = deadline.or_else(|| left.map(|left| Instant::now() + left));

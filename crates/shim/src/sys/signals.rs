@@ -12,6 +12,7 @@ use super::real;
 use baton_socket::held::interrupted;
 use baton_socket::signals::{FAULTS, postpone};
 use libc::{SIG_DFL, SIG_IGN, c_int, c_void, siginfo_t, sigset_t};
+use std::cell::Cell;
 use std::mem::{MaybeUninit, transmute};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
@@ -59,6 +60,41 @@ pub(crate) fn handlers(anew: bool) -> Handlers {
     ROUGH.store(found.rough, Ordering::Relaxed);
     KNOWN_SINCE.store(changes, Ordering::Release);
     found
+}
+
+/// Handlers that a thread has run. One that was put off until the library held no lock has run
+/// within a call, which is to end as if it had waited already.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Ran {
+    /// All of them: no `poll`, `select` or `epoll_wait` goes on after one.
+    pub any: u32,
+    /// Those after which no call goes on.
+    pub rough: u32,
+}
+
+thread_local! {
+    /// Only this thread's handlers see it change.
+    static RAN: Cell<Ran> = const { Cell::new(Ran { any: 0, rough: 0 }) };
+}
+
+/// Those that this thread has run so far.
+pub(crate) fn ran() -> Ran {
+    RAN.try_with(Cell::get).unwrap_or_default()
+}
+
+/// This thread is about to run the handler of a signal.
+fn count(signal: c_int) {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: only asks; all zeros are an action, too.
+    let flags = unsafe {
+        real::sigaction(signal, null(), action.as_mut_ptr());
+        action.assume_init().sa_flags
+    };
+    let rough = u32::from(flags & libc::SA_RESTART == 0);
+    let _ = RAN.try_with(|ran| {
+        let Ran { any, rough: before } = ran.get();
+        ran.set(Ran { any: any.wrapping_add(1), rough: before.wrapping_add(rough) });
+    });
 }
 
 /// Handlers are installed, or have been.
@@ -113,6 +149,7 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
         // SAFETY: the kernel's arguments.
         return unsafe { postpone(info, context) };
     }
+    count(signal);
     let known = OF_PROGRAM[signal as usize].load(Ordering::Acquire);
     if known & ONCE != 0 {
         // SAFETY: a live action, all zeros but for what it does.
@@ -268,10 +305,12 @@ mod tests {
         assert_eq!((action.sa_sigaction, action.sa_flags & libc::SA_SIGINFO), (handler, 0));
         let first = locked(&mutex[0]);
         let second = locked(&mutex[1]);
+        let begun = ran();
         raise(libc::SIGUSR1);
         drop(second);
-        assert_eq!(RAN.load(Ordering::Relaxed), 0);
+        assert_eq!((RAN.load(Ordering::Relaxed), ran()), (0, begun));
         drop(first);
+        assert_eq!(ran(), Ran { any: begun.any + 1, ..begun }, "a call that began before goes on, a poll does not");
         assert_eq!((RAN.load(Ordering::Relaxed), mask()), (1, before));
         raise(libc::SIGUSR1);
         assert_eq!(RAN.load(Ordering::Relaxed), 2);
@@ -291,8 +330,10 @@ mod tests {
             assert_eq!((known.sa_sigaction, known.sa_flags & asked), (handler, asked));
             let mutex = Mutex::new(());
             let held = locked(&mutex);
+            let begun = ran();
             raise(libc::SIGUSR2);
             drop(held);
+            assert_eq!(ran(), Ran { any: begun.any + 1, rough: begun.rough + 1 });
             assert_eq!(ONCE_RAN.load(Ordering::Relaxed), libc::SIGUSR2 as u32);
             assert_eq!(sigaction(libc::SIGUSR2, null(), &mut known), 0);
             assert_eq!(known.sa_sigaction, SIG_DFL);
