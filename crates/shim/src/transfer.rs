@@ -69,8 +69,10 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
     let mut sleep = Sleep::new(fd);
     let (mut got, mut waits) = (0, None);
     loop {
+        if sleep.has_lost_it() {
+            return lost(got);
+        }
         let held = match place(fd) {
-            _ if sleep.has_lost_it() => return lost(got),
             Place::Carried(held) => held,
             Place::Kernel(_) if got > 0 => return Done::Carried(got),
             Place::Kernel(call) => return Done::Kernel(call),
@@ -141,9 +143,11 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
     let (mut put, mut waits) = (0, None);
     let mut first = true;
     loop {
+        if sleep.has_lost_it() {
+            return lost(put);
+        }
         let whose = if std::mem::take(&mut first) { place_to_send(fd) } else { place(fd) };
         let held = match whose {
-            _ if sleep.has_lost_it() => return lost(put),
             Place::Carried(held) => held,
             Place::Kernel(_) if put > 0 => return Done::Carried(put),
             Place::Kernel(call) => return Done::Kernel(call),

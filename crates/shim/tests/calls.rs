@@ -163,6 +163,8 @@ calls! {
     what_others_do_is_seen_by_who_waits: "together", 55;
     what_is_accepted_is_as_its_listener_and_its_past: "accepted", 16;
     what_found_no_room_ends_as_in_the_kernel: "partly", 6;
+    both_families_are_as_the_kernels: "families", 4;
+    what_is_no_connection_is_the_kernels: "beginnings", 16, "connected-anew" 16;
     mistakes_are_answered_as_by_the_kernel: "mistaken", 2, "setsockopt" 1;
 }
 

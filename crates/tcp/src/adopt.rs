@@ -53,7 +53,8 @@ impl Tcb {
         tcb.is = facts(from);
         tcb.snd_wscale = scales.snd;
         tcb.peer_mss = from.peer_mss;
-        let headers = if from.ipv6 { 60 } else { 40 };
+        // The kernel has taken the room for timestamps off (`tcp_rcv_state_process`).
+        let headers = if from.ipv6 { 60 } else { 40 } + if from.timestamps.is_some() { 12 } else { 0 };
         tcb.link_mtu = from.advmss.saturating_add(headers).min(mtu).max(path.mtu);
         (tcb.snd_wnd, tcb.snd_wl1, tcb.max_wnd) = (from.snd_wnd, from.snd_wl1, from.max_wnd);
         tcb.ack = AckPolicy::adopt(from.seeds.rcv_mss);
@@ -128,7 +129,7 @@ impl Tcb {
             last_ack_sent: self.rcv.last_ack_sent.earliest(rcv_nxt),
             right_edge: self.rcv.right_edge().latest(rcv_nxt),
             peer_mss: self.peer_mss,
-            advmss: Path { mtu: self.link_mtu, ..self.path }.mss_limit(),
+            advmss: self.advmss(),
             path_mtu: self.path.mtu,
             ipv6: self.path.ipv6,
             scales: self.is.scaled.then_some(Scales { snd: self.snd_wscale, rcv: self.rcv.scale }),

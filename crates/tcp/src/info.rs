@@ -65,7 +65,7 @@ impl Tcb {
             sender: self.snd.info(),
             snd_mss: self.eff_snd_mss(),
             rcv_mss: self.ack.rcv_mss,
-            advmss: crate::path::Path { mtu: self.link_mtu, ..self.path }.mss_limit(),
+            advmss: self.advmss(),
             pmtu: self.path.mtu,
             probes: self.probes.max(keepalive_sent),
             snd_una: self.snd.snd_una(),

@@ -62,7 +62,7 @@ pub struct Snapshot {
     /// The MSS that the peer announced, as bounded by us (Linux `mss_clamp`): without
     /// the room that options take.
     pub peer_mss: u16,
-    /// The MSS that we announced.
+    /// The MSS that we announced; of the kernel's, without the room that timestamps take.
     pub advmss: u16,
     /// Largest packet that the path is taken to carry.
     pub path_mtu: u16,

@@ -434,6 +434,11 @@ impl Tcb {
         self.peer_mss.min(self.path.mss_limit()) - options
     }
 
+    /// The MSS that we announce.
+    pub(crate) fn advmss(&self) -> u16 {
+        Path { mtu: self.link_mtu, ..self.path }.mss_limit()
+    }
+
     /// Takes over what the SYNs agreed on.
     pub(crate) fn agree(&mut self, agreed: &Agreed) {
         self.peer_mss = agreed.peer_mss;
@@ -463,7 +468,7 @@ impl Tcb {
             ecn: self.is.ecn,
             snd_wscale: self.is.scaled.then_some(self.snd_wscale),
             peer_mss: self.peer_mss,
-            advmss: Path { mtu: self.link_mtu, ..self.path }.mss_limit(),
+            advmss: self.advmss(),
             path_mtu: self.path.mtu,
         }
     }

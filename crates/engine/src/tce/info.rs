@@ -48,7 +48,8 @@ pub fn tcp_info_bytes(info: &Info) -> [u8; TCP_INFO_BYTES] {
         (72, micros(sender.rttvar)),
         (76, if sender.ssthresh == u32::MAX { 0x7fff_ffff } else { sender.ssthresh / mss }),
         (80, sender.cwnd / mss),
-        (84, u32::from(info.advmss)),
+        // `tcp_rcv_state_process` takes the room for timestamps off.
+        (84, u32::from(info.advmss) - if info.timestamps { 12 } else { 0 }),
         (96, info.rcv_space),
         (100, sender.total_retransmits),
     ];

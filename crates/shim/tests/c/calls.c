@@ -360,6 +360,7 @@ struct test { const char *name; void (*run)(void); };
 #include "rest.h"
 #include "rare.h"
 #include "mistaken.h"
+#include "kinds.h"
 
 int main(int count, char **words) {
     const struct test own[] = {{"names", names}, {"options", options}, {"reads", reads}, {"messages", messages},
@@ -371,7 +372,7 @@ int main(int count, char **words) {
     peer_host = words[2];
     self = words[0];
     orders_fd = connected(peer_host, ORDERS, SOCK_CLOEXEC);
-    for (const struct test *list[] = {own, more, rest, rare, mistakes}, **at = list; at < list + 5; at++)
+    for (const struct test *list[] = {own, more, rest, rare, mistakes, kinds}, **at = list; at < list + 6; at++)
         for (const struct test *test = *at; test->name; test++)
             if (!strcmp(words[3], "all") || !strcmp(words[3], test->name)) {
                 say("== %s", test->name);

@@ -46,11 +46,28 @@ static int connected(const char *host, int port, int flags) {
     return fd;
 }
 
+static int connected6(const char *host, int port) {
+    struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    inet_pton(AF_INET6, host, &to.sin6_addr);
+    int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    if (connect(fd, (void *)&to, sizeof to)) die("connect, IPv6");
+    return fd;
+}
+
 static int listening(int port) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
     int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, (void *)&at, sizeof at) || listen(fd, 16)) die("listen");
+    return fd;
+}
+
+/* For both families. */
+static int listening6(int port) {
+    struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    int fd = socket(AF_INET6, SOCK_STREAM, 0), one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, (void *)&at, sizeof at) || listen(fd, 16)) die("listen, IPv6");
     return fd;
 }
 
@@ -85,7 +102,7 @@ static long pull(int fd, long count) {
 
 /* The peer's process: orders until they end. */
 static int be_the_peer(const char *host) {
-    int orders = listening(ORDERS), data = listening(DATA), fd = -1, waiting = 5;
+    int orders = listening(ORDERS), data = listening6(DATA), fd = -1, waiting = 5;
     /* A SYN may bring data, where the system lets it. */
     int system = open("/proc/sys/net/ipv4/tcp_fastopen", O_WRONLY);
     if (write(system, "3", 1) != 1 || setsockopt(data, IPPROTO_TCP, TCP_FASTOPEN, &waiting, sizeof waiting)) die("fast open");
@@ -100,6 +117,7 @@ static int be_the_peer(const char *host) {
         long done = 0;
         if (!strcmp(what, "accept")) fd = accept(data, NULL, NULL);
         else if (!strcmp(what, "connect")) fd = connected(host, BACK, 0);
+        else if (!strcmp(what, "connect6")) fd = connected6("fd66::1", BACK);
         else if (!strcmp(what, "send")) push(fd, count);
         else if (!strcmp(what, "recv")) done = pull(fd, count);
         else if (!strcmp(what, "echo")) { done = pull(fd, count); push(fd, done); }
