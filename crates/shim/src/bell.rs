@@ -18,6 +18,7 @@ use crate::service::{self, Attendance};
 use crate::sys::epoll::{Interest, control, wait_without};
 use crate::sys::signals::{self, Handlers, Ran};
 use crate::sys::socket;
+use crate::sys::waits::{take, wait_for};
 use crate::table::{self, Named};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -55,14 +56,11 @@ impl Bell {
     fn wait(&self, deadline: Option<Instant>) -> Result<(), i32> {
         if let Some(deadline) = deadline {
             let left = deadline.saturating_duration_since(Instant::now());
-            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left)) {
-                Ok(0) => return Err(libc::EAGAIN),
-                Ok(_) => {}
-                Err(error) => return Err(error.raw_os_error()),
+            if wait_for(self.as_fd(), Some(left))? == 0 {
+                return Err(libc::EAGAIN);
             }
         }
-        rustix::io::read(&self.0, &mut [0; 8]).map(drop).map_err(|error| error.raw_os_error())
+        take(self.as_fd())
     }
 
     /// The same, or until a frame comes, which is then taken in.
@@ -74,7 +72,7 @@ impl Bell {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let mut events = Vec::with_capacity(4);
             let wait = |left: Option<Duration>| {
-                let slept = devices.wait(&mut events, left, between);
+                let slept = wait_without(devices.set.as_fd(), &mut events, left, between);
                 (slept, slept.unwrap_or(1))
             };
             match patience::wait(left, wait) {
@@ -179,16 +177,6 @@ impl Devices {
             epoll::add(&set, signals, EventData::new_u64(A_SIGNAL), EventFlags::IN)?;
         }
         Ok(Devices { made_for, set, _signals: signals })
-    }
-
-    /// `epoll_wait` without those signals.
-    fn wait(&self, events: &mut Vec<epoll::Event>, left: Option<Duration>, signals: u64) -> Result<usize, i32> {
-        if signals == 0 {
-            let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
-            let slept = epoll::wait(&self.set, rustix::buffer::spare_capacity(events), left.as_ref());
-            return slept.map_err(|error| error.raw_os_error());
-        }
-        wait_without(self.set.as_fd(), events, left, signals)
     }
 }
 

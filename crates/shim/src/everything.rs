@@ -2,6 +2,7 @@
 
 use crate::connection::{State, bring_home_named, tell};
 use crate::sharing;
+use crate::sys::cancel::Deferred;
 use crate::sys::socket;
 use crate::table::{self, Slot};
 use baton_socket::held::interrupted;
@@ -36,6 +37,7 @@ pub fn account() {
 
 /// What another program would get is an ordinary connection, in this process and its parents.
 pub fn bring_inherited_home() {
+    let _deferred = Deferred::new();
     sharing::tell_what_is_taken();
     for (named, fds) in table::all() {
         if fds.iter().any(|fd| socket::is_inherited(*fd)) {

@@ -1,5 +1,6 @@
 //! Everything that a consumer or `TCP_INFO` may ask of a connection.
 
+use crate::path::Path;
 use crate::snd::SenderInfo;
 use crate::state::State;
 use crate::tcb::{Context, Tcb};
@@ -52,6 +53,11 @@ pub struct Info {
 }
 
 impl Tcb {
+    /// The MSS that we announce.
+    pub(crate) fn advmss(&self) -> u16 {
+        Path { mtu: self.link_mtu, ..self.path }.mss_limit()
+    }
+
     /// All facts (STATUS of RFC 9293 §3.10.6).
     pub fn info(&self, cx: &Context<'_>) -> Info {
         let keepalive_sent = self.rare.as_ref().map_or(0, |r| r.keepalive_sent);

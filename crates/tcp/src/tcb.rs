@@ -434,11 +434,6 @@ impl Tcb {
         self.peer_mss.min(self.path.mss_limit()) - options
     }
 
-    /// The MSS that we announce.
-    pub(crate) fn advmss(&self) -> u16 {
-        Path { mtu: self.link_mtu, ..self.path }.mss_limit()
-    }
-
     /// Takes over what the SYNs agreed on.
     pub(crate) fn agree(&mut self, agreed: &Agreed) {
         self.peer_mss = agreed.peer_mss;

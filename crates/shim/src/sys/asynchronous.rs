@@ -2,6 +2,7 @@
 //! what is read or written that way is in the kernel from then on. See [`super`] for what is
 //! upheld.
 
+use super::cancel::Deferred;
 use super::real;
 use crate::connection::bring_home;
 use libc::{aiocb, c_int, sigevent};
@@ -11,6 +12,7 @@ use libc::{aiocb, c_int, sigevent};
 unsafe fn home(what: *const aiocb) {
     // SAFETY: the caller's promise.
     if let Some(what) = unsafe { what.as_ref() } {
+        let _deferred = Deferred::new();
         bring_home(what.aio_fildes, "aio");
     }
 }
@@ -18,7 +20,7 @@ unsafe fn home(what: *const aiocb) {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn aio_read(what: *mut aiocb) -> c_int {
+pub unsafe extern "C-unwind" fn aio_read(what: *mut aiocb) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe {
         home(what);
@@ -29,7 +31,7 @@ pub unsafe extern "C" fn aio_read(what: *mut aiocb) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn aio_read64(what: *mut aiocb) -> c_int {
+pub unsafe extern "C-unwind" fn aio_read64(what: *mut aiocb) -> c_int {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { aio_read(what) }
 }
@@ -37,7 +39,7 @@ pub unsafe extern "C" fn aio_read64(what: *mut aiocb) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn aio_write(what: *mut aiocb) -> c_int {
+pub unsafe extern "C-unwind" fn aio_write(what: *mut aiocb) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe {
         home(what);
@@ -48,7 +50,7 @@ pub unsafe extern "C" fn aio_write(what: *mut aiocb) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn aio_write64(what: *mut aiocb) -> c_int {
+pub unsafe extern "C-unwind" fn aio_write64(what: *mut aiocb) -> c_int {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { aio_write(what) }
 }
@@ -56,7 +58,12 @@ pub unsafe extern "C" fn aio_write64(what: *mut aiocb) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, told: *mut sigevent) -> c_int {
+pub unsafe extern "C-unwind" fn lio_listio(
+    mode: c_int,
+    list: *const *mut aiocb,
+    count: c_int,
+    told: *mut sigevent,
+) -> c_int {
     // SAFETY: the arguments are the program's: so many pointers, of which some may be null.
     unsafe {
         for number in 0..usize::try_from(count).unwrap_or(0) {
@@ -69,7 +76,7 @@ pub unsafe extern "C" fn lio_listio(mode: c_int, list: *const *mut aiocb, count:
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lio_listio64(
+pub unsafe extern "C-unwind" fn lio_listio64(
     mode: c_int,
     list: *const *mut aiocb,
     count: c_int,

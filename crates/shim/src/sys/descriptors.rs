@@ -1,5 +1,6 @@
 //! Descriptors that are closed, duplicated and asked about. See [`super`] for what is upheld.
 
+use super::cancel::Deferred;
 use super::{fail, real, set_errno};
 use crate::connection::{self, Held, at, bring_home};
 use crate::table::{self, is_known, is_set, named};
@@ -14,7 +15,7 @@ pub(super) fn closing(fd: RawFd) {
     if !is_known(fd) {
         return;
     }
-    let errno = super::last_errno();
+    let (_deferred, errno) = (Deferred::new(), super::last_errno());
     if is_set(fd) {
         epoll::close(fd);
     } else {
@@ -39,7 +40,7 @@ fn lingers(fd: RawFd) -> bool {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     closing(fd);
     // SAFETY: the arguments are the program's.
     unsafe { real::close(fd) }
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
     // With a flag that is none the kernel closes nothing.
     if flags & !UNSHARE == 0 {
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn closefrom(first: c_int) {
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     // SAFETY: the arguments are the program's.
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
@@ -80,6 +81,7 @@ fn duplicated(from: RawFd, to: RawFd) {
     if to < 0 || !is_known(from) {
         return;
     }
+    let _deferred = Deferred::new();
     if is_set(from) {
         epoll::duplicate(from, to);
     } else {
@@ -90,7 +92,7 @@ fn duplicated(from: RawFd, to: RawFd) {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let new = unsafe { real::dup(fd) };
     duplicated(fd, new);
@@ -100,7 +102,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
     if fd != to {
         closing_for(fd, to);
     }
@@ -115,7 +117,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // With a flag that is none the kernel closes nothing.
     if fd != to && flags & !libc::O_CLOEXEC == 0 {
         closing_for(fd, to);
@@ -136,11 +138,12 @@ fn closing_for(fd: RawFd, to: RawFd) {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
     if !is_known(fd) {
         // SAFETY: the arguments are the program's.
         return unsafe { real::fcntl(fd, command, arg) };
     }
+    let _deferred = Deferred::new();
     let flags = arg as c_int;
     if command == libc::F_SETFL && flags & libc::O_ASYNC != 0 {
         bring_home(fd, "signals-for-data");
@@ -158,7 +161,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: c_ulong) -> c_int
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe { fcntl(fd, command, arg) }
 }
@@ -172,12 +175,13 @@ fn set_nonblocking(fd: RawFd, on: bool) {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
+pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::ioctl(fd, request, arg) };
     if !is_known(fd) {
         return kernel();
     }
+    let _deferred = Deferred::new();
     // Both calls for an int that the program has.
     let word = arg as *mut c_int;
     match request {
@@ -215,9 +219,10 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_i
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const libc::c_char) -> *mut libc::FILE {
+pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const libc::c_char) -> *mut libc::FILE {
     use std::sync::atomic::AtomicPtr;
     static AT: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+    let _deferred = Deferred::new();
     // libc reads and writes a FILE's descriptor by itself.
     bring_home(fd, "stdio");
     if is_known(fd) {

@@ -3,6 +3,7 @@
 //! What is upheld: the kernel gets pointers to live events with their true number, and only
 //! what it says it has written is read.
 
+use super::cancel::waiting;
 use super::signals::{self, set_of};
 use super::{last_errno, real};
 use crate::epoll::Set;
@@ -15,7 +16,7 @@ use rustix::event::epoll::Event;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,7 @@ pub(crate) fn control(set: RawFd, what: c_int, fd: RawFd, interest: Option<Inter
 }
 
 /// `epoll_wait` that takes none of these signals meanwhile, beside those that this thread takes
-/// never; how many events there are.
+/// never; how many events there are. It may be cancelled.
 pub(crate) fn wait_without(
     set: BorrowedFd<'_>,
     events: &mut Vec<Event>,
@@ -44,11 +45,13 @@ pub(crate) fn wait_without(
 ) -> Result<usize, i32> {
     const { assert!(size_of::<Event>() == size_of::<epoll_event>()) };
     let most = |left: Duration| left.as_micros().div_ceil(1000).min(c_int::MAX as u128) as c_int;
-    let mask = set_of(signals::mask() | signals);
+    let mask = (signals != 0).then(|| set_of(signals::mask() | signals));
+    let mask = mask.as_ref().map_or(null(), std::ptr::from_ref);
     let room = events.spare_capacity_mut();
     let (at, count) = (room.as_mut_ptr().cast(), room.len() as c_int);
-    // SAFETY: room for so many events, which look as the kernel's, and a live mask.
-    let got = unsafe { real::epoll_pwait(set.as_raw_fd(), at, count, left.map_or(-1, most), &mask) };
+    let millis = left.map_or(-1, most);
+    // SAFETY: room for so many events, which look as the kernel's, and a live mask or null.
+    let got = waiting(left, || unsafe { real::epoll_pwait(set.as_raw_fd(), at, count, millis, mask) });
     let got = usize::try_from(got).map_err(|_| last_errno())?;
     // SAFETY: the kernel has written so many.
     unsafe { events.set_len(events.len() + got) };
@@ -158,12 +161,25 @@ fn doze(
     left: Option<Duration>,
     sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int,
 ) -> Result<Woken, i32> {
-    set.sleepers.fetch_add(1, Ordering::SeqCst);
-    let attendance = set.attend();
-    let slept = if set.has_ready() { Ok(Woken::by_bell()) } else { strip(set, room, left, sleep) };
-    drop(attendance);
-    set.sleepers.fetch_sub(1, Ordering::SeqCst);
-    slept
+    let _sleeper = Sleeper::of(set);
+    let _attendance = set.attend();
+    if set.has_ready() { Ok(Woken::by_bell()) } else { strip(set, room, left, sleep) }
+}
+
+/// Who sleeps over a set, and may be cancelled there.
+struct Sleeper<'a>(&'a Set);
+
+impl Sleeper<'_> {
+    fn of(set: &Set) -> Sleeper<'_> {
+        set.sleepers.fetch_add(1, Ordering::SeqCst);
+        Sleeper(set)
+    }
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Ours that are ready, of what engines have said by now. Whoever is told of several will

@@ -2,6 +2,7 @@
 //! for what is upheld.
 
 use super::buffers::{LONGEST, PIECES, all_bytes, rooms};
+use super::cancel::{Deferred, carried};
 use super::{fail, finish, last_errno, real, set_errno, socket};
 use crate::connection::{Place, bring_home, place};
 use crate::table::is_known;
@@ -22,6 +23,7 @@ unsafe fn bring_sent_home(msg: *const msghdr) {
         if msg.is_null() || (*msg).msg_controllen < size_of::<cmsghdr>() {
             return;
         }
+        let _deferred = Deferred::new();
         let mut head = libc::CMSG_FIRSTHDR(msg);
         while let Some(at) = head.as_ref() {
             if (at.cmsg_level, at.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
@@ -45,11 +47,12 @@ unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
         return Done::Failed(libc::EMSGSIZE);
     }
     if head.msg_controllen > 0 {
+        let _deferred = Deferred::new();
         bring_home(fd, "control-data");
     }
     // SAFETY: likewise.
     match unsafe { all_bytes(head.msg_iov, head.msg_iovlen) } {
-        Ok(bytes) => send(fd, &bytes, flags),
+        Ok(bytes) => carried(|| send(fd, &bytes, flags)),
         Err(errno) => Done::Failed(errno),
     }
 }
@@ -64,7 +67,7 @@ unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> 
     }
     // SAFETY: likewise.
     let done = match unsafe { rooms(head.msg_iov, head.msg_iovlen) } {
-        Ok(mut rooms) => receive(fd, &mut rooms, flags),
+        Ok(mut rooms) => carried(|| receive(fd, &mut rooms, flags)),
         Err(errno) => Done::Failed(errno),
     };
     if let Done::Carried(_) = done {
@@ -78,7 +81,7 @@ unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     unsafe {
         bring_sent_home(msg);
@@ -96,7 +99,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) ->
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     unsafe {
         if !is_known(fd) {
@@ -109,7 +112,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> s
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's; `count` messages.
     unsafe {
         for number in 0..if msgs.is_null() { 0 } else { count as usize } {
@@ -134,7 +137,7 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmmsg(
+pub unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     msgs: *mut mmsghdr,
     count: c_uint,
@@ -183,7 +186,7 @@ pub unsafe extern "C" fn recvmmsg(
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::sendfile(out, from, at, count) };
     if !is_known(out) {
@@ -192,6 +195,8 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count
     if interrupted() {
         return fail(libc::EAGAIN);
     }
+    // No thread is cancelled in it (pthreads(7)).
+    let _deferred = Deferred::new();
     if let Place::Kernel(_call) = place(out) {
         return kernel();
     }
@@ -228,7 +233,7 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(out: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendfile64(out: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { sendfile(out, from, at, count) }
 }
@@ -236,7 +241,7 @@ pub unsafe extern "C" fn sendfile64(out: c_int, from: c_int, at: *mut off64_t, c
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splice(
+pub unsafe extern "C-unwind" fn splice(
     from: c_int,
     from_at: *mut off64_t,
     to: c_int,
@@ -245,7 +250,7 @@ pub unsafe extern "C" fn splice(
     flags: c_uint,
 ) -> ssize_t {
     for fd in [from, to].into_iter().filter(|fd| is_known(*fd)) {
-        let errno = last_errno();
+        let (_deferred, errno) = (Deferred::new(), last_errno());
         bring_home(fd, "splice");
         set_errno(errno);
     }

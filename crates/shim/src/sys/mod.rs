@@ -6,11 +6,14 @@
 //!   says there is, and nothing is kept beyond the call. Where the kernel would answer a bad
 //!   pointer with `EFAULT`, a null one is answered so, and any other faults.
 //! * A call that is not ours goes to the next function of that name, with the same arguments.
+//! * A thread that is cancelled is unwound through these functions only where it waits, or by the
+//!   function that a call goes on to: in between it cannot be ([`cancel`]).
 //! * Nothing here is called by what it calls: what this library does itself it asks of the
 //!   kernel directly, or on descriptors that the table does not know.
 
 mod asynchronous;
 pub(crate) mod buffers;
+pub(crate) mod cancel;
 pub(crate) mod counters;
 mod descriptors;
 pub(crate) mod epoll;
@@ -22,7 +25,7 @@ pub(crate) mod signals;
 pub(crate) mod socket;
 mod sockets;
 mod transfers;
-mod waits;
+pub(crate) mod waits;
 
 use crate::transfer::Done;
 use libc::c_int;

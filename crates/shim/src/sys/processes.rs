@@ -5,6 +5,7 @@
 //! it, gets the descriptors that are not closed on exec: their connections come home first.
 //! Calls with arguments of any number are gone on with where they came from.
 
+use super::cancel::Deferred;
 use super::real;
 use crate::connection::{bring_home, stop};
 use crate::everything::{self, bring_inherited_home};
@@ -32,21 +33,24 @@ extern "C" fn init() {
 }
 
 unsafe extern "C" fn prepare() {
+    let _deferred = Deferred::new();
     fork::prepare();
 }
 
 unsafe extern "C" fn parent() {
+    let _deferred = Deferred::new();
     fork::parent();
 }
 
 unsafe extern "C" fn child() {
+    let _deferred = Deferred::new();
     fork::child();
 }
 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vfork() -> pid_t {
+pub unsafe extern "C-unwind" fn vfork() -> pid_t {
     // SAFETY: no arguments.
     unsafe { real::fork() }
 }
@@ -56,7 +60,7 @@ type Words = *const *const c_char;
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execve(path: *const c_char, argv: Words, envp: Words) -> c_int {
+pub unsafe extern "C-unwind" fn execve(path: *const c_char, argv: Words, envp: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execve(path, argv, envp) }
@@ -65,7 +69,7 @@ pub unsafe extern "C" fn execve(path: *const c_char, argv: Words, envp: Words) -
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execv(path: *const c_char, argv: Words) -> c_int {
+pub unsafe extern "C-unwind" fn execv(path: *const c_char, argv: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execv(path, argv) }
@@ -74,7 +78,7 @@ pub unsafe extern "C" fn execv(path: *const c_char, argv: Words) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvp(path: *const c_char, argv: Words) -> c_int {
+pub unsafe extern "C-unwind" fn execvp(path: *const c_char, argv: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execvp(path, argv) }
@@ -83,7 +87,7 @@ pub unsafe extern "C" fn execvp(path: *const c_char, argv: Words) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvpe(path: *const c_char, argv: Words, envp: Words) -> c_int {
+pub unsafe extern "C-unwind" fn execvpe(path: *const c_char, argv: Words, envp: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execvpe(path, argv, envp) }
@@ -92,7 +96,7 @@ pub unsafe extern "C" fn execvpe(path: *const c_char, argv: Words, envp: Words) 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
+pub unsafe extern "C-unwind" fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::fexecve(fd, argv, envp) }
@@ -101,7 +105,13 @@ pub unsafe extern "C" fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execveat(at: c_int, path: *const c_char, argv: Words, envp: Words, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn execveat(
+    at: c_int,
+    path: *const c_char,
+    argv: Words,
+    envp: Words,
+    flags: c_int,
+) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execveat(at, path, argv, envp, flags) }
@@ -112,7 +122,8 @@ pub unsafe extern "C" fn execveat(at: c_int, path: *const c_char, argv: Words, e
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int {
+    let _deferred = Deferred::new();
     bring_home(fd, "inherited");
     // SAFETY: the arguments are the program's.
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, to) }
@@ -123,7 +134,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(actions: *mut c_void, 
 /// # Safety
 /// As of libc's.
 #[unsafe(export_name = "_Fork")]
-pub unsafe extern "C" fn fork_without_handlers() -> pid_t {
+pub unsafe extern "C-unwind" fn fork_without_handlers() -> pid_t {
     static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     // SAFETY: who calls it by this name has a libc that has it, with this type.
     forking(|| unsafe {
@@ -133,6 +144,7 @@ pub unsafe extern "C" fn fork_without_handlers() -> pid_t {
 
 /// A child that libc knows nothing of.
 pub(super) fn forking<R: Default + PartialEq>(make: impl FnOnce() -> R) -> R {
+    let _deferred = Deferred::new();
     fork::prepare();
     let made = make();
     if made == R::default() {
@@ -146,7 +158,7 @@ pub(super) fn forking<R: Default + PartialEq>(make: impl FnOnce() -> R) -> R {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn system(line: *const c_char) -> c_int {
+pub unsafe extern "C-unwind" fn system(line: *const c_char) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::system(line) }
@@ -169,7 +181,7 @@ macro_rules! passed_on {
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() {
+        pub unsafe extern "C-unwind" fn $name() {
             // All six registers that carry arguments, and the number of vectors (x86-64 psABI
             // §3.2.3), are as the caller left them when libc's function begins; so is the stack.
             // The first is still there for ours.

@@ -1,6 +1,7 @@
 //! `syscall(2)`: what is made by number is ours as what is made by name. See [`super`] for
 //! what is upheld.
 
+use super::cancel::Deferred;
 use super::signals::set_of;
 use super::{descriptors, messages, processes, real, sockets, transfers, waits};
 use crate::connection::stop;
@@ -27,7 +28,7 @@ fn pointer(mask: &Option<sigset_t>) -> *const sigset_t {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
+pub unsafe extern "C-unwind" fn syscall(
     number: c_long,
     a: c_ulong,
     b: c_ulong,
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn syscall(
             }
             libc::SYS_io_uring_setup => {
                 // Its calls are seen by nobody.
-                stop("io-uring");
+                drop((Deferred::new(), stop("io-uring")));
                 real::syscall(number, a, b, c, d, e, f)
             }
             libc::SYS_ppoll => waits::ppoll(a as _, b as _, c as _, pointer(&mask(d))).into(),

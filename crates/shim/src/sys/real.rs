@@ -38,7 +38,7 @@ macro_rules! real {
                 return -1;
             }
             // SAFETY: libc's function of this name has this type.
-            let call: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(found) };
+            let call: unsafe extern "C-unwind" fn($($type),*) -> $result = unsafe { std::mem::transmute(found) };
             // SAFETY: the arguments are the program's, as it would have passed them.
             unsafe { call($($arg),*) }
         }

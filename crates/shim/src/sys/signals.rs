@@ -195,7 +195,11 @@ fn as_known(action: &mut libc::sigaction, known: u64) {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+pub unsafe extern "C-unwind" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
     let Some(of_program) = usize::try_from(signal).ok().and_then(|signal| OF_PROGRAM.get(signal)) else {
         // SAFETY: the arguments are the program's.
         return unsafe { real::sigaction(signal, new, old) };
@@ -225,7 +229,7 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let done = unsafe { real::siginterrupt(signal, interrupts) };
     changed();
@@ -238,7 +242,7 @@ macro_rules! installs {
         /// # Safety
         /// As of libc's.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+        pub unsafe extern "C-unwind" fn $name(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
             let mut known = MaybeUninit::<libc::sigaction>::uninit();
             // SAFETY: the arguments are the program's; an action is asked for, and then
             // installed as it is, but for ours in front of it.

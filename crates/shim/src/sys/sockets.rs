@@ -1,5 +1,6 @@
 //! Making connections, and asking about them. See [`super`] for what is upheld.
 
+use super::cancel::Deferred;
 use super::socket::Name;
 use super::{fail, real, set_errno, socket as ask};
 use crate::connection::{self, Held, Moved, Place, at, begin, bring_home, place};
@@ -21,14 +22,14 @@ pub(super) fn fresh(fd: c_int) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     fresh(unsafe { real::socket(domain, kind, protocol) })
 }
 
 /// Looks at a new connection, and leaves `errno` as it was.
 fn begun(fd: c_int, connecting: bool) {
-    let errno = super::last_errno();
+    let (_deferred, errno) = (Deferred::new(), super::last_errno());
     begin(fd, connecting);
     set_errno(errno);
 }
@@ -36,7 +37,7 @@ fn begun(fd: c_int, connecting: bool) {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn accept(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     // SAFETY: the arguments are the program's.
     let new = fresh(unsafe { real::accept(fd, addr, size) });
     if new >= 0 {
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, size: *mut sockl
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn accept4(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let new = fresh(unsafe { real::accept4(fd, addr, size, flags) });
     if new >= 0 {
@@ -60,12 +61,13 @@ pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, size: *mut sock
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, size: socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, size: socklen_t) -> c_int {
     let lengths = size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>();
     let is_address = !addr.is_null() && lengths.contains(&(size as usize));
     // SAFETY: an address is as long as the program says, and begins with its family.
     let family = is_address.then(|| c_int::from(unsafe { (*addr).sa_family }));
     if is_known(fd) && family == Some(libc::AF_UNSPEC) {
+        let _deferred = Deferred::new();
         bring_home(fd, "connected-anew");
     }
     // The kernel looks at an address before it looks at the socket.
@@ -85,6 +87,7 @@ pub(super) fn opened(fd: c_int, done: bool) {
     let errno = super::last_errno();
     let begun = done || matches!(errno, libc::EINPROGRESS | libc::EINTR);
     if begun && connection::is_new(fd) && ask::is_stream(fd) {
+        let _deferred = Deferred::new();
         // With TCP Fast Open the call is done before the connection is there.
         begin(fd, !done || ask::is_connecting(fd));
     }
@@ -94,7 +97,8 @@ pub(super) fn opened(fd: c_int, done: bool) {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let _deferred = Deferred::new();
     let held = if is_known(fd) { place(fd) } else { Place::Kernel(connection::KernelCall::none()) };
     let how_both = match how {
         libc::SHUT_RD => Shutdown::Read,
@@ -155,7 +159,7 @@ unsafe fn name_of(
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn getsockname(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     let ours = |held: &Held| held.moved().map(|moved| moved.local);
     // SAFETY: the arguments are the program's.
     let known = if is_known(fd) { unsafe { name_of(fd, addr, size, ours) } } else { None };
@@ -166,10 +170,11 @@ pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, size: *mut 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     let theirs = |held: &Held| held.moved().map(|moved| moved.peer);
     // A reset that has come by now is known, as it is to the kernel.
     if is_known(fd) && at(fd).is_some_and(|held| held.moved().is_some()) {
+        let _deferred = Deferred::new();
         service::look();
     }
     let is_over = |held: Held| held.over().is_some() || held.moved().is_some_and(Moved::is_over);
@@ -185,7 +190,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, size: *mut 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockopt(
+pub unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -198,10 +203,12 @@ pub unsafe extern "C" fn getsockopt(
         let done = kernel();
         // Whoever asks whether it is connected has it moved now, if it is.
         if done == 0 && (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) && is_known(fd) {
+            let _deferred = Deferred::new();
             drop(place(fd));
         }
         return done;
     };
+    let _deferred = Deferred::new();
     let answer = match held.moved() {
         Some(moved) => options::get(moved, held.slot(), level, name),
         None => Answer::Husk,
@@ -222,7 +229,7 @@ pub unsafe extern "C" fn getsockopt(
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setsockopt(
+pub unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -232,6 +239,7 @@ pub unsafe extern "C" fn setsockopt(
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::setsockopt(fd, level, name, value, size) };
     let Some(held) = at(fd) else { return kernel() };
+    let _deferred = Deferred::new();
     if c_int::try_from(size).is_err() {
         return fail(libc::EINVAL);
     }

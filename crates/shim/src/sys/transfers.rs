@@ -1,6 +1,7 @@
 //! `read`, `write` and their like. See [`super`] for what is upheld.
 
 use super::buffers::{all_bytes, bytes, number, room, rooms};
+use super::cancel::carried;
 use super::{fail, finish, real};
 use crate::table::is_known;
 use crate::transfer::{Done, receive, send};
@@ -12,7 +13,7 @@ use std::io::IoSliceMut;
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::read(fd, buf, len) };
     // Of nothing there is nothing to wait for (net/socket.c, `sock_read_iter`).
@@ -21,7 +22,7 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize
     }
     // SAFETY: likewise.
     match unsafe { room(buf, len) } {
-        Ok(room) => finish(receive(fd, &mut [room], 0), kernel),
+        Ok(room) => finish(carried(|| receive(fd, &mut [room], 0)), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -29,7 +30,7 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t) -> ssize_t {
     check(len, size);
     // SAFETY: the arguments are the program's.
     unsafe { read(fd, buf, len) }
@@ -45,7 +46,7 @@ fn check(len: size_t, size: size_t) {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::write(fd, buf, len) };
     if !is_known(fd) {
@@ -53,7 +54,7 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ss
     }
     // SAFETY: likewise.
     match unsafe { bytes(buf, len) } {
-        Ok(bytes) => finish(send(fd, &[bytes], 0), kernel),
+        Ok(bytes) => finish(carried(|| send(fd, &[bytes], 0)), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ss
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::readv(fd, iov, count) };
     // SAFETY: likewise.
@@ -80,7 +81,7 @@ unsafe fn read_pieces(
     // SAFETY: the caller's promise.
     match number(count).and_then(|count| unsafe { rooms(iov, count) }) {
         Ok(rooms) if rooms.iter().all(|room| room.is_empty()) => kernel(),
-        Ok(mut rooms) => finish(receive(fd, &mut rooms, flags), kernel),
+        Ok(mut rooms) => finish(carried(|| receive(fd, &mut rooms, flags)), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -88,7 +89,7 @@ unsafe fn read_pieces(
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::writev(fd, iov, count) };
     // SAFETY: likewise.
@@ -106,7 +107,7 @@ unsafe fn write_pieces(
 ) -> ssize_t {
     // SAFETY: the caller's promise.
     match number(count).and_then(|count| unsafe { all_bytes(iov, count) }) {
-        Ok(bytes) => finish(send(fd, &bytes, flags), kernel),
+        Ok(bytes) => finish(carried(|| send(fd, &bytes, flags)), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -125,7 +126,13 @@ fn of_socket(flags: c_int) -> Result<c_int, i32> {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn preadv2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::preadv2(fd, iov, count, at, flags) };
     // At a position the kernel refuses any socket.
@@ -139,7 +146,13 @@ pub unsafe extern "C" fn preadv2(fd: c_int, iov: *const iovec, count: c_int, at:
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn pwritev2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::pwritev2(fd, iov, count, at, flags) };
     // At a position the kernel refuses any socket.
@@ -153,7 +166,13 @@ pub unsafe extern "C" fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, at
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn preadv64v2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off64_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { preadv2(fd, iov, count, at, flags) }
 }
@@ -161,7 +180,13 @@ pub unsafe extern "C" fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn pwritev64v2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    at: off64_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { pwritev2(fd, iov, count, at, flags) }
 }
@@ -169,7 +194,7 @@ pub unsafe extern "C" fn pwritev64v2(fd: c_int, iov: *const iovec, count: c_int,
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::recv(fd, buf, len, flags) };
     if !is_known(fd) {
@@ -185,17 +210,23 @@ unsafe fn receive_into(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -
     if flags & MSG_TRUNC != 0 && buf.is_null() {
         // What is only counted away needs no room (tcp(7)).
         let mut nowhere = vec![0; len.min(1 << 20)];
-        return Ok(receive(fd, &mut [IoSliceMut::new(&mut nowhere)], flags));
+        return Ok(carried(|| receive(fd, &mut [IoSliceMut::new(&mut nowhere)], flags)));
     }
     // SAFETY: the caller's promise.
     let room = unsafe { room(buf, len)? };
-    Ok(receive(fd, &mut [room], flags))
+    Ok(carried(|| receive(fd, &mut [room], flags)))
 }
 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn __recv_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    size: size_t,
+    flags: c_int,
+) -> ssize_t {
     check(len, size);
     // SAFETY: the arguments are the program's.
     unsafe { recv(fd, buf, len, flags) }
@@ -204,7 +235,7 @@ pub unsafe extern "C" fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, si
 /// # Safety
 /// As of libc's.
 #[unsafe(export_name = "send")]
-pub unsafe extern "C" fn send_to_peer(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn send_to_peer(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::send(fd, buf, len, flags) };
     if !is_known(fd) {
@@ -212,7 +243,7 @@ pub unsafe extern "C" fn send_to_peer(fd: c_int, buf: *const c_void, len: size_t
     }
     // SAFETY: likewise.
     match unsafe { bytes(buf, len) } {
-        Ok(bytes) => finish(send(fd, &[bytes], flags), kernel),
+        Ok(bytes) => finish(carried(|| send(fd, &[bytes], flags)), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -220,7 +251,7 @@ pub unsafe extern "C" fn send_to_peer(fd: c_int, buf: *const c_void, len: size_t
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvfrom(
+pub unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -249,7 +280,7 @@ pub unsafe extern "C" fn recvfrom(
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recvfrom_chk(
+pub unsafe extern "C-unwind" fn __recvfrom_chk(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -266,7 +297,7 @@ pub unsafe extern "C" fn __recvfrom_chk(
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendto(
+pub unsafe extern "C-unwind" fn sendto(
     fd: c_int,
     buf: *const c_void,
     len: size_t,
@@ -288,7 +319,7 @@ pub unsafe extern "C" fn sendto(
     // A stream that is connected goes where it goes.
     // SAFETY: likewise.
     match unsafe { bytes(buf, len) } {
-        Ok(bytes) => finish(send(fd, &[bytes], flags), kernel),
+        Ok(bytes) => finish(carried(|| send(fd, &[bytes], flags)), kernel),
         Err(errno) => fail(errno),
     }
 }

@@ -1,5 +1,6 @@
 //! `poll`, `select` and epoll. See [`super`] for what is upheld.
 
+use super::cancel::{Deferred, carried, waiting};
 use super::epoll::{Interest, Room, control, wait};
 use super::sockets::fresh;
 use super::{fail, finish, last_errno, real, zero_or};
@@ -10,6 +11,7 @@ use crate::{connection, epoll as sets};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, c_int, c_short, epoll_event, fd_set, nfds_t};
 use libc::{pollfd, sigset_t, timespec, timeval};
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null;
 use std::time::{Duration, Instant};
 
@@ -45,8 +47,23 @@ fn from_timespec(time: &timespec) -> Result<Duration, i32> {
 unsafe fn kernel_poll(fds: &mut [pollfd], timeout: Option<Duration>, mask: *const sigset_t) -> Result<usize, i32> {
     let time = as_timespec(timeout);
     // SAFETY: live descriptors with their number, a live time; the mask is the caller's promise.
-    let got = unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, pointer(&time), mask) };
+    let call = || unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, pointer(&time), mask) };
+    let got = waiting(timeout, call);
     usize::try_from(got).map_err(|_| last_errno())
+}
+
+/// Waits so long for input, in which the thread may be cancelled; 0 if none came.
+pub(crate) fn wait_for(fd: BorrowedFd<'_>, left: Option<Duration>) -> Result<usize, i32> {
+    // SAFETY: null.
+    unsafe { kernel_poll(&mut [pollfd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 }], left, null()) }
+}
+
+/// Takes an eventfd's count, waiting for one as `read` does, in which the thread may be cancelled.
+pub(crate) fn take(fd: BorrowedFd<'_>) -> Result<(), i32> {
+    let mut count = 0u64;
+    // SAFETY: a live count.
+    let got = waiting(None, || unsafe { real::read(fd.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) });
+    if got < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
 /// # Safety
@@ -64,13 +81,13 @@ unsafe fn poll_for(
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
     // SAFETY: likewise.
     let sleep = &mut |fds: &mut [pollfd], timeout| unsafe { kernel_poll(fds, timeout, mask) };
-    poll::concerns(fds).then(|| poll::poll(fds, timeout, sleep))
+    poll::concerns(fds).then(|| carried(|| poll::poll(fds, timeout, sleep)))
 }
 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     match unsafe { poll_for(fds, count, from_millis(timeout), null()) } {
         Some(done) => done.map_or_else(fail, |ready| ready as c_int),
@@ -82,7 +99,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, _room: usize) -> c_int {
+pub unsafe extern "C-unwind" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, _room: usize) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe { poll(fds, count, timeout) }
 }
@@ -90,7 +107,7 @@ pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
+pub unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -112,7 +129,7 @@ pub unsafe extern "C" fn ppoll(
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __ppoll_chk(
+pub unsafe extern "C-unwind" fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -171,7 +188,7 @@ unsafe fn select_for(
     let mut fds = unsafe { listed(count, all)? };
     // SAFETY: likewise.
     let sleep = &mut |fds: &mut [pollfd], timeout| unsafe { kernel_poll(fds, timeout, mask) };
-    if let Err(errno) = poll::poll(&mut fds, timeout, sleep) {
+    if let Err(errno) = carried(|| poll::poll(&mut fds, timeout, sleep)) {
         return Some(Err(errno));
     }
     if fds.iter().any(|fd| fd.revents & POLLNVAL != 0) {
@@ -194,7 +211,7 @@ unsafe fn select_for(
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
+pub unsafe extern "C-unwind" fn select(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -226,7 +243,7 @@ pub unsafe extern "C" fn select(
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
+pub unsafe extern "C-unwind" fn pselect(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -250,7 +267,7 @@ pub unsafe extern "C" fn pselect(
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let set = fresh(unsafe { real::epoll_create(size) });
     if set >= 0 {
@@ -262,7 +279,7 @@ pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let set = fresh(unsafe { real::epoll_create1(flags) });
     if set >= 0 {
@@ -274,7 +291,8 @@ pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+pub unsafe extern "C-unwind" fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    let _deferred = Deferred::new();
     // SAFETY: the arguments are the program's.
     let asked = unsafe { event.as_ref() }.map(|event| Interest { events: event.events, data: event.u64 });
     if what == libc::EPOLL_CTL_ADD {
@@ -316,7 +334,7 @@ unsafe fn room_for<'a>(events: *mut epoll_event, room: c_int) -> Result<Room<'a>
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe { epoll_pwait(set, events, room, timeout, null()) }
 }
@@ -324,7 +342,7 @@ pub unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, room: 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(
+pub unsafe extern "C-unwind" fn epoll_pwait(
     set: c_int,
     events: *mut epoll_event,
     room: c_int,
@@ -344,15 +362,17 @@ pub unsafe extern "C" fn epoll_pwait(
     if !is_set(set) {
         return kernel(events, room, timeout);
     }
-    let sleep = &mut |room: Room<'_>, left| kernel(room.as_mut_ptr().cast(), room.len() as c_int, millis(left));
-    let done = wait(&sets::set(set), places, from_millis(timeout), sleep);
+    let sleep = &mut |room: Room<'_>, left| {
+        waiting(left, || kernel(room.as_mut_ptr().cast(), room.len() as c_int, millis(left)))
+    };
+    let done = carried(|| wait(&sets::set(set), places, from_millis(timeout), sleep));
     finish(done.map_or_else(Done::Failed, Done::Carried), || -1)
 }
 
 /// # Safety
 /// As of libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait2(
+pub unsafe extern "C-unwind" fn epoll_pwait2(
     set: c_int,
     events: *mut epoll_event,
     room: c_int,
@@ -372,8 +392,10 @@ pub unsafe extern "C" fn epoll_pwait2(
     // SAFETY: likewise.
     match unsafe { room_for(events, room) } {
         Ok(places) if is_set(set) => {
-            let sleep = &mut |room: Room<'_>, left| kernel(room.as_mut_ptr().cast(), room.len() as c_int, left);
-            let done = wait(&sets::set(set), places, span, sleep);
+            let sleep = &mut |room: Room<'_>, left| {
+                waiting(left, || kernel(room.as_mut_ptr().cast(), room.len() as c_int, left))
+            };
+            let done = carried(|| wait(&sets::set(set), places, span, sleep));
             finish(done.map_or_else(Done::Failed, Done::Carried), || -1)
         }
         _ => kernel(events, room, span),

@@ -129,4 +129,76 @@ static void beginnings(void) {
     close(file);
 }
 
-static const struct test kinds[] = {{"families", families}, {"beginnings", beginnings}, {NULL, NULL}};
+/* A thread that waits in a call, and is cancelled. */
+struct cancelled { int how, fd, set, cleaned, went_on; long got; };
+
+static void clean(void *at) { ((struct cancelled *)at)->cleaned = 1; }
+
+static void *is_cancelled(void *at) {
+    struct cancelled *c = at;
+    static char much[1 << 20];
+    char buf[10];
+    struct iovec piece = {buf, 10};
+    struct msghdr msg = {.msg_iov = &piece, .msg_iovlen = 1};
+    struct pollfd p = {c->fd, POLLIN, 0};
+    struct epoll_event event;
+    fd_set in;
+    FD_ZERO(&in);
+    FD_SET(c->fd, &in);
+    pthread_cleanup_push(clean, c);
+    switch (c->how) {
+    case 0: if (read(c->fd, buf, 10)) break; break;
+    case 1: recv(c->fd, buf, 10, 0); break;
+    case 2: recvfrom(c->fd, buf, 10, MSG_WAITALL, NULL, NULL); break;
+    case 3: recvmsg(c->fd, &msg, 0); break;
+    case 4: if (readv(c->fd, &piece, 1)) break; break;
+    case 5: poll(&p, 1, -1); break;
+    case 6: poll(&p, 1, 20000); break;
+    case 7: select(c->fd + 1, &in, NULL, NULL, NULL); break;
+    case 8: epoll_wait(c->set, &event, 1, -1); break;
+    case 9: epoll_wait(c->set, &event, 1, 20000); break;
+    case 10: while (send(c->fd, much, sizeof much, MSG_NOSIGNAL) > 0) {} break;
+    case 11: while (write(c->fd, much, sizeof much) > 0) {} break;
+    /* Who may not be cancelled goes on. */
+    case 12:
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+        c->got = recv(c->fd, buf, 10, 0);
+        pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+        pthread_testcancel();
+    }
+    c->went_on = 1;
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+static void cancelled(void) {
+    for (int whose = 0; whose < 2; whose++)
+        for (int early = 0; early < 2; early++)
+            for (int how = 0; how < 13; how++) {
+                int pair[2];
+                if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) die("pair");
+                struct cancelled c = {how, whose ? pair[0] : begin(), epoll_create1(0), 0, 0, 0};
+                struct epoll_event event = {EPOLLIN, {.u64 = 1}};
+                struct timeval limit = {3, 0};
+                pthread_t thread;
+                void *got;
+                epoll_ctl(c.set, EPOLL_CTL_ADD, c.fd, &event);
+                if (how == 1) setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+                pthread_create(&thread, NULL, is_cancelled, &c);
+                if (!early) usleep(how > 9 ? 300000 : 50000);
+                pthread_cancel(thread);
+                if (how == 12 && !whose) order("send", 10);
+                if (how == 12 && whose && write(pair[1], "0123456789", 10) != 10) die("pair");
+                struct timespec until;
+                clock_gettime(CLOCK_REALTIME, &until);
+                until.tv_sec += 3;
+                int joined = pthread_timedjoin_np(thread, &got, &until);
+                say("%d %d %d: %s, cancelled %d, cleaned %d, went on %d, got %ld", whose, early, how, name_of(joined), got == PTHREAD_CANCELED, c.cleaned, c.went_on, c.got);
+                close(c.set);
+                if (!whose) end(c.fd);
+                close(pair[0]);
+                close(pair[1]);
+            }
+}
+
+static const struct test kinds[] = {{"families", families}, {"beginnings", beginnings}, {"cancelled", cancelled}, {NULL, NULL}};
