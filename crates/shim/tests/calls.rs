@@ -165,7 +165,7 @@ calls! {
     what_found_no_room_ends_as_in_the_kernel: "partly", 6;
     both_families_are_as_the_kernels: "families", 4;
     what_is_no_connection_is_the_kernels: "beginnings", 16, "connected-anew" 16;
-    threads_are_cancelled_in_their_calls: "cancelled", 26;
+    threads_are_cancelled_in_their_calls: "cancelled", 28;
     mistakes_are_answered_as_by_the_kernel: "mistaken", 2, "setsockopt" 1;
 }
 

@@ -60,6 +60,18 @@ impl Drop for Deferred {
     }
 }
 
+/// Runs a handler of the program, which may have interrupted the library, and may leave by
+/// `longjmp`: its thread may be cancelled as the program last said.
+pub(super) fn by_program(handler: impl FnOnce()) {
+    let allowed = ALLOWED.replace(false);
+    let was_deferred = allowed && set(ENABLE) == DISABLE;
+    handler();
+    if was_deferred {
+        set(DISABLE);
+    }
+    ALLOWED.set(allowed);
+}
+
 /// Does the library's part of a call in which a thread may be cancelled: one that is already
 /// is now.
 pub(super) fn carried<T>(work: impl FnOnce() -> T) -> T {

@@ -8,7 +8,7 @@
 //!
 //! Signals are sets of 64 bits here, as the kernel's are: the first stands for signal 1.
 
-use super::real;
+use super::{cancel, real};
 use baton_socket::held::interrupted;
 use baton_socket::signals::{FAULTS, postpone};
 use libc::{SIG_DFL, SIG_IGN, c_int, c_void, siginfo_t, sigset_t};
@@ -141,10 +141,10 @@ const ADDRESS: u64 = (1 << 62) - 1;
 const WITH_INFO: u64 = 1 << 62;
 const ONCE: u64 = 1 << 63;
 
-type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// In front of the program's handler.
-unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     if interrupted() {
         // SAFETY: the kernel's arguments.
         return unsafe { postpone(info, context) };
@@ -161,7 +161,7 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     }
     // SAFETY: what the program gave as a handler of this signal. One that takes less does not
     // see the rest of the registers.
-    unsafe { transmute::<usize, Handler>((known & ADDRESS) as usize)(signal, info, context) }
+    cancel::by_program(|| unsafe { transmute::<usize, Handler>((known & ADDRESS) as usize)(signal, info, context) })
 }
 
 /// What is to be installed for the program's action, and what is remembered of that; none if it

@@ -130,7 +130,14 @@ static void beginnings(void) {
 }
 
 /* A thread that waits in a call, and is cancelled. */
-struct cancelled { int how, fd, set, cleaned, went_on; long got; };
+struct cancelled { int how, fd, set, cleaned, went_on; long got; volatile int ready; };
+
+static sigjmp_buf out_of_it;
+
+static void leave_it(int signal) {
+    (void)signal;
+    siglongjmp(out_of_it, 1);
+}
 
 static void clean(void *at) { ((struct cancelled *)at)->cleaned = 1; }
 
@@ -165,6 +172,15 @@ static void *is_cancelled(void *at) {
         c->got = recv(c->fd, buf, 10, 0);
         pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
         pthread_testcancel();
+        break;
+    /* A handler that left the wait does not keep it from being cancelled later. */
+    case 13:
+        if (!sigsetjmp(out_of_it, 1)) {
+            c->ready = 1;
+            c->got = recv(c->fd, buf, 10, 0);
+        }
+        c->ready = 2;
+        c->got = recv(c->fd, buf, 10, 0);
     }
     c->went_on = 1;
     pthread_cleanup_pop(0);
@@ -172,12 +188,13 @@ static void *is_cancelled(void *at) {
 }
 
 static void cancelled(void) {
+    signal(SIGUSR2, leave_it);
     for (int whose = 0; whose < 2; whose++)
         for (int early = 0; early < 2; early++)
-            for (int how = 0; how < 13; how++) {
+            for (int how = 0; how < 14; how++) {
                 int pair[2];
                 if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) die("pair");
-                struct cancelled c = {how, whose ? pair[0] : begin(), epoll_create1(0), 0, 0, 0};
+                struct cancelled c = {how, whose ? pair[0] : begin(), epoll_create1(0), 0, 0, 0, 0};
                 struct epoll_event event = {EPOLLIN, {.u64 = 1}};
                 struct timeval limit = {3, 0};
                 pthread_t thread;
@@ -185,6 +202,12 @@ static void cancelled(void) {
                 epoll_ctl(c.set, EPOLL_CTL_ADD, c.fd, &event);
                 if (how == 1) setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
                 pthread_create(&thread, NULL, is_cancelled, &c);
+                if (how == 13) {
+                    while (!c.ready) usleep(1000);
+                    usleep(20000);
+                    pthread_kill(thread, SIGUSR2);
+                    while (c.ready < 2) usleep(1000);
+                }
                 if (!early) usleep(how > 9 ? 300000 : 50000);
                 pthread_cancel(thread);
                 if (how == 12 && !whose) order("send", 10);
