@@ -9,6 +9,7 @@ use baton_socket::held::interrupted;
 
 /// Everything is an ordinary connection of the kernel's after this.
 pub fn bring_home(why: &str) {
+    let _deferred = Deferred::new();
     for (named, _) in table::all() {
         bring_home_named(&named, why);
     }

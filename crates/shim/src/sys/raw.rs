@@ -1,7 +1,6 @@
 //! `syscall(2)`: what is made by number is ours as what is made by name. See [`super`] for
 //! what is upheld.
 
-use super::cancel::Deferred;
 use super::signals::set_of;
 use super::{descriptors, messages, processes, real, sockets, transfers, waits};
 use crate::connection::stop;
@@ -63,7 +62,7 @@ pub unsafe extern "C-unwind" fn syscall(
             }
             libc::SYS_io_uring_setup => {
                 // Its calls are seen by nobody.
-                drop((Deferred::new(), stop("io-uring")));
+                stop("io-uring");
                 real::syscall(number, a, b, c, d, e, f)
             }
             libc::SYS_ppoll => waits::ppoll(a as _, b as _, c as _, pointer(&mask(d))).into(),
