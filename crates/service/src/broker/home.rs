@@ -258,10 +258,10 @@ impl Broker {
     }
 
     /// Its program wants to know what its engine knows. Where no engine has it, the program is
-    /// about to hear where it is.
+    /// about to hear where it is; that one has it the program may have heard before we do.
     pub(super) fn ask_info(&mut self, id: u64) {
         let Some(line) = self.lines.get(&id) else { return };
-        if matches!(line.state, State::Engine | State::Leaving(_) | State::Closing) {
+        if matches!(line.state, State::Starting | State::Engine | State::Leaving(_) | State::Closing) {
             self.sides[line.side].tell(&Order::Info { id }, Vec::new());
         }
     }

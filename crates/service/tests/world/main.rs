@@ -13,6 +13,7 @@ mod hostile;
 mod leftovers;
 mod options;
 mod outlive;
+mod own_engines;
 mod path_mtu;
 mod policy;
 mod programs;

@@ -4,7 +4,6 @@ use crate::common::kernels::wait_for;
 use crate::common::{Line, World};
 use baton_socket::service::channel::{Channel, Parcel};
 use baton_socket::service::message::{Reply, Request, Selector, VERSION};
-use baton_socket::service::order::{Order, Report};
 use baton_socket::service::{Place, Service, write_queues};
 use baton_testkit::{need_program, need_root};
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -12,26 +11,26 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::set_thread_uid;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const NOBODY: u32 = 65_534;
 
-fn greet(world: &World<'_>) -> Channel {
+pub(crate) fn greet(world: &World<'_>) -> Channel {
     let mut channel = world.channel();
     say(&mut channel, &Request::Hello { version: VERSION }, Vec::new());
     channel
 }
 
-fn say(channel: &mut Channel, request: &Request, fds: Vec<OwnedFd>) {
+pub(crate) fn say(channel: &mut Channel, request: &Request, fds: Vec<OwnedFd>) {
     let _ = channel.send(request.to_bytes(), fds);
 }
 
 /// The next message; none at the end.
 #[track_caller]
-fn next(channel: &mut Channel) -> Option<(Reply, Vec<OwnedFd>)> {
+pub(crate) fn next(channel: &mut Channel) -> Option<(Reply, Vec<OwnedFd>)> {
     let begun = Instant::now();
     loop {
         let _ = channel.flush();
@@ -133,7 +132,7 @@ fn only_memory_is_read_from() {
 }
 
 /// Waits until the engine has it.
-fn in_engine(service: &Service, id: u64) {
+pub(crate) fn in_engine(service: &Service, id: u64) {
     wait_for("the engine", || service.list().unwrap().iter().any(|entry| entry.id == id && entry.place == "engine"));
 }
 
@@ -308,60 +307,6 @@ fn a_program_that_does_not_answer_is_not_waited_for() {
         };
         assert_eq!(stays, (3, "program-silent".to_owned()));
         (&own).write_all(b"an ordinary socket").unwrap();
-    });
-}
-
-/// An engine that says that it is there, and adopts, and lets go of nothing.
-fn be_a_greedy_engine(mut orders: Channel) {
-    loop {
-        match orders.receive() {
-            Ok(Some(Parcel { bytes, .. })) => {
-                let report = match Order::from_bytes(&bytes) {
-                    Some(Order::Start { .. }) => Report::Started {},
-                    Some(Order::Hold { id, .. }) => Report::Held { id },
-                    Some(Order::Adopt { id, .. }) => Report::Adopted { id, conn: 0 },
-                    Some(Order::Ask {}) => Report::Here {},
-                    _ => continue,
-                };
-                let _ = orders.send(report.to_bytes(), Vec::new());
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
-            _ => return,
-        }
-    }
-}
-
-#[test]
-fn a_programs_engine_that_keeps_what_is_asked_for_is_not_waited_for() {
-    need_root!();
-    need_program!("clang");
-    World::enter(|world| {
-        let service = world.service();
-        let mut greedy = greet(world);
-        say(&mut greedy, &Request::Direct {}, Vec::new());
-        let (ours, peer) = world.wire.connect(false);
-        let own = ours.try_clone().unwrap();
-        say(&mut greedy, &Request::Adopt { seq: 7 }, vec![ours.into()]);
-        let id = loop {
-            match next(&mut greedy) {
-                Some((Reply::Engine {}, mut fds)) => {
-                    let orders = Channel::new(fds.pop().unwrap());
-                    std::thread::spawn(move || be_a_greedy_engine(orders));
-                }
-                Some((Reply::Bring { id, .. }, _)) => break id,
-                Some((Reply::Welcome { .. } | Reply::Region { .. }, _)) => {}
-                other => panic!("{other:?}"),
-            }
-        };
-        say(&mut greedy, &Request::Brought { id, taken: true }, Vec::new());
-        in_engine(&service, id);
-        let tally = service.bring_home(Selector::All).unwrap();
-        assert_eq!((tally.count, tally.failed), (1, 0));
-        assert!(service.list().unwrap().iter().all(|entry| entry.place == "kernel" && entry.why == "engine-hung"));
-        (&own).write_all(b"an ordinary socket").unwrap();
-        let mut heard = [0; 18];
-        wait_for("what it says", || (&peer).read(&mut heard).is_ok());
-        assert_eq!(&heard, b"an ordinary socket");
     });
 }
 

@@ -246,12 +246,12 @@ impl Inner {
             },
         };
         line.askers.add(cx);
-        if ask {
-            self.say(&Request::Info { id }, Vec::new())?;
-        } else if self.channel.is_none() {
-            return Poll::Ready(Err(ErrorKind::NotConnected.into()));
+        if ask && let Err(error) = self.say(&Request::Info { id }, Vec::new()) {
+            // The next one may have more luck.
+            self.lines.get_mut(&id).into_iter().for_each(|line| line.asked = false);
+            return Poll::Ready(Err(error));
         }
-        Poll::Pending
+        if self.channel.is_none() { Poll::Ready(Err(ErrorKind::NotConnected.into())) } else { Poll::Pending }
     }
 
     /// The engine's answer; an empty one if the connection is on its way elsewhere, of which
