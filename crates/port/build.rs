@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    // As this runs, not as it was compiled: clones may share what cargo has built.
+    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let source = Path::new(&package).join("../../bpf");
     println!("cargo::rerun-if-changed={}", source.display());
     println!("cargo::rerun-if-env-changed=CLANG");
     println!("cargo::rerun-if-env-changed=PATH");
