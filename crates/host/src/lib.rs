@@ -46,6 +46,7 @@ pub mod hops;
 pub mod kernel_side;
 mod known;
 pub mod lend;
+mod netlink;
 mod path_mtu;
 pub mod policy;
 pub mod probe;

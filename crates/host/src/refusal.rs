@@ -35,11 +35,31 @@ pub enum Refusal {
     WindowRetraction,
     /// A queue holds more than the engine's buffers.
     TooMuchQueued,
+    /// Conntrack checks its window, and cannot be told that it was away.
+    Conntrack,
+    /// A conntrack helper reads its payload (FTP, SIP).
+    ConntrackHelper,
+    /// NAT in this network namespace changes its addresses or ports.
+    Translated,
+    /// A firewall rule acts on its packets, not only on its first one.
+    FirewallRule,
+    /// An XFRM policy holds for it.
+    Ipsec,
+    /// Its route adds a tunnel's, MPLS or SRv6 headers.
+    Encapsulated,
+    /// Its interface belongs to a VRF, bridge or bond.
+    Enslaved,
+    /// A BPF program of its cgroup sees its packets.
+    CgroupProgram,
+    /// The program attached a filter to the socket.
+    SocketFilter,
+    /// Another tc program stands behind ours, and would be skipped.
+    TcProgram,
 }
 
 impl Refusal {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Refusal; 13] = [
+    pub const ALL: [Refusal; 23] = [
         Refusal::NotTcp,
         Refusal::NotConnected,
         Refusal::State,
@@ -53,6 +73,16 @@ impl Refusal {
         Refusal::NotSteerable,
         Refusal::WindowRetraction,
         Refusal::TooMuchQueued,
+        Refusal::Conntrack,
+        Refusal::ConntrackHelper,
+        Refusal::Translated,
+        Refusal::FirewallRule,
+        Refusal::Ipsec,
+        Refusal::Encapsulated,
+        Refusal::Enslaved,
+        Refusal::CgroupProgram,
+        Refusal::SocketFilter,
+        Refusal::TcProgram,
     ];
 
     /// Its name in counters and JSON. It stays the same for ever.
@@ -120,6 +150,48 @@ impl Refusal {
                 "too-much-queued",
                 "more waits to be read, or to be sent, than the engine's buffers hold",
                 "try again once less does, or give the engine more and larger buffers",
+            ),
+            Refusal::Conntrack => (
+                "conntrack",
+                "conntrack checks the connection's window and cannot be told of the move",
+                "give the service CAP_NET_ADMIN in a kernel with ctnetlink, or set net.netfilter.nf_conntrack_tcp_be_liberal=1",
+            ),
+            Refusal::ConntrackHelper => (
+                "conntrack-helper",
+                "a conntrack helper reads its payload",
+                "do not assign a helper to this port, or leave the connection in the kernel",
+            ),
+            Refusal::Translated => (
+                "translated",
+                "its addresses or ports are translated in this network namespace",
+                "nothing: translated connections stay",
+            ),
+            Refusal::FirewallRule => (
+                "firewall-rule",
+                "a firewall rule acts on each of its packets",
+                "`--explain` names table and chain; `[firewall] rules = \"follow\"` moves it past such rules",
+            ),
+            Refusal::Ipsec => ("ipsec", "an IPsec policy holds for it", "nothing: its frames would leave in the clear"),
+            Refusal::Encapsulated => {
+                ("encapsulated", "its route encapsulates its packets", "nothing: such routes stay the kernel's")
+            }
+            Refusal::Enslaved => (
+                "enslaved",
+                "its interface belongs to a VRF, bridge or bond",
+                "steer the interface above it, where that can be steered",
+            ),
+            Refusal::CgroupProgram => (
+                "cgroup-program",
+                "a BPF program of its cgroup sees its packets",
+                "run the program in a cgroup without ingress and egress programs (systemd: without IPAddressDeny, IPAccounting)",
+            ),
+            Refusal::SocketFilter => {
+                ("socket-filter", "the program attached a filter to the socket", "nothing: filtered sockets stay")
+            }
+            Refusal::TcProgram => (
+                "tc-program",
+                "another tc program of its interface would be skipped",
+                "attach that program before Baton's, or to another interface",
             ),
         }
     }

@@ -1,0 +1,249 @@
+//! Netlink for the families that no crate has typed messages for: netfilter and IPsec.
+//!
+//! ```text
+//!   Body::new(fixed header).attr(kind, bytes).nest(kind, |inner| ..)  --Socket::ask, dump--> kernel
+//!   kernel --Socket::drain--> (message type, body)       attributes(body) -> (kind, bytes)
+//! ```
+//!
+//! A message's type and flags are the caller's; numbers in attributes have the byte order that
+//! the family wants. Every length that the kernel says is checked: a message that is cut short
+//! ends its iteration, it is never read past.
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// `linux/netlink.h`.
+pub(crate) const NLM_F_REQUEST: u16 = 1;
+pub(crate) const NLM_F_ACK: u16 = 4;
+pub(crate) const NLM_F_DUMP: u16 = 0x300;
+const NLM_F_DUMP_INTR: u16 = 0x10;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+/// Flags of an attribute's kind: nested, and in network byte order.
+const NLA_F_NESTED: u16 = 0x8000;
+const NLA_TYPE_MASK: u16 = 0x3fff;
+const HEADER_LEN: usize = 16;
+/// The largest message that the kernel makes is half of this.
+const BUFFER: usize = 64 << 10;
+/// Datagrams taken in one call of [`Socket::drain`] at most; the rest comes with the next.
+const PER_DRAIN: usize = 256;
+
+/// The body of a request: a fixed header, then attributes.
+pub(crate) struct Body(Vec<u8>);
+
+impl Body {
+    /// With the family's fixed header.
+    pub fn new(fixed: &[u8]) -> Body {
+        let mut bytes = fixed.to_vec();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        Body(bytes)
+    }
+
+    /// One more attribute.
+    pub fn attr(mut self, kind: u16, value: &[u8]) -> Body {
+        self.begin(kind, value.len());
+        self.0.extend_from_slice(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+
+    /// One more attribute that holds others.
+    pub fn nest(mut self, kind: u16, inner: impl FnOnce(Body) -> Body) -> Body {
+        let inner = inner(Body(Vec::new())).0;
+        self.begin(kind | NLA_F_NESTED, inner.len());
+        self.0.extend(inner);
+        self
+    }
+
+    fn begin(&mut self, kind: u16, len: usize) {
+        self.0.extend((len as u16 + 4).to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+    }
+}
+
+/// The attributes in a body behind its fixed header, or in a nested attribute: kind without its
+/// flags, and value.
+pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let (len, kind) = (half(rest, 0)?, half(rest, 2)?);
+        let value = rest.get(4..usize::from(len))?;
+        rest = rest.get(usize::from(len).next_multiple_of(4)..).unwrap_or_default();
+        Some((kind & NLA_TYPE_MASK, value))
+    })
+}
+
+/// The value of the first attribute of a kind.
+pub(crate) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(bytes).find(|(found, _)| *found == kind).map(|(_, value)| value)
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// One message of several in a datagram.
+struct Message<'a> {
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    body: &'a [u8],
+}
+
+fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let len = word(rest, 0)? as usize;
+        let body = rest.get(HEADER_LEN..len)?;
+        let message = Message { kind: half(rest, 4)?, flags: half(rest, 6)?, sequence: word(rest, 8)?, body };
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
+}
+
+/// What `NLMSG_ERROR` and `NLMSG_DONE` begin with: 0, or a negative error number.
+fn outcome(body: &[u8]) -> io::Result<()> {
+    match word(body, 0).map(|code| code as i32) {
+        Some(code) if code < 0 => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+        _ => Ok(()),
+    }
+}
+
+/// A netlink socket of one family, for requests or for what it tells by itself.
+pub(crate) struct Socket {
+    socket: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    /// Opens one in the thread's network namespace, for requests.
+    pub fn open(protocol: Protocol) -> io::Result<Socket> {
+        Socket::bound(protocol, 0, SocketFlags::CLOEXEC)
+    }
+
+    /// Opens one that hears of what these multicast groups (1 to 32) are told, and never waits.
+    pub fn listen(protocol: Protocol, groups: &[u32]) -> io::Result<Socket> {
+        let groups = groups.iter().fold(0, |bits, group| bits | 1 << (group - 1));
+        Socket::bound(protocol, groups, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    }
+
+    fn bound(protocol: Protocol, groups: u32, flags: SocketFlags) -> io::Result<Socket> {
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(protocol))?;
+        bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+        Ok(Socket { socket, sequence: 0, buffer: vec![0; BUFFER] })
+    }
+
+    /// Sends a request and returns the body of the answer; `None` for a plain yes.
+    ///
+    /// # Errors
+    /// The kernel's no; [`io::ErrorKind::InvalidData`] for an answer that is cut short.
+    pub fn ask(&mut self, kind: u16, flags: u16, body: Body) -> io::Result<Option<Vec<u8>>> {
+        self.request(kind, flags, body)?;
+        loop {
+            let (_, len) = recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::empty())?;
+            let mut answers = messages(&self.buffer[..len.min(BUFFER)]);
+            // What has another number answers a request that nobody waits for any more.
+            let Some(answer) = answers.find(|message| message.sequence == self.sequence) else { continue };
+            return match answer.kind {
+                NLMSG_ERROR => outcome(answer.body).map(|()| None),
+                NLMSG_DONE => Ok(None),
+                _ => Ok(Some(answer.body.to_vec())),
+            };
+        }
+    }
+
+    /// Hands over the type and the body of all that there is. False if the kernel's tables changed
+    /// meanwhile, so that something may be missing: ask again.
+    ///
+    /// # Errors
+    /// The kernel's no.
+    pub fn dump(&mut self, kind: u16, body: Body, mut each: impl FnMut(u16, &[u8])) -> io::Result<bool> {
+        self.request(kind, NLM_F_REQUEST | NLM_F_DUMP, body)?;
+        let mut whole = true;
+        loop {
+            let (_, len) = recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::empty())?;
+            for answer in messages(&self.buffer[..len.min(BUFFER)]).filter(|answer| answer.sequence == self.sequence) {
+                whole &= answer.flags & NLM_F_DUMP_INTR == 0;
+                match answer.kind {
+                    NLMSG_ERROR | NLMSG_DONE => return outcome(answer.body).map(|()| whole),
+                    kind => each(kind, answer.body),
+                }
+            }
+        }
+    }
+
+    /// Hands over the type and the body of what was told, without waiting. False if something
+    /// was lost: then anything may have changed.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn drain(&mut self, mut each: impl FnMut(u16, &[u8])) -> io::Result<bool> {
+        let mut whole = true;
+        for _ in 0..PER_DRAIN {
+            match recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::empty()) {
+                Ok((_, len)) => messages(&self.buffer[..len.min(BUFFER)]).for_each(|told| each(told.kind, told.body)),
+                Err(Errno::WOULDBLOCK) => break,
+                Err(Errno::NOBUFS) => whole = false,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(whole)
+    }
+
+    fn request(&mut self, kind: u16, flags: u16, body: Body) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut bytes = Vec::with_capacity(HEADER_LEN + body.0.len());
+        bytes.extend(((HEADER_LEN + body.0.len()) as u32).to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend((flags | NLM_F_REQUEST).to_ne_bytes());
+        bytes.extend(self.sequence.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(body.0);
+        send(&self.socket, &bytes, SendFlags::empty())?;
+        Ok(())
+    }
+}
+
+impl AsFd for Socket {
+    /// Readable when [`Socket::drain`] has something to hand over.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_read_as_they_were_written() {
+        let body = Body::new(&[2]).attr(1, &[1, 2, 3]).nest(2, |inner| inner.attr(7, &[9]).attr(8, &[]));
+        assert_eq!(body.0.len() % 4, 0);
+        let found: Vec<_> = attributes(&body.0[4..]).collect();
+        assert_eq!(found[0], (1, &[1, 2, 3][..]));
+        assert_eq!(attributes(found[1].1).collect::<Vec<_>>(), [(7, &[9][..]), (8, &[][..])]);
+        assert_eq!(attribute(&body.0[4..], 3), None);
+    }
+
+    #[test]
+    fn what_is_cut_short_ends_the_walk() {
+        let body = Body::new(&[]).attr(1, &[0; 8]).attr(2, &[0; 8]).0;
+        for len in 0..body.len() {
+            assert!(attributes(&body[..len]).count() <= 1, "{len}");
+        }
+        // A length of less than its own header would be an endless walk.
+        assert_eq!(attributes(&[3, 0, 1, 0, 0, 0, 0, 0]).count(), 0);
+        assert_eq!(messages(&[15, 0, 0, 0]).count(), 0);
+    }
+}
