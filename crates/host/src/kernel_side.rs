@@ -22,8 +22,10 @@ use crate::steer::{Arrivals, Gaps, Kind, Mode, Options, SteerError, Steering};
 use crate::{CaptureError, RestoreError, capture, make_husk, rebuild, recapture, resume, sys};
 use baton_port::{SteeredPort, link};
 use baton_wire::addr::Tuple;
+use rustix::event::epoll;
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A step on the kernel's side did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +93,8 @@ struct Interface {
 pub struct KernelSide {
     interfaces: Vec<Interface>,
     hops: Hops,
+    /// An epoll set of all that tells of changes.
+    told: OwnedFd,
     refusals: Refusals,
     /// None where the kernel does not show them.
     gaps: Option<Gaps>,
@@ -105,7 +109,23 @@ impl KernelSide {
     /// As the kernel's.
     pub fn open() -> Result<KernelSide, Failed> {
         let hops = Hops::open().during("opening netlink sockets")?;
-        Ok(KernelSide { interfaces: Vec::new(), hops, refusals: Refusals::default(), gaps: None, arrivals: None })
+        let told = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from);
+        let told = told.during("making an epoll set")?;
+        let side = KernelSide {
+            interfaces: Vec::new(),
+            hops,
+            told,
+            refusals: Refusals::default(),
+            gaps: None,
+            arrivals: None,
+        };
+        side.hear(&side.hops).during("listening to netlink")?;
+        Ok(side)
+    }
+
+    /// Makes [`KernelSide`] readable when `teller` is.
+    fn hear(&self, teller: impl AsFd) -> io::Result<()> {
+        Ok(epoll::add(&self.told, teller, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
     }
 
     /// Loads what sees gaps and has SYNs arrive, where the kernel lets it be loaded: to be called
@@ -334,7 +354,7 @@ impl KernelSide {
 impl AsFd for KernelSide {
     /// Readable when [`KernelSide::poll`] has something to tell.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.hops.as_fd()
+        self.told.as_fd()
     }
 }
 
