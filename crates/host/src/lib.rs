@@ -35,6 +35,7 @@ mod agreed;
 mod buffers;
 mod capture;
 mod captured;
+pub mod conntrack;
 mod diag;
 mod error;
 mod examine;

@@ -10,6 +10,7 @@ use baton_engine::frame_io::FrameIo;
 use baton_engine::region::EngineRegion;
 use baton_host::handoff::{Aborted, Handoff, Outcome, Phase, Step};
 use baton_host::hops::{Change, Link};
+use baton_host::conntrack::Ending;
 use baton_host::kernel_side::{KernelError, KernelSide, Plan};
 use baton_host::steer::{self, Kind};
 use baton_host::{Captured, Failed, Strays};
@@ -392,6 +393,9 @@ impl<P: FrameIo> Mover<P> {
             return;
         }
         self.looked = now;
+        for tuple in self.kernel.keep_tracked(now) {
+            self.events.extend(self.find(&tuple).map(MoverEvent::Homeless));
+        }
         for (name, away) in &mut self.away {
             // Of a socket that cannot be asked nothing is known.
             if away.strays.look(&away.fd, now).unwrap_or(false) {
@@ -439,7 +443,7 @@ impl<P: FrameIo> Mover<P> {
             return Ok(());
         }
         self.closing.pop_front();
-        self.kernel.unsteer(&away.plan)?;
+        self.kernel.unsteer_ended(&away.plan, Ending::Closed)?;
         self.tuples.remove(&tuple);
         self.names.remove(&(away.side, away.conn.1));
         // Closing a husk sends nothing.

@@ -149,6 +149,23 @@ impl Hops {
         }
     }
 
+    /// Whether an address is one of this namespace's own.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn is_local(&mut self, address: Addr) -> io::Result<bool> {
+        let mut request = RouteMessage::default();
+        request.header.address_family = family(address);
+        request.header.destination_prefix_length = prefix(address);
+        request.attributes = vec![RouteAttribute::Destination(route_address(address))];
+        match self.asker.ask(Message::GetRoute(request), Purpose::Ask) {
+            Ok(Some(Message::NewRoute(route))) => Ok(route.header.kind == RouteType::Local),
+            Ok(_) => Ok(false),
+            Err(error) if is_no_route(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// A neighbour's link address, as far as the kernel knows it by now. If it does not,
     /// or has not heard of it for long, it asks, and [`Change::Neighbour`] follows.
     ///

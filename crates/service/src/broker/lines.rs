@@ -3,6 +3,8 @@
 use super::patience::Waiting;
 use super::side::Side;
 use crate::record::{Phase, Record};
+use baton_engine::ledger::End;
+use baton_host::conntrack::Ending;
 use baton_host::kernel_side::Plan;
 use baton_host::{Captured, Strays};
 use baton_socket::service::message::Entry;
@@ -158,6 +160,22 @@ impl Line {
             self.captured = None;
         }
         has
+    }
+
+    /// How it has ended in its engine; nothing if it goes on there, or never was there.
+    pub fn ending(&self, sides: &[Side]) -> Option<Ending> {
+        let is_there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
+        // Before the ledger has it, its place may say how another ended.
+        if !is_there || self.captured.is_some() {
+            return None;
+        }
+        let end = self.conn.and_then(|conn| sides.get(self.side)?.ledger.ledger().end(conn, &self.tuple));
+        match end {
+            Some(End::Open) => None,
+            Some(End::Reset) => Some(Ending::Reset),
+            // Another has its place by now: most close in form.
+            Some(End::Closed) | None => Some(Ending::Closed),
+        }
     }
 
     /// True if its peer's segments go past its engine.

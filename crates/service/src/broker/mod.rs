@@ -347,15 +347,23 @@ impl Broker {
         self.vault.tend();
         self.lose_patience();
         self.close_orphans();
-        let Broker { lines, sides, .. } = self;
+        let Broker { lines, sides, kernel, .. } = self;
         let (now, mut settled, mut bypassed) = (Instant::now(), Vec::new(), Vec::new());
         for line in lines.values_mut() {
             line.sample(sides, now);
+            if let Some((ending, plan)) = line.ending(sides).zip(line.plan) {
+                kernel.end_tracked(&plan, ending);
+            }
             settled.extend(line.is_settled(sides).then_some(line.id));
             bypassed.extend(line.is_bypassed(now).then_some(line.id));
         }
         settled.into_iter().for_each(|id| self.note(id));
         bypassed.into_iter().for_each(|id| self.leave(id, lines::Goal::Home, "bypassed"));
+        for tuple in self.kernel.keep_tracked(now) {
+            if let Some(&id) = self.tuples.get(&tuple) {
+                self.leave(id, lines::Goal::Home, "untracked");
+            }
+        }
     }
 
     fn follow_changes(&mut self) -> Result<(), BrokerError> {
