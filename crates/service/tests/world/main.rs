@@ -6,6 +6,7 @@ mod common;
 
 mod c_program;
 mod congestion;
+mod conntrack;
 mod corpus;
 mod direct;
 mod gaps;
