@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Longest time between two looks at an entry.
-const LOOK: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Connections that are away and tracked, by name, with their zones.
 #[derive(Debug, Default)]
@@ -52,16 +52,16 @@ mod tests {
         let name = |port| Tuple::new(([10, 0, 0, 1], port).into(), ([10, 0, 0, 2], 1).into());
         let (mut kept, start) = (Kept::default(), Instant::now());
         kept.put(name(1), 0, 432_000, start);
-        kept.put(name(2), 7, 40, start);
+        kept.put(name(2), 7, 12, start);
         kept.put(name(3), 0, 0, start);
         let due = |kept: &Kept, seconds| kept.next_due(start + Duration::from_secs(seconds));
         assert_eq!(due(&kept, 0), None);
         assert_eq!(due(&kept, 1), Some((name(3), 0)));
         assert_eq!(kept.remove(&name(3)), Some(0));
         assert_eq!(kept.remove(&name(3)), None);
-        assert_eq!((due(&kept, 9), due(&kept, 10)), (None, Some((name(2), 7))));
-        kept.put(name(2), 7, 300, start + Duration::from_secs(10));
-        assert_eq!((due(&kept, 19), due(&kept, 20)), (None, Some((name(1), 0))));
+        assert_eq!((due(&kept, 2), due(&kept, 3)), (None, Some((name(2), 7))));
+        kept.put(name(2), 7, 300, start + Duration::from_secs(3));
+        assert_eq!((due(&kept, 4), due(&kept, 5)), (None, Some((name(1), 0))));
         assert_eq!(kept.zone(&name(2)), Some(7));
         kept.remove(&name(1));
         kept.remove(&name(2));

@@ -7,6 +7,7 @@ mod common;
 mod c_program;
 mod congestion;
 mod conntrack;
+mod conntrack_ends;
 mod corpus;
 mod direct;
 mod gaps;
@@ -24,5 +25,6 @@ mod resets;
 mod service;
 mod strangers;
 mod time_wait;
+mod translated;
 
 common::processes!();
