@@ -16,6 +16,7 @@
 use crate::captured::Captured;
 use crate::error::{During, Failed};
 use crate::examine::examine;
+use crate::firewall::Firewall;
 use crate::hops::{Change, Hops, Link, Mac, Query, Way};
 use crate::refusal::{Refusal, Refusals};
 use crate::steer::{Arrivals, Gaps, Kind, Mode, Options, SteerError, Steering};
@@ -93,6 +94,7 @@ struct Interface {
 pub struct KernelSide {
     interfaces: Vec<Interface>,
     hops: Hops,
+    firewall: Firewall,
     /// An epoll set of all that tells of changes.
     told: OwnedFd,
     refusals: Refusals,
@@ -111,15 +113,18 @@ impl KernelSide {
         let hops = Hops::open().during("opening netlink sockets")?;
         let told = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from);
         let told = told.during("making an epoll set")?;
+        let firewall = Firewall::open().during("opening netfilter's netlink sockets")?;
         let side = KernelSide {
             interfaces: Vec::new(),
             hops,
+            firewall,
             told,
             refusals: Refusals::default(),
             gaps: None,
             arrivals: None,
         };
         side.hear(&side.hops).during("listening to netlink")?;
+        side.firewall.events().map_or(Ok(()), |events| side.hear(events)).during("listening to netfilter")?;
         Ok(side)
     }
 
@@ -342,12 +347,17 @@ impl KernelSide {
         self.hops.neighbour(interface, neighbour).during("asking for the neighbour")
     }
 
-    /// Tells what has changed since the last call, without waiting.
+    /// Tells what has changed since the last call, without waiting. To be called when this is
+    /// readable, and once a second: legacy iptables make no events.
     ///
     /// # Errors
     /// As the kernel's.
-    pub fn poll(&mut self, tell: impl FnMut(Change)) -> Result<(), Failed> {
-        self.hops.poll(tell).during("listening to netlink")
+    pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> Result<(), Failed> {
+        self.hops.poll(&mut tell).during("listening to netlink")?;
+        if self.firewall.poll().during("listening to netfilter")? {
+            tell(Change::Rules);
+        }
+        Ok(())
     }
 }
 

@@ -20,6 +20,7 @@ mod programs;
 mod raw;
 mod ready;
 mod resets;
+mod rules;
 mod service;
 mod strangers;
 mod time_wait;
