@@ -18,6 +18,7 @@ use crate::captured::Captured;
 use crate::conntrack::{Conntrack, Ending, Tracked};
 use crate::error::{During, Failed};
 use crate::examine::examine;
+use crate::firewall::Firewall;
 use crate::hops::{Change, Hops, Link, Mac, Query, Way};
 use crate::refusal::{Refusal, Refusals};
 use crate::steer::{Arrivals, Gaps, Kind, Mode, Options, SteerError, Steering};
@@ -100,6 +101,7 @@ pub struct KernelSide {
     interfaces: Vec<Interface>,
     hops: Hops,
     conntrack: Conntrack,
+    firewall: Firewall,
     /// An epoll set of all that tells of changes.
     told: OwnedFd,
     refusals: Refusals,
@@ -118,16 +120,19 @@ impl KernelSide {
         let hops = Hops::open().during("opening netlink sockets")?;
         let told = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from);
         let told = told.during("making an epoll set")?;
+        let firewall = Firewall::open().during("opening netfilter's netlink sockets")?;
         let side = KernelSide {
             interfaces: Vec::new(),
             hops,
             conntrack: Conntrack::open(),
+            firewall,
             told,
             refusals: Refusals::default(),
             gaps: None,
             arrivals: None,
         };
         side.hear(&side.hops).during("listening to netlink")?;
+        side.firewall.events().map_or(Ok(()), |events| side.hear(events)).during("listening to netfilter")?;
         Ok(side)
     }
 
@@ -409,12 +414,17 @@ impl KernelSide {
         self.hops.neighbour(interface, neighbour).during("asking for the neighbour")
     }
 
-    /// Tells what has changed since the last call, without waiting.
+    /// Tells what has changed since the last call, without waiting. To be called when this is
+    /// readable, and once a second: legacy iptables make no events.
     ///
     /// # Errors
     /// As the kernel's.
-    pub fn poll(&mut self, tell: impl FnMut(Change)) -> Result<(), Failed> {
-        self.hops.poll(tell).during("listening to netlink")
+    pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> Result<(), Failed> {
+        self.hops.poll(&mut tell).during("listening to netlink")?;
+        if self.firewall.poll().during("listening to netfilter")? {
+            tell(Change::Rules);
+        }
+        Ok(())
     }
 }
 

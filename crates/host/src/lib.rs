@@ -41,6 +41,7 @@ mod error;
 mod examine;
 #[cfg(test)]
 mod fault_tests;
+mod firewall;
 mod half_closed;
 pub mod handoff;
 pub mod hops;
@@ -70,7 +71,7 @@ mod windows;
 pub use capture::{CaptureError, abandon, capture, is_captured, recapture, release};
 pub use captured::{Captured, Invalid};
 pub use error::Failed;
-pub use known::known;
+pub use known::{known, segments};
 pub use rebuild::{RestoreError, make_husk, rebuild, restore, resume, vacate};
 pub use refusal::{Refusal, Refusals};
 pub use strays::Strays;

@@ -67,8 +67,8 @@ pub enum MoverEvent {
     /// Something about a connection changed: look at what it allows.
     Ready(Connection),
     /// Its way leads over another interface now, or its peer's does, or its interface has gone
-    /// or carries less than it did: only the kernel can serve it, so it is to be restored. Where the kernel
-    /// has no way either the restore is refused, and may be tried again: until then the
+    /// or carries less than it did, or the firewall has other rules: only the kernel can serve it,
+    /// so it is to be restored. Where the kernel has no way either the restore is refused, and may be tried again: until then the
     /// connection goes on in the engine as well as it can.
     Homeless(Connection),
 }
@@ -373,6 +373,7 @@ impl<P: FrameIo> Mover<P> {
                     self.send_home(|side| side.index == index);
                 }
                 Change::Way { tuple, way } => self.change_way(time, tuple, way),
+                Change::Rules => self.send_home(|_| true),
                 // The kernel could do no better: the engine goes on trying the old way.
                 Change::Lost { .. } => {}
             }

@@ -103,6 +103,8 @@ pub enum Change {
         /// Which.
         tuple: Tuple,
     },
+    /// The firewall has other rules: any connection that is away may be meant.
+    Rules,
 }
 
 /// Removes an interface that is no hardware, also one that somebody has open.

@@ -1,6 +1,7 @@
 //! A connection as the broker knows it.
 
 use super::patience::Waiting;
+use super::rules::Return;
 use super::side::Side;
 use crate::record::{Phase, Record};
 use baton_engine::ledger::End;
@@ -80,6 +81,8 @@ pub(super) struct Line {
     pub closed: bool,
     /// Where it is to go once it has arrived in the engine, and why.
     pub recall: Option<(Goal, &'static str)>,
+    /// It goes back to the engine by itself, and when.
+    pub returns: Option<Return>,
     /// What its program was told when it came home last.
     pub home: Option<(u64, u64, bool)>,
     pub why: &'static str,
@@ -115,6 +118,7 @@ impl Line {
             waiting: None,
             closed: false,
             recall: None,
+            returns: None,
             home: None,
             why: "handed-over",
             since: now,

@@ -31,6 +31,7 @@ mod lines;
 mod patience;
 mod put_back;
 mod recover;
+mod rules;
 mod side;
 mod take;
 mod watchdog;
@@ -123,6 +124,7 @@ pub struct Broker {
     deaf: Vec<u32>,
     /// Connections that are taken out of the kernel once it has nothing beyond a gap.
     gaps: Vec<u64>,
+    churn: rules::Churn,
     next_client: u32,
     next_line: u64,
     next_region: u32,
@@ -164,6 +166,7 @@ impl Broker {
                     closers,
                     deaf: Vec::new(),
                     gaps: Vec::new(),
+                    churn: rules::Churn::default(),
                     // No name is given twice, also by different brokers.
                     next_client: generation << 20,
                     next_line: u64::from(generation) << 32,
@@ -328,6 +331,8 @@ impl Broker {
         if self.tick_at.elapsed() >= TICK {
             self.tick_at = Instant::now();
             self.tick();
+            // Not all that changes makes netlink readable.
+            self.follow_changes()?;
         }
         self.closers.flush();
         Ok(())
@@ -364,6 +369,7 @@ impl Broker {
                 self.leave(id, lines::Goal::Home, "untracked");
             }
         }
+        self.return_by_new_rules();
     }
 
     fn follow_changes(&mut self) -> Result<(), BrokerError> {
@@ -384,6 +390,7 @@ impl Broker {
                     homeless.into_iter().for_each(|id| self.leave(id, lines::Goal::Home, "homeless"));
                 }
                 Change::Way { tuple, way } => self.change_way(tuple, way),
+                Change::Rules => self.on_rules_changed(),
                 // Its questions find out; the kernel could do no better.
                 Change::Neighbour { mac: None, .. } | Change::Lost { .. } => {}
             }

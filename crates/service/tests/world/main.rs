@@ -22,6 +22,7 @@ mod programs;
 mod raw;
 mod ready;
 mod resets;
+mod rules;
 mod service;
 mod strangers;
 mod time_wait;
