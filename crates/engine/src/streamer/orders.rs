@@ -236,6 +236,7 @@ impl Streamer {
             flow.rx.posted_told = edge;
             self.event(Event::Posted { conn, right_edge: edge });
         }
+        self.want_buffer_for_parked(conn);
     }
 
     fn update_transmit(&mut self, conn: ConnId, context: &TransmitContext) {
@@ -423,6 +424,7 @@ impl Streamer {
                 if let Some((flow, record)) = self.published(conn) {
                     record.set_qp(flow);
                 }
+                self.want_buffer_for_parked(conn);
             }
             None => {
                 self.counters.no_queue_pair += 1;
