@@ -252,6 +252,9 @@ impl Streamer {
         set(flow, bits::CORK, context.cork);
         set(flow, bits::ECE, context.ece);
         set(flow, bits::CWR, context.cwr);
+        if context.push && flow.queued() > 0 {
+            flow.bits |= bits::PUSH;
+        }
         flow.bits &= !bits::BLOCKED_TOLD;
         if acked > 0 {
             self.publish_acknowledged(conn);
