@@ -191,7 +191,8 @@ fn row(kind: &str, direction: &str, took: &mut [Duration]) -> Value {
 /// How much longer half of the handoffs take where conntrack is told.
 fn for_conntrack(rows: &[Value]) -> Value {
     let p50 = |kind: &str| {
-        let row = rows.iter().find(|row| row["kind"] == kind && row["direction"] == "handoff").expect("it was measured");
+        let row =
+            rows.iter().find(|row| row["kind"] == kind && row["direction"] == "handoff").expect("it was measured");
         row["p50_us"].as_f64().expect("a number")
     };
     let more = p50("tracked") - p50("tc");

@@ -7,7 +7,8 @@ use super::Wire;
 pub fn stateful(wire: &Wire) {
     wire.ours.run("nft add table inet fw");
     for hook in ["input", "output"] {
-        wire.ours.run(&format!("nft add chain inet fw {hook} {{ type filter hook {hook} priority 0 ; policy drop ; }}"));
+        wire.ours
+            .run(&format!("nft add chain inet fw {hook} {{ type filter hook {hook} priority 0 ; policy drop ; }}"));
         wire.ours.run(&format!("nft add rule inet fw {hook} meta l4proto ipv6-icmp accept"));
         wire.ours.run(&format!("nft add rule inet fw {hook} ct state invalid counter drop"));
         wire.ours.run(&format!("nft add rule inet fw {hook} ct state established,related accept"));

@@ -1,7 +1,7 @@
 //! The usual stateful rules beside connections that move: conntrack is told of them.
 
-use crate::common::kernels::firewall::{entries, entry, invalid, stateful};
 use crate::common::kernels::Ramp;
+use crate::common::kernels::firewall::{entries, entry, invalid, stateful};
 use crate::common::{At, Line, Role, World};
 use baton_socket::service::message::Selector;
 use baton_socket::service::{Place, Service};

@@ -104,7 +104,11 @@ fn what_comes_home_half_closed_ends_in_time_wait() {
             line.adopt(&service);
             line.go_on(4 << 20);
             line.come_to_rest();
-            if ours_first { shut_ours(&line) } else { line.peer.shutdown(Shutdown::Write).unwrap() }
+            if ours_first {
+                shut_ours(&line)
+            } else {
+                line.peer.shutdown(Shutdown::Write).unwrap()
+            }
             wait_for("the end", || line.read() != [false, false]);
             line.restore();
             let found = entry(world.wire, port).unwrap();
