@@ -15,7 +15,23 @@ use crate::{chores, run};
 const SERIES: [&str; 2] = ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"];
 
 /// What the tests load, each after those that it needs.
-const MODULES: [&str; 9] = ["llc", "stp", "garp", "mrp", "8021q", "veth", "tun", "inet_diag", "tcp_diag"];
+const MODULES: [&str; 15] = [
+    "llc",
+    "stp",
+    "garp",
+    "mrp",
+    "8021q",
+    "veth",
+    "tun",
+    "inet_diag",
+    "tcp_diag",
+    "nfnetlink",
+    "libcrc32c",
+    "nf_defrag_ipv4",
+    "nf_defrag_ipv6",
+    "nf_conntrack",
+    "nf_conntrack_netlink",
+];
 
 /// Where tests look for it: beside cargo's directory for tests.
 fn place() -> PathBuf {
@@ -24,7 +40,8 @@ fn place() -> PathBuf {
 
 /// Whether it is there, or cannot be used on this machine anyway.
 pub fn is_settled() -> bool {
-    place().join("vmlinuz").is_file() || !cfg!(target_arch = "x86_64") || !run::on_path("apt-get")
+    let all = MODULES.iter().all(|name| place().join(format!("{name}.ko.xz")).is_file());
+    all && place().join("vmlinuz").is_file() || !cfg!(target_arch = "x86_64") || !run::on_path("apt-get")
 }
 
 /// Fetches the package and takes out what is used.

@@ -35,7 +35,7 @@ pub enum Refusal {
     WindowRetraction,
     /// A queue holds more than the engine's buffers.
     TooMuchQueued,
-    /// Conntrack checks its window, and cannot be told that it was away.
+    /// Conntrack has entries, and cannot be told that it was away.
     Conntrack,
     /// A conntrack helper reads its payload (FTP, SIP).
     ConntrackHelper,
@@ -153,8 +153,8 @@ impl Refusal {
             ),
             Refusal::Conntrack => (
                 "conntrack",
-                "conntrack checks the connection's window and cannot be told of the move",
-                "give the service CAP_NET_ADMIN in a kernel with ctnetlink, or set net.netfilter.nf_conntrack_tcp_be_liberal=1",
+                "conntrack has entries here, and cannot be told of moves",
+                "use a kernel with ctnetlink (CONFIG_NF_CT_NETLINK); `baton doctor` says whether conntrack can be told",
             ),
             Refusal::ConntrackHelper => (
                 "conntrack-helper",

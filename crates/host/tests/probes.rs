@@ -16,6 +16,8 @@ fn try_all() {
             Outcome::No(why) => baton_testkit::note_skip!("{} on this kernel: {why}", verdict.name),
         }
     }
+    let conntrack = verdicts.iter().filter(|verdict| verdict.name.starts_with("conntrack-"));
+    assert_eq!(conntrack.filter(|verdict| verdict.outcome == Outcome::Ok).count(), 2, "the kernels tried here have it");
     let names: std::collections::HashSet<_> = verdicts.iter().map(|v| v.name).collect();
     assert_eq!(names.len(), verdicts.len());
 }
@@ -34,7 +36,8 @@ fn what_is_needed_holds_on_another_kernel() {
     }
     match vm::Kernel::find(env!("CARGO_TARGET_TMPDIR")) {
         Ok(kernel) => {
-            let modules = ["inet_diag", "tcp_diag"];
+            let modules = ["inet_diag", "tcp_diag", "nfnetlink", "libcrc32c", "nf_defrag_ipv4", "nf_defrag_ipv6"];
+            let modules = [&modules[..], &["nf_conntrack", "nf_conntrack_netlink"]].concat();
             println!("{}", vm::run(&kernel, &modules, &[], "what_is_needed_holds_on_another_kernel"));
         }
         Err(why) => skip!("another kernel {why}"),

@@ -4,9 +4,11 @@
 //! ```text
 //!   peer's namespace ── veth ── tc ──── Mover, and STANDING connections in its engine
 //!                    ── veth ── xdp ─── another, likewise
+//!   the same in other namespaces, with stateful rules:
+//!                    ── veth ── tc ──── a third, whose connections conntrack tracks
 //! ```
 //!
-//! Each round moves one connection over each of the two interfaces away and, after the
+//! Each round moves one connection over each of the interfaces away and, after the
 //! others' turns, back. What is timed is the call alone, from the descriptor to the
 //! engine's answer and from there to a socket that lives; between two calls the engine is
 //! polled until it has nothing to do. The rate is that of whole laps, all connections
@@ -17,11 +19,13 @@ use baton_mover::{Connection, Mover, MoverConfig};
 use baton_port::{SteeredPort, link};
 use baton_testkit::rounds::{Effort, OUT_VARIABLE, Rounds};
 use baton_testkit::{Netns, need_program, need_root, veth};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 use std::cell::RefCell;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -35,10 +39,14 @@ const ROUNDS: usize = 5_000;
 const LAPS: usize = 60;
 /// Goals: half of the moves, and 99 in 100, take so long at most; moves a second.
 const GOALS: (Duration, Duration, f64) = (Duration::from_micros(100), Duration::from_millis(1), 5_000.0);
+/// Goal: half of the handoffs take this much longer at most where conntrack is told.
+const FOR_CONNTRACK: Duration = Duration::from_micros(40);
 
 /// A steered interface, its mover, and connections over it.
 struct Subject {
     name: &'static str,
+    /// Its network namespace, which its mover is used in.
+    home: File,
     mover: Mover<SteeredPort>,
     moving: Vec<Place>,
     _peers: Vec<TcpStream>,
@@ -54,9 +62,12 @@ enum Place {
 
 impl Subject {
     /// In our namespace; the interface has the address `10.67.NET.1`.
-    fn new(name: &'static str, kind: Kind, peer: &Netns, net: u8) -> Subject {
+    fn new(name: &'static str, kind: Kind, (ours, peer): (&Netns, &Netns), net: u8) -> Subject {
+        let home = File::open(Path::new("/run/netns").join(ours.name())).unwrap();
+        go_to(&home);
+        let device = if kind == Kind::Xdp { "wire-xdp" } else { "wire-tc" };
         let mut mover = Mover::new(MoverConfig::default()).unwrap();
-        mover.add_interface(&format!("wire-{name}"), kind, |port| port).unwrap();
+        mover.add_interface(device, kind, |port| port).unwrap();
         let listener = peer.enter(|| TcpListener::bind((format!("10.67.{net}.2"), 0)).unwrap());
         let (mut ours, mut peers) = (Vec::new(), Vec::new());
         for _ in 0..STANDING + MOVING {
@@ -64,7 +75,7 @@ impl Subject {
             ours.push(Place::Kernel(near.into()));
             peers.push(far);
         }
-        let mut subject = Subject { name, mover, moving: ours, _peers: peers, next: 0 };
+        let mut subject = Subject { name, home, mover, moving: ours, _peers: peers, next: 0 };
         for at in 0..STANDING {
             subject.hand_off(at);
         }
@@ -73,6 +84,7 @@ impl Subject {
     }
 
     fn settle(&mut self) {
+        go_to(&self.home);
         while self.mover.poll().unwrap() {}
     }
 
@@ -115,6 +127,10 @@ impl Subject {
     }
 }
 
+fn go_to(namespace: &File) {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
 /// A connection that has carried something both ways, so that both sides know a
 /// round-trip time.
 fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
@@ -140,6 +156,16 @@ fn wires(ours: &Netns, peer: &Netns) {
     peer.enter(|| link::set_tx_checksum_offload("wire-xdp", false).unwrap());
 }
 
+/// The usual stateful rules: conntrack tracks each connection.
+fn rules(ours: &Netns) {
+    ours.run("nft add table inet fw");
+    for hook in ["input", "output"] {
+        ours.run(&format!("nft add chain inet fw {hook} {{ type filter hook {hook} priority 0 ; }}"));
+        ours.run(&format!("nft add rule inet fw {hook} ct state invalid drop"));
+        ours.run(&format!("nft add rule inet fw {hook} ct state established,related accept"));
+    }
+}
+
 /// Of sorted values, nearest rank.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1]
@@ -155,16 +181,29 @@ fn row(kind: &str, direction: &str, took: &mut [Duration]) -> Value {
     let [p50, p99] = [50, 99].map(|percent| percentile(took, percent));
     let most = took[took.len() - 1];
     let met = if p50 <= GOALS.0 && p99 <= GOALS.1 { "met" } else { "missed" };
-    println!("  {kind:<4} {direction:<8} {:>9.1} {:>9.1} {:>9.1}  {met}", us(p50), us(p99), us(most));
+    println!("  {kind:<7} {direction:<8} {:>9.1} {:>9.1} {:>9.1}  {met}", us(p50), us(p99), us(most));
     json!({
         "kind": kind, "direction": direction, "moves": took.len(),
         "p50_us": us(p50), "p99_us": us(p99), "max_us": us(most),
     })
 }
 
+/// How much longer half of the handoffs take where conntrack is told.
+fn for_conntrack(rows: &[Value]) -> Value {
+    let p50 = |kind: &str| {
+        let row =
+            rows.iter().find(|row| row["kind"] == kind && row["direction"] == "handoff").expect("it was measured");
+        row["p50_us"].as_f64().expect("a number")
+    };
+    let more = p50("tracked") - p50("tc");
+    let met = if more <= us(FOR_CONNTRACK) { "met" } else { "missed" };
+    println!("  a handoff that conntrack is told of: {more:+.1} µs, {:+.0} at most  {met}", us(FOR_CONNTRACK));
+    json!({ "kind": "conntrack", "direction": "handoff", "more_us": more })
+}
+
 /// Moves a second over all laps, the kinds alternated.
-fn rates(subjects: &[RefCell<Subject>; 2], laps: usize) -> [f64; 2] {
-    let mut spent = [Duration::ZERO; 2];
+fn rates(subjects: &[RefCell<Subject>; 3], laps: usize) -> [f64; 3] {
+    let mut spent = [Duration::ZERO; 3];
     for lap in 0..=laps {
         for (subject, spent) in subjects.iter().zip(&mut spent) {
             let start = Instant::now();
@@ -177,10 +216,10 @@ fn rates(subjects: &[RefCell<Subject>; 2], laps: usize) -> [f64; 2] {
     spent.map(|spent| (laps * 2 * MOVING) as f64 / spent.as_secs_f64())
 }
 
-fn measure(peer: &Netns) {
-    let subjects = [("tc", Kind::Tc, 1), ("xdp", Kind::Xdp, 2)]
-        .map(|(name, kind, net)| RefCell::new(Subject::new(name, kind, peer, net)));
-    let took: [[RefCell<Vec<Duration>>; 2]; 2] = Default::default();
+fn measure(plain: (&Netns, &Netns), tracked: (&Netns, &Netns)) {
+    let subjects = [("tc", Kind::Tc, plain, 1), ("xdp", Kind::Xdp, plain, 2), ("tracked", Kind::Tc, tracked, 1)]
+        .map(|(name, kind, wire, net)| RefCell::new(Subject::new(name, kind, wire, net)));
+    let took: [[RefCell<Vec<Duration>>; 2]; 3] = Default::default();
     let mut set = Rounds::new("an idle connection's move", 1);
     for (direction, word) in ["handoff", "restore"].into_iter().enumerate() {
         for (subject, took) in subjects.iter().zip(&took) {
@@ -196,7 +235,7 @@ fn measure(peer: &Netns) {
     drop(set);
     let rates = rates(&subjects, Effort::asked().rounds(LAPS));
     println!(
-        "\n  a move, {STANDING} other connections in the engine\n  {:<13} {:>9} {:>9} {:>9}  goal",
+        "\n  a move, {STANDING} other connections in the engine\n  {:<16} {:>9} {:>9} {:>9}  goal",
         "", "p50 µs", "p99 µs", "max µs"
     );
     let mut rows = Vec::new();
@@ -206,10 +245,11 @@ fn measure(peer: &Netns) {
             rows.push(row(name, word, &mut took.into_inner()));
         }
     }
+    rows.push(for_conntrack(&rows));
     for (subject, rate) in subjects.iter().zip(rates) {
         let name = subject.borrow().name;
         let met = if rate >= GOALS.2 { "met" } else { "missed" };
-        println!("  {name:<4} {rate:.0} moves a second  {met}");
+        println!("  {name:<7} {rate:.0} moves a second  {met}");
         rows.push(json!({ "kind": name, "moves_per_second": rate }));
     }
     let goals = json!({ "p50_us": us(GOALS.0), "p99_us": us(GOALS.1), "moves_per_second": GOALS.2 });
@@ -223,7 +263,11 @@ fn measure(peer: &Netns) {
 fn main() {
     need_root!();
     need_program!("clang");
-    let (ours, peer) = (Netns::new("ours"), Netns::new("peer"));
-    wires(&ours, &peer);
-    ours.enter(|| measure(&peer));
+    need_program!("nft");
+    let [plain, tracked] = [(); 2].map(|()| (Netns::new("ours"), Netns::new("peer")));
+    for (ours, peer) in [&plain, &tracked] {
+        wires(ours, peer);
+    }
+    rules(&tracked.0);
+    measure((&plain.0, &plain.1), (&tracked.0, &tracked.1));
 }

@@ -2,6 +2,7 @@
 
 mod cpython;
 mod ends;
+mod firewall;
 mod page;
 mod programs;
 mod restless;

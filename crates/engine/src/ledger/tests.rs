@@ -44,3 +44,32 @@ fn payloads_tell_what_the_path_carries_if_they_changed() {
         assert_eq!(path_mtu(sizes, ipv6, timestamps), expected, "{sizes:x}, IPv6 {ipv6}");
     }
 }
+
+#[test]
+fn a_record_tells_how_its_connection_ended() {
+    let ledger = Ledger::heap(1);
+    let record = ledger.record(ConnId(0)).unwrap();
+    let name = record.tuple();
+    // LIVE, the peer's FIN, our FIN's position plus 1, acknowledged up to.
+    for (live, received, fin_at, una_pos, expected) in [
+        (0, 0, 0, 0, None),
+        (1, 0, 0, 5, Some(End::Open)),
+        (1, FIN_RECEIVED, 0, 5, Some(End::Open)),
+        (1, 0, 6, 6, Some(End::Open)),
+        (1, FIN_RECEIVED, 6, 5, Some(End::Open)),
+        (1, FIN_RECEIVED, 6, 6, Some(End::Closed)),
+        // The last ACK ended it before it was published.
+        (ENDED, FIN_RECEIVED, 6, 5, Some(End::Closed)),
+        (ENDED, 0, 6, 6, Some(End::Reset)),
+        (ENDED, FIN_RECEIVED, 0, 5, Some(End::Reset)),
+    ] {
+        (ADDRESSES..WORDS).for_each(|word| record.set(word, 0));
+        record.set(LIVE, live);
+        record.set(RECEIVED, received);
+        record.set(FIN_AT, fin_at);
+        record.set(UNA, una_pos);
+        assert_eq!(ledger.end(0, &name), expected, "{live} {received:x} {fin_at} {una_pos}");
+        assert_eq!(ledger.end(0, &Tuple { local_port: 1, ..name }), None, "another's");
+        assert_eq!(ledger.end(1, &name), None, "no such record");
+    }
+}

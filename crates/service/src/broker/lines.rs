@@ -166,11 +166,11 @@ impl Line {
         has
     }
 
-    /// How it has ended in its engine; nothing if it goes on there, or never was there.
+    /// How it has ended in its engine; nothing if it goes on there, or never was there. Before
+    /// the ledger has it (`captured`), its place there may say how another ended.
     pub fn ending(&self, sides: &[Side]) -> Option<Ending> {
         let is_there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
-        // Before the ledger has it, its place may say how another ended.
-        if !is_there || self.captured.is_some() {
+        if !is_there {
             return None;
         }
         let end = self.conn.and_then(|conn| sides.get(self.side)?.ledger.ledger().end(conn, &self.tuple));

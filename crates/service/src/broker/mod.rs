@@ -356,7 +356,8 @@ impl Broker {
         let (now, mut settled, mut bypassed) = (Instant::now(), Vec::new(), Vec::new());
         for line in lines.values_mut() {
             line.sample(sides, now);
-            if let Some((ending, plan)) = line.ending(sides).zip(line.plan) {
+            let ending = line.ending(sides).filter(|_| line.captured.is_none());
+            if let Some((ending, plan)) = ending.zip(line.plan) {
                 kernel.end_tracked(&plan, ending);
             }
             settled.extend(line.is_settled(sides).then_some(line.id));

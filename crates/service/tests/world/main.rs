@@ -27,5 +27,6 @@ mod service;
 mod strangers;
 mod time_wait;
 mod translated;
+mod zones;
 
 common::processes!();

@@ -2,6 +2,7 @@
 
 use crate::common::World;
 use crate::common::kernels::Wire;
+use crate::common::kernels::firewall::{invalid, stateful};
 use baton_host::steer::Kind;
 use baton_socket::service::{Service, Stream};
 use baton_testkit::{need_program, need_root, wait_for};
@@ -86,4 +87,19 @@ fn a_new_connection_of_a_name_in_time_wait_begins_in_the_kernel_at_once() {
             },
         );
     }
+}
+
+/// Its entry was left in TIME_WAIT by the engine, and is taken over by the SYN.
+#[test]
+fn a_new_connection_of_a_name_in_time_wait_passes_stateful_rules() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        stateful(world.wire);
+        for service in [world.service(), world.direct()] {
+            come_again(world, &service, false, false);
+            come_again(world, &service, true, true);
+        }
+        assert_eq!(invalid(world.wire), 0);
+    });
 }

@@ -46,7 +46,8 @@ fn connected(wire: &Wire, from: IpAddr, at: SocketAddr, to: SocketAddr) -> (Owne
 fn prepare(wire: &Wire) {
     for (address, length) in [("10.66.0.5", 24), ("fd66::5", 64)] {
         let dad = if length == 64 { "nodad" } else { "" };
-        wire.ours.run(&format!("ip addr add {address}/{length} dev wire {dad}"));
+        // Masquerading takes the other.
+        wire.ours.run(&format!("ip addr add {address}/{length} dev wire preferred_lft 0 {dad}"));
     }
     wire.ours.run("nft add table inet nat");
     for (hook, priority) in [("prerouting", -100), ("output", -100), ("postrouting", 100)] {
