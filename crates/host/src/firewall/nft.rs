@@ -65,6 +65,9 @@ pub(crate) fn read(socket: &mut Socket) -> io::Result<(u32, Ruleset)> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
+/// Reads a message of a family: its attributes. `None` if something is missing.
+type Read = fn(&mut Reader, u8, &[u8]) -> Option<()>;
+
 #[derive(Default)]
 struct Reader {
     tables: Vec<Table>,
@@ -78,7 +81,7 @@ impl Reader {
     /// `None` if they changed meanwhile.
     fn read(mut self, socket: &mut Socket) -> io::Result<Option<Ruleset>> {
         let mut whole = true;
-        let steps: [(u16, fn(&mut Reader, u8, &[u8]) -> Option<()>); 4] =
+        let steps: [(u16, Read); 4] =
             [(GETTABLE, Reader::table), (GETCHAIN, Reader::chain), (GETSET, Reader::set), (GETRULE, Reader::rule)];
         for (kind, read) in steps {
             if self.places.is_empty() && kind != GETTABLE {
