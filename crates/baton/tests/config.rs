@@ -2,6 +2,7 @@
 //! refused with its line and a remedy, and nothing written in it can do harm.
 
 use baton::config::{Access, Config, DEFAULT, Id, Level};
+use baton_host::Rules;
 use baton_host::policy::{PortRule, Rule, Side};
 use baton_host::steer::Kind;
 use baton_tcp::config::{Acks, Congestion};
@@ -104,6 +105,8 @@ fn a_whole_file() {
         [[policy.port]]
         remote = "5432-5433"
         rule = "after 20 sends"
+        [firewall]
+        rules = "strict"
         [engine]
         user = 65534
         connections = 10
@@ -133,6 +136,7 @@ fn a_whole_file() {
         PortRule { side: Side::Remote, ports: 5432..=5433, rule: after_20 },
     ];
     assert_eq!(config.policy.ports, ports);
+    assert_eq!(config.firewall.rules, Rules::Strict);
     assert_eq!(config.engine.user, Id::Number(65534));
     assert_eq!(
         (config.engine.connections, config.engine.congestion, config.engine.drain),
@@ -146,7 +150,7 @@ fn a_whole_file() {
 }
 
 /// Text, then what the refusal has to contain, its line first.
-const REFUSED: [(&str, &[&str]); 32] = [
+const REFUSED: [(&str, &[&str]); 33] = [
     ("lgo = \"info\"", &[":1: unknown key 'lgo'", "did you mean 'log'?"]),
     ("\n\n[sockets]\n", &[":3: unknown key 'sockets'", "did you mean 'socket'?"]),
     ("[socket]\npfad = \"/a\"", &[":2: unknown key 'pfad'", "known here: path, mode", "--print-config"]),
@@ -175,6 +179,7 @@ const REFUSED: [(&str, &[&str]); 32] = [
     ("[[policy.port]]\nlocal = 1\nremote = 2\nrule = \"never\"", &[":1:", "give one of local and remote"]),
     ("[[policy.port]]\nlocal = 70000\nrule = \"never\"", &["'70000' are no ports; write one as 443"]),
     ("[[policy.port]]\nlocal = 7", &["rule"]),
+    ("[firewall]\nrules = \"ignore\"", &[":2: 'ignore' is not known; write follow, refuse, strict"]),
     ("[engine]\nconnections = 0", &[":2: 0 cannot be; give a number from 1 to"]),
     ("[engine]\nconnections = -5", &[":2: -5 cannot be"]),
     ("[engine]\ncongestion = \"bbr\"", &[":2: 'bbr' is not known; write cubic, reno"]),

@@ -18,7 +18,7 @@ use crate::captured::Captured;
 use crate::conntrack::{Conntrack, Ending, Tracked};
 use crate::error::{During, Failed};
 use crate::examine::examine;
-use crate::firewall::Firewall;
+use crate::firewall::{Connection, Firewall, Hit, Rules};
 use crate::hops::{Change, Hops, Link, Mac, Query, Way};
 use crate::refusal::{Refusal, Refusals};
 use crate::steer::{Arrivals, Gaps, Kind, Mode, Options, SteerError, Steering};
@@ -27,6 +27,7 @@ use baton_port::{SteeredPort, link};
 use baton_tcp::state::State;
 use baton_wire::addr::Tuple;
 use rustix::event::epoll;
+use rustix::net::netdevice::index_to_name;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,6 +39,9 @@ pub enum KernelError {
     /// The connection has to stay where it is.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// It has to stay where it is, for a rule of the firewall.
+    #[error("a firewall rule acts on its packets: {} in table {}, chain {}", .0.what, .0.table, .0.chain)]
+    Firewall(Hit),
     /// The kernel said no.
     #[error(transparent)]
     Failed(#[from] Failed),
@@ -54,6 +58,7 @@ impl KernelError {
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
             KernelError::Refused(refusal) => Some(*refusal),
+            KernelError::Firewall(_) => Some(Refusal::FirewallRule),
             KernelError::Restore(RestoreError::WindowRetraction(_)) => Some(Refusal::WindowRetraction),
             _ => None,
         }
@@ -102,6 +107,7 @@ pub struct KernelSide {
     hops: Hops,
     conntrack: Conntrack,
     firewall: Firewall,
+    rules: Rules,
     /// An epoll set of all that tells of changes.
     told: OwnedFd,
     refusals: Refusals,
@@ -126,6 +132,7 @@ impl KernelSide {
             hops,
             conntrack: Conntrack::open(),
             firewall,
+            rules: Rules::default(),
             told,
             refusals: Refusals::default(),
             gaps: None,
@@ -146,6 +153,11 @@ impl KernelSide {
     /// measured, for which those that a dead broker's engine had do not wait.
     pub fn load_programs(&mut self) {
         (self.gaps, self.arrivals) = (Gaps::open().ok(), Arrivals::open().ok());
+    }
+
+    /// What becomes of connections that firewall rules act on, from now on.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
     }
 
     /// Steers one more interface and returns its index. No engine is said to be there yet.
@@ -229,9 +241,23 @@ impl KernelSide {
         }
         let way = self.hops.way(&query).during("asking for the route")?.ok_or(Refusal::NotSteerable)?;
         self.interface(way.interface)?;
+        self.pass_firewall(&query, way.interface)?;
         let mac = self.hops.neighbour(way.interface, way.via).during("asking for the neighbour")?;
         let tracked = self.conntrack.look(query.tuple)?;
         Ok(Plan { query, way, mac, engine: 0, tracked })
+    }
+
+    /// Refuses a connection that a rule of the firewall keeps in the kernel.
+    fn pass_firewall(&mut self, query: &Query, interface: u32) -> Result<(), KernelError> {
+        let name = index_to_name(&self.hops, interface).map_err(io::Error::from);
+        let connection = Connection {
+            tuple: query.tuple,
+            interface,
+            interface_name: name.during("asking for the interface's name")?,
+            mark: query.mark,
+        };
+        let hit = self.firewall.check(self.rules, &connection).during("reading the firewall's rules")?;
+        hit.map_or(Ok(()), |hit| Err(KernelError::Firewall(hit)))
     }
 
     /// Counts a refusal, of whoever refuses.

@@ -71,6 +71,7 @@ mod windows;
 pub use capture::{CaptureError, abandon, capture, is_captured, recapture, release};
 pub use captured::{Captured, Invalid};
 pub use error::Failed;
+pub use firewall::{Hit, NoRules, Rules};
 pub use known::{known, segments};
 pub use rebuild::{RestoreError, make_husk, rebuild, restore, resume, vacate};
 pub use refusal::{Refusal, Refusals};

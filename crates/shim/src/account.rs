@@ -4,7 +4,7 @@
 //! killed has told what it did, and that it can be read meanwhile:
 //!
 //! ```text
-//!   file = [entry; ENTRIES]      entry = count (8 bytes) | name, ended by zero (56 bytes)
+//!   file = [entry; ENTRIES]      entry = count (8 bytes) | name, ended by zero (120 bytes)
 //! ```
 //!
 //! Names are entered under a lock of the file, and stay. Without a file nothing is counted.

@@ -300,7 +300,13 @@ fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
     let lent = duplicate(socket::borrow(fd)).map_err(|_| "no-descriptors")?;
     let adopted = service::with(|service| (service.adopt(lent), service.devices().is_empty()));
     let (adopted, nowhere) = adopted.ok_or("no-service")?;
-    let stream = adopted.map_err(|NotAdopted { code, .. }| code)?;
+    let stream = adopted.map_err(|NotAdopted { code, text, .. }| {
+        // Which rule it is stands behind the colon.
+        if let ("firewall-rule", Some((_, rule))) = (&*code, text.split_once(": ")) {
+            account::count(&format!("rule {rule}"));
+        }
+        code
+    })?;
     if service::is_direct() && nowhere {
         account::count("elsewhere");
     }

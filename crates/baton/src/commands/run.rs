@@ -7,6 +7,7 @@ use crate::run::passing::Passing;
 use crate::run::program;
 use crate::run::service::Private;
 use anyhow::Context;
+use baton_host::Rules;
 use baton_host::policy::{Rule, parse_ports};
 use baton_socket::service::{Placement, SOCKET, Service};
 use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
@@ -48,6 +49,11 @@ pub struct Args {
     /// As measured best, if not named: service with --steer xdp, else direct
     #[arg(long, value_name = "PLACE", value_parser = |text: &str| text.parse::<Placement>())]
     engine: Option<Placement>,
+    /// What a service that is started does with connections that rules of the host's firewall act
+    /// on: refuse (they stay in the kernel), strict (also for rules that count or log), or follow
+    /// (they move past such rules)
+    #[arg(long, value_name = "RULES", default_value = "refuse", value_parser = |text: &str| text.parse::<Rules>())]
+    firewall: Rules,
     /// The service to be used; none is started
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -196,7 +202,7 @@ fn service(args: &Args, placement: Placement, home: &Path) -> anyhow::Result<Opt
         _ if !rustix::process::geteuid().is_root() => {
             Err(usage("no service runs, and only root may start one", "sudo baton service --interface NAME"))
         }
-        _ => Private::start(home, &args.interface, steer).map(Some),
+        _ => Private::start(home, &args.interface, steer, args.firewall).map(Some),
     }
 }
 

@@ -151,6 +151,7 @@ fn settings(args: &Args) -> anyhow::Result<(Level, broker::Config)> {
         drain: config.engine.drain,
         patience: config.engine.patience,
         policy: config.policy,
+        rules: config.firewall.rules,
         ..broker::Config::new(socket, interfaces, engine()?)
     };
     Ok((config.log, to_broker))

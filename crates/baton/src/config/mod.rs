@@ -20,7 +20,7 @@ pub use error::ConfigError;
 
 use baton_engine::engine::COALESCE;
 use baton_host::policy::Policy;
-use baton_host::steer;
+use baton_host::{Rules, steer};
 use baton_socket::consumer::ConsumerConfig;
 use baton_tcp::config::{Acks, Congestion};
 use serde::Deserialize;
@@ -45,6 +45,8 @@ pub struct Config {
     /// `[policy]`
     #[serde(deserialize_with = "policy::read")]
     pub policy: Policy,
+    /// `[firewall]`
+    pub firewall: Firewall,
     /// `[engine]`
     pub engine: Engine,
     /// `[memory]`
@@ -94,6 +96,15 @@ impl Default for Socket {
     fn default() -> Socket {
         Socket { path: "/run/baton/baton.sock".into(), mode: 0o600 }
     }
+}
+
+/// The host's firewall.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Firewall {
+    /// What becomes of connections whose packets its rules act on.
+    #[serde(deserialize_with = "values::rules")]
+    pub rules: Rules,
 }
 
 /// The engine.

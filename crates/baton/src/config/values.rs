@@ -2,6 +2,7 @@
 //! one sentence, and behind a semicolon what helps.
 
 use baton_engine::engine::COALESCE;
+use baton_host::Rules;
 use baton_host::steer::Kind;
 use baton_tcp::config::{Acks, Congestion};
 use serde::de::{Error, Visitor};
@@ -62,6 +63,10 @@ fn word<'de, D: Deserializer<'de>, T: Copy>(from: D, words: &[(&str, T)]) -> Res
 
 pub(super) fn kind<'de, D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error> {
     word(from, &[("auto", Kind::Auto), ("xdp", Kind::Xdp), ("tc", Kind::Tc)])
+}
+
+pub(super) fn rules<'de, D: Deserializer<'de>>(from: D) -> Result<Rules, D::Error> {
+    word(from, &[Rules::Follow, Rules::Refuse, Rules::Strict].map(|rules| (rules.word(), rules)))
 }
 
 pub(super) fn congestion<'de, D: Deserializer<'de>>(from: D) -> Result<Congestion, D::Error> {

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a counter with its name, and how many there are.
-const ENTRY: usize = 64;
+const ENTRY: usize = 128;
 const ENTRIES: usize = 64;
 
 /// A file of counters.
@@ -74,6 +74,7 @@ fn lines(entries: &[(String, u64)]) -> Vec<String> {
         ));
     }
     lines.extend(stayed.iter().map(|(why, count)| format!("  {count} stayed in the kernel: {why}")));
+    lines.extend(with("rule ").iter().map(|(rule, count)| format!("    {count} for a firewall rule: {rule}")));
     lines.extend(with("home ").iter().map(|(why, count)| format!("  {count} came back to the kernel: {why}")));
     lines
 }
@@ -98,6 +99,13 @@ mod tests {
             "  1 came back to the kernel: fork",
         ];
         assert_eq!(lines(&entries(&bytes)), expected);
+        let kept = [("stays firewall-rule", 2), ("rule limit in table ip filter, chain INPUT", 2)];
+        let expected = [
+            "0 of 2 connections moved to the engine; 0 bytes sent and 0 received there",
+            "  2 stayed in the kernel: firewall-rule",
+            "    2 for a firewall rule: limit in table ip filter, chain INPUT",
+        ];
+        assert_eq!(lines(&kept.map(|(name, count)| (name.to_owned(), count))), expected);
         let back = [("moved".to_owned(), 1), ("bytes sent".to_owned(), 7), ("bytes received at home".to_owned(), 3)];
         let expected = [
             "1 of 1 connections moved to the engine; 7 bytes sent and 0 received there",

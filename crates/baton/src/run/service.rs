@@ -9,6 +9,7 @@ use super::children::children;
 use crate::background::{LOOK, last_words};
 use crate::fail::usage;
 use anyhow::{Context, ensure};
+use baton_host::Rules;
 use baton_port::link;
 use baton_socket::service::Service;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -47,11 +48,12 @@ impl Private {
     ///
     /// # Errors
     /// What the service said when it ended at once.
-    pub fn start(home: &Path, interfaces: &[String], steer: &str) -> anyhow::Result<Private> {
+    pub fn start(home: &Path, interfaces: &[String], steer: &str, rules: Rules) -> anyhow::Result<Private> {
         let interfaces = if interfaces.is_empty() { ethernet()? } else { interfaces.to_vec() };
         let (socket, config, said) = (home.join("socket"), home.join("config.toml"), home.join("said"));
         let mut text = String::from("log = \"error\"\n[socket]\nmode = \"0666\"\n");
         writeln!(text, "[access]\ndescendants-of = {}", std::process::id())?;
+        writeln!(text, "[firewall]\nrules = \"{}\"", rules.word())?;
         fs::write(&config, text)?;
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command.args(["service", "--steer", steer]).arg("--config").arg(&config).arg("--socket").arg(&socket);

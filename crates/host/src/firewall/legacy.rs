@@ -4,6 +4,8 @@
 //! Only tables that there are already are asked for, since asking makes the kernel make one. A
 //! table is read whole and its packet counters are left out, as they change with each packet.
 
+use super::entries::table;
+use super::ruleset::Ruleset;
 use crate::sys;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::collections::BTreeMap;
@@ -93,6 +95,12 @@ pub(crate) struct Legacy {
 }
 
 impl Legacy {
+    /// What packets of a connection pass, NAT left out: it sees their first one only.
+    pub fn ruleset(&self) -> Ruleset {
+        let tables = self.tables.iter().filter(|((_, name), _)| name != "nat");
+        Ruleset::new(tables.map(|((version, name), raw)| table(*version, name, raw.as_ref())).collect())
+    }
+
     /// Whether there is a difference to the last look, if it is time for another.
     pub fn look(&mut self, now: Instant) -> bool {
         if self.look_at.is_some_and(|look_at| now < look_at) {

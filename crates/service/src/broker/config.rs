@@ -1,6 +1,7 @@
 //! What a broker is started with.
 
 use baton_engine::engine::COALESCE;
+use baton_host::Rules;
 use baton_host::policy::Policy;
 use baton_host::steer::Kind;
 use baton_socket::consumer::ConsumerConfig;
@@ -49,6 +50,8 @@ pub struct Config {
     pub programs: usize,
     /// Which of the sockets that programs hand over move, and when.
     pub policy: Policy,
+    /// What becomes of those that rules of the firewall act on.
+    pub rules: Rules,
     /// For how long a move home waits until what is in flight has landed, and one either way
     /// until nothing received lies beyond a gap.
     pub drain: Duration,
@@ -74,6 +77,7 @@ impl Config {
             consumer: ConsumerConfig::for_connections(2048),
             programs: 256,
             policy: Policy::default(),
+            rules: Rules::default(),
             drain: Duration::from_millis(500),
             patience: Duration::from_secs(5),
         }

@@ -200,6 +200,7 @@ impl Broker {
         vault: &Vault,
     ) -> Result<(KernelSide, Vec<Side>, Arc<OwnedFd>, (OwnedFd, Closers), Estate), BrokerError> {
         let mut kernel = KernelSide::open()?;
+        kernel.set_rules(config.rules);
         let estate = Estate::of(vault);
         let mut sides = Vec::new();
         for (at, interface) in config.interfaces.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! Firewall rules that change while connections are away.
 
 use crate::common::kernels::wait_for;
-use crate::common::{Line, World};
+use crate::common::{At, Line, World};
+use baton_host::Rules;
 use baton_socket::service::{Place, Service};
 use baton_testkit::{need_program, need_root};
 use std::time::{Duration, Instant};
@@ -147,5 +148,95 @@ fn rules_that_change_all_the_time_do_not_move_connections_all_the_time() {
         lines.iter_mut().for_each(|line| goes_on_to(line, Place::Engine));
         lines.iter_mut().for_each(|line| line.go_on(10_000));
         lines.into_iter().for_each(Line::finish);
+    });
+}
+
+/// Why a connection stays, if it does.
+fn stays(world: &World<'_>, line: &Line) -> Option<String> {
+    let At::Kernel(stream) = &line.at else { panic!("it is away") };
+    let refused = world.service().adopt(stream.try_clone().unwrap().into()).err()?;
+    Some(refused.to_string())
+}
+
+#[test]
+fn a_connection_that_a_rule_limits_stays_and_goes_on() {
+    need_root!();
+    need_program!("clang");
+    need_program!("nft");
+    let table = "nft table inet t { \
+        chain in { type filter hook input priority 0; limit rate over 100/second drop; }; }";
+    World::enter(|world| {
+        world.wire.ours.run(table);
+        let mut line = world.line(true);
+        let why = stays(world, &line).expect("a limit keeps it");
+        assert!(why.contains("limit in table inet t, chain in"), "{why}");
+        line.turn(1000);
+        world.wire.ours.run("nft flush ruleset");
+        line.go_on(10_000);
+        line.come_to_rest();
+        let begun = Instant::now();
+        while let Some(why) = stays(world, &line) {
+            assert!(why.contains("rules-changed") && begun.elapsed() < Duration::from_secs(10), "{why}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    World::enter_with(
+        |config| config.rules = Rules::Follow,
+        |world| {
+            world.wire.ours.run(table);
+            let mut line = world.line(true);
+            line.adopt(&world.service());
+            assert_eq!(line.place(), Place::Engine);
+            line.turn(1000);
+            world.wire.ours.run("nft flush ruleset");
+            line.go_on(10_000);
+            line.finish();
+        },
+    );
+}
+
+#[test]
+fn a_connection_that_is_dead_in_the_kernel_does_not_live_by_moving() {
+    need_root!();
+    need_program!("clang");
+    need_program!("nft");
+    World::enter_with(
+        |config| config.rules = Rules::Follow,
+        |world| {
+            let mut line = world.line(false);
+            line.go_on(10_000);
+            world.wire.ours.run(&TABLE.replace("ip saddr @banned drop", "tcp sport 1-65535 ip daddr 10.66.0.1 drop"));
+            let why = stays(world, &line).expect("all of its packets are dropped");
+            assert!(why.contains("drop in table inet t, chain in"), "{why}");
+            passes_any(&mut line);
+            assert!(!passes_any(&mut line), "it goes on");
+            world.wire.ours.run("nft flush ruleset");
+            line.go_on(10_000);
+            line.finish();
+        },
+    );
+}
+
+/// What came home for rules that keep it in the kernel now stays, and goes when they are gone.
+#[test]
+fn a_connection_that_new_rules_limit_stays_home_until_they_are_gone() {
+    need_root!();
+    need_program!("clang");
+    need_program!("nft");
+    World::with_line(|world, service, mut line| {
+        world.wire.ours.run(
+            "nft table inet t { chain out { type filter hook output priority 0; limit rate over 90000/second drop; }; }",
+        );
+        wait_for("its way home", || line.place() == Place::Kernel);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(3) {
+            line.turn(100);
+            std::thread::sleep(Duration::from_millis(10));
+            assert_eq!(line.place(), Place::Kernel);
+        }
+        assert_eq!(why(service), "rules-changed");
+        world.wire.ours.run("nft flush ruleset");
+        goes_on_to(&mut line, Place::Engine);
+        line.finish();
     });
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 pub(crate) const ENTRIES: usize = 64;
 
 /// Bytes of a name, the zero at its end among them.
-pub(crate) const NAME: usize = 56;
+pub(crate) const NAME: usize = 120;
 
 /// Bytes of the file.
 const SIZE: usize = ENTRIES * (8 + NAME);
