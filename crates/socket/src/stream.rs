@@ -128,6 +128,12 @@ impl Stream {
         self.rcv_done
     }
 
+    /// Bytes written since the connection began, sent or not.
+    #[inline]
+    pub fn written_total(&self) -> u64 {
+        self.snd_tail
+    }
+
     /// Bytes that can be written now.
     #[inline]
     pub fn writable(&self, pool: &BufferPool) -> usize {
