@@ -124,6 +124,40 @@ fn tcp_info_is_in_the_kernels_layout() {
 }
 
 #[test]
+fn tcp_info_tells_of_losses_as_the_kernel_does() {
+    let mut pair = Pair::new();
+    let (client, _) = pair.connect();
+    let look = |pair: &mut Pair| {
+        let info = pair.a.option(client, IPPROTO_TCP, libc::TCP_INFO).unwrap();
+        let word = |at: usize| u32::from_ne_bytes(*info[at..].first_chunk().unwrap());
+        // tcpi_ca_state, tcpi_lost, tcpi_retrans, tcpi_total_retrans, tcpi_notsent_bytes.
+        (info[1], word(32), word(36), word(100), word(144))
+    };
+    assert_eq!(look(&mut pair), (0, 0, 0, 0, 0));
+    let info = pair.a.option(client, IPPROTO_TCP, libc::TCP_INFO).unwrap();
+    let word = |at: usize| u32::from_ne_bytes(*info[at..].first_chunk().unwrap());
+    // tcpi_reordering, tcpi_min_rtt, tcpi_snd_wnd, tcpi_rcv_wnd.
+    assert_eq!(word(88), 3);
+    assert!((1..1000).contains(&word(148)) && word(228) > 0 && word(232) > 0, "{info:?}");
+    // The first of 20 segments, of which ten may leave, is lost.
+    pair.a.send(client, &[1; 20 * 1448], 0).unwrap();
+    pair.lose();
+    assert_eq!(look(&mut pair), (0, 0, 0, 0, 10 * 1448));
+    pair.steps(2);
+    let (state, lost, repeated, ..) = look(&mut pair);
+    assert_eq!((state, lost, repeated), (3, 1, 1), "Recovery: lost, and sent again");
+    pair.steps(10);
+    let (state, lost, repeated, total, waits) = look(&mut pair);
+    assert_eq!((state, lost, repeated, total, waits), (0, 0, 0, 1, 0));
+    // Nothing arrives any more: Loss.
+    pair.cut = true;
+    pair.a.send(client, &[1; 1448], 0).unwrap();
+    pair.steps(9000);
+    let (state, lost, repeated, ..) = look(&mut pair);
+    assert_eq!((state, lost, repeated), (4, 1, 1));
+}
+
+#[test]
 fn accepted_sockets_inherit_from_their_listener() {
     let mut pair = Pair::new();
     let listener = pair.listen("10.0.0.2:7");
