@@ -1,6 +1,6 @@
 //! What a program sets on a stream holds wherever the connection is.
 
-use crate::common::kernels::wait_for;
+use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{At, Line, World};
 use baton_socket::service::message::Selector;
 use baton_socket::service::{Place, Probing};
@@ -101,6 +101,32 @@ fn what_was_corked_in_the_kernel_is_let_go_in_the_engine() {
         line.restore();
         let At::Kernel(fd) = &line.at else { unreachable!("it was restored") };
         assert!(!sockopt::tcp_cork(fd).unwrap());
+        line.finish();
+    });
+}
+
+/// tcp(7), `TCP_NODELAY`: it flushes what is pending, also what the cork holds. Else each
+/// piece would wait for 150 ms and more.
+#[test]
+fn nodelay_flushes_what_is_corked_in_the_engine() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        let service = world.service();
+        let mut line = world.line(false);
+        line.adopt(&service);
+        line.go_on(10_000);
+        line.come_to_rest();
+        stream(&line).set_cork(true).unwrap();
+        let begun = std::time::Instant::now();
+        for _ in 0..20 {
+            let piece = Ramp::bytes(line.out.written, 5);
+            assert_eq!(stream(&line).write(&piece).unwrap(), 5);
+            line.out.written += 5;
+            stream(&line).set_nodelay(true).unwrap();
+            line.come_to_rest();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
         line.finish();
     });
 }
