@@ -261,7 +261,8 @@ impl Stream {
         nothing_asked: bool,
         pool: &mut BufferPool,
     ) -> io::Result<usize> {
-        if nothing_asked {
+        // The end stays the end, whatever came behind it (Linux: `SOCK_DONE`).
+        if nothing_asked || self.events.contains(Events::PEER_FIN) {
             return Ok(0);
         }
         if self.events.contains(Events::CLOSED)

@@ -257,3 +257,24 @@ fn a_reset_is_for_who_got_what_is_in_flight_and_for_who_lost_it() {
         assert_eq!(resets, expected, "{acknowledged} bytes of 25 are acknowledged");
     }
 }
+
+/// As Linux: who has seen the peer's end reads the end, and the error tells of the rest.
+#[test]
+fn a_reset_behind_the_peers_end_leaves_the_end_to_be_read() {
+    for shut in [true, false] {
+        let mut lab = Lab::new();
+        let (mut peer, conn) = lab.connect(80, None, NODELAY);
+        lab.send(&peer, Flags::ACK | Flags::FIN, &[]);
+        peer.snd_nxt += 1;
+        lab.steps(2);
+        if shut {
+            lab.host.shutdown(conn).unwrap();
+            lab.steps(2);
+        }
+        lab.send(&peer, Flags::RST, &[]);
+        lab.steps(2);
+        assert!(lab.host.stream(conn).unwrap().is_closed());
+        assert_eq!(lab.host.error(conn).unwrap().kind(), std::io::ErrorKind::ConnectionReset);
+        assert_eq!(lab.host.read(conn, &mut [0; 8]).unwrap(), 0);
+    }
+}
