@@ -134,11 +134,6 @@ impl Streamer {
         (owner.0 < ENDED.0).then_some(owner)
     }
 
-    /// Stream position up to which a connection's bytes were sent at least once.
-    pub(crate) fn sent_total(&self, conn: ConnId) -> u64 {
-        self.flows.get(conn.0).map_or(0, |flow| flow.snd_pos(flow.tx.snd_nxt).min(flow.tx.tail_pos))
-    }
-
     /// True if a consumer has said something that was not looked at yet.
     pub fn has_doorbells(&self) -> bool {
         self.consumers.iter().flatten().any(|slot| slot.region.has_work())

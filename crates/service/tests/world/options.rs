@@ -2,6 +2,7 @@
 
 use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{At, Line, World};
+use baton_engine::tce::TCP_INFO_BYTES;
 use baton_socket::service::message::Selector;
 use baton_socket::service::{Place, Probing};
 use baton_testkit::{need_program, need_root};
@@ -183,7 +184,7 @@ fn tcp_info_is_of_whoever_has_the_connection() {
         let there = stream(&line).tcp_info().unwrap();
         let word = |info: &[u8], at: usize| u32::from_ne_bytes(info[at..at + 4].try_into().unwrap());
         // Established; a segment's size; a round-trip time was measured.
-        assert_eq!((there[0], there.len()), (1, 104));
+        assert_eq!((there[0], there.len()), (1, TCP_INFO_BYTES));
         assert!((500..=1460).contains(&word(&there, 16)) && word(&there, 68) > 0, "{there:?}");
         kill_process(Pid::from_raw(world.engine as i32).unwrap(), Signal::KILL).unwrap();
         let here = stream(&line).tcp_info().unwrap();

@@ -223,7 +223,7 @@ fn every_byte_arrives_once_on_the_other_engine() {
     }
 }
 
-/// Nobody had asked for a buffer before the consumer brought its bytes, and nobody did after.
+/// What is parked until the consumer has brought its bytes goes into the room that it posts with them.
 #[test]
 fn data_that_comes_before_what_an_adopted_connection_brings_along_is_told() {
     let (mut world, theirs, ours) = World::open();
