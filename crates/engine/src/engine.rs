@@ -3,7 +3,7 @@
 use crate::endpoint::{Endpoint, InterfaceConfig};
 use crate::frame_io::{BURST, Capabilities, FrameIo, PortError};
 use crate::ring::ring;
-use crate::streamer::{Streamer, StreamerConfig};
+use crate::streamer::{ConsumerId, Streamer, StreamerConfig};
 use crate::tce::{Tce, TceConfig};
 use baton_tcp::config::Config;
 use baton_tcp::time::Instant;
@@ -170,6 +170,12 @@ impl Engine {
         let [flows, buckets] = self.streamer.tables();
         let [contexts, timers] = self.tce.tables();
         [flows, buckets, contexts, timers]
+    }
+
+    /// Bytes that a connection has sent at least once, since its stream began; `None` if
+    /// the queue pair has none.
+    pub fn sent_total(&self, id: ConsumerId, qp: u32) -> Option<u64> {
+        self.streamer.connection(id, qp).map(|conn| self.streamer.sent_total(conn))
     }
 
     /// The data-moving half.

@@ -368,7 +368,7 @@ impl Ledger {
             qp,
             tuple: record.tuple(),
             snapshot: record.snapshot(now, ts_offset, una_pos, tail_pos)?,
-            ip: IpFields { traffic_class: (name >> 48) as u8, ttl: (name >> 56) as u8 },
+            ip: IpFields { traffic_class: (name >> 48) as u8, ttl: (name >> 56) as u8, ..IpFields::default() },
             una_pos: una_pos.min(tail_pos),
             tail_pos,
             rcv_pos,

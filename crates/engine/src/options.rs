@@ -26,17 +26,19 @@ pub struct IpFields {
     pub traffic_class: u8,
     /// Time to live or hop limit; 0 for the host's.
     pub ttl: u8,
+    /// Routers may cut its IPv4 packets: no Don't Fragment (`IP_PMTUDISC_DONT`).
+    pub fragments: bool,
 }
 
 impl IpFields {
     /// As option bits of `Connect` and `Listen`, beside the others.
     pub const fn bits(self) -> u64 {
-        (self.traffic_class as u64) << 8 | (self.ttl as u64) << 16
+        (self.traffic_class as u64) << 8 | (self.ttl as u64) << 16 | (self.fragments as u64) << 24
     }
 
     /// Of option bits.
     pub const fn from_bits(bits: u64) -> IpFields {
-        IpFields { traffic_class: (bits >> 8) as u8, ttl: (bits >> 16) as u8 }
+        IpFields { traffic_class: (bits >> 8) as u8, ttl: (bits >> 16) as u8, fragments: bits >> 24 & 1 != 0 }
     }
 }
 
@@ -45,6 +47,20 @@ pub const NODELAY: u64 = 1;
 
 /// Option bit of `Connect` and `Listen`: probe idle peers, with default times.
 pub const KEEPALIVE: u64 = 2;
+
+/// Option bits of `Connect` and `Listen`: the MSS, in bytes, that is announced and sent
+/// with at most (`TCP_MAXSEG`); 0 for what the path carries.
+pub const fn most_mss(mss: u16) -> u64 {
+    (mss as u64) << 32
+}
+
+/// The MSS that option bits ask for, if they do.
+pub const fn most_mss_of(bits: u64) -> Option<u16> {
+    match (bits >> 32) as u16 {
+        0 => None,
+        mss => Some(mss),
+    }
+}
 
 /// An option as a request carries it. Times are in whole seconds for keepalive,
 /// in milliseconds for the timeouts; 0 stands for "off" or "the host's".
@@ -117,8 +133,9 @@ mod tests {
 
     #[test]
     fn fields_of_the_ip_header_stand_beside_the_other_bits() {
-        let fields = IpFields { traffic_class: 0xb8, ttl: 255 };
-        assert_eq!(IpFields::from_bits(fields.bits() | NODELAY | KEEPALIVE), fields);
+        let fields = IpFields { traffic_class: 0xb8, ttl: 255, fragments: true };
+        let bits = fields.bits() | NODELAY | KEEPALIVE | most_mss(1400);
+        assert_eq!((IpFields::from_bits(bits), most_mss_of(bits)), (fields, Some(1400)));
         assert_eq!(from_bits(fields.bits()).count(), 0);
     }
 }

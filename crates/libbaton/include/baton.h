@@ -84,6 +84,23 @@ typedef struct baton_config {
     uint32_t queue_frames;
     /* Stay in TIME-WAIT in milliseconds; default 60000. */
     uint32_t time_wait_ms;
+    /* Selective acknowledgments are offered and taken (RFC 2018): 1, the default, or 0. */
+    int sack;
+    /* Timestamps are offered and taken (RFC 7323 §3): 1, the default, or 0. */
+    int timestamps;
+    /* Windows are scaled (RFC 7323 §2): 1, the default, or 0. */
+    int window_scaling;
+    /* ECN is asked for and granted (RFC 3168): 0, the default, or 1. */
+    int ecn;
+    /* SYNs repeated before a connect fails, 1 to 127; default 7, which is 247 s (Linux's
+     * `tcp_syn_retries`). */
+    uint8_t syn_retries;
+    /* SYN-ACKs repeated before a half-open connection is forgotten, 1 to 127; default 5
+     * (`tcp_synack_retries`). */
+    uint8_t synack_retries;
+    /* Data repeated without progress before a connection is given up, 1 to 127; default 15
+     * (`tcp_retries2`). */
+    uint8_t retries;
     /* The time at the start, in nanoseconds of the caller's clock. */
     uint64_t now_ns;
     /* What blocking calls wait by, or NULL. It is to move frames in and out, let
@@ -202,7 +219,8 @@ int baton_fcntl(baton *b, int fd, int cmd, int arg);
  * `arg` leads to an `int`. */
 int baton_ioctl(baton *b, int fd, unsigned long request, int *arg);
 
-/* `send(2)` with MSG_DONTWAIT, MSG_MORE (ignored) and MSG_NOSIGNAL (always so).
+/* `send(2)` with MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL (always so) and MSG_EOR (which marks
+ * nothing: TCP has no records).
  *
  * `buf` leads to `len` bytes. */
 ssize_t baton_send(baton *b, int fd, const void *buf, size_t len, int flags);
@@ -229,18 +247,20 @@ ssize_t baton_readv(baton *b, int fd, const struct iovec *parts, int count);
  * `msg` leads to a message whose parts each lead to as many bytes as they say. */
 ssize_t baton_sendmsg(baton *b, int fd, const struct msghdr *msg, int flags);
 
-/* `recvmsg(2)`, with the flags of `baton_recv`. There is no address, no control
- * data and no flag to be told: their lengths and `msg_flags` become 0.
+/* `recvmsg(2)`, with the flags of `baton_recv`. There is no address, and no control data
+ * but TCP_CM_INQ if TCP_INQ is on: the other lengths become 0, and `msg_flags` 0 or, if
+ * there was no room for that, MSG_CTRUNC.
  *
- * `msg` leads to a message whose parts each lead to as many bytes as they say. */
+ * `msg` leads to a message whose parts and control buffer each lead to as many bytes as
+ * they say. */
 ssize_t baton_recvmsg(baton *b, int fd, struct msghdr *msg, int flags);
 
 /* `getsockopt(2)`. SOL_SOCKET: SO_ERROR, SO_TYPE, SO_DOMAIN, SO_PROTOCOL,
  * SO_ACCEPTCONN, SO_REUSEADDR, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_SNDBUF,
  * SO_RCVTIMEO, SO_SNDTIMEO. IPPROTO_TCP: TCP_NODELAY, TCP_CORK, TCP_QUICKACK,
  * TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT, TCP_LINGER2,
- * TCP_MAXSEG, TCP_CONGESTION, TCP_INFO. IPPROTO_IP: IP_TOS, IP_TTL. IPPROTO_IPV6:
- * IPV6_V6ONLY, IPV6_TCLASS, IPV6_UNICAST_HOPS.
+ * TCP_MAXSEG, TCP_NOTSENT_LOWAT, TCP_INQ, TCP_CONGESTION, TCP_INFO. IPPROTO_IP: IP_TOS,
+ * IP_TTL, IP_MTU_DISCOVER. IPPROTO_IPV6: IPV6_V6ONLY, IPV6_TCLASS, IPV6_UNICAST_HOPS.
  *
  * `value` leads to `*len` bytes. */
 int baton_getsockopt(baton *b, int fd, int level, int name, void *value, socklen_t *len);
@@ -249,7 +269,9 @@ int baton_getsockopt(baton *b, int fd, int level, int name, void *value, socklen
  * and SO_SNDBUF say how much of the engine's `buffer_bytes` a socket uses: at least
  * 2048, at most all of it; what holds is told, not doubled as in Linux. A window
  * that the peer was promised before is not taken back. The congestion control is the
- * engine's.
+ * engine's. TCP_MAXSEG counts for the connections that the socket opens later.
+ * IP_MTU_DISCOVER takes IP_PMTUDISC_WANT and IP_PMTUDISC_DO, which are one here, and
+ * IP_PMTUDISC_DONT; else EINVAL.
  *
  * `value` leads to `len` bytes. */
 int baton_setsockopt(

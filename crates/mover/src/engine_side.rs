@@ -48,7 +48,7 @@ pub fn adoption<'a>(
         token,
         tuple: captured.tuple(),
         snapshot: &captured.protocol,
-        ip: IpFields { traffic_class, ttl: 0 },
+        ip: IpFields { traffic_class, ..IpFields::default() },
         via: Some(via),
         options,
     }

@@ -26,17 +26,21 @@
 //! # }
 //! ```
 
-use crate::consumer::{Consumer, ConsumerConfig};
+use crate::consumer::{Conn, Consumer, ConsumerConfig};
 use crate::memory::Memory;
 use crate::sys::large_pages;
 use baton_engine::endpoint::{Cidr, InterfaceConfig};
 use baton_engine::engine::{Activity, Engine, EngineConfig};
 use baton_engine::frame_io::{FrameIo, PortError};
 use baton_engine::region::EngineRegion;
+use baton_engine::streamer::ConsumerId;
 use baton_tcp::time::Instant;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The consumer that a host attaches.
+pub(crate) const OURS: ConsumerId = ConsumerId(0);
 
 /// A secret for [`EngineConfig::new`], of the process's own random source.
 pub fn random_secret() -> [u8; 32] {
@@ -121,6 +125,13 @@ impl<P: FrameIo> Host<P> {
             return Some(Instant(0));
         }
         self.engine.next_deadline().into_iter().chain(self.consumer.next_look()).min()
+    }
+
+    /// Bytes that were written to a connection and never sent.
+    pub fn unsent(&self, conn: Conn) -> usize {
+        let sent = self.engine.sent_total(OURS, conn.0).unwrap_or(0);
+        let stream = self.consumer.stream(conn).filter(|stream| !stream.is_closed());
+        stream.map_or(0, |stream| stream.written_total().saturating_sub(sent) as usize)
     }
 
     /// The engine, for its counters.

@@ -128,6 +128,12 @@ impl Stream {
         self.rcv_done
     }
 
+    /// Bytes written since the connection began, sent or not.
+    #[inline]
+    pub fn written_total(&self) -> u64 {
+        self.snd_tail
+    }
+
     /// Bytes that can be written now.
     #[inline]
     pub fn writable(&self, pool: &BufferPool) -> usize {
@@ -255,7 +261,8 @@ impl Stream {
         nothing_asked: bool,
         pool: &mut BufferPool,
     ) -> io::Result<usize> {
-        if nothing_asked {
+        // The end stays the end, whatever came behind it (Linux: `SOCK_DONE`).
+        if nothing_asked || self.events.contains(Events::PEER_FIN) {
             return Ok(0);
         }
         if self.events.contains(Events::CLOSED)

@@ -25,6 +25,14 @@ impl Path {
         if mss < MIN_MSS { MIN_MSS } else { mss }
     }
 
+    /// The path, used for segments of at most `mss` bytes (`TCP_MAXSEG`).
+    #[must_use]
+    pub fn with_mss(self, mss: Option<u16>) -> Path {
+        let headers = if self.ipv6 { 60 } else { 40 };
+        let most = mss.map_or(u16::MAX, |mss| mss.max(MIN_MSS).saturating_add(headers));
+        Path { mtu: self.mtu.min(most), ..self }
+    }
+
     /// The MSS of a peer that does not say (RFC 9293 §3.7.1).
     pub const fn default_mss(self) -> u16 {
         // MUST-15 (RFC 9293 §3.7.1)
@@ -44,5 +52,7 @@ mod tests {
         assert_eq!((v4.mss_limit(), v6.mss_limit()), (1460, 1440));
         assert_eq!((v4.default_mss(), v6.default_mss()), (536, 1220));
         assert_eq!(Path { mtu: 20, ipv6: true }.mss_limit(), MIN_MSS);
+        assert_eq!([None, Some(1000), Some(9000)].map(|mss| v4.with_mss(mss).mss_limit()), [1460, 1000, 1460]);
+        assert_eq!(v6.with_mss(Some(1)).mss_limit(), MIN_MSS);
     }
 }

@@ -17,18 +17,18 @@
 //! Header prediction (LA §3) stands in [`Tcb::handle_segment`]: the next bytes of
 //! an established connection, or an ACK of ours, take the short way.
 
-use crate::ack::{AckPolicy, Need};
+use crate::ack::AckPolicy;
 use crate::challenge::ChallengeLimiter;
 use crate::command::{Command, CommandSink, Synchronized, TransmitContext};
 use crate::config::{Acks, Config};
 use crate::handshake::{Agreed, Open};
 use crate::path::Path;
 use crate::rare::Rare;
-use crate::rcv::{Arrived, Receiver};
-use crate::segment::{Lengths, Placement, Segment, Transmitted};
+use crate::rcv::Receiver;
+use crate::segment::{Placement, Segment, Transmitted};
 use crate::snd::Sender;
 use crate::state::{Event, State};
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 use crate::timers::{Timer, Timers};
 use baton_wire::seq::{Seq, Window, WindowScale};
 use baton_wire::tcp::{Flags, Timestamps};
@@ -228,17 +228,6 @@ impl Tcb {
     #[inline]
     pub(crate) fn says_news(&self, seg: &Segment) -> bool {
         seg.ack != self.snd.snd_una() || self.window_of(seg) != self.snd_wnd || !seg.sack.is_empty()
-    }
-
-    /// In-order data: true if it is to be acknowledged now; else it will be before long.
-    #[inline]
-    pub(crate) fn data_in_order(&mut self, cx: &Context<'_>, lengths: &Lengths) -> bool {
-        let pending = self.rcv.rcv_nxt.since(self.rcv.last_ack_sent).max(0) as u32;
-        let now = self.ack.on_data(lengths, pending) == Need::Now;
-        if !now && !self.timers.is_armed(Timer::DelayedAck) {
-            self.arm_delayed_ack(cx);
-        }
-        now
     }
 
     /// The window that a segment offers, in bytes (not for a SYN, whose window
@@ -482,38 +471,6 @@ impl Tcb {
     /// Moves along the table of `state.rs`.
     pub(crate) fn step(&mut self, event: Event) {
         self.state = self.state.next(event).expect("callers move only along the table");
-    }
-
-    /// Data beyond a gap has no buffer yet. The one that is asked for comes at once as a
-    /// rule, and only then there is a SACK block to tell: the first duplicate ACK waits for
-    /// it, no longer than other ACKs do. True if one is to go now.
-    fn gap_waits(&mut self, cx: &Context<'_>) -> bool {
-        if core::mem::replace(&mut self.rcv.gap_untold, true) {
-            return true;
-        }
-        if !self.timers.is_armed(Timer::DelayedAck) {
-            self.arm_delayed_ack(cx);
-        }
-        false
-    }
-
-    fn arm_delayed_ack(&mut self, cx: &Context<'_>) {
-        // MUST-40 (RFC 9293 §3.8.6.3): less than half a second, whatever is configured.
-        let delay = cx.config.delayed_ack.min(Duration::from_millis(499));
-        self.timers.arm(Timer::DelayedAck, cx.now + delay);
-    }
-
-    /// What arrived, as a reply.
-    pub(crate) fn note_arrival(&mut self, cx: &Context<'_>, seg: &Segment, arrived: Arrived, reply: &mut Reply) {
-        reply.ack_now |= match arrived {
-            Arrived::InOrder => self.data_in_order(cx, &seg.lengths),
-            // Nothing to acknowledge yet, and nothing lost that a duplicate ACK would tell of.
-            Arrived::Held => false,
-            Arrived::Ahead => self.gap_waits(cx),
-            // RFC 5681 §4.2: at once beyond a gap and when one is filled. Also a
-            // duplicate: our ACK was lost, or the peer's timeout was spurious.
-            Arrived::OutOfOrder | Arrived::FilledGap | Arrived::Duplicate => true,
-        };
     }
 }
 

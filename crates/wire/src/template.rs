@@ -197,6 +197,18 @@ impl Template {
         Some(LINK + ip_len + 20 + options_len)
     }
 
+    /// The same, but routers may cut its IPv4 packets (RFC 791 §3.1: no Don't Fragment).
+    /// IPv6 packets are cut by nobody on the way.
+    #[must_use]
+    pub fn fragmentable(mut self) -> Template {
+        if !self.v6 {
+            let ip = usize::from(self.link_len);
+            self.bytes[ip + 6] = 0;
+            self.ip_sum = checksum::fold64(checksum::header_sum(&self.bytes[ip..ip + 20]));
+        }
+        self
+    }
+
     /// The fields of the IPv4 header that are the segment's own.
     #[inline(always)]
     fn finish_v4(&self, header: &mut [u8; 20], total: u16, segment: &Emit<'_>) {

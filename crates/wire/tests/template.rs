@@ -179,6 +179,43 @@ fn a_template_is_small_enough_to_keep_per_connection() {
 }
 
 #[test]
+fn a_fragmentable_template_has_no_dont_fragment_and_a_right_checksum() {
+    let addr = Addr::v4([10, 0, 0, 1]);
+    let ports = (1, 2);
+    let route = Route {
+        link: &[],
+        src: addr,
+        dst: addr,
+        src_port: ports.0,
+        dst_port: ports.1,
+        ttl: 64,
+        traffic_class: 0x20,
+        flow_label: 0,
+    };
+    let sack = SackBlocks::new();
+    let segment = Emit {
+        seq: Seq(0),
+        ack: Seq(0),
+        flags: Flags::ACK,
+        window: 0,
+        urgent: 0,
+        ts: None,
+        sack: &sack,
+        payload_len: 100,
+        payload_sum: None,
+        ip_id: 7,
+        ecn: 0,
+    };
+    let template = Template::new(&route).unwrap();
+    for (template, flags) in [(template, 0x40), (template.fragmentable(), 0)] {
+        let mut out = [0; MAX_HEADERS];
+        assert_eq!(template.emit(&mut out, &segment), 40);
+        assert_eq!(out[6], flags);
+        assert_eq!(baton_wire::checksum::fold(baton_wire::checksum::sum(&out[..20])), 0xffff);
+    }
+}
+
+#[test]
 fn odd_link_headers_and_overlong_packets_are_refused() {
     let addr = Addr::v4([10, 0, 0, 1]);
     let mut route = Route {

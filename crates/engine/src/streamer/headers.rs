@@ -13,6 +13,7 @@ use arrayvec::ArrayVec;
 use baton_tcp::command::SynReply;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
+use baton_wire::error::BuildError;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::header::{HEADER_LEN, Header, MAX_HEADER_LEN, fill_checksum};
 use baton_wire::tcp::options::TcpOption;
@@ -75,7 +76,7 @@ impl Streamer {
         if self.templates.get(conn).is_some_and(|kept| kept.link[..usize::from(kept.link_len)] == *link) {
             return true;
         }
-        let Ok(template) = Template::new(&self.route(link, &flow.rx.tuple, flow.ip)) else { return false };
+        let Ok(template) = template_of(&self.route(link, &flow.rx.tuple, flow.ip), flow.ip) else { return false };
         let mut kept = Kept { conn, link: [0; LINK], link_len: link.len() as u8, template };
         kept.link[..link.len()].copy_from_slice(link);
         self.templates.entries[conn.0 as usize % KEPT] = Some(kept);
@@ -97,7 +98,8 @@ impl Streamer {
         self.ip_id = self.ip_id.wrapping_add(1);
         let hop = HopId(hop);
         let link = self.endpoint.link_header(hop);
-        let len = write_control(&self.route(link.unwrap_or_default(), tuple, ip), control, self.ip_id, buffer)?;
+        let route = self.route(link.unwrap_or_default(), tuple, ip);
+        let len = write_control(&template_of(&route, ip).ok()?, &route, control, self.ip_id, buffer)?;
         if link.is_none() {
             self.endpoint.hold(hop, &buffer[..len]);
             self.counters.tx_no_neighbour += 1;
@@ -123,8 +125,19 @@ impl Streamer {
     }
 }
 
+fn template_of(route: &Route<'_>, ip: IpFields) -> Result<Template, BuildError> {
+    let template = Template::new(route)?;
+    Ok(if ip.fragments { template.fragmentable() } else { template })
+}
+
 /// The template lays link and IP headers, the TCP header comes with its options.
-fn write_control(route: &Route<'_>, control: &ControlSegment, ip_id: u16, buffer: &mut [u8]) -> Option<usize> {
+fn write_control(
+    template: &Template,
+    route: &Route<'_>,
+    control: &ControlSegment,
+    ip_id: u16,
+    buffer: &mut [u8],
+) -> Option<usize> {
     let mut options: ArrayVec<TcpOption<'_>, 4> = ArrayVec::new();
     // The order in which Linux sends them.
     if let Some(syn) = &control.syn {
@@ -146,7 +159,6 @@ fn write_control(route: &Route<'_>, control: &ControlSegment, ip_id: u16, buffer
         ..Header::default()
     };
     let tcp_len = header.write(&options, &mut tcp).ok()?;
-    let template = Template::new(route).ok()?;
     let emit = Emit {
         seq: control.seq,
         ack: control.ack,

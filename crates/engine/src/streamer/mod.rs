@@ -236,6 +236,11 @@ impl Streamer {
         !self.active.is_empty() || !self.orders.is_empty() || self.moves.has_work()
     }
 
+    /// Stream position up to which a connection's bytes were sent at least once.
+    pub(crate) fn sent_total(&self, conn: ConnId) -> u64 {
+        self.flows.get(conn.0).map_or(0, |flow| flow.snd_pos(flow.tx.snd_nxt).min(flow.tx.tail_pos))
+    }
+
     /// Counts of every verdict.
     pub fn counters(&self) -> &StreamerCounters {
         &self.counters

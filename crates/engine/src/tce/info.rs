@@ -1,5 +1,11 @@
 //! TCP_INFO in the kernel's layout (`include/uapi/linux/tcp.h`), up to and with
-//! `tcpi_total_retrans`: what every version of the structure begins with.
+//! `tcpi_total_rto_time`, as Linux has it since 6.7. What the engine does not count is 0:
+//!
+//! ```text
+//!   tcpi_fackets, tcpi_last_data_sent, tcpi_rcv_ssthresh, tcpi_rcv_rtt, pacing and
+//!   delivery rates, bytes and segments in and out, busy and limited times, tcpi_delivered,
+//!   tcpi_dsack_dups, tcpi_rcv_ooopack, tcpi_rehash, tcpi_total_rto...
+//! ```
 
 use super::{Tce, push};
 use crate::event::ConnId;
@@ -7,16 +13,21 @@ use crate::order::{Order, Unused, WRITE_BYTES};
 use crate::region::Completion;
 use crate::streamer::Errno;
 use baton_tcp::info::Info;
+use baton_tcp::snd::{Phase, SenderInfo};
 use baton_tcp::state::State;
-use baton_tcp::time::Instant;
+use baton_tcp::time::{Duration, Instant};
 
 /// Bytes of the structure that are filled in.
-pub const TCP_INFO_BYTES: usize = 104;
+pub const TCP_INFO_BYTES: usize = 248;
 
 const OPT_TIMESTAMPS: u8 = 1;
 const OPT_SACK: u8 = 2;
 const OPT_WSCALE: u8 = 4;
 const OPT_ECN: u8 = 8;
+
+/// `tcpi_reordering`: how many segments may overtake one before it counts as lost. RACK does
+/// not raise it (RFC 8985 §6.2: DupThresh), as Linux does.
+const REORDERING: u32 = 3;
 
 /// A connection's facts as `struct tcp_info`; times in microseconds or
 /// milliseconds and windows in segments, as the kernel has them.
@@ -25,6 +36,7 @@ pub fn tcp_info_bytes(info: &Info) -> [u8; TCP_INFO_BYTES] {
     let option = |on: bool, bit: u8| if on { bit } else { 0 };
     let sender = &info.sender;
     out[0] = info.state.linux();
+    out[1] = ca_state(sender);
     out[2] = sender.retransmits;
     out[3] = info.probes;
     out[4] = sender.retransmits;
@@ -34,15 +46,19 @@ pub fn tcp_info_bytes(info: &Info) -> [u8; TCP_INFO_BYTES] {
         | option(info.ecn, OPT_ECN);
     out[6] = info.snd_wscale.map_or(0, |s| s.shift()) | info.rcv_wscale.map_or(0, |s| s.shift()) << 4;
     let mss = u32::from(info.snd_mss).max(1);
-    let micros = |span: baton_tcp::time::Duration| span.as_micros().min(u64::from(u32::MAX)) as u32;
+    let micros = |span: Duration| span.as_micros().min(u64::from(u32::MAX)) as u32;
     let words = [
         (8, micros(sender.rto)),
         (16, u32::from(info.snd_mss)),
         (20, u32::from(info.rcv_mss)),
         (24, sender.in_flight.div_ceil(mss)),
         (28, sender.sacked.div_ceil(mss)),
-        (32, sender.lost.div_ceil(mss)),
+        // Linux counts what was lost until it is acknowledged, sent again or not.
+        (32, (sender.lost + if recovers(sender) { sender.repeated } else { 0 }).div_ceil(mss)),
+        (36, sender.repeated.div_ceil(mss)),
         (52, info.last_received.as_millis().min(u64::from(u32::MAX)) as u32),
+        // Every acceptable segment carries an ACK.
+        (56, info.last_received.as_millis().min(u64::from(u32::MAX)) as u32),
         (60, u32::from(info.pmtu)),
         (68, micros(sender.srtt)),
         (72, micros(sender.rttvar)),
@@ -50,13 +66,34 @@ pub fn tcp_info_bytes(info: &Info) -> [u8; TCP_INFO_BYTES] {
         (80, sender.cwnd / mss),
         // `tcp_rcv_state_process` takes the room for timestamps off.
         (84, u32::from(info.advmss) - if info.timestamps { 12 } else { 0 }),
+        (88, REORDERING),
         (96, info.rcv_space),
         (100, sender.total_retransmits),
+        (144, sender.queued),
+        (148, if sender.min_rtt == Duration::ZERO { u32::MAX } else { micros(sender.min_rtt) }),
+        (220, u32::from(sender.reordering_seen)),
+        (228, info.snd_wnd),
+        (232, info.rcv_wnd),
     ];
     for (at, word) in words {
         out[at..at + 4].copy_from_slice(&word.to_ne_bytes());
     }
     out
+}
+
+/// It repeats what was lost.
+fn recovers(sender: &SenderInfo) -> bool {
+    matches!(sender.phase, Phase::Recovery | Phase::Loss)
+}
+
+/// `enum tcp_ca_state`: Open, Disorder, CWR, Recovery, Loss.
+fn ca_state(sender: &SenderInfo) -> u8 {
+    match sender.phase {
+        Phase::Open => u8::from(sender.disordered),
+        Phase::Reduced => 2,
+        Phase::Recovery => 3,
+        Phase::Loss => 4,
+    }
 }
 
 /// The same of a connection that has ended, of which no more is known.

@@ -67,6 +67,7 @@ impl Tce {
             }
             return;
         };
+        let path = path.with_mss(crate::options::most_mss_of(entry.options));
         let arrival = Arrival { now, config: &self.config.tcp, key: &self.key, tuple: &tuple, path };
         let (id, consumer, qp, options) = (entry.id, entry.consumer, entry.qp, entry.options);
         match entry.listener.handle_segment(&arrival, segment) {
@@ -161,7 +162,8 @@ impl Tce {
             }),
         );
         self.newborn.add(*tuple, conn, self.orders.position());
-        let open = handshake::Open { iss: self.key.iss(now, tuple), path: self.path(tuple), rcv_space: 0, ts_offset };
+        let path = self.path(tuple).with_mss(crate::options::most_mss_of(begin.options));
+        let open = handshake::Open { iss: self.key.iss(now, tuple), path, rcv_space: 0, ts_offset };
         let mut cx = Context { now, config: &self.config.tcp, challenge: &mut self.challenge };
         let mut out = Commands { conn, orders: &mut self.orders, released: false };
         let tcb = make(&mut cx, open, &mut out);

@@ -5,7 +5,7 @@ use super::memory::{input, text};
 use baton_engine::endpoint::Cidr;
 use baton_socket::host::HostConfig;
 use baton_socket::posix::PosixConfig;
-use baton_tcp::config::Congestion;
+use baton_tcp::config::{Config, Congestion};
 use baton_tcp::time::{Duration, Instant};
 use baton_wire::addr::Addr;
 use libc::{c_char, c_int, c_void};
@@ -49,6 +49,23 @@ pub struct baton_config {
     pub queue_frames: u32,
     /// Stay in TIME-WAIT in milliseconds; default 60000.
     pub time_wait_ms: u32,
+    /// Selective acknowledgments are offered and taken (RFC 2018): 1, the default, or 0.
+    pub sack: c_int,
+    /// Timestamps are offered and taken (RFC 7323 §3): 1, the default, or 0.
+    pub timestamps: c_int,
+    /// Windows are scaled (RFC 7323 §2): 1, the default, or 0.
+    pub window_scaling: c_int,
+    /// ECN is asked for and granted (RFC 3168): 0, the default, or 1.
+    pub ecn: c_int,
+    /// SYNs repeated before a connect fails, 1 to 127; default 7, which is 247 s (Linux's
+    /// `tcp_syn_retries`).
+    pub syn_retries: u8,
+    /// SYN-ACKs repeated before a half-open connection is forgotten, 1 to 127; default 5
+    /// (`tcp_synack_retries`).
+    pub synack_retries: u8,
+    /// Data repeated without progress before a connection is given up, 1 to 127; default 15
+    /// (`tcp_retries2`).
+    pub retries: u8,
     /// The time at the start, in nanoseconds of the caller's clock.
     pub now_ns: u64,
     /// What blocking calls wait by, or NULL. It is to move frames in and out, let
@@ -80,6 +97,13 @@ pub unsafe extern "C" fn baton_config_default(config: *mut baton_config) -> c_in
         buffer_bytes: 256 << 10,
         queue_frames: 1024,
         time_wait_ms: 60_000,
+        sack: 1,
+        timestamps: 1,
+        window_scaling: 1,
+        ecn: 0,
+        syn_retries: 7,
+        synack_retries: 5,
+        retries: 15,
         now_ns: 0,
         wait: None,
         wait_arg: std::ptr::null_mut(),
@@ -129,7 +153,7 @@ pub(super) unsafe fn translate(config: &baton_config) -> Result<PosixConfig, Str
         BATON_RENO => Congestion::Reno,
         other => return Err(format!("congestion: {other} is neither BATON_CUBIC nor BATON_RENO")),
     };
-    host.engine.tcp.time_wait = Duration::from_millis(config.time_wait_ms.into());
+    protocol(config, &mut host.engine.tcp)?;
     within("max_sockets", config.max_sockets, 1, 1 << 20)?;
     within("buffer_bytes", config.buffer_bytes, 4096, 1 << 26)?;
     if !config.buffer_bytes.is_power_of_two() {
@@ -149,6 +173,28 @@ pub(super) unsafe fn translate(config: &baton_config) -> Result<PosixConfig, Str
         descriptors: config.max_sockets,
         now: Instant(config.now_ns),
     })
+}
+
+/// What the connections of this host agree on, and how long they try.
+fn protocol(config: &baton_config, tcp: &mut Config) -> Result<(), String> {
+    let on = |name: &str, value: c_int| match value {
+        0 | 1 => Ok(value == 1),
+        other => Err(format!("{name}: {other} is neither 0 nor 1")),
+    };
+    tcp.sack = on("sack", config.sack)?;
+    tcp.timestamps = on("timestamps", config.timestamps)?;
+    tcp.window_scaling = on("window_scaling", config.window_scaling)?;
+    tcp.ecn = on("ecn", config.ecn)?;
+    for (name, value, place) in [
+        ("syn_retries", config.syn_retries, &mut tcp.syn_retries),
+        ("synack_retries", config.synack_retries, &mut tcp.synack_retries),
+        ("retries", config.retries, &mut tcp.retries),
+    ] {
+        within(name, value.into(), 1, 127)?;
+        *place = value;
+    }
+    tcp.time_wait = Duration::from_millis(config.time_wait_ms.into());
+    Ok(())
 }
 
 fn within(name: &str, value: u32, least: u32, most: u32) -> Result<(), String> {

@@ -151,6 +151,29 @@ pub(super) unsafe fn give_address(addr: SocketAddr, ptr: *mut sockaddr, len: *mu
     unsafe { write(len, size as socklen_t) }
 }
 
+/// Writes one control message of TCP's that says a number; how much of the `room` bytes it
+/// took, 0 if they do not do.
+///
+/// # Safety
+/// As for [`output`], for `room` bytes.
+pub(super) unsafe fn give_control(ptr: *mut u8, room: usize, kind: c_int, number: c_int) -> Answer<usize> {
+    const LEN: usize = size_of::<usize>() + 3 * size_of::<c_int>();
+    if room < LEN {
+        return Ok(0);
+    }
+    // `struct cmsghdr`, filled up to the size of its length (CMSG_SPACE).
+    let mut bytes = [0; LEN.next_multiple_of(size_of::<usize>())];
+    bytes[..size_of::<usize>()].copy_from_slice(&LEN.to_ne_bytes());
+    let words = [libc::IPPROTO_TCP, kind, number];
+    for (place, word) in bytes[size_of::<usize>()..].chunks_exact_mut(size_of::<c_int>()).zip(words) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    let count = room.min(bytes.len());
+    // SAFETY: `count` is no more than the caller's `room`.
+    unsafe { output(ptr, count)? }.copy_from_slice(&bytes[..count]);
+    Ok(count)
+}
+
 /// Writes bytes, cut to the room that `*len` says, and sets `*len` to how many.
 ///
 /// # Safety

@@ -7,8 +7,8 @@ use libc::{c_int, c_void, socklen_t};
 /// SO_ACCEPTCONN, SO_REUSEADDR, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_SNDBUF,
 /// SO_RCVTIMEO, SO_SNDTIMEO. IPPROTO_TCP: TCP_NODELAY, TCP_CORK, TCP_QUICKACK,
 /// TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT, TCP_LINGER2,
-/// TCP_MAXSEG, TCP_CONGESTION, TCP_INFO. IPPROTO_IP: IP_TOS, IP_TTL. IPPROTO_IPV6:
-/// IPV6_V6ONLY, IPV6_TCLASS, IPV6_UNICAST_HOPS.
+/// TCP_MAXSEG, TCP_NOTSENT_LOWAT, TCP_INQ, TCP_CONGESTION, TCP_INFO. IPPROTO_IP: IP_TOS,
+/// IP_TTL, IP_MTU_DISCOVER. IPPROTO_IPV6: IPV6_V6ONLY, IPV6_TCLASS, IPV6_UNICAST_HOPS.
 ///
 /// # Safety
 /// `value` leads to `*len` bytes.
@@ -33,7 +33,9 @@ pub unsafe extern "C" fn baton_getsockopt(
 /// and SO_SNDBUF say how much of the engine's `buffer_bytes` a socket uses: at least
 /// 2048, at most all of it; what holds is told, not doubled as in Linux. A window
 /// that the peer was promised before is not taken back. The congestion control is the
-/// engine's.
+/// engine's. TCP_MAXSEG counts for the connections that the socket opens later.
+/// IP_MTU_DISCOVER takes IP_PMTUDISC_WANT and IP_PMTUDISC_DO, which are one here, and
+/// IP_PMTUDISC_DONT; else EINVAL.
 ///
 /// # Safety
 /// `value` leads to `len` bytes.

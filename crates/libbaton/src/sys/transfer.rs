@@ -4,7 +4,8 @@ use super::{baton, done, memory};
 use baton_socket::posix::{Answer, Errno, Fd, Posix, Side};
 use libc::{c_int, c_void, iovec, msghdr};
 
-/// `send(2)` with MSG_DONTWAIT, MSG_MORE (ignored) and MSG_NOSIGNAL (always so).
+/// `send(2)` with MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL (always so) and MSG_EOR (which marks
+/// nothing: TCP has no records).
 ///
 /// # Safety
 /// `buf` leads to `len` bytes.
@@ -77,11 +78,13 @@ pub unsafe extern "C" fn baton_sendmsg(b: *mut baton, fd: c_int, msg: *const msg
     })())
 }
 
-/// `recvmsg(2)`, with the flags of `baton_recv`. There is no address, no control
-/// data and no flag to be told: their lengths and `msg_flags` become 0.
+/// `recvmsg(2)`, with the flags of `baton_recv`. There is no address, and no control data
+/// but TCP_CM_INQ if TCP_INQ is on: the other lengths become 0, and `msg_flags` 0 or, if
+/// there was no room for that, MSG_CTRUNC.
 ///
 /// # Safety
-/// `msg` leads to a message whose parts each lead to as many bytes as they say.
+/// `msg` leads to a message whose parts and control buffer each lead to as many bytes as
+/// they say.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_recvmsg(b: *mut baton, fd: c_int, msg: *mut msghdr, flags: c_int) -> isize {
     done((|| {
@@ -90,7 +93,16 @@ pub unsafe extern "C" fn baton_recvmsg(b: *mut baton, fd: c_int, msg: *mut msghd
         // SAFETY: the caller's promise.
         let got =
             unsafe { recv_parts(engine, fd, memory::parts(head.msg_iov, head.msg_iovlen, libc::EMSGSIZE)?, flags)? };
-        (head.msg_namelen, head.msg_controllen, head.msg_flags) = (0, 0, 0);
+        let inq = engine.enter(|posix| posix.inq(fd))?;
+        let room = std::mem::take(&mut head.msg_controllen);
+        (head.msg_namelen, head.msg_flags) = (0, 0);
+        if let Some(left) = inq {
+            // SAFETY: the caller's promise.
+            match unsafe { memory::give_control(head.msg_control.cast(), room, libc::TCP_CM_INQ, left)? } {
+                0 => head.msg_flags = libc::MSG_CTRUNC,
+                len => head.msg_controllen = len,
+            }
+        }
         // SAFETY: the caller's promise.
         unsafe { memory::write(msg, head)? };
         Ok(got)

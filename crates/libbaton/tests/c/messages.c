@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,20 @@ int main(void)
     steps(5);
     later = "efg";
     EXPECT(baton_recvmsg(ends[0], fd, &msg, MSG_WAITALL) == 7 && !strcmp(a, "abc") && !strcmp(b, "defg"));
+
+    /* How much is left stands beside it, if it was asked for. */
+    int one = 1;
+    union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } beside;
+    EXPECT(baton_setsockopt(ends[0], fd, IPPROTO_TCP, TCP_INQ, &one, sizeof one) == 0);
+    later = "hijklmnop";
+    msg.msg_control = &beside;
+    msg.msg_controllen = sizeof beside;
+    EXPECT(baton_recvmsg(ends[0], fd, &msg, 0) == 7 && !msg.msg_flags && msg.msg_controllen == sizeof beside);
+    struct cmsghdr *first = CMSG_FIRSTHDR(&msg);
+    EXPECT(first && first->cmsg_level == IPPROTO_TCP && first->cmsg_type == TCP_CM_INQ);
+    EXPECT(first->cmsg_len == CMSG_LEN(sizeof(int)) && *(int *)CMSG_DATA(first) == 2);
+    msg.msg_controllen = sizeof beside.head;
+    EXPECT(baton_recvmsg(ends[0], fd, &msg, 0) == 2 && msg.msg_flags == MSG_CTRUNC && msg.msg_controllen == 0);
 
     /* The other way. */
     memcpy(a, "one", 3);

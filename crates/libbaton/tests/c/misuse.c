@@ -66,6 +66,12 @@ static void configurations(void)
     config.addresses = "10.0.0.1/24";
     config.buffer_bytes = 5000;
     EXPECT(!baton_new(&config, why, sizeof why) && strstr(why, "buffer_bytes"));
+    config.buffer_bytes = 4096;
+    config.ecn = 2;
+    EXPECT(!baton_new(&config, why, sizeof why) && strstr(why, "ecn"));
+    config.ecn = 1;
+    config.retries = 0;
+    EXPECT(!baton_new(&config, why, sizeof why) && strstr(why, "retries"));
     config.size = 1;
     EXPECT(!baton_new(&config, why, sizeof why) && strstr(why, "size"));
 }

@@ -1,7 +1,8 @@
 //! What a program sets on a stream holds wherever the connection is.
 
-use crate::common::kernels::wait_for;
+use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{At, Line, World};
+use baton_engine::tce::TCP_INFO_BYTES;
 use baton_socket::service::message::Selector;
 use baton_socket::service::{Place, Probing};
 use baton_testkit::{need_program, need_root};
@@ -105,6 +106,32 @@ fn what_was_corked_in_the_kernel_is_let_go_in_the_engine() {
     });
 }
 
+/// tcp(7), `TCP_NODELAY`: it flushes what is pending, also what the cork holds. Else each
+/// piece would wait for 150 ms and more.
+#[test]
+fn nodelay_flushes_what_is_corked_in_the_engine() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        let service = world.service();
+        let mut line = world.line(false);
+        line.adopt(&service);
+        line.go_on(10_000);
+        line.come_to_rest();
+        stream(&line).set_cork(true).unwrap();
+        let begun = std::time::Instant::now();
+        for _ in 0..20 {
+            let piece = Ramp::bytes(line.out.written, 5);
+            assert_eq!(stream(&line).write(&piece).unwrap(), 5);
+            line.out.written += 5;
+            stream(&line).set_nodelay(true).unwrap();
+            line.come_to_rest();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        line.finish();
+    });
+}
+
 #[test]
 fn what_is_set_in_the_kernel_holds_in_the_engine() {
     need_root!();
@@ -157,7 +184,7 @@ fn tcp_info_is_of_whoever_has_the_connection() {
         let there = stream(&line).tcp_info().unwrap();
         let word = |info: &[u8], at: usize| u32::from_ne_bytes(info[at..at + 4].try_into().unwrap());
         // Established; a segment's size; a round-trip time was measured.
-        assert_eq!((there[0], there.len()), (1, 104));
+        assert_eq!((there[0], there.len()), (1, TCP_INFO_BYTES));
         assert!((500..=1460).contains(&word(&there, 16)) && word(&there, 68) > 0, "{there:?}");
         kill_process(Pid::from_raw(world.engine as i32).unwrap(), Signal::KILL).unwrap();
         let here = stream(&line).tcp_info().unwrap();

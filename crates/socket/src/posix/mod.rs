@@ -19,6 +19,7 @@
 
 mod calls;
 mod epoll;
+mod more;
 mod options;
 mod socket;
 mod table;
@@ -36,7 +37,7 @@ use baton_tcp::config::Congestion;
 use baton_tcp::time::Instant;
 use libc::c_int;
 use socket::{Socket, State};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use table::{Entry, Table};
@@ -113,6 +114,8 @@ pub struct Posix {
     ttl: u8,
     last_port: u16,
     last_serial: u64,
+    /// Sockets whose bytes wait for more, and until when.
+    held: BTreeMap<Fd, Instant>,
 }
 
 impl Posix {
@@ -143,6 +146,7 @@ impl Posix {
             ttl: config.host.engine.ttl,
             last_port: u16::from_le_bytes([seed[30], seed[31]]),
             last_serial: 0,
+            held: BTreeMap::new(),
         })
     }
 
@@ -186,6 +190,7 @@ impl Posix {
     /// `EIO` if the engine's port failed; that of this kind cannot.
     pub fn drive(&mut self, now: Instant) -> Answer<()> {
         self.now = self.now.max(now);
+        self.let_go_old();
         for _ in 0..TURNS {
             if !self.turn()? {
                 break;
@@ -197,7 +202,7 @@ impl Posix {
     /// When [`Posix::drive`] has something to do, if no frame arrives and no call
     /// is made before; at once if [`Instant`] is of the past.
     pub fn next_deadline(&mut self) -> Option<Instant> {
-        self.host.next_deadline()
+        self.host.next_deadline().into_iter().chain(self.next_let_go()).min()
     }
 
     /// One turn of the engine; false if there was nothing to do.
@@ -297,7 +302,6 @@ impl Posix {
         let soft = self.host.take_soft_error(conn).map(Errno::from);
         let Some(stream) = self.host.stream(conn) else { return };
         let error = stream.is_closed().then(|| self.host.error(conn)).flatten().map(Errno::from);
-        let writable = self.host.writable(conn);
         let Ok(socket) = self.table.socket_mut(fd) else { return };
         if stream.is_closed() && !stream.is_established() {
             self.host.close(conn);
@@ -306,7 +310,8 @@ impl Posix {
             return;
         }
         socket.soft_error = soft.or(socket.soft_error);
-        let edges = socket.look(stream, error, socket.is_roomy(writable, self.buffer_bytes));
+        let roomy = socket.is_roomy(&self.host, conn, self.buffer_bytes);
+        let edges = socket.look(stream, error, roomy);
         self.notify(fd, edges);
     }
 

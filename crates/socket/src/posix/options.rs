@@ -4,16 +4,18 @@ use super::socket::{Socket, State};
 use super::table::Fd;
 use super::{Answer, Posix, refuse};
 use crate::buffers::Share;
+use crate::consumer::Conn;
+use crate::host::OURS;
 use baton_engine::options::{self as bits, IpFields};
-use baton_engine::streamer::ConsumerId;
 use baton_engine::tce::{TCP_INFO_BYTES, tcp_info_bytes};
 use baton_tcp::config::Congestion;
+use baton_tcp::info::Info;
 use baton_tcp::options::{KeepAlive, SocketOption};
 use baton_tcp::time::Duration;
 use libc::c_int;
 
-/// The consumer that a host attaches.
-const OURS: ConsumerId = ConsumerId(0);
+/// MSS that `TCP_MAXSEG` takes, in bytes (Linux: `TCP_MIN_MSS`, `MAX_TCP_WINDOW`).
+const MAXSEG: std::ops::RangeInclusive<c_int> = 88..=32_767;
 
 /// Bytes of a `TCP_CONGESTION` name.
 const NAME_BYTES: usize = 16;
@@ -33,8 +35,16 @@ pub(super) struct Options {
     pub linger: Option<u32>,
     /// Seconds; `None` for the host's.
     pub linger2: Option<u32>,
-    /// Of the IP header, `IP_TOS` and `IP_TTL`.
+    /// Of the IP header, `IP_TOS`, `IP_TTL` and `IP_MTU_DISCOVER`.
     pub ip: IpFields,
+    /// `IP_MTU_DISCOVER` as it was set.
+    pub mtu_discover: c_int,
+    /// `TCP_MAXSEG`, bytes; 0 for what the path carries.
+    pub most_mss: u16,
+    /// `TCP_NOTSENT_LOWAT`, bytes.
+    pub notsent_low: u32,
+    /// `TCP_INQ`: each `recvmsg` tells what is left to read.
+    pub inq: bool,
     pub send_share: Share,
     pub receive_share: Share,
     /// 0 for none.
@@ -56,6 +66,10 @@ impl Default for Options {
             linger: None,
             linger2: None,
             ip: IpFields::default(),
+            mtu_discover: libc::IP_PMTUDISC_WANT,
+            most_mss: 0,
+            notsent_low: u32::MAX,
+            inq: false,
             send_share: Share::default(),
             receive_share: Share::default(),
             receive_timeout: Duration::ZERO,
@@ -68,7 +82,7 @@ impl Options {
     /// Those that a connection starts with.
     pub fn bits(&self) -> u64 {
         let nodelay = if self.nodelay { bits::NODELAY } else { 0 };
-        self.ip.bits() | nodelay | if self.keepalive { bits::KEEPALIVE } else { 0 }
+        self.ip.bits() | bits::most_mss(self.most_mss) | nodelay | if self.keepalive { bits::KEEPALIVE } else { 0 }
     }
 
     /// What an accepted socket has of its listener: everything, as in Linux.
@@ -134,6 +148,7 @@ impl Posix {
         match level {
             libc::SOL_SOCKET => self.set_socket_option(fd, name, value),
             libc::IPPROTO_TCP => self.set_tcp_option(fd, name, value),
+            libc::IPPROTO_IP if name == libc::IP_MTU_DISCOVER => self.set_mtu_discover(fd, value),
             libc::IPPROTO_IP => self.set_ip_option(fd, name, value, (libc::IP_TOS, libc::IP_TTL)),
             libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY => {
                 let on = int(value)? != 0;
@@ -199,6 +214,19 @@ impl Posix {
                 options.cork = on;
                 SocketOption::Cork(on)
             }
+            libc::TCP_MAXSEG if number == 0 || MAXSEG.contains(&number) => {
+                // For the next connection of this socket, as in Linux.
+                options.most_mss = number as u16;
+                return Ok(());
+            }
+            libc::TCP_NOTSENT_LOWAT => {
+                options.notsent_low = number as u32;
+                return Ok(());
+            }
+            libc::TCP_INQ if matches!(number, 0 | 1) => {
+                options.inq = on;
+                return Ok(());
+            }
             libc::TCP_QUICKACK => {
                 options.quickack = on;
                 SocketOption::QuickAck(on)
@@ -223,10 +251,35 @@ impl Posix {
                 options.linger2 = u32::try_from(number).ok().filter(|seconds| *seconds > 0);
                 SocketOption::Linger2(options.linger2.map(|seconds| Duration::from_secs(seconds.into())))
             }
-            libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT => return refuse(libc::EINVAL),
+            libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT | libc::TCP_MAXSEG | libc::TCP_INQ => {
+                return refuse(libc::EINVAL);
+            }
             _ => return refuse(libc::ENOPROTOOPT),
         };
+        if matches!(option, SocketOption::NoDelay(true) | SocketOption::Cork(false)) {
+            self.let_go_held(fd);
+        }
         self.tell(fd, option)
+    }
+
+    /// `IP_MTU_DISCOVER`: the path MTU is followed whatever is set; packets of
+    /// `IP_PMTUDISC_DONT` may be cut on the way. The kinds that send beyond the path MTU,
+    /// and leave it to others to find, are refused.
+    fn set_mtu_discover(&mut self, fd: Fd, value: &[u8]) -> Answer<()> {
+        let kind = int(value)?;
+        if !matches!(kind, libc::IP_PMTUDISC_DONT | libc::IP_PMTUDISC_WANT | libc::IP_PMTUDISC_DO) {
+            return refuse(libc::EINVAL);
+        }
+        let options = &mut self.table.socket_mut(fd)?.options;
+        options.mtu_discover = kind;
+        options.ip.fragments = kind == libc::IP_PMTUDISC_DONT;
+        self.tell_ip_fields(fd)
+    }
+
+    fn tell_ip_fields(&mut self, fd: Fd) -> Answer<()> {
+        let socket = self.table.socket(fd)?;
+        let (ip, Some(conn)) = (socket.options.ip, socket.conn()) else { return Ok(()) };
+        self.asking(|host| host.set_ip_fields(conn, ip))
     }
 
     /// Traffic class and time to live, by whatever names the IP version has for them.
@@ -245,9 +298,7 @@ impl Posix {
             _ if name == class || name == ttl => return refuse(libc::EINVAL),
             _ => return refuse(libc::ENOPROTOOPT),
         }
-        let ip = *ip;
-        let Some(conn) = self.table.socket(fd)?.conn() else { return Ok(()) };
-        self.asking(|host| host.set_ip_fields(conn, ip))
+        self.tell_ip_fields(fd)
     }
 
     /// `getsockopt(2)`: the whole value; the caller cuts it to its buffer.
@@ -271,6 +322,7 @@ impl Posix {
             (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
                 c_int::from(if socket.options.ip.ttl == 0 { host_ttl } else { socket.options.ip.ttl })
             }
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => socket.options.mtu_discover,
             (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(self.tcp_info(fd)?.to_vec()),
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
                 let mut name = self.congestion_name().to_vec();
@@ -278,10 +330,12 @@ impl Posix {
                 return Ok(name);
             }
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
-                let info = self.tcp_info(fd)?;
-                let mss = u32::from_ne_bytes([info[16], info[17], info[18], info[19]]);
-                // Before there is a connection, what every host takes (RFC 9293 §3.7.1).
-                if mss == 0 { 536 } else { mss as c_int }
+                let asked = socket.options.most_mss;
+                match socket.conn().and_then(|conn| self.facts(conn)) {
+                    Some(info) => info.snd_mss.into(),
+                    // Before there is a connection, what every host takes (RFC 9293 §3.7.1).
+                    None => c_int::from(if asked == 0 { 536 } else { asked }),
+                }
             }
             (libc::IPPROTO_TCP, name) => tcp_number(socket, name)?,
             _ => return refuse(libc::ENOPROTOOPT),
@@ -297,11 +351,16 @@ impl Posix {
         let socket = self.table.socket(fd)?;
         let mut nothing = [0; TCP_INFO_BYTES];
         nothing[0] = if matches!(socket.state, State::Listening(_)) { LISTEN } else { CLOSE };
-        let (conn, now) = (socket.conn(), self.now);
-        let engine = self.host.engine();
-        let id = conn.and_then(|conn| engine.streamer().connection(OURS, conn.0));
-        let info = id.and_then(|id| engine.tce().info(now, id));
+        let info = socket.conn().and_then(|conn| self.facts(conn));
         Ok(info.map_or(nothing, |info| tcp_info_bytes(&info)))
+    }
+
+    /// What the engine knows of a connection.
+    pub(super) fn facts(&mut self, conn: Conn) -> Option<Info> {
+        let now = self.now;
+        let engine = self.host.engine();
+        let id = engine.streamer().connection(OURS, conn.0)?;
+        engine.tce().info(now, id)
     }
 
     fn congestion_name(&self) -> &'static [u8] {
@@ -332,6 +391,8 @@ fn tcp_number(socket: &Socket, name: c_int) -> Answer<c_int> {
     Ok(match name {
         libc::TCP_NODELAY => options.nodelay.into(),
         libc::TCP_CORK => options.cork.into(),
+        libc::TCP_NOTSENT_LOWAT => options.notsent_low as c_int,
+        libc::TCP_INQ => options.inq.into(),
         libc::TCP_QUICKACK => options.quickack.into(),
         libc::TCP_KEEPIDLE => seconds(options.probing.idle),
         libc::TCP_KEEPINTVL => seconds(options.probing.interval),

@@ -77,6 +77,8 @@ pub(super) struct Socket {
     pub connect_untold: bool,
     /// A writer found too little room.
     pub starved: bool,
+    /// Written bytes that wait for more.
+    pub held: usize,
     /// Epoll instances that watch it.
     pub watchers: Vec<Fd>,
     seen: Seen,
@@ -97,15 +99,18 @@ impl Socket {
             shut_write: false,
             connect_untold: false,
             starved: false,
+            held: 0,
             watchers: Vec::new(),
             seen: Seen::default(),
         }
     }
 
-    /// Whether so much free room counts as writable: a third of what it uses of the
-    /// buffer, as in Linux, so that writers do not wake for every segment.
-    pub fn is_roomy(&self, writable: usize, buffer_bytes: u32) -> bool {
-        writable >= self.options.send_share.bytes(buffer_bytes) as usize / 3
+    /// Whether a connection counts as writable: a third of what it uses of the buffer is
+    /// free, as in Linux, so that writers do not wake for every segment, and what was
+    /// never sent is less than half of `TCP_NOTSENT_LOWAT` (Linux: `tcp_stream_memory_free`).
+    pub fn is_roomy(&self, host: &Host<Wire>, conn: Conn, buffer_bytes: u32) -> bool {
+        host.writable(conn) >= self.options.send_share.bytes(buffer_bytes) as usize / 3
+            && (self.options.notsent_low == u32::MAX || 2 * host.unsent(conn) < self.options.notsent_low as usize)
     }
 
     /// The connection, established or not.
@@ -152,9 +157,9 @@ impl Socket {
                 State::Listening(listening) if listening.queue.is_empty() => 0,
                 State::Listening(_) => IN,
                 State::Opening(_) => 0,
-                State::Open(conn) => host.stream(*conn).map_or(ALL & !ERR, |stream| {
-                    self.stream_mask(stream, self.is_roomy(host.writable(*conn), buffer_bytes))
-                }),
+                State::Open(conn) => host
+                    .stream(*conn)
+                    .map_or(ALL & !ERR, |stream| self.stream_mask(stream, self.is_roomy(host, *conn, buffer_bytes))),
             }
     }
 

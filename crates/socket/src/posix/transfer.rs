@@ -11,17 +11,18 @@ use libc::c_int;
 use std::io::{self, ErrorKind};
 
 /// Flags of `send` that are heeded, or ask for what is done anyway.
-const SEND_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
+const SEND_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
 
 /// Flags of `recv` that are heeded.
 const RECV_FLAGS: c_int =
     libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC;
 
 impl Posix {
-    /// `send(2)`: takes what fits.
+    /// `send(2)`: takes what fits. With `MSG_MORE` what makes no full segment waits for
+    /// what is sent next. `MSG_EOR` marks nothing: TCP has no records.
     ///
     /// # Errors
-    /// `EAGAIN` if nothing fits now; the connection's error, once, then `EPIPE`;
+    /// `EAGAIN` if nothing fits now, or if as much as `TCP_NOTSENT_LOWAT` waits; the connection's error, once, then `EPIPE`;
     /// `EPIPE` after `shutdown`; `EBADF`, `ENOTSOCK`, `ENOTCONN`, `EOPNOTSUPP`.
     pub fn send(&mut self, fd: Fd, data: &[u8], flags: c_int) -> Answer<usize> {
         if flags & !SEND_FLAGS != 0 {
@@ -35,8 +36,14 @@ impl Posix {
         if socket.shut_write || self.host.stream(conn).is_none_or(|stream| stream.is_closed()) {
             return refuse(libc::EPIPE);
         }
-        let taken = self.host.write(conn, data);
-        socket.starved |= !socket.is_roomy(self.host.writable(conn), self.buffer_bytes);
+        let waits = socket.options.notsent_low;
+        let most = if waits == u32::MAX { usize::MAX } else { (waits as usize).saturating_sub(self.host.unsent(conn)) };
+        let taken = match most {
+            0 if !data.is_empty() => Err(ErrorKind::WouldBlock.into()),
+            _ => self.write(fd, conn, &data[..data.len().min(most)], flags & libc::MSG_MORE != 0),
+        };
+        let socket = self.table.socket_mut(fd)?;
+        socket.starved |= !socket.is_roomy(&self.host, conn, self.buffer_bytes);
         taken.map_err(Errno::from)
     }
 
@@ -98,6 +105,18 @@ impl Posix {
             // An error is told once; the stream has ended all the same.
             Err(_) => socket.error.take().map_or(Ok(0), Err),
         }
+    }
+
+    /// What `TCP_INQ` tells beside a `recvmsg`, if it was asked for: bytes left to read; 1
+    /// for the end of the stream (Linux: `tcp_inq_hint`).
+    ///
+    /// # Errors
+    /// `EBADF`, `ENOTSOCK`.
+    pub fn inq(&self, fd: Fd) -> Answer<Option<c_int>> {
+        let socket = self.table.socket(fd)?;
+        let Some(stream) = socket.conn().and_then(|conn| self.host.stream(conn)) else { return Ok(None) };
+        let left = stream.readable().max(usize::from(stream.peer_finished()));
+        Ok(socket.options.inq.then_some(left.min(c_int::MAX as usize) as c_int))
     }
 
     /// `ioctl(FIONREAD)`: bytes that a `recv` could have now.

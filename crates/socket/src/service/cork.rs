@@ -52,9 +52,24 @@ impl Stream {
     /// As [`Stream::set_nodelay`].
     pub fn set_cork(&self, on: bool) -> io::Result<()> {
         self.shared.with(|inner| {
-            let held = inner.line(self.id).map_or(0, |line| line.cork.bytes);
+            let held = inner.held_back(self.id);
             inner.set(self.id, Setting::Cork(on))?;
             if held > 0 && !on {
+                batch::wrote(held);
+            }
+            Ok(())
+        })?
+    }
+
+    /// Whether small segments leave at once (`TCP_NODELAY`); what waits for more does, too.
+    ///
+    /// # Errors
+    /// `NotConnected`; what the kernel says.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.shared.with(|inner| {
+            let held = inner.held_back(self.id);
+            inner.set(self.id, Setting::NoDelay(on))?;
+            if held > 0 && on {
                 batch::wrote(held);
             }
             Ok(())
@@ -137,6 +152,10 @@ impl Inner {
             }
         }
         Ok(total)
+    }
+
+    fn held_back(&self, id: u64) -> usize {
+        self.line(id).map_or(0, |line| line.cork.bytes)
     }
 
     fn push(&mut self, id: u64) {
@@ -224,6 +243,11 @@ impl Line {
         self.cork.delays = !on && self.cork.nodelay != Some(false);
         if on && self.cork.nodelay != Some(true) {
             self.tell_nodelay(consumer, conn, true);
+        }
+        if on && self.holds_back() {
+            // tcp(7), TCP_NODELAY: it flushes what is pending, also what the cork holds.
+            self.cork.let_go();
+            consumer.push(conn);
         }
     }
 

@@ -41,14 +41,6 @@ impl Stream {
         })?
     }
 
-    /// Whether small segments leave at once (`TCP_NODELAY`).
-    ///
-    /// # Errors
-    /// `NotConnected`; what the kernel says.
-    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
-        self.set(Setting::NoDelay(on))
-    }
-
     /// Whether small segments leave at once.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ impl Setting {
             })),
             Setting::UserTimeout(span) => SocketOption::UserTimeout(span.map(engines)),
             Setting::TrafficClass(class) => {
-                return consumer.set_ip_fields(conn, IpFields { traffic_class: class & !3, ttl: 0 });
+                return consumer.set_ip_fields(conn, IpFields { traffic_class: class & !3, ..IpFields::default() });
             }
             Setting::SendBuffer(_) | Setting::ReceiveBuffer(_) => return set_shares(consumer, conn, all),
             Setting::Linger(_) | Setting::Congestion(_) | Setting::ShutRead | Setting::Cork(_) => return Ok(()),

@@ -223,6 +223,39 @@ fn every_byte_arrives_once_on_the_other_engine() {
     }
 }
 
+/// What is parked until the consumer has brought its bytes goes into the room that it posts with them.
+#[test]
+fn data_that_comes_before_what_an_adopted_connection_brings_along_is_told() {
+    let (mut world, theirs, ours) = World::open();
+    // The peer has not acknowledged these, so there is something to bring along.
+    world.ours().write(ours, &ramp_from(0, 100)).unwrap();
+    world.turn(1_000);
+    let suspended = world.suspend(ours);
+    let here = &mut world.sides[0];
+    let send = here.engine.streamer().read_send_queue(&suspended);
+    assert_eq!((send.len(), suspended.snapshot.unread_bytes()), (100, 0));
+    here.engine.streamer().let_go(Instant(world.now), suspended.conn, &suspended.tuple).unwrap();
+    world.turn(1_000);
+    world.at = 1;
+    let there = &mut world.sides[1];
+    let adoption = there.consumer.expect_adoption();
+    let adopt = wishes(adoption.0, &suspended, &suspended.options);
+    there.engine.streamer().adopt(Instant(world.now), &adopt).unwrap();
+    world.turn(1_000);
+    world.peer.write(theirs, &ramp_from(0, 50)).unwrap();
+    world.steps(10);
+    let there = &mut world.sides[1];
+    there.consumer.bring(adoption, Brought { send, unread: Vec::new(), shut: false }, 0).unwrap();
+    world.steps(10);
+    let ours = std::iter::from_fn(|| world.ours().next_event()).find_map(|event| match event {
+        SocketEvent::Adopted { conn, .. } => Some(conn),
+        _ => None,
+    });
+    let ours = ours.expect("the connection");
+    assert_eq!(world.ours().stream(ours).unwrap().readable(), 50);
+    assert_eq!(world.peer.stream(theirs).unwrap().unacknowledged(), 0);
+}
+
 /// The place of a connection that has ended may be another's.
 #[test]
 fn what_is_meant_for_another_name_does_not_happen_to_who_has_its_place() {

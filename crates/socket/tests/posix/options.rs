@@ -124,6 +124,40 @@ fn tcp_info_is_in_the_kernels_layout() {
 }
 
 #[test]
+fn tcp_info_tells_of_losses_as_the_kernel_does() {
+    let mut pair = Pair::new();
+    let (client, _) = pair.connect();
+    let look = |pair: &mut Pair| {
+        let info = pair.a.option(client, IPPROTO_TCP, libc::TCP_INFO).unwrap();
+        let word = |at: usize| u32::from_ne_bytes(*info[at..].first_chunk().unwrap());
+        // tcpi_ca_state, tcpi_lost, tcpi_retrans, tcpi_total_retrans, tcpi_notsent_bytes.
+        (info[1], word(32), word(36), word(100), word(144))
+    };
+    assert_eq!(look(&mut pair), (0, 0, 0, 0, 0));
+    let info = pair.a.option(client, IPPROTO_TCP, libc::TCP_INFO).unwrap();
+    let word = |at: usize| u32::from_ne_bytes(*info[at..].first_chunk().unwrap());
+    // tcpi_reordering, tcpi_min_rtt, tcpi_snd_wnd, tcpi_rcv_wnd.
+    assert_eq!(word(88), 3);
+    assert!((1..1000).contains(&word(148)) && word(228) > 0 && word(232) > 0, "{info:?}");
+    // The first of 20 segments, of which ten may leave, is lost.
+    pair.a.send(client, &[1; 20 * 1448], 0).unwrap();
+    pair.lose();
+    assert_eq!(look(&mut pair), (0, 0, 0, 0, 10 * 1448));
+    pair.steps(2);
+    let (state, lost, repeated, ..) = look(&mut pair);
+    assert_eq!((state, lost, repeated), (3, 1, 1), "Recovery: lost, and sent again");
+    pair.steps(10);
+    let (state, lost, repeated, total, waits) = look(&mut pair);
+    assert_eq!((state, lost, repeated, total, waits), (0, 0, 0, 1, 0));
+    // Nothing arrives any more: Loss.
+    pair.cut = true;
+    pair.a.send(client, &[1; 1448], 0).unwrap();
+    pair.steps(9000);
+    let (state, lost, repeated, ..) = look(&mut pair);
+    assert_eq!((state, lost, repeated), (4, 1, 1));
+}
+
+#[test]
 fn accepted_sockets_inherit_from_their_listener() {
     let mut pair = Pair::new();
     let listener = pair.listen("10.0.0.2:7");
@@ -154,4 +188,106 @@ fn a_corked_socket_keeps_a_short_segment_back() {
     set(&mut pair.a, client, IPPROTO_TCP, libc::TCP_CORK, 0).unwrap();
     pair.steps(5);
     assert_eq!(pair.b.recv(server, &mut [0; 8], 0), Ok(5));
+}
+
+#[test]
+fn nodelay_flushes_a_cork() {
+    let mut pair = Pair::new();
+    let (client, server) = pair.connect();
+    set(&mut pair.a, client, IPPROTO_TCP, libc::TCP_CORK, 1).unwrap();
+    pair.steps(2);
+    pair.a.send(client, b"short", 0).unwrap();
+    pair.steps(20);
+    set(&mut pair.a, client, IPPROTO_TCP, libc::TCP_NODELAY, 1).unwrap();
+    pair.steps(5);
+    assert_eq!(pair.b.recv(server, &mut [0; 8], 0), Ok(5));
+}
+
+#[test]
+fn the_mss_that_was_asked_for_is_announced_and_kept() {
+    let mut pair = Pair::new();
+    for (value, answer) in
+        [(87, Err(Errno(libc::EINVAL))), (32_768, Err(Errno(libc::EINVAL))), (0, Ok(())), (1000, Ok(()))]
+    {
+        let fresh = pair.a.socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
+        assert_eq!(set(&mut pair.a, fresh, IPPROTO_TCP, libc::TCP_MAXSEG, value), answer, "{value}");
+        let expected = if value == 1000 { 1000 } else { 536 };
+        assert_eq!(number(&mut pair.a, fresh, IPPROTO_TCP, libc::TCP_MAXSEG), expected);
+    }
+    // By who is called: both keep to it, less the room for timestamps.
+    let listener = pair.b.socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0).unwrap();
+    set(&mut pair.b, listener, IPPROTO_TCP, libc::TCP_MAXSEG, 1000).unwrap();
+    pair.b.bind(listener, "10.0.0.2:8".parse().unwrap()).unwrap();
+    pair.b.listen(listener, 4).unwrap();
+    let client = pair.begin("10.0.0.2:8");
+    pair.steps(20);
+    let (server, _) = pair.b.accept(listener, libc::SOCK_NONBLOCK).unwrap();
+    assert_eq!(number(&mut pair.a, client, IPPROTO_TCP, libc::TCP_MAXSEG), 988);
+    assert_eq!(number(&mut pair.b, server, IPPROTO_TCP, libc::TCP_MAXSEG), 988);
+}
+
+#[test]
+fn packets_may_be_cut_if_the_socket_says_so() {
+    let mut pair = Pair::new();
+    let listener = pair.listen("10.0.0.2:7");
+    for (kind, dont_fragment) in
+        [(libc::IP_PMTUDISC_WANT, 0x40), (libc::IP_PMTUDISC_DO, 0x40), (libc::IP_PMTUDISC_DONT, 0)]
+    {
+        let fd = pair.a.socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0).unwrap();
+        assert_eq!(number(&mut pair.a, fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), libc::IP_PMTUDISC_WANT);
+        set(&mut pair.a, fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, kind).unwrap();
+        assert_eq!(number(&mut pair.a, fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), kind);
+        assert_eq!(pair.a.connect(fd, "10.0.0.2:7".parse().unwrap()), Err(Errno(libc::EINPROGRESS)));
+        pair.steps(20);
+        pair.b.accept(listener, libc::SOCK_NONBLOCK).unwrap();
+        pair.a.send(fd, b"data", 0).unwrap();
+        let frame = pair.lose();
+        // Behind 14 bytes of Ethernet and 6 of IPv4.
+        assert_eq!(frame[20], dont_fragment, "{kind}");
+    }
+    let fd = pair.a.socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
+    for kind in [libc::IP_PMTUDISC_PROBE, 6, -1] {
+        let answer = set(&mut pair.a, fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, kind);
+        assert_eq!(answer, Err(Errno(libc::EINVAL)));
+    }
+}
+
+/// socket(7) and tcp(7) say nothing of it; Linux's documentation of the sysctl
+/// `tcp_notsent_lowat` does: a socket is writable while less than that was never sent.
+#[test]
+fn few_bytes_wait_if_that_is_wanted() {
+    let mut pair = Pair::new();
+    let (client, server) = pair.connect();
+    set(&mut pair.a, client, IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 4000).unwrap();
+    assert_eq!(number(&mut pair.a, client, IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), 4000);
+    assert_eq!(pair.a.send(client, &[1; 10_000], 0), Ok(4000));
+    assert_eq!(pair.a.send(client, &[1; 10_000], 0), Err(Errno(libc::EAGAIN)));
+    assert_eq!(pair.a.poll_mask(client, OUT), 0);
+    // Sent is enough; it need not be acknowledged.
+    pair.cut = true;
+    pair.step();
+    assert_eq!(pair.a.poll_mask(client, OUT), OUT);
+    assert_eq!(pair.a.send(client, &[1; 10_000], 0), Ok(4000));
+    pair.cut = false;
+    pair.steps(20_000);
+    assert_eq!(pair.b.unread(server), Ok(8000));
+    assert_eq!(pair.a.poll_mask(client, OUT), OUT);
+}
+
+#[test]
+fn what_is_left_to_read_is_told_if_asked_for() {
+    let mut pair = Pair::new();
+    let (client, server) = pair.connect();
+    assert_eq!(pair.b.inq(server), Ok(None));
+    set(&mut pair.b, server, IPPROTO_TCP, libc::TCP_INQ, 1).unwrap();
+    assert_eq!(set(&mut pair.b, server, IPPROTO_TCP, libc::TCP_INQ, 2), Err(Errno(libc::EINVAL)));
+    assert_eq!(number(&mut pair.b, server, IPPROTO_TCP, libc::TCP_INQ), 1);
+    pair.a.send(client, b"0123456789", 0).unwrap();
+    pair.steps(5);
+    pair.b.recv(server, &mut [0; 4], 0).unwrap();
+    assert_eq!(pair.b.inq(server), Ok(Some(6)));
+    pair.a.close(client).unwrap();
+    pair.steps(5);
+    pair.b.recv(server, &mut [0; 6], 0).unwrap();
+    assert_eq!(pair.b.inq(server), Ok(Some(1)), "the end");
 }

@@ -301,3 +301,52 @@ fn host_unreachable(frame: &[u8]) -> Vec<u8> {
 fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!baton_wire::checksum::fold(baton_wire::checksum::sum(bytes))).to_be_bytes()
 }
+
+/// send(2), `MSG_MORE`; tcp(7), `TCP_CORK`: 200 milliseconds at most.
+#[test]
+fn more_is_waited_for() {
+    let mut pair = Pair::new();
+    let (client, server) = pair.connect();
+    let more = |pair: &mut Pair, len: usize| pair.a.send(client, &vec![1; len], libc::MSG_MORE).unwrap();
+    assert_eq!(more(&mut pair, 10), 10);
+    pair.steps(100);
+    assert_eq!(pair.b.unread(server), Ok(0));
+    assert_eq!(more(&mut pair, 20), 20);
+    pair.a.send(client, &[1; 5], libc::MSG_EOR).unwrap();
+    let frame = pair.lose();
+    // Ethernet, IPv4, TCP with timestamps: 66 bytes of headers.
+    assert_eq!(frame.len(), 66 + 35, "in one segment");
+    pair.b.input(&frame).unwrap();
+    pair.steps(5);
+    assert_eq!(pair.b.discard(server, 100, 0), Ok(35));
+    // Full segments wait for nothing.
+    assert_eq!(more(&mut pair, 3 * 1448 + 7), 3 * 1448 + 7);
+    pair.steps(20);
+    assert_eq!(pair.b.discard(server, 100_000, 0), Ok(3 * 1448));
+    // And nothing waits for ever.
+    pair.steps(1900);
+    assert_eq!(pair.b.unread(server), Ok(0));
+    let due = pair.a.next_deadline().expect("something is to come");
+    assert!(due.0 - pair.a.now().0 <= 200_000_000);
+    pair.steps(200);
+    assert_eq!(pair.b.discard(server, 100, 0), Ok(7));
+    // What waits goes before the end.
+    more(&mut pair, 4);
+    pair.a.shutdown(client, Shutdown::Write).unwrap();
+    pair.steps(5);
+    assert_eq!(pair.b.discard(server, 100, 0), Ok(4));
+    assert_eq!(pair.b.recv(server, &mut [0; 4], 0), Ok(0));
+}
+
+#[test]
+fn what_waits_for_more_goes_with_nodelay_and_without_a_cork() {
+    for (name, value) in [(libc::TCP_NODELAY, 1), (libc::TCP_CORK, 0)] {
+        let mut pair = Pair::new();
+        let (client, server) = pair.connect();
+        pair.a.send(client, b"some", libc::MSG_MORE).unwrap();
+        pair.steps(10);
+        set(&mut pair.a, client, libc::IPPROTO_TCP, name, value).unwrap();
+        pair.steps(5);
+        assert_eq!(pair.b.unread(server), Ok(4), "{name}");
+    }
+}

@@ -19,8 +19,7 @@ fn told_and_acknowledged(lab: &mut Lab, conn: Conn, peer: &Peer, bytes: usize, f
     assert!(ready, "the program hears of the data");
     let stream = lab.host.stream(conn).unwrap();
     assert_eq!((stream.readable(), stream.peer_finished()), (bytes, fin));
-    let acked =
-        lab.drain().iter().filter(|seen| seen.packet.flags.contains(Flags::ACK)).map(|seen| seen.packet.ack).last();
+    let acked = lab.drain().iter().rfind(|seen| seen.packet.flags.contains(Flags::ACK)).map(|seen| seen.packet.ack);
     assert_eq!(acked, Some(peer.snd_nxt + bytes as u32 + u32::from(fin)));
     assert_eq!(lab.host.read(conn, &mut vec![0; bytes]).unwrap(), bytes);
 }

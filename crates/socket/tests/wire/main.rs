@@ -2,6 +2,7 @@
 //! of frames.
 
 mod early;
+mod ecn;
 mod opens;
 mod peer;
 mod segments;

@@ -169,7 +169,7 @@ fn an_application_sets_its_segments_class_and_time_to_live() {
     write(&mut lab, plain, 10);
     lab.steps(2);
     assert_eq!(ip_fields(&mut lab), [(0, 61); 3], "the host's: ACK, SYN and data");
-    let chosen = IpFields { traffic_class: 0xb8, ttl: 7 };
+    let chosen = IpFields { traffic_class: 0xb8, ttl: 7, ..IpFields::default() };
     let (mut peer, conn) = lab.connect(80, None, NODELAY | chosen.bits());
     // Full segments and a short one, a retransmission, an answer and a FIN.
     write(&mut lab, conn, 3 * MSS + 1);
@@ -187,7 +187,7 @@ fn an_application_sets_its_segments_class_and_time_to_live() {
     }
     // A connection that is under way takes another choice from then on.
     acknowledge(&mut lab, &mut peer, 1);
-    lab.host.set_ip_fields(plain, IpFields { traffic_class: 0x20, ttl: 0 }).unwrap();
+    lab.host.set_ip_fields(plain, IpFields { traffic_class: 0x20, ttl: 0, ..IpFields::default() }).unwrap();
     lab.steps(2);
     lab.drain();
     write(&mut lab, plain, 10);
@@ -199,7 +199,7 @@ fn an_application_sets_its_segments_class_and_time_to_live() {
 #[test]
 fn accepted_connections_have_what_their_listener_was_given() {
     let mut lab = Lab::new();
-    let chosen = IpFields { traffic_class: 0x48, ttl: 255 };
+    let chosen = IpFields { traffic_class: 0x48, ttl: 255, ..IpFields::default() };
     lab.host.listen_with(at(OURS, 7), 4, NODELAY | chosen.bits()).unwrap();
     lab.steps(2);
     lab.host.next_event();
@@ -255,5 +255,26 @@ fn a_reset_is_for_who_got_what_is_in_flight_and_for_who_lost_it() {
         let mut expected = vec![(Flags::RST | Flags::ACK, lost), (Flags::RST | Flags::ACK, got)];
         expected.dedup();
         assert_eq!(resets, expected, "{acknowledged} bytes of 25 are acknowledged");
+    }
+}
+
+/// As Linux: who has seen the peer's end reads the end, and the error tells of the rest.
+#[test]
+fn a_reset_behind_the_peers_end_leaves_the_end_to_be_read() {
+    for shut in [true, false] {
+        let mut lab = Lab::new();
+        let (mut peer, conn) = lab.connect(80, None, NODELAY);
+        lab.send(&peer, Flags::ACK | Flags::FIN, &[]);
+        peer.snd_nxt += 1;
+        lab.steps(2);
+        if shut {
+            lab.host.shutdown(conn).unwrap();
+            lab.steps(2);
+        }
+        lab.send(&peer, Flags::RST, &[]);
+        lab.steps(2);
+        assert!(lab.host.stream(conn).unwrap().is_closed());
+        assert_eq!(lab.host.error(conn).unwrap().kind(), std::io::ErrorKind::ConnectionReset);
+        assert_eq!(lab.host.read(conn, &mut [0; 8]).unwrap(), 0);
     }
 }

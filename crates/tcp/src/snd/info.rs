@@ -1,6 +1,6 @@
 //! The sender's figures, and what must hold between them.
 
-use super::flight::{LOST, SACKED};
+use super::flight::{LOST, RETRANSMITTED, SACKED};
 use super::{Phase, Sender};
 use crate::time::Duration;
 
@@ -27,6 +27,11 @@ pub struct SenderInfo {
     pub sacked: u32,
     /// Of these, bytes deemed lost and not yet sent again.
     pub lost: u32,
+    /// Of these, bytes sent again whose acknowledgment is awaited (RFC 6675 §4: between
+    /// HighACK and HighRxt).
+    pub repeated: u32,
+    /// Bytes posted and never sent, as last told.
+    pub queued: u32,
     /// Segment size, bytes.
     pub mss: u16,
     /// Consecutive timeouts.
@@ -35,6 +40,8 @@ pub struct SenderInfo {
     pub total_retransmits: u32,
     /// What it is in the course of.
     pub phase: Phase,
+    /// Something was found missing, or duplicate, and nothing was concluded from it yet.
+    pub disordered: bool,
     /// Reordering was seen (RFC 8985 §6.2).
     pub reordering_seen: bool,
 }
@@ -53,12 +60,27 @@ impl Sender {
             pipe: self.pipe(),
             sacked: self.sacked,
             lost: self.lost,
+            repeated: self.repeated(),
+            queued: self.queued,
             mss: self.mss,
             retransmits: self.retransmits,
             total_retransmits: self.total_retransmits,
             phase: self.phase,
+            disordered: self.sacked > 0 || self.dupacks > 0,
             reordering_seen: self.rack.reordering_seen,
         }
+    }
+
+    /// Bytes that were sent again and are neither acknowledged nor found lost since.
+    fn repeated(&self) -> u32 {
+        let (mut start, mut bytes) = (self.snd_una, 0);
+        for burst in self.flight.iter() {
+            if burst.has(RETRANSMITTED) && !burst.has(SACKED | LOST) {
+                bytes += burst.end.0.wrapping_sub(start.0);
+            }
+            start = burst.end;
+        }
+        bytes
     }
 
     /// Asserts what always holds between the scoreboard and its sums. For tests; its

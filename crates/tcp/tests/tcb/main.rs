@@ -10,6 +10,7 @@ mod host;
 mod listen;
 mod network;
 mod options;
+mod page;
 mod pair;
 mod probes;
 mod receive;

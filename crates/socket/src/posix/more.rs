@@ -1,0 +1,83 @@
+//! `MSG_MORE`: bytes that wait for those that follow them.
+//!
+//! They lie in the ring, and the engine is not told of them until they make a full segment,
+//! something is sent without `MSG_MORE`, `TCP_NODELAY` is set or `TCP_CORK` taken off, or it
+//! has been too long.
+
+use super::Posix;
+use super::table::Fd;
+use crate::consumer::Conn;
+use baton_tcp::time::{Duration, Instant};
+use std::io;
+
+/// Time for which bytes wait at most (tcp(7), `TCP_CORK`: 200 ms).
+const LONGEST: Duration = Duration::from_millis(200);
+
+impl Posix {
+    /// Writes what fits; with `more` what makes no full segment waits.
+    pub(super) fn write(&mut self, fd: Fd, conn: Conn, data: &[u8], more: bool) -> io::Result<usize> {
+        if !more {
+            // The engine is told of all, of what waited too.
+            self.note_held(fd, 0);
+            return self.host.write(conn, data);
+        }
+        let held = self.table.socket(fd).map_or(0, |socket| socket.held);
+        let mss = self.facts(conn).map_or(1, |info| usize::from(info.snd_mss).max(1));
+        // Of these the engine is told now; what waits is less than a segment.
+        let now = ((held + data.len()) / mss * mss).saturating_sub(held);
+        let mut taken = 0;
+        if now > 0 {
+            taken = self.host.write(conn, &data[..now])?;
+            self.note_held(fd, 0);
+            if taken < now {
+                return Ok(taken);
+            }
+        }
+        let rest = &data[taken..];
+        let kept = match self.host.write_more(conn, rest) {
+            Ok(kept) => kept,
+            Err(_) if taken > 0 => 0,
+            Err(error) => return Err(error),
+        };
+        let held = self.table.socket(fd).map_or(0, |socket| socket.held);
+        self.note_held(fd, held + kept);
+        if kept < rest.len() {
+            // There will be no room before the peer has got some of it.
+            self.let_go_held(fd);
+        }
+        Ok(taken + kept)
+    }
+
+    fn note_held(&mut self, fd: Fd, bytes: usize) {
+        let until = self.now + LONGEST;
+        let Ok(socket) = self.table.socket_mut(fd) else { return };
+        socket.held = bytes;
+        if bytes == 0 {
+            self.held.remove(&fd);
+        } else {
+            self.held.entry(fd).or_insert(until);
+        }
+    }
+
+    /// What waits waits no longer.
+    pub(super) fn let_go_held(&mut self, fd: Fd) {
+        self.held.remove(&fd);
+        let Ok(socket) = self.table.socket(fd) else { return };
+        if let (1.., Some(conn)) = (socket.held, socket.conn()) {
+            self.host.push(conn);
+            self.note_held(fd, 0);
+        }
+    }
+
+    /// Lets go what has waited for long.
+    pub(super) fn let_go_old(&mut self) {
+        let now = self.now;
+        let old: Vec<Fd> = self.held.iter().filter(|(_, until)| **until <= now).map(|(fd, _)| *fd).collect();
+        old.into_iter().for_each(|fd| self.let_go_held(fd));
+    }
+
+    /// When [`Posix::let_go_old`] has something to do.
+    pub(super) fn next_let_go(&self) -> Option<Instant> {
+        self.held.values().min().copied()
+    }
+}
