@@ -53,12 +53,7 @@ pub(super) unsafe fn aio_write64(what: *mut aiocb) -> c_int {
 
 /// # Safety
 /// As of libc's.
-pub(super) unsafe fn lio_listio(
-    mode: c_int,
-    list: *const *mut aiocb,
-    count: c_int,
-    told: *mut sigevent,
-) -> c_int {
+pub(super) unsafe fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, told: *mut sigevent) -> c_int {
     // SAFETY: the arguments are the program's: so many pointers, of which some may be null.
     unsafe {
         for number in 0..usize::try_from(count).unwrap_or(0) {
@@ -70,12 +65,7 @@ pub(super) unsafe fn lio_listio(
 
 /// # Safety
 /// As of libc's.
-pub(super) unsafe fn lio_listio64(
-    mode: c_int,
-    list: *const *mut aiocb,
-    count: c_int,
-    told: *mut sigevent,
-) -> c_int {
+pub(super) unsafe fn lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, told: *mut sigevent) -> c_int {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { lio_listio(mode, list, count, told) }
 }

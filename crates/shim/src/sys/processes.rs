@@ -105,13 +105,7 @@ pub(super) unsafe fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
 
 /// # Safety
 /// As of libc's.
-pub(super) unsafe fn execveat(
-    at: c_int,
-    path: *const c_char,
-    argv: Words,
-    envp: Words,
-    flags: c_int,
-) -> c_int {
+pub(super) unsafe fn execveat(at: c_int, path: *const c_char, argv: Words, envp: Words, flags: c_int) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execveat(at, path, argv, envp, flags) }

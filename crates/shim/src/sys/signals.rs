@@ -197,11 +197,7 @@ fn as_known(action: &mut libc::sigaction, known: u64) {
 
 /// # Safety
 /// As of libc's.
-pub(super) unsafe fn sigaction(
-    signal: c_int,
-    new: *const libc::sigaction,
-    old: *mut libc::sigaction,
-) -> c_int {
+pub(super) unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     let Some(of_program) = usize::try_from(signal).ok().and_then(|signal| OF_PROGRAM.get(signal)) else {
         // SAFETY: the arguments are the program's.
         return unsafe { real::sigaction(signal, new, old) };

@@ -219,13 +219,7 @@ pub(super) unsafe fn getsockopt(
 
 /// # Safety
 /// As of libc's.
-pub(super) unsafe fn setsockopt(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    size: socklen_t,
-) -> c_int {
+pub(super) unsafe fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, size: socklen_t) -> c_int {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::setsockopt(fd, level, name, value, size) };
     let Some(held) = at(fd) else { return kernel() };

@@ -120,13 +120,7 @@ fn of_socket(flags: c_int) -> Result<c_int, i32> {
 
 /// # Safety
 /// As of libc's.
-pub(super) unsafe fn preadv2(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off_t,
-    flags: c_int,
-) -> ssize_t {
+pub(super) unsafe fn preadv2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::preadv2(fd, iov, count, at, flags) };
     // At a position the kernel refuses any socket.
@@ -139,13 +133,7 @@ pub(super) unsafe fn preadv2(
 
 /// # Safety
 /// As of libc's.
-pub(super) unsafe fn pwritev2(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off_t,
-    flags: c_int,
-) -> ssize_t {
+pub(super) unsafe fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::pwritev2(fd, iov, count, at, flags) };
     // At a position the kernel refuses any socket.
@@ -158,26 +146,14 @@ pub(super) unsafe fn pwritev2(
 
 /// # Safety
 /// As of libc's.
-pub(super) unsafe fn preadv64v2(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off64_t,
-    flags: c_int,
-) -> ssize_t {
+pub(super) unsafe fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { preadv2(fd, iov, count, at, flags) }
 }
 
 /// # Safety
 /// As of libc's.
-pub(super) unsafe fn pwritev64v2(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off64_t,
-    flags: c_int,
-) -> ssize_t {
+pub(super) unsafe fn pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { pwritev2(fd, iov, count, at, flags) }
 }
@@ -209,13 +185,7 @@ unsafe fn receive_into(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -
 
 /// # Safety
 /// As of libc's.
-pub(super) unsafe fn __recv_chk(
-    fd: c_int,
-    buf: *mut c_void,
-    len: size_t,
-    size: size_t,
-    flags: c_int,
-) -> ssize_t {
+pub(super) unsafe fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t, flags: c_int) -> ssize_t {
     check(len, size);
     // SAFETY: the arguments are the program's.
     unsafe { recv(fd, buf, len, flags) }

@@ -104,12 +104,7 @@ pub(super) unsafe fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int,
 
 /// # Safety
 /// As of libc's.
-pub(super) unsafe fn ppoll(
-    fds: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
+pub(super) unsafe fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
     // SAFETY: the arguments are the program's.
     let span = match unsafe { timeout.as_ref() }.map(from_timespec).transpose() {
         Ok(span) => span,

@@ -8,6 +8,8 @@ use crate::sys::queue_lengths;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 
 /// A socket that stays in the kernel.
@@ -89,7 +91,11 @@ impl Inner {
         Ok(seq)
     }
 
-    pub fn poll_adopted(&mut self, seq: u64, cx: &Context<'_>) -> Poll<Result<(u64, Copied), NotAdopted>> {
+    pub fn poll_adopted(
+        &mut self,
+        seq: u64,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(u64, Arc<AtomicBool>, Copied), NotAdopted>> {
         let Some(adopting) = self.adopting.get_mut(&seq) else {
             return Poll::Ready(Err(NotAdopted::broken(None, &ErrorKind::NotConnected.into())));
         };
@@ -99,7 +105,7 @@ impl Inner {
         }
         let adopted = self.finish_adopting(seq).expect("it was there just now").and_then(|id| {
             let line = self.lines.get(&id).ok_or_else(|| NotAdopted::broken(None, &ErrorKind::NotConnected.into()))?;
-            Ok((id, Copied::new(&line.fd)))
+            Ok((id, line.given_back.clone(), Copied::new(&line.fd)))
         });
         Poll::Ready(adopted)
     }

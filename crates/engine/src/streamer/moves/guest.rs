@@ -76,11 +76,24 @@ impl Streamer {
     /// True once nothing of a connection is on its way: all that was sent is acknowledged,
     /// and nothing received lies beyond a gap or waits for a buffer. That would be
     /// forgotten if the connection left now, though the peer may know of it by SACK, and
-    /// be slow to believe that it has to be sent again. True, too, for no connection.
+    /// be slow to believe that it has to be sent again. True, too, for no connection, and
+    /// where the gap is urgent data, which never fills it here.
     pub fn is_settled(&self, conn: ConnId, tuple: &Tuple) -> bool {
         self.called(conn, tuple).filter(|flow| flow.has(bits::SYNCHRONIZED)).is_none_or(|flow| {
-            flow.tx.snd_nxt == flow.tx.snd_una && flow.rx.ranges.is_none() && flow.rx.parked_bytes == 0
+            let whole = flow.rx.ranges.is_none() && flow.rx.parked_bytes == 0;
+            flow.tx.snd_nxt == flow.tx.snd_una && (whole || flow.has(bits::URGENT_TOLD))
         })
+    }
+
+    /// The TCE has dropped a segment that announces urgent data.
+    #[cold]
+    pub(in super::super) fn urgent_refused(&mut self, conn: ConnId) {
+        self.counters.urgent_refused += 1;
+        let flow = &mut self.flows[conn.0];
+        if !flow.has(bits::URGENT_TOLD) {
+            flow.bits |= bits::URGENT_TOLD;
+            self.moves.told.push_back(Moved::Urgent { conn });
+        }
     }
 
     /// Keeps a SYN, from its TCP header on, that came for a connection: it may open a new one

@@ -109,6 +109,13 @@ pub enum Moved {
         /// Which.
         conn: ConnId,
     },
+    /// Its peer sends urgent data, of which nothing is taken here
+    /// (`baton_tcp::config::Config::refuse_urgent`): the stack that it came from is to have it. Said
+    /// once, and again after each suspension that ends here.
+    Urgent {
+        /// Which.
+        conn: ConnId,
+    },
     /// It was in TIME-WAIT, and has ended for a new one of its name (RFC 6191 §2): whose
     /// stack this is listens, if anybody does.
     Reopened {
