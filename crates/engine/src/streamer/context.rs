@@ -104,7 +104,7 @@ pub mod bits {
     /// About to leave: nothing new is sent.
     pub const QUIET: u32 = 1 << 18;
     /// The driver was told that urgent data is left to another stack.
-    pub const URGENT_TOLD: u32 = 1 << 19;
+    pub const URGENT_TOLD: u32 = 1 << 20;
 }
 
 /// Receive half: first cache line validates and places, the second names.

@@ -29,7 +29,7 @@
 mod guest;
 mod kinds;
 
-pub use kinds::{Adopt, AdoptError, MAX_OPTIONS, Moved, SuspendError, Suspended};
+pub use kinds::{Adopt, AdoptError, Carried, MAX_OPTIONS, Moved, SuspendError, Suspended};
 
 use super::consumers::ConsumerId;
 use super::context::{Flow, bits};

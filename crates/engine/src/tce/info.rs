@@ -1,17 +1,18 @@
-//! TCP_INFO in the kernel's layout (`include/uapi/linux/tcp.h`), up to and with
-//! `tcpi_total_retrans`: what every version of the structure begins with.
+//! TCP_INFO in the kernel's layout (`include/uapi/linux/tcp.h` of Linux 6.18). The structure only
+//! ever grows at its end, so a shorter one is the beginning of this. What the engine does not know
+//! is 0.
 
 use super::{Tce, push};
 use crate::event::ConnId;
 use crate::order::{Order, Unused, WRITE_BYTES};
 use crate::region::Completion;
-use crate::streamer::Errno;
+use crate::streamer::{Carried, Errno};
 use baton_tcp::info::Info;
 use baton_tcp::state::State;
 use baton_tcp::time::Instant;
 
-/// Bytes of the structure that are filled in.
-pub const TCP_INFO_BYTES: usize = 104;
+/// Bytes of the structure.
+pub const TCP_INFO_BYTES: usize = 280;
 
 const OPT_TIMESTAMPS: u8 = 1;
 const OPT_SACK: u8 = 2;
@@ -52,11 +53,22 @@ pub fn tcp_info_bytes(info: &Info) -> [u8; TCP_INFO_BYTES] {
         (84, u32::from(info.advmss) - if info.timestamps { 12 } else { 0 }),
         (96, info.rcv_space),
         (100, sender.total_retransmits),
+        (148, micros(sender.min_rtt)),
+        (228, info.snd_wnd),
+        (232, info.rcv_wnd),
     ];
     for (at, word) in words {
         out[at..at + 4].copy_from_slice(&word.to_ne_bytes());
     }
     out
+}
+
+/// Adds what a connection has carried since it came to the engine, which the Streamer knows.
+pub fn add_carried(bytes: &mut [u8; TCP_INFO_BYTES], carried: &Carried) {
+    bytes[120..128].copy_from_slice(&carried.acknowledged.to_ne_bytes());
+    bytes[128..136].copy_from_slice(&carried.received.to_ne_bytes());
+    let unsent = u32::try_from(carried.unsent).unwrap_or(u32::MAX);
+    bytes[144..148].copy_from_slice(&unsent.to_ne_bytes());
 }
 
 /// The same of a connection that has ended, of which no more is known.

@@ -3,7 +3,7 @@
 
 use super::super::context::{Flow, bits};
 use super::super::{ConnId, Streamer};
-use super::Moved;
+use super::{Carried, Moved};
 use crate::endpoint::HopId;
 use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
@@ -71,6 +71,16 @@ impl Streamer {
             flow.bits &= !bits::QUIET;
             self.activate(conn);
         }
+    }
+
+    /// What a connection has carried; none of one that is not here.
+    pub fn carried(&self, conn: ConnId, tuple: &Tuple) -> Option<Carried> {
+        let in_flight = |flow: &Flow| u64::from(flow.tx.snd_nxt.since(flow.tx.snd_una).unsigned_abs());
+        self.called(conn, tuple).map(|flow| Carried {
+            acknowledged: flow.tx.una_pos,
+            received: flow.rx.rcv_pos,
+            unsent: flow.tx.tail_pos.saturating_sub(flow.tx.una_pos).saturating_sub(in_flight(flow)),
+        })
     }
 
     /// True once nothing of a connection is on its way: all that was sent is acknowledged,

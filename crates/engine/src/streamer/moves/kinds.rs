@@ -126,6 +126,17 @@ pub enum Moved {
     },
 }
 
+/// What a connection has carried since it came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Carried {
+    /// Bytes that the peer has acknowledged, those included that it came with.
+    pub acknowledged: u64,
+    /// Bytes received, those included that it came with and were unread.
+    pub received: u64,
+    /// Bytes posted that were never sent.
+    pub unsent: u64,
+}
+
 /// A connection that stands still. Stream positions count from the start of the
 /// queue pair's streams.
 #[derive(Clone, PartialEq, Debug)]
