@@ -157,12 +157,12 @@ fn tcp_info_is_of_whoever_has_the_connection() {
         let there = stream(&line).tcp_info().unwrap();
         let word = |info: &[u8], at: usize| u32::from_ne_bytes(info[at..at + 4].try_into().unwrap());
         // Established; a segment's size; a round-trip time was measured.
-        assert_eq!((there[0], there.len()), (1, 104));
+        assert_eq!(there[0], 1);
         assert!((500..=1460).contains(&word(&there, 16)) && word(&there, 68) > 0, "{there:?}");
         kill_process(Pid::from_raw(world.engine as i32).unwrap(), Signal::KILL).unwrap();
         let here = stream(&line).tcp_info().unwrap();
         assert_eq!(here[0], 1);
-        assert!(here.len() >= 200, "the kernel tells more: {}", here.len());
+        assert_eq!(here.len(), there.len());
         assert_eq!(line.place(), Place::Kernel);
         line.finish();
     });

@@ -6,6 +6,7 @@
 
 use super::real;
 use libc::{c_int, c_void, sockaddr_storage, socklen_t};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use rustix::io::{FdFlags, fcntl_getfd};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -20,6 +21,13 @@ pub(crate) fn borrow(fd: RawFd) -> BorrowedFd<'static> {
     }
     // SAFETY: not -1, as asked; nothing but the kernel looks at it, which checks it.
     unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Something can be read from it now.
+pub(crate) fn is_readable(fd: RawFd) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(borrow(fd), PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
 /// A socket's address as the kernel writes it.
