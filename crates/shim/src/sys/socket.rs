@@ -5,6 +5,7 @@
 //! call would have met.
 
 use super::real;
+use crate::options::TCP_INQ;
 use libc::{c_int, c_void, sockaddr_storage, socklen_t};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
@@ -121,6 +122,11 @@ pub(crate) fn is_connecting(fd: RawFd) -> bool {
 pub(crate) fn is_unconnected(fd: RawFd) -> bool {
     const CLOSE: u8 = 7;
     is_stream(fd) && state(fd) == Some(CLOSE)
+}
+
+/// `recvmsg` is to say how much is left.
+pub(crate) fn tells_what_is_left(fd: RawFd) -> bool {
+    option::<c_int>(fd, libc::IPPROTO_TCP, TCP_INQ).is_some_and(|on| on != 0)
 }
 
 /// `SO_RCVTIMEO` or `SO_SNDTIMEO`: how long a call waits at most.

@@ -397,6 +397,7 @@ struct test { const char *name; void (*run)(void); };
 #include "canary.h"
 #include "urgent.h"
 #include "nested.h"
+#include "settings.h"
 
 int main(int count, char **words) {
     const struct test own[] = {{"names", names}, {"options", options}, {"reads", reads}, {"messages", messages},
@@ -408,7 +409,7 @@ int main(int count, char **words) {
     peer_host = words[2];
     self = words[0];
     orders_fd = connected(peer_host, ORDERS, SOCK_CLOEXEC);
-    for (const struct test *list[] = {own, more, rest, rare, mistakes, kinds, canaries, urgent, nested}, **at = list; at < list + 9; at++)
+    for (const struct test *list[] = {own, more, rest, rare, mistakes, kinds, canaries, urgent, nested, how}, **at = list; at < list + 10; at++)
         for (const struct test *test = *at; test->name; test++)
             if (!strcmp(words[3], "all") || !strcmp(words[3], test->name)) {
                 say("== %s", test->name);

@@ -125,6 +125,14 @@ static int be_the_peer(const char *host) {
             for (long i = 0; i < count; i++) some[i] = byte_at(i);
             done = send(fd, some, count, MSG_OOB);
         }
+        else if (!strcmp(what, "within")) {
+            /* Bytes that can be read, once some can or so many milliseconds are over. */
+            struct pollfd some = {fd, POLLIN, 0};
+            int have = 0;
+            poll(&some, 1, count);
+            ioctl(fd, FIONREAD, &have);
+            done = have;
+        }
         else if (!strcmp(what, "room")) {
             int room = count;
             done = setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);

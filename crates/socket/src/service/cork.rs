@@ -52,7 +52,7 @@ impl Stream {
     /// As [`Stream::set_nodelay`].
     pub fn set_cork(&self, on: bool) -> io::Result<()> {
         self.shared.with(|inner| {
-            let held = inner.line(self.id).map_or(0, |line| line.cork.bytes);
+            let held = inner.held_back(self.id);
             inner.set(self.id, Setting::Cork(on))?;
             if held > 0 && !on {
                 batch::wrote(held);
@@ -137,6 +137,11 @@ impl Inner {
             }
         }
         Ok(total)
+    }
+
+    /// Bytes of a line that wait for more.
+    pub(super) fn held_back(&self, id: u64) -> usize {
+        self.line(id).map_or(0, |line| line.cork.bytes)
     }
 
     fn push(&mut self, id: u64) {
@@ -224,6 +229,11 @@ impl Line {
         self.cork.delays = !on && self.cork.nodelay != Some(false);
         if on && self.cork.nodelay != Some(true) {
             self.tell_nodelay(consumer, conn, true);
+        }
+        if on && self.holds_back() {
+            // As in net/ipv4/tcp.c, `__tcp_sock_set_nodelay`.
+            self.cork.let_go();
+            consumer.push(conn);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Options of a [`Stream`]: they hold wherever its connection is, and go with it.
 
+use super::batch;
 use super::line::Whereabouts;
 use super::message::Request;
 use super::settings::Setting;
@@ -41,12 +42,20 @@ impl Stream {
         })?
     }
 
-    /// Whether small segments leave at once (`TCP_NODELAY`).
+    /// Whether small segments leave at once (`TCP_NODELAY`). On, it lets go what waits by now, also
+    /// for a cork, which holds back what is written next (tcp(7)).
     ///
     /// # Errors
     /// `NotConnected`; what the kernel says.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
-        self.set(Setting::NoDelay(on))
+        self.shared.with(|inner| {
+            let held = inner.held_back(self.id);
+            inner.set(self.id, Setting::NoDelay(on))?;
+            if on && held > 0 {
+                batch::wrote(held);
+            }
+            Ok(())
+        })?
     }
 
     /// Whether small segments leave at once.
