@@ -134,7 +134,7 @@ calls! {
     files_are_sent_and_streams_of_libc_come_home: "files", 2, "splice" 1, "stdio" 1;
     poll_and_select_mix_with_what_is_the_kernels: "polls", 1;
     time_limits_hold: "timeouts", 1;
-    sets_are_in_sets_and_are_polled: "nested", 4;
+    sets_are_in_sets_and_are_polled: "nested", 5;
     bytes_leave_as_they_are_to: "settings", 1;
     urgent_data_is_the_kernels: "urgent", 8, "urgent-data" 8;
     a_call_that_succeeds_leaves_errno: "errno", 1, "fork" 1;

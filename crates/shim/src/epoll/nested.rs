@@ -9,11 +9,11 @@
 
 use super::{SETS, Set, set};
 use crate::service;
-use crate::sys::epoll::Interest;
+use crate::sys::epoll::{Interest, control};
 use crate::sys::socket::is_readable;
 use crate::table::{self, locked};
 use baton_socket::held::Counted;
-use libc::{EPOLL_CTL_DEL, c_int};
+use libc::{EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLONESHOT, c_int};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
@@ -22,8 +22,8 @@ use std::sync::{Arc, PoisonError, Weak};
 pub struct Inner {
     fd: RawFd,
     set: Weak<Set>,
-    /// What the other's events of it say.
-    data: u64,
+    /// What the other asks for, and its events of it say.
+    interest: Interest,
 }
 
 /// `epoll_ctl` did this with a set in a set.
@@ -32,7 +32,7 @@ pub fn changed(outer: RawFd, what: c_int, fd: RawFd, interest: Option<Interest>)
     let mut inner = locked(&outer.inner);
     inner.retain(|inner| inner.fd != fd && inner.set.strong_count() > 0);
     if let Some(interest) = interest.filter(|_| what != EPOLL_CTL_DEL) {
-        inner.push(Inner { fd, set: within, data: interest.data });
+        inner.push(Inner { fd, set: within, interest });
     }
 }
 
@@ -51,10 +51,10 @@ pub fn refresh(fd: RawFd) {
 }
 
 impl Set {
-    /// Sets that are in this one, each with its number there and its events' data.
-    fn inner(&self) -> Vec<(RawFd, Arc<Set>, u64)> {
+    /// Sets that are in this one, each with its number there and what is asked of it.
+    fn inner(&self) -> Vec<(RawFd, Arc<Set>, Interest)> {
         let inner = locked(&self.inner);
-        inner.iter().filter_map(|inner| Some((inner.fd, inner.set.upgrade()?, inner.data))).collect()
+        inner.iter().filter_map(|inner| Some((inner.fd, inner.set.upgrade()?, inner.interest))).collect()
     }
 
     /// See the file's head: for a set that is nested, and those within it.
@@ -86,12 +86,19 @@ impl Set {
 
     /// Data of events that the kernel may have made of nothing since [`Set::refresh_inner`].
     pub fn deceived(&self) -> Vec<u64> {
-        let rang = self.inner().into_iter().filter(|(_, inner, _)| inner.has_rung());
-        let is_idle = |(fd, inner, _): &(RawFd, Arc<Set>, u64)| {
+        let mut deceived = Vec::new();
+        for (fd, inner, interest) in self.inner().into_iter().filter(|(_, inner, _)| inner.has_rung()) {
             inner.refresh();
-            !is_readable(*fd)
-        };
-        rang.filter(is_idle).map(|(_, _, data)| data).collect()
+            if is_readable(fd) {
+                continue;
+            }
+            if interest.events & EPOLLONESHOT as u32 != 0 {
+                // The event that nobody is told of was the only one.
+                let _ = control(self.fd, EPOLL_CTL_MOD, fd, Some(interest));
+            }
+            deceived.push(interest.data);
+        }
+        deceived
     }
 
     /// Its bell, or one within it, has been rung since it was refreshed.

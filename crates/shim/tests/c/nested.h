@@ -90,12 +90,38 @@ static void sets_in_sets(int edge, int before) {
     end(fd);
 }
 
+/* Woken by what is nothing for it, a set that is watched once is watched still. */
+static void watched_once(void) {
+    int one = epoll_create1(0), two = epoll_create1(0), fd = begin();
+    char buf[10];
+    SAY("move", send(fd, "moves", 5, 0));
+    say("peer got %ld", order("recv", 5));
+    watch("fd in one", one, fd, EPOLLIN, 1);
+    watch("one in two", two, one, EPOLLIN | EPOLLONESHOT, 2);
+    for (int i = 0; i < 20; i++) {
+        /* What it writes, and the peer acknowledges, wakes those who watch it. */
+        if (send(fd, "some", 4, 0) != 4) say("not sent");
+        order("recv", 4);
+        struct epoll_event found;
+        if (epoll_wait(two, &found, 1, 1) != 0) say("nothing, and it says so");
+    }
+    wait_on("it comes to two", two, 4);
+    SAY("read", read(fd, buf, 10));
+    order("send", 4);
+    arrived(fd, 4);
+    look("no more is told", two, 20);
+    close(one);
+    close(two);
+    end(fd);
+}
+
 static void nested_sets(void) {
     if (pipe(kernels_pipe)) die("pipe");
     sets_in_sets(0, 0);
     sets_in_sets(0, 1);
     sets_in_sets(EPOLLET, 0);
     sets_in_sets(EPOLLET, 1);
+    watched_once();
 }
 
 static const struct test nested[] = {{"nested", nested_sets}, {NULL, NULL}};
