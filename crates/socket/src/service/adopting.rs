@@ -23,6 +23,13 @@ pub struct NotAdopted {
     pub text: String,
 }
 
+/// What is a stream from now on.
+pub(super) struct Arrived {
+    pub id: u64,
+    pub given_back: Arc<AtomicBool>,
+    pub copied: Copied,
+}
+
 impl fmt::Display for NotAdopted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.text)
@@ -91,11 +98,7 @@ impl Inner {
         Ok(seq)
     }
 
-    pub fn poll_adopted(
-        &mut self,
-        seq: u64,
-        cx: &Context<'_>,
-    ) -> Poll<Result<(u64, Arc<AtomicBool>, Copied), NotAdopted>> {
+    pub fn poll_adopted(&mut self, seq: u64, cx: &Context<'_>) -> Poll<Result<Arrived, NotAdopted>> {
         let Some(adopting) = self.adopting.get_mut(&seq) else {
             return Poll::Ready(Err(NotAdopted::broken(None, &ErrorKind::NotConnected.into())));
         };
@@ -105,7 +108,7 @@ impl Inner {
         }
         let adopted = self.finish_adopting(seq).expect("it was there just now").and_then(|id| {
             let line = self.lines.get(&id).ok_or_else(|| NotAdopted::broken(None, &ErrorKind::NotConnected.into()))?;
-            Ok((id, line.given_back.clone(), Copied::new(&line.fd)))
+            Ok(Arrived { id, given_back: line.given_back.clone(), copied: Copied::new(&line.fd) })
         });
         Poll::Ready(adopted)
     }

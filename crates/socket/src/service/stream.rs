@@ -1,5 +1,6 @@
 //! A byte stream whose connection may move.
 
+use super::adopting::Arrived;
 use super::batch;
 use super::line::Whereabouts;
 use super::shared::Shared;
@@ -37,7 +38,7 @@ pub struct Stream {
     nonblocking: AtomicBool,
     /// Longest waits of a read and of a write.
     pub(super) timeouts: Mutex<[Option<Duration>; 2]>,
-    bell: OnceLock<Bell>,
+    bell: OnceLock<Box<Bell>>,
     given_back: Arc<AtomicBool>,
     copied: Copied,
 }
@@ -49,7 +50,8 @@ struct Bell {
 }
 
 impl Stream {
-    pub(super) fn new(shared: Arc<Shared>, id: u64, given_back: Arc<AtomicBool>, copied: Copied) -> Stream {
+    pub(super) fn new(shared: Arc<Shared>, arrived: Arrived) -> Stream {
+        let Arrived { id, given_back, copied } = arrived;
         let nonblocking = AtomicBool::new(false);
         Stream { shared, id, nonblocking, timeouts: Mutex::default(), bell: OnceLock::new(), given_back, copied }
     }
@@ -101,7 +103,7 @@ impl Stream {
         // Nobody is told of what was tried before.
         eventfd.ring();
         let waker = Waker::from(eventfd.clone());
-        Ok(self.bell.get_or_init(|| Bell { eventfd, waker }).eventfd.as_fd())
+        Ok(self.bell.get_or_init(|| Box::new(Bell { eventfd, waker })).eventfd.as_fd())
     }
 
     /// Our address.
