@@ -92,6 +92,8 @@ counters! {
         adopted,
         /// Connections that left for another stack.
         let_go,
+        /// Dropped: segments that announced urgent data, which is left to another stack.
+        urgent_refused,
         /// Frames kept while their connection was between two stacks.
         held_frames,
         /// Dropped: their connection is leaving, or too many were kept.

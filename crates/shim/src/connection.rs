@@ -160,7 +160,19 @@ pub fn held(named: Named) -> Option<Held> {
 
 fn hold(named: Named) -> Option<Held> {
     let body = named.read()?;
-    matches!(body.state, State::Moved(_) | State::Over(_)).then_some(Held { named, body })
+    let is_carried = matches!(body.state, State::Moved(_) | State::Over(_));
+    if is_carried { hold_carried(named, body) } else { None }
+}
+
+/// None of what the service has given back: the kernel's socket is an ordinary one from here on.
+fn hold_carried(named: Named, body: Reading) -> Option<Held> {
+    let held = Held { named, body };
+    if held.stream().is_some_and(Stream::is_given_back) {
+        drop(held);
+        bring_home_named(&named, "urgent-data");
+        return None;
+    }
+    Some(held)
 }
 
 /// Whose a call on a descriptor is. A connection whose time has come moves first.
@@ -185,7 +197,9 @@ fn whose(named: &Named) -> (Place, bool) {
             let sends = named.slot.sends.load(Ordering::Relaxed);
             (Place::Kernel(KernelCall::on(named.slot)), candidate.is_due(sends))
         }
-        State::Moved(_) | State::Over(_) => (Place::Carried(Held { named: *named, body }), false),
+        State::Moved(_) | State::Over(_) => {
+            hold_carried(*named, body).map_or(ordinary, |held| (Place::Carried(held), false))
+        }
     }
 }
 

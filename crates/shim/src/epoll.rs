@@ -18,10 +18,12 @@
 //! room came that was missed; a one-shot one is asleep until it is modified.
 
 mod entry;
+mod nested;
 
 pub use entry::Entry;
 #[cfg(test)]
 pub(crate) use entry::tests;
+pub use nested::{changed as nested_changed, refresh};
 
 use crate::bell::Bell;
 use crate::connection::{Held, State, at, bring_home, held};
@@ -61,6 +63,10 @@ pub struct Set {
     pub sleepers: AtomicU32,
     /// It is in another set, or polled: it has to look ready to the kernel.
     nested: AtomicBool,
+    /// Its bell was rung since somebody looked whether it should ring.
+    rang: AtomicBool,
+    /// Sets that are in it.
+    inner: Mutex<Vec<nested::Inner>>,
     /// Other processes that have it too.
     shared: Mutex<Shared>,
 }
@@ -104,6 +110,8 @@ impl Set {
             gather: Mutex::default(),
             sleepers: AtomicU32::new(0),
             nested: AtomicBool::new(false),
+            rang: AtomicBool::new(false),
+            inner: Mutex::default(),
             shared: Mutex::default(),
         }
     }
@@ -127,7 +135,11 @@ impl Set {
 
     /// An entry is ready: whoever sleeps in the kernel is woken.
     fn tell(&self) {
-        if self.sleepers.load(Ordering::SeqCst) > 0 || self.nested.load(Ordering::Relaxed) {
+        let nested = self.nested.load(Ordering::Relaxed);
+        if nested {
+            self.rang.store(true, Ordering::Release);
+        }
+        if nested || self.sleepers.load(Ordering::SeqCst) > 0 {
             self.bell.iter().for_each(|bell| bell.ring());
         }
     }
@@ -154,7 +166,9 @@ impl Set {
 
     /// The wait that is about to begin looks after devices, too, if there are any.
     pub fn attend(&self) -> Option<Attendance> {
-        let attendance = service::attend().filter(|_| self.bell_is_in.load(Ordering::Acquire))?;
+        // What looks ready to the kernel by a device would make another set look so, too.
+        let may = self.bell_is_in.load(Ordering::Acquire) && !self.nested.load(Ordering::Acquire);
+        let attendance = service::attend().filter(|_| may)?;
         if self.devices.swap(attendance.changes, Ordering::AcqRel) != attendance.changes {
             let interest = Interest { events: (libc::EPOLLIN | EPOLLEXCLUSIVE) as u32, data: self.device_mark };
             // One that has gone meanwhile brings nothing.
@@ -272,7 +286,11 @@ pub fn duplicate(from: RawFd, to: RawFd) {
 pub fn nest(fd: RawFd) {
     let set = set(fd);
     if !set.nested.swap(true, Ordering::AcqRel) {
-        set.devices.store(0, Ordering::Release);
+        if set.devices.swap(0, Ordering::AcqRel) != 0 {
+            for device in service::devices() {
+                let _ = control(set.fd, EPOLL_CTL_DEL, device, None);
+            }
+        }
         if set.bell_is_in.swap(false, Ordering::AcqRel)
             && let Some(bell) = &set.bell
         {

@@ -61,10 +61,13 @@ pub fn get(moved: &Moved, slot: &Slot, level: c_int, name: c_int) -> Answer {
         (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
             answer(stream.user_timeout().map(|span| int(span.map_or(0, |span| span.as_millis() as c_int))))
         }
+        // The size of what is sent, which a husk does not know.
+        (IPPROTO_TCP, libc::TCP_MAXSEG) => answer(stream.tcp_info().map(|info| {
+            let size = info.get(16..20).and_then(|word| word.try_into().ok());
+            int(size.map_or(0, c_int::from_ne_bytes))
+        })),
         (SOL_SOCKET | IPPROTO_IP | IPPROTO_IPV6, _) => Answer::Husk,
-        (IPPROTO_TCP, name) if is_hint(name) || name == libc::TCP_MAXSEG || name == libc::TCP_CONGESTION => {
-            Answer::Husk
-        }
+        (IPPROTO_TCP, name) if is_hint(name) || matches!(name, TCP_INQ | libc::TCP_CONGESTION) => Answer::Husk,
         _ => Answer::Home,
     }
 }
@@ -84,6 +87,9 @@ fn error(moved: &Moved, slot: &Slot) -> c_int {
     }
     0
 }
+
+/// Whether `recvmsg` says how much is left (`linux/tcp.h`).
+pub const TCP_INQ: c_int = 36;
 
 /// They change when segments leave, never what arrives.
 fn is_hint(name: c_int) -> bool {
@@ -129,9 +135,20 @@ pub fn set(moved: &Moved, level: c_int, name: c_int, value: &[u8]) -> Answer {
         (SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_REUSEADDR | libc::SO_REUSEPORT) => Answer::Husk,
         (SOL_SOCKET, libc::SO_BROADCAST | libc::SO_DEBUG | libc::SO_OOBINLINE | libc::SO_BUSY_POLL) => Answer::Husk,
         (SOL_SOCKET, libc::SO_RCVLOWAT) if first <= 1 => Answer::Husk,
+        (IPPROTO_IP, libc::IP_MTU_DISCOVER) if !needs_kernel(first) => Answer::Husk,
+        (IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) if !needs_kernel(first) => Answer::Husk,
+        // An open connection's segments are as large as before (net/ipv4/tcp.c, `do_tcp_setsockopt`).
+        (IPPROTO_TCP, libc::TCP_MAXSEG | TCP_INQ) => Answer::Husk,
         (IPPROTO_TCP, name) if is_hint(name) => Answer::Husk,
         _ => Answer::Home,
     }
+}
+
+/// A way of path MTU discovery that is not the engine's, which never lets a packet be fragmented, nor
+/// sends one that is too long. What is no way at all the husk refuses.
+fn needs_kernel(way: c_int) -> bool {
+    const WAYS: std::ops::RangeInclusive<c_int> = libc::IP_PMTUDISC_DONT..=libc::IP_PMTUDISC_OMIT;
+    WAYS.contains(&way) && !matches!(way, libc::IP_PMTUDISC_WANT | libc::IP_PMTUDISC_DO)
 }
 
 fn both(set: io::Result<()>) -> Answer {

@@ -35,6 +35,9 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
     loop {
         let moved = moved(fds);
         let mut kernels = without(fds, &moved);
+        for fd in fds.iter().filter(|fd| is_set(fd.fd)) {
+            epoll::refresh(fd.fd);
+        }
         if moved.is_empty() {
             sleep(&mut kernels, left)?;
         } else if look_at_once(&mut kernels, sleep)? || has_input(fds, &moved) {
@@ -48,6 +51,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
                 slept.or_else(|error| if look(fds, &moved) > 0 { Ok(()) } else { Err(error) })?;
             }
         }
+        look_at_sets_again(&mut kernels, sleep);
         let ours = look(fds, &moved);
         let ready = ours + take(fds, &kernels, &moved);
         left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -70,6 +74,16 @@ fn has_input(fds: &mut [pollfd], moved: &[usize]) -> bool {
 fn look_at_once(kernels: &mut [pollfd], sleep: Sleep<'_>) -> Result<bool, i32> {
     let any = kernels.iter().any(|fd| fd.fd >= 0);
     Ok(any && sleep(kernels, Some(Duration::ZERO))? > 0)
+}
+
+/// What made a set look ready may have been nothing: then the kernel is asked once more.
+fn look_at_sets_again(kernels: &mut [pollfd], sleep: Sleep<'_>) {
+    for set in kernels.iter_mut().filter(|fd| fd.revents != 0 && is_set(fd.fd)) {
+        epoll::refresh(set.fd);
+        set.revents = 0;
+        // A signal that came meanwhile is met by the next wait.
+        let _ = sleep(std::slice::from_mut(set), Some(Duration::ZERO));
+    }
 }
 
 /// Waits for all of them.

@@ -187,7 +187,7 @@ impl Mover {
             }
             Moved::AdoptRefused { token, .. } => self.settle(token, |suspended| Stage::Back(suspended.conn)),
             // These engines are no guests.
-            Moved::Reopened { .. } => {}
+            Moved::Reopened { .. } | Moved::Urgent { .. } => {}
         }
     }
 

@@ -264,6 +264,10 @@ impl Tcb {
         if receive_changed {
             self.tell_receive(out);
         }
+        if self.refuses_urgent(cx, seg) {
+            drop_payload(placement, out);
+            return out.command(Command::Notify(Notice::UrgentRefused));
+        }
         let dsack = self.duplicate_of(seg).or_else(|| self.rcv.placed_before(seg.seq, seg.seq + seg.lengths.len));
         let mut reply = Reply { ack_now: released || dsack.is_some(), dsack };
         self.process_ce(seg, &mut reply, out);

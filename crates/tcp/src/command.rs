@@ -103,6 +103,8 @@ pub enum Notice {
     SoftError(CloseReason),
     /// Urgent data ends before this sequence number (RFC 9293 MUST-62, RFC 6093).
     Urgent(Seq),
+    /// Urgent data was announced, and the segment that did so was dropped: `Config::refuse_urgent`.
+    UrgentRefused,
 }
 
 /// Why a connection ended.

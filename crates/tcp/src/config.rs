@@ -50,6 +50,10 @@ pub struct Config {
     /// How segments that arrive in a run are acknowledged: as if each had come alone, or
     /// all at once.
     pub acks: Acks,
+    /// Urgent data is left to another stack that the connection can go to. A segment that points
+    /// to some is dropped, all but its acknowledgment, and told of by
+    /// [`Notice::UrgentRefused`](crate::command::Notice::UrgentRefused): the peer sends it again.
+    pub refuse_urgent: bool,
     /// Challenge ACKs a second, all connections together (RFC 5961 §7).
     pub challenge_acks_per_second: u32,
 }
@@ -73,6 +77,7 @@ impl Default for Config {
             synack_retries: 5,
             retries: 15,
             acks: Acks::PerRun,
+            refuse_urgent: false,
             challenge_acks_per_second: 1000,
         }
     }

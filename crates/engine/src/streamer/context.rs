@@ -105,6 +105,8 @@ pub mod bits {
     pub const QUIET: u32 = 1 << 18;
     /// What is queued leaves, though the connection is corked; until nothing is queued.
     pub const PUSH: u32 = 1 << 19;
+    /// The driver was told that urgent data is left to another stack.
+    pub const URGENT_TOLD: u32 = 1 << 20;
 }
 
 /// Receive half: first cache line validates and places, the second names.

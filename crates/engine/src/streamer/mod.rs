@@ -36,7 +36,7 @@ mod transmit;
 pub use consumers::ConsumerId;
 pub(crate) use consumers::Errno;
 pub use context::{Flow, bits};
-pub use moves::{Adopt, AdoptError, MAX_OPTIONS, Moved, SuspendError, Suspended};
+pub use moves::{Adopt, AdoptError, Carried, MAX_OPTIONS, Moved, SuspendError, Suspended};
 
 use crate::counters::StreamerCounters;
 use crate::endpoint::Endpoint;

@@ -29,7 +29,7 @@
 mod guest;
 mod kinds;
 
-pub use kinds::{Adopt, AdoptError, MAX_OPTIONS, Moved, SuspendError, Suspended};
+pub use kinds::{Adopt, AdoptError, Carried, MAX_OPTIONS, Moved, SuspendError, Suspended};
 
 use super::consumers::ConsumerId;
 use super::context::{Flow, bits};
@@ -325,7 +325,7 @@ impl Streamer {
     fn put_back(&mut self, conn: ConnId, tuple: &Tuple) {
         let hash = self.table.hash(tuple);
         assert!(self.table.insert(hash, conn.0).is_ok(), "it was there before");
-        self.flows[conn.0].bits &= !bits::SUSPENDED;
+        self.flows[conn.0].bits &= !(bits::SUSPENDED | bits::URGENT_TOLD);
         self.note_qp(conn);
         let wishes = self.moves.end(tuple, true);
         self.event(Event::Resume { conn });

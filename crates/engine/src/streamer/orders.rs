@@ -379,6 +379,9 @@ impl Streamer {
         if !held {
             return;
         }
+        if notice == Notice::UrgentRefused {
+            return self.urgent_refused(conn);
+        }
         let flow = &self.flows[conn.0];
         let Some(Some(slot)) = self.consumers.get(usize::from(flow.consumer)) else { return };
         let qp = slot.region.qp(flow.qp);
@@ -404,6 +407,7 @@ impl Streamer {
                 qp.set_urgent(flow.rx.rcv_pos.saturating_add_signed(ahead));
                 qp.raise(Events::URGENT);
             }
+            Notice::UrgentRefused => {}
         }
     }
 

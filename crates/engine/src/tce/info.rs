@@ -1,24 +1,19 @@
-//! TCP_INFO in the kernel's layout (`include/uapi/linux/tcp.h`), up to and with
-//! `tcpi_total_rto_time`, as Linux has it since 6.7. What the engine does not count is 0:
-//!
-//! ```text
-//!   tcpi_fackets, tcpi_last_data_sent, tcpi_rcv_ssthresh, tcpi_rcv_rtt, pacing and
-//!   delivery rates, bytes and segments in and out, busy and limited times, tcpi_delivered,
-//!   tcpi_dsack_dups, tcpi_rcv_ooopack, tcpi_rehash, tcpi_total_rto...
-//! ```
+//! TCP_INFO in the kernel's layout (`include/uapi/linux/tcp.h` of Linux 6.18). The structure only
+//! ever grows at its end, so a shorter one is the beginning of this. What the engine does not know
+//! is 0.
 
 use super::{Tce, push};
 use crate::event::ConnId;
 use crate::order::{Order, Unused, WRITE_BYTES};
 use crate::region::Completion;
-use crate::streamer::Errno;
+use crate::streamer::{Carried, Errno};
 use baton_tcp::info::Info;
 use baton_tcp::snd::{Phase, SenderInfo};
 use baton_tcp::state::State;
 use baton_tcp::time::{Duration, Instant};
 
-/// Bytes of the structure that are filled in.
-pub const TCP_INFO_BYTES: usize = 248;
+/// Bytes of the structure.
+pub const TCP_INFO_BYTES: usize = 280;
 
 const OPT_TIMESTAMPS: u8 = 1;
 const OPT_SACK: u8 = 2;
@@ -94,6 +89,14 @@ fn ca_state(sender: &SenderInfo) -> u8 {
         Phase::Recovery => 3,
         Phase::Loss => 4,
     }
+}
+
+/// Adds what a connection has carried since it came to the engine, which the Streamer knows.
+pub fn add_carried(bytes: &mut [u8; TCP_INFO_BYTES], carried: &Carried) {
+    bytes[120..128].copy_from_slice(&carried.acknowledged.to_ne_bytes());
+    bytes[128..136].copy_from_slice(&carried.received.to_ne_bytes());
+    let unsent = u32::try_from(carried.unsent).unwrap_or(u32::MAX);
+    bytes[144..148].copy_from_slice(&unsent.to_ne_bytes());
 }
 
 /// The same of a connection that has ended, of which no more is known.

@@ -32,7 +32,7 @@ use baton_wire::addr::Tuple;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::{Flags, SackBlocks};
 use core::ops::Range;
-pub use info::{TCP_INFO_BYTES, tcp_info_bytes, tcp_info_of_closed};
+pub use info::{TCP_INFO_BYTES, add_carried, tcp_info_bytes, tcp_info_of_closed};
 use moves::Arriving;
 use newborn::Newborn;
 use open::{Begin, Listeners};

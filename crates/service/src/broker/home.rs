@@ -38,16 +38,29 @@ impl Broker {
         self.sides[line.side].tell(&order, Vec::new());
     }
 
+    /// Where all of it is to be the kernel's. What a program holds in buffers of its own it goes on
+    /// with.
+    fn whole(&self, id: u64) -> Goal {
+        let client = self.lines.get(&id).and_then(|line| self.clients.get(&line.client));
+        if client.is_some_and(|program| program.raw.is_some()) { Goal::Home } else { Goal::Whole }
+    }
+
+    /// Its peer sends urgent data, of which the engine takes nothing. All that its program has not
+    /// read goes home too: the kernel counts from there to the mark.
+    pub(super) fn on_urgent(&mut self, id: u64) {
+        self.leave(id, self.whole(id), "urgent-data");
+    }
+
     /// Its program wants all of it in the kernel.
     pub(super) fn restore_whole(&mut self, id: u64) {
+        let goal = self.whole(id);
         let Some(line) = self.lines.get_mut(&id) else { return };
-        // What a program holds in buffers of its own it goes on with.
-        let raw = self.clients.get(&line.client).is_some_and(|program| program.raw.is_some());
-        let goal = if raw { Goal::Home } else { Goal::Whole };
         match line.state {
             // Its program may know sooner than we that the engine has it.
             State::Engine | State::Starting => self.leave(id, goal, "asked-for"),
-            State::Leaving(Goal::Home) if !raw => line.state = State::Leaving(Goal::Whole),
+            State::Leaving(Goal::Home) if goal == Goal::Whole => {
+                (line.state, line.why) = (State::Leaving(goal), "asked-for");
+            }
             // It is there, or its program is about to hear of it.
             _ => {}
         }
@@ -119,7 +132,8 @@ impl Broker {
         let (Some(found), Some(shell)) = (line.recovered.take(), &line.shell) else { return };
         let unread = found.unread > 0;
         let captured = found.into_captured(shell, left);
-        self.rebuild(id, captured, None, unread, "asked-for");
+        let why = line.why;
+        self.rebuild(id, captured, None, unread, why);
     }
 
     /// Back, all of it: the engine never had it, nor its program.

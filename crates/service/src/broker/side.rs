@@ -424,6 +424,7 @@ impl Broker {
                     self.sides[at].tell(&Order::Neighbour { neighbour, mac }, Vec::new());
                 }
             }
+            Report::Urgent { id } => self.on_urgent(id),
             Report::Homeless { id } => self.leave(id, super::lines::Goal::Home, "homeless"),
             Report::Here {} | Report::Failed { .. } => {}
         }

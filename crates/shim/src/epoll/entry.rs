@@ -6,8 +6,8 @@ use crate::connection::held;
 use crate::gather::Gather;
 use crate::sys::epoll::Interest;
 use crate::table::{Named, locked};
-use baton_socket::service::Stream;
 use baton_socket::service::engine::monotonic;
+use baton_socket::service::{Readiness, Stream};
 use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,10 +51,12 @@ impl Wake for Entry {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if let Some(set) = self.set.upgrade()
-            && self.queue()
-        {
+        let Some(set) = self.set.upgrade() else { return };
+        if self.queue() {
             set.push(self.clone());
+        } else if set.nested.load(Ordering::Relaxed) {
+            // The set that it is in hears of each arrival.
+            set.tell();
         }
     }
 }
@@ -78,15 +80,7 @@ impl Entry {
         let mut asked = locked(&self.asked);
         let events = asked.interest.events;
         let hit = bits(&there) & (events | ERR | HUP);
-        if asked.asleep || self.dropped.load(Ordering::Acquire) {
-            return None;
-        }
-        let full = self.named.slot.full.load(Ordering::Relaxed);
-        asked.was_full |= full != asked.full;
-        asked.full = full;
-        let fresh = asked.arrivals != Some(there.arrivals) && hit & !OUT != 0;
-        let room = there.writable && asked.was_full && hit & OUT != 0;
-        let report = if events & EPOLLET as u32 != 0 { fresh || room } else { hit != 0 };
+        let report = self.has_news(&mut asked, &there)?;
         asked.was_full = !there.writable || asked.was_full && !report;
         if !report {
             return None;
@@ -96,6 +90,29 @@ impl Entry {
         asked.asleep = events & EPOLLONESHOT as u32 != 0;
         let stays = events & (EPOLLET | EPOLLONESHOT) as u32 == 0;
         Some((Interest { events: hit, data: asked.interest.data }, stays))
+    }
+
+    /// Whether it would be reported, being ready for this; none if it never is now.
+    fn has_news(&self, asked: &mut Asked, there: &Readiness) -> Option<bool> {
+        let events = asked.interest.events;
+        let hit = bits(there) & (events | ERR | HUP);
+        if asked.asleep || self.dropped.load(Ordering::Acquire) {
+            return None;
+        }
+        let full = self.named.slot.full.load(Ordering::Relaxed);
+        asked.was_full |= full != asked.full;
+        asked.full = full;
+        let fresh = asked.arrivals != Some(there.arrivals) && hit & !OUT != 0;
+        let room = there.writable && asked.was_full && hit & OUT != 0;
+        Some(if events & EPOLLET as u32 != 0 { fresh || room } else { hit != 0 })
+    }
+
+    /// It is on the list of ready ones, and would be reported now; else it is on the list no more.
+    pub(super) fn stays_ready(&self) -> bool {
+        self.queued.store(false, Ordering::Release);
+        let Some(there) = held(self.named).map(|held| readiness_of(&held)) else { return false };
+        let news = self.has_news(&mut locked(&self.asked), &there);
+        news == Some(true) && self.queue()
     }
 
     /// There is something to read, as far as is known, and that is asked for.

@@ -221,15 +221,17 @@ fn strip(
     timeout: Option<Duration>,
     sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int,
 ) -> Result<Woken, i32> {
+    set.refresh_inner();
     let got = sleep(room, timeout);
     let Ok(mut count) = usize::try_from(got) else { return Err(last_errno()) };
+    let deceived = if count > 0 { set.deceived() } else { Vec::new() };
     // SAFETY: the kernel has written so many.
     let data = |event: &MaybeUninit<epoll_event>| unsafe { event.assume_init_ref() }.u64;
     let mut woken = Woken::default();
     let mut at = 0;
     while at < count {
         let data = data(&room[at]);
-        if data != set.mark && data != set.device_mark {
+        if data != set.mark && data != set.device_mark && !deceived.contains(&data) {
             at += 1;
             continue;
         }

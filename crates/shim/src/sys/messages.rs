@@ -4,7 +4,8 @@
 use super::buffers::{LONGEST, PIECES, all_bytes, rooms};
 use super::cancel::{Deferred, carried};
 use super::{fail, finish, last_errno, real, set_errno, socket};
-use crate::connection::{Place, bring_home, place};
+use crate::connection::{Place, at, bring_home, place};
+use crate::options::TCP_INQ;
 use crate::table::is_known;
 use crate::transfer::{Done, receive, send, send_file};
 use baton_socket::held::interrupted;
@@ -71,11 +72,37 @@ unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> 
         Err(errno) => Done::Failed(errno),
     };
     if let Done::Carried(_) = done {
-        // A stream names nobody, and says nothing else.
-        (head.msg_namelen, head.msg_controllen) = (0, 0);
         head.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+        // A stream names nobody.
+        head.msg_namelen = 0;
+        // SAFETY: likewise.
+        unsafe { say_what_is_left(fd, head) };
     }
     done
+}
+
+/// All that a stream says beside its bytes: how many are left, to whom has asked (`TCP_INQ`).
+///
+/// # Safety
+/// The message has as much room for control data as it says.
+unsafe fn say_what_is_left(fd: RawFd, head: &mut msghdr) {
+    let room = std::mem::replace(&mut head.msg_controllen, 0);
+    let asked = room > 0 && !head.msg_control.is_null() && socket::tells_what_is_left(fd);
+    let Some(left) = asked.then(|| at(fd)).flatten().and_then(|held| Some(held.stream()?.left())) else { return };
+    // SAFETY: pure arithmetic.
+    let (len, space) = unsafe { (libc::CMSG_LEN(4) as usize, libc::CMSG_SPACE(4) as usize) };
+    if room < len {
+        head.msg_flags |= libc::MSG_CTRUNC;
+        return;
+    }
+    let said = cmsghdr { cmsg_len: len, cmsg_level: libc::SOL_TCP, cmsg_type: TCP_INQ };
+    // SAFETY: the caller's promise: there is room for both.
+    unsafe {
+        let at = head.msg_control.cast::<cmsghdr>();
+        at.write_unaligned(said);
+        at.add(1).cast::<c_int>().write_unaligned(c_int::try_from(left).unwrap_or(c_int::MAX));
+    }
+    head.msg_controllen = room.min(space);
 }
 
 /// # Safety

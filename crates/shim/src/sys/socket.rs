@@ -5,7 +5,9 @@
 //! call would have met.
 
 use super::real;
+use crate::options::TCP_INQ;
 use libc::{c_int, c_void, sockaddr_storage, socklen_t};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use rustix::io::{FdFlags, fcntl_getfd};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -20,6 +22,13 @@ pub(crate) fn borrow(fd: RawFd) -> BorrowedFd<'static> {
     }
     // SAFETY: not -1, as asked; nothing but the kernel looks at it, which checks it.
     unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Something can be read from it now.
+pub(crate) fn is_readable(fd: RawFd) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(borrow(fd), PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
 /// A socket's address as the kernel writes it.
@@ -113,6 +122,11 @@ pub(crate) fn is_connecting(fd: RawFd) -> bool {
 pub(crate) fn is_unconnected(fd: RawFd) -> bool {
     const CLOSE: u8 = 7;
     is_stream(fd) && state(fd) == Some(CLOSE)
+}
+
+/// `recvmsg` is to say how much is left.
+pub(crate) fn tells_what_is_left(fd: RawFd) -> bool {
+    option::<c_int>(fd, libc::IPPROTO_TCP, TCP_INQ).is_some_and(|on| on != 0)
 }
 
 /// `SO_RCVTIMEO` or `SO_SNDTIMEO`: how long a call waits at most.

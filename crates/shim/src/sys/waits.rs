@@ -296,11 +296,19 @@ pub(super) unsafe fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut e
         (true, true, _) => zero_or(sets::change(set, what, fd, Interest { events: 0, data: 0 })),
         (true, false, Some(interest)) => zero_or(sets::change(set, what, fd, interest)),
         (false, _, Some(_)) | (_, _, None) if what != libc::EPOLL_CTL_DEL && asked.is_some() => {
-            zero_or(control(set, what, fd, asked))
+            noted(set, what, fd, asked, zero_or(control(set, what, fd, asked)))
         }
         // SAFETY: likewise.
-        _ => unsafe { real::epoll_ctl(set, what, fd, event) },
+        _ => noted(set, what, fd, asked, unsafe { real::epoll_ctl(set, what, fd, event) }),
     }
+}
+
+/// What the kernel did with a set in a set is remembered.
+fn noted(set: c_int, what: c_int, fd: c_int, asked: Option<Interest>, done: c_int) -> c_int {
+    if done == 0 && is_set(set) && is_set(fd) {
+        sets::nested_changed(set, what, fd, asked);
+    }
+    done
 }
 
 /// Room for events; `EINVAL` without any, as the kernel says.

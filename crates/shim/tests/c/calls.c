@@ -101,6 +101,29 @@ static void set(int fd, const char *what, int level, int name, int value) {
     option(fd, what, level, name);
 }
 
+/* In full, and in part. */
+static void facts(int fd) {
+    socklen_t size;
+    char came[5];
+    say("peer got %ld", order("echo", 5));
+    SAY("read", recv(fd, came, 5, MSG_WAITALL));
+    unsigned char whole[512];
+    for (int i = 0, asked[] = {512, 280, 250, 104, 3, 0}; i < 6; i++) {
+        memset(whole, 0xee, sizeof whole);
+        size = asked[i];
+        SAY("info", getsockopt(fd, IPPROTO_TCP, TCP_INFO, whole, &size));
+        say("asked %d: %d bytes, untouched behind %d", asked[i], size, whole[size] == 0xee);
+    }
+    size = sizeof whole;
+    getsockopt(fd, IPPROTO_TCP, TCP_INFO, whole, &size);
+    /* bytes_acked, notsent_bytes, min_rtt, snd_wnd, rcv_wnd of linux/tcp.h, which libc has not all of. */
+    unsigned long acked;
+    unsigned unsent, min_rtt, windows[2];
+    memcpy(&acked, whole + 120, 8), memcpy(&unsent, whole + 144, 4), memcpy(&min_rtt, whole + 148, 4);
+    memcpy(windows, whole + 228, 8);
+    say("acked %d unsent %u rtt %d windows %d %d", acked >= 5, unsent, min_rtt > 0, windows[0] > 1000, windows[1] > 1000);
+}
+
 static void options(void) {
     int fd = begin();
     option(fd, "type", SOL_SOCKET, SO_TYPE);
@@ -137,6 +160,7 @@ static void options(void) {
     socklen_t size = sizeof info.tcpi_state;
     SAY("info", getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size));
     say("state %d", info.tcpi_state);
+    facts(fd);
     option(fd, "unknown", IPPROTO_TCP, 9999);
     order("send", 5);
     arrived(fd, 5);
@@ -371,6 +395,9 @@ struct test { const char *name; void (*run)(void); };
 #include "mistaken.h"
 #include "kinds.h"
 #include "canary.h"
+#include "urgent.h"
+#include "nested.h"
+#include "settings.h"
 
 int main(int count, char **words) {
     const struct test own[] = {{"names", names}, {"options", options}, {"reads", reads}, {"messages", messages},
@@ -382,7 +409,7 @@ int main(int count, char **words) {
     peer_host = words[2];
     self = words[0];
     orders_fd = connected(peer_host, ORDERS, SOCK_CLOEXEC);
-    for (const struct test *list[] = {own, more, rest, rare, mistakes, kinds, canaries}, **at = list; at < list + 7; at++)
+    for (const struct test *list[] = {own, more, rest, rare, mistakes, kinds, canaries, urgent, nested, how}, **at = list; at < list + 10; at++)
         for (const struct test *test = *at; test->name; test++)
             if (!strcmp(words[3], "all") || !strcmp(words[3], test->name)) {
                 say("== %s", test->name);

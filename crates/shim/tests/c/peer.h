@@ -119,6 +119,24 @@ static int be_the_peer(const char *host) {
         else if (!strcmp(what, "connect")) fd = connected(host, BACK, 0);
         else if (!strcmp(what, "connect6")) fd = connected6("fd66::1", BACK);
         else if (!strcmp(what, "send")) push(fd, count);
+        else if (!strcmp(what, "urgent")) {
+            /* The last byte of so many. */
+            char some[4096];
+            for (long i = 0; i < count; i++) some[i] = byte_at(i);
+            done = send(fd, some, count, MSG_OOB);
+        }
+        else if (!strcmp(what, "within")) {
+            /* Bytes that can be read, once some can or so many milliseconds are over. */
+            struct pollfd some = {fd, POLLIN, 0};
+            int have = 0;
+            poll(&some, 1, count);
+            ioctl(fd, FIONREAD, &have);
+            done = have;
+        }
+        else if (!strcmp(what, "room")) {
+            int room = count;
+            done = setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
+        }
         else if (!strcmp(what, "recv")) done = pull(fd, count);
         else if (!strcmp(what, "echo")) { done = pull(fd, count); push(fd, done); }
         else if (!strcmp(what, "shut")) done = shutdown(fd, SHUT_WR);

@@ -8,6 +8,8 @@ use crate::sys::queue_lengths;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 
 /// A socket that stays in the kernel.
@@ -19,6 +21,13 @@ pub struct NotAdopted {
     pub code: String,
     /// Why: a sentence.
     pub text: String,
+}
+
+/// What is a stream from now on.
+pub(super) struct Arrived {
+    pub id: u64,
+    pub given_back: Arc<AtomicBool>,
+    pub copied: Copied,
 }
 
 impl fmt::Display for NotAdopted {
@@ -89,7 +98,7 @@ impl Inner {
         Ok(seq)
     }
 
-    pub fn poll_adopted(&mut self, seq: u64, cx: &Context<'_>) -> Poll<Result<(u64, Copied), NotAdopted>> {
+    pub fn poll_adopted(&mut self, seq: u64, cx: &Context<'_>) -> Poll<Result<Arrived, NotAdopted>> {
         let Some(adopting) = self.adopting.get_mut(&seq) else {
             return Poll::Ready(Err(NotAdopted::broken(None, &ErrorKind::NotConnected.into())));
         };
@@ -99,7 +108,7 @@ impl Inner {
         }
         let adopted = self.finish_adopting(seq).expect("it was there just now").and_then(|id| {
             let line = self.lines.get(&id).ok_or_else(|| NotAdopted::broken(None, &ErrorKind::NotConnected.into()))?;
-            Ok((id, Copied::new(&line.fd)))
+            Ok(Arrived { id, given_back: line.given_back.clone(), copied: Copied::new(&line.fd) })
         });
         Poll::Ready(adopted)
     }

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Time after which a message that the broker had no room for is tried again.
@@ -283,6 +284,7 @@ impl Inner {
         }
         if whole {
             (line.unread, line.unsent) = Default::default();
+            line.given_back.store(!line.restoring, Ordering::Release);
         }
         self.settle(id);
         self.forget_dead_regions();

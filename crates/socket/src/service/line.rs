@@ -11,6 +11,8 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Context;
 
 /// Where a connection is, as its program sees it.
@@ -49,6 +51,9 @@ pub(super) struct Line {
     pub restoring: bool,
     /// Why it did not.
     pub refusal: Option<String>,
+    /// The broker brought it back whole, and nobody had asked for that: see
+    /// [`Stream::is_given_back`](super::Stream::is_given_back).
+    pub given_back: Arc<AtomicBool>,
     /// The program let go of it.
     pub closed: bool,
     /// Of the adoption that somebody waits for.
@@ -88,6 +93,7 @@ impl Line {
             shut: false,
             restoring: false,
             refusal: None,
+            given_back: Arc::default(),
             closed: false,
             seq,
             readers: Waiters::default(),

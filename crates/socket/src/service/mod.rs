@@ -169,7 +169,7 @@ impl Service {
     fn poll_adopted(&self, seq: u64, cx: &mut Context<'_>) -> Poll<Result<Stream, NotAdopted>> {
         let adopted = self.shared.with(|inner| inner.poll_adopted(seq, cx));
         let adopted = adopted.unwrap_or_else(|error| Poll::Ready(Err(NotAdopted::broken(None, &error))));
-        adopted.map_ok(|(id, copied)| Stream::new(self.shared.clone(), id, copied))
+        adopted.map_ok(|arrived| Stream::new(self.shared.clone(), arrived))
     }
 
     /// Takes in what engines have said already, which this library's thread may not have

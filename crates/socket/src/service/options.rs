@@ -233,7 +233,11 @@ impl Inner {
             Whereabouts::Ended(_) => return Poll::Ready(Err(ErrorKind::NotConnected.into())),
             Whereabouts::Away | Whereabouts::Coming { .. } => false,
             Whereabouts::Engine { .. } => match line.info.take() {
-                Some(bytes) => return Poll::Ready(Ok(bytes)),
+                Some(mut bytes) => {
+                    // As long as the kernel's, whichever kernel it is.
+                    bytes.resize(tcp_info::len(line.fd.as_fd())?, 0);
+                    return Poll::Ready(Ok(bytes));
+                }
                 None => !std::mem::replace(&mut line.asked, true),
             },
         };

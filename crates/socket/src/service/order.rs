@@ -15,6 +15,7 @@
 //!   LetGo | Resume                   -->
 //!   Watch (the program let go)       -->
 //!                                    <--    Ended | Reopened
+//!                                    <--    Homeless | Urgent (it has to go home)
 //! ```
 
 use crate::messages;
@@ -185,6 +186,11 @@ messages! {
             /// Which.
             id: u64,
         },
+        /// Its peer sends urgent data, which only the kernel takes.
+        14 Urgent {
+            /// Which.
+            id: u64,
+        },
         /// It has ended for a new one of its name, of which this is the SYN.
         13 Reopened {
             /// Which.
@@ -229,6 +235,7 @@ impl Report {
             | Report::Suspended { id, .. }
             | Report::Stays { id }
             | Report::Ended { id }
+            | Report::Urgent { id }
             | Report::Reopened { id, .. }
             | Report::Info { id, .. }
             | Report::Homeless { id } => Some(id),

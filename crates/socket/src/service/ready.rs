@@ -123,6 +123,15 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Bytes that can be read, or 1 where there is the end to be read, as the kernel hints
+    /// (`tcp_inq_hint` in `include/net/tcp.h`). 0 of what has ended otherwise.
+    pub fn left(&self) -> usize {
+        let left = self.queued().map_or(0, |(unread, _)| unread);
+        left.max(self.readiness().peer_finished.into())
+    }
+}
+
 impl Inner {
     fn watch(&mut self, id: u64, waker: Waker) -> u64 {
         self.next_watch += 1;

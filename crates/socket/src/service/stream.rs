@@ -1,5 +1,6 @@
 //! A byte stream whose connection may move.
 
+use super::adopting::Arrived;
 use super::batch;
 use super::line::Whereabouts;
 use super::shared::Shared;
@@ -37,7 +38,8 @@ pub struct Stream {
     nonblocking: AtomicBool,
     /// Longest waits of a read and of a write.
     pub(super) timeouts: Mutex<[Option<Duration>; 2]>,
-    bell: OnceLock<Bell>,
+    bell: OnceLock<Box<Bell>>,
+    given_back: Arc<AtomicBool>,
     copied: Copied,
 }
 
@@ -48,9 +50,10 @@ struct Bell {
 }
 
 impl Stream {
-    pub(super) fn new(shared: Arc<Shared>, id: u64, copied: Copied) -> Stream {
+    pub(super) fn new(shared: Arc<Shared>, arrived: Arrived) -> Stream {
+        let Arrived { id, given_back, copied } = arrived;
         let nonblocking = AtomicBool::new(false);
-        Stream { shared, id, nonblocking, timeouts: Mutex::default(), bell: OnceLock::new(), copied }
+        Stream { shared, id, nonblocking, timeouts: Mutex::default(), bell: OnceLock::new(), given_back, copied }
     }
 
     /// The connection's number in the service.
@@ -67,6 +70,13 @@ impl Stream {
             Some(Whereabouts::Ended(_)) | None => Place::Ended,
         });
         place.unwrap_or(Place::Ended)
+    }
+
+    /// The service has given the whole connection back, because something came for it that only the
+    /// kernel can hand to the program: urgent data. [`Stream::take_back`] gives the socket that has
+    /// it; reads and writes go on meanwhile, as those of any connection in the kernel.
+    pub fn is_given_back(&self) -> bool {
+        self.given_back.load(Ordering::Acquire)
     }
 
     /// Bytes that were written and read while it was in the kernel, since this was asked last.
@@ -93,7 +103,7 @@ impl Stream {
         // Nobody is told of what was tried before.
         eventfd.ring();
         let waker = Waker::from(eventfd.clone());
-        Ok(self.bell.get_or_init(|| Bell { eventfd, waker }).eventfd.as_fd())
+        Ok(self.bell.get_or_init(|| Box::new(Bell { eventfd, waker })).eventfd.as_fd())
     }
 
     /// Our address.

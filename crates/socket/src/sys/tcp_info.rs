@@ -5,9 +5,19 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::OnceLock;
 
 /// Bytes that `struct tcp_info` has at most, with room to grow.
 const AT_MOST: usize = 512;
+
+/// Bytes that this kernel's has.
+pub(crate) fn len(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    static LEN: OnceLock<usize> = OnceLock::new();
+    match LEN.get() {
+        Some(len) => Ok(*len),
+        None => of(fd).map(|bytes| *LEN.get_or_init(|| bytes.len())),
+    }
+}
 
 /// What the kernel fills in.
 pub(crate) fn of(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {

@@ -4,6 +4,7 @@ use crate::rig::*;
 use baton_tcp::command::{CloseReason, Command, Notice};
 use baton_tcp::config::Config;
 use baton_tcp::icmp::{IcmpError, IcmpKind};
+use baton_tcp::segment::{ParkId, Segment};
 use baton_tcp::state::State;
 use baton_tcp::time::Duration;
 use baton_wire::seq::Seq;
@@ -146,5 +147,48 @@ fn urgent_data_is_announced_when_its_end_moves() {
         let end = urgent.seq + 0xffff;
         rig.parked(10 + i, &urgent);
         assert_eq!(rig.notices(), [Notice::Urgent(end)]);
+    }
+}
+
+/// Linux takes the last urgent byte out of the stream, and tells of it by POLLPRI. Whoever can give
+/// the connection back to it must not have taken the segment.
+#[test]
+fn urgent_data_that_is_refused_is_sent_again() {
+    let mut rig = Rig::established_with(Config { refuse_urgent: true, ..plain() });
+    rig.sent(10);
+    let mut urgent = seg(Flags::ACK | Flags::URG | Flags::FIN, RCV, SND + 10, 10);
+    urgent.urgent = 10;
+    for park in 1..4 {
+        rig.take();
+        let out = rig.parked(park, &urgent).to_vec();
+        assert!(out.contains(&Command::Drop { park: ParkId(park) }), "{out:?}");
+        assert_eq!((rig.notices(), acks(&out)), (vec![Notice::UrgentRefused], vec![]), "as if it had been lost");
+        assert_eq!((rig.info().rcv_nxt, rig.tcb.state()), (RCV, State::Established));
+    }
+    assert_eq!(rig.info().snd_una, SND + 10, "what it acknowledges is true all the same");
+    // Announced ahead of its data, as by a probe of a closed window.
+    rig.take();
+    let mut announced = seg(Flags::ACK | Flags::URG, RCV, SND + 10, 0);
+    announced.urgent = 500;
+    rig.arrive(&announced);
+    assert_eq!(rig.notices(), [Notice::UrgentRefused]);
+}
+
+#[test]
+fn a_pointer_to_what_was_received_refuses_nothing() {
+    let mut rig = Rig::established_with(Config { refuse_urgent: true, ..plain() });
+    rig.parked(1, &seg(Flags::ACK, RCV, SND, 10));
+    let pointing = |seq, len, to| Segment { urgent: to, ..seg(Flags::ACK | Flags::URG, seq, SND, len) };
+    for (case, segment, refused) in [
+        ("received already", pointing(RCV, 10, 10), false),
+        ("received already, and more behind it", pointing(RCV, 20, 10), false),
+        ("the next byte", pointing(RCV + 20, 5, 1), true),
+        ("far outside the window", pointing(RCV - (1 << 20), 5, 10), false),
+        ("beyond the window", pointing(RCV + (1 << 20), 5, 5), false),
+        ("an acknowledgment far off", Segment { ack: SND + (1 << 29), ..pointing(RCV + 20, 5, 5) }, false),
+    ] {
+        rig.take();
+        rig.parked(2, &segment);
+        assert_eq!(rig.notices() == [Notice::UrgentRefused], refused, "{case}");
     }
 }

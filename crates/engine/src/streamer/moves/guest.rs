@@ -3,7 +3,7 @@
 
 use super::super::context::{Flow, bits};
 use super::super::{ConnId, Streamer};
-use super::Moved;
+use super::{Carried, Moved};
 use crate::endpoint::HopId;
 use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
@@ -73,14 +73,37 @@ impl Streamer {
         }
     }
 
+    /// What a connection has carried; none of one that is not here.
+    pub fn carried(&self, conn: ConnId, tuple: &Tuple) -> Option<Carried> {
+        let in_flight = |flow: &Flow| u64::from(flow.tx.snd_nxt.since(flow.tx.snd_una).unsigned_abs());
+        self.called(conn, tuple).map(|flow| Carried {
+            acknowledged: flow.tx.una_pos,
+            received: flow.rx.rcv_pos,
+            unsent: flow.tx.tail_pos.saturating_sub(flow.tx.una_pos).saturating_sub(in_flight(flow)),
+        })
+    }
+
     /// True once nothing of a connection is on its way: all that was sent is acknowledged,
     /// and nothing received lies beyond a gap or waits for a buffer. That would be
     /// forgotten if the connection left now, though the peer may know of it by SACK, and
-    /// be slow to believe that it has to be sent again. True, too, for no connection.
+    /// be slow to believe that it has to be sent again. True, too, for no connection, and
+    /// where the gap is urgent data, which never fills it here.
     pub fn is_settled(&self, conn: ConnId, tuple: &Tuple) -> bool {
         self.called(conn, tuple).filter(|flow| flow.has(bits::SYNCHRONIZED)).is_none_or(|flow| {
-            flow.tx.snd_nxt == flow.tx.snd_una && flow.rx.ranges.is_none() && flow.rx.parked_bytes == 0
+            let whole = flow.rx.ranges.is_none() && flow.rx.parked_bytes == 0;
+            flow.tx.snd_nxt == flow.tx.snd_una && (whole || flow.has(bits::URGENT_TOLD))
         })
+    }
+
+    /// The TCE has dropped a segment that announces urgent data.
+    #[cold]
+    pub(in super::super) fn urgent_refused(&mut self, conn: ConnId) {
+        self.counters.urgent_refused += 1;
+        let flow = &mut self.flows[conn.0];
+        if !flow.has(bits::URGENT_TOLD) {
+            flow.bits |= bits::URGENT_TOLD;
+            self.moves.told.push_back(Moved::Urgent { conn });
+        }
     }
 
     /// Keeps a SYN, from its TCP header on, that came for a connection: it may open a new one

@@ -109,6 +109,13 @@ pub enum Moved {
         /// Which.
         conn: ConnId,
     },
+    /// Its peer sends urgent data, of which nothing is taken here
+    /// (`baton_tcp::config::Config::refuse_urgent`): the stack that it came from is to have it. Said
+    /// once, and again after each suspension that ends here.
+    Urgent {
+        /// Which.
+        conn: ConnId,
+    },
     /// It was in TIME-WAIT, and has ended for a new one of its name (RFC 6191 §2): whose
     /// stack this is listens, if anybody does.
     Reopened {
@@ -117,6 +124,17 @@ pub enum Moved {
         /// The new one's SYN, from the TCP header on.
         syn: Box<[u8]>,
     },
+}
+
+/// What a connection has carried since it came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Carried {
+    /// Bytes that the peer has acknowledged, those included that it came with.
+    pub acknowledged: u64,
+    /// Bytes received, those included that it came with and were unread.
+    pub received: u64,
+    /// Bytes posted that were never sent.
+    pub unsent: u64,
 }
 
 /// A connection that stands still. Stream positions count from the start of the

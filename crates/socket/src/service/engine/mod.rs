@@ -104,6 +104,8 @@ impl Runner {
         let mut config = EngineConfig::new(interface, random_secret());
         config.tcp.congestion = begin.congestion;
         (config.coalesce, config.tcp.acks) = (begin.coalesce, begin.acks);
+        // Every connection here came from the kernel, and can go back.
+        config.tcp.refuse_urgent = true;
         config.max_connections = begin.connections.next_power_of_two();
         let mut engine = Engine::new(&config, port.capabilities());
         engine.streamer().publish_to(ledger.ledger().clone());
@@ -257,6 +259,11 @@ impl Runner {
                             self.engine.streamer().quiesce(conn, &tuple, false);
                         }
                         self.say(Report::Stays { id }, Vec::new());
+                    }
+                }
+                Moved::Urgent { conn } => {
+                    if let Some(&id) = self.names.get(&conn.0) {
+                        self.say(Report::Urgent { id }, Vec::new());
                     }
                 }
                 Moved::Ended { conn } => {

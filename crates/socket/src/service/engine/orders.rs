@@ -7,7 +7,7 @@ use baton_engine::event::ConnId;
 use baton_engine::options::{self, IpFields};
 use baton_engine::region::EngineRegion;
 use baton_engine::streamer::{Adopt, AdoptError, MAX_OPTIONS, SuspendError};
-use baton_engine::tce::{tcp_info_bytes, tcp_info_of_closed};
+use baton_engine::tce::{add_carried, tcp_info_bytes, tcp_info_of_closed};
 use baton_tcp::options::SocketOption;
 use baton_tcp::snapshot::{Snapshot, Words};
 use baton_tcp::time::Instant;
@@ -66,18 +66,24 @@ impl Runner {
                 }
             }
             Order::Info { id } => {
-                let info = self.called(id).and_then(|(conn, _)| self.engine.tce().info(now, conn));
-                let has_ended = self.lines.get(&id).is_some_and(|line| line.conn.is_some());
-                let bytes = match info {
-                    Some(info) => tcp_info_bytes(&info).to_vec(),
-                    None if has_ended => tcp_info_of_closed().to_vec(),
-                    None => Vec::new(),
-                };
+                let bytes = self.tcp_info(now, id);
                 self.say(Report::Info { id, bytes }, Vec::new());
             }
             Order::Ask {} => self.say(Report::Here {}, Vec::new()),
             Order::Mac { mac } => self.engine.streamer().set_mac(mac),
         }
+    }
+
+    /// What is known of a connection; empty if it is not here yet.
+    fn tcp_info(&mut self, now: Instant, id: u64) -> Vec<u8> {
+        let found = self.called(id).and_then(|(conn, tuple)| {
+            let mut bytes = tcp_info_bytes(&self.engine.tce().info(now, conn)?);
+            let carried = self.engine.streamer().carried(conn, &tuple);
+            carried.iter().for_each(|carried| add_carried(&mut bytes, carried));
+            Some(bytes.to_vec())
+        });
+        let has_ended = self.lines.get(&id).is_some_and(|line| line.conn.is_some());
+        found.unwrap_or_else(|| if has_ended { tcp_info_of_closed().to_vec() } else { Vec::new() })
     }
 
     fn attach(&mut self, key: u32, fds: Vec<OwnedFd>) {
