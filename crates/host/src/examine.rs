@@ -16,8 +16,17 @@ use std::os::fd::BorrowedFd;
 const TCP_AO_INFO: i32 = 40;
 const AO_INFO_LEN: usize = 64;
 
-/// Both ends of a connection that may move.
-pub(crate) fn examine(fd: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAddr), CaptureError> {
+/// A connection that may move, as far as its socket tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Examined {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// The number of its control group; 0 where the kernel tells none.
+    pub cgroup: u64,
+}
+
+/// Looks at a socket.
+pub(crate) fn examine(fd: BorrowedFd<'_>) -> Result<Examined, CaptureError> {
     is_tcp(fd)?;
     let info = TcpInfo::of(fd).during("reading TCP_INFO")?;
     match info.state() {
@@ -36,13 +45,17 @@ pub(crate) fn examine(fd: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAddr), Ca
     if has_upper_protocol(fd) {
         return Err(Refusal::UpperProtocol.into());
     }
-    if has_ao(fd) || diag::has_md5(fd, local, remote).during("asking sock_diag for MD5 keys")? {
+    let diag::Diagnosis { md5, cgroup } = diag::diagnose(fd, local, remote).during("asking sock_diag")?;
+    if md5 || has_ao(fd) {
         return Err(Refusal::Signed.into());
+    }
+    if sys::filter(fd).during("asking for the socket's filter")? == sys::Filter::Other {
+        return Err(Refusal::SocketFilter.into());
     }
     if ready(fd, PollFlags::PRI).during("polling the socket")? {
         return Err(Refusal::Urgent.into());
     }
-    Ok((local, remote))
+    Ok(Examined { local, remote, cgroup })
 }
 
 fn is_tcp(fd: BorrowedFd<'_>) -> Result<(), Refusal> {

@@ -95,6 +95,12 @@ impl Refusal {
         self.texts().2
     }
 
+    /// Whether the kernel would let none of its packets leave or arrive, or not as they are: of a
+    /// connection that is away frames are dropped until it is home.
+    pub const fn forbids_frames(self) -> bool {
+        matches!(self, Refusal::NotSteerable | Refusal::Encapsulated | Refusal::Ipsec)
+    }
+
     /// Code, sentence, remedy.
     const fn texts(self) -> (&'static str, &'static str, &'static str) {
         match self {

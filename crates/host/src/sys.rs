@@ -92,6 +92,51 @@ pub(crate) fn open_pinned(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
+/// Where BPF programs are attached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AttachedTo<'a> {
+    /// A control group, and all above it.
+    Cgroup(BorrowedFd<'a>),
+    /// The interface of this index.
+    Interface(u32),
+}
+
+/// Numbers of the programs that run there, in their order (`BPF_PROG_QUERY` of bpf(2)); `kind` is
+/// an attach type of `linux/bpf.h`. Of more than 64 the rest is left out.
+///
+/// # Errors
+/// As the system call's: `EINVAL` where the kernel has no such kind.
+pub(crate) fn programs_at(place: AttachedTo<'_>, kind: u32) -> io::Result<Vec<u32>> {
+    const BPF_PROG_QUERY: i32 = 16;
+    const BPF_F_QUERY_EFFECTIVE: u32 = 1;
+    /// That command's part of `union bpf_attr`, as far as Linux 6.1 has it.
+    #[repr(C)]
+    struct Attributes {
+        target: u32,
+        kind: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        ids: u64,
+        count: u32,
+        reserved: u32,
+    }
+    let mut ids = [0u32; 64];
+    let (target, query_flags) = match place {
+        AttachedTo::Cgroup(fd) => (fd.as_raw_fd() as u32, BPF_F_QUERY_EFFECTIVE),
+        AttachedTo::Interface(index) => (index, 0),
+    };
+    let (room, ids_at) = (ids.len() as u32, ids.as_mut_ptr() as u64);
+    let mut attributes =
+        Attributes { target, kind, query_flags, attach_flags: 0, ids: ids_at, count: room, reserved: 0 };
+    // SAFETY: `attributes` is valid for reads and writes of its size, and `ids`, which it points
+    // to, for writes of as many numbers as it says, both during the call.
+    let done = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut attributes, size_of::<Attributes>()) };
+    match check(if done < 0 { -1 } else { 0 }) {
+        Err(error) if error.raw_os_error() != Some(libc::ENOSPC) => Err(error),
+        _ => Ok(ids[..attributes.count.min(room) as usize].to_vec()),
+    }
+}
+
 /// How many bytes one of a socket's queues holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Length {

@@ -65,10 +65,9 @@ pub struct Connection(pub u64);
 pub enum MoverEvent {
     /// Something about a connection changed: look at what it allows.
     Ready(Connection),
-    /// Its way leads over another interface now, or its peer's does, or its interface has gone
-    /// or carries less than it did: only the kernel can serve it, so it is to be restored. Where the kernel
-    /// has no way either the restore is refused, and may be tried again: until then the
-    /// connection goes on in the engine as well as it can.
+    /// It would be refused now, or its way leads over another interface, or its peer's does, or its
+    /// interface has gone or carries less than it did: only the kernel can serve it, so it is to be
+    /// restored. Where the kernel refuses that, it may be tried again.
     Homeless(Connection),
 }
 
@@ -372,8 +371,9 @@ impl<P: FrameIo> Mover<P> {
                     self.send_home(|side| side.index == index);
                 }
                 Change::Way { tuple, way } => self.change_way(time, tuple, way),
-                // The kernel could do no better: the engine goes on trying the old way.
-                Change::Lost { .. } => {}
+                Change::Refused { tuple, .. } => {
+                    self.events.extend(self.tuples.get(&tuple).map(|name| MoverEvent::Homeless(*name)));
+                }
             }
         }
         Ok(())

@@ -51,7 +51,7 @@ pub fn attach(interface: &str, index: u32, kind: Kind, options: Options) -> Resu
     });
     match result {
         Ok((link, mode, maps, ebpf)) => Ok(Steering {
-            _link: link,
+            link,
             interface: interface.to_owned(),
             mode,
             maps,

@@ -327,6 +327,7 @@ impl Broker {
         self.go_on_taking();
         if self.tick_at.elapsed() >= TICK {
             self.tick_at = Instant::now();
+            self.follow_changes()?;
             self.tick();
         }
         self.closers.flush();
@@ -376,8 +377,9 @@ impl Broker {
                     homeless.into_iter().for_each(|id| self.leave(id, lines::Goal::Home, "homeless"));
                 }
                 Change::Way { tuple, way } => self.change_way(tuple, way),
+                Change::Refused { tuple, why } => self.on_refused(tuple, why),
                 // Its questions find out; the kernel could do no better.
-                Change::Neighbour { mac: None, .. } | Change::Lost { .. } => {}
+                Change::Neighbour { mac: None, .. } => {}
             }
         }
         Ok(())
