@@ -24,11 +24,14 @@ const LOOPBACK: i32 = 1;
 
 /// [`bind`], wherever the address is. A socket that is bound already stays so.
 pub(crate) fn bind_anyway(fd: BorrowedFd<'_>, local: SocketAddr) -> io::Result<()> {
-    match bind(fd, &local) {
-        // A program that had chosen its port keeps it.
-        Ok(()) | Err(Errno::INVAL) => Ok(()),
-        Err(Errno::ADDRNOTAVAIL) => with_any_address(fd, local, || Ok(bind(fd, &local)?)),
-        Err(error) => Err(error.into()),
+    let bind = || match bind(fd, &local) {
+        // A program that had chosen its port keeps it, and so does a husk.
+        Err(Errno::INVAL) => Ok(()),
+        done => done,
+    };
+    match bind() {
+        Err(Errno::ADDRNOTAVAIL) => with_any_address(fd, local, || Ok(bind()?)),
+        done => Ok(done?),
     }
 }
 

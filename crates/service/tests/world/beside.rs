@@ -1,10 +1,11 @@
 //! What stands beside a connection's socket: the engine does what the kernel would, or the
 //! connection comes home.
 
-use crate::common::kernels::{LONG, Wire, wait_for};
+use crate::common::kernels::Wire;
 use crate::common::{At, Line, World};
 use baton_host::steer::Kind;
 use baton_socket::service::Place;
+use baton_socket::service::message::Selector;
 use baton_testkit::bpf::{Order, Programs};
 use baton_testkit::{Netns, need_program, need_root};
 use std::net::TcpStream;
@@ -51,13 +52,21 @@ fn turns_for(lines: &mut [&mut Line], span: Duration) {
     }
 }
 
-/// Nothing passes, neither of the one nor of the kernel's own.
+/// What a peer may have had in flight, which arrives where only the way back is away.
+const FLIGHT: u64 = 200_000;
+
+/// Nothing leaves, neither of the one nor of the kernel's own, and what arrives is what its peer
+/// had in flight at most.
 #[track_caller]
 fn both_stand_still(line: &mut Line, kernels: &mut Line) {
     turns_for(&mut [line, kernels], Duration::from_millis(100));
     let before = [carried(line), carried(kernels)];
     turns_for(&mut [line, kernels], Duration::from_millis(700));
-    assert_eq!([carried(line), carried(kernels)], before, "something passes");
+    let after = [carried(line), carried(kernels)];
+    for ([out, back], [out_before, back_before]) in after.into_iter().zip(before) {
+        assert_eq!(out, out_before, "something leaves: {before:?} {after:?}");
+        assert!(back - back_before < FLIGHT, "it is acknowledged: {before:?} {after:?}");
+    }
 }
 
 /// It comes home within two seconds, for this reason.
@@ -80,6 +89,22 @@ fn stays(world: &World<'_>, ipv6: bool) -> String {
     let copy: TcpStream = stream.try_clone().unwrap();
     let Err(refused) = world.service().adopt(copy.into()) else { panic!("it moved") };
     refused.to_string()
+}
+
+/// Whether it goes to the engine again.
+#[track_caller]
+fn returns(world: &World<'_>, line: &mut Line) -> bool {
+    let service = world.service();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| service.handoff(Selector::All).unwrap());
+        while !asked.is_finished() {
+            line.turn(3_000);
+        }
+        let tally = asked.join().unwrap();
+        assert_eq!(tally.count, 1);
+        assert_eq!(tally.failed == 0, line.place() == Place::Engine, "{tally:?}");
+        tally.failed == 0
+    })
 }
 
 fn moves(world: &World<'_>, ipv6: bool) {
@@ -205,6 +230,207 @@ fn a_bridge_that_takes_the_interface_sends_connections_home() {
         comes_home(world, &mut line, "enslaved");
         assert!(stays(world, ipv6).contains("belongs to a VRF, bridge or bond"));
         ours.run("ip link set wire nomaster");
+        go_on_and_finish(line, kernels);
+        moves(world, ipv6);
+    });
+}
+
+#[test]
+fn an_ipsec_policy_stops_what_would_leave_in_the_clear() {
+    need_root!();
+    need_program!("clang");
+    each(&EACH, |world, ipv6, mut line, mut kernels| {
+        let ours = &world.wire.ours;
+        let [here, there] = Wire::addresses(ipv6);
+        let policies = [
+            format!("dir out src {here} dst {there} proto tcp action block"),
+            format!("dir in src {there} dst {here} proto tcp action block"),
+            format!("dir out src {here} dst {there} tmpl proto esp mode transport"),
+        ];
+        for policy in policies {
+            ours.run(&format!("ip xfrm policy add {policy}"));
+            comes_home(world, &mut line, "ipsec");
+            both_stand_still(&mut line, &mut kernels);
+            assert!(!returns(world, &mut line));
+            ours.run("ip xfrm policy flush");
+            both(&mut line, &mut kernels, 50_000);
+            assert!(returns(world, &mut line));
+            both(&mut line, &mut kernels, 50_000);
+        }
+        // One that is for others is nothing to it.
+        ours.run("ip xfrm policy add dir out src 192.0.2.1 dst 192.0.2.2 action block");
+        ours.run("ip xfrm policy add dir out proto udp action block");
+        turns_for(&mut [&mut line], Duration::from_millis(300));
+        assert_eq!(line.place(), Place::Engine);
+        both(&mut line, &mut kernels, 50_000);
+        ours.run("ip xfrm policy setdefault out block");
+        comes_home(world, &mut line, "ipsec");
+        both_stand_still(&mut line, &mut kernels);
+        ours.run("ip xfrm policy setdefault out accept");
+        go_on_and_finish(line, kernels);
+    });
+}
+
+/// A control group of version 2 that goes away.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> Group {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).expect("version 2 is mounted");
+        let path = PathBuf::from(mount.split(' ').nth(4).unwrap()).join(format!("baton-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Group(path)
+    }
+
+    /// A socket belongs to the group in which it was made.
+    fn within<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
+        let (own, group) = (std::process::id().to_string(), self.0.join("cgroup.procs"));
+        let before = self.0.parent().unwrap().join(current_group()).join("cgroup.procs");
+        std::fs::write(group, &own).unwrap();
+        let made = f();
+        std::fs::write(before, &own).unwrap();
+        made
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Where this process is, from the root on.
+fn current_group() -> String {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).expect("it is in one of version 2");
+    own.to_owned()
+}
+
+#[test]
+fn a_program_of_the_control_group_sees_all_packets() {
+    need_root!();
+    need_program!("clang");
+    let group = Group::new();
+    for (ipv6, egress) in [(false, true), (true, false)] {
+        World::enter(|world| {
+            let mut line = group.within(|| world.line(ipv6));
+            let mut other = world.line(ipv6);
+            for line in [&mut line, &mut other] {
+                line.adopt(&world.service());
+                line.go_on(100_000);
+            }
+            let mut programs = Programs::load();
+            programs.on_cgroup(&group.0, egress);
+            let begun = Instant::now();
+            while line.place() != Place::Kernel {
+                line.turn(3_000);
+                assert!(begun.elapsed() < Duration::from_secs(5), "it is not home");
+            }
+            let whys: Vec<_> = world.service().list().unwrap().into_iter().map(|entry| entry.why).collect();
+            assert_eq!(whys, ["cgroup-program", "handed-over"]);
+            let seen = programs.seen();
+            line.go_on(100_000);
+            assert!(programs.seen() > seen, "it sees nothing");
+            // Of another group.
+            assert_eq!(other.place(), Place::Engine);
+            let late = group.within(|| world.line(ipv6));
+            let At::Kernel(stream) = &late.at else { panic!("it is away") };
+            let Err(refused) = world.service().adopt(stream.try_clone().unwrap().into()) else { panic!("it moved") };
+            assert!(refused.to_string().contains("a BPF program of its cgroup"), "{refused}");
+            drop(programs);
+            assert!(returns(world, &mut line));
+            line.go_on(100_000);
+            line.finish();
+            other.finish();
+        });
+    }
+}
+
+#[test]
+fn another_tc_program_is_not_skipped() {
+    need_root!();
+    need_program!("clang");
+    each(&EACH, |world, ipv6, mut line, kernels| {
+        let xdp = world.wire.ours.run("ip link show wire").contains("xdp");
+        let mut programs = Programs::load();
+        // Before ours, or on the way out, it sees the engine's frames; with xdp it sees none.
+        for (egress, order) in [(false, Order::First), (true, Order::Last)] {
+            world.wire.ours.enter(|| programs.on_interface("wire", egress, order, false));
+            let seen = programs.seen();
+            if xdp {
+                comes_home(world, &mut line, "tc-program");
+            } else {
+                turns_for(&mut [&mut line], Duration::from_millis(1_500));
+                assert_eq!(line.place(), Place::Engine);
+            }
+            line.go_on(100_000);
+            assert!(programs.seen() > seen + 20, "{} of {seen}", programs.seen());
+            drop(std::mem::replace(&mut programs, Programs::load()));
+            if xdp {
+                assert!(returns(world, &mut line));
+            }
+        }
+        // Behind ours it would be skipped.
+        world.wire.ours.enter(|| programs.on_interface("wire", false, Order::Last, false));
+        comes_home(world, &mut line, "tc-program");
+        assert!(stays(world, ipv6).contains("another tc program"));
+        drop(programs);
+        assert!(returns(world, &mut line));
+        // So would a filter of the older kind.
+        world.wire.ours.run("tc qdisc add dev wire clsact");
+        line.go_on(100_000);
+        assert_eq!(line.place(), Place::Engine);
+        world.wire.ours.run("tc filter add dev wire ingress u32 match u32 0 0 flowid 1:1");
+        comes_home(world, &mut line, "tc-program");
+        world.wire.ours.run("tc qdisc del dev wire clsact");
+        go_on_and_finish(line, kernels);
+        moves(world, ipv6);
+    });
+}
+
+#[test]
+fn what_a_program_on_the_way_out_drops_does_not_leave() {
+    need_root!();
+    need_program!("clang");
+    each(&[Kind::Tc], |world, _, mut line, mut kernels| {
+        let mut programs = Programs::load();
+        world.wire.ours.enter(|| programs.on_interface("wire", true, Order::Last, true));
+        both_stand_still(&mut line, &mut kernels);
+        assert_eq!(line.place(), Place::Engine);
+        drop(programs);
+        go_on_and_finish(line, kernels);
+    });
+}
+
+/// Bytes that the interface's discipline has sent, and how often it had one wait.
+fn shaped(world: &World<'_>) -> [u64; 2] {
+    let text = world.wire.ours.run("tc -s qdisc show dev wire");
+    let number = |word: &str| {
+        let (_, rest) = text.split_once(word).expect("it is counted");
+        rest.split_whitespace().next().unwrap().trim_end_matches(')').parse().unwrap()
+    };
+    [number("Sent "), number("overlimits ")]
+}
+
+#[test]
+fn a_discipline_that_shapes_has_the_engines_frames() {
+    need_root!();
+    need_program!("clang");
+    each(&EACH, |world, ipv6, mut line, kernels| {
+        let xdp = world.wire.ours.run("ip link show wire").contains("xdp");
+        world.wire.ours.run("tc qdisc add dev wire root tbf rate 20mbit burst 32k latency 20ms");
+        if xdp {
+            comes_home(world, &mut line, "tc-program");
+            assert!(stays(world, ipv6).contains("another tc program"));
+        }
+        let before = (shaped(world), line.out.read);
+        line.go_on(500_000);
+        let after = (shaped(world), line.out.read);
+        assert!(after.0[0] - before.0[0] >= after.1 - before.1, "{before:?} {after:?}");
+        assert!(after.0[1] > before.0[1], "nothing waited: {before:?} {after:?}");
+        assert_eq!(line.place() == Place::Engine, !xdp);
+        world.wire.ours.run("tc qdisc del dev wire root");
         go_on_and_finish(line, kernels);
         moves(world, ipv6);
     });
