@@ -5,12 +5,15 @@
 //! on, and it goes on once address and route are back. One that comes home then has to become
 //! just that. So the socket is told for a moment that it may have any address
 //! (`IP_TRANSPARENT`), and, if there is no route of IPv4 still, that it belongs to the loopback
-//! device, over which the kernel then takes all to be reached. Afterwards the route that was found
-//! so is forgotten, and the kernel looks for one at the next segment. Without a route of IPv6
-//! nothing helps: the connection cannot come home before there is one.
+//! device, over which the kernel then takes all to be reached. Where an IPsec policy forbids even
+//! to look for a route, the socket has a policy of its own for a moment, which allows all
+//! (`IP_XFRM_POLICY`). Afterwards the route that was found so is forgotten, and the kernel looks
+//! for one at the next segment. Without a route of IPv6 nothing helps: the connection cannot come
+//! home before there is one.
 
 use crate::socket_options::IntOption;
 use crate::sys;
+use baton_wire::addr::Addr;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use std::io;
@@ -19,6 +22,8 @@ use std::os::fd::BorrowedFd;
 
 /// `linux/in6.h`; the same flag of a socket as `IP_TRANSPARENT`.
 const IPV6_TRANSPARENT: i32 = 75;
+/// `linux/xfrm.h`.
+const XFRM_POLICY_OUT: u8 = 1;
 /// The loopback device of each network namespace.
 const LOOPBACK: i32 = 1;
 
@@ -35,21 +40,27 @@ pub(crate) fn bind_anyway(fd: BorrowedFd<'_>, local: SocketAddr) -> io::Result<(
     }
 }
 
-/// [`connect`], wherever address and route are.
+/// [`connect`], wherever address and route are, and whatever IPsec says.
 pub(crate) fn connect_anyway(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
-    match connect(fd, &remote) {
-        Ok(()) => return Ok(()),
-        // The address is away; there is no route, or one that says no.
-        Err(Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS) => {}
-        Err(error) => return Err(error.into()),
+    let connect = || match connect(fd, &remote) {
+        Ok(()) => Ok(true),
+        Err(error) if is_no_way(error) => Ok(false),
+        Err(error) => Err(io::Error::from(error)),
+    };
+    if connect()? {
+        return Ok(());
     }
-    with_any_address(fd, local, || match connect(fd, &remote) {
-        Err(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL) => {
-            on_loopback(fd, || Ok(connect(fd, &remote)?))
-        }
-        done => Ok(done?),
+    with_any_address(fd, local, || {
+        let done = connect()? || in_the_clear(fd, local, || Ok(connect()? || on_loopback(fd, connect)?))?;
+        if done { Ok(()) } else { Err(Errno::NETUNREACH.into()) }
     })?;
     forget_route(fd)
+}
+
+/// The address is away; there is no route, or one that says no; IPsec blocks it, or lacks a key.
+fn is_no_way(error: Errno) -> bool {
+    let no_route = [Errno::INVAL, Errno::ADDRNOTAVAIL, Errno::NETUNREACH, Errno::HOSTUNREACH, Errno::ACCESS];
+    no_route.contains(&error) || [Errno::PERM, Errno::SRCH, Errno::AGAIN].contains(&error)
 }
 
 /// Whether the host has an address now.
@@ -67,6 +78,26 @@ fn with_any_address<T>(fd: BorrowedFd<'_>, local: SocketAddr, f: impl FnOnce() -
     sys::set_int(fd, level, name, 1)?;
     let done = f();
     sys::set_int(fd, level, name, before)?;
+    done
+}
+
+/// Where the kernel has no IPsec, nothing is to be allowed.
+fn in_the_clear<T>(fd: BorrowedFd<'_>, local: SocketAddr, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let (level, name) = if local.is_ipv4() {
+        (libc::IPPROTO_IP, libc::IP_XFRM_POLICY)
+    } else {
+        (libc::IPPROTO_IPV6, libc::IPV6_XFRM_POLICY)
+    };
+    // `struct xfrm_userpolicy_info` (`linux/xfrm.h`): it is for all that leaves, and allows it.
+    let mut policy = [0; 168];
+    let family = if Addr::from(local.ip()).is_v4() { libc::AF_INET } else { libc::AF_INET6 };
+    policy[40..42].copy_from_slice(&(family as u16).to_ne_bytes());
+    policy[160] = XFRM_POLICY_OUT;
+    let allowed = sys::set(fd, level, name, &policy).is_ok();
+    let done = f();
+    if allowed {
+        sys::unset(fd, level, name)?;
+    }
     done
 }
 

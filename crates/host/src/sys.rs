@@ -57,6 +57,15 @@ pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), len) })
 }
 
+/// `setsockopt(2)` without a value, which takes back what was set.
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn unset(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<()> {
+    // SAFETY: the kernel is told that there are no bytes, and reads none.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::null(), 0) })
+}
+
 /// [`get`] of an `int`.
 pub(crate) fn get_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
     let mut value = [0; 4];

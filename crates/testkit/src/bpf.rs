@@ -7,8 +7,9 @@ use aya::programs::links::{CgroupAttachMode, LinkOrder};
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{CgroupSkb, CgroupSkbAttachType, SchedClassifier, TcAttachType};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::process::run;
 
@@ -42,6 +43,47 @@ SEC("classifier") int drop(void *skb) { return see(2); }
 char LICENSE[] SEC("license") = "GPL";
 "#;
 
+const FOR_ROUTES: &str = r#"
+__attribute__((section("lwt_xmit"), used)) int pass(void *skb) { return 0; }
+char LICENSE[] __attribute__((section("license"), used)) = "GPL";
+"#;
+
+/// A file of programs that goes away.
+pub struct Object(PathBuf);
+
+impl Object {
+    /// With one for `ip route .. encap bpf out`, in the section `lwt_xmit`, that lets all pass.
+    ///
+    /// # Panics
+    /// If it cannot be compiled.
+    #[track_caller]
+    pub fn for_routes() -> Object {
+        Object::compile(FOR_ROUTES)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn compile(text: &str) -> Object {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let base = std::env::temp_dir().join(format!("baton-bpf-{}-{number}", std::process::id()));
+        let (source, object) = (base.with_extension("c"), base.with_extension("o"));
+        std::fs::write(&source, text).expect("a file can be written");
+        run(Command::new("clang").args(["-O2", "-g", "-target", "bpf", "-c"]).arg(&source).arg("-o").arg(&object));
+        let _ = std::fs::remove_file(&source);
+        Object(object)
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 /// Where a program stands among those of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
@@ -62,15 +104,8 @@ impl Programs {
     /// [`need_program!("clang")`](crate::need_program) first.
     #[track_caller]
     pub fn load() -> Programs {
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let base = std::env::temp_dir().join(format!("baton-bpf-{}-{number}", std::process::id()));
-        let (source, object) = (base.with_extension("c"), base.with_extension("o"));
-        std::fs::write(&source, SOURCE).expect("a file can be written");
-        run(Command::new("clang").args(["-O2", "-g", "-target", "bpf", "-c"]).arg(&source).arg("-o").arg(&object));
-        let loaded = Ebpf::load_file(&object);
-        let _ = (std::fs::remove_file(&source), std::fs::remove_file(&object));
-        Programs(loaded.expect("the programs load"))
+        let object = Object::compile(SOURCE);
+        Programs(Ebpf::load_file(&object.0).expect("the programs load"))
     }
 
     /// Attaches one to a control group (version 2), beside what is there.
@@ -87,7 +122,8 @@ impl Programs {
         let program: &mut CgroupSkb = program.try_into().expect("it is one for control groups");
         program.load().expect("it loads");
         let group = File::open(directory).expect("the group is there");
-        program.attach(group, kind, CgroupAttachMode::AllowMultiple).expect("it is attached");
+        // A link stands beside others by itself.
+        program.attach(group, kind, CgroupAttachMode::Single).expect("it is attached");
     }
 
     /// Attaches one to an interface of the thread's network namespace, by TCX.

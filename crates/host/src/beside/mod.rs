@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
-use tc::Tc;
+use tc::{Tc, skips_programs};
 
 pub(crate) use tc::Own;
 
@@ -39,8 +39,10 @@ const LOOK: Duration = Duration::from_secs(1);
 struct Interface {
     own: Own,
     enslaved: bool,
-    /// Something that stands there would be skipped.
+    /// A filter or discipline that stands there would be skipped.
     skips: bool,
+    /// A TCX program would.
+    skips_programs: bool,
 }
 
 /// A connection that is away.
@@ -87,7 +89,8 @@ impl Beside {
     /// An interface is steered from now on, by a program of ours.
     pub fn add_interface(&mut self, index: u32, own: Own, enslaved: bool) -> io::Result<()> {
         let skips = self.tc.skips(index, own)?;
-        self.interfaces.insert(index, Interface { own, enslaved, skips });
+        let skips_programs = skips_programs(index, own)?;
+        self.interfaces.insert(index, Interface { own, enslaved, skips, skips_programs });
         Ok(())
     }
 
@@ -101,6 +104,9 @@ impl Beside {
         self.refresh_told()?;
         self.ipsec.count_again()?;
         self.cgroups.look(plan.cgroup)?;
+        if let Some(interface) = self.interfaces.get_mut(&plan.way.interface) {
+            interface.skips_programs = skips_programs(plan.way.interface, interface.own)?;
+        }
         Ok(self.refusal(plan).map_or(Ok(()), Err))
     }
 
@@ -112,7 +118,7 @@ impl Beside {
             Some(Refusal::Ipsec)
         } else if self.cgroups.watches(plan.cgroup) {
             Some(Refusal::CgroupProgram)
-        } else if interface.is_some_and(|interface| interface.skips) {
+        } else if interface.is_some_and(|interface| interface.skips || interface.skips_programs) {
             Some(Refusal::TcProgram)
         } else {
             None
@@ -190,7 +196,9 @@ impl Beside {
         let ipsec = self.ipsec.refresh()?;
         let tc = self.tc.has_changed()?;
         if tc {
-            self.look_at_interfaces()?;
+            for (index, interface) in &mut self.interfaces {
+                interface.skips = self.tc.skips(*index, interface.own)?;
+            }
         }
         Ok(ipsec || tc)
     }
@@ -201,15 +209,10 @@ impl Beside {
             self.cgroups.forget_all();
             return Ok(());
         }
-        self.look_at_interfaces()?;
+        for (index, interface) in &mut self.interfaces {
+            interface.skips_programs = skips_programs(*index, interface.own)?;
+        }
         self.ipsec.count_again()?;
         self.cgroups.look_again(self.away.values().map(|away| away.plan.cgroup))
-    }
-
-    fn look_at_interfaces(&mut self) -> io::Result<()> {
-        for (index, interface) in &mut self.interfaces {
-            interface.skips = self.tc.skips(*index, interface.own)?;
-        }
-        Ok(())
     }
 }

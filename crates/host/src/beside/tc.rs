@@ -65,15 +65,11 @@ impl Tc {
         Ok(changed)
     }
 
-    /// Whether an engine's frames would skip something. An interface that has gone has nothing.
+    /// Whether an engine's frames would skip a filter or a discipline, of which the kernel tells.
+    /// An interface that has gone has none.
     pub fn skips(&mut self, index: u32, own: Own) -> io::Result<bool> {
         let disciplines = self.disciplines(index)?;
-        let coming = programs(index, BPF_TCX_INGRESS)?;
-        let behind = match own {
-            Own::Tc(own) => coming.iter().skip_while(|program| **program != own).count() > 1,
-            Own::Xdp => !coming.is_empty() || !programs(index, BPF_TCX_EGRESS)?.is_empty(),
-        };
-        if behind || self.has_filters(index, &disciplines, AT_INGRESS)? {
+        if self.has_filters(index, &disciplines, AT_INGRESS)? {
             return Ok(true);
         }
         let shapes = |found: &Discipline| found.parent != TC_H_INGRESS && !PLAIN.contains(&&*found.kind);
@@ -102,6 +98,15 @@ impl Tc {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether they would skip a TCX program, of which the kernel does not tell.
+pub(super) fn skips_programs(index: u32, own: Own) -> io::Result<bool> {
+    let coming = programs(index, BPF_TCX_INGRESS)?;
+    Ok(match own {
+        Own::Tc(own) => coming.iter().skip_while(|program| **program != own).count() > 1,
+        Own::Xdp => !coming.is_empty() || !programs(index, BPF_TCX_EGRESS)?.is_empty(),
+    })
 }
 
 fn programs(index: u32, kind: u32) -> io::Result<Vec<u32>> {

@@ -64,3 +64,15 @@ fn a_route_may_be_away() {
         stands_still(false, &[&format!("route add {what} 10.66.0.2")], &[&format!("route del {what} 10.66.0.2")]);
     }
 }
+
+#[test]
+fn ipsec_may_forbid_all() {
+    need_root!();
+    for (ipv6, here, there) in [(false, "10.66.0.1", "10.66.0.2"), (true, "fd66::1", "fd66::2")] {
+        let out = format!("xfrm policy add dir out src {here} dst {there} proto tcp");
+        let coming = format!("xfrm policy add dir in src {there} dst {here} proto tcp action block");
+        for what in ["action block", "tmpl proto esp mode transport"] {
+            stands_still(ipv6, &[&format!("{out} {what}"), &coming], &["xfrm policy flush"]);
+        }
+    }
+}

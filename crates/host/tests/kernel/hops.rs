@@ -3,7 +3,8 @@
 use crate::common::{Wire, wait_for};
 use baton_host::Refusal;
 use baton_host::hops::{Change, Hops, Query, Way};
-use baton_testkit::{need_root, run};
+use baton_testkit::bpf::Object;
+use baton_testkit::{need_program, need_root, run};
 use baton_wire::addr::{Addr, Tuple};
 use std::net::{IpAddr, SocketAddr};
 
@@ -155,4 +156,36 @@ fn a_followed_way_that_changes_is_told_once() {
     hops.forget(&tuple);
     wire.ours.run("ip route del 192.0.2.0/24");
     assert_eq!(of_ways(&mut hops), []);
+}
+
+#[test]
+fn a_route_that_adds_headers_is_told_from_others() {
+    need_root!();
+    need_program!("clang");
+    let wire = Wire::new(&[]);
+    let mut hops = wire.ours.enter(Hops::open).unwrap();
+    let of = |hops: &mut Hops, local: &str, remote: &str| hops.way(&query(local, remote)).unwrap();
+    assert!(of(&mut hops, "fd66::1", "fd66::2").is_ok());
+    wire.ours.run("ip route add fd66::2 encap seg6 mode encap segs fd66::7 dev wire");
+    assert_eq!(of(&mut hops, "fd66::1", "fd66::2"), Err(Refusal::Encapsulated), "SRv6");
+    wire.ours.run("ip route replace fd66::2 encap seg6 mode inline segs fd66::7 dev wire");
+    assert_eq!(of(&mut hops, "fd66::1", "fd66::2"), Err(Refusal::Encapsulated), "SRv6, inline");
+    wire.ours.run("ip route add 10.66.0.2 encap seg6 mode encap segs fd66::7 dev wire");
+    assert_eq!(of(&mut hops, "10.66.0.1", "10.66.0.2"), Err(Refusal::Encapsulated), "SRv6 of IPv4");
+    wire.ours.run("ip route add 10.66.0.3 encap ip id 5 dst 10.66.0.9 dev wire");
+    assert_eq!(of(&mut hops, "10.66.0.1", "10.66.0.3"), Err(Refusal::Encapsulated), "a tunnel's key");
+    let program = Object::for_routes();
+    wire.ours.run(&format!("ip route add 10.66.0.4 encap bpf out obj {} section lwt_xmit dev wire", program.path().display()));
+    assert_eq!(of(&mut hops, "10.66.0.1", "10.66.0.4"), Err(Refusal::Encapsulated), "a BPF program");
+    wire.ours.run("ip route add 10.66.1.0/24 via inet6 fd66::2 dev wire");
+    assert_eq!(of(&mut hops, "10.66.0.1", "10.66.1.1"), Err(Refusal::NotSteerable), "a gateway of the other version");
+    // One that is put in its place while a connection is away is told.
+    let query = query("fd66::1", "fd66::8");
+    let way = hops.way(&query).unwrap().unwrap();
+    hops.follow(query, way);
+    wire.ours.run("ip route add fd66::8 encap seg6 mode encap segs fd66::7 dev wire");
+    let mut told = Vec::new();
+    hops.poll(|change| told.push(change)).unwrap();
+    let refused = Change::Refused { tuple: query.tuple, why: Refusal::Encapsulated };
+    assert!(told.contains(&refused), "{told:?}");
 }
