@@ -98,7 +98,8 @@ pub(crate) fn receiving_side_is_shut(fd: BorrowedFd<'_>, state: State) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_testkit::{need_root, note_skip};
+    use baton_testkit::bpf::Programs;
+    use baton_testkit::{need_program, need_root, note_skip};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
@@ -131,6 +132,31 @@ mod tests {
             Ok(()) => assert_eq!(refusal(&ours), Some(Refusal::Signed)),
             Err(e) => note_skip!("no TCP-MD5 here: {e}"),
         }
+    }
+
+    #[test]
+    fn connections_with_a_filter_of_the_program_stay() {
+        need_root!();
+        need_program!("clang");
+        // `ret 0xffff`: all passes.
+        let classic = [[0x06, 0xffff]];
+        let (ours, _peer) = pair();
+        sys::attach_filter(ours.as_fd(), &classic).unwrap();
+        assert_eq!(refusal(&ours), Some(Refusal::SocketFilter), "a classic one");
+        sys::set_int(ours.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0).unwrap();
+        assert_eq!(refusal(&ours), None);
+        let mut programs = Programs::load();
+        programs.on_socket(ours.as_fd());
+        assert_eq!(refusal(&ours), Some(Refusal::SocketFilter), "an extended one");
+        sys::set_int(ours.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0).unwrap();
+        assert_eq!(refusal(&ours), None);
+        // One that cannot be taken off, nor can any be attached.
+        sys::set_int(ours.as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1).unwrap();
+        assert_eq!(refusal(&ours), None);
+        let (locked, _peer) = pair();
+        sys::attach_filter(locked.as_fd(), &classic).unwrap();
+        sys::set_int(locked.as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1).unwrap();
+        assert_eq!(refusal(&locked), Some(Refusal::SocketFilter), "a locked one");
     }
 
     #[test]

@@ -199,8 +199,17 @@ pub(crate) fn set_deaf(fd: BorrowedFd<'_>, deaf: bool) -> io::Result<()> {
     if !deaf {
         return set_int(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
     }
-    let mut drop_all = DROP_ALL.map(|[code, k]| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k });
-    let program = libc::sock_fprog { len: drop_all.len() as u16, filter: drop_all.as_mut_ptr() };
+    attach_filter(fd, &DROP_ALL)
+}
+
+/// Attaches a filter of classic BPF without jumps: code and constant of each instruction.
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn attach_filter(fd: BorrowedFd<'_>, instructions: &[[u32; 2]]) -> io::Result<()> {
+    let instruction = |&[code, k]: &[u32; 2]| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut filter: Vec<_> = instructions.iter().map(instruction).collect();
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the kernel reads one `sock_fprog`, and through it as many instructions as it
     // says there are, all of which outlive the call; it copies them.
     check(unsafe {

@@ -5,8 +5,9 @@ use aya::Ebpf;
 use aya::maps::Array;
 use aya::programs::links::{CgroupAttachMode, LinkOrder};
 use aya::programs::tc::TcAttachOptions;
-use aya::programs::{CgroupSkb, CgroupSkbAttachType, SchedClassifier, TcAttachType};
+use aya::programs::{CgroupSkb, CgroupSkbAttachType, SchedClassifier, SocketFilter, TcAttachType};
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,6 +39,7 @@ static __attribute__((always_inline)) int see(int verdict)
 
 SEC("cgroup_skb/egress") int group_out(void *skb) { return see(1); }
 SEC("cgroup_skb/ingress") int group_in(void *skb) { return see(1); }
+SEC("socket") int whole(void *skb) { return see(0x7fffffff); }
 SEC("classifier") int pass(void *skb) { return see(-1); }
 SEC("classifier") int drop(void *skb) { return see(2); }
 char LICENSE[] SEC("license") = "GPL";
@@ -143,6 +145,18 @@ impl Programs {
         let way = if egress { TcAttachType::Egress } else { TcAttachType::Ingress };
         let options = TcAttachOptions::TcxOrder(order);
         program.attach_with_options(interface, way, options).expect("it is attached");
+    }
+
+    /// Attaches one to a socket.
+    ///
+    /// # Panics
+    /// If the kernel says no.
+    #[track_caller]
+    pub fn on_socket(&mut self, socket: impl AsFd) {
+        let program = self.0.program_mut("whole").expect("there is one of that name");
+        let program: &mut SocketFilter = program.try_into().expect("it is a socket's");
+        program.load().expect("it loads");
+        program.attach(socket).expect("it is attached");
     }
 
     /// Packets that they have seen.

@@ -2,8 +2,8 @@
 //! (`BPF_CGROUP_INET_INGRESS`, `BPF_CGROUP_INET_EGRESS`).
 //!
 //! `sock_diag` says the group's number, which is its directory's inode in the hierarchy of
-//! version 2. Only such groups have programs. A directory is looked for once and kept open while
-//! connections of its group are away. One that is not to be found counts as one that has programs.
+//! version 2. Only such groups have programs. A directory is looked for once and kept open until
+//! nobody has asked for it for a minute. One that is not to be found counts as one that has programs.
 
 use crate::sys::{AttachedTo, programs_at};
 use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, fstatfs, open, openat};
@@ -11,7 +11,10 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
+/// Directories stay open for so long without use.
+const UNUSED: Duration = Duration::from_secs(60);
 /// `linux/magic.h`, `linux/bpf.h`.
 const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
 const BPF_CGROUP_INET_INGRESS: u32 = 0;
@@ -32,10 +35,12 @@ struct Group {
     /// None if it is not to be found.
     directory: Option<OwnedFd>,
     has_programs: bool,
+    used: Instant,
 }
 
 impl Group {
     fn look(&mut self) -> io::Result<()> {
+        self.used = Instant::now();
         self.has_programs = match &self.directory {
             None => true,
             Some(directory) => {
@@ -67,21 +72,17 @@ impl Cgroups {
         let group = match self.known.entry(id) {
             std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(Group { directory: find(root, id)?, has_programs: false })
+                place.insert(Group { directory: find(root, id)?, has_programs: false, used: Instant::now() })
             }
         };
         group.look()
     }
 
-    /// Looks again at those of connections that are away, and forgets the others.
+    /// Looks again at those of connections that are away, and forgets what is not used.
     pub fn look_again(&mut self, ids: impl Iterator<Item = u64>) -> io::Result<()> {
         let ids: BTreeSet<u64> = ids.collect();
-        self.known.retain(|id, _| ids.contains(id));
+        self.known.retain(|id, group| ids.contains(id) || group.used.elapsed() < UNUSED);
         ids.into_iter().try_for_each(|id| self.look(id))
-    }
-
-    pub fn forget_all(&mut self) {
-        self.known.clear();
     }
 
     /// Whether programs of the group see its connections' packets, as was found last.

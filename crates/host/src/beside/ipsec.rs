@@ -89,8 +89,9 @@ impl Known {
         self.of_sockets = self.count()?;
         for _ in 0..ATTEMPTS {
             let mut all = Vec::new();
-            let whole =
-                self.asker.dump(XFRM_MSG_GETPOLICY, Body::new(&[0; ID_LEN]), |_, body| all.extend(Policy::parse(body)))?;
+            let whole = self
+                .asker
+                .dump(XFRM_MSG_GETPOLICY, Body::new(&[0; ID_LEN]), |_, body| all.extend(Policy::parse(body)))?;
             self.policies.all = all;
             if whole {
                 break;

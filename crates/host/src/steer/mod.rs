@@ -60,8 +60,8 @@ pub use findings::findings;
 pub use gap::Gaps;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};
 
-use maps::{ENGINE, Maps, State};
 use crate::beside::Own;
+use maps::{ENGINE, Maps, State};
 use pins::Pins;
 
 /// Frames that may wait in an engine's TAP device. The kernel's 500 are fewer than a thousand

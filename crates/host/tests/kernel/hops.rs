@@ -175,7 +175,10 @@ fn a_route_that_adds_headers_is_told_from_others() {
     wire.ours.run("ip route add 10.66.0.3 encap ip id 5 dst 10.66.0.9 dev wire");
     assert_eq!(of(&mut hops, "10.66.0.1", "10.66.0.3"), Err(Refusal::Encapsulated), "a tunnel's key");
     let program = Object::for_routes();
-    wire.ours.run(&format!("ip route add 10.66.0.4 encap bpf out obj {} section lwt_xmit dev wire", program.path().display()));
+    wire.ours.run(&format!(
+        "ip route add 10.66.0.4 encap bpf out obj {} section lwt_xmit dev wire",
+        program.path().display()
+    ));
     assert_eq!(of(&mut hops, "10.66.0.1", "10.66.0.4"), Err(Refusal::Encapsulated), "a BPF program");
     wire.ours.run("ip route add 10.66.1.0/24 via inet6 fd66::2 dev wire");
     assert_eq!(of(&mut hops, "10.66.0.1", "10.66.1.1"), Err(Refusal::NotSteerable), "a gateway of the other version");

@@ -307,7 +307,8 @@ impl Group {
     fn line(&self, world: &World<'_>, ipv6: bool) -> Line {
         let [_, there] = Wire::addresses(ipv6);
         let listener = world.wire.peer.enter(|| TcpListener::bind((there, 0)).unwrap());
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let mut maker = Command::new("nsenter");
         maker.arg(format!("--net=/run/netns/{}", world.wire.ours.name())).args(["python3", "-c", MAKER]);
         maker.arg(&self.0).arg(there.to_string()).arg(listener.local_addr().unwrap().port().to_string());
