@@ -21,20 +21,20 @@ typedef unsigned long long u64;
 static void *(*lookup)(void *map, const void *key) = (void *)1;
 
 struct {
-	int (*type)[2];
-	int (*max_entries)[1];
-	u32 *key;
-	u64 *value;
+    int (*type)[2];
+    int (*max_entries)[1];
+    u32 *key;
+    u64 *value;
 } SEEN SEC(".maps");
 
 static __attribute__((always_inline)) int see(int verdict)
 {
-	u32 key = 0;
-	u64 *seen = lookup(&SEEN, &key);
+    u32 key = 0;
+    u64 *seen = lookup(&SEEN, &key);
 
-	if (seen)
-		__sync_fetch_and_add(seen, 1);
-	return verdict;
+    if (seen)
+        __sync_fetch_and_add(seen, 1);
+    return verdict;
 }
 
 SEC("cgroup_skb/egress") int group_out(void *skb) { return see(1); }
