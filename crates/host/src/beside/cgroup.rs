@@ -3,7 +3,8 @@
 //!
 //! `sock_diag` says the group's number, which is its directory's inode in the hierarchy of
 //! version 2. Only such groups have programs. A directory is looked for once and kept open until
-//! nobody has asked for it for a minute. One that is not to be found counts as one that has programs.
+//! nobody has asked for it for a minute. One that is not to be found, or was removed,
+//! counts as one that has programs.
 
 use crate::sys::{AttachedTo, programs_at};
 use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, fstatfs, open, openat};
@@ -39,50 +40,51 @@ struct Group {
 }
 
 impl Group {
-    fn look(&mut self) -> io::Result<()> {
+    fn look(&mut self) {
         self.used = Instant::now();
         self.has_programs = match &self.directory {
             None => true,
             Some(directory) => {
-                has_programs(directory, BPF_CGROUP_INET_INGRESS)? || has_programs(directory, BPF_CGROUP_INET_EGRESS)?
+                has_programs(directory, BPF_CGROUP_INET_INGRESS) || has_programs(directory, BPF_CGROUP_INET_EGRESS)
             }
         };
-        Ok(())
     }
 }
 
-fn has_programs(directory: &OwnedFd, kind: u32) -> io::Result<bool> {
+fn has_programs(directory: &OwnedFd, kind: u32) -> bool {
     match programs_at(AttachedTo::Cgroup(directory.as_fd()), kind) {
-        Ok(programs) => Ok(!programs.is_empty()),
-        // A kernel without them.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-        Err(error) => Err(error),
+        Ok(programs) => !programs.is_empty(),
+        // Not on a kernel without them. Of a group that was removed nothing is told, though its
+        // sockets go on with its programs.
+        Err(error) => error.raw_os_error() != Some(libc::EINVAL),
     }
 }
 
 impl Cgroups {
     /// Looks at a group; 0 is none.
-    pub fn look(&mut self, id: u64) -> io::Result<()> {
+    pub fn look(&mut self, id: u64) {
         if id == 0 {
-            return Ok(());
+            return;
         }
         let root = self.root.get_or_insert_with(hierarchy);
         // Without a hierarchy nobody can have attached anything to one of its groups.
-        let Some(root) = root else { return Ok(()) };
+        let Some(root) = root else { return };
         let group = match self.known.entry(id) {
             std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(Group { directory: find(root, id)?, has_programs: false, used: Instant::now() })
-            }
+            std::collections::btree_map::Entry::Vacant(place) => place.insert(Group {
+                directory: find(root, id).unwrap_or(None),
+                has_programs: false,
+                used: Instant::now(),
+            }),
         };
-        group.look()
+        group.look();
     }
 
     /// Looks again at those of connections that are away, and forgets what is not used.
-    pub fn look_again(&mut self, ids: impl Iterator<Item = u64>) -> io::Result<()> {
+    pub fn look_again(&mut self, ids: impl Iterator<Item = u64>) {
         let ids: BTreeSet<u64> = ids.collect();
         self.known.retain(|id, group| ids.contains(id) || group.used.elapsed() < UNUSED);
-        ids.into_iter().try_for_each(|id| self.look(id))
+        ids.into_iter().for_each(|id| self.look(id));
     }
 
     /// Whether programs of the group see its connections' packets, as was found last.
@@ -120,12 +122,13 @@ fn find(root: &OwnedFd, id: u64) -> io::Result<Option<OwnedFd>> {
                 return Ok(Some(directory));
             }
             seen += 1;
-            for entry in Dir::read_from(&directory)?.flatten() {
+            // One that is removed meanwhile is not the one.
+            let Ok(entries) = Dir::read_from(&directory) else { continue };
+            for entry in entries.flatten() {
                 let name = entry.file_name();
                 if entry.file_type() != FileType::Directory || matches!(name.to_bytes(), b"." | b"..") {
                     continue;
                 }
-                // One that is removed meanwhile is not the one.
                 below.extend(openat(&directory, name, DIRECTORY, Mode::empty()));
             }
         }
@@ -150,12 +153,16 @@ mod tests {
         let id = rustix::fs::stat(&*path).unwrap().st_ino;
         let found = find(&root, id).unwrap().map(|directory| fstat(&directory).unwrap().st_ino);
         let mut groups = Cgroups::default();
-        let looked = groups.look(id);
+        groups.look(id);
+        let watched = groups.watches(id);
         rustix::fs::unlinkat(CWD, &*path, rustix::fs::AtFlags::REMOVEDIR).unwrap();
         assert_eq!(found, Some(id));
-        looked.unwrap();
-        assert!(!groups.watches(id), "nothing is attached to it");
-        groups.look(u64::MAX).unwrap();
+        assert!(!watched, "nothing is attached to it");
+        groups.look_again(std::iter::empty());
+        assert!(!groups.watches(id), "it was asked for just now");
+        groups.look_again([id].into_iter());
+        assert!(groups.watches(id), "what is removed may have any");
+        groups.look(u64::MAX);
         assert!(groups.watches(u64::MAX), "what is not found may have any");
     }
 }

@@ -103,7 +103,7 @@ impl Beside {
     pub fn check(&mut self, plan: &Plan) -> io::Result<Result<(), Refusal>> {
         self.refresh_told()?;
         self.ipsec.count_again()?;
-        self.cgroups.look(plan.cgroup)?;
+        self.cgroups.look(plan.cgroup);
         if let Some(interface) = self.interfaces.get_mut(&plan.way.interface) {
             interface.skips_programs = skips_programs(plan.way.interface, interface.own)?;
         }
@@ -206,12 +206,14 @@ impl Beside {
     /// Asks for what nobody tells of.
     fn look(&mut self) -> io::Result<()> {
         if self.away.is_empty() {
-            return self.cgroups.look_again(std::iter::empty());
+            self.cgroups.look_again(std::iter::empty());
+            return Ok(());
         }
         for (index, interface) in &mut self.interfaces {
             interface.skips_programs = skips_programs(*index, interface.own)?;
         }
         self.ipsec.count_again()?;
-        self.cgroups.look_again(self.away.values().map(|away| away.plan.cgroup))
+        self.cgroups.look_again(self.away.values().map(|away| away.plan.cgroup));
+        Ok(())
     }
 }

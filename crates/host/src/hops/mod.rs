@@ -176,7 +176,8 @@ impl Hops {
         match self.asker.ask(Message::GetRoute(request), Purpose::Ask) {
             Ok(Some(Message::NewRoute(route))) => Ok(Some(route)),
             Ok(_) => Ok(None),
-            Err(error) if is_no_route(&error) => Ok(None),
+            // Nor is one of whose answer something cannot be read a route that is understood.
+            Err(error) if is_no_route(&error) || error.raw_os_error().is_none() => Ok(None),
             Err(error) => Err(error),
         }
     }
