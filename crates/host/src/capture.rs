@@ -18,7 +18,7 @@
 use crate::agreed::capture_peer_mss;
 use crate::captured::{Captured, is_v6};
 use crate::error::{During, Failed};
-use crate::examine::{examine, receiving_side_is_shut};
+use crate::examine::{Examined, examine, receiving_side_is_shut};
 use crate::refusal::Refusal;
 use crate::repair::{self, Leave, Windows};
 use crate::seeds::capture_seeds;
@@ -55,7 +55,7 @@ pub enum CaptureError {
 /// [`CaptureError`]; the socket is then as it was.
 pub fn capture(fd: impl AsFd) -> Result<Captured, CaptureError> {
     let fd = fd.as_fd();
-    let (local, remote) = examine(fd)?;
+    let Examined { local, remote, .. } = examine(fd)?;
     let options = capture_socket_options(fd).during("reading the socket's options")?;
     repair::enter(fd).map_err(|e| match e.raw_os_error() {
         Some(libc::EPERM) => CaptureError::Refused(Refusal::Permission),

@@ -1,6 +1,7 @@
-//! Whether a connection has TCP-MD5 keys: only `sock_diag` tells (`ss` asks it too),
-//! and only somebody with CAP_NET_ADMIN.
+//! What only `sock_diag` tells of a connection (`ss` asks it too): whether it has TCP-MD5 keys,
+//! which it tells only to somebody with CAP_NET_ADMIN, and its control group.
 
+use crate::netlink::attributes;
 use baton_wire::addr::Addr;
 use rustix::net::netlink::SOCK_DIAG;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
@@ -13,6 +14,7 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const INET_DIAG_MD5SIG: u16 = 18;
+const INET_DIAG_CGROUP_ID: u16 = 21;
 /// Asks for `TCP_INFO`: the kernel leaves the keys out (seen on 6.18) unless it is asked
 /// for that too.
 const WITH_INFO: u8 = 1 << 1;
@@ -20,8 +22,17 @@ const HEADER_LEN: usize = 16;
 /// `struct inet_diag_msg`.
 const MESSAGE_LEN: usize = 72;
 
-/// True if segments of the connection are signed by TCP-MD5.
-pub(crate) fn has_md5(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
+/// What is known of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Diagnosis {
+    /// Its segments are signed by TCP-MD5.
+    pub md5: bool,
+    /// The number of its control group (version 2); 0 where the kernel tells none.
+    pub cgroup: u64,
+}
+
+/// Asks for a connection.
+pub(crate) fn diagnose(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<Diagnosis> {
     let interface = crate::sys::get_int(fd, libc::SOL_SOCKET, crate::sys::SO_BINDTOIFINDEX).unwrap_or(0);
     let netlink = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
     // An unconnected netlink socket sends to the kernel.
@@ -67,23 +78,22 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }
 
-/// Looks for keys among the attributes of the kernel's answer.
-fn answer(reply: &[u8]) -> io::Result<bool> {
+/// Looks through the attributes of the kernel's answer.
+fn answer(reply: &[u8]) -> io::Result<Diagnosis> {
     let kind = half(reply, 4).ok_or(io::ErrorKind::UnexpectedEof)?;
     if kind == NLMSG_ERROR {
         let code = reply.get(HEADER_LEN..HEADER_LEN + 4).ok_or(io::ErrorKind::UnexpectedEof)?;
         return Err(io::Error::from_raw_os_error(-i32::from_ne_bytes([code[0], code[1], code[2], code[3]])));
     }
-    let mut rest = reply.get(HEADER_LEN + MESSAGE_LEN..).unwrap_or_default();
-    while let (Some(len), Some(kind)) = (half(rest, 0), half(rest, 2)) {
-        if kind == INET_DIAG_MD5SIG {
-            return Ok(len > 4);
+    let mut found = Diagnosis::default();
+    for (kind, value) in attributes(reply.get(HEADER_LEN + MESSAGE_LEN..).unwrap_or_default()) {
+        match kind {
+            INET_DIAG_MD5SIG => found.md5 = !value.is_empty(),
+            INET_DIAG_CGROUP_ID => found.cgroup = value.try_into().map_or(0, u64::from_ne_bytes),
+            _ => {}
         }
-        // At least its own header: the loop ends whatever the lengths say.
-        let step = (usize::from(len).max(4) + 3) & !3;
-        rest = rest.get(step..).unwrap_or_default();
     }
-    Ok(false)
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -103,15 +113,24 @@ mod tests {
 
     #[test]
     fn keys_are_found_behind_other_attributes() {
-        assert!(answer(&reply(&[(5, 8), (100, INET_DIAG_MD5SIG)])).unwrap());
-        assert!(!answer(&reply(&[(5, 8), (4, INET_DIAG_MD5SIG)])).unwrap(), "a list without keys");
-        assert!(!answer(&reply(&[(5, 8)])).unwrap());
+        assert!(answer(&reply(&[(5, 8), (100, INET_DIAG_MD5SIG)])).unwrap().md5);
+        assert!(!answer(&reply(&[(5, 8), (4, INET_DIAG_MD5SIG)])).unwrap().md5, "a list without keys");
+        assert!(!answer(&reply(&[(5, 8)])).unwrap().md5);
+    }
+
+    #[test]
+    fn a_control_group_is_eight_bytes() {
+        let mut whole = reply(&[(5, 8), (12, INET_DIAG_CGROUP_ID)]);
+        let at = whole.len() - 8;
+        whole[at..].copy_from_slice(&77u64.to_ne_bytes());
+        assert_eq!(answer(&whole).unwrap().cgroup, 77);
+        assert_eq!(answer(&reply(&[(8, INET_DIAG_CGROUP_ID)])).unwrap().cgroup, 0);
     }
 
     #[test]
     fn a_broken_answer_ends() {
         assert!(answer(&[]).is_err());
-        assert!(!answer(&reply(&[(0, 0), (0, 0)])).unwrap());
+        assert_eq!(answer(&reply(&[(0, 0), (0, 0)])).unwrap(), Diagnosis::default());
         let mut refused = vec![0; HEADER_LEN + 4];
         refused[4] = NLMSG_ERROR as u8;
         refused[HEADER_LEN..].copy_from_slice(&(-libc::ENOENT).to_ne_bytes());

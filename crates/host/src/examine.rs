@@ -16,8 +16,17 @@ use std::os::fd::BorrowedFd;
 const TCP_AO_INFO: i32 = 40;
 const AO_INFO_LEN: usize = 64;
 
-/// Both ends of a connection that may move.
-pub(crate) fn examine(fd: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAddr), CaptureError> {
+/// A connection that may move, as far as its socket tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Examined {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// The number of its control group; 0 where the kernel tells none.
+    pub cgroup: u64,
+}
+
+/// Looks at a socket.
+pub(crate) fn examine(fd: BorrowedFd<'_>) -> Result<Examined, CaptureError> {
     is_tcp(fd)?;
     let info = TcpInfo::of(fd).during("reading TCP_INFO")?;
     match info.state() {
@@ -36,13 +45,17 @@ pub(crate) fn examine(fd: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAddr), Ca
     if has_upper_protocol(fd) {
         return Err(Refusal::UpperProtocol.into());
     }
-    if has_ao(fd) || diag::has_md5(fd, local, remote).during("asking sock_diag for MD5 keys")? {
+    let diag::Diagnosis { md5, cgroup } = diag::diagnose(fd, local, remote).during("asking sock_diag")?;
+    if md5 || has_ao(fd) {
         return Err(Refusal::Signed.into());
+    }
+    if sys::filter(fd).during("asking for the socket's filter")? == sys::Filter::Other {
+        return Err(Refusal::SocketFilter.into());
     }
     if ready(fd, PollFlags::PRI).during("polling the socket")? {
         return Err(Refusal::Urgent.into());
     }
-    Ok((local, remote))
+    Ok(Examined { local, remote, cgroup })
 }
 
 fn is_tcp(fd: BorrowedFd<'_>) -> Result<(), Refusal> {
@@ -85,7 +98,8 @@ pub(crate) fn receiving_side_is_shut(fd: BorrowedFd<'_>, state: State) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_testkit::{need_root, note_skip};
+    use baton_testkit::bpf::Programs;
+    use baton_testkit::{need_program, need_root, note_skip};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
@@ -118,6 +132,31 @@ mod tests {
             Ok(()) => assert_eq!(refusal(&ours), Some(Refusal::Signed)),
             Err(e) => note_skip!("no TCP-MD5 here: {e}"),
         }
+    }
+
+    #[test]
+    fn connections_with_a_filter_of_the_program_stay() {
+        need_root!();
+        need_program!("clang");
+        // `ret 0xffff`: all passes.
+        let classic = [[0x06, 0xffff]];
+        let (ours, _peer) = pair();
+        sys::attach_filter(ours.as_fd(), &classic).unwrap();
+        assert_eq!(refusal(&ours), Some(Refusal::SocketFilter), "a classic one");
+        sys::set_int(ours.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0).unwrap();
+        assert_eq!(refusal(&ours), None);
+        let mut programs = Programs::load();
+        programs.on_socket(ours.as_fd());
+        assert_eq!(refusal(&ours), Some(Refusal::SocketFilter), "an extended one");
+        sys::set_int(ours.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0).unwrap();
+        assert_eq!(refusal(&ours), None);
+        // One that cannot be taken off, nor can any be attached.
+        sys::set_int(ours.as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1).unwrap();
+        assert_eq!(refusal(&ours), None);
+        let (locked, _peer) = pair();
+        sys::attach_filter(locked.as_fd(), &classic).unwrap();
+        sys::set_int(locked.as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1).unwrap();
+        assert_eq!(refusal(&locked), Some(Refusal::SocketFilter), "a locked one");
     }
 
     #[test]

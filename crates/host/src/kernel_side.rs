@@ -14,10 +14,11 @@
 //! it is told what to adopt, and says what is to be rebuilt. A connection is one map entry
 //! and one followed route here, and its descriptor is the caller's.
 
+use crate::beside::Beside;
 use crate::captured::Captured;
 use crate::conntrack::{Conntrack, Ending, Tracked};
 use crate::error::{During, Failed};
-use crate::examine::examine;
+use crate::examine::{Examined, examine};
 use crate::firewall::{Connection, Firewall, Hit, Rules};
 use crate::hops::{Change, Hops, Link, Mac, Query, Way};
 use crate::refusal::{Refusal, Refusals};
@@ -27,6 +28,7 @@ use baton_port::{SteeredPort, link};
 use baton_tcp::state::State;
 use baton_wire::addr::Tuple;
 use rustix::event::epoll;
+use rustix::fs::fstat;
 use rustix::net::netdevice::index_to_name;
 use std::io;
 use std::net::SocketAddr;
@@ -87,6 +89,8 @@ pub struct Plan {
     pub engine: u32,
     /// Conntrack's entry of it, if it is tracked.
     pub tracked: Option<Tracked>,
+    /// Number of its control group; 0 if it is not known.
+    pub cgroup: u64,
 }
 
 impl Plan {
@@ -108,6 +112,7 @@ pub struct KernelSide {
     conntrack: Conntrack,
     firewall: Firewall,
     rules: Rules,
+    beside: Beside,
     /// An epoll set of all that tells of changes.
     told: OwnedFd,
     refusals: Refusals,
@@ -124,6 +129,7 @@ impl KernelSide {
     /// As the kernel's.
     pub fn open() -> Result<KernelSide, Failed> {
         let hops = Hops::open().during("opening netlink sockets")?;
+        let beside = Beside::open().during("asking what stands beside sockets")?;
         let told = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from);
         let told = told.during("making an epoll set")?;
         let firewall = Firewall::open().during("opening netfilter's netlink sockets")?;
@@ -133,6 +139,7 @@ impl KernelSide {
             conntrack: Conntrack::open(),
             firewall,
             rules: Rules::default(),
+            beside,
             told,
             refusals: Refusals::default(),
             gaps: None,
@@ -140,6 +147,7 @@ impl KernelSide {
         };
         side.hear(&side.hops).during("listening to netlink")?;
         side.firewall.events().map_or(Ok(()), |events| side.hear(events)).during("listening to netfilter")?;
+        side.beside.tellers().try_for_each(|teller| side.hear(teller)).during("listening to netlink")?;
         Ok(side)
     }
 
@@ -167,6 +175,9 @@ impl KernelSide {
     pub fn add_interface(&mut self, name: &str, kind: Kind, options: Options) -> Result<u32, SteerError> {
         let steering = Steering::attach(name, kind, options)?;
         let index = link::index(name).map_err(|_| SteerError::Missing { interface: name.to_owned() })?;
+        let failed = |source| SteerError::kernel("asking what else is on the interface", source);
+        let enslaved = self.hops.link(index).map_err(failed)?.enslaved;
+        self.beside.add_interface(index, steering.own()?, enslaved).map_err(failed)?;
         self.interfaces.push(Interface { index, steering });
         Ok(index)
     }
@@ -175,6 +186,7 @@ impl KernelSide {
     /// gone.
     pub fn remove_interface(&mut self, index: u32) {
         self.interfaces.retain(|interface| interface.index != index);
+        self.beside.remove_interface(index);
     }
 
     fn interface(&mut self, index: u32) -> Result<&mut Interface, Refusal> {
@@ -228,23 +240,25 @@ impl KernelSide {
     }
 
     fn try_plan(&mut self, fd: BorrowedFd<'_>) -> Result<Plan, KernelError> {
-        let (local, remote) = examine(fd)?;
+        let Examined { local, remote, cgroup } = examine(fd)?;
         // A name means something only where it is: elsewhere it may be another's.
         let here = sys::network(self.hops.as_fd()).during("asking for the network namespace")?;
         if sys::network(fd).during("asking for the socket's network namespace")? != here {
             return Err(Refusal::NotSteerable.into());
         }
-        let query = query_of(fd, local, remote);
+        let query = query_of(fd, local, remote).during("asking what the route depends on")?;
         if is_transparent(fd) && !self.hops.is_local(query.tuple.local).during("asking for the local address")? {
             // A TPROXY rule leads it here.
             return Err(Refusal::Translated.into());
         }
-        let way = self.hops.way(&query).during("asking for the route")?.ok_or(Refusal::NotSteerable)?;
+        let way = self.hops.way(&query).during("asking for the route")??;
         self.interface(way.interface)?;
         self.pass_firewall(&query, way.interface)?;
         let mac = self.hops.neighbour(way.interface, way.via).during("asking for the neighbour")?;
         let tracked = self.conntrack.look(query.tuple)?;
-        Ok(Plan { query, way, mac, engine: 0, tracked })
+        let plan = Plan { query, way, mac, engine: 0, tracked, cgroup };
+        self.beside.check(&plan).during("asking what stands beside the socket")??;
+        Ok(plan)
     }
 
     /// Refuses a connection that a rule of the firewall keeps in the kernel.
@@ -302,6 +316,7 @@ impl KernelSide {
         let inserted = inserted.and_then(|steering| Ok(steering.insert_for(plan.tuple(), plan.engine)?));
         self.counted(inserted)?;
         self.hops.follow(plan.query, plan.way);
+        self.beside.follow(plan);
         Ok(())
     }
 
@@ -340,6 +355,7 @@ impl KernelSide {
     pub fn unsteer(&mut self, plan: &Plan) -> Result<(), KernelError> {
         self.hops.forget(&plan.tuple());
         self.conntrack.forget(&plan.tuple());
+        self.beside.forget(&plan.tuple());
         // With the interface its programs have gone.
         if let Ok(steering) = self.steering(plan.way.interface) {
             steering.remove(plan.tuple())?;
@@ -440,15 +456,36 @@ impl KernelSide {
         self.hops.neighbour(interface, neighbour).during("asking for the neighbour")
     }
 
-    /// Tells what has changed since the last call, without waiting. To be called when this is
-    /// readable, and once a second: legacy iptables make no events.
+    /// Tells what has changed since the last call, without waiting. To be called when there is
+    /// something to tell, and once a second: legacy iptables and programs of cgroups make no events.
+    /// From a connection that may send nothing in its state ([`Refusal::forbids_frames`]) no frame
+    /// leaves and none arrives until it is home, or may again.
     ///
     /// # Errors
     /// As the kernel's.
     pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> Result<(), Failed> {
-        self.hops.poll(&mut tell).during("listening to netlink")?;
         if self.firewall.poll().during("listening to netfilter")? {
             tell(Change::Rules);
+        }
+        let KernelSide { hops, beside, .. } = self;
+        let followed = hops.poll(|change| {
+            beside.hear(&change);
+            // Whether it is refused is said below, once.
+            if !matches!(change, Change::Refused { .. }) {
+                tell(change);
+            }
+        });
+        followed.during("listening to netlink")?;
+        for (plan, silent) in beside.poll(tell).during("asking what stands beside sockets")? {
+            // With the interface its programs have gone.
+            if let Ok(steering) = self.steering(plan.way.interface) {
+                // It was in the map just now, so there is room.
+                let _ = if silent {
+                    steering.hold_back(plan.tuple())
+                } else {
+                    steering.insert_for(plan.tuple(), plan.engine)
+                };
+            }
         }
         Ok(())
     }
@@ -467,7 +504,7 @@ fn is_transparent(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// What the route of a socket's connection depends on.
-fn query_of(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> Query {
+fn query_of(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<Query> {
     let number = |name| sys::get_int(fd, libc::SOL_SOCKET, name).map_or(0, |number| number as u32);
     let scope = match remote {
         SocketAddr::V6(v6) => v6.scope_id(),
@@ -475,5 +512,9 @@ fn query_of(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> Query 
     };
     let bound = number(sys::SO_BINDTOIFINDEX);
     let device = if bound != 0 { bound } else { scope };
-    Query { tuple: Tuple::new(local, remote), mark: number(libc::SO_MARK), device }
+    let tuple = Tuple::new(local, remote);
+    let (level, name) =
+        if tuple.local.is_v4() { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
+    let tos = sys::get_int(fd, level, name)? as u8;
+    Ok(Query { tuple, mark: number(libc::SO_MARK), device, uid: fstat(fd)?.st_uid, tos })
 }

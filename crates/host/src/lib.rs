@@ -32,6 +32,8 @@
 //! CAP_NET_ADMIN, and with CAP_NET_RAW where a connection is half closed.
 
 mod agreed;
+mod anyway;
+mod beside;
 mod buffers;
 mod capture;
 mod captured;

@@ -132,18 +132,18 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Opens one in the thread's network namespace, for requests.
-    pub fn open(protocol: Protocol) -> io::Result<Socket> {
-        Socket::bound(protocol, 0, SocketFlags::CLOEXEC)
+    pub fn open(protocol: impl Into<Option<Protocol>>) -> io::Result<Socket> {
+        Socket::bound(protocol.into(), 0, SocketFlags::CLOEXEC)
     }
 
     /// Opens one that hears of what these multicast groups (1 to 32) are told, and never waits.
-    pub fn listen(protocol: Protocol, groups: &[u32]) -> io::Result<Socket> {
+    pub fn listen(protocol: impl Into<Option<Protocol>>, groups: &[u32]) -> io::Result<Socket> {
         let groups = groups.iter().fold(0, |bits, group| bits | 1 << (group - 1));
-        Socket::bound(protocol, groups, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        Socket::bound(protocol.into(), groups, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
-    fn bound(protocol: Protocol, groups: u32, flags: SocketFlags) -> io::Result<Socket> {
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(protocol))?;
+    fn bound(protocol: Option<Protocol>, groups: u32, flags: SocketFlags) -> io::Result<Socket> {
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
         bind(&socket, &SocketAddrNetlink::new(0, groups))?;
         Ok(Socket { socket, sequence: 0, buffer: vec![0; BUFFER] })
     }

@@ -6,7 +6,7 @@
 //!   connect(AF_UNSPEC)    forgets the old connection; in repair mode nothing is sent
 //!   TCP_REPAIR on         again: it makes bind take the address whoever uses it
 //!   TCP_MAXSEG            before connect, which computes the segment size
-//!   bind, TCP_QUEUE_SEQ   only while closed
+//!   bind, TCP_QUEUE_SEQ   only while closed; wherever the address is (`anyway.rs`)
 //!   TCP_FASTOPEN_CONNECT  off before connect, which it would put off
 //!   connect               in repair mode: ESTABLISHED, nothing is sent, SO_ERROR clear
 //!   TCP_REPAIR_OPTIONS    only once connected and before anything is queued
@@ -29,6 +29,7 @@
 //! on its descriptor.
 
 use crate::agreed::{restore_agreed, restore_segment_size};
+use crate::anyway::{bind_anyway, connect_anyway, is_ours};
 use crate::buffers::{make_room, restore_buffers};
 use crate::capture::{deafen, undeafen};
 use crate::captured::{Captured, Invalid};
@@ -46,7 +47,7 @@ use crate::timestamps::restore_timestamps;
 use crate::windows::{restore_window_clamp, restore_windows, windows_of};
 use baton_tcp::state::State;
 use baton_wire::seq::Seq;
-use rustix::net::{bind, connect, connect_unspec, getsockname};
+use rustix::net::{connect_unspec, getsockname};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -151,12 +152,16 @@ pub fn resume(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
     let _ = restore_reuse_address(fd, &captured.options);
     let _ = push(fd, captured);
     let _ = restore_timeout_max(fd, &captured.options);
-    if wants_answer(captured) {
+    let (asks, tells) = (wants_answer(captured), captured.protocol.rcv_wnd() < NARROW);
+    // From an address that is away nothing is said.
+    if (asks || tells) && is_ours(captured.local).unwrap_or(false) {
         // Nor this: without an answer a timeout finds out.
-        let _ = ask_peer(fd, captured);
-    }
-    if captured.protocol.rcv_wnd() < NARROW {
-        let _ = tell_peer(fd, captured);
+        if asks {
+            let _ = ask_peer(fd, captured);
+        }
+        if tells {
+            let _ = tell_peer(fd, captured);
+        }
     }
     Ok(())
 }
@@ -202,14 +207,10 @@ fn reopen(fd: BorrowedFd<'_>, captured: &Captured, snd: Seq, rcv: Seq) -> Result
     connect_unspec(fd).during("taking the old connection off")?;
     silence(fd).during("turning keepalive off")?;
     restore_segment_size(fd, p.peer_mss).during("setting the segment size")?;
-    match bind(fd, &captured.local) {
-        // A program that had chosen its port keeps it; then it is bound already.
-        Ok(()) | Err(rustix::io::Errno::INVAL) => {}
-        Err(e) => return Err(Failed { during: "binding the address", source: e.into() }.into()),
-    }
+    bind_anyway(fd, captured.local).during("binding the address")?;
     repair::connect_at_once(fd).during("having the connect done at once")?;
     restore_ends(fd, snd, rcv).during("setting the sequence numbers")?;
-    connect(fd, &captured.remote).during("connecting in repair mode")?;
+    connect_anyway(fd, captured.local, captured.remote).during("connecting in repair mode")?;
     let local = getsockname(fd).during("asking for the local address")?;
     if let Ok(local) = SocketAddr::try_from(local)
         && (local.ip(), local.port()) != (captured.local.ip(), captured.local.port())

@@ -45,7 +45,7 @@ pub enum Refusal {
     FirewallRule,
     /// An XFRM policy holds for it.
     Ipsec,
-    /// Its route adds a tunnel's, MPLS or SRv6 headers.
+    /// Its route adds headers of a tunnel, MPLS or SRv6, or has a program add them.
     Encapsulated,
     /// Its interface belongs to a VRF, bridge or bond.
     Enslaved,
@@ -53,7 +53,7 @@ pub enum Refusal {
     CgroupProgram,
     /// The program attached a filter to the socket.
     SocketFilter,
-    /// Another tc program stands behind ours, and would be skipped.
+    /// Another tc program stands behind ours, or a discipline shapes, and would be skipped.
     TcProgram,
 }
 
@@ -93,6 +93,12 @@ impl Refusal {
     /// What a person can do about it.
     pub const fn remedy(self) -> &'static str {
         self.texts().2
+    }
+
+    /// Whether the kernel would let none of its packets leave or arrive, or not as they are: of a
+    /// connection that is away frames are dropped until it is home.
+    pub const fn forbids_frames(self) -> bool {
+        matches!(self, Refusal::NotSteerable | Refusal::Encapsulated | Refusal::Ipsec)
     }
 
     /// Code, sentence, remedy.
@@ -138,7 +144,7 @@ impl Refusal {
             ),
             Refusal::NotSteerable => (
                 "not-steerable",
-                "its interface cannot be steered",
+                "its interface or route cannot be steered",
                 "`baton doctor` says which interfaces can, and why",
             ),
             Refusal::WindowRetraction => (
@@ -190,8 +196,8 @@ impl Refusal {
             }
             Refusal::TcProgram => (
                 "tc-program",
-                "another tc program of its interface would be skipped",
-                "attach that program before Baton's, or to another interface",
+                "another tc program or discipline of its interface would be skipped",
+                "attach that program before Baton's, or to another interface; by tc a discipline is not skipped",
             ),
         }
     }

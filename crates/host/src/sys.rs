@@ -57,6 +57,15 @@ pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), len) })
 }
 
+/// `setsockopt(2)` without a value, which takes back what was set.
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn unset(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<()> {
+    // SAFETY: the kernel is told that there are no bytes, and reads none.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::null(), 0) })
+}
+
 /// [`get`] of an `int`.
 pub(crate) fn get_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
     let mut value = [0; 4];
@@ -90,6 +99,51 @@ pub(crate) fn open_pinned(path: &Path) -> io::Result<OwnedFd> {
     check(if fd < 0 { -1 } else { 0 })?;
     // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Where BPF programs are attached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AttachedTo<'a> {
+    /// A control group, and all above it.
+    Cgroup(BorrowedFd<'a>),
+    /// The interface of this index.
+    Interface(u32),
+}
+
+/// Numbers of the programs that run there, in their order (`BPF_PROG_QUERY` of bpf(2)); `kind` is
+/// an attach type of `linux/bpf.h`. Of more than 64 the rest is left out.
+///
+/// # Errors
+/// As the system call's: `EINVAL` where the kernel has no such kind.
+pub(crate) fn programs_at(place: AttachedTo<'_>, kind: u32) -> io::Result<Vec<u32>> {
+    const BPF_PROG_QUERY: i32 = 16;
+    const BPF_F_QUERY_EFFECTIVE: u32 = 1;
+    /// That command's part of `union bpf_attr`, as far as Linux 6.1 has it.
+    #[repr(C)]
+    struct Attributes {
+        target: u32,
+        kind: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        ids: u64,
+        count: u32,
+        reserved: u32,
+    }
+    let mut ids = [0u32; 64];
+    let (target, query_flags) = match place {
+        AttachedTo::Cgroup(fd) => (fd.as_raw_fd() as u32, BPF_F_QUERY_EFFECTIVE),
+        AttachedTo::Interface(index) => (index, 0),
+    };
+    let (room, ids_at) = (ids.len() as u32, ids.as_mut_ptr() as u64);
+    let mut attributes =
+        Attributes { target, kind, query_flags, attach_flags: 0, ids: ids_at, count: room, reserved: 0 };
+    // SAFETY: `attributes` is valid for reads and writes of its size, and `ids`, which it points
+    // to, for writes of as many numbers as it says, both during the call.
+    let done = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut attributes, size_of::<Attributes>()) };
+    match check(if done < 0 { -1 } else { 0 }) {
+        Err(error) if error.raw_os_error() != Some(libc::ENOSPC) => Err(error),
+        _ => Ok(ids[..attributes.count.min(room) as usize].to_vec()),
+    }
 }
 
 /// How many bytes one of a socket's queues holds.
@@ -145,8 +199,17 @@ pub(crate) fn set_deaf(fd: BorrowedFd<'_>, deaf: bool) -> io::Result<()> {
     if !deaf {
         return set_int(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
     }
-    let mut drop_all = DROP_ALL.map(|[code, k]| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k });
-    let program = libc::sock_fprog { len: drop_all.len() as u16, filter: drop_all.as_mut_ptr() };
+    attach_filter(fd, &DROP_ALL)
+}
+
+/// Attaches a filter of classic BPF without jumps: code and constant of each instruction.
+///
+/// # Errors
+/// As the system call's.
+pub(crate) fn attach_filter(fd: BorrowedFd<'_>, instructions: &[[u32; 2]]) -> io::Result<()> {
+    let instruction = |&[code, k]: &[u32; 2]| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut filter: Vec<_> = instructions.iter().map(instruction).collect();
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the kernel reads one `sock_fprog`, and through it as many instructions as it
     // says there are, all of which outlive the call; it copies them.
     check(unsafe {

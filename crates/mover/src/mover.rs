@@ -66,10 +66,10 @@ pub struct Connection(pub u64);
 pub enum MoverEvent {
     /// Something about a connection changed: look at what it allows.
     Ready(Connection),
-    /// Its way leads over another interface now, or its peer's does, or its interface has gone
-    /// or carries less than it did, or the firewall has other rules: only the kernel can serve it,
-    /// so it is to be restored. Where the kernel has no way either the restore is refused, and may be tried again: until then the
-    /// connection goes on in the engine as well as it can.
+    /// It would be refused now, or its way leads over another interface, or its peer's does, or its
+    /// interface has gone or carries less than it did, or the firewall has other rules: only the
+    /// kernel can serve it, so it is to be restored. Where the kernel refuses that, it may be tried
+    /// again.
     Homeless(Connection),
 }
 
@@ -374,8 +374,9 @@ impl<P: FrameIo> Mover<P> {
                 }
                 Change::Way { tuple, way } => self.change_way(time, tuple, way),
                 Change::Rules => self.send_home(|_| true),
-                // The kernel could do no better: the engine goes on trying the old way.
-                Change::Lost { .. } => {}
+                Change::Refused { tuple, .. } => {
+                    self.events.extend(self.tuples.get(&tuple).map(|name| MoverEvent::Homeless(*name)));
+                }
             }
         }
         Ok(())

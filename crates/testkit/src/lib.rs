@@ -7,6 +7,7 @@
 //! * [`Running`]: a program in the background that ends with the test; [`wait_for`] what it does.
 //! * [`vm`]: a test runs anew under another kernel, in an emulator.
 //! * [`types`]: a test runs anew where the kernel does not show its types (BTF).
+//! * [`bpf`]: BPF programs of others, that count what they see.
 //! * [`c`]: C programs, built against the library.
 //! * [`corpus`]: the inputs that fuzzing found, replayed.
 //! * [`rounds::Rounds`]: benchmarks that alternate, with medians and raw figures.
@@ -20,6 +21,7 @@
 //! macros fail the test instead.
 #![forbid(unsafe_code)]
 
+pub mod bpf;
 pub mod c;
 pub mod corpus;
 pub mod netns;

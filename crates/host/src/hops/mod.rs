@@ -7,11 +7,11 @@
 //!
 //!   RTM_NEWNEIGH ------------------------------------> Change::Neighbour
 //!   RTM_NEWLINK, RTM_DELLINK ------------------------> Change::Link, Change::LinkGone
-//!   routes, rules, addresses, links --ask again------> Change::Way, Change::Lost
+//!   routes, rules, addresses, links --ask again------> Change::Way, Change::Refused
 //! ```
 //!
 //! A route is asked for as the connection's own segments would be: with its source, mark,
-//! device and ports, so that rules and multipath choose alike. Any change of the tables
+//! user, type of service, device and ports, so that rules and multipath choose alike. Any change of the tables
 //! makes every followed way doubtful, and a bounded number of them is asked for again in
 //! each poll. Neighbours are resolved and probed by the kernel alone: `NTF_USE` says that
 //! one is needed, as sending a packet to it would.
@@ -21,6 +21,7 @@
 
 pub(crate) mod netlink;
 
+use crate::refusal::Refusal;
 use baton_wire::addr::{Addr, Tuple};
 use netlink::{Asker, Listener, Purpose};
 use netlink_packet_route::AddressFamily;
@@ -51,6 +52,10 @@ pub struct Query {
     /// Index of the device that it is bound to, or that its link-local addresses mean;
     /// 0 for none.
     pub device: u32,
+    /// The user that the socket belongs to.
+    pub uid: u32,
+    /// `IP_TOS` or `IPV6_TCLASS`.
+    pub tos: u8,
 }
 
 /// Where a connection's segments go.
@@ -73,6 +78,8 @@ pub struct Link {
     pub mtu: u32,
     /// Up, and running as far as anybody knows.
     pub up: bool,
+    /// It belongs to a bridge, bond or VRF.
+    pub enslaved: bool,
 }
 
 /// What has become of something.
@@ -98,10 +105,12 @@ pub enum Change {
         /// That way.
         way: Way,
     },
-    /// A followed connection has no way any more. It is followed on.
-    Lost {
+    /// A followed connection would be refused now, so it has to come home. It is followed on.
+    Refused {
         /// Which.
         tuple: Tuple,
+        /// Why. [`Refusal::NotSteerable`]: it has no way any more, or its address is away.
+        why: Refusal,
     },
     /// The firewall has other rules: any connection that is away may be meant.
     Rules,
@@ -121,7 +130,7 @@ pub(crate) fn remove_link(index: u32) -> io::Result<()> {
 pub struct Hops {
     asker: Asker,
     listener: Listener,
-    followed: BTreeMap<Tuple, (Query, Option<Way>)>,
+    followed: BTreeMap<Tuple, (Query, Result<Way, Refusal>)>,
     /// Followed ones that have to be asked for again.
     doubts: BTreeSet<Tuple>,
 }
@@ -137,16 +146,40 @@ impl Hops {
         Ok(Hops { asker: Asker::open()?, listener, followed: BTreeMap::new(), doubts: BTreeSet::new() })
     }
 
-    /// Where segments of a connection go; `None` if the kernel has no unicast route, or
-    /// one that Ethernet cannot show (a tunnel, a gateway of the other IP version).
+    /// Where segments of a connection go. [`Refusal::NotSteerable`] if the kernel has no unicast
+    /// route, does not have the source address, or needs a gateway of the other IP version;
+    /// [`Refusal::Encapsulated`] if the route adds headers.
     ///
     /// # Errors
     /// As the kernel's.
-    pub fn way(&mut self, query: &Query) -> io::Result<Option<Way>> {
-        match self.asker.ask(Message::GetRoute(route_request(query)), Purpose::Ask) {
-            Ok(Some(Message::NewRoute(route))) => Ok(way_of(&route, query.tuple.remote)),
+    pub fn way(&mut self, query: &Query) -> io::Result<Result<Way, Refusal>> {
+        let Some(route) = self.route(route_request(query))? else { return Ok(Err(Refusal::NotSteerable)) };
+        let way = way_of(&route, query.tuple.remote);
+        // A route of IPv6 is found also for an address that is not ours.
+        if way.is_ok() && !query.tuple.local.is_v4() && !self.is_ours(query)? {
+            return Ok(Err(Refusal::NotSteerable));
+        }
+        Ok(way)
+    }
+
+    fn is_ours(&mut self, query: &Query) -> io::Result<bool> {
+        let mut request = RouteMessage::default();
+        request.header.address_family = AddressFamily::Inet6;
+        request.header.destination_prefix_length = 128;
+        request.attributes = vec![RouteAttribute::Destination(route_address(query.tuple.local))];
+        if query.device != 0 {
+            request.attributes.push(RouteAttribute::Oif(query.device));
+        }
+        Ok(self.route(request)?.is_some_and(|route| route.header.kind == RouteType::Local))
+    }
+
+    /// The kernel's answer; none if it has no route.
+    fn route(&mut self, request: RouteMessage) -> io::Result<Option<RouteMessage>> {
+        match self.asker.ask(Message::GetRoute(request), Purpose::Ask) {
+            Ok(Some(Message::NewRoute(route))) => Ok(Some(route)),
             Ok(_) => Ok(None),
-            Err(error) if is_no_route(&error) => Ok(None),
+            // Nor is one of whose answer something cannot be read a route that is understood.
+            Err(error) if is_no_route(&error) || error.raw_os_error().is_none() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -206,7 +239,7 @@ impl Hops {
 
     /// From now on changes of a connection's way are told.
     pub fn follow(&mut self, query: Query, way: Way) {
-        self.followed.insert(query.tuple, (query, Some(way)));
+        self.followed.insert(query.tuple, (query, Ok(way)));
     }
 
     /// No more.
@@ -252,7 +285,10 @@ impl Hops {
                 continue;
             }
             self.followed.insert(tuple, (query, way));
-            tell(way.map_or(Change::Lost { tuple }, |way| Change::Way { tuple, way }));
+            tell(match way {
+                Ok(way) => Change::Way { tuple, way },
+                Err(why) => Change::Refused { tuple, why },
+            });
         }
         Ok(())
     }
@@ -286,12 +322,15 @@ fn route_request(query: &Query) -> RouteMessage {
     request.header.address_family = family(remote);
     request.header.destination_prefix_length = prefix(remote);
     request.header.source_prefix_length = prefix(local);
+    // But for ECN, which no rule looks at.
+    request.header.tos = query.tos & !3;
     request.attributes = vec![
         RouteAttribute::Destination(route_address(remote)),
         RouteAttribute::Source(route_address(local)),
         RouteAttribute::IpProto(libc::IPPROTO_TCP as u8),
         RouteAttribute::Sport(local_port),
         RouteAttribute::Dport(remote_port),
+        RouteAttribute::Uid(query.uid),
     ];
     if query.mark != 0 {
         request.attributes.push(RouteAttribute::Mark(query.mark));
@@ -311,9 +350,9 @@ fn is_no_route(error: &io::Error) -> bool {
     )
 }
 
-fn way_of(route: &RouteMessage, remote: Addr) -> Option<Way> {
+fn way_of(route: &RouteMessage, remote: Addr) -> Result<Way, Refusal> {
     if route.header.kind != RouteType::Unicast {
-        return None;
+        return Err(Refusal::NotSteerable);
     }
     let (mut interface, mut via) = (None, remote);
     for attribute in &route.attributes {
@@ -321,11 +360,12 @@ fn way_of(route: &RouteMessage, remote: Addr) -> Option<Way> {
             RouteAttribute::Oif(index) => interface = Some(*index),
             RouteAttribute::Gateway(RouteAddress::Inet(ip)) => via = (*ip).into(),
             RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => via = (*ip).into(),
-            RouteAttribute::Via(_) | RouteAttribute::Encap(_) => return None,
+            RouteAttribute::Encap(_) | RouteAttribute::EncapType(_) => return Err(Refusal::Encapsulated),
+            RouteAttribute::Via(_) => return Err(Refusal::NotSteerable),
             _ => {}
         }
     }
-    Some(Way { interface: interface?, via })
+    Ok(Way { interface: interface.ok_or(Refusal::NotSteerable)?, via })
 }
 
 fn neighbour_message(interface: u32, neighbour: Addr) -> NeighbourMessage {
@@ -370,14 +410,15 @@ fn tell_neighbour(found: &NeighbourMessage, mac: Option<Mac>, tell: &mut impl Fn
 }
 
 fn link_of(link: &LinkMessage) -> Link {
-    let (mut mac, mut mtu) = ([0; 6], 0);
+    let (mut mac, mut mtu, mut enslaved) = ([0; 6], 0, false);
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::Address(bytes) => mac = bytes.as_slice().try_into().unwrap_or_default(),
             LinkAttribute::Mtu(bytes) => mtu = *bytes,
+            LinkAttribute::Controller(index) => enslaved = *index != 0,
             _ => {}
         }
     }
     let up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
-    Link { index: link.header.index, mac, mtu, up }
+    Link { index: link.header.index, mac, mtu, up, enslaved }
 }

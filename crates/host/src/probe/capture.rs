@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, segments_sent, wait};
 use super::{Belief, Otherwise, expect};
-use crate::diag::has_md5;
+use crate::diag::diagnose;
 use crate::repair::{self, Leave, Queue};
 use crate::sequence::capture_marks;
 use crate::socket_options::{IntOption, restore_reuse_address};
@@ -73,9 +73,9 @@ fn repair_shows_all(bench: &Bench) -> Result<(), Otherwise> {
 }
 
 fn keys_are_told(bench: &Bench) -> Result<(), Otherwise> {
-    let told = has_md5(bench.fd(), bench.ours.local_addr()?, bench.ours.peer_addr()?);
-    let keys = told.map_err(|e| Otherwise(format!("{e}; is the module tcp_diag there?")))?;
-    expect(!keys, "it tells of keys that are not there")
+    let told = diagnose(bench.fd(), bench.ours.local_addr()?, bench.ours.peer_addr()?);
+    let told = told.map_err(|e| Otherwise(format!("{e}; is the module tcp_diag there?")))?;
+    expect(!told.md5, "it tells of keys that are not there")
 }
 
 fn capture_is_silent(bench: &Bench) -> Result<(), Otherwise> {

@@ -50,15 +50,9 @@ pub fn attach(interface: &str, index: u32, kind: Kind, options: Options) -> Resu
         Ok((link, mode, maps, ebpf))
     });
     match result {
-        Ok((link, mode, maps, ebpf)) => Ok(Steering {
-            _link: link,
-            interface: interface.to_owned(),
-            mode,
-            maps,
-            ebpf,
-            pins,
-            guards: BTreeMap::new(),
-        }),
+        Ok((link, mode, maps, ebpf)) => {
+            Ok(Steering { link, interface: interface.to_owned(), mode, maps, ebpf, pins, guards: BTreeMap::new() })
+        }
         Err(e) => {
             // What was there before stays.
             if let (Some(pins), None) = (&pins, left) {

@@ -80,7 +80,7 @@ impl SteerError {
     }
 
     /// An answer of the kernel.
-    pub(super) fn kernel(during: &'static str, error: impl Error + 'static) -> Self {
+    pub(crate) fn kernel(during: &'static str, error: impl Error + 'static) -> Self {
         match os_error(&error) {
             Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { during },
             _ => Self::Kernel { during, what: chain(&error) },

@@ -60,6 +60,7 @@ pub use findings::findings;
 pub use gap::Gaps;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};
 
+use crate::beside::Own;
 use maps::{ENGINE, Maps, State};
 use pins::Pins;
 
@@ -111,7 +112,7 @@ impl Default for Options {
 /// An interface that is steered. Dropped, everything is taken off it.
 pub struct Steering {
     // First: nothing is redirected any more.
-    _link: FdLink,
+    link: FdLink,
     interface: String,
     mode: Mode,
     maps: Maps,
@@ -161,6 +162,15 @@ impl Steering {
     /// The kind that was obtained.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// What of it stands among the interface's programs.
+    pub(crate) fn own(&self) -> Result<Own, SteerError> {
+        let failed = |e| SteerError::kernel("looking at the steering program's link", e);
+        match self.mode {
+            Mode::Tc => Ok(Own::Tc(self.link.info().map_err(failed)?.program_id())),
+            Mode::Xdp { .. } => Ok(Own::Xdp),
+        }
     }
 
     /// Opens the engine's port. A port that was opened before gets nothing any more.

@@ -1,8 +1,10 @@
 //! Routes and neighbours as the kernel has them, asked for and followed.
 
 use crate::common::{Wire, wait_for};
+use baton_host::Refusal;
 use baton_host::hops::{Change, Hops, Query, Way};
-use baton_testkit::{need_root, run};
+use baton_testkit::bpf::Object;
+use baton_testkit::{need_program, need_root, run};
 use baton_wire::addr::{Addr, Tuple};
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +14,7 @@ fn addr(text: &str) -> Addr {
 
 fn query(local: &str, remote: &str) -> Query {
     let end = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
-    Query { tuple: Tuple::new(end(local, 1000), end(remote, 7)), mark: 0, device: 0 }
+    Query { tuple: Tuple::new(end(local, 1000), end(remote, 7)), mark: 0, device: 0, uid: 0, tos: 0 }
 }
 
 fn index(wire: &Wire, device: &str) -> u32 {
@@ -29,24 +31,31 @@ fn ways_are_those_that_the_kernel_would_take() {
     wire.ours.run("ip route add unreachable 198.51.100.0/24");
     wire.ours.run("ip route add 203.0.113.0/24 via 10.66.0.8 table 7");
     wire.ours.run("ip rule add fwmark 5 table 7");
+    wire.ours.run("ip rule add uidrange 7777-7777 table 7");
+    wire.ours.run("ip rule add tos 0x10 table 7");
     let mut hops = wire.ours.enter(Hops::open).unwrap();
-    let on = |via: &str| Some(Way { interface, via: addr(via) });
+    let on = |via: &str| Ok(Way { interface, via: addr(via) });
+    let no = Err(Refusal::NotSteerable);
     for (local, remote, mark, way) in [
         ("10.66.0.1", "10.66.0.2", 0, on("10.66.0.2")),
         ("10.66.0.1", "192.0.2.77", 0, on("10.66.0.9")),
         ("fd66::1", "fd66::2", 0, on("fd66::2")),
         ("fd66::1", "2001:db8::77", 0, on("fd66::9")),
         ("10.66.0.1", "203.0.113.7", 5, on("10.66.0.8")),
-        ("10.66.0.1", "203.0.113.7", 0, None),
-        ("10.66.0.1", "198.51.100.7", 0, None),
+        ("10.66.0.1", "203.0.113.7", 0, no),
+        ("10.66.0.1", "198.51.100.7", 0, no),
         // Of another host.
-        ("10.99.0.1", "10.66.0.2", 0, None),
+        ("10.99.0.1", "10.66.0.2", 0, no),
+        ("fd66::77", "fd66::2", 0, no),
         // Ourselves.
-        ("10.66.0.1", "10.66.0.1", 0, None),
+        ("10.66.0.1", "10.66.0.1", 0, no),
     ] {
         let found = hops.way(&Query { mark, ..query(local, remote) }).unwrap();
         assert_eq!(found, way, "{local} to {remote}, mark {mark}");
     }
+    let query = query("10.66.0.1", "203.0.113.7");
+    assert_eq!(hops.way(&Query { uid: 7777, ..query }).unwrap(), on("10.66.0.8"), "by its user");
+    assert_eq!(hops.way(&Query { tos: 0x12, ..query }).unwrap(), on("10.66.0.8"), "by its type of service");
     let link = hops.link(interface).unwrap();
     assert_eq!((link.index, link.mtu, link.up), (interface, 1500, true));
     assert!(hops.link(interface + 1000).is_err());
@@ -132,7 +141,7 @@ fn a_followed_way_that_changes_is_told_once() {
         for _ in 0..3 {
             hops.poll(|change| told.push(change)).unwrap();
         }
-        told.retain(|change| matches!(change, Change::Way { .. } | Change::Lost { .. }));
+        told.retain(|change| matches!(change, Change::Way { .. } | Change::Refused { .. }));
         told
     };
     assert_eq!(of_ways(&mut hops), [], "nothing has changed for it");
@@ -140,11 +149,46 @@ fn a_followed_way_that_changes_is_told_once() {
     let way = Way { interface, via: addr("10.66.0.8") };
     assert_eq!(of_ways(&mut hops), [Change::Way { tuple, way }]);
     wire.ours.run("ip link set wire down");
-    assert_eq!(of_ways(&mut hops), [Change::Lost { tuple }]);
+    assert_eq!(of_ways(&mut hops), [Change::Refused { tuple, why: Refusal::NotSteerable }]);
     wire.ours.run("ip link set wire up");
     wire.ours.run("ip route replace 192.0.2.0/24 via 10.66.0.8");
     assert_eq!(of_ways(&mut hops), [Change::Way { tuple, way }]);
     hops.forget(&tuple);
     wire.ours.run("ip route del 192.0.2.0/24");
     assert_eq!(of_ways(&mut hops), []);
+}
+
+#[test]
+fn a_route_that_adds_headers_is_told_from_others() {
+    need_root!();
+    need_program!("clang");
+    let wire = Wire::new(&[]);
+    let mut hops = wire.ours.enter(Hops::open).unwrap();
+    let of = |hops: &mut Hops, local: &str, remote: &str| hops.way(&query(local, remote)).unwrap();
+    assert!(of(&mut hops, "fd66::1", "fd66::2").is_ok());
+    wire.ours.run("ip route add fd66::2 encap seg6 mode encap segs fd66::7 dev wire");
+    assert_eq!(of(&mut hops, "fd66::1", "fd66::2"), Err(Refusal::Encapsulated), "SRv6");
+    wire.ours.run("ip route replace fd66::2 encap seg6 mode inline segs fd66::7 dev wire");
+    assert_eq!(of(&mut hops, "fd66::1", "fd66::2"), Err(Refusal::Encapsulated), "SRv6, inline");
+    wire.ours.run("ip route add 10.66.0.2 encap seg6 mode encap segs fd66::7 dev wire");
+    assert_eq!(of(&mut hops, "10.66.0.1", "10.66.0.2"), Err(Refusal::Encapsulated), "SRv6 of IPv4");
+    wire.ours.run("ip route add 10.66.0.3 encap ip id 5 dst 10.66.0.9 dev wire");
+    assert_eq!(of(&mut hops, "10.66.0.1", "10.66.0.3"), Err(Refusal::Encapsulated), "a tunnel's key");
+    let program = Object::for_routes();
+    wire.ours.run(&format!(
+        "ip route add 10.66.0.4 encap bpf out obj {} section lwt_xmit dev wire",
+        program.path().display()
+    ));
+    assert_eq!(of(&mut hops, "10.66.0.1", "10.66.0.4"), Err(Refusal::Encapsulated), "a BPF program");
+    wire.ours.run("ip route add 10.66.1.0/24 via inet6 fd66::2 dev wire");
+    assert_eq!(of(&mut hops, "10.66.0.1", "10.66.1.1"), Err(Refusal::NotSteerable), "a gateway of the other version");
+    // One that is put in its place while a connection is away is told.
+    let query = query("fd66::1", "fd66::8");
+    let way = hops.way(&query).unwrap().unwrap();
+    hops.follow(query, way);
+    wire.ours.run("ip route add fd66::8 encap seg6 mode encap segs fd66::7 dev wire");
+    let mut told = Vec::new();
+    hops.poll(|change| told.push(change)).unwrap();
+    let refused = Change::Refused { tuple: query.tuple, why: Refusal::Encapsulated };
+    assert!(told.contains(&refused), "{told:?}");
 }

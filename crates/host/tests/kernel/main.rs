@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod away;
 mod engine_like;
 mod gap;
 mod half_closed;

@@ -116,20 +116,20 @@ fn a_restore_without_a_route_leaves_the_connection_in_the_engine() {
     need_root!();
     need_program!("clang");
     World::enter_with(Kind::Tc, config(), None, |world| {
-        let mut line = world.line(Load::Both, false);
+        let mut line = world.line(Load::Both, true);
         line.handoff(world);
         line.go_on(world, 50_000);
         let At::Engine(name) = line.at else { panic!("it is in the kernel") };
-        world.wire.ours.run("ip route del 10.66.0.0/24 dev wire");
+        world.wire.ours.run("ip route del fd66::/64 dev wire");
         for _ in 0..3 {
             let aborted = world.mover.restore(name).expect_err("there is no route");
             assert_eq!(aborted.step, Step::Rebuild, "{aborted}");
             assert!(matches!(aborted.outcome, Outcome::InEngine), "{aborted}");
             assert_eq!(world.mover.phase(name), Some(Phase::Engine));
-            // It knows its neighbour still.
-            line.go_on(world, 50_000);
+            // As in the kernel, nothing leaves.
+            line.turns(world, 100);
         }
-        world.wire.ours.run("ip route add 10.66.0.0/24 dev wire");
+        world.wire.ours.run("ip route add fd66::/64 dev wire");
         line.go_on(world, 50_000);
         line.restore(world);
         line.go_on(world, 50_000);

@@ -163,13 +163,15 @@ impl Broker {
         };
         let side = self.sides.iter().position(|side| side.name == *interface)?;
         let mut line = Line::new(*id, *client, *program, *seq, socket.clone(), *tuple);
-        let query = Query { tuple: *tuple, mark: query.0, device: query.1 };
+        // It is followed no more: all come home.
+        let query = Query { tuple: *tuple, mark: query.0, device: query.1, uid: 0, tos: 0 };
         line.plan = Some(Plan {
             query,
             way: Way { interface: way.0, via: way.1 },
             mac: None,
             engine: self.sides[side].number(),
             tracked: None,
+            cgroup: 0,
         });
         (line.side, line.closed, line.moves) = (side, *closed, *moves);
         line.shell = Captured::head_from_bytes(head);

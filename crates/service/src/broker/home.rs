@@ -5,13 +5,14 @@ use super::lines::{Goal, Line, State};
 use super::recover::recover;
 use super::take::{Direction, Half, Terms, Why};
 use crate::record;
-use baton_host::Captured;
 use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
+use baton_host::{Captured, Refusal};
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::message::Reply;
 use baton_socket::service::order::Order;
 use baton_tcp::snapshot::Seeds;
 use baton_tcp::time::Instant;
+use baton_wire::addr::Tuple;
 use rustix::net::sockopt::{set_socket_linger, socket_linger};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -24,6 +25,19 @@ impl Broker {
     /// A connection that is in the engine is to leave it.
     pub(super) fn leave(&mut self, id: u64, goal: Goal, why: &'static str) {
         let drain = if goal == Goal::Close { Duration::ZERO } else { self.config.drain };
+        self.leave_within(id, goal, why, drain);
+    }
+
+    /// It would be refused now.
+    pub(super) fn on_refused(&mut self, tuple: Tuple, refusal: Refusal) {
+        let Some(&id) = self.tuples.get(&tuple) else { return };
+        let why = if refusal == Refusal::NotSteerable { "homeless" } else { refusal.code() };
+        // Nothing is acknowledged to one whose frames are dropped.
+        let drain = if refusal.forbids_frames() { Duration::ZERO } else { self.config.drain };
+        self.leave_within(id, Goal::Home, why, drain);
+    }
+
+    fn leave_within(&mut self, id: u64, goal: Goal, why: &'static str, drain: Duration) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         match line.state {
             State::Engine => {}

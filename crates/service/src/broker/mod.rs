@@ -331,9 +331,9 @@ impl Broker {
         self.go_on_taking();
         if self.tick_at.elapsed() >= TICK {
             self.tick_at = Instant::now();
-            self.tick();
             // Not all that changes makes netlink readable.
             self.follow_changes()?;
+            self.tick();
         }
         self.closers.flush();
         Ok(())
@@ -393,8 +393,9 @@ impl Broker {
                 }
                 Change::Way { tuple, way } => self.change_way(tuple, way),
                 Change::Rules => self.on_rules_changed(),
+                Change::Refused { tuple, why } => self.on_refused(tuple, why),
                 // Its questions find out; the kernel could do no better.
-                Change::Neighbour { mac: None, .. } | Change::Lost { .. } => {}
+                Change::Neighbour { mac: None, .. } => {}
             }
         }
         Ok(())

@@ -150,16 +150,16 @@ fn what_the_kernel_cannot_take_from_a_program_that_ended_it_takes_later() {
     need_program!("clang");
     World::enter(|world| {
         let service = world.service();
-        let (ours, mut peer) = world.wire.connect(false);
+        let (ours, mut peer) = world.wire.connect(true);
         let mut hostile = Hostile::new(world, 3);
         hostile.adopt(ours.into());
         wait_for("the engine", || service.list().unwrap().iter().any(|entry| entry.place == "engine"));
-        world.wire.ours.run("ip addr del 10.66.0.1/24 dev wire");
+        world.wire.ours.run("ip route del fd66::/64 dev wire");
         assert_eq!(service.bring_home(Selector::All).unwrap().failed, 1);
         drop(hostile);
         std::thread::sleep(Duration::from_millis(500));
-        assert_eq!(service.list().unwrap().len(), 1, "the kernel has no such address");
-        world.wire.ours.run("ip addr add 10.66.0.1/24 dev wire");
+        assert_eq!(service.list().unwrap().len(), 1, "the kernel has no such route");
+        world.wire.ours.run("ip route add fd66::/64 dev wire");
         wait_for("the end", || service.list().unwrap().is_empty());
         wait_for("its peer's end", || std::io::Read::read(&mut peer, &mut [0]).is_ok_and(|len| len == 0));
     });

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod beside;
 mod c_program;
 mod congestion;
 mod conntrack;

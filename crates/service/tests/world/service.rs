@@ -73,23 +73,27 @@ fn what_is_asked_of_a_connection_that_ended_does_not_happen_to_who_has_its_place
 }
 
 #[test]
-fn what_the_kernel_cannot_take_goes_on_in_the_engine() {
+fn what_the_kernel_cannot_take_waits_in_the_engine() {
     need_root!();
     need_program!("clang");
-    World::with_line(|world, service, mut line| {
+    World::enter(|world| {
+        let (service, mut line) = (&world.service(), world.line(true));
+        line.adopt(service);
         line.go_on(100_000);
-        world.wire.ours.run("ip addr del 10.66.0.1/24 dev wire");
+        world.wire.ours.run("ip route del fd66::/64 dev wire");
         for _ in 0..3 {
             assert_eq!(service.bring_home(Selector::All).unwrap().failed, 1);
-            line.go_on(100_000);
             line.turn(30_000);
             let At::Service(stream) = std::mem::replace(&mut line.at, At::Moving) else { panic!("no stream") };
-            let (stream, error) = stream.restore().expect_err("the kernel has no such address");
+            let (stream, error) = stream.restore().expect_err("the kernel has no such route");
             assert!(error.to_string().contains("does not take it back"), "{error}");
             line.at = At::Service(stream);
-            line.go_on(100_000);
         }
-        world.wire.ours.run("ip addr add 10.66.0.1/24 dev wire");
+        let before = (line.out.read, line.back.read);
+        line.turn(30_000);
+        assert_eq!((line.out.read, line.back.read), before, "nothing leaves, as in the kernel");
+        world.wire.ours.run("ip route add fd66::/64 dev wire");
+        line.go_on(100_000);
         assert_eq!(service.bring_home(Selector::All).unwrap().failed, 0);
         line.go_on(100_000);
         line.finish();

@@ -1,0 +1,110 @@
+//! IPsec: policies are asked for once, and again when the kernel tells that they changed.
+//!
+//! Policies that a program set on a socket (`IP_XFRM_POLICY`) are listed, but neither told when
+//! they are set, nor is it told which socket has them. So their number is asked for, and one
+//! whose selector fits counts as the connection's.
+
+use super::policies::{Policies, Policy};
+use crate::kernel_side::Plan;
+use crate::netlink::{Body, NLM_F_REQUEST, Socket, attribute};
+use rustix::net::netlink::XFRM;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// `linux/xfrm.h`.
+const XFRM_MSG_GETPOLICY: u16 = 0x15;
+const XFRM_MSG_GETSPDINFO: u16 = 0x25;
+const XFRM_MSG_GETDEFAULT: u16 = 0x28;
+const XFRMNLGRP_POLICY: u32 = 4;
+const XFRMNLGRP_MIGRATE: u32 = 7;
+const XFRMA_SPD_INFO: u16 = 1;
+const XFRM_USERPOLICY_BLOCK: u8 = 1;
+/// `struct xfrm_userpolicy_id`: all of it zeros.
+const ID_LEN: usize = 64;
+/// Tries to read a table that changes meanwhile.
+const ATTEMPTS: usize = 4;
+
+pub(super) struct Ipsec(Option<Known>);
+
+struct Known {
+    asker: Socket,
+    listener: Socket,
+    policies: Policies,
+    /// Policies of sockets, incoming and outgoing.
+    of_sockets: u32,
+}
+
+impl Ipsec {
+    /// Without any where the kernel has no IPsec.
+    pub fn open() -> io::Result<Ipsec> {
+        // First, so that no change falls between an answer and the first poll.
+        let listener = match Socket::listen(XFRM, &[XFRMNLGRP_POLICY, XFRMNLGRP_MIGRATE]) {
+            Ok(listener) => listener,
+            Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(Ipsec(None)),
+            Err(error) => return Err(error),
+        };
+        let (asker, policies) = (Socket::open(XFRM)?, Policies::default());
+        let mut known = Known { asker, listener, policies, of_sockets: 0 };
+        known.ask()?;
+        Ok(Ipsec(Some(known)))
+    }
+
+    pub fn teller(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().map(|known| known.listener.as_fd())
+    }
+
+    /// Whether packets of the connection would be dropped or transformed.
+    pub fn holds(&self, plan: &Plan) -> bool {
+        self.0.as_ref().is_some_and(|known| known.policies.hold(&plan.tuple(), plan.query.mark, plan.way.interface))
+    }
+
+    /// Asks again if something changed; whether it did.
+    pub fn refresh(&mut self) -> io::Result<bool> {
+        let Some(known) = &mut self.0 else { return Ok(false) };
+        let mut changed = false;
+        changed |= !known.listener.drain(|_, _| changed = true)?;
+        if changed {
+            known.ask()?;
+        }
+        Ok(changed)
+    }
+
+    /// Asks again if there are more or fewer policies of sockets.
+    pub fn count_again(&mut self) -> io::Result<()> {
+        let Some(known) = &mut self.0 else { return Ok(()) };
+        if known.count()? != known.of_sockets { known.ask() } else { Ok(()) }
+    }
+}
+
+impl Known {
+    fn count(&mut self) -> io::Result<u32> {
+        let told = self.asker.ask(XFRM_MSG_GETSPDINFO, NLM_F_REQUEST, Body::new(&[0; 4]))?.unwrap_or_default();
+        // Six numbers, of which the fourth and the fifth are those of sockets.
+        let info = attribute(told.get(4..).unwrap_or_default(), XFRMA_SPD_INFO).unwrap_or_default();
+        let number = |at: usize| info.get(at..at + 4).map_or(0, |n| u32::from_ne_bytes(n.try_into().expect("four")));
+        Ok(number(12) + number(16))
+    }
+
+    fn ask(&mut self) -> io::Result<()> {
+        self.of_sockets = self.count()?;
+        for _ in 0..ATTEMPTS {
+            let mut all = Vec::new();
+            let whole = self
+                .asker
+                .dump(XFRM_MSG_GETPOLICY, Body::new(&[0; ID_LEN]), |_, body| all.extend(Policy::parse(body)))?;
+            self.policies.all = all;
+            if whole {
+                break;
+            }
+        }
+        let blocks = |told: &[u8], at: usize| told.get(at) == Some(&XFRM_USERPOLICY_BLOCK);
+        // Incoming, forwarded, outgoing.
+        self.policies.blocks = match self.asker.ask(XFRM_MSG_GETDEFAULT, NLM_F_REQUEST, Body::new(&[0; 3])) {
+            Ok(told) => told.map_or((false, false), |told| (blocks(&told, 0), blocks(&told, 2))),
+            // Linux before 5.15 passes what no policy is for.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (false, false),
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+}
