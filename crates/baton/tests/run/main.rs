@@ -6,6 +6,7 @@ mod page;
 mod programs;
 mod restless;
 mod rough;
+mod sharing;
 mod tls;
 mod world;
 
@@ -155,6 +156,28 @@ fn nothing_is_left_after_a_broker_stood_still() {
     ends::after_a_broker_stood_still(&World::quiet());
 }
 
+/// Runs that share a service.
+macro_rules! shared {
+    ($($test:ident: $($inside:ident)?;)*) => {$(
+        #[test]
+        fn $test() {
+            need_root!();
+            need_program!("clang");
+            need_program!("python3");
+            sharing::$test(&World::quiet()$(.$inside())?);
+        }
+    )*};
+}
+
+shared! {
+    two_share_a_service: inside;
+    one_of_two_is_killed:;
+    all_are_killed: inside;
+    the_whole_service_is_killed:;
+    another_service_is_started:;
+    other_users_stay_in_the_kernel:;
+}
+
 #[test]
 fn what_cannot_be_loaded_into_is_said_before_it_starts() {
     need_program!("cc");
@@ -162,12 +185,15 @@ fn what_cannot_be_loaded_into_is_said_before_it_starts() {
     let (source, program) = (home.path().join("static.c"), home.path().join("static"));
     fs::write(&source, "int main(void) { return 0; }\n").unwrap();
     run(Command::new("cc").arg("-static").arg("-o").args([&program, &source]));
+    let out = output(Command::new(baton()).args(["run", "--"]).arg(&program));
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.contains("is linked statically") && said.lines().count() == 1, "{said}");
     let refused = |words: &[&OsStr]| {
         let out = output(Command::new(baton()).arg("run").args(words));
         assert_eq!(out.status.code(), Some(2));
         String::from_utf8(out.stderr).unwrap()
     };
-    let said = refused(&[OsStr::new("--"), program.as_os_str()]);
+    let said = refused(&[OsStr::new("--require"), OsStr::new("--"), program.as_os_str()]);
     assert!(said.contains("is linked statically") && said.lines().count() == 1, "{said}");
     let said = refused(&[OsStr::new("no-such-program-here")]);
     assert!(said.contains("there is no program"), "{said}");

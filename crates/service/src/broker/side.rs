@@ -314,6 +314,7 @@ impl Broker {
         if let Some(memory) = engine.consumers.get(&client) {
             return Ok(memory.region);
         }
+        let process = engine.pidfd.as_ref().map(|pidfd| pidfd.try_clone()).transpose()?;
         let program = clients.get_mut(&client).ok_or(ErrorKind::NotConnected)?;
         let memory = SharedMemory::create(program.layout(config))?;
         let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -328,7 +329,6 @@ impl Broker {
         vault.keep(record::region(region), &kept, &[&file]);
         sides[at].tell(&Order::Consumer { key: region }, copies()?);
         let sizes = program.raw.map_or_else(|| Sizes::of(&config.consumer), Sizes::of_raw);
-        let process = engine.pidfd.as_ref().map(|pidfd| pidfd.try_clone()).transpose()?;
         let theirs = copies()?.into_iter().chain(process).collect();
         program.channel.send(Reply::Region { region, sizes }.to_bytes(), theirs)?;
         let memory = EngineRegion::new(memory.region().clone());

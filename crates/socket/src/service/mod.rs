@@ -212,7 +212,10 @@ impl Service {
     /// # Errors
     /// `NotConnected` if the service has gone, `PermissionDenied` if this user may not.
     pub fn join(&self) -> io::Result<()> {
-        self.ask(|ask| Request::Join { ask }).map(drop)
+        match self.ask(|ask| Request::Join { ask })? {
+            (_, Tally { failed: 0, .. }) => Ok(()),
+            _ => Err(io::Error::new(ErrorKind::NotConnected, "the service is about to end")),
+        }
     }
 
     /// Every connection that the service knows and this user may see.
