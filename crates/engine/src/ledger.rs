@@ -278,10 +278,10 @@ impl Ledger {
         self.record(ConnId(index)).is_some_and(|record| record.get(LIVE) == ENDED && record.tuple() == *tuple)
     }
 
-    /// Stream positions of connection `index`, if its record counts: bytes acknowledged by
-    /// the peer, and bytes received.
-    pub fn positions(&self, index: u32) -> Option<(u64, u64)> {
-        let record = self.record(ConnId(index)).filter(|record| record.get(LIVE) == 1)?;
+    /// Stream positions of the connection of this name, if its index is `index` or was it last: bytes
+    /// acknowledged by the peer, and bytes received.
+    pub fn positions(&self, index: u32, tuple: &Tuple) -> Option<(u64, u64)> {
+        let record = self.record(ConnId(index)).filter(|record| record.tuple() == *tuple)?;
         let at = UNA + 3 * (record.get(SLOT) & 1) as usize;
         Some((record.get(at), record.get(RECEIVED) & !FIN_RECEIVED))
     }

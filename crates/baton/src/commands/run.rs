@@ -6,6 +6,7 @@ use crate::run::home::Home;
 use crate::run::passing::Passing;
 use crate::run::program::{self, Found};
 use crate::run::service::{Private, usable};
+use crate::run::unreached::Unreached;
 use anyhow::Context;
 use baton_host::policy::{Rule, parse_ports};
 use baton_socket::service::{Placement, SOCKET, Service};
@@ -56,6 +57,10 @@ pub struct Args {
     /// Say at the end what was moved, what was not, and why
     #[arg(long)]
     explain: bool,
+    /// Have the kernel say that there is no io_uring, so that programs which use it for files, and can do
+    /// without, have their connections moved
+    #[arg(long)]
+    no_io_uring: bool,
     /// Do not run the program where none of its connections could move: say why and what to do, and
     /// end with exit code 2
     #[arg(long)]
@@ -108,14 +113,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     command.env("BATON_SOCKET", &service.socket);
     command.env("BATON_POLICY", policy.to_string()).env("BATON_PORTS", args.ports.join(","));
     command.env("BATON_ENGINE", placement.to_string()).env("BATON_ACCOUNT", account.path());
+    if args.no_io_uring {
+        command.env("BATON_IO_URING", "0");
+    }
+    // libuv makes a ring for files and for its own epoll set, and says itself how to have it not do so.
+    if std::env::var_os("UV_USE_IO_URING").is_none() && policy != Rule::Never {
+        command.env("UV_USE_IO_URING", "0");
+    }
     make_room();
+    let looks = args.explain.then(|| library.clone().map(|library| service.look_for(library))).flatten().transpose()?;
     let passing = Passing::start()?;
     let child = command.spawn().with_context(|| format!("starting {}", args.words[0].to_string_lossy()))?;
     let status = passing.until_end(child)?;
     passing.until_all_end(|pid| service.has(pid));
     drop(service);
     if args.explain {
-        for line in account.explain().context("reading what was counted")? {
+        let lines = account.explain(args.policy.is_some()).context("reading what was counted")?;
+        for line in lines.into_iter().chain(looks.into_iter().flat_map(Unreached::explain)) {
             say(&line);
         }
     }
@@ -210,6 +224,13 @@ impl Used {
                 if private.was_joined() { "the service of another run is shared" } else { "a service was started" };
             say(&format!("{whose}; baton ps --socket {} shows connections", self.socket.display()));
         }
+    }
+
+    /// Sees which processes run without the library.
+    fn look_for(&self, library: PathBuf) -> anyhow::Result<Unreached> {
+        let place = self.private.as_ref().map(Private::place);
+        let others = move |pid| place.as_ref().is_some_and(|place| place.has(pid));
+        Unreached::watch(library, others).context("looking at processes")
     }
 
     fn has(&self, pid: Pid) -> bool {

@@ -9,4 +9,5 @@ pub mod passing;
 pub mod place;
 pub mod program;
 pub mod service;
+pub mod unreached;
 pub mod watch;

@@ -30,7 +30,7 @@ pub fn find(name: &OsStr) -> anyhow::Result<Found> {
     let path = locate(name).ok_or_else(|| {
         usage(format!("there is no program '{}'", name.to_string_lossy()), "give its path, or look at PATH")
     })?;
-    let unreached = unreached(&path, DEPTH)?;
+    let unreached = unreached(&path)?;
     Ok(Found { path, unreached })
 }
 
@@ -45,7 +45,15 @@ fn locate(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(runs)
 }
 
-fn unreached(path: &Path, depth: usize) -> anyhow::Result<Option<String>> {
+/// Why the library cannot be loaded into a program; none if it can.
+///
+/// # Errors
+/// If there is no such file.
+pub fn unreached(path: &Path) -> anyhow::Result<Option<String>> {
+    look_at(path, DEPTH)
+}
+
+fn look_at(path: &Path, depth: usize) -> anyhow::Result<Option<String>> {
     let name = path.display();
     let found = fs::metadata(path)?;
     let privileged = found.mode() & 0o4000 != 0 && found.uid() != rustix::process::geteuid().as_raw();
@@ -55,7 +63,7 @@ fn unreached(path: &Path, depth: usize) -> anyhow::Result<Option<String>> {
     let Ok(bytes) = fs::read(path) else { return Ok(None) };
     if let Some(interpreter) = interpreter(&bytes) {
         // Whatever is wrong with it the kernel says.
-        return if depth > 0 && interpreter.exists() { unreached(&interpreter, depth - 1) } else { Ok(None) };
+        return if depth > 0 && interpreter.exists() { look_at(&interpreter, depth - 1) } else { Ok(None) };
     }
     Ok(is_static(&bytes).then(|| format!("{name} is linked statically, so no library can be loaded")))
 }

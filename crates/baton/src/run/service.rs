@@ -76,6 +76,11 @@ impl Private {
         self.place.socket()
     }
 
+    /// Where all of it is.
+    pub fn place(&self) -> Place {
+        self.place.clone()
+    }
+
     /// Whether another run had started it.
     pub fn was_joined(&self) -> bool {
         self.joined

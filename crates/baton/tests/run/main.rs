@@ -2,6 +2,7 @@
 
 mod cpython;
 mod ends;
+mod explaining;
 mod page;
 mod programs;
 mod restless;
@@ -156,26 +157,36 @@ fn nothing_is_left_after_a_broker_stood_still() {
     ends::after_a_broker_stood_still(&World::quiet());
 }
 
-/// Runs that share a service.
-macro_rules! shared {
-    ($($test:ident: $($inside:ident)?;)*) => {$(
+/// In a world of its own each.
+macro_rules! alone {
+    ($of:ident: $($test:ident: $($inside:ident)?;)*) => {$(
         #[test]
         fn $test() {
             need_root!();
             need_program!("clang");
             need_program!("python3");
-            sharing::$test(&World::quiet()$(.$inside())?);
+            $of::$test(&World::quiet()$(.$inside())?);
         }
     )*};
 }
 
-shared! {
+alone! {
+    sharing:
     two_share_a_service: inside;
     one_of_two_is_killed:;
     all_are_killed: inside;
     the_whole_service_is_killed:;
     another_service_is_started:;
     other_users_stay_in_the_kernel:;
+}
+
+alone! {
+    explaining:
+    bytes_of_a_program_that_is_killed_are_counted:;
+    processes_without_the_library_are_counted:;
+    what_to_try_is_said_where_nothing_moved:;
+    a_program_can_be_had_to_do_without_io_uring:;
+    ps_says_bytes_and_rates:;
 }
 
 #[test]

@@ -50,7 +50,7 @@ struct Talker<'a> {
 }
 
 /// Answers each byte of each connection.
-fn echo(world: &World) -> Running {
+pub fn echo(world: &World) -> Running {
     let code = "\
 import selectors, socket
 listener = socket.create_server(('10.67.0.2', 8103), backlog=1000)
@@ -130,7 +130,7 @@ impl<'a> Talker<'a> {
 }
 
 /// The directory of the service that is shared.
-fn place(world: &World) -> Option<PathBuf> {
+pub fn place(world: &World) -> Option<PathBuf> {
     let namespace = world.ours.enter(|| fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
     Some(PathBuf::from(format!("/run/baton-net-{namespace}"))).filter(|place| place.exists())
 }

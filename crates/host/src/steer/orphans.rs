@@ -53,6 +53,13 @@ impl Steering {
     }
 }
 
+impl Steering {
+    /// Whether a process that was killed left its steering on an interface.
+    pub fn is_left(interface: &str) -> bool {
+        Pins::find(interface).is_ok_and(|left| left.is_some())
+    }
+}
+
 fn bury(interface: &str, is_orphan: impl Fn(&Pins, u32) -> bool) -> Result<Buried, SteerError> {
     let Some(pins) = Pins::find(interface)? else { return Ok(Buried::default()) };
     let mut buried = Buried::default();

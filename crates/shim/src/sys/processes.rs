@@ -6,8 +6,8 @@
 //! Calls with arguments of any number are gone on with where they came from.
 
 use super::cancel::Deferred;
-use super::real;
-use crate::connection::{bring_home, stop};
+use super::{real, rings};
+use crate::connection::bring_home;
 use crate::everything::{self, bring_inherited_home};
 use crate::fork;
 use libc::{c_char, c_int, c_void, pid_t};
@@ -205,10 +205,10 @@ passed_on! {
     execlp before_execlp |_first| bring_inherited_home();
     execle before_execle |_first| bring_inherited_home();
     // Calls of liburing are the kernel's own: who begins with it is not followed.
-    io_uring_queue_init before_queue_init |_first| stop("io-uring");
-    io_uring_queue_init_params before_queue_init_params |_first| stop("io-uring");
-    io_uring_queue_init_mem before_queue_init_mem |_first| stop("io-uring");
-    io_uring_setup before_io_uring_setup |_first| stop("io-uring");
+    io_uring_queue_init before_queue_init |_first| if !rings::may_begin() { return rings::none as *mut c_void };
+    io_uring_queue_init_params before_queue_init_params |_first| if !rings::may_begin() { return rings::none as *mut c_void };
+    io_uring_queue_init_mem before_queue_init_mem |_first| if !rings::may_begin() { return rings::none as *mut c_void };
+    io_uring_setup before_io_uring_setup |_first| if !rings::may_begin() { return rings::none as *mut c_void };
     // libc writes to the descriptor by itself.
     dprintf before_dprintf |fd| bring_home(fd, "stdio");
     vdprintf before_vdprintf |fd| bring_home(fd, "stdio");
