@@ -129,7 +129,11 @@ fn steering(findings: &[Finding]) -> Finding {
     let kinds = [("tc", ok(STEERED_TAP) && ok(TC)), ("xdp", XDP.into_iter().any(ok))];
     let there: Vec<_> = kinds.into_iter().filter(|(_, there)| *there).map(|(kind, _)| kind).collect();
     let found = if there.is_empty() {
-        Finding::no("steering", "packets can be led to an engine neither by tc nor by xdp", "see to tc programs and TAP with virtio header")
+        Finding::no(
+            "steering",
+            "packets can be led to an engine neither by tc nor by xdp",
+            "see to tc programs and TAP with virtio header",
+        )
     } else {
         Finding::yes("steering", format!("packets can be led to an engine by {}", there.join(" and by ")))
     };
@@ -234,7 +238,10 @@ fn interface(name: &str) -> Finding {
             let jumbo = if f.pieces { ", also those longer than a page" } else { "" };
             Finding::yes(what, format!("--steer xdp works in its driver, {copy}{jumbo}"))
         }
-        Ok(_) => Finding::yes(what, "--steer xdp works, slower than in a driver that supports it; tc is used if none is named"),
+        Ok(_) => Finding::yes(
+            what,
+            "--steer xdp works, slower than in a driver that supports it; tc is used if none is named",
+        ),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             Finding::yes(what, "--steer xdp works, at least slowly (this kernel cannot tell more)")
         }

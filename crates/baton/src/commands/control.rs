@@ -116,7 +116,9 @@ pub fn ps(args: &Ps) -> anyhow::Result<()> {
         writeln!(stdout, "{}", serde_json::to_string_pretty(&rows)?)?;
         return Ok(());
     }
-    let header = ["WHERE", "WHY", "OURS", "PEER", "PID", "SENT", "RECEIVED", "SENT/S", "RECEIVED/S", "SECONDS", "MOVES"].map(str::to_owned);
+    let header =
+        ["WHERE", "WHY", "OURS", "PEER", "PID", "SENT", "RECEIVED", "SENT/S", "RECEIVED/S", "SECONDS", "MOVES"]
+            .map(str::to_owned);
     let cells = rows.iter().map(|row| {
         let rates = [row.sent_per_second, row.received_per_second];
         let [sent, received] = [row.bytes_sent, row.bytes_received].map(|n| n.to_string());

@@ -110,7 +110,11 @@ fn print(to: &mut impl Write, section: &Section, all: bool, colour: bool) -> std
     let rest: Vec<&Row> = section.rows.iter().filter(|row| !is_told(row)).collect();
     if let Some(first) = rest.first() {
         let (holds, of) = (rest.len(), section.rows.len());
-        writeln!(to, "  {}  {holds} of {of} things that Baton relies on hold (baton doctor --all lists them)", paint(first))?;
+        writeln!(
+            to,
+            "  {}  {holds} of {of} things that Baton relies on hold (baton doctor --all lists them)",
+            paint(first)
+        )?;
     }
     Ok(())
 }

@@ -47,7 +47,8 @@ fn translation() -> Finding {
     let tables = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let legacy = [tables("/proc/self/net/ip_tables_names"), tables("/proc/self/net/ip6_tables_names")].concat();
     let nft = Command::new("nft").args(["list", "ruleset"]).stdin(Stdio::null()).output();
-    let rules = nft.ok().filter(|out| out.status.success()).map(|out| String::from_utf8_lossy(&out.stdout).into_owned());
+    let rules =
+        nft.ok().filter(|out| out.status.success()).map(|out| String::from_utf8_lossy(&out.stdout).into_owned());
     translated(&legacy, rules.as_deref())
 }
 

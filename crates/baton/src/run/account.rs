@@ -50,7 +50,10 @@ fn hint(entries: &[(String, u64)]) -> Option<&'static str> {
         return None;
     }
     [
-        ("stays large-transfers", "large answers: --policy 'until bulk' moves them until they are bulk, fcfs moves all"),
+        (
+            "stays large-transfers",
+            "large answers: --policy 'until bulk' moves them until they are bulk, fcfs moves all",
+        ),
         ("stays waits-for-sends", "few requests a connection: --policy fcfs moves each at once"),
         ("stays rule-never", "the policy moves nothing here: --policy fcfs moves each connection at once"),
         ("stays io-uring", "the program uses io_uring: --no-io-uring has it do without, if it can"),

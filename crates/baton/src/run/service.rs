@@ -62,6 +62,12 @@ impl Private {
             }
             Err(_) => {
                 let interfaces = if interfaces.is_empty() { ethernet()? } else { interfaces.to_vec() };
+                let left = if place.is_alive() { 0 } else { bury(&interfaces) };
+                if left > 0 {
+                    bail!(
+                        "{left} connections of a service that was killed go on inside programs, and have to end first"
+                    );
+                }
                 let started = start(&place, &locked, steer, &interfaces);
                 (started.inspect_err(|_| abandon(&place, &locked))?, false)
             }
@@ -130,6 +136,12 @@ fn connect(socket: &Path, first: impl FnOnce(&Service) -> io::Result<()> + Send 
     })?;
     let unanswered = |_| Err(io::Error::new(ErrorKind::TimedOut, "it does not answer"));
     hear.recv_timeout(TO_START).unwrap_or_else(unanswered)
+}
+
+/// Ends what a killed service left on these interfaces, but for what programs' own engines have: how
+/// much that is.
+pub fn bury(interfaces: &[String]) -> usize {
+    interfaces.iter().filter_map(|name| Steering::bury(name).ok()).map(|buried| buried.left).sum()
 }
 
 /// Starts a service, in place of one that has ended.

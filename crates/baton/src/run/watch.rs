@@ -6,8 +6,7 @@
 //! ended in form is not started again: somebody told it to end.
 
 use super::place::Place;
-use super::service::{join, start};
-use baton_host::steer::Steering;
+use super::service::{bury, join, start};
 use baton_socket::service::Service;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -80,8 +79,7 @@ fn replace(place: &Place) -> Next {
         return Next::Later;
     }
     let Ok((steer, interfaces)) = place.with() else { return Next::None };
-    let left: usize = interfaces.iter().filter_map(|name| Steering::bury(name).ok()).map(|buried| buried.left).sum();
-    if left > 0 {
+    if bury(&interfaces) > 0 {
         return Next::Later;
     }
     start(place, &locked, &steer, &interfaces).map_or(Next::None, Next::Another)
