@@ -305,12 +305,14 @@ impl Ledger {
         }
     }
 
-    /// Stream positions of connection `index`, if its record counts: bytes acknowledged by
-    /// the peer, and bytes received.
-    pub fn positions(&self, index: u32) -> Option<(u64, u64)> {
-        let record = self.record(ConnId(index)).filter(|record| record.get(LIVE) == 1)?;
+    /// Stream positions of the connection of this name, if its index is `index` or was it last: bytes
+    /// acknowledged by the peer, and bytes received.
+    pub fn positions(&self, index: u32, tuple: &Tuple) -> Option<(u64, u64)> {
+        let record = self.record(ConnId(index)).filter(|record| record.tuple() == *tuple)?;
         let at = UNA + 3 * (record.get(SLOT) & 1) as usize;
-        Some((record.get(at), record.get(RECEIVED) & !FIN_RECEIVED))
+        // Our FIN, which is acknowledged as a byte is, carries none.
+        let sent = record.get(FIN_AT).checked_sub(1).unwrap_or(u64::MAX);
+        Some((record.get(at).min(sent), record.get(RECEIVED) & !FIN_RECEIVED))
     }
 
     /// What the peer of the connection of this name may have learned, if its record

@@ -1,5 +1,6 @@
-//! What only `sock_diag` tells of a connection (`ss` asks it too): whether it has TCP-MD5 keys,
-//! which it tells only to somebody with CAP_NET_ADMIN, and its control group.
+//! What only `sock_diag` tells and does (`ss` asks it too): whether a connection has TCP-MD5 keys,
+//! its control group, and the end of a socket that another process holds. For keys and ends it
+//! wants CAP_NET_ADMIN.
 
 use crate::netlink::attributes;
 use baton_wire::addr::Addr;
@@ -11,7 +12,9 @@ use std::os::fd::BorrowedFd;
 
 /// `linux/netlink.h`, `linux/sock_diag.h`, `linux/inet_diag.h`.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const SOCK_DESTROY: u16 = 21;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
 const NLMSG_ERROR: u16 = 2;
 const INET_DIAG_MD5SIG: u16 = 18;
 const INET_DIAG_CGROUP_ID: u16 = 21;
@@ -36,14 +39,29 @@ pub(crate) fn diagnose(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr
     let interface = crate::sys::get_int(fd, libc::SOL_SOCKET, crate::sys::SO_BINDTOIFINDEX).unwrap_or(0);
     let netlink = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
     // An unconnected netlink socket sends to the kernel.
-    send(&netlink, &request(local, remote, interface as u32), SendFlags::empty())?;
+    let question = request(SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, local, remote, interface as u32);
+    send(&netlink, &question, SendFlags::empty())?;
     let mut reply = [0; 8192];
     let (_, len) = recv(&netlink, reply.as_mut_slice(), RecvFlags::empty())?;
     answer(&reply[..len.min(reply.len())])
 }
 
+/// Ends the socket of a connection in the thread's network namespace, whoever holds it; it is bound
+/// to no device, or to the one of index `interface`. Calls on it fail with `ECONNABORTED` from now on (`tcp_abort()`, `net/ipv4/tcp.c`).
+///
+/// # Errors
+/// `NotFound` if there is no such socket; `Unsupported` where the kernel has no
+/// `CONFIG_INET_DIAG_DESTROY`.
+pub(crate) fn destroy(local: SocketAddr, remote: SocketAddr, interface: u32) -> io::Result<()> {
+    let netlink = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
+    send(&netlink, &request(SOCK_DESTROY, NLM_F_REQUEST | NLM_F_ACK, local, remote, interface), SendFlags::empty())?;
+    let mut reply = [0; 512];
+    let (_, len) = recv(&netlink, reply.as_mut_slice(), RecvFlags::empty())?;
+    acknowledged(&reply[..len.min(reply.len())])
+}
+
 /// `struct nlmsghdr` and `struct inet_diag_req_v2`.
-fn request(local: SocketAddr, remote: SocketAddr, interface: u32) -> Vec<u8> {
+fn request(kind: u16, flags: u16, local: SocketAddr, remote: SocketAddr, interface: u32) -> Vec<u8> {
     let [local_ip, remote_ip] = [local, remote].map(|end| Addr::from(end.ip()));
     let v4 = local_ip.is_v4();
     let family = if v4 { libc::AF_INET } else { libc::AF_INET6 } as u8;
@@ -58,8 +76,8 @@ fn request(local: SocketAddr, remote: SocketAddr, interface: u32) -> Vec<u8> {
     };
     let mut out = Vec::with_capacity(HEADER_LEN + 56);
     out.extend(72u32.to_ne_bytes());
-    out.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    out.extend(NLM_F_REQUEST.to_ne_bytes());
+    out.extend(kind.to_ne_bytes());
+    out.extend(flags.to_ne_bytes());
     out.extend([0; 8]);
     out.extend([family, libc::IPPROTO_TCP as u8, WITH_INFO, 0]);
     // All states.
@@ -78,12 +96,20 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }
 
+/// The number in a `NLMSG_ERROR`: 0 if the kernel did it.
+fn acknowledged(reply: &[u8]) -> io::Result<()> {
+    let code = reply.get(HEADER_LEN..HEADER_LEN + 4).ok_or(io::ErrorKind::UnexpectedEof)?;
+    match i32::from_ne_bytes([code[0], code[1], code[2], code[3]]) {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+    }
+}
+
 /// Looks through the attributes of the kernel's answer.
 fn answer(reply: &[u8]) -> io::Result<Diagnosis> {
     let kind = half(reply, 4).ok_or(io::ErrorKind::UnexpectedEof)?;
     if kind == NLMSG_ERROR {
-        let code = reply.get(HEADER_LEN..HEADER_LEN + 4).ok_or(io::ErrorKind::UnexpectedEof)?;
-        return Err(io::Error::from_raw_os_error(-i32::from_ne_bytes([code[0], code[1], code[2], code[3]])));
+        return acknowledged(reply).map(|()| Diagnosis::default());
     }
     let mut found = Diagnosis::default();
     for (kind, value) in attributes(reply.get(HEADER_LEN + MESSAGE_LEN..).unwrap_or_default()) {

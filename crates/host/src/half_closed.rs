@@ -138,7 +138,13 @@ fn say(fd: BorrowedFd<'_>, captured: &Captured, seq: Seq, room: u32, payload: &[
 }
 
 /// A packet with a TCP segment.
-fn segment(header: &Header, options: &[TcpOption<'_>], payload: &[u8], from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+pub(crate) fn segment(
+    header: &Header,
+    options: &[TcpOption<'_>],
+    payload: &[u8],
+    from: SocketAddr,
+    to: SocketAddr,
+) -> Vec<u8> {
     let [src, dst] = [from, to].map(|end| Addr::from(end.ip()));
     let mut segment = [0; header::MAX_HEADER_LEN];
     let len = header.write(options, &mut segment).expect("one option fits");

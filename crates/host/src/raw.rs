@@ -22,6 +22,16 @@ pub(crate) fn send(fd: BorrowedFd<'_>, packet: &[u8], to: SocketAddr) -> io::Res
     Ok(())
 }
 
+/// Sends a packet of a connection that has no socket any more.
+///
+/// # Errors
+/// As [`send`].
+pub(crate) fn send_unbound(packet: &[u8], to: SocketAddr) -> io::Result<()> {
+    let to = address(to);
+    sendto(raw_socket(&to)?, packet, SendFlags::DONTWAIT, &to)?;
+    Ok(())
+}
+
 /// Sends a packet, whoever it says it is from, to our own address: over the loopback device,
 /// also where rules of routing have what others send there take another way.
 ///
@@ -45,13 +55,17 @@ fn address(mut of: SocketAddr) -> SocketAddr {
 }
 
 fn socket_like(fd: BorrowedFd<'_>, to: &SocketAddr) -> io::Result<OwnedFd> {
-    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let raw = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::RAW))?;
+    let raw = raw_socket(to)?;
     let device = sys::get_int(fd, libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX).unwrap_or(0);
     if device != 0 {
         sys::set_int(raw.as_fd(), libc::SOL_SOCKET, sys::SO_BINDTOIFINDEX, device)?;
     }
     Ok(raw)
+}
+
+fn raw_socket(to: &SocketAddr) -> io::Result<OwnedFd> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    Ok(socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::RAW))?)
 }
 
 /// An IP packet with `payload` in it, which is at most an Ethernet frame's.

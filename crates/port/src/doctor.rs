@@ -91,12 +91,12 @@ pub fn examine() -> Vec<Finding> {
 /// Capabilities, their bit numbers (linux/capability.h), what they are for, and whether
 /// moves need them.
 const CAPABILITIES: [(&str, u32, &str, bool); 6] = [
-    ("CAP_NET_ADMIN", 12, "moves connections, makes TAP devices, attaches XDP programs", true),
-    ("CAP_NET_RAW", 13, "moves half-closed connections, opens AF_XDP sockets", true),
-    ("CAP_IPC_LOCK", 14, "locks packet memory beyond the limit of ulimit -l", false),
-    ("CAP_SYS_ADMIN", 21, "makes network namespaces", false),
-    ("CAP_PERFMON", 38, "loads BPF programs that compute with pointers", true),
-    ("CAP_BPF", 39, "loads BPF programs", true),
+    ("CAP_NET_ADMIN", 12, "moves connections, makes network devices, leads packets to an engine", true),
+    ("CAP_NET_RAW", 13, "moves half-closed connections, and lets the xdp kind open its sockets", true),
+    ("CAP_IPC_LOCK", 14, "keeps packet memory from being swapped out, beyond what ulimit -l allows", false),
+    ("CAP_SYS_ADMIN", 21, "makes network namespaces, in which the checks below are tried", false),
+    ("CAP_PERFMON", 38, "loads BPF programs that look into packets", true),
+    ("CAP_BPF", 39, "loads BPF programs, which lead packets to an engine", true),
 ];
 
 /// The capabilities that this thread has in effect.
@@ -129,9 +129,13 @@ fn steering(findings: &[Finding]) -> Finding {
     let kinds = [("tc", ok(STEERED_TAP) && ok(TC)), ("xdp", XDP.into_iter().any(ok))];
     let there: Vec<_> = kinds.into_iter().filter(|(_, there)| *there).map(|(kind, _)| kind).collect();
     let found = if there.is_empty() {
-        Finding::no("steering", "neither by tc nor by xdp", "see to tc programs and TAP with virtio header")
+        Finding::no(
+            "steering",
+            "packets can be led to an engine neither by tc nor by xdp",
+            "see to tc programs and TAP with virtio header",
+        )
     } else {
-        Finding::yes("steering", there.join(", "))
+        Finding::yes("steering", format!("packets can be led to an engine by {}", there.join(" and by ")))
     };
     found.needed(true)
 }
@@ -182,11 +186,11 @@ fn on_scratch_wire() -> Vec<Finding> {
             Ok(port) if !generic && !port.mode().driver => {
                 Finding::no(name, "only the generic hook", "use a kernel whose veth runs XDP programs (4.19 or later)")
             }
-            opened => Finding::opened(name, opened.map(|_| "tried on a veth".into())),
+            opened => Finding::opened(name, opened.map(|_| "works; tried on a virtual wire".into())),
         }
     };
     let tc = match SchedClassifier::query_tcx("near", TcAttachType::Ingress) {
-        Ok(_) => Finding::yes(TC, "can be attached by a link"),
+        Ok(_) => Finding::yes(TC, "works: packets can be led to an engine beside other programs of the interface"),
         Err(e) => Finding::no(TC, e.to_string(), "use Linux 6.6 or later with CONFIG_NET_XGRESS"),
     };
     vec![Finding::yes("veth", "can be made"), xdp(XDP[0], false), xdp(XDP[1], true), tc]
@@ -206,7 +210,7 @@ fn run(program: &str, arguments: &str) -> io::Result<()> {
 fn bpf() -> Finding {
     let name = "BPF";
     match Program::probe() {
-        Ok(()) => Finding::yes(name, "the XDP program loads"),
+        Ok(()) => Finding::yes(name, "the kernel loads Baton's programs"),
         Err(e) => {
             let remedy = match e.os_error() {
                 None => "install clang and build again",
@@ -230,13 +234,16 @@ fn interface(name: &str) -> Finding {
     let what = format!("AF_XDP on {name}");
     match link::index(name).and_then(driver_features) {
         Ok(f) if f.driver => {
-            let copy = if f.zero_copy { "zero-copy" } else { "by copy" };
-            let jumbo = if f.pieces { ", frames longer than a page" } else { "" };
-            Finding::yes(what, format!("in the driver, {copy}{jumbo}"))
+            let copy = if f.zero_copy { "without copying packets" } else { "by copying packets" };
+            let jumbo = if f.pieces { ", also those longer than a page" } else { "" };
+            Finding::yes(what, format!("--steer xdp works in its driver, {copy}{jumbo}"))
         }
-        Ok(_) => Finding::yes(what, "in the generic hook, by copy"),
+        Ok(_) => Finding::yes(
+            what,
+            "--steer xdp works, slower than in a driver that supports it; tc is used if none is named",
+        ),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            Finding::yes(what, "at least in the generic hook (this kernel cannot tell)")
+            Finding::yes(what, "--steer xdp works, at least slowly (this kernel cannot tell more)")
         }
         Err(e) => Finding::no(what, e.to_string(), "use Linux 6.3 or later, which can tell"),
     }

@@ -92,6 +92,13 @@ messages! {
             /// Bytes of its receive queue.
             unread: u32,
         },
+        /// A process that the service is there for. With its pidfd.
+        9 Member {
+            /// Its number.
+            pid: u32,
+        },
+        /// The service is there for such processes only, and ends with the last of them.
+        10 Few {},
     }
 }
 
@@ -179,6 +186,14 @@ pub fn programs_ledger(number: u32) -> Key {
 pub fn client(client: u32) -> Key {
     (3, client.into())
 }
+
+/// The key of a process that the service is there for.
+pub fn member(pid: u32) -> Key {
+    (9, pid.into())
+}
+
+/// The key of whether it is there for such processes only.
+pub const FEW: Key = (10, 0);
 
 /// The key of the socket that programs connect to.
 pub const LISTENER: Key = (2, 0);

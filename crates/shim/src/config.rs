@@ -7,6 +7,7 @@
 //! | `BATON_PORTS` | ports, either side's, that the rule is for; others never move |
 //! | `BATON_ENGINE` | where the engine runs: a [`Placement`] |
 //! | `BATON_ACCOUNT` | file of the counters |
+//! | `BATON_IO_URING` | `0`: programs are told that the kernel has no io_uring |
 
 use baton_host::policy::{Policy, PortRule, Rule, Side, parse_ports};
 use baton_socket::service::Placement;
@@ -19,6 +20,7 @@ pub struct Config {
     pub policy: Policy,
     pub placement: Placement,
     pub account: Option<PathBuf>,
+    pub io_uring: bool,
 }
 
 /// As the process was started. What makes no sense is as if it was not there: `baton run`
@@ -33,6 +35,7 @@ pub fn config() -> &'static Config {
             policy: policy(rule, &text("BATON_PORTS").unwrap_or_default()),
             placement: text("BATON_ENGINE").and_then(|place| place.parse().ok()).unwrap_or_default(),
             account: text("BATON_ACCOUNT").map(PathBuf::from),
+            io_uring: text("BATON_IO_URING").is_none_or(|word| word != "0"),
         }
     })
 }

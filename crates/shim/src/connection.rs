@@ -57,8 +57,6 @@ pub struct Moved {
     pub stream: Stream,
     pub local: Name,
     pub peer: Name,
-    pub bytes_in: AtomicU64,
-    pub bytes_out: AtomicU64,
     /// The socket's device and inode.
     pub identity: (u64, u64),
     rule: Rule,
@@ -293,6 +291,12 @@ fn hand_over(fd: RawFd, named: &Named) {
                 return epoll::put_back(named.slot);
             }
             epoll::put_back(named.slot);
+            if baton_host::is_captured(socket::borrow(fd)).unwrap_or(false) {
+                // The service was killed over it: the kernel does not have it any more.
+                epoll::leave(named.slot);
+                body.state = State::Over(Over::default());
+                return account::count("stays lost");
+            }
             stay(named, &mut body, &why);
         }
     }
@@ -325,8 +329,7 @@ fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
         account::count("elsewhere");
     }
     stream.set_nonblocking(true);
-    let (bytes_in, bytes_out, bulk) = Default::default();
-    Ok(Moved { stream, local, peer, bytes_in, bytes_out, identity, rule, bulk })
+    Ok(Moved { stream, local, peer, identity, rule, bulk: AtomicU64::new(0) })
 }
 
 /// Makes a connection an ordinary one of the kernel, for this reason.
@@ -381,12 +384,13 @@ pub fn tell(state: &State) {
     }
 }
 
-/// Counts what went over it.
+/// What went over it while it was back in the kernel did not go over the engine, for which each call
+/// counted it.
 pub fn account_for(moved: &Moved) {
     let (sent, received) = moved.stream.take_bytes_at_home();
-    account::add("bytes received", moved.bytes_in.swap(0, Ordering::Relaxed).saturating_sub(received));
-    account::add("bytes sent", moved.bytes_out.swap(0, Ordering::Relaxed).saturating_sub(sent));
     if sent + received > 0 {
+        account::add("bytes received", received.wrapping_neg());
+        account::add("bytes sent", sent.wrapping_neg());
         account::add("bytes received at home", received);
         account::add("bytes sent at home", sent);
     }

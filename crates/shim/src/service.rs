@@ -34,7 +34,8 @@ pub type Exclusive = Counted<RwLockWriteGuard<'static, Link>>;
 /// Does something with the service; none if there is none.
 pub fn with<R>(run: impl FnOnce(&Service) -> R) -> Option<R> {
     let link = read();
-    if link.service.is_none() {
+    // What one that was killed had goes on or ends without it.
+    if link.service.as_ref().is_none_or(Service::is_gone) {
         drop(link);
         exclusive().connect();
         return read().service.as_ref().map(run);
@@ -92,12 +93,13 @@ pub fn is_used() -> bool {
 
 impl Link {
     fn connect(&mut self) {
-        if self.service.is_some() || self.failed.is_some_and(|failed| failed.elapsed() < AGAIN) {
+        let there = self.service.as_ref().is_some_and(|service| !service.is_gone());
+        if there || self.failed.is_some_and(|failed| failed.elapsed() < AGAIN) {
             return;
         }
         baton_socket::service::keep_descriptors_above(crate::descriptors::floor());
         match crate::sys::signals::blocked(|| Service::connect_as(&config().socket, config().placement)) {
-            Ok(service) => self.service = Some(service),
+            Ok(service) => (self.service, self.failed) = (Some(service), None),
             Err(_) => self.failed = Some(Instant::now()),
         }
     }

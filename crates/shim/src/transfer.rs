@@ -1,5 +1,6 @@
 //! Reading and writing a connection that is not in the kernel, as the kernel would do it.
 
+use crate::account;
 use crate::bell::Sleep;
 use crate::connection::{Held, KernelCall, Moved, Place, bring_home_named, place, place_to_send};
 use crate::patience;
@@ -271,7 +272,7 @@ impl Held {
         match read {
             Ok(count) => {
                 if !peek {
-                    moved.bytes_in.fetch_add(count as u64, Ordering::Relaxed);
+                    account::add_bytes(false, count);
                     patience::carried(count);
                 }
                 Ok(count)
@@ -286,7 +287,7 @@ impl Held {
     /// Moves what there is room for out of `bufs`, beyond their first `skip` bytes.
     fn send(&self, bufs: &[IoSlice<'_>], skip: usize, more: bool) -> Result<usize, i32> {
         let Some(moved) = self.moved() else { return Err(libc::EPIPE) };
-        self.sent(moved, moved.stream.send_pieces(bufs, skip, more))
+        self.sent(moved.stream.send_pieces(bufs, skip, more))
     }
 
     /// Moves what there is room for of a file, from byte `at` on, piece by piece.
@@ -300,7 +301,7 @@ impl Held {
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
                     self.send_copied(moved, file, at + put as u64, len, more)
                 }
-                sent => self.sent(moved, sent),
+                sent => self.sent(sent),
             };
             match sent {
                 Ok(0) => break,
@@ -318,7 +319,7 @@ impl Held {
         buffer.resize(PIECE, 0);
         let sent = match pread(file, &mut buffer[..len], at) {
             Ok(0) => Ok(0),
-            Ok(len) => self.sent(moved, moved.stream.send_pieces(&[IoSlice::new(&buffer[..len])], 0, more)),
+            Ok(len) => self.sent(moved.stream.send_pieces(&[IoSlice::new(&buffer[..len])], 0, more)),
             Err(error) => Err(error.raw_os_error()),
         };
         // A thread that is about to end has none.
@@ -327,10 +328,10 @@ impl Held {
     }
 
     /// What came of sending.
-    fn sent(&self, moved: &Moved, sent: io::Result<usize>) -> Result<usize, i32> {
+    fn sent(&self, sent: io::Result<usize>) -> Result<usize, i32> {
         match sent {
             Ok(count) => {
-                moved.bytes_out.fetch_add(count as u64, Ordering::Relaxed);
+                account::add_bytes(true, count);
                 patience::carried(count);
                 Ok(count)
             }

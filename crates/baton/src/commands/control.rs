@@ -116,15 +116,19 @@ pub fn ps(args: &Ps) -> anyhow::Result<()> {
         writeln!(stdout, "{}", serde_json::to_string_pretty(&rows)?)?;
         return Ok(());
     }
-    let header = ["WHERE", "WHY", "OURS", "PEER", "PID", "SENT", "RECEIVED", "SECONDS", "MOVES"].map(str::to_owned);
+    let header =
+        ["WHERE", "WHY", "OURS", "PEER", "PID", "SENT", "RECEIVED", "SENT/S", "RECEIVED/S", "SECONDS", "MOVES"]
+            .map(str::to_owned);
     let cells = rows.iter().map(|row| {
-        let numbers = [row.bytes_sent, row.bytes_received, row.since_ms / 1000, row.moves].map(|n| n.to_string());
-        let [sent, received, seconds, moves] = numbers;
+        let rates = [row.sent_per_second, row.received_per_second];
+        let [sent, received] = [row.bytes_sent, row.bytes_received].map(|n| n.to_string());
+        let [out, back] = rates.map(|n| n.to_string());
+        let [seconds, moves] = [row.since_ms / 1000, row.moves].map(|n| n.to_string());
         let (local, remote, pid) = (row.local.to_string(), row.remote.to_string(), row.pid.to_string());
-        [row.place.clone(), row.why.clone(), local, remote, pid, sent, received, seconds, moves]
+        [row.place.clone(), row.why.clone(), local, remote, pid, sent, received, out, back, seconds, moves]
     });
-    let lines: Vec<[String; 9]> = std::iter::once(header).chain(cells).collect();
-    let widths: [usize; 9] = std::array::from_fn(|at| lines.iter().map(|line| line[at].len()).max().unwrap_or(0));
+    let lines: Vec<[String; 11]> = std::iter::once(header).chain(cells).collect();
+    let widths: [usize; 11] = std::array::from_fn(|at| lines.iter().map(|line| line[at].len()).max().unwrap_or(0));
     for line in &lines {
         let cells: Vec<String> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         writeln!(stdout, "{}", cells.join("  ").trim_end())?;

@@ -16,4 +16,5 @@ pub mod run;
 pub mod serve;
 pub mod service;
 pub mod stack;
+pub mod surroundings;
 pub mod trace;

@@ -1,16 +1,18 @@
 //! `baton run`: a program, unchanged, with its connections on the engine.
 
-use crate::fail::usage;
+use crate::fail::{one_line, usage};
 use crate::run::account::Account;
 use crate::run::home::Home;
 use crate::run::passing::Passing;
-use crate::run::program;
-use crate::run::service::Private;
+use crate::run::place::Setup;
+use crate::run::program::{self, Found};
+use crate::run::service::{Private, usable};
+use crate::run::unreached::Unreached;
 use anyhow::Context;
 use baton_host::Rules;
 use baton_host::policy::{Rule, parse_ports};
 use baton_socket::service::{Placement, SOCKET, Service};
-use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
@@ -28,7 +30,9 @@ const LIBRARY: &str = "libbaton_shim.so";
                   baton run --engine direct --steer tc -- redis-server\n  \
                   baton run --policy 'after 20 sends' --ports 8000-8999 -- python3 -m http.server 8080\n\n\
                   The service that runs is used; if none does, one is started for the program, which takes\n\
-                  root. Exit code and signals are the program's; what it leaves behind is waited for.")]
+                  root, and programs that are run meanwhile share it. Where there can be none the program\n\
+                  runs in the kernel, which is said; with --require it does not run: exit code 2.\n\
+                  Exit code and signals are the program's; what it leaves behind is waited for.")]
 pub struct Args {
     /// When a connection moves: fcfs (at once), small (once it has sent 32 times, and little at a
     /// time), 'until bulk', 'after N sends', or never.
@@ -60,6 +64,14 @@ pub struct Args {
     /// Say at the end what was moved, what was not, and why
     #[arg(long)]
     explain: bool,
+    /// Have the kernel say that there is no io_uring, so that programs which use it for files, and can do
+    /// without, have their connections moved
+    #[arg(long)]
+    no_io_uring: bool,
+    /// Do not run the program where none of its connections could move: say why and what to do, and
+    /// end with exit code 2
+    #[arg(long)]
+    require: bool,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
@@ -78,41 +90,54 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         ));
     }
     let placement = placement(args);
-    let library = library()?;
     let program = program::find(&args.words[0])?;
     let home = Home::create(Path::new("/run"))?;
     let account = Account::create(home.path()).context("making a file of counters")?;
     // What a daemon leaves is waited for too, and what the service's first process leaves.
     set_child_subreaper(Some(getpid())).context("waiting for processes of the program")?;
-    let private = service(args, placement, home.path())?;
-    let socket = private.as_ref().map(Private::socket).or(args.socket.as_deref()).unwrap_or(Path::new(SOCKET));
-    if let (Some(private), true) = (&private, args.explain) {
-        let socket = private.socket().display();
-        let _ =
-            writeln!(std::io::stderr(), "baton: a service was started; baton ps --socket {socket} shows connections");
+    let reach = reach(args, &program, placement, home.path());
+    let (library, service) = match reach {
+        Ok((library, service)) => (Some(library), service),
+        Err(why) if args.require => return Err(why),
+        Err(why) => {
+            // The program runs all the same.
+            say(&format!("connections stay in the kernel: {}", one_line(&why)));
+            (library().ok(), Used::at(SOCKET))
+        }
+    };
+    if args.explain {
+        service.introduce();
     }
     let policy = policy(args, cpus());
     if args.explain && policy == Rule::Never && args.policy.is_none() {
-        let _ = writeln!(
-            std::io::stderr(),
-            "baton: on one CPU the kernel needs less: connections stay there, if --policy is not named"
-        );
+        say("on one CPU the kernel needs less: connections stay there, if --policy is not named");
     }
-    let mut command = Command::new(program);
+    let mut command = Command::new(program.path);
     command.args(&args.words[1..]);
-    command.env("LD_PRELOAD", preload(&library)).env("BATON_SOCKET", socket);
+    if let Some(library) = &library {
+        command.env("LD_PRELOAD", preload(library));
+    }
+    command.env("BATON_SOCKET", &service.socket);
     command.env("BATON_POLICY", policy.to_string()).env("BATON_PORTS", args.ports.join(","));
     command.env("BATON_ENGINE", placement.to_string()).env("BATON_ACCOUNT", account.path());
+    if args.no_io_uring {
+        command.env("BATON_IO_URING", "0");
+    }
+    // libuv makes a ring for files and for its own epoll set, and says itself how to have it not do so.
+    if std::env::var_os("UV_USE_IO_URING").is_none() && policy != Rule::Never {
+        command.env("UV_USE_IO_URING", "0");
+    }
     make_room();
+    let looks = args.explain.then(|| library.clone().map(|library| service.look_for(library))).flatten().transpose()?;
     let passing = Passing::start()?;
     let child = command.spawn().with_context(|| format!("starting {}", args.words[0].to_string_lossy()))?;
     let status = passing.until_end(child)?;
-    passing.until_all_end(|pid| private.as_ref().is_some_and(|private| private.has(pid)));
-    drop(private);
+    passing.until_all_end(|pid| service.has(pid));
+    drop(service);
     if args.explain {
-        for line in account.explain().context("reading what was counted")? {
-            // Nobody is left to tell if standard error is gone.
-            let _ = writeln!(std::io::stderr(), "baton: {line}");
+        let lines = account.explain(args.policy.is_some()).context("reading what was counted")?;
+        for line in lines.into_iter().chain(looks.into_iter().flat_map(Unreached::explain)) {
+            say(&line);
         }
     }
     drop(home);
@@ -188,22 +213,77 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-/// A service for this run, if none is there to be used.
-fn service(args: &Args, placement: Placement, home: &Path) -> anyhow::Result<Option<Private>> {
+/// The service that a program uses.
+struct Used {
+    socket: PathBuf,
+    /// One that runs share.
+    private: Option<Private>,
+}
+
+impl Used {
+    fn at(socket: impl Into<PathBuf>) -> Used {
+        Used { socket: socket.into(), private: None }
+    }
+
+    fn introduce(&self) {
+        if let Some(private) = &self.private {
+            let whose =
+                if private.was_joined() { "the service of another run is shared" } else { "a service was started" };
+            say(&format!("{whose}; baton ps --socket {} shows connections", self.socket.display()));
+        }
+    }
+
+    /// Sees which processes run without the library.
+    fn look_for(&self, library: PathBuf) -> anyhow::Result<Unreached> {
+        let place = self.private.as_ref().map(Private::place);
+        let others = move |pid| place.as_ref().is_some_and(|place| place.has(pid));
+        Unreached::watch(library, others).context("looking at processes")
+    }
+
+    fn has(&self, pid: Pid) -> bool {
+        self.private.as_ref().is_some_and(|private| private.has(pid))
+    }
+}
+
+/// What takes connections of the program to an engine: the library, and a service.
+fn reach(args: &Args, program: &Found, placement: Placement, home: &Path) -> anyhow::Result<(PathBuf, Used)> {
+    if let Some(why) = &program.unreached {
+        return Err(usage(why, "run it without baton, or one that is linked dynamically"));
+    }
+    Ok((library()?, service(args, placement, home)?))
+}
+
+/// The service for this run: one that is there, or one that is started.
+fn service(args: &Args, placement: Placement, home: &Path) -> anyhow::Result<Used> {
+    let remedy = "is 'baton service' running, and for this user?";
+    if let Some(socket) = &args.socket {
+        let connected =
+            Service::connect(socket).map_err(|error| usage(format!("{}: {error}", socket.display()), remedy));
+        return connected.map(|_| Used::at(socket));
+    }
+    let named = !args.interface.is_empty() || args.steer != "auto";
+    let there = || Service::connect(SOCKET).is_ok();
+    if !named && there() {
+        return Ok(Used::at(SOCKET));
+    }
+    if !rustix::process::geteuid().is_root() {
+        let none = || usage("no service runs, and only root may start one", "sudo baton service --interface NAME");
+        return usable().map(Used::at).ok_or_else(none);
+    }
     // A device of a program's own takes tc.
     let steer = if placement == Placement::Direct { "tc" } else { args.steer.as_str() };
-    let started = !args.interface.is_empty() || args.steer != "auto";
-    let there = args.socket.as_deref().unwrap_or(Path::new(SOCKET));
-    match Service::connect(there) {
-        Ok(_) if !started || args.socket.is_some() => Ok(None),
-        Err(error) if args.socket.is_some() => {
-            Err(usage(format!("{}: {error}", there.display()), "is 'baton service' running, and for this user?"))
-        }
-        _ if !rustix::process::geteuid().is_root() => {
-            Err(usage("no service runs, and only root may start one", "sudo baton service --interface NAME"))
-        }
-        _ => Private::start(home, &args.interface, steer, args.firewall).map(Some),
+    let setup = Setup { steer: steer.to_owned(), rules: args.firewall, interfaces: args.interface.clone() };
+    match Private::enter(home, setup) {
+        Ok(private) => Ok(Used { socket: private.socket(), private: Some(private) }),
+        // It may have the interface that was named.
+        Err(_) if named && there() => Ok(Used::at(SOCKET)),
+        Err(error) => Err(error),
     }
+}
+
+/// A line for people. Nobody is left to tell if standard error is gone.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "baton: {line}");
 }
 
 #[cfg(test)]

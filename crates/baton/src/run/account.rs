@@ -30,13 +30,36 @@ impl Account {
         &self.0
     }
 
-    /// What was counted, in lines for people.
+    /// What was counted, in lines for people; with what to try if nothing moved and the policy is
+    /// the one that is taken where none `is_named`.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn explain(&self) -> io::Result<Vec<String>> {
-        Ok(lines(&entries(&fs::read(&self.0)?)))
+    pub fn explain(&self, is_named: bool) -> io::Result<Vec<String>> {
+        let entries = entries(&fs::read(&self.0)?);
+        let mut lines = lines(&entries);
+        lines.extend(hint(&entries).filter(|_| !is_named).map(|hint| format!("  {hint}")));
+        Ok(lines)
     }
+}
+
+/// What to try where the default policy has moved nothing.
+fn hint(entries: &[(String, u64)]) -> Option<&'static str> {
+    let of = |name: &str| entries.iter().any(|(entry, count)| entry == name && *count > 0);
+    if of("moved") {
+        return None;
+    }
+    [
+        (
+            "stays large-transfers",
+            "large answers: --policy 'until bulk' moves them until they are bulk, fcfs moves all",
+        ),
+        ("stays waits-for-sends", "few requests a connection: --policy fcfs moves each at once"),
+        ("stays rule-never", "the policy moves nothing here: --policy fcfs moves each connection at once"),
+        ("stays io-uring", "the program uses io_uring: --no-io-uring has it do without, if it can"),
+    ]
+    .into_iter()
+    .find_map(|(why, hint)| of(why).then_some(hint))
 }
 
 fn entries(bytes: &[u8]) -> Vec<(String, u64)> {
@@ -82,6 +105,17 @@ fn lines(entries: &[(String, u64)]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_nothing_moved_it_is_said_what_to_try() {
+        let of = |counted: &[(&str, u64)]| {
+            hint(&counted.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect::<Vec<_>>())
+        };
+        assert!(of(&[("stays waits-for-sends", 3)]).unwrap().contains("--policy fcfs"));
+        assert!(of(&[("stays large-transfers", 3), ("stays waits-for-sends", 1)]).unwrap().contains("until bulk"));
+        assert_eq!(of(&[("moved", 1), ("stays waits-for-sends", 3)]), None);
+        assert_eq!(of(&[("stays loopback", 3)]), None);
+    }
 
     #[test]
     fn what_was_counted_is_told_most_first() {

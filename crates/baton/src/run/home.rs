@@ -3,10 +3,10 @@
 //! It goes with the run. One that was killed leaves its directory, and the next run takes it away:
 //! who lives keeps a lock on its own (flock(2)), which ends with the process however that ends.
 
+use super::place::{self, try_lock};
 use anyhow::Context;
-use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use tempfile::TempDir;
@@ -31,7 +31,7 @@ impl Home {
         loop {
             let made = builder.tempdir_in(place).or_else(|_| builder.tempdir());
             let directory = made.context("making a directory")?;
-            let lock = match lock(directory.path()) {
+            let lock = match try_lock(directory.path()) {
                 // Another run took it for one that was left.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WouldBlock) => continue,
                 lock => lock.context("locking a directory")?,
@@ -48,23 +48,15 @@ impl Home {
     }
 }
 
-/// Locks the directory that is at `path` now and stays there.
-fn lock(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    // Who had the lock before may have removed it.
-    fs::symlink_metadata(path)?;
-    Ok(file)
-}
-
-/// Removes what killed runs of this user left in `place`.
-fn clear(place: &Path) {
+/// Removes what killed runs of this user, and their services, left in `place`.
+pub fn clear(place: &Path) {
+    place::clear(place);
     let own = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let ours = entry.metadata().is_ok_and(|it| it.is_dir() && it.uid() == own);
         if ours && entry.file_name().to_string_lossy().starts_with(PREFIX) {
             // Nothing hangs on it: what cannot be removed now is tried again by the next run.
-            let _ = lock(&entry.path()).and_then(|_lock| fs::remove_dir_all(entry.path()));
+            let _ = try_lock(&entry.path()).and_then(|_lock| fs::remove_dir_all(entry.path()));
         }
     }
 }

@@ -1,10 +1,13 @@
-//! What `baton run` is made of: the program and whether the library can be loaded into it, a
-//! service of its own, the directory of both, signals, what they leave behind, and the account of what was
-//! moved.
+//! What `baton run` is made of: the program and whether the library can be loaded into it, the service
+//! that the runs of a network namespace share, directories, signals, what programs leave behind, and the
+//! account of what was moved.
 
 pub mod account;
 pub mod children;
 pub mod home;
 pub mod passing;
+pub mod place;
 pub mod program;
 pub mod service;
+pub mod unreached;
+pub mod watch;

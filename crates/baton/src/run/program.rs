@@ -1,8 +1,8 @@
 //! The program that is run: where it is, and whether a library can be loaded into it.
 //!
 //! `ld.so` loads what `LD_PRELOAD` names, so a program without an interpreter (`PT_INTERP`)
-//! gets nothing, and neither does one that runs with privileges of its own. Both are said
-//! before they start: a program that silently is not accelerated is the worst of outcomes.
+//! gets nothing, and neither does one that runs with privileges of its own. Both run, in the kernel;
+//! that is said before they start.
 
 use crate::fail::usage;
 use std::ffi::OsStr;
@@ -14,16 +14,24 @@ use std::path::{Path, PathBuf};
 /// Scripts may name scripts; so deep at most (`BINPRM_MAX_RECURSION`).
 const DEPTH: usize = 5;
 
-/// Finds a program as a shell would, and looks whether it can be run.
+/// A program that can be run.
+pub struct Found {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Why the library cannot be loaded into it.
+    pub unreached: Option<String>,
+}
+
+/// Finds a program as a shell would, and looks whether the library can be loaded into it.
 ///
 /// # Errors
-/// If there is none, or the library cannot be loaded into it.
-pub fn find(name: &OsStr) -> anyhow::Result<PathBuf> {
+/// If there is none.
+pub fn find(name: &OsStr) -> anyhow::Result<Found> {
     let path = locate(name).ok_or_else(|| {
         usage(format!("there is no program '{}'", name.to_string_lossy()), "give its path, or look at PATH")
     })?;
-    check(&path, DEPTH)?;
-    Ok(path)
+    let unreached = unreached(&path)?;
+    Ok(Found { path, unreached })
 }
 
 fn locate(name: &OsStr) -> Option<PathBuf> {
@@ -37,23 +45,27 @@ fn locate(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(runs)
 }
 
-fn check(path: &Path, depth: usize) -> anyhow::Result<()> {
+/// Why the library cannot be loaded into a program; none if it can.
+///
+/// # Errors
+/// If there is no such file.
+pub fn unreached(path: &Path) -> anyhow::Result<Option<String>> {
+    look_at(path, DEPTH)
+}
+
+fn look_at(path: &Path, depth: usize) -> anyhow::Result<Option<String>> {
     let name = path.display();
-    let stays = "its connections would all stay in the kernel; run it without baton";
     let found = fs::metadata(path)?;
     let privileged = found.mode() & 0o4000 != 0 && found.uid() != rustix::process::geteuid().as_raw();
     if privileged {
-        return Err(usage(format!("{name} changes its user when it starts, so no library can be loaded"), stays));
+        return Ok(Some(format!("{name} changes its user when it starts, so no library can be loaded")));
     }
-    let Ok(bytes) = fs::read(path) else { return Ok(()) };
+    let Ok(bytes) = fs::read(path) else { return Ok(None) };
     if let Some(interpreter) = interpreter(&bytes) {
         // Whatever is wrong with it the kernel says.
-        return if depth > 0 && interpreter.exists() { check(&interpreter, depth - 1) } else { Ok(()) };
+        return if depth > 0 && interpreter.exists() { look_at(&interpreter, depth - 1) } else { Ok(None) };
     }
-    if is_static(&bytes) {
-        return Err(usage(format!("{name} is linked statically, so no library can be loaded"), stays));
-    }
-    Ok(())
+    Ok(is_static(&bytes).then(|| format!("{name} is linked statically, so no library can be loaded")))
 }
 
 /// What a script names in its first line.
@@ -83,9 +95,10 @@ mod tests {
 
     #[test]
     fn a_program_is_found_as_a_shell_does() {
-        assert!(find(OsStr::new("sh")).unwrap().ends_with("sh"));
+        let shell = find(OsStr::new("sh")).unwrap();
+        assert!(shell.path.ends_with("sh") && shell.unreached.is_none());
         assert!(find(OsStr::new("/bin/sh")).is_ok());
-        let none = find(OsStr::new("no-such-program-here")).unwrap_err().to_string();
+        let none = find(OsStr::new("no-such-program-here")).err().unwrap().to_string();
         assert!(none.contains("there is no program 'no-such-program-here'"), "{none}");
     }
 

@@ -1,129 +1,218 @@
-//! A service for one run: started with the program, ended after it.
+//! The service of the runs in a network namespace: the first starts it, others join it, and the last
+//! ends it.
 //!
 //! Its processes come and go: a guardian that does not do its work is replaced by the broker, a
-//! broker by the guardian. So they are known by their standard output, the one end of a pipe that
-//! nobody else has: at its other end it is seen when the last has gone. And should this process be
-//! killed, the service ends by itself, for it serves what descends from this process.
+//! broker by the guardian. So they are known by their standard output ([`Place`]). Should a run be
+//! killed, the service ends by itself, for it serves what descends from the runs that live. Should
+//! all of the service be killed, the runs that live end what it had, and one of them starts another
+//! ([`Watch`](super::watch::Watch)).
 
-use super::children::children;
+use super::place::{Locked, Place, Setup};
+use super::watch::Watch;
 use crate::background::{LOOK, last_words};
 use crate::fail::usage;
-use anyhow::{Context, ensure};
-use baton_host::Rules;
+use anyhow::{Context, bail};
+use baton_host::steer::Steering;
 use baton_port::link;
 use baton_socket::service::Service;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write;
 use std::fs::{self, File};
-use std::io::{self, PipeReader};
-use std::os::fd::AsRawFd;
+use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time that it may take to start.
-const TO_START: Duration = Duration::from_secs(10);
+/// Time that it may take to start, and to answer.
+pub const TO_START: Duration = Duration::from_secs(10);
 
 /// Time that it may take to end in form: it brings home what the program left open, thousands of
 /// connections within a second.
 const TO_END: Duration = Duration::from_secs(20);
 
-/// See the file's head.
+/// Time that others may take to start or end one.
+const TO_WAIT: Duration = Duration::from_secs(40);
+
+/// A run's part of the service.
 pub struct Private {
-    /// What was started.
-    first: Child,
-    /// The end of the pipe that is ours.
-    output: PipeReader,
-    /// What a link to the pipe reads (`proc_pid_fd(5)`).
-    pipe: PathBuf,
-    socket: PathBuf,
+    place: Place,
+    /// Taken off before it is seen whether anybody is left.
+    watch: Option<Watch>,
+    member: Option<File>,
+    joined: bool,
 }
 
 impl Private {
-    /// Starts a service for these interfaces (all of Ethernet, if none is named), with all
-    /// that it needs in `home`. It serves what descends from this process, whatever user that
+    /// Joins the service of this network namespace, or starts one for these interfaces (all of
+    /// Ethernet, if none is named). It serves what descends from this process, whatever user that
     /// becomes; each user reaches its own connections only.
     ///
     /// # Errors
-    /// What the service said when it ended at once.
-    pub fn start(home: &Path, interfaces: &[String], steer: &str, rules: Rules) -> anyhow::Result<Private> {
-        let interfaces = if interfaces.is_empty() { ethernet()? } else { interfaces.to_vec() };
-        let (socket, config, said) = (home.join("socket"), home.join("config.toml"), home.join("said"));
-        let mut text = String::from("log = \"error\"\n[socket]\nmode = \"0666\"\n");
-        writeln!(text, "[access]\ndescendants-of = {}", std::process::id())?;
-        writeln!(text, "[firewall]\nrules = \"{}\"", rules.word())?;
-        fs::write(&config, text)?;
-        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-        command.args(["service", "--steer", steer]).arg("--config").arg(&config).arg("--socket").arg(&socket);
-        command.args(interfaces.iter().flat_map(|name| ["--interface", name]));
-        let (output, theirs) = io::pipe().context("making a pipe")?;
-        let pipe = fs::read_link(format!("/proc/self/fd/{}", output.as_raw_fd())).context("reading a pipe's name")?;
-        command.stdin(Stdio::null()).stdout(theirs).stderr(File::create(&said)?);
-        // A terminal's Ctrl-C does not reach it.
-        let first = command.process_group(0).spawn().context("starting a service")?;
-        // It has the pipe's other end.
-        drop(command);
-        let private = Private { first, output, pipe, socket };
-        let begun = Instant::now();
-        while Service::connect(&private.socket).is_err() {
-            if private.is_gone_after(LOOK) {
-                let last = last_words(&fs::read_to_string(&said).unwrap_or_default());
-                let remedy = "baton doctor says what is missing; programs that run at a time share one baton service";
-                return Err(usage(format!("no service could be started: {last}"), remedy));
+    /// What the service said when it ended at once; if one is there that does not answer.
+    pub fn enter(home: &Path, mut setup: Setup) -> anyhow::Result<Private> {
+        let place = Place::find(Path::new("/run"), home)?;
+        let locked = place.lock(TO_WAIT).context("waiting for another run that starts or ends a service")?;
+        let (service, joined) = match join(&place.socket()) {
+            Ok(service) => (service, true),
+            Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::PermissionDenied) => {
+                bail!("the service of another baton run: {error}")
             }
-            ensure!(begun.elapsed() < TO_START, "the service does not start");
-        }
-        Ok(private)
+            Err(_) => {
+                if setup.interfaces.is_empty() {
+                    setup.interfaces = ethernet()?;
+                }
+                let left = if place.is_alive() { 0 } else { bury(&setup.interfaces) };
+                if left > 0 {
+                    bail!(
+                        "{left} connections of a service that was killed go on inside programs, and have to end first"
+                    );
+                }
+                let started = start(&place, &locked, &setup);
+                (started.inspect_err(|_| abandon(&place, &locked))?, false)
+            }
+        };
+        let member = place.enter().context("counting among the runs that use a service")?;
+        let watch = Watch::start(place.clone(), service).context("watching the service")?;
+        Ok(Private { place, watch: Some(watch), member: Some(member), joined })
     }
 
     /// Where it listens.
-    pub fn socket(&self) -> &Path {
-        &self.socket
+    pub fn socket(&self) -> PathBuf {
+        self.place.socket()
+    }
+
+    /// Where all of it is.
+    pub fn place(&self) -> Place {
+        self.place.clone()
+    }
+
+    /// Whether another run had started it.
+    pub fn was_joined(&self) -> bool {
+        self.joined
     }
 
     /// Whether a process is of the service.
     pub fn has(&self, pid: Pid) -> bool {
-        // Of one that has ended the kernel says nothing.
-        fs::read_link(format!("/proc/{pid}/fd/1")).is_ok_and(|link| link == self.pipe)
-    }
-
-    /// Waits so long for the end of the last of its processes, and says whether that came.
-    fn is_gone_after(&self, span: Duration) -> bool {
-        let span = Timespec::try_from(span).expect("a short time");
-        let mut waited = [PollFd::new(&self.output, PollFlags::empty())];
-        poll(&mut waited, Some(&span)).is_ok() && waited[0].revents().contains(PollFlags::HUP)
-    }
-
-    /// All of its processes.
-    fn processes(&self) -> impl Iterator<Item = Pid> {
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-        pids.filter(|pid| self.has(*pid))
+        self.place.has(pid)
     }
 }
 
 impl Drop for Private {
-    /// Asks it to end, and waits for that; makes all of its processes end after a while.
+    /// Ends the service if nobody else uses it, and waits for that.
     fn drop(&mut self) {
-        let (begun, mut asked) = (Instant::now(), Vec::new());
-        while !self.is_gone_after(LOOK) {
-            if begun.elapsed() > TO_END {
-                for pid in self.processes() {
-                    let _ = kill_process(pid, Signal::KILL);
-                }
-                continue;
-            }
-            // One that loses its guardian, or its broker, becomes ours.
-            for pid in children() {
-                if self.has(pid) && !asked.contains(&pid) {
-                    let _ = kill_process(pid, Signal::TERM);
-                    asked.push(pid);
-                }
+        drop(self.watch.take());
+        // Without the lock it ends by itself, with the last process that it is there for.
+        let Ok(locked) = self.place.lock(TO_WAIT) else { return };
+        drop(self.member.take());
+        if !self.place.is_used() {
+            end(&self.place);
+            self.place.remove(&locked);
+        }
+    }
+}
+
+/// What the service of this place listens at, for who may not start or join one, but may use it.
+pub fn usable() -> Option<PathBuf> {
+    let namespace = fs::metadata("/proc/self/ns/net").ok()?;
+    let ino = std::os::unix::fs::MetadataExt::ino(&namespace);
+    let socket = Path::new("/run").join(format!("{}{ino}", super::place::PREFIX)).join("socket");
+    connect(&socket, |_| Ok(())).is_ok().then_some(socket)
+}
+
+/// Has the service that listens there go on for as long as this process.
+pub fn join(socket: &Path) -> io::Result<Service> {
+    connect(socket, Service::join)
+}
+
+/// Connects, and does what has to be done first; a service that stands still is not waited for.
+fn connect(socket: &Path, first: impl FnOnce(&Service) -> io::Result<()> + Send + 'static) -> io::Result<Service> {
+    let (say, hear) = channel();
+    let socket = socket.to_owned();
+    // One that gets no answer stays until the process ends.
+    thread::Builder::new().name("baton-join".into()).spawn(move || {
+        let service = Service::connect(&socket).and_then(|service| first(&service).map(|()| service));
+        let _ = say.send(service);
+    })?;
+    let unanswered = |_| Err(io::Error::new(ErrorKind::TimedOut, "it does not answer"));
+    hear.recv_timeout(TO_START).unwrap_or_else(unanswered)
+}
+
+/// Ends what a killed service left on these interfaces, but for what programs' own engines have: how
+/// much that is.
+pub fn bury(interfaces: &[String]) -> usize {
+    interfaces.iter().filter_map(|name| Steering::bury(name).ok()).map(|buried| buried.left).sum()
+}
+
+/// Starts a service, in place of one that has ended.
+///
+/// # Errors
+/// What it said when it ended; if what was before it does not end.
+#[expect(clippy::zombie_processes, reason = "it may outlive this process; until then it is among its children")]
+pub fn start(place: &Place, _locked: &Locked, setup: &Setup) -> anyhow::Result<Service> {
+    let Setup { steer, rules, interfaces } = setup;
+    let begun = Instant::now();
+    while place.is_alive() {
+        if begun.elapsed() > TO_END {
+            bail!("a service that runs before had started does not end");
+        }
+        thread::sleep(LOOK);
+    }
+    place.keep_with(setup)?;
+    let (socket, config, said) = (place.socket(), place.file("config.toml"), place.file("said"));
+    let mut text = String::from("log = \"error\"\n[socket]\nmode = \"0666\"\n");
+    writeln!(text, "[access]\ndescendants-of = {}", std::process::id())?;
+    writeln!(text, "[firewall]\nrules = \"{}\"", rules.word())?;
+    fs::write(&config, text)?;
+    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+    command.args(["service", "--steer", steer]).arg("--config").arg(&config).arg("--socket").arg(&socket);
+    command.args(interfaces.iter().flat_map(|name| ["--interface", name]));
+    command.stdin(Stdio::null()).stdout(place.begin_life()?).stderr(File::create(&said)?);
+    // A terminal's Ctrl-C does not reach it.
+    command.process_group(0).spawn().context("starting a service")?;
+    // They have the file that says that they live.
+    drop(command);
+    let begun = Instant::now();
+    loop {
+        match join(&socket) {
+            Ok(service) => return Ok(service),
+            Err(_) if place.is_alive() && begun.elapsed() < TO_START => thread::sleep(LOOK),
+            Err(_) if place.is_alive() => bail!("the service does not start"),
+            Err(_) => {
+                let last = last_words(&fs::read_to_string(&said).unwrap_or_default());
+                return Err(usage(format!("no service could be started: {last}"), "baton doctor says what is missing"));
             }
         }
-        let _ = self.first.wait();
+    }
+}
+
+/// A service that could not be started is not left behind.
+fn abandon(place: &Place, locked: &Locked) {
+    if !place.is_used() {
+        end(place);
+        place.remove(locked);
+    }
+}
+
+/// Asks all of its processes to end, waits for that, and makes them after a while.
+fn end(place: &Place) {
+    let (begun, mut asked) = (Instant::now(), Vec::new());
+    while place.is_alive() {
+        for pid in place.processes() {
+            if begun.elapsed() > TO_END {
+                let _ = kill_process(pid, Signal::KILL);
+            } else if !asked.contains(&pid) {
+                let _ = kill_process(pid, Signal::TERM);
+                asked.push(pid);
+            }
+        }
+        thread::sleep(LOOK);
+    }
+    // One that was killed has left its steering.
+    for name in place.with().into_iter().flat_map(|setup| setup.interfaces) {
+        let _ = Steering::bury_all(&name);
     }
 }
 

@@ -33,7 +33,7 @@ os._exit(0)
 ";
 
 /// Processes of services, as their command lines have it.
-fn services(world: &World) -> Vec<(Pid, String)> {
+pub fn services(world: &World) -> Vec<(Pid, String)> {
     let pids = run(Command::new("ip").args(["netns", "pids", world.ours.name()]));
     let pids = pids.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
     let of = |pid: Pid| {
@@ -51,7 +51,11 @@ fn pid_of(world: &World, role: &str) -> Option<Pid> {
 
 /// A program that waits until there is a file `end`.
 fn start_waiting(world: &World) -> Running {
-    let running = world.start(&["sh", "-c", "touch began; until [ -e end ]; do sleep 0.01; done"]);
+    let running = world.start(&[
+        "sh",
+        "-c",
+        "printf %s ${BATON_ACCOUNT%/account} > home; touch began; until [ -e end ]; do sleep 0.01; done",
+    ]);
     wait_for("the program", || world.file("began").exists());
     running
 }
@@ -85,14 +89,15 @@ pub fn after_what_the_program_left_was_told_to_end(world: &World) {
 pub fn after_its_own_death(world: &World) {
     let mut running = start_waiting(world);
     assert!(pid_of(world, "broker").is_some());
+    let home = fs::read_to_string(world.file("home")).unwrap();
+    assert!(Path::new(&home).exists(), "{home}");
     running.child().kill().unwrap();
     wait_for("the service's end", || services(world).is_empty());
-    // But for its directory, which the next one takes away.
+    // Its directories go with it: the service's, and its own.
     let said = world.said();
     let socket = said.split_whitespace().find(|word| word.ends_with("/socket")).unwrap();
-    let home = Path::new(socket).parent().unwrap();
-    assert!(world.run(&["true"]).status.success());
-    assert!(!home.exists());
+    assert!(!Path::new(socket).parent().unwrap().exists());
+    assert!(!Path::new(&home).exists(), "{home}");
 }
 
 pub fn after_a_guardian_was_replaced(world: &World) {

@@ -2,11 +2,13 @@
 
 mod cpython;
 mod ends;
+mod explaining;
 mod firewall;
 mod page;
 mod programs;
 mod restless;
 mod rough;
+mod sharing;
 mod tls;
 mod world;
 
@@ -156,6 +158,40 @@ fn nothing_is_left_after_a_broker_stood_still() {
     ends::after_a_broker_stood_still(&World::quiet());
 }
 
+/// In a world of its own each.
+macro_rules! alone {
+    ($of:ident: $($test:ident: $($inside:ident)?;)*) => {$(
+        #[test]
+        fn $test() {
+            need_root!();
+            need_program!("clang");
+            need_program!("python3");
+            $of::$test(&World::quiet()$(.$inside())?);
+        }
+    )*};
+}
+
+alone! {
+    sharing:
+    two_share_a_service: inside;
+    one_of_two_is_killed:;
+    all_are_killed: inside;
+    the_whole_service_is_killed:;
+    another_service_is_started:;
+    a_broker_that_died_is_replaced_for_all:;
+    engines_inside_programs_go_on_without_a_service: inside;
+    other_users_stay_in_the_kernel:;
+}
+
+alone! {
+    explaining:
+    bytes_of_a_program_that_is_killed_are_counted:;
+    processes_without_the_library_are_counted:;
+    what_to_try_is_said_where_nothing_moved:;
+    a_program_can_be_had_to_do_without_io_uring:;
+    ps_says_bytes_and_rates:;
+}
+
 #[test]
 fn what_cannot_be_loaded_into_is_said_before_it_starts() {
     need_program!("cc");
@@ -163,12 +199,15 @@ fn what_cannot_be_loaded_into_is_said_before_it_starts() {
     let (source, program) = (home.path().join("static.c"), home.path().join("static"));
     fs::write(&source, "int main(void) { return 0; }\n").unwrap();
     run(Command::new("cc").arg("-static").arg("-o").args([&program, &source]));
+    let out = output(Command::new(baton()).args(["run", "--"]).arg(&program));
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.contains("is linked statically") && said.lines().count() == 1, "{said}");
     let refused = |words: &[&OsStr]| {
         let out = output(Command::new(baton()).arg("run").args(words));
         assert_eq!(out.status.code(), Some(2));
         String::from_utf8(out.stderr).unwrap()
     };
-    let said = refused(&[OsStr::new("--"), program.as_os_str()]);
+    let said = refused(&[OsStr::new("--require"), OsStr::new("--"), program.as_os_str()]);
     assert!(said.contains("is linked statically") && said.lines().count() == 1, "{said}");
     let said = refused(&[OsStr::new("no-such-program-here")]);
     assert!(said.contains("there is no program"), "{said}");

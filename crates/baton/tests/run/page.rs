@@ -22,6 +22,13 @@ fn every_reason_is_on_the_page() {
             }
         }
     }
+    let broker = fs::read_dir(top.join("crates/service/src/broker")).unwrap().map(|entry| entry.unwrap().path());
+    for path in broker.filter(|path| path.is_file()) {
+        reasons.extend(of_broker(&fs::read_to_string(path).unwrap()));
+    }
+    for reason in ["failed", "homeless", "bypassed", "engine-hung", "stop", "no-memory"] {
+        assert!(reasons.contains(reason), "{reason}: {reasons:?}");
+    }
     assert!(reasons.len() > 30 && reasons.contains("epoll-shared") && reasons.contains("io-uring"), "{reasons:?}");
     let missing: Vec<&String> = reasons.iter().filter(|reason| !page.contains(&format!("`{reason}`"))).collect();
     assert!(missing.is_empty(), "docs/programs.md does not explain {missing:?}");
@@ -33,4 +40,28 @@ fn given(line: &str) -> Option<String> {
     let word = call.split('"').nth(1)?;
     let is_word = !word.is_empty() && word.chars().all(|it| it.is_ascii_lowercase() || it == '-');
     is_word.then(|| word.to_owned())
+}
+
+/// What the broker's source has between quotes that is no reason: where a connection is, and a
+/// thread's name.
+const OTHERS: [&str; 6] = ["kernel", "engine", "to-engine", "to-kernel", "closing", "baton-close"];
+
+/// The reasons in a file of the broker's: words of several parts, and those that are the last
+/// argument of a call, or go before a sentence.
+fn of_broker(source: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in source.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        let parts: Vec<&str> = line.split('"').collect();
+        for at in (1..parts.len() - 1).step_by(2) {
+            let (before, word, after) = (parts[at - 1], parts[at], parts[at + 1]);
+            let is_word = !word.is_empty() && word.chars().all(|it| it.is_ascii_lowercase() || it == '-');
+            let is_given = word.contains('-')
+                || before.ends_with(", ") && after.starts_with(')')
+                || before.ends_with('(') && after.starts_with(", ") && !before.ends_with("System(");
+            if is_word && is_given && !OTHERS.contains(&word) {
+                found.push(word.to_owned());
+            }
+        }
+    }
+    found
 }

@@ -158,11 +158,16 @@ impl World {
         fs::read_to_string(self.file("said")).unwrap()
     }
 
+    /// Waits until a program has ended, and gives what `baton run` says of it.
+    pub fn wait(&self, mut running: Running) -> Account {
+        wait_for("its end", || running.child().try_wait().unwrap().is_some());
+        Account::of(&self.said())
+    }
+
     /// Ends a program, and gives what `baton run` says of it.
     pub fn end(&self, mut running: Running) -> Account {
         running.signal(rustix::process::Signal::TERM);
-        wait_for("its end", || running.child().try_wait().unwrap().is_some());
-        Account::of(&self.said())
+        self.wait(running)
     }
 }
 

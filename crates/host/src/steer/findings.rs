@@ -10,15 +10,15 @@ use baton_port::doctor::Finding;
 pub fn findings() -> [Finding; 2] {
     let guard = Sight {
         name: "engines inside programs",
-        yes: "the guard on their devices sees which checksums they ask for",
-        not_tried: "their guard cannot be loaded",
-        no: "the kernel does not show their guard which checksums they ask for: the service's engine serves programs",
+        yes: "can be kept from sending what is not theirs, so --engine direct works",
+        not_tried: "what keeps them from sending what is not theirs cannot be loaded",
+        no: "cannot be kept from sending what is not theirs: the service's engine serves programs (--engine service)",
     };
     let gaps = Sight {
         name: "gaps in what was received",
-        yes: "a connection that is to move waits until there is none",
+        yes: "can be seen: a connection moves once the packet that was lost has come",
         not_tried: "what sees them cannot be loaded",
-        no: "the kernel does not show them: what it has beyond one is lost when a connection moves, and slowly repeated",
+        no: "cannot be seen: what was received behind a lost packet is sent again when a connection moves, which takes time",
     };
     [guard.found(attach::try_guard()), gaps.found(Gaps::open().map(drop))]
 }

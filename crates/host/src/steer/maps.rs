@@ -12,6 +12,7 @@
 //! in the machine's order. Engine 0 is the interface's own, the others are programs'.
 
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, XskMap};
@@ -104,7 +105,7 @@ pub struct Counters {
 
 /// The maps, open.
 pub struct Maps {
-    tuples: HashMap<MapData, [u8; KEY_LEN], [u32; 2]>,
+    tuples: Tuples,
     engines: Array<MapData, [u32; 3]>,
     sockets: XskMap<MapData>,
     counts: PerCpuArray<MapData, u64>,
@@ -170,12 +171,7 @@ impl Maps {
     }
 
     pub fn remove(&mut self, tuple: &SteeredTuple) -> Result<bool, SteerError> {
-        match self.tuples.remove(&tuple.key()) {
-            Ok(()) => Ok(true),
-            Err(MapError::KeyNotFound) => Ok(false),
-            Err(e) if os_error(&e) == Some(libc::ENOENT) => Ok(false),
-            Err(e) => Err(SteerError::kernel("removing a connection", e)),
-        }
+        remove(&mut self.tuples, tuple)
     }
 
     pub fn tuples(&self) -> Result<Vec<SteeredTuple>, SteerError> {
@@ -199,6 +195,42 @@ impl Maps {
         }
         let [passed, hit, no_engine, held_back, fragment, malformed, sent, foreign] = sums;
         Ok(Counters { passed, hit, no_engine, held_back, fragment, malformed, sent, foreign })
+    }
+}
+
+type Tuples = HashMap<MapData, [u8; KEY_LEN], [u32; 2]>;
+
+fn remove(tuples: &mut Tuples, tuple: &SteeredTuple) -> Result<bool, SteerError> {
+    match tuples.remove(&tuple.key()) {
+        Ok(()) => Ok(true),
+        Err(MapError::KeyNotFound) => Ok(false),
+        Err(e) if os_error(&e) == Some(libc::ENOENT) => Ok(false),
+        Err(e) => Err(SteerError::kernel("removing a connection", e)),
+    }
+}
+
+/// The tuples that a killed process left, without its programs.
+pub struct Left(Tuples);
+
+impl Left {
+    /// Opens a pinned map.
+    pub fn open(pin: &Path) -> Result<Left, SteerError> {
+        let open = |e: MapError| SteerError::kernel("opening a pinned map", e);
+        let map = MapData::from_pin(pin).map_err(open)?;
+        Tuples::try_from(Map::HashMap(map)).map(Left).map_err(open)
+    }
+
+    /// Each connection, with the number of its engine.
+    pub fn tuples(&self) -> Result<Vec<(SteeredTuple, u32)>, SteerError> {
+        let entry = |entry: Result<([u8; KEY_LEN], [u32; 2]), MapError>| {
+            entry.map(|(key, [engine, _])| (SteeredTuple::from_key(&key), engine))
+        };
+        self.0.iter().map(entry).collect::<Result<_, _>>().map_err(|e| SteerError::kernel("listing connections", e))
+    }
+
+    /// From now on the connection's frames go to the kernel.
+    pub fn remove(&mut self, tuple: &SteeredTuple) -> Result<bool, SteerError> {
+        remove(&mut self.0, tuple)
     }
 }
 

@@ -25,7 +25,8 @@
 //! [`SteeredPort`]. An engine that dies takes its device or sockets along, and its frames
 //! are dropped until there is another. With [`Options::outlive`] the holder may die too:
 //! programs and map stay, pinned under `/sys/fs/bpf/baton`, and the next
-//! [`Steering::attach`] goes on with them, or [`Steering::clean`] removes them. Without,
+//! [`Steering::attach`] goes on with them, or [`Steering::bury_all`] ends the connections and
+//! removes them ([`Steering::clean`] removes them only). Without,
 //! the kernel takes everything off with the process, and frames go to the husks.
 //!
 //! Not seen by XDP: a VLAN tag that the device has taken off the frame. Switch that off
@@ -43,6 +44,7 @@ mod error;
 mod findings;
 mod gap;
 mod maps;
+mod orphans;
 mod pins;
 
 use std::collections::BTreeMap;
@@ -59,6 +61,7 @@ pub use error::SteerError;
 pub use findings::findings;
 pub use gap::Gaps;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};
+pub use orphans::Buried;
 
 use crate::beside::Own;
 use maps::{ENGINE, Maps, State};

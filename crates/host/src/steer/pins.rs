@@ -154,6 +154,11 @@ impl Pins {
         let _ = fs::remove_file(self.path(&guard(engine)));
     }
 
+    /// Whether the device of an engine is there: somebody has it open.
+    pub fn has_device(&self, engine: u32) -> bool {
+        interface_of(&self.path(&guard(engine))).is_some_and(|index| index != 0)
+    }
+
     /// In the place of what was kept before.
     fn keep(&self, link: FdLink, name: &str) -> Result<FdLink, SteerError> {
         let path = self.path(name);

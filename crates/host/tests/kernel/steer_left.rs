@@ -210,3 +210,37 @@ fn pins_of_a_dead_interface_are_in_nobodys_way_and_go() {
         has_no_pins(&wire);
     }
 }
+
+/// Both ends hear of it, also where the connection went on since its socket was made a husk.
+#[test]
+fn connections_that_nobody_can_bring_home_are_reset_at_both_ends() {
+    need_pins!();
+    for (kind, ipv6) in [("tc", false), ("tc", true), ("xdp", false)] {
+        let wire = Wire::new(&[]);
+        let pair = Pair::new(&wire, ipv6);
+        let holder = hold(&wire, kind, true, &pair.ours);
+        wire.ours.enter(|| {
+            let mut captured = baton_host::capture(&pair.ours).unwrap();
+            // As if an engine had gone on: the husk knows other numbers than the peer.
+            captured.protocol.snd_nxt = captured.protocol.snd_nxt + 100_000;
+            captured.protocol.snd_una = captured.protocol.snd_nxt;
+            captured.protocol.write_seq = captured.protocol.snd_nxt;
+            baton_host::make_husk(&pair.ours, &captured).unwrap();
+        });
+        let refused = wire.ours.enter(|| Steering::bury_all("wire").unwrap_err().to_string());
+        assert!(refused.contains("steers it"), "{refused}");
+        kill(holder);
+        assert!(is_silent(&pair.peer), "{kind}: nobody has told the peer");
+        let buried = wire.ours.enter(|| Steering::bury_all("wire")).unwrap();
+        assert_eq!((buried.ended, buried.left), (1, 0), "{kind}");
+        pair.peer.set_nonblocking(true).unwrap();
+        wait_for("the peer's end", || {
+            let read = (&pair.peer).read(&mut [0]);
+            matches!(read, Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset)
+        });
+        let error = pair.ours.take_error().unwrap().unwrap();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted, "{kind}: {error}");
+        is_tidy(&wire);
+        assert_eq!(wire.ours.enter(|| Steering::bury_all("wire")).unwrap().ended, 0);
+    }
+}

@@ -76,7 +76,7 @@ pub(super) fn listen(config: &Config) -> io::Result<OwnedFd> {
 
 /// True if one process is among the ancestors of another, which may end meanwhile: then it is
 /// nobody's.
-fn descends(mut pid: u32, ancestor: u32) -> bool {
+pub(super) fn descends(mut pid: u32, ancestor: u32) -> bool {
     // Only so far: parents change while they are asked for.
     for _ in 0..64 {
         match parent(pid) {
@@ -127,8 +127,8 @@ impl Broker {
         while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) {
             let Ok(who) = socket_peercred(&socket) else { continue };
             let (pid, uid) = (who.pid.as_raw_nonzero().get() as u32, who.uid.as_raw());
-            let is_family = || self.config.descendants_of.is_some_and(|ancestor| descends(pid, ancestor));
-            let may = uid == 0 || uid == geteuid().as_raw() || self.config.users.contains(&uid) || is_family();
+            let may =
+                uid == 0 || uid == geteuid().as_raw() || self.config.users.contains(&uid) || self.members.have(pid);
             let text = if !may {
                 format!("user {uid} may not use this service")
             } else if self.clients.len() >= self.config.programs {
@@ -265,7 +265,10 @@ impl Broker {
             Request::Home { ask, which } => self.begin_home((client, ask), which),
             Request::Stop { ask } if self.rules(client) => self.begin_stop(Some((client, ask))),
             Request::Upgrade { ask } if self.rules(client) => self.replace_engines(Some((client, ask)), "upgrade"),
-            Request::Stop { .. } | Request::Upgrade { .. } => return Err("only root and the service's user may".into()),
+            Request::Join { ask } if self.rules(client) => self.on_join(client, ask),
+            Request::Stop { .. } | Request::Upgrade { .. } | Request::Join { .. } => {
+                return Err("only root and the service's user may".into());
+            }
         }
         Ok(())
     }

@@ -28,7 +28,8 @@ pub struct Config {
     pub mode: u32,
     /// Users that may use the service beside its own and root.
     pub users: Vec<u32>,
-    /// What descends from this process may use it too, whatever its user. The broker ends with it.
+    /// What descends from this process may use it too, whatever its user. The broker ends with it,
+    /// and with those that join it.
     pub descendants_of: Option<u32>,
     /// Interfaces, each with an engine.
     pub interfaces: Vec<Interface>,

@@ -34,6 +34,9 @@ pub(super) struct Estate {
     pub generation: u32,
     pub short: u32,
     pub listener: Option<Arc<OwnedFd>>,
+    /// The processes that the service is there for, and whether it is for them only.
+    pub members: BTreeMap<u32, Arc<OwnedFd>>,
+    pub few: bool,
     ledgers: BTreeMap<String, Arc<OwnedFd>>,
     engines: Vec<(String, Arc<OwnedFd>)>,
     rest: Vec<(Record, Fds)>,
@@ -48,6 +51,8 @@ impl Estate {
             generation: 0,
             short: 0,
             listener: None,
+            members: BTreeMap::new(),
+            few: false,
             ledgers: BTreeMap::new(),
             engines: Vec::new(),
             rest: Vec::new(),
@@ -59,6 +64,8 @@ impl Estate {
                     (estate.base, estate.generation, estate.short) = (base, generation, short);
                 }
                 (Record::Listener {}, Some(fd)) => estate.listener = Some(fd.clone()),
+                (Record::Member { pid }, Some(fd)) => drop(estate.members.insert(pid, fd.clone())),
+                (Record::Few {}, _) => estate.few = true,
                 (Record::Ledger { interface }, Some(fd)) => drop(estate.ledgers.insert(interface, fd.clone())),
                 (Record::Engine { interface }, Some(fd)) => estate.engines.push((interface, fd.clone())),
                 (Record::Queues { id, send, unread }, Some(fd)) => {

@@ -198,8 +198,7 @@ impl Line {
         if elapsed < SAMPLE {
             return;
         }
-        let positions = || sides.get(self.side)?.ledger.ledger().positions(self.conn?);
-        let Some((sent, received)) = positions() else {
+        let Some((sent, received)) = self.carried(sides) else {
             self.rate = (0, 0);
             return;
         };
@@ -207,6 +206,13 @@ impl Line {
         self.rate = (rate(sent, self.bytes.0), rate(received, self.bytes.1));
         self.sampled = now;
         self.bytes = (sent, received);
+    }
+
+    /// Bytes sent and received in the engine, as of now; those of one that closes, too.
+    fn carried(&self, sides: &[Side]) -> Option<(u64, u64)> {
+        let there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
+        let ledger = sides.get(self.side)?.ledger.ledger();
+        ledger.positions(self.conn.filter(|_| there)?, &self.tuple)
     }
 
     /// What the guardian keeps of it, being at `phase`; `head` is what was captured last.
@@ -261,7 +267,7 @@ impl Line {
             why: self.why.into(),
             interface: sides.get(self.side).map_or(String::new(), |side| side.interface.clone()),
             program: self.program,
-            bytes: self.bytes,
+            bytes: self.carried(sides).unwrap_or(self.bytes),
             rate: self.rate,
             since_ms: self.since.elapsed().as_millis() as u64,
             moves: self.moves,

@@ -28,6 +28,7 @@ mod discard;
 mod estate;
 mod home;
 mod lines;
+mod members;
 mod patience;
 mod put_back;
 mod recover;
@@ -49,8 +50,8 @@ use clients::Client;
 use discard::Closers;
 use estate::Estate;
 use lines::Line;
+use members::Members;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use side::{Process, Side};
 use std::collections::BTreeMap;
 use std::io;
@@ -96,23 +97,14 @@ impl Stopper {
     }
 }
 
-/// A process with which a broker ends. Of one that has gone there is nothing to be waited for.
-fn ancestor(pid: u32, stop: &Stopper) -> Option<OwnedFd> {
-    let found = Pid::from_raw(pid.cast_signed()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    if found.is_none() {
-        stop.stop();
-    }
-    found
-}
-
 /// See the file's head.
 pub struct Broker {
     config: Config,
     kernel: KernelSide,
     listener: Arc<OwnedFd>,
     stop: Stopper,
-    /// The process that it ends with, until that is due.
-    ancestor: Option<OwnedFd>,
+    /// The processes that it is there for.
+    members: Members,
     clients: BTreeMap<u32, Client>,
     sides: Vec<Side>,
     vault: Vault,
@@ -150,13 +142,13 @@ impl Broker {
             Ok((kernel, sides, listener, (stop, closers), estate)) => {
                 let generation = estate.generation;
                 let stop = Stopper(Arc::new(stop));
-                let ancestor = config.descendants_of.and_then(|pid| ancestor(pid, &stop));
+                let members = Members::new(config.descendants_of, &estate);
                 let broker = Broker {
                     config,
                     kernel,
                     listener,
                     stop,
-                    ancestor,
+                    members,
                     clients: BTreeMap::new(),
                     sides,
                     vault,
@@ -222,6 +214,7 @@ impl Broker {
         let (base, generation, short) = (self.base, estate.generation + 1, estate.short + 1);
         self.vault.keep(record::LISTENER, &Record::Listener {}, &[&self.listener]);
         self.vault.keep(record::BORN, &Record::Born { base, generation, short }, &[]);
+        self.members.keep_all(&mut self.vault);
         self.take_up(estate);
         let Broker { sides, kernel, config, vault, .. } = self;
         for side in sides.iter_mut().filter(|side| side.engine.is_none() && side.owner.is_none()) {
@@ -288,8 +281,7 @@ impl Broker {
             set.add(&self.listener);
         }
         set.add(&*self.stop.0);
-        let ancestor = self.ancestor.as_ref().map(AsRawFd::as_raw_fd);
-        self.ancestor.iter().for_each(|ancestor| set.add(ancestor));
+        self.members.processes().for_each(|process| set.add(&process));
         let netlink = self.kernel.as_fd().as_raw_fd();
         set.add(&self.kernel.as_fd());
         set.add(self.closers.fewer());
@@ -320,8 +312,7 @@ impl Broker {
             self.follow_changes()?;
         }
         let told = guardian.is_some_and(|guardian| set.is_ready(guardian)) && self.vault.hear();
-        if ancestor.is_some_and(|ancestor| set.is_ready(ancestor)) {
-            self.ancestor = None;
+        if self.members.have_ended(&set, &mut self.vault) {
             self.stop.stop();
         }
         if set.is_ready(self.stop.0.as_raw_fd()) || told {

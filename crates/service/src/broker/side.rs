@@ -142,8 +142,8 @@ impl Side {
         let options = steer::Options { tuples_max: config.connections.max(1), outlive };
         let kernel_error = |e: steer::SteerError| BrokerError::Kernel(e.into());
         if outlive && ledger.is_none() {
-            // Of processes that were killed all at once: nobody knows those connections.
-            steer::Steering::clean(&interface.name).map_err(kernel_error)?;
+            // Of processes that were killed all at once: nobody can bring those connections home.
+            steer::Steering::bury_all(&interface.name).map_err(kernel_error)?;
         }
         let index = kernel.add_interface(&interface.name, interface.kind, options).map_err(kernel_error)?;
         let tap = match kernel.mode(index) {
@@ -314,6 +314,7 @@ impl Broker {
         if let Some(memory) = engine.consumers.get(&client) {
             return Ok(memory.region);
         }
+        let process = engine.pidfd.as_ref().map(|pidfd| pidfd.try_clone()).transpose()?;
         let program = clients.get_mut(&client).ok_or(ErrorKind::NotConnected)?;
         let memory = SharedMemory::create(program.layout(config))?;
         let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -328,7 +329,8 @@ impl Broker {
         vault.keep(record::region(region), &kept, &[&file]);
         sides[at].tell(&Order::Consumer { key: region }, copies()?);
         let sizes = program.raw.map_or_else(|| Sizes::of(&config.consumer), Sizes::of_raw);
-        program.channel.send(Reply::Region { region, sizes }.to_bytes(), copies()?)?;
+        let theirs = copies()?.into_iter().chain(process).collect();
+        program.channel.send(Reply::Region { region, sizes }.to_bytes(), theirs)?;
         let memory = EngineRegion::new(memory.region().clone());
         let engine = sides[at].engine.as_mut().expect("it was there just now");
         engine.consumers.insert(client, Memory { region, memory });

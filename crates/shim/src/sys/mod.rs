@@ -24,6 +24,7 @@ mod messages;
 mod processes;
 mod raw;
 pub(crate) mod real;
+mod rings;
 pub(crate) mod signals;
 pub(crate) mod socket;
 mod sockets;

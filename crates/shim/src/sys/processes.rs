@@ -7,8 +7,8 @@
 
 use super::cancel::Deferred;
 use super::errno::kept;
-use super::real;
-use crate::connection::{bring_home, stop};
+use super::{real, rings};
+use crate::connection::bring_home;
 use crate::everything::{self, bring_inherited_home};
 use crate::fork;
 use libc::{c_char, c_int, c_void, pid_t};
@@ -157,10 +157,17 @@ pub(super) unsafe fn system(line: *const c_char) -> c_int {
 }
 
 macro_rules! passed_on {
-    ($($name:ident $before:ident |$argument:ident| $first:expr;)*) => {$(
+    ($($name:ident $before:ident |$argument:ident| $first:expr $(, if $may:expr, else $instead:expr)?;)*) => {$(
         extern "C" fn $before($argument: c_int) -> *mut c_void {
             static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
             kept(|| $first);
+            $(
+                let mut may = false;
+                kept(|| may = $may);
+                if !may {
+                    return $instead;
+                }
+            )?
             const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => panic!(),
@@ -197,10 +204,10 @@ passed_on! {
     execlp before_execlp |_first| bring_inherited_home();
     execle before_execle |_first| bring_inherited_home();
     // Calls of liburing are the kernel's own: who begins with it is not followed.
-    io_uring_queue_init before_queue_init |_first| stop("io-uring");
-    io_uring_queue_init_params before_queue_init_params |_first| stop("io-uring");
-    io_uring_queue_init_mem before_queue_init_mem |_first| stop("io-uring");
-    io_uring_setup before_io_uring_setup |_first| stop("io-uring");
+    io_uring_queue_init before_queue_init |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
+    io_uring_queue_init_params before_queue_init_params |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
+    io_uring_queue_init_mem before_queue_init_mem |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
+    io_uring_setup before_io_uring_setup |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
     // libc writes to the descriptor by itself.
     dprintf before_dprintf |fd| bring_home(fd, "stdio");
     vdprintf before_vdprintf |fd| bring_home(fd, "stdio");

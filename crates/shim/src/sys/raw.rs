@@ -2,8 +2,7 @@
 //! what is upheld.
 
 use super::signals::set_of;
-use super::{descriptors, messages, processes, real, sockets, transfers, waits};
-use crate::connection::stop;
+use super::{descriptors, fail, messages, processes, real, rings, sockets, transfers, waits};
 use crate::table::is_known;
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, sigset_t};
 use std::ptr::null;
@@ -59,11 +58,8 @@ pub(super) unsafe fn syscall(
                 super::signals::changed();
                 done
             }
-            libc::SYS_io_uring_setup => {
-                // Its calls are seen by nobody.
-                stop("io-uring");
-                real::syscall(number, a, b, c, d, e, f)
-            }
+            libc::SYS_io_uring_setup if rings::may_begin() => real::syscall(number, a, b, c, d, e, f),
+            libc::SYS_io_uring_setup => fail(libc::ENOSYS),
             libc::SYS_ppoll => waits::ppoll(a as _, b as _, c as _, pointer(&mask(d))).into(),
             libc::SYS_pselect6 => {
                 // The sixth leads to the mask and its length (pselect(2)).

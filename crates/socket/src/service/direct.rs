@@ -272,6 +272,7 @@ impl Inner {
         self.own.extract_if(.., is_lost).for_each(drop);
         if self.own.len() != before {
             shared.care.change();
+            self.bury_engines();
         }
     }
 

@@ -35,6 +35,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         inner.hear_broker(shared);
         inner.tend_engines(shared, watch.orders);
         inner.hear_engines(shared);
+        inner.bury_engines();
         inner.hear_sockets();
         let untold = inner.tell_again();
         let corks = inner.push_old();
@@ -62,6 +63,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 timeout = Some(timeout.map_or(RETRY, |at| at.min(RETRY)));
             }
         }
+        inner.last_engines().for_each(|engine| set.add(&engine));
         let timeout = watch.prepare(&mut inner, shared, &mut set, timeout);
         let controls = inner.controls();
         let completions: Vec<_> = inner.live_regions().map(|region| region.completions.clone()).collect();
@@ -104,7 +106,7 @@ impl Inner {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 // A broker that hung up on what it had not read may have said why before.
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionReset) => {}
-                Ok(None) | Err(_) => return self.on_broker_gone(),
+                Ok(None) | Err(_) => return self.on_service_gone(),
             }
         }
     }
@@ -122,7 +124,7 @@ impl Inner {
                 if let (Some(file), Some(doorbell), Some(completions)) = (fds.next(), fds.next(), fds.next())
                     && let Ok(made) = make_region(file, doorbell, completions, sizes)
                 {
-                    self.regions.insert(region, made);
+                    self.regions.insert(region, Region { engine: fds.next(), ..made });
                 }
             }
             Reply::Bring { seq, id, region, send, unread, shut, window } => {
@@ -322,7 +324,7 @@ impl Inner {
         self.forget_dead_regions();
     }
 
-    fn on_dead(&mut self, number: u32) {
+    pub(super) fn on_dead(&mut self, number: u32) {
         self.hear_engine(number, baton_tcp::time::Instant(0));
         if let Some(region) = self.regions.get_mut(&number) {
             region.dead = true;
@@ -332,7 +334,7 @@ impl Inner {
     }
 
     /// Dead regions that nobody has a connection in.
-    fn forget_dead_regions(&mut self) {
+    pub(super) fn forget_dead_regions(&mut self) {
         let Inner { lines, regions, .. } = self;
         let uses = |line: &Line, number: u32| match line.at {
             Whereabouts::Engine { region, .. } | Whereabouts::Coming { region, .. } => region == number,
@@ -359,39 +361,6 @@ impl Inner {
         if line.closed {
             self.close(id);
         }
-    }
-
-    fn on_broker_gone(&mut self) {
-        self.hang_up();
-        let gone = || io::Error::new(ErrorKind::NotConnected, "the service has gone");
-        for adopting in self.adopting.values_mut().filter(|adopting| adopting.outcome.is_none()) {
-            let fd = adopting.fd.take();
-            adopting.settle(Err(NotAdopted::broken(fd, &gone())));
-        }
-        for (id, line) in &mut self.lines {
-            let lost = match &line.at {
-                Whereabouts::Away => true,
-                Whereabouts::Coming { region, .. } => {
-                    let region = self.regions.get_mut(region);
-                    region.into_iter().for_each(|region| region.consumer.forget_adoption(Adoption(*id)));
-                    true
-                }
-                // An engine that lives goes on.
-                Whereabouts::Engine { region, .. } => self.regions.get(region).is_none_or(|region| region.dead),
-                Whereabouts::Kernel | Whereabouts::Ended(_) => false,
-            };
-            if lost {
-                line.at = Whereabouts::Ended(Some(gone()));
-            }
-            if line.restoring {
-                line.refusal = Some(gone().to_string());
-            }
-            line.wake();
-        }
-        self.askers.wake();
-        // Nobody says any more when they have ended.
-        let closed: Vec<u64> = self.lines.iter().filter(|(_, line)| line.closed).map(|(id, _)| *id).collect();
-        closed.into_iter().for_each(|id| self.close(id));
     }
 
     /// What came, and what engines have completed.
@@ -489,6 +458,7 @@ fn make_region(file: OwnedFd, doorbell: OwnedFd, completions: OwnedFd, sizes: Si
         consumer: Consumer::new(&config, memory.region().clone()),
         doorbell,
         completions: Arc::new(completions),
+        engine: None,
         names: BTreeMap::new(),
         leaving: BTreeSet::new(),
         dead: false,

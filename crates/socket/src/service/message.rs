@@ -139,6 +139,12 @@ messages! {
         /// Before the first adoption: this program drives engines itself, wherever an interface
         /// allows it. [`Reply::Welcome`] follows.
         18 Direct {},
+        /// A service that ends with the processes that it is there for is to be there for this one,
+        /// too.
+        19 Join {
+            /// A number for [`Reply::Done`].
+            ask: u64,
+        },
         /// To [`Reply::Restarted`]: the program has this connection.
         15 Has {
             /// The connection.
@@ -160,8 +166,8 @@ messages! {
             /// [`VERSION`].
             version: u32,
         },
-        /// Memory shared with an engine: with its file, a doorbell to wake the engine, and
-        /// the completions' eventfd.
+        /// Memory shared with an engine: with its file, a doorbell to wake the engine, the
+        /// completions' eventfd, and the pidfd of an engine that has a process of its own.
         2 Region {
             /// Its number.
             region: u32,

@@ -38,6 +38,7 @@ mod direct;
 pub mod engine;
 mod events;
 mod files;
+mod gone;
 mod line;
 pub mod message;
 mod options;
@@ -198,6 +199,23 @@ impl Service {
     /// To be held while a call sleeps on the devices: nobody else looks after them then.
     pub fn attend(&self) -> Attending {
         Attending::new(&self.shared)
+    }
+
+    /// Whether the service has gone: its broker has ended, and no guardian starts another.
+    pub fn is_gone(&self) -> bool {
+        self.shared.with(|inner| inner.channel.is_none()).unwrap_or(true)
+    }
+
+    /// Has a service that ends with the processes that it is there for go on until this process has
+    /// ended, too, and serve what descends from it, whatever user that becomes.
+    ///
+    /// # Errors
+    /// `NotConnected` if the service has gone, `PermissionDenied` if this user may not.
+    pub fn join(&self) -> io::Result<()> {
+        match self.ask(|ask| Request::Join { ask })? {
+            (_, Tally { failed: 0, .. }) => Ok(()),
+            _ => Err(io::Error::new(ErrorKind::NotConnected, "the service is about to end")),
+        }
     }
 
     /// Every connection that the service knows and this user may see.

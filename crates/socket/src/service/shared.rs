@@ -30,6 +30,8 @@ pub(super) struct Region {
     pub consumer: Consumer,
     pub doorbell: OwnedFd,
     pub completions: Arc<OwnedFd>,
+    /// The engine's process, as a pidfd; none for an engine in this program.
+    pub engine: Option<OwnedFd>,
     /// Connections by queue pair.
     pub names: BTreeMap<Conn, u64>,
     /// Queue pairs that are left once the engine has let go of them too.

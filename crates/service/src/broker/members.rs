@@ -1,0 +1,84 @@
+//! The processes that a service is there for, if it is not there for all: it serves what descends
+//! from them, whatever user that becomes, and ends with the last of them.
+
+use super::Broker;
+use super::clients::descends;
+use super::estate::Estate;
+use crate::record::{self, Record};
+use crate::vault::Vault;
+use baton_port::wait::WaitSet;
+use baton_socket::service::message::Reply;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// See the file's head.
+pub(super) struct Members {
+    /// It is there for these only.
+    few: bool,
+    /// Their pidfds by number.
+    all: BTreeMap<u32, Arc<OwnedFd>>,
+    /// That they have ended was said.
+    over: bool,
+}
+
+fn open(pid: u32) -> Option<Arc<OwnedFd>> {
+    let pid = Pid::from_raw(pid.cast_signed())?;
+    pidfd_open(pid, PidfdFlags::empty()).ok().map(Arc::new)
+}
+
+impl Members {
+    /// This process, for the first broker; those that a predecessor had, for another.
+    pub fn new(first: Option<u32>, estate: &Estate) -> Members {
+        let first = first.filter(|_| estate.generation == 0);
+        let mut all = estate.members.clone();
+        all.extend(first.and_then(|pid| Some((pid, open(pid)?))));
+        Members { few: first.is_some() || estate.few, all, over: false }
+    }
+
+    /// Their pidfds.
+    pub fn processes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.all.values().map(|process| process.as_fd())
+    }
+
+    /// Whether a process descends from one of them.
+    pub fn have(&self, pid: u32) -> bool {
+        self.all.keys().any(|member| descends(pid, *member))
+    }
+
+    /// Forgets those that have ended; whether the last has, and that was not said before.
+    pub fn have_ended(&mut self, set: &WaitSet, vault: &mut Vault) -> bool {
+        let ended = |process: &OwnedFd| set.is_ready(process.as_raw_fd());
+        for (pid, _) in self.all.extract_if(.., |_, process| ended(process)) {
+            vault.forget(record::member(pid));
+        }
+        self.few && self.all.is_empty() && !std::mem::replace(&mut self.over, true)
+    }
+
+    /// Has the guardian keep them.
+    pub fn keep_all(&self, vault: &mut Vault) {
+        if self.few {
+            vault.keep(record::FEW, &Record::Few {}, &[]);
+        }
+        for (pid, process) in &self.all {
+            vault.keep(record::member(*pid), &Record::Member { pid: *pid }, &[process]);
+        }
+    }
+}
+
+impl Broker {
+    /// A program's process wants the service to be there for it, too.
+    pub(super) fn on_join(&mut self, client: u32, ask: u64) {
+        let pid = self.clients.get(&client).map_or(0, |program| program.pid);
+        let process = open(pid).filter(|_| self.members.few && !self.stopping && !self.members.over);
+        // One for all ends with nobody.
+        let failed = u64::from(self.members.few && process.is_none());
+        if let Some(process) = process {
+            self.vault.keep(record::member(pid), &Record::Member { pid }, &[&process]);
+            self.members.all.insert(pid, process);
+        }
+        let done = Reply::Done { ask, count: self.members.all.len() as u64, failed, pause_us: 0 };
+        self.tell_client(client, &done, Vec::new());
+    }
+}
