@@ -1,0 +1,62 @@
+//! Which cells `make test` runs: so many that each pair of values of two factors occurs.
+
+use crate::factors::Cell;
+use std::collections::BTreeSet;
+
+/// A value of one factor, and a value of another: (factor, value) twice.
+type Pair = ((usize, usize), (usize, usize));
+
+fn pairs(cell: &Cell) -> impl Iterator<Item = Pair> {
+    let values = cell.values();
+    (0..values.len()).flat_map(move |a| (a + 1..values.len()).map(move |b| ((a, values[a]), (b, values[b]))))
+}
+
+/// Cells in which each pair occurs that occurs in any of `all`. Greedy: whichever brings most new
+/// pairs is next, and the first of several. So the same cells come of the same factors.
+pub fn covering(all: &[Cell]) -> Vec<Cell> {
+    let mut missing: BTreeSet<Pair> = all.iter().flat_map(pairs).collect();
+    let mut chosen = Vec::new();
+    while !missing.is_empty() {
+        let news = |cell: &Cell| pairs(cell).filter(|pair| missing.contains(pair)).count();
+        // The last of several that are greatest is taken, so that this is the first.
+        let best = *all.iter().rev().max_by_key(|cell| news(cell)).expect("what is missing occurs in a cell");
+        pairs(&best).for_each(|pair| drop(missing.remove(&pair)));
+        chosen.push(best);
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::factors::{Engine, Family, Life, Situation, Traffic};
+
+    #[test]
+    fn each_pair_of_values_occurs() {
+        let chosen = covering(&Cell::all());
+        let occurs: BTreeSet<Pair> = chosen.iter().flat_map(pairs).collect();
+        let counts =
+            [Situation::ALL.len(), Traffic::ALL.len(), Life::ALL.len(), Family::ALL.len(), Engine::ALL.len()];
+        for a in 0..counts.len() {
+            for b in a + 1..counts.len() {
+                for (first, second) in (0..counts[a]).flat_map(|x| (0..counts[b]).map(move |y| (x, y))) {
+                    let pair = ((a, first), (b, second));
+                    let cannot_be = pair == ((2, Life::EngineKilled as usize), (4, Engine::DirectTc as usize));
+                    assert_ne!(occurs.contains(&pair), cannot_be, "{pair:?}");
+                }
+            }
+        }
+        // Situations and lives alone need as many.
+        let least = counts[0] * counts[2];
+        assert!((least..least + least / 4).contains(&chosen.len()), "{} cells", chosen.len());
+        assert_eq!(chosen, covering(&Cell::all()));
+    }
+
+    #[test]
+    fn no_cell_is_chosen_that_cannot_be() {
+        assert!(covering(&Cell::all()).iter().all(|cell| cell.excluded().is_none()));
+        let all = Situation::ALL.len() * Traffic::ALL.len() * Life::ALL.len() * Family::ALL.len() * Engine::ALL.len();
+        let cannot_be = Situation::ALL.len() * Traffic::ALL.len() * Family::ALL.len();
+        assert_eq!(Cell::all().len(), all - cannot_be);
+    }
+}
