@@ -46,6 +46,13 @@ const PACKAGES: &[Package] = &[
         purpose: "faults injected in tests against the kernel",
         for_run: false,
     },
+    Package { name: "conntrack", program: "conntrack", purpose: "tests of what conntrack has", for_run: false },
+    Package {
+        name: "iptables",
+        program: "iptables-legacy",
+        purpose: "rules that tests have the kernel apply",
+        for_run: false,
+    },
     Package { name: "nginx", program: "nginx", purpose: "the server of the demo, and tests against it", for_run: true },
     Package { name: "wrk", program: "wrk", purpose: "load on nginx in the demo and the benchmarks", for_run: true },
     Package { name: "redis-server", program: "redis-server", purpose: "tests of baton run", for_run: false },

@@ -103,6 +103,17 @@ pub struct Recovered {
     pub send: Vec<Extent>,
 }
 
+/// How a connection ends, as a firewall between the two would see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It goes on, in one direction at least.
+    Open,
+    /// Both sides have closed. It may wait in TIME-WAIT still.
+    Closed,
+    /// It ended before that.
+    Reset,
+}
+
 /// What a peer may have learned by now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Published {
@@ -276,6 +287,22 @@ impl Ledger {
     /// any more.
     pub fn has_ended(&self, index: u32, tuple: &Tuple) -> bool {
         self.record(ConnId(index)).is_some_and(|record| record.get(LIVE) == ENDED && record.tuple() == *tuple)
+    }
+
+    /// How far the end of the connection of this name has come, if it is, or was last,
+    /// connection `index`.
+    pub fn end(&self, index: u32, tuple: &Tuple) -> Option<End> {
+        let record = self.record(ConnId(index)).filter(|record| record.tuple() == *tuple)?;
+        let fin_at = record.get(FIN_AT);
+        let both = record.get(RECEIVED) & FIN_RECEIVED != 0 && fin_at != 0;
+        let una_pos = record.get(UNA + 3 * (record.get(SLOT) & 1) as usize);
+        match record.get(LIVE) {
+            1 if both && una_pos >= fin_at => Some(End::Closed),
+            1 => Some(End::Open),
+            ENDED if both => Some(End::Closed),
+            ENDED => Some(End::Reset),
+            _ => None,
+        }
     }
 
     /// Stream positions of connection `index`, if its record counts: bytes acknowledged by

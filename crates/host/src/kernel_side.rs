@@ -7,6 +7,7 @@
 //!   make_husk            nothing is left to be sent
 //!   rebuild, unsteer, resume                                    <- Captured
 //!   poll                 neighbours, routes and links that changed
+//!   keep_tracked         conntrack's entries of those that are away are kept
 //! ```
 //!
 //! [`handoff`](crate::handoff) has the order. Nothing here knows the engine: who drives
@@ -14,18 +15,22 @@
 //! and one followed route here, and its descriptor is the caller's.
 
 use crate::captured::Captured;
+use crate::conntrack::{Conntrack, Ending, Tracked};
 use crate::error::{During, Failed};
 use crate::examine::examine;
+use crate::firewall::Firewall;
 use crate::hops::{Change, Hops, Link, Mac, Query, Way};
 use crate::refusal::{Refusal, Refusals};
 use crate::steer::{Arrivals, Gaps, Kind, Mode, Options, SteerError, Steering};
 use crate::{CaptureError, RestoreError, capture, make_husk, rebuild, recapture, resume, sys};
 use baton_port::{SteeredPort, link};
+use baton_tcp::state::State;
 use baton_wire::addr::Tuple;
 use rustix::event::epoll;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 /// A step on the kernel's side did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +80,8 @@ pub struct Plan {
     pub mac: Option<Mac>,
     /// Number of the engine, as of [`Steering::open_engine`]; 0 for the interface's own.
     pub engine: u32,
+    /// Conntrack's entry of it, if it is tracked.
+    pub tracked: Option<Tracked>,
 }
 
 impl Plan {
@@ -93,6 +100,8 @@ struct Interface {
 pub struct KernelSide {
     interfaces: Vec<Interface>,
     hops: Hops,
+    conntrack: Conntrack,
+    firewall: Firewall,
     /// An epoll set of all that tells of changes.
     told: OwnedFd,
     refusals: Refusals,
@@ -111,15 +120,19 @@ impl KernelSide {
         let hops = Hops::open().during("opening netlink sockets")?;
         let told = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from);
         let told = told.during("making an epoll set")?;
+        let firewall = Firewall::open().during("opening netfilter's netlink sockets")?;
         let side = KernelSide {
             interfaces: Vec::new(),
             hops,
+            conntrack: Conntrack::open(),
+            firewall,
             told,
             refusals: Refusals::default(),
             gaps: None,
             arrivals: None,
         };
         side.hear(&side.hops).during("listening to netlink")?;
+        side.firewall.events().map_or(Ok(()), |events| side.hear(events)).during("listening to netfilter")?;
         Ok(side)
     }
 
@@ -210,10 +223,15 @@ impl KernelSide {
             return Err(Refusal::NotSteerable.into());
         }
         let query = query_of(fd, local, remote);
+        if is_transparent(fd) && !self.hops.is_local(query.tuple.local).during("asking for the local address")? {
+            // A TPROXY rule leads it here.
+            return Err(Refusal::Translated.into());
+        }
         let way = self.hops.way(&query).during("asking for the route")?.ok_or(Refusal::NotSteerable)?;
         self.interface(way.interface)?;
         let mac = self.hops.neighbour(way.interface, way.via).during("asking for the neighbour")?;
-        Ok(Plan { query, way, mac, engine: 0 })
+        let tracked = self.conntrack.look(query.tuple)?;
+        Ok(Plan { query, way, mac, engine: 0, tracked })
     }
 
     /// Counts a refusal, of whoever refuses.
@@ -237,11 +255,23 @@ impl KernelSide {
         })
     }
 
-    /// Lets a connection's frames go to the engine, and follows its way.
+    /// Lets a connection's frames go to the engine, and follows its way. Conntrack is told first:
+    /// whatever happens then, it accepts what comes when the kernel has the connection again.
     ///
     /// # Errors
-    /// [`SteerError::Full`]; [`Refusal::NotSteerable`] if the interface has gone.
+    /// [`SteerError::Full`]; [`Refusal::NotSteerable`] if the interface has gone;
+    /// [`Refusal::Conntrack`].
     pub fn steer(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        let told = plan.tracked.map_or(Ok(()), |tracked| self.conntrack.let_go(plan.tuple(), tracked));
+        self.counted(told)?;
+        let steered = self.steer_frames(plan);
+        if steered.is_err() {
+            self.conntrack.forget(&plan.tuple());
+        }
+        steered
+    }
+
+    fn steer_frames(&mut self, plan: &Plan) -> Result<(), KernelError> {
         let inserted = self.steering(plan.way.interface).map_err(KernelError::from);
         let inserted = inserted.and_then(|steering| Ok(steering.insert_for(plan.tuple(), plan.engine)?));
         self.counted(inserted)?;
@@ -283,11 +313,42 @@ impl KernelSide {
     /// As the kernel's.
     pub fn unsteer(&mut self, plan: &Plan) -> Result<(), KernelError> {
         self.hops.forget(&plan.tuple());
+        self.conntrack.forget(&plan.tuple());
         // With the interface its programs have gone.
         if let Ok(steering) = self.steering(plan.way.interface) {
             steering.remove(plan.tuple())?;
         }
         Ok(())
+    }
+
+    /// The same for a connection that ended while it was away.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unsteer_ended(&mut self, plan: &Plan, ending: Ending) -> Result<(), KernelError> {
+        self.end_tracked(plan, ending);
+        self.unsteer(plan)
+    }
+
+    /// Conntrack's entry of a connection takes the state that it would have by now. It may be
+    /// steered still (TIME-WAIT).
+    pub fn end_tracked(&mut self, plan: &Plan, ending: Ending) {
+        self.conntrack.end(&plan.tuple(), ending);
+    }
+
+    /// Looks after conntrack's entry of a connection that a predecessor steered.
+    pub fn inherit_tracked(&mut self, plan: &Plan) {
+        if let Ok(Some(tracked)) = self.conntrack.look(plan.tuple()) {
+            // What cannot be told now was told, or was not strict.
+            let _ = self.conntrack.let_go(plan.tuple(), tracked);
+        }
+    }
+
+    /// Keeps conntrack's entries of connections that are away from timing out, a few at a time: to
+    /// be called several times a second. The connections whose entries somebody deleted have to
+    /// go home, where conntrack may pick them up or not.
+    pub fn keep_tracked(&mut self, now: Instant) -> Vec<Tuple> {
+        self.conntrack.keep(now)
     }
 
     /// As [`capture()`]; refusals are counted.
@@ -322,7 +383,18 @@ impl KernelSide {
     /// As there.
     pub fn rebuild(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
         let rebuilt = rebuild(fd, captured);
-        self.counted(rebuilt)
+        self.counted(rebuilt)?;
+        let p = &captured.protocol;
+        let fin_acknowledged = match p.state {
+            State::CloseWait | State::FinWait2 => Some(true),
+            // One that waits behind the closed window conntrack will see.
+            State::FinWait1 => (p.snd_nxt == p.write_seq).then_some(false),
+            _ => None,
+        };
+        if let Some(acknowledged) = fin_acknowledged {
+            self.conntrack.half_closed(&Tuple::new(captured.local, captured.remote), acknowledged);
+        }
+        Ok(())
     }
 
     /// As [`resume()`].
@@ -342,12 +414,17 @@ impl KernelSide {
         self.hops.neighbour(interface, neighbour).during("asking for the neighbour")
     }
 
-    /// Tells what has changed since the last call, without waiting.
+    /// Tells what has changed since the last call, without waiting. To be called when this is
+    /// readable, and once a second: legacy iptables make no events.
     ///
     /// # Errors
     /// As the kernel's.
-    pub fn poll(&mut self, tell: impl FnMut(Change)) -> Result<(), Failed> {
-        self.hops.poll(tell).during("listening to netlink")
+    pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> Result<(), Failed> {
+        self.hops.poll(&mut tell).during("listening to netlink")?;
+        if self.firewall.poll().during("listening to netfilter")? {
+            tell(Change::Rules);
+        }
+        Ok(())
     }
 }
 
@@ -356,6 +433,11 @@ impl AsFd for KernelSide {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.told.as_fd()
     }
+}
+
+/// Whether the socket may have an address that is not ours (`IP_TRANSPARENT`, of IPv6 too).
+fn is_transparent(fd: BorrowedFd<'_>) -> bool {
+    sys::get_int(fd, libc::SOL_IP, libc::IP_TRANSPARENT).is_ok_and(|on| on != 0)
 }
 
 /// What the route of a socket's connection depends on.

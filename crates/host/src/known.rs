@@ -23,6 +23,14 @@ pub fn known(fd: impl AsFd, history: History) -> Result<Known, Failed> {
     Ok(Known { local_port, remote_port, sends, bytes, history })
 }
 
+/// Segments that a connection has received and sent, in the kernel; the numbers wrap around.
+///
+/// # Errors
+/// If it is no TCP socket.
+pub fn segments(fd: impl AsFd) -> Result<[u32; 2], Failed> {
+    Ok(TcpInfo::of(fd.as_fd()).during("reading TCP_INFO")?.segs())
+}
+
 fn ports(fd: BorrowedFd<'_>) -> io::Result<[u16; 2]> {
     let local = SocketAddr::try_from(getsockname(fd)?)?;
     let remote = SocketAddr::try_from(getpeername(fd)?.ok_or(ErrorKind::NotConnected)?)?;
@@ -50,6 +58,9 @@ mod tests {
                 history: History::New,
             };
             assert_eq!(known(&ours, History::New).unwrap(), expected);
+            let [received, sent] = segments(&ours).unwrap();
+            // Each way SYN or its ACK, then data.
+            assert!(received > sends as u32 && sent > sends as u32, "{received} {sent}");
             ours.write_all(b"request").unwrap();
             peer.read_exact(&mut [0; 7]).unwrap();
             peer.write_all(b"answer").unwrap();

@@ -25,7 +25,7 @@ const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// Flags of an attribute's kind: nested, and in network byte order.
-const NLA_F_NESTED: u16 = 0x8000;
+pub(crate) const NLA_F_NESTED: u16 = 0x8000;
 const NLA_TYPE_MASK: u16 = 0x3fff;
 const HEADER_LEN: usize = 16;
 /// The largest message that the kernel makes is half of this.
@@ -58,6 +58,11 @@ impl Body {
         self.begin(kind | NLA_F_NESTED, inner.len());
         self.0.extend(inner);
         self
+    }
+
+    /// What it holds, the fixed header first.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
     fn begin(&mut self, kind: u16, len: usize) {

@@ -113,6 +113,11 @@ impl TcpInfo {
         self.word(232)
     }
 
+    /// Segments that were received, and that were sent.
+    pub fn segs(&self) -> [u32; 2] {
+        [self.word(140), self.word(136)]
+    }
+
     /// Segments with data that were sent, repeated ones included.
     pub fn data_segs_out(&self) -> u32 {
         self.word(156)

@@ -8,6 +8,7 @@ use baton_engine::endpoint::InterfaceConfig;
 use baton_engine::engine::{Engine, EngineConfig};
 use baton_engine::frame_io::FrameIo;
 use baton_engine::region::EngineRegion;
+use baton_host::conntrack::Ending;
 use baton_host::handoff::{Aborted, Handoff, Outcome, Phase, Step};
 use baton_host::hops::{Change, Link};
 use baton_host::kernel_side::{KernelError, KernelSide, Plan};
@@ -66,8 +67,8 @@ pub enum MoverEvent {
     /// Something about a connection changed: look at what it allows.
     Ready(Connection),
     /// Its way leads over another interface now, or its peer's does, or its interface has gone
-    /// or carries less than it did: only the kernel can serve it, so it is to be restored. Where the kernel
-    /// has no way either the restore is refused, and may be tried again: until then the
+    /// or carries less than it did, or the firewall has other rules: only the kernel can serve it,
+    /// so it is to be restored. Where the kernel has no way either the restore is refused, and may be tried again: until then the
     /// connection goes on in the engine as well as it can.
     Homeless(Connection),
 }
@@ -372,6 +373,7 @@ impl<P: FrameIo> Mover<P> {
                     self.send_home(|side| side.index == index);
                 }
                 Change::Way { tuple, way } => self.change_way(time, tuple, way),
+                Change::Rules => self.send_home(|_| true),
                 // The kernel could do no better: the engine goes on trying the old way.
                 Change::Lost { .. } => {}
             }
@@ -392,6 +394,9 @@ impl<P: FrameIo> Mover<P> {
             return;
         }
         self.looked = now;
+        for tuple in self.kernel.keep_tracked(now) {
+            self.events.extend(self.find(&tuple).map(MoverEvent::Homeless));
+        }
         for (name, away) in &mut self.away {
             // Of a socket that cannot be asked nothing is known.
             if away.strays.look(&away.fd, now).unwrap_or(false) {
@@ -439,7 +444,7 @@ impl<P: FrameIo> Mover<P> {
             return Ok(());
         }
         self.closing.pop_front();
-        self.kernel.unsteer(&away.plan)?;
+        self.kernel.unsteer_ended(&away.plan, Ending::Closed)?;
         self.tuples.remove(&tuple);
         self.names.remove(&(away.side, away.conn.1));
         // Closing a husk sends nothing.

@@ -155,7 +155,8 @@ impl Candidate {
     /// The service has refused it after so many requests to send, for this reason; true if it
     /// may be tried again.
     pub fn waits(&mut self, why: &str, sends: u64) -> bool {
-        const MAY_GO_LATER: [&str; 4] = ["waits-for-sends", "waits-for-room", "large-transfers", "no-buffers"];
+        const MAY_GO_LATER: [&str; 5] =
+            ["waits-for-sends", "waits-for-room", "large-transfers", "no-buffers", "rules-changed"];
         let later = MAY_GO_LATER.into_iter().find(|later| *later == why);
         if let Some(why) = later {
             (self.waits_for, self.ask_at) = (why, sends + PATIENCE);

@@ -134,6 +134,7 @@ calls! {
     files_are_sent_and_streams_of_libc_come_home: "files", 2, "splice" 1, "stdio" 1;
     poll_and_select_mix_with_what_is_the_kernels: "polls", 1;
     time_limits_hold: "timeouts", 1;
+    a_call_that_succeeds_leaves_errno: "errno", 1, "fork" 1;
     epoll_is_by_level_by_edge_and_once: "sets", 1;
     descriptors_are_duplicated_and_replaced: "descriptors", 1;
     signals_interrupt_as_they_do_the_kernels_calls: "signals", 1;

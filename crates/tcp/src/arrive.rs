@@ -231,12 +231,9 @@ impl Tcb {
     }
 
     pub(crate) fn reset(&mut self, out: &mut impl CommandSink) {
-        // MUST-12 (RFC 9293 §3.6): the consumer learns that it was no normal close.
-        let reason = match self.state {
-            State::SynReceived => CloseReason::Refused,
-            State::Closing | State::LastAck => CloseReason::Normal,
-            _ => CloseReason::Reset,
-        };
+        // MUST-12 (RFC 9293 §3.6): the consumer learns that it was no normal close. In
+        // CLOSING and LAST-ACK too, as in Linux: what was sent may not have arrived.
+        let reason = if self.state == State::SynReceived { CloseReason::Refused } else { CloseReason::Reset };
         self.step(Event::Reset);
         self.finish(reason, out);
     }
@@ -267,7 +264,7 @@ impl Tcb {
         if receive_changed {
             self.tell_receive(out);
         }
-        let dsack = self.duplicate_of(seg);
+        let dsack = self.duplicate_of(seg).or_else(|| self.rcv.placed_before(seg.seq, seg.seq + seg.lengths.len));
         let mut reply = Reply { ack_now: released || dsack.is_some(), dsack };
         self.process_ce(seg, &mut reply, out);
         self.process_urgent(seg, out);
@@ -292,7 +289,7 @@ impl Tcb {
     pub(crate) fn process_ack(&mut self, cx: &mut Context<'_>, seg: &Segment, out: &mut impl CommandSink) {
         let snd_una = self.snd.snd_una();
         if seg.ack.before(snd_una) {
-            return;
+            return self.overtaken_ack(cx, seg, out);
         }
         let snd_wnd = self.window_of(seg);
         let current = self.snd_wl1.before_eq(seg.seq);
@@ -320,6 +317,18 @@ impl Tcb {
         self.send_again(cx, out);
     }
 
+    /// An ACK that a later one overtook. RFC 9293 §3.10.7.4 lets it be ignored; its SACK
+    /// blocks may say what later ones had no room for, and are taken in, as in Linux.
+    #[cold]
+    fn overtaken_ack(&mut self, cx: &mut Context<'_>, seg: &Segment, out: &mut impl CommandSink) {
+        if self.is.sack && !seg.sack.is_empty() {
+            let flags = seg.flags.without(Flags::ECE);
+            self.acknowledge(cx, &Segment { flags, ..*seg }, false);
+            self.tell_transmit(out);
+            self.send_again(cx, out);
+        }
+    }
+
     /// Gives an acknowledgment to the sender.
     pub(crate) fn acknowledge(&mut self, cx: &Context<'_>, seg: &Segment, wnd_changed: bool) {
         let outcome = self.snd.on_ack(
@@ -342,8 +351,7 @@ impl Tcb {
             self.note_progress(cx.now);
         }
         if outcome.cwr_needed {
-            self.is.cwr = true;
-            self.is.untold = true;
+            self.window_was_cut();
         }
     }
 

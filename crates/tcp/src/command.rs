@@ -84,6 +84,8 @@ pub struct TransmitContext {
     pub ece: bool,
     /// CWR is to be set on the next new data segment (RFC 3168 §6.1.2).
     pub cwr: bool,
+    /// What is queued now leaves, though `cork` is set (tcp(7), `TCP_NODELAY`).
+    pub push: bool,
 }
 
 /// Things that a consumer is told; the Streamer completes them to its queue.

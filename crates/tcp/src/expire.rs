@@ -1,7 +1,7 @@
 //! What happens when a deadline passes (RFC 9293 §3.10.8, §3.8.3).
 
 use crate::command::{CloseReason, Command, CommandSink, Notice};
-use crate::snd::Expired;
+use crate::snd::{Expired, Phase};
 use crate::state::{Event, State};
 use crate::tcb::{Context, Tcb};
 use crate::time::Instant;
@@ -16,6 +16,7 @@ impl Tcb {
     /// Does whatever is due.
     pub fn on_deadline(&mut self, cx: &mut Context<'_>, out: &mut impl CommandSink) {
         if self.timers.take_due(Timer::DelayedAck, cx.now) {
+            self.rcv.gap_untold = false;
             self.send_ack(None, out);
         }
         if self.timers.take_due(Timer::Persist, cx.now) {
@@ -38,7 +39,13 @@ impl Tcb {
     }
 
     fn sender_due(&mut self, cx: &mut Context<'_>, out: &mut impl CommandSink) {
-        if let Expired::Rto { count } = self.snd.on_deadline(cx.now) {
+        let before = self.snd.phase();
+        let expired = self.snd.on_deadline(cx.now);
+        let found_lost = before != Phase::Recovery && self.snd.phase() == Phase::Recovery;
+        if matches!(expired, Expired::Rto { .. }) || found_lost {
+            self.window_was_cut();
+        }
+        if let Expired::Rto { count } = expired {
             if !self.retransmission_due(cx, count, out) {
                 return;
             }

@@ -8,6 +8,7 @@
 //!   RST                       -> Ignore
 //!   ACK, cookie valid         -> Established(decoded)     (only after cookies went out)
 //!   ACK otherwise             -> Reset
+//!   SYN with FIN              -> Ignore
 //!   SYN, backlog has room     -> Accept
 //!   SYN, backlog full         -> Cookie
 //!   anything else             -> Ignore
@@ -95,11 +96,11 @@ impl Listener {
         if seg.flags.contains(Flags::ACK) {
             return self.handle_ack(at, seg);
         }
-        if !seg.flags.contains(Flags::SYN) {
+        // RFC 9293 §3.10.7.2 would take a FIN beside the SYN. Only scanners send that, and
+        // Linux discards it.
+        if !seg.flags.contains(Flags::SYN) || seg.flags.contains(Flags::FIN) {
             return Disposition::Ignore;
         }
-        // RFC 9293 §3.10.7.2 would take a FIN beside the SYN; nobody means it,
-        // and a SYN that is sent again will not have it.
         if self.half_open < self.backlog {
             self.half_open += 1;
             return Disposition::Accept;

@@ -75,7 +75,8 @@ impl Tcb {
         }
         if matches!(option, SocketOption::NoDelay(_) | SocketOption::Cork(_)) {
             self.is.untold = true;
-            self.tell_transmit(out);
+            // tcp(7): TCP_NODELAY flushes what is pending, also what the cork holds.
+            self.tell_context(option == SocketOption::NoDelay(true), out);
         }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Arrived {
     Duplicate,
     /// The next bytes, but they wait for room or for the connection to open.
     Held,
+    /// Beyond a gap, and they wait for room.
+    Ahead,
 }
 
 /// Receive state of one connection.
@@ -52,6 +54,8 @@ pub(crate) struct Receiver {
     fin: Seq,
     fin_known: bool,
     has_posted: bool,
+    /// A duplicate ACK waits for the buffer that its SACK block needs.
+    pub gap_untold: bool,
     /// Shift of windows that we send.
     pub scale: WindowScale,
     reassembly: Option<Box<Reassembly>>,
@@ -75,6 +79,7 @@ impl Receiver {
             fin: rcv_nxt,
             fin_known: false,
             has_posted: room > 0,
+            gap_untold: false,
             scale,
             reassembly: None,
         }
@@ -219,7 +224,11 @@ impl Receiver {
             out.command(Command::Drop { park: evicted });
         }
         if !open || !self.settle(out) {
-            return if next { Arrived::Held } else { Arrived::OutOfOrder };
+            return match next {
+                true => Arrived::Held,
+                false if start.after_eq(self.posted) => Arrived::Ahead,
+                false => Arrived::OutOfOrder,
+            };
         }
         match (self.rcv_nxt != rcv_nxt, had_gap) {
             (true, false) => Arrived::InOrder,
@@ -259,6 +268,11 @@ impl Receiver {
             out.command(Command::Drop { park });
         }
         self.pass_ranges();
+    }
+
+    /// The lowest part of `[seq, end)` that was placed ahead of its turn before.
+    pub fn placed_before(&self, seq: Seq, end: Seq) -> Option<(Seq, Seq)> {
+        self.reassembly.as_ref().and_then(|r| r.overlap(seq, end))
     }
 
     /// Just past what arrived without a gap: behind `rcv_nxt` while some of it waits for room.

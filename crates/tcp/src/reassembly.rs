@@ -83,6 +83,12 @@ impl Reassembly {
         }
     }
 
+    /// The lowest part of `[start, end)` that lies in a range.
+    pub fn overlap(&self, start: Seq, end: Seq) -> Option<(Seq, Seq)> {
+        let parts = self.ranges.iter().map(|&(s, e)| (s.latest(start), e.earliest(end)));
+        parts.filter(|(s, e)| s.before(*e)).reduce(|low, part| if part.0.before(low.0) { part } else { low })
+    }
+
     /// SACK blocks: `dsack` first (RFC 2883 §4), then the ranges, the most
     /// recent first, `most` in all.
     pub fn sack_blocks(&self, blocks: &mut SackBlocks, most: usize) {

@@ -236,9 +236,7 @@ impl Tcb {
         let pending = self.rcv.rcv_nxt.since(self.rcv.last_ack_sent).max(0) as u32;
         let now = self.ack.on_data(lengths, pending) == Need::Now;
         if !now && !self.timers.is_armed(Timer::DelayedAck) {
-            // MUST-40 (RFC 9293 §3.8.6.3): less than half a second, whatever is configured.
-            let delay = cx.config.delayed_ack.min(Duration::from_millis(499));
-            self.timers.arm(Timer::DelayedAck, cx.now + delay);
+            self.arm_delayed_ack(cx);
         }
         now
     }
@@ -331,14 +329,16 @@ impl Tcb {
         if moved {
             self.tell_receive(out);
         }
+        let rcv_nxt = self.rcv.rcv_nxt;
         let settled = self.rcv.parked() > 0 && self.rcv.settle(out);
         if self.reset_waits() {
             return self.reset_arrived(out);
         }
         if settled {
-            let mut reply = Reply { ack_now: true, dsack: None };
-            self.pass_fin(cx, &mut reply, out);
-            if !self.is_closed() {
+            self.pass_fin(cx, &mut Reply::default(), out);
+            let waited = core::mem::take(&mut self.rcv.gap_untold);
+            // Without SACK a second duplicate for the same segments would tell nothing.
+            if (waited || self.is.sack || self.rcv.rcv_nxt != rcv_nxt) && !self.is_closed() {
                 self.send_ack(None, out);
             }
         } else if moved && self.owes_window_update() {
@@ -372,6 +372,10 @@ impl Tcb {
 
     /// One ACK without data.
     pub(crate) fn send_ack(&mut self, dsack: Option<(Seq, Seq)>, out: &mut impl CommandSink) {
+        if !self.state.is_synchronized() {
+            // The Streamer does not know of the numbers yet.
+            return self.send_control(Flags::ACK, self.snd.snd_nxt(), out);
+        }
         // RFC 2018 §3: three blocks beside timestamps, four without.
         let most = match (self.is.sack, self.is.timestamps) {
             (false, _) => 0,
@@ -398,6 +402,12 @@ impl Tcb {
     /// Replaces the Streamer's transmit context if anything in it changed.
     #[inline]
     pub(crate) fn tell_transmit(&mut self, out: &mut impl CommandSink) {
+        self.tell_context(false, out);
+    }
+
+    /// As [`Tcb::tell_transmit`]; `push`: what is queued leaves, whatever the cork says.
+    #[inline]
+    pub(crate) fn tell_context(&mut self, push: bool, out: &mut impl CommandSink) {
         let limit = self.snd.limit(Window(self.snd_wnd));
         if !self.is.untold && limit == self.told_limit {
             return;
@@ -416,6 +426,7 @@ impl Tcb {
             cork: self.is.cork,
             ece: self.is.ece,
             cwr: self.is.cwr,
+            push,
         }));
     }
 
@@ -473,12 +484,32 @@ impl Tcb {
         self.state = self.state.next(event).expect("callers move only along the table");
     }
 
+    /// Data beyond a gap has no buffer yet. The one that is asked for comes at once as a
+    /// rule, and only then there is a SACK block to tell: the first duplicate ACK waits for
+    /// it, no longer than other ACKs do. True if one is to go now.
+    fn gap_waits(&mut self, cx: &Context<'_>) -> bool {
+        if core::mem::replace(&mut self.rcv.gap_untold, true) {
+            return true;
+        }
+        if !self.timers.is_armed(Timer::DelayedAck) {
+            self.arm_delayed_ack(cx);
+        }
+        false
+    }
+
+    fn arm_delayed_ack(&mut self, cx: &Context<'_>) {
+        // MUST-40 (RFC 9293 §3.8.6.3): less than half a second, whatever is configured.
+        let delay = cx.config.delayed_ack.min(Duration::from_millis(499));
+        self.timers.arm(Timer::DelayedAck, cx.now + delay);
+    }
+
     /// What arrived, as a reply.
     pub(crate) fn note_arrival(&mut self, cx: &Context<'_>, seg: &Segment, arrived: Arrived, reply: &mut Reply) {
         reply.ack_now |= match arrived {
             Arrived::InOrder => self.data_in_order(cx, &seg.lengths),
             // Nothing to acknowledge yet, and nothing lost that a duplicate ACK would tell of.
             Arrived::Held => false,
+            Arrived::Ahead => self.gap_waits(cx),
             // RFC 5681 §4.2: at once beyond a gap and when one is filled. Also a
             // duplicate: our ACK was lost, or the peer's timeout was spurious.
             Arrived::OutOfOrder | Arrived::FilledGap | Arrived::Duplicate => true,

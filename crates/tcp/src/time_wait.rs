@@ -51,8 +51,11 @@ impl Tcb {
             }
             return;
         }
-        let is_fin = seg.flags.contains(Flags::FIN);
-        if is_fin && self.ts_in_order(seg) {
+        if !seg.flags.contains(Flags::ACK) && seg.seq == self.rcv.rcv_nxt {
+            // RFC 9293 §3.10.7.4 fifth: without ACK it is dropped.
+            return;
+        }
+        if seg.flags.contains(Flags::FIN | Flags::ACK) && self.ts_in_order(seg) {
             // RFC 9293 §3.10.7.4 fifth, TIME-WAIT: acknowledge it again, wait again.
             self.timers.arm(Timer::Life, cx.now + cx.config.time_wait);
         }

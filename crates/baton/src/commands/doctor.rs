@@ -2,7 +2,7 @@
 
 use crate::demo::find_program;
 use anyhow::bail;
-use baton_host::{probe, steer};
+use baton_host::{conntrack, probe, steer};
 use baton_port::doctor::{Finding, examine};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
@@ -48,7 +48,8 @@ impl From<Finding> for Row {
 /// # Errors
 /// If something that is needed is missing, or the output is closed.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let findings = examine().into_iter().chain(steer::findings()).chain(probe::findings());
+    let findings =
+        examine().into_iter().chain(steer::findings()).chain([conntrack::finding()]).chain(probe::findings());
     let rows: Vec<Row> = findings.chain(PROGRAMS.map(program)).map(Row::from).collect();
     let mut stdout = std::io::stdout().lock();
     if args.json {

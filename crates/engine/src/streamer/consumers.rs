@@ -226,12 +226,11 @@ impl Streamer {
         self.note_qp(conn);
         self.handle_doorbell(conn);
         self.publish_acknowledged(conn);
-        if let Some((flow, record)) = self.published(conn) {
-            record.go_live(flow);
-        }
+        self.published(conn).into_iter().for_each(|(flow, record)| record.go_live(flow));
         // The slots of what was read may be used again, once it was passed here.
         self.touch(conn);
         self.publish_received();
+        self.want_buffer_for_parked(conn);
         self.activate(conn);
     }
 

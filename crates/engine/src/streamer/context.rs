@@ -103,6 +103,8 @@ pub mod bits {
     pub const SUSPENDED: u32 = 1 << 17;
     /// About to leave: nothing new is sent.
     pub const QUIET: u32 = 1 << 18;
+    /// What is queued leaves, though the connection is corked; until nothing is queued.
+    pub const PUSH: u32 = 1 << 19;
 }
 
 /// Receive half: first cache line validates and places, the second names.

@@ -236,6 +236,7 @@ impl Streamer {
             flow.rx.posted_told = edge;
             self.event(Event::Posted { conn, right_edge: edge });
         }
+        self.want_buffer_for_parked(conn);
     }
 
     fn update_transmit(&mut self, conn: ConnId, context: &TransmitContext) {
@@ -251,6 +252,9 @@ impl Streamer {
         set(flow, bits::CORK, context.cork);
         set(flow, bits::ECE, context.ece);
         set(flow, bits::CWR, context.cwr);
+        if context.push && flow.queued() > 0 {
+            flow.bits |= bits::PUSH;
+        }
         flow.bits &= !bits::BLOCKED_TOLD;
         if acked > 0 {
             self.publish_acknowledged(conn);
@@ -423,6 +427,7 @@ impl Streamer {
                 if let Some((flow, record)) = self.published(conn) {
                     record.set_qp(flow);
                 }
+                self.want_buffer_for_parked(conn);
             }
             None => {
                 self.counters.no_queue_pair += 1;

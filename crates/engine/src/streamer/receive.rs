@@ -304,12 +304,30 @@ impl Streamer {
     /// Asks the consumer for a buffer if this payload, promised a place, has none.
     /// Nobody may be reading, and what is parked would wait for ever.
     fn want_buffer(&mut self, conn: ConnId, packet: &Packet) {
-        let flow = &mut self.flows[conn.0];
+        let flow = &self.flows[conn.0];
         let end = packet.seq + packet.payload_len;
         let promised = end.after(flow.rx.rcv_nxt) && packet.seq.before(flow.rx.right_edge);
         if !flow.has(bits::SYNCHRONIZED) || !promised || end.before_eq(flow.posted_edge()) {
             return;
         }
+        self.raise_want(conn);
+    }
+
+    /// Asks the consumer for a buffer if payload was parked before there was anybody to ask:
+    /// data of the handshake's segments, and data that came while an adopted connection's
+    /// queues were filled. Called when a connection is both synchronised and attached.
+    pub(super) fn want_buffer_for_parked(&mut self, conn: ConnId) {
+        let flow = &self.flows[conn.0];
+        let room = flow.posted_edge().since(flow.rx.rcv_nxt).max(0) as u32;
+        let early = room == 0 && self.reassembly.has_stranger(&flow.rx.tuple);
+        if flow.has(bits::SYNCHRONIZED) && (flow.rx.parked_bytes > room || early) {
+            self.raise_want(conn);
+        }
+    }
+
+    /// Tells the consumer once that a buffer is wanted.
+    fn raise_want(&mut self, conn: ConnId) {
+        let flow = &mut self.flows[conn.0];
         if flow.bits & (bits::WANT_TOLD | bits::ATTACHED) == bits::ATTACHED {
             flow.bits |= bits::WANT_TOLD;
             if let Some(Some(slot)) = self.consumers.get_mut(usize::from(flow.consumer)) {

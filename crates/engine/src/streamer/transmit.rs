@@ -126,7 +126,7 @@ impl Streamer {
         let queued = flow.queued().min(u64::from(u32::MAX)) as u32;
         if flow.tx.snd_nxt != start {
             flow.last_ack = flow.rx.rcv_nxt;
-            flow.bits &= !bits::BLOCKED_TOLD;
+            flow.bits &= !(bits::BLOCKED_TOLD | if queued == 0 { bits::PUSH } else { 0 });
             let sent = Transmitted {
                 seq: start,
                 end: flow.tx.snd_nxt,
@@ -314,7 +314,7 @@ fn next_cut(flow: &Flow, largest: u32) -> Option<(u32, bool)> {
             small_in_flight: flow.small_in_flight(),
             max_wnd: flow.tx.max_wnd,
             nodelay: flow.has(bits::NODELAY) || (fin_wanted && most == queued),
-            cork: flow.has(bits::CORK) && !fin_wanted,
+            cork: flow.bits & (bits::CORK | bits::PUSH) == bits::CORK && !fin_wanted,
         });
     let len = if tail { most } else { whole };
     let fin = fin_wanted && len == queued && usable > len;
@@ -325,8 +325,9 @@ fn next_cut(flow: &Flow, largest: u32) -> Option<(u32, bool)> {
 #[inline]
 fn data_flags(flow: &Flow, len: u32, fin: bool, again: bool) -> Flags {
     let mut flags = Flags::ACK;
-    // MUST-61 (RFC 9293 §3.9.1.2): PSH on the last segment of what is queued.
-    if fin || again || u64::from(len) == flow.queued() {
+    // MUST-61 (RFC 9293 §3.9.1.2): PSH on the last segment of what is queued. A FIN alone
+    // pushes nothing, as in Linux.
+    if len > 0 && (fin || again || u64::from(len) == flow.queued()) {
         flags |= Flags::PSH;
     }
     if fin {

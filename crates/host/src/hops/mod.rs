@@ -103,6 +103,8 @@ pub enum Change {
         /// Which.
         tuple: Tuple,
     },
+    /// The firewall has other rules: any connection that is away may be meant.
+    Rules,
 }
 
 /// Removes an interface that is no hardware, also one that somebody has open.
@@ -145,6 +147,23 @@ impl Hops {
             Ok(Some(Message::NewRoute(route))) => Ok(way_of(&route, query.tuple.remote)),
             Ok(_) => Ok(None),
             Err(error) if is_no_route(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether an address is one of this namespace's own.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn is_local(&mut self, address: Addr) -> io::Result<bool> {
+        let mut request = RouteMessage::default();
+        request.header.address_family = family(address);
+        request.header.destination_prefix_length = prefix(address);
+        request.attributes = vec![RouteAttribute::Destination(route_address(address))];
+        match self.asker.ask(Message::GetRoute(request), Purpose::Ask) {
+            Ok(Some(Message::NewRoute(route))) => Ok(route.header.kind == RouteType::Local),
+            Ok(_) => Ok(false),
+            Err(error) if is_no_route(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -9,6 +9,7 @@
 
 pub(crate) mod bench;
 mod capture;
+mod conntrack;
 mod husk;
 mod restore;
 
@@ -112,7 +113,7 @@ pub(crate) struct Belief {
 /// # Panics
 /// If no thread can be started.
 pub fn all() -> Result<Vec<Verdict>, Failed> {
-    let beliefs = [capture::BELIEFS, husk::BELIEFS, restore::BELIEFS];
+    let beliefs = [capture::BELIEFS, husk::BELIEFS, restore::BELIEFS, conntrack::BELIEFS];
     // All at once: most of the time is waiting for timers of the kernel.
     let tried: Vec<_> = beliefs.into_iter().flatten().map(try_apart).collect();
     tried.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()

@@ -1,6 +1,7 @@
 //! A connection between two kernels: ours, whose end moves, and the peer's.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod firewall;
 pub mod toy;
 
 use std::io::{ErrorKind, Read, Write};

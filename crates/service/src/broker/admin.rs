@@ -59,6 +59,10 @@ impl Broker {
 
     pub(super) fn begin_home(&mut self, asker: Asker, which: Selector) {
         let visible = self.visible(asker.0, which);
+        for id in &visible {
+            // What is wanted at home does not leave it by itself.
+            self.lines.get_mut(id).expect("it was found").returns = None;
+        }
         self.send_home(Some(asker), visible, Then::Answer, "asked-for");
     }
 
@@ -88,6 +92,13 @@ impl Broker {
         self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us: 0, then });
         waiting.into_iter().for_each(|id| self.leave(id, Goal::Home, why));
         self.finish_jobs();
+    }
+
+    /// These go to the engine again, as far as their programs let them.
+    pub(super) fn fetch_back(&mut self, which: Vec<u64>) {
+        if !which.is_empty() {
+            self.fetch(None, which, 0, Then::Answer);
+        }
     }
 
     fn fetch(&mut self, asker: Option<Asker>, which: Vec<u64>, pause_us: u64, then: Then) {

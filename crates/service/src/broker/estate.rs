@@ -169,6 +169,7 @@ impl Broker {
             way: Way { interface: way.0, via: way.1 },
             mac: None,
             engine: self.sides[side].number(),
+            tracked: None,
         });
         (line.side, line.closed, line.moves) = (side, *closed, *moves);
         line.shell = Captured::head_from_bytes(head);
@@ -179,6 +180,9 @@ impl Broker {
             Phase::Engine if *closed => State::Closing,
             Phase::Engine => State::Engine,
         };
+        if line.is_away() {
+            self.kernel.inherit_tracked(line.plan.as_ref().expect("it was set just now"));
+        }
         if matches!(phase, Phase::Captured | Phase::Brought) {
             line.captured = estate.captured(*id, head);
         }

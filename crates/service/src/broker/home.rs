@@ -332,7 +332,10 @@ impl Broker {
         self.tuples.remove(&line.tuple);
         if let Some(plan) = line.plan.filter(|_| line.is_away()) {
             // The interface, it may be, has gone, and its map with it.
-            let _ = self.kernel.unsteer(&plan);
+            let _ = match line.ending(&self.sides) {
+                Some(ending) => self.kernel.unsteer_ended(&plan, ending),
+                None => self.kernel.unsteer(&plan),
+            };
         }
         if let Some(program) = self.clients.get_mut(&line.client) {
             program.lines = program.lines.saturating_sub(1);

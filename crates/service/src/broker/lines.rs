@@ -1,8 +1,11 @@
 //! A connection as the broker knows it.
 
 use super::patience::Waiting;
+use super::rules::Return;
 use super::side::Side;
 use crate::record::{Phase, Record};
+use baton_engine::ledger::End;
+use baton_host::conntrack::Ending;
 use baton_host::kernel_side::Plan;
 use baton_host::{Captured, Strays};
 use baton_socket::service::message::Entry;
@@ -78,6 +81,8 @@ pub(super) struct Line {
     pub closed: bool,
     /// Where it is to go once it has arrived in the engine, and why.
     pub recall: Option<(Goal, &'static str)>,
+    /// It goes back to the engine by itself, and when.
+    pub returns: Option<Return>,
     /// What its program was told when it came home last.
     pub home: Option<(u64, u64, bool)>,
     pub why: &'static str,
@@ -113,6 +118,7 @@ impl Line {
             waiting: None,
             closed: false,
             recall: None,
+            returns: None,
             home: None,
             why: "handed-over",
             since: now,
@@ -158,6 +164,22 @@ impl Line {
             self.captured = None;
         }
         has
+    }
+
+    /// How it has ended in its engine; nothing if it goes on there, or never was there.
+    pub fn ending(&self, sides: &[Side]) -> Option<Ending> {
+        let is_there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
+        // Before the ledger has it, its place may say how another ended.
+        if !is_there || self.captured.is_some() {
+            return None;
+        }
+        let end = self.conn.and_then(|conn| sides.get(self.side)?.ledger.ledger().end(conn, &self.tuple));
+        match end {
+            Some(End::Open) => None,
+            Some(End::Reset) => Some(Ending::Reset),
+            // Another has its place by now: most close in form.
+            Some(End::Closed) | None => Some(Ending::Closed),
+        }
     }
 
     /// True if its peer's segments go past its engine.

@@ -31,6 +31,7 @@ mod lines;
 mod patience;
 mod put_back;
 mod recover;
+mod rules;
 mod side;
 mod take;
 mod watchdog;
@@ -123,6 +124,7 @@ pub struct Broker {
     deaf: Vec<u32>,
     /// Connections that are taken out of the kernel once it has nothing beyond a gap.
     gaps: Vec<u64>,
+    churn: rules::Churn,
     next_client: u32,
     next_line: u64,
     next_region: u32,
@@ -164,6 +166,7 @@ impl Broker {
                     closers,
                     deaf: Vec::new(),
                     gaps: Vec::new(),
+                    churn: rules::Churn::default(),
                     // No name is given twice, also by different brokers.
                     next_client: generation << 20,
                     next_line: u64::from(generation) << 32,
@@ -328,6 +331,8 @@ impl Broker {
         if self.tick_at.elapsed() >= TICK {
             self.tick_at = Instant::now();
             self.tick();
+            // Not all that changes makes netlink readable.
+            self.follow_changes()?;
         }
         self.closers.flush();
         Ok(())
@@ -347,15 +352,24 @@ impl Broker {
         self.vault.tend();
         self.lose_patience();
         self.close_orphans();
-        let Broker { lines, sides, .. } = self;
+        let Broker { lines, sides, kernel, .. } = self;
         let (now, mut settled, mut bypassed) = (Instant::now(), Vec::new(), Vec::new());
         for line in lines.values_mut() {
             line.sample(sides, now);
+            if let Some((ending, plan)) = line.ending(sides).zip(line.plan) {
+                kernel.end_tracked(&plan, ending);
+            }
             settled.extend(line.is_settled(sides).then_some(line.id));
             bypassed.extend(line.is_bypassed(now).then_some(line.id));
         }
         settled.into_iter().for_each(|id| self.note(id));
         bypassed.into_iter().for_each(|id| self.leave(id, lines::Goal::Home, "bypassed"));
+        for tuple in self.kernel.keep_tracked(now) {
+            if let Some(&id) = self.tuples.get(&tuple) {
+                self.leave(id, lines::Goal::Home, "untracked");
+            }
+        }
+        self.return_by_new_rules();
     }
 
     fn follow_changes(&mut self) -> Result<(), BrokerError> {
@@ -376,6 +390,7 @@ impl Broker {
                     homeless.into_iter().for_each(|id| self.leave(id, lines::Goal::Home, "homeless"));
                 }
                 Change::Way { tuple, way } => self.change_way(tuple, way),
+                Change::Rules => self.on_rules_changed(),
                 // Its questions find out; the kernel could do no better.
                 Change::Neighbour { mac: None, .. } | Change::Lost { .. } => {}
             }

@@ -2,6 +2,7 @@
 
 use super::Broker;
 use super::lines::{Goal, Line, State};
+use super::rules::RULES_CHANGED;
 use super::side::Process;
 use crate::record::{self, Phase, Record};
 use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
@@ -210,6 +211,9 @@ impl Broker {
     }
 
     fn plan(&mut self, client: u32, fd: &OwnedFd) -> Result<(Plan, usize), Why> {
+        if self.churn.is_pausing(Instant::now()) {
+            return Err((RULES_CHANGED, "the firewall's rules change often, and did so just now".into()));
+        }
         let mut plan = self.kernel.plan(fd).map_err(|error| why(&error))?;
         let refused = |refusal: Refusal| (refusal.code(), refusal.to_string());
         let side = self.sides.iter().position(|side| side.owner.is_none() && side.index == plan.way.interface);
@@ -234,6 +238,7 @@ impl Broker {
         line.seq = 0;
         let (tuple, client) = (line.tuple, line.client);
         if !free {
+            line.may_return_later();
             return self.settled(id, false);
         }
         if self.stopping {
@@ -252,7 +257,12 @@ impl Broker {
                 self.hold(id);
             }
             Ok(_) => self.stays(id, ("failed", "the socket has another connection".into())),
-            Err(why) => self.stays(id, why),
+            Err(why) => {
+                if let Some(line) = self.lines.get_mut(&id).filter(|_| why.0 == RULES_CHANGED) {
+                    line.may_return_later();
+                }
+                self.stays(id, why);
+            }
         }
     }
 

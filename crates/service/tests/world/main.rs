@@ -6,6 +6,8 @@ mod common;
 
 mod c_program;
 mod congestion;
+mod conntrack;
+mod conntrack_ends;
 mod corpus;
 mod direct;
 mod gaps;
@@ -20,8 +22,10 @@ mod programs;
 mod raw;
 mod ready;
 mod resets;
+mod rules;
 mod service;
 mod strangers;
 mod time_wait;
+mod translated;
 
 common::processes!();

@@ -19,8 +19,7 @@ unsafe fn home(what: *const aiocb) {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn aio_read(what: *mut aiocb) -> c_int {
+pub(super) unsafe fn aio_read(what: *mut aiocb) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe {
         home(what);
@@ -30,16 +29,14 @@ pub unsafe extern "C-unwind" fn aio_read(what: *mut aiocb) -> c_int {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn aio_read64(what: *mut aiocb) -> c_int {
+pub(super) unsafe fn aio_read64(what: *mut aiocb) -> c_int {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { aio_read(what) }
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn aio_write(what: *mut aiocb) -> c_int {
+pub(super) unsafe fn aio_write(what: *mut aiocb) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe {
         home(what);
@@ -49,21 +46,14 @@ pub unsafe extern "C-unwind" fn aio_write(what: *mut aiocb) -> c_int {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn aio_write64(what: *mut aiocb) -> c_int {
+pub(super) unsafe fn aio_write64(what: *mut aiocb) -> c_int {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { aio_write(what) }
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn lio_listio(
-    mode: c_int,
-    list: *const *mut aiocb,
-    count: c_int,
-    told: *mut sigevent,
-) -> c_int {
+pub(super) unsafe fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, told: *mut sigevent) -> c_int {
     // SAFETY: the arguments are the program's: so many pointers, of which some may be null.
     unsafe {
         for number in 0..usize::try_from(count).unwrap_or(0) {
@@ -75,13 +65,7 @@ pub unsafe extern "C-unwind" fn lio_listio(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn lio_listio64(
-    mode: c_int,
-    list: *const *mut aiocb,
-    count: c_int,
-    told: *mut sigevent,
-) -> c_int {
+pub(super) unsafe fn lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, told: *mut sigevent) -> c_int {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { lio_listio(mode, list, count, told) }
 }

@@ -1,7 +1,7 @@
 //! Descriptors that are closed, duplicated and asked about. See [`super`] for what is upheld.
 
 use super::cancel::Deferred;
-use super::{fail, real, set_errno};
+use super::{fail, real};
 use crate::connection::{self, Held, at, bring_home};
 use crate::table::{self, is_known, is_set, named};
 use crate::{account, epoll};
@@ -15,7 +15,7 @@ pub(super) fn closing(fd: RawFd) {
     if !is_known(fd) {
         return;
     }
-    let (_deferred, errno) = (Deferred::new(), super::last_errno());
+    let _deferred = Deferred::new();
     if is_set(fd) {
         epoll::close(fd);
     } else {
@@ -24,7 +24,6 @@ pub(super) fn closing(fd: RawFd) {
         }
         connection::close(fd);
     }
-    set_errno(errno);
 }
 
 /// True if `close` may wait until all is sent: the kernel can do that.
@@ -39,8 +38,7 @@ fn lingers(fd: RawFd) -> bool {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+pub(super) unsafe fn close(fd: c_int) -> c_int {
     closing(fd);
     // SAFETY: the arguments are the program's.
     unsafe { real::close(fd) }
@@ -48,8 +46,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub(super) unsafe fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
     // With a flag that is none the kernel closes nothing.
     if flags & !UNSHARE == 0 {
@@ -70,8 +67,7 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
+pub(super) unsafe fn closefrom(first: c_int) {
     // SAFETY: the arguments are the program's.
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
@@ -91,8 +87,7 @@ fn duplicated(from: RawFd, to: RawFd) {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
+pub(super) unsafe fn dup(fd: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let new = unsafe { real::dup(fd) };
     duplicated(fd, new);
@@ -101,8 +96,7 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
+pub(super) unsafe fn dup2(fd: c_int, to: c_int) -> c_int {
     if fd != to {
         closing_for(fd, to);
     }
@@ -116,8 +110,7 @@ pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+pub(super) unsafe fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // With a flag that is none the kernel closes nothing.
     if fd != to && flags & !libc::O_CLOEXEC == 0 {
         closing_for(fd, to);
@@ -137,8 +130,7 @@ fn closing_for(fd: RawFd, to: RawFd) {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
+pub(super) unsafe fn fcntl(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
     if !is_known(fd) {
         // SAFETY: the arguments are the program's.
         return unsafe { real::fcntl(fd, command, arg) };
@@ -160,8 +152,7 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, arg: c_ulong) -
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
+pub(super) unsafe fn fcntl64(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe { fcntl(fd, command, arg) }
 }
@@ -174,8 +165,7 @@ fn set_nonblocking(fd: RawFd, on: bool) {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
+pub(super) unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::ioctl(fd, request, arg) };
     if !is_known(fd) {
@@ -218,8 +208,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong)
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const libc::c_char) -> *mut libc::FILE {
+pub(super) unsafe fn fdopen(fd: c_int, mode: *const libc::c_char) -> *mut libc::FILE {
     use std::sync::atomic::AtomicPtr;
     static AT: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
     let _deferred = Deferred::new();

@@ -80,8 +80,7 @@ unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> 
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
+pub(super) unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     unsafe {
         bring_sent_home(msg);
@@ -98,8 +97,7 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+pub(super) unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     unsafe {
         if !is_known(fd) {
@@ -111,8 +109,7 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_in
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+pub(super) unsafe fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's; `count` messages.
     unsafe {
         for number in 0..if msgs.is_null() { 0 } else { count as usize } {
@@ -136,8 +133,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn recvmmsg(
+pub(super) unsafe fn recvmmsg(
     fd: c_int,
     msgs: *mut mmsghdr,
     count: c_uint,
@@ -185,8 +181,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
+pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::sendfile(out, from, at, count) };
     if !is_known(out) {
@@ -232,16 +227,14 @@ pub unsafe extern "C-unwind" fn sendfile(out: c_int, from: c_int, at: *mut off_t
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sendfile64(out: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t {
+pub(super) unsafe fn sendfile64(out: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { sendfile(out, from, at, count) }
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn splice(
+pub(super) unsafe fn splice(
     from: c_int,
     from_at: *mut off64_t,
     to: c_int,

@@ -6,6 +6,7 @@
 //!   says there is, and nothing is kept beyond the call. Where the kernel would answer a bad
 //!   pointer with `EFAULT`, a null one is answered so, and any other faults.
 //! * A call that is not ours goes to the next function of that name, with the same arguments.
+//! * `errno` is the program's, and changes only where a call fails ([`errno`]).
 //! * A thread that is cancelled is unwound through these functions only where it waits, or by the
 //!   function that a call goes on to: in between it cannot be ([`cancel`]).
 //! * Nothing here is called by what it calls: what this library does itself it asks of the
@@ -17,6 +18,8 @@ pub(crate) mod cancel;
 pub(crate) mod counters;
 mod descriptors;
 pub(crate) mod epoll;
+mod errno;
+mod exports;
 mod messages;
 mod processes;
 mod raw;

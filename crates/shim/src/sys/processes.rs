@@ -6,6 +6,7 @@
 //! Calls with arguments of any number are gone on with where they came from.
 
 use super::cancel::Deferred;
+use super::errno::kept;
 use super::real;
 use crate::connection::{bring_home, stop};
 use crate::everything::{self, bring_inherited_home};
@@ -33,24 +34,29 @@ extern "C" fn init() {
 }
 
 unsafe extern "C" fn prepare() {
-    let _deferred = Deferred::new();
-    fork::prepare();
+    kept(|| {
+        let _deferred = Deferred::new();
+        fork::prepare();
+    });
 }
 
 unsafe extern "C" fn parent() {
-    let _deferred = Deferred::new();
-    fork::parent();
+    kept(|| {
+        let _deferred = Deferred::new();
+        fork::parent();
+    });
 }
 
 unsafe extern "C" fn child() {
-    let _deferred = Deferred::new();
-    fork::child();
+    kept(|| {
+        let _deferred = Deferred::new();
+        fork::child();
+    });
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn vfork() -> pid_t {
+pub(super) unsafe fn vfork() -> pid_t {
     // SAFETY: no arguments.
     unsafe { real::fork() }
 }
@@ -59,8 +65,7 @@ type Words = *const *const c_char;
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execve(path: *const c_char, argv: Words, envp: Words) -> c_int {
+pub(super) unsafe fn execve(path: *const c_char, argv: Words, envp: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execve(path, argv, envp) }
@@ -68,8 +73,7 @@ pub unsafe extern "C-unwind" fn execve(path: *const c_char, argv: Words, envp: W
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execv(path: *const c_char, argv: Words) -> c_int {
+pub(super) unsafe fn execv(path: *const c_char, argv: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execv(path, argv) }
@@ -77,8 +81,7 @@ pub unsafe extern "C-unwind" fn execv(path: *const c_char, argv: Words) -> c_int
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execvp(path: *const c_char, argv: Words) -> c_int {
+pub(super) unsafe fn execvp(path: *const c_char, argv: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execvp(path, argv) }
@@ -86,8 +89,7 @@ pub unsafe extern "C-unwind" fn execvp(path: *const c_char, argv: Words) -> c_in
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execvpe(path: *const c_char, argv: Words, envp: Words) -> c_int {
+pub(super) unsafe fn execvpe(path: *const c_char, argv: Words, envp: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execvpe(path, argv, envp) }
@@ -95,8 +97,7 @@ pub unsafe extern "C-unwind" fn execvpe(path: *const c_char, argv: Words, envp: 
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
+pub(super) unsafe fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::fexecve(fd, argv, envp) }
@@ -104,14 +105,7 @@ pub unsafe extern "C-unwind" fn fexecve(fd: c_int, argv: Words, envp: Words) -> 
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn execveat(
-    at: c_int,
-    path: *const c_char,
-    argv: Words,
-    envp: Words,
-    flags: c_int,
-) -> c_int {
+pub(super) unsafe fn execveat(at: c_int, path: *const c_char, argv: Words, envp: Words, flags: c_int) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execveat(at, path, argv, envp, flags) }
@@ -121,8 +115,7 @@ pub unsafe extern "C-unwind" fn execveat(
 ///
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int {
+pub(super) unsafe fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int {
     let _deferred = Deferred::new();
     bring_home(fd, "inherited");
     // SAFETY: the arguments are the program's.
@@ -133,8 +126,8 @@ pub unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(actions: *mut c
 ///
 /// # Safety
 /// As of libc's.
-#[unsafe(export_name = "_Fork")]
-pub unsafe extern "C-unwind" fn fork_without_handlers() -> pid_t {
+#[expect(non_snake_case)]
+pub(super) unsafe fn _Fork() -> pid_t {
     static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     // SAFETY: who calls it by this name has a libc that has it, with this type.
     forking(|| unsafe {
@@ -157,8 +150,7 @@ pub(super) fn forking<R: Default + PartialEq>(make: impl FnOnce() -> R) -> R {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn system(line: *const c_char) -> c_int {
+pub(super) unsafe fn system(line: *const c_char) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::system(line) }
@@ -168,7 +160,7 @@ macro_rules! passed_on {
     ($($name:ident $before:ident |$argument:ident| $first:expr;)*) => {$(
         extern "C" fn $before($argument: c_int) -> *mut c_void {
             static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-            $first;
+            kept(|| $first);
             const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => panic!(),

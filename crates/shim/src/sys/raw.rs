@@ -26,8 +26,7 @@ fn pointer(mask: &Option<sigset_t>) -> *const sigset_t {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn syscall(
+pub(super) unsafe fn syscall(
     number: c_long,
     a: c_ulong,
     b: c_ulong,

@@ -8,7 +8,7 @@
 //!
 //! Signals are sets of 64 bits here, as the kernel's are: the first stands for signal 1.
 
-use super::{cancel, real};
+use super::{cancel, last_errno, real, set_errno};
 use baton_socket::held::interrupted;
 use baton_socket::signals::{FAULTS, postpone};
 use libc::{SIG_DFL, SIG_IGN, c_int, c_void, siginfo_t, sigset_t};
@@ -145,9 +145,11 @@ type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// In front of the program's handler.
 unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let errno = last_errno();
     if interrupted() {
         // SAFETY: the kernel's arguments.
-        return unsafe { postpone(info, context) };
+        unsafe { postpone(info, context) };
+        return set_errno(errno);
     }
     count(signal);
     let known = OF_PROGRAM[signal as usize].load(Ordering::Acquire);
@@ -161,7 +163,8 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     }
     // SAFETY: what the program gave as a handler of this signal. One that takes less does not
     // see the rest of the registers.
-    cancel::by_program(|| unsafe { transmute::<usize, Handler>((known & ADDRESS) as usize)(signal, info, context) })
+    let handler = || unsafe { transmute::<usize, Handler>((known & ADDRESS) as usize)(signal, info, context) };
+    super::errno::by_program(errno, || cancel::by_program(handler));
 }
 
 /// What is to be installed for the program's action, and what is remembered of that; none if it
@@ -194,12 +197,7 @@ fn as_known(action: &mut libc::sigaction, known: u64) {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sigaction(
-    signal: c_int,
-    new: *const libc::sigaction,
-    old: *mut libc::sigaction,
-) -> c_int {
+pub(super) unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     let Some(of_program) = usize::try_from(signal).ok().and_then(|signal| OF_PROGRAM.get(signal)) else {
         // SAFETY: the arguments are the program's.
         return unsafe { real::sigaction(signal, new, old) };
@@ -228,8 +226,7 @@ pub unsafe extern "C-unwind" fn sigaction(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
+pub(super) unsafe fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let done = unsafe { real::siginterrupt(signal, interrupts) };
     changed();
@@ -241,8 +238,7 @@ macro_rules! installs {
     ($($name:ident)*) => {$(
         /// # Safety
         /// As of libc's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+        pub(super) unsafe fn $name(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
             let mut known = MaybeUninit::<libc::sigaction>::uninit();
             // SAFETY: the arguments are the program's; an action is asked for, and then
             // installed as it is, but for ours in front of it.

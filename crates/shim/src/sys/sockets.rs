@@ -21,47 +21,42 @@ pub(super) fn fresh(fd: c_int) -> c_int {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub(super) unsafe fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     fresh(unsafe { real::socket(domain, kind, protocol) })
 }
 
-/// Looks at a new connection, and leaves `errno` as it was.
-fn begun(fd: c_int, connecting: bool) {
-    let (_deferred, errno) = (Deferred::new(), super::last_errno());
-    begin(fd, connecting);
-    set_errno(errno);
+/// Looks at a new connection.
+fn begun(fd: c_int) {
+    let _deferred = Deferred::new();
+    begin(fd, false);
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn accept(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
+pub(super) unsafe fn accept(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     // SAFETY: the arguments are the program's.
     let new = fresh(unsafe { real::accept(fd, addr, size) });
     if new >= 0 {
-        begun(new, false);
+        begun(new);
     }
     new
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn accept4(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int {
+pub(super) unsafe fn accept4(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let new = fresh(unsafe { real::accept4(fd, addr, size, flags) });
     if new >= 0 {
-        begun(new, false);
+        begun(new);
     }
     new
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, size: socklen_t) -> c_int {
+pub(super) unsafe fn connect(fd: c_int, addr: *const sockaddr, size: socklen_t) -> c_int {
     let lengths = size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>();
     let is_address = !addr.is_null() && lengths.contains(&(size as usize));
     // SAFETY: an address is as long as the program says, and begins with its family.
@@ -96,8 +91,7 @@ pub(super) fn opened(fd: c_int, done: bool) {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+pub(super) unsafe fn shutdown(fd: c_int, how: c_int) -> c_int {
     let _deferred = Deferred::new();
     let held = if is_known(fd) { place(fd) } else { Place::Kernel(connection::KernelCall::none()) };
     let how_both = match how {
@@ -158,8 +152,7 @@ unsafe fn name_of(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn getsockname(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
+pub(super) unsafe fn getsockname(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     let ours = |held: &Held| held.moved().map(|moved| moved.local);
     // SAFETY: the arguments are the program's.
     let known = if is_known(fd) { unsafe { name_of(fd, addr, size, ours) } } else { None };
@@ -169,8 +162,7 @@ pub unsafe extern "C-unwind" fn getsockname(fd: c_int, addr: *mut sockaddr, size
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
+pub(super) unsafe fn getpeername(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     let theirs = |held: &Held| held.moved().map(|moved| moved.peer);
     // A reset that has come by now is known, as it is to the kernel.
     if is_known(fd) && at(fd).is_some_and(|held| held.moved().is_some()) {
@@ -189,8 +181,7 @@ pub unsafe extern "C-unwind" fn getpeername(fd: c_int, addr: *mut sockaddr, size
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn getsockopt(
+pub(super) unsafe fn getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -228,14 +219,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn setsockopt(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    size: socklen_t,
-) -> c_int {
+pub(super) unsafe fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, size: socklen_t) -> c_int {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::setsockopt(fd, level, name, value, size) };
     let Some(held) = at(fd) else { return kernel() };

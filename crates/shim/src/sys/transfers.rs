@@ -4,7 +4,7 @@ use super::buffers::{all_bytes, bytes, number, room, rooms};
 use super::cancel::carried;
 use super::{fail, finish, real};
 use crate::table::is_known;
-use crate::transfer::{Done, receive, send};
+use crate::transfer::{self, Done};
 use libc::{
     MSG_DONTWAIT, MSG_FASTOPEN, MSG_TRUNC, c_int, c_void, iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t,
 };
@@ -12,8 +12,7 @@ use std::io::IoSliceMut;
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+pub(super) unsafe fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::read(fd, buf, len) };
     // Of nothing there is nothing to wait for (net/socket.c, `sock_read_iter`).
@@ -22,15 +21,14 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -
     }
     // SAFETY: likewise.
     match unsafe { room(buf, len) } {
-        Ok(room) => finish(carried(|| receive(fd, &mut [room], 0)), kernel),
+        Ok(room) => finish(carried(|| transfer::receive(fd, &mut [room], 0)), kernel),
         Err(errno) => fail(errno),
     }
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t) -> ssize_t {
+pub(super) unsafe fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t) -> ssize_t {
     check(len, size);
     // SAFETY: the arguments are the program's.
     unsafe { read(fd, buf, len) }
@@ -45,8 +43,7 @@ fn check(len: size_t, size: size_t) {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+pub(super) unsafe fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::write(fd, buf, len) };
     if !is_known(fd) {
@@ -54,15 +51,14 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t
     }
     // SAFETY: likewise.
     match unsafe { bytes(buf, len) } {
-        Ok(bytes) => finish(carried(|| send(fd, &[bytes], 0)), kernel),
+        Ok(bytes) => finish(carried(|| transfer::send(fd, &[bytes], 0)), kernel),
         Err(errno) => fail(errno),
     }
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+pub(super) unsafe fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::readv(fd, iov, count) };
     // SAFETY: likewise.
@@ -81,15 +77,14 @@ unsafe fn read_pieces(
     // SAFETY: the caller's promise.
     match number(count).and_then(|count| unsafe { rooms(iov, count) }) {
         Ok(rooms) if rooms.iter().all(|room| room.is_empty()) => kernel(),
-        Ok(mut rooms) => finish(carried(|| receive(fd, &mut rooms, flags)), kernel),
+        Ok(mut rooms) => finish(carried(|| transfer::receive(fd, &mut rooms, flags)), kernel),
         Err(errno) => fail(errno),
     }
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+pub(super) unsafe fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::writev(fd, iov, count) };
     // SAFETY: likewise.
@@ -107,7 +102,7 @@ unsafe fn write_pieces(
 ) -> ssize_t {
     // SAFETY: the caller's promise.
     match number(count).and_then(|count| unsafe { all_bytes(iov, count) }) {
-        Ok(bytes) => finish(carried(|| send(fd, &bytes, flags)), kernel),
+        Ok(bytes) => finish(carried(|| transfer::send(fd, &bytes, flags)), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -125,14 +120,7 @@ fn of_socket(flags: c_int) -> Result<c_int, i32> {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn preadv2(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off_t,
-    flags: c_int,
-) -> ssize_t {
+pub(super) unsafe fn preadv2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::preadv2(fd, iov, count, at, flags) };
     // At a position the kernel refuses any socket.
@@ -145,14 +133,7 @@ pub unsafe extern "C-unwind" fn preadv2(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn pwritev2(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off_t,
-    flags: c_int,
-) -> ssize_t {
+pub(super) unsafe fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::pwritev2(fd, iov, count, at, flags) };
     // At a position the kernel refuses any socket.
@@ -165,36 +146,21 @@ pub unsafe extern "C-unwind" fn pwritev2(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn preadv64v2(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off64_t,
-    flags: c_int,
-) -> ssize_t {
+pub(super) unsafe fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { preadv2(fd, iov, count, at, flags) }
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn pwritev64v2(
-    fd: c_int,
-    iov: *const iovec,
-    count: c_int,
-    at: off64_t,
-    flags: c_int,
-) -> ssize_t {
+pub(super) unsafe fn pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { pwritev2(fd, iov, count, at, flags) }
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+pub(super) unsafe fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::recv(fd, buf, len, flags) };
     if !is_known(fd) {
@@ -210,23 +176,16 @@ unsafe fn receive_into(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -
     if flags & MSG_TRUNC != 0 && buf.is_null() {
         // What is only counted away needs no room (tcp(7)).
         let mut nowhere = vec![0; len.min(1 << 20)];
-        return Ok(carried(|| receive(fd, &mut [IoSliceMut::new(&mut nowhere)], flags)));
+        return Ok(carried(|| transfer::receive(fd, &mut [IoSliceMut::new(&mut nowhere)], flags)));
     }
     // SAFETY: the caller's promise.
     let room = unsafe { room(buf, len)? };
-    Ok(carried(|| receive(fd, &mut [room], flags)))
+    Ok(carried(|| transfer::receive(fd, &mut [room], flags)))
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn __recv_chk(
-    fd: c_int,
-    buf: *mut c_void,
-    len: size_t,
-    size: size_t,
-    flags: c_int,
-) -> ssize_t {
+pub(super) unsafe fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t, flags: c_int) -> ssize_t {
     check(len, size);
     // SAFETY: the arguments are the program's.
     unsafe { recv(fd, buf, len, flags) }
@@ -234,8 +193,7 @@ pub unsafe extern "C-unwind" fn __recv_chk(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(export_name = "send")]
-pub unsafe extern "C-unwind" fn send_to_peer(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+pub(super) unsafe fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::send(fd, buf, len, flags) };
     if !is_known(fd) {
@@ -243,15 +201,14 @@ pub unsafe extern "C-unwind" fn send_to_peer(fd: c_int, buf: *const c_void, len:
     }
     // SAFETY: likewise.
     match unsafe { bytes(buf, len) } {
-        Ok(bytes) => finish(carried(|| send(fd, &[bytes], flags)), kernel),
+        Ok(bytes) => finish(carried(|| transfer::send(fd, &[bytes], flags)), kernel),
         Err(errno) => fail(errno),
     }
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn recvfrom(
+pub(super) unsafe fn recvfrom(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -279,8 +236,7 @@ pub unsafe extern "C-unwind" fn recvfrom(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn __recvfrom_chk(
+pub(super) unsafe fn __recvfrom_chk(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -296,8 +252,7 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sendto(
+pub(super) unsafe fn sendto(
     fd: c_int,
     buf: *const c_void,
     len: size_t,
@@ -319,7 +274,7 @@ pub unsafe extern "C-unwind" fn sendto(
     // A stream that is connected goes where it goes.
     // SAFETY: likewise.
     match unsafe { bytes(buf, len) } {
-        Ok(bytes) => finish(carried(|| send(fd, &[bytes], flags)), kernel),
+        Ok(bytes) => finish(carried(|| transfer::send(fd, &[bytes], flags)), kernel),
         Err(errno) => fail(errno),
     }
 }

@@ -86,8 +86,7 @@ unsafe fn poll_for(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub(super) unsafe fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     match unsafe { poll_for(fds, count, from_millis(timeout), null()) } {
         Some(done) => done.map_or_else(fail, |ready| ready as c_int),
@@ -98,21 +97,14 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, _room: usize) -> c_int {
+pub(super) unsafe fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, _room: usize) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe { poll(fds, count, timeout) }
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn ppoll(
-    fds: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
+pub(super) unsafe fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
     // SAFETY: the arguments are the program's.
     let span = match unsafe { timeout.as_ref() }.map(from_timespec).transpose() {
         Ok(span) => span,
@@ -128,8 +120,7 @@ pub unsafe extern "C-unwind" fn ppoll(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn __ppoll_chk(
+pub(super) unsafe fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -210,8 +201,7 @@ unsafe fn select_for(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn select(
+pub(super) unsafe fn select(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -242,8 +232,7 @@ pub unsafe extern "C-unwind" fn select(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn pselect(
+pub(super) unsafe fn pselect(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -266,8 +255,7 @@ pub unsafe extern "C-unwind" fn pselect(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
+pub(super) unsafe fn epoll_create(size: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let set = fresh(unsafe { real::epoll_create(size) });
     if set >= 0 {
@@ -278,8 +266,7 @@ pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
+pub(super) unsafe fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let set = fresh(unsafe { real::epoll_create1(flags) });
     if set >= 0 {
@@ -290,8 +277,7 @@ pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+pub(super) unsafe fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     let _deferred = Deferred::new();
     // SAFETY: the arguments are the program's.
     let asked = unsafe { event.as_ref() }.map(|event| Interest { events: event.events, data: event.u64 });
@@ -333,16 +319,14 @@ unsafe fn room_for<'a>(events: *mut epoll_event, room: c_int) -> Result<Room<'a>
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
+pub(super) unsafe fn epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe { epoll_pwait(set, events, room, timeout, null()) }
 }
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_pwait(
+pub(super) unsafe fn epoll_pwait(
     set: c_int,
     events: *mut epoll_event,
     room: c_int,
@@ -371,8 +355,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
 
 /// # Safety
 /// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_pwait2(
+pub(super) unsafe fn epoll_pwait2(
     set: c_int,
     events: *mut epoll_event,
     room: c_int,

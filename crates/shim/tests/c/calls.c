@@ -17,11 +17,20 @@ static void say(const char *form, ...) {
     fflush(stdout);
 }
 
-static const char *name_of(int error) { return error ? strerrorname_np(error) : "0"; }
+static const char *name_of(int error) {
+    const char *name = error ? strerrorname_np(error) : "0";
+    return name ? name : "no error's";
+}
 
-/* A call's result, and errno if it failed. */
-#define SAY(what, call) do { errno = 0; long r_ = (call); int e_ = r_ < 0 ? errno : 0; \
-    say("%s: %ld %s", what, r_, name_of(e_)); } while (0)
+/* No error has this number. */
+enum { CANARY = 4711 };
+
+static const char *canary_name(int error) { return error == CANARY ? "the canary" : name_of(error); }
+
+/* A call's result, and errno if it failed, or changed it all the same. */
+#define SAY(what, call) do { errno = CANARY; long r_ = (call); int e_ = errno; \
+    if (r_ >= 0 && e_ == CANARY) say("%s: %ld", what, r_); \
+    else say("%s: %ld, errno %s", what, r_, canary_name(e_)); } while (0)
 
 static int begin(void) {
     int fd = connected(peer_host, DATA, 0);
@@ -361,6 +370,7 @@ struct test { const char *name; void (*run)(void); };
 #include "rare.h"
 #include "mistaken.h"
 #include "kinds.h"
+#include "canary.h"
 
 int main(int count, char **words) {
     const struct test own[] = {{"names", names}, {"options", options}, {"reads", reads}, {"messages", messages},
@@ -372,7 +382,7 @@ int main(int count, char **words) {
     peer_host = words[2];
     self = words[0];
     orders_fd = connected(peer_host, ORDERS, SOCK_CLOEXEC);
-    for (const struct test *list[] = {own, more, rest, rare, mistakes, kinds}, **at = list; at < list + 6; at++)
+    for (const struct test *list[] = {own, more, rest, rare, mistakes, kinds, canaries}, **at = list; at < list + 7; at++)
         for (const struct test *test = *at; test->name; test++)
             if (!strcmp(words[3], "all") || !strcmp(words[3], test->name)) {
                 say("== %s", test->name);

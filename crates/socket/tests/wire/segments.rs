@@ -4,6 +4,7 @@ use crate::peer::{Lab, MSS, OURS, Peer, Seen, at};
 use baton_engine::options::{IpFields, NODELAY};
 use baton_port::memory::MemoryOptions;
 use baton_socket::consumer::Conn;
+use baton_tcp::options::SocketOption;
 use baton_wire::tcp::Flags;
 
 /// Payload lengths of the segments of a write, and which of them carry PSH.
@@ -95,6 +96,42 @@ fn short_segments_wait_for_the_acknowledgment_of_the_one_before() {
         write(&mut lab, conn, 10);
         assert_eq!(lengths(&mut lab), [10]);
     }
+}
+
+/// tcp(7), `TCP_NODELAY`: it flushes what is pending, also what the cork holds.
+#[test]
+fn nodelay_flushes_what_the_cork_holds() {
+    let mut lab = Lab::new();
+    let (mut peer, conn) = lab.connect(80, None, 0);
+    lab.drain();
+    let set = |lab: &mut Lab, option| lab.host.set_option(conn, option).unwrap();
+    set(&mut lab, SocketOption::Cork(true));
+    lab.steps(2);
+    write(&mut lab, conn, MSS + 10);
+    assert_eq!(lengths(&mut lab), [MSS]);
+    set(&mut lab, SocketOption::NoDelay(true));
+    assert_eq!(lengths(&mut lab), [10]);
+    // What is written later waits for the cork again.
+    write(&mut lab, conn, 20);
+    assert_eq!(lengths(&mut lab), []);
+    set(&mut lab, SocketOption::Cork(false));
+    assert_eq!(lengths(&mut lab), [20]);
+    acknowledge(&mut lab, &mut peer, MSS + 30);
+}
+
+/// As Linux: there is nothing to push.
+#[test]
+fn a_fin_alone_is_not_pushed() {
+    let mut lab = Lab::new();
+    let (mut peer, conn) = lab.connect(80, None, NODELAY);
+    lab.drain();
+    write(&mut lab, conn, 5);
+    lab.steps(2);
+    acknowledge(&mut lab, &mut peer, 5);
+    lab.host.shutdown(conn).unwrap();
+    lab.steps(1500);
+    let flags: Vec<_> = lab.drain().iter().map(|seen| seen.packet.flags).collect();
+    assert_eq!(flags[..3], [Flags::PSH | Flags::ACK, Flags::FIN | Flags::ACK, Flags::FIN | Flags::ACK], "{flags:?}");
 }
 
 #[test]

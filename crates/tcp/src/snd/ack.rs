@@ -27,8 +27,8 @@ pub(super) struct Tally {
     pub lost: u32,
     /// It is a duplicate in the sense of RFC 5681 §2.
     pub duplicate: bool,
-    /// It ended a recovery or a reduction.
-    pub left_phase: bool,
+    /// The recovery or reduction that it ended.
+    pub left: Option<Phase>,
     /// Bytes in pipe before it.
     pub prior_pipe: u32,
     /// FlightSize before it.
@@ -92,7 +92,7 @@ impl Sender {
         let rtt = now.since(sent_at);
         self.rtt.sample(now, rtt, share_of_flight(newly_acked, flight));
         self.rack.on_plain(now, sent_at, a.ack);
-        self.grow(now, a, (newly_acked, newly_acked), Some(rtt));
+        self.grow(now, a, (newly_acked, newly_acked), Some(rtt), false);
         // RFC 6298 §5.3: an ACK of new data restarts the timer.
         self.rto_base = now;
         self.arm(now);
@@ -101,9 +101,16 @@ impl Sender {
 
     /// Lets congestion control grow the window for `bytes` out of the `whole` newly
     /// acknowledged, as far as they were sent while the window was the limit.
+    /// `after_timeout`: in the recovery from one, where the window is the limit always.
     #[inline]
-    pub(super) fn grow(&mut self, now: Instant, a: &AckInput<'_>, (bytes, whole): (u32, u32), rtt: Option<Duration>) {
-        let after_timeout = self.phase == Phase::Loss;
+    pub(super) fn grow(
+        &mut self,
+        now: Instant,
+        a: &AckInput<'_>,
+        (bytes, whole): (u32, u32),
+        rtt: Option<Duration>,
+        after_timeout: bool,
+    ) {
         let mut counted = bytes;
         if !after_timeout && self.snd_una.after(self.limited_end) {
             counted = bytes.saturating_sub(self.snd_una.0.wrapping_sub(self.limited_end.0));

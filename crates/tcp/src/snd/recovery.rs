@@ -74,7 +74,7 @@ impl Sender {
     /// Leaves, enters or stays in recovery after an acknowledgment.
     pub(super) fn change_phase(&mut self, a: &AckInput<'_>, tally: &mut Tally, out: &mut AckOutcome) {
         if tally.newly_acked > 0 {
-            tally.left_phase = self.leave_if_recovered(out);
+            tally.left = self.leave_if_recovered(out);
         }
         let threshold = !self.sack && self.count_duplicates(a, tally);
         match self.phase {
@@ -101,8 +101,8 @@ impl Sender {
         }
     }
 
-    /// Ends a phase whose data is all acknowledged; true if one ended.
-    fn leave_if_recovered(&mut self, out: &mut AckOutcome) -> bool {
+    /// Ends a phase whose data is all acknowledged; the one that ended.
+    fn leave_if_recovered(&mut self, out: &mut AckOutcome) -> Option<Phase> {
         if self.recover_bars && self.phase == Phase::Open && self.snd_una.after(self.recover) {
             self.recover_bars = false;
         }
@@ -112,8 +112,9 @@ impl Sender {
             self.episode = None;
         }
         if self.phase == Phase::Open || self.snd_una.before(self.recover) {
-            return false;
+            return None;
         }
+        let left = self.phase;
         // RFC 6675 §5 (A), RFC 6582 §3.2 step 3: all that was out when recovery
         // began is acknowledged.
         if self.phase == Phase::Recovery {
@@ -137,7 +138,7 @@ impl Sender {
             }
             other => *other = None,
         }
-        true
+        Some(left)
     }
 
     /// RFC 5681 §3.2 steps 2 and 3, RFC 6675 §5 step 4.
@@ -189,7 +190,8 @@ impl Sender {
     }
 
     /// In recovery, PRR decides what `cwnd` allows (RFC 6937 §3); otherwise the
-    /// window may grow, after a recovery for what lies beyond it.
+    /// window may grow: after fast recovery for what lies beyond it, in the slow start
+    /// after a timeout with each ACK of new data, the last one included (RFC 5681 §3.1).
     pub(super) fn spend_or_grow(
         &mut self,
         now: Instant,
@@ -202,12 +204,13 @@ impl Sender {
             Phase::Recovery => self.reduce_proportionally(tally),
             Phase::Reduced => {}
             Phase::Open if out.undone => {}
-            Phase::Open if tally.left_phase => {
+            Phase::Open if tally.left.is_some_and(|left| left != Phase::Loss) => {
                 let beyond = (self.snd_una.0.wrapping_sub(self.recover.0)).min(tally.newly_acked);
-                self.grow(now, a, (beyond, tally.newly_acked), rtt);
+                self.grow(now, a, (beyond, tally.newly_acked), rtt, false);
             }
             Phase::Open | Phase::Loss if tally.newly_acked > 0 => {
-                self.grow(now, a, (tally.newly_acked, tally.newly_acked), rtt);
+                let after_timeout = self.phase == Phase::Loss || tally.left == Some(Phase::Loss);
+                self.grow(now, a, (tally.newly_acked, tally.newly_acked), rtt, after_timeout);
             }
             Phase::Open | Phase::Loss => {}
         }

@@ -145,7 +145,7 @@ fn syn_received_remembers_how_it_came_about() {
         rig
     };
     let mut rig = active();
-    assert_eq!(acks(rig.arrive(&seg(Flags::SYN, RCV + 7, Seq(0), 0))), [RCV]);
+    assert_eq!(controls(rig.arrive(&seg(Flags::SYN, RCV + 7, Seq(0), 0))), [(Flags::ACK, SND, RCV)]);
     assert_eq!(rig.tcb.state(), State::SynReceived);
     let mut rig = active();
     rig.arrive(&seg(Flags::RST, RCV, Seq(0), 0));

@@ -36,6 +36,7 @@ fn what_a_listener_makes_of_a_segment() {
     assert_eq!(decide(seg(Flags::RST, IRS, Seq(0), 0)), Disposition::Ignore);
     assert_eq!(decide(seg(Flags::SYN | Flags::RST, IRS, Seq(0), 0)), Disposition::Ignore);
     assert_eq!(decide(seg(Flags::NONE, IRS, Seq(0), 9)), Disposition::Ignore);
+    assert_eq!(decide(syn(Flags::SYN | Flags::FIN, Seq(0))), Disposition::Ignore, "as Linux");
     for flags in [Flags::ACK, SYN_ACK] {
         let Disposition::Reset(reset) = decide(seg(flags, IRS, Seq(55), 0)) else { panic!("{flags:?}") };
         assert_eq!(controls(&[reset]), [(Flags::RST, Seq(55), Seq(0))]);

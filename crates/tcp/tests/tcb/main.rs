@@ -16,5 +16,6 @@ mod receive;
 mod recovery;
 mod rig;
 mod runs;
+mod scripts;
 mod states;
 mod window;

@@ -1,0 +1,164 @@
+//! Firewall rules that change: connections come home, so that the new rules apply, and go back to
+//! the engine once their packets have passed them.
+//!
+//! ```text
+//!   rules change --> all come home (`rules-changed`); nothing moves during the pause
+//!   pause over, packets received and sent in the kernel --> Prepare --> planned anew --> engine
+//! ```
+//!
+//! Rules that change all the time would move connections to and fro. So each change that comes soon
+//! after a pause has ended makes the next pause twice as long, up to [`LONGEST`], and a change
+//! during a pause only makes it begin again. There is none after the first change: most come alone.
+
+use super::Broker;
+use super::lines::{Goal, Line, State};
+use std::time::{Duration, Instant};
+
+/// The shortest pause and the longest.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(256);
+/// After so long a time without change the next one counts as the first.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// How a connection that came home for new rules gets to the engine again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Return {
+    /// It has not arrived in the kernel yet, or has not been looked at there.
+    Waits,
+    /// It had received and sent so many segments there when it was first looked at.
+    Since([u32; 2]),
+}
+
+/// When connections may move, as far as changes of the rules go.
+#[derive(Default, Debug)]
+pub(super) struct Churn {
+    pause: Duration,
+    /// When the last pause ends, or has ended.
+    until: Option<Instant>,
+}
+
+impl Churn {
+    /// The rules have changed.
+    pub fn on_change(&mut self, now: Instant) {
+        match self.until {
+            Some(until) if now < until => {}
+            Some(until) if now < until + QUIET => self.pause = (self.pause * 2).clamp(SHORTEST, LONGEST),
+            _ => self.pause = Duration::ZERO,
+        }
+        self.until = Some(now + self.pause);
+    }
+
+    /// Whether nothing moves to the engine now.
+    pub fn is_pausing(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
+impl Line {
+    /// It is to come home, or has come home, because rules changed: it may return.
+    fn is_home_for_rules(&self) -> bool {
+        matches!(self.state, State::Kernel | State::Preparing) && self.why == RULES_CHANGED
+    }
+
+    /// It could not go back now: once more packets have passed it is tried again.
+    pub fn may_return_later(&mut self) {
+        self.returns = self.is_home_for_rules().then_some(Return::Waits);
+    }
+
+    /// True once, when it may go to the engine again: packets of it have passed the new rules.
+    fn returns(&mut self) -> bool {
+        let Some(waits) = self.returns.filter(|_| self.state == State::Kernel) else { return false };
+        let Ok(now) = baton_host::segments(&*self.fd) else {
+            // It cannot be moved either.
+            self.returns = None;
+            return false;
+        };
+        match waits {
+            Return::Waits => self.returns = Some(Return::Since(now)),
+            Return::Since(then) if now[0] != then[0] && now[1] != then[1] => {
+                self.returns = None;
+                return true;
+            }
+            Return::Since(_) => {}
+        }
+        false
+    }
+}
+
+/// The reason to come home, and not to move during a pause.
+pub(super) const RULES_CHANGED: &str = "rules-changed";
+
+impl Broker {
+    /// All that is away comes home.
+    pub(super) fn on_rules_changed(&mut self) {
+        self.churn.on_change(Instant::now());
+        let mut away = Vec::new();
+        for line in self.lines.values_mut() {
+            match line.state {
+                State::Engine | State::Starting | State::Bringing | State::Holding => {
+                    away.push(line.id);
+                    line.returns = Some(Return::Waits);
+                }
+                _ if line.is_home_for_rules() => line.returns = Some(Return::Waits),
+                _ => {}
+            }
+        }
+        away.into_iter().for_each(|id| self.leave(id, Goal::Home, RULES_CHANGED));
+    }
+
+    /// Those that came home for new rules go back when they may. To be called once a
+    /// [`TICK`](super::TICK).
+    pub(super) fn return_by_new_rules(&mut self) {
+        if self.stopping || self.churn.is_pausing(Instant::now()) {
+            return;
+        }
+        let back = self.lines.values_mut().filter_map(|line| line.returns().then_some(line.id)).collect();
+        self.fetch_back(back);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_comes_alone_pauses_nothing() {
+        let (mut churn, begun) = (Churn::default(), Instant::now());
+        assert!(!churn.is_pausing(begun));
+        for hours in 0..5 {
+            let now = begun + Duration::from_secs(hours * 3600);
+            churn.on_change(now);
+            assert!(!churn.is_pausing(now));
+        }
+    }
+
+    #[test]
+    fn a_burst_of_changes_is_waited_out() {
+        let (mut churn, begun) = (Churn::default(), Instant::now());
+        for ms in 0..500 {
+            churn.on_change(begun + Duration::from_millis(ms * 10));
+        }
+        let ended = begun + Duration::from_millis(4990);
+        assert!(churn.is_pausing(ended + Duration::from_millis(999)));
+        assert!(!churn.is_pausing(ended + SHORTEST));
+    }
+
+    #[test]
+    fn rules_that_change_at_any_rate_let_little_move() {
+        // How often something could have moved in a day, for changes each so many seconds.
+        for seconds in [1, 2, 7, 30, 100, 250, 300, 500] {
+            let (mut churn, begun) = (Churn::default(), Instant::now());
+            let moves = (0..86_400u64).filter(|at| {
+                let now = begun + Duration::from_secs(*at);
+                let changes = at % seconds == 0;
+                let moved = changes && !churn.is_pausing(now);
+                if changes {
+                    churn.on_change(now);
+                }
+                moved
+            });
+            let moves = moves.count();
+            assert!(moves <= 86_400 / 256 + 10, "{seconds} {moves}");
+        }
+    }
+}

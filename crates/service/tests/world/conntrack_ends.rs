@@ -1,0 +1,197 @@
+//! What conntrack has of connections that ended on the engine: what it would have of the
+//! kernel's.
+
+use crate::common::kernels::firewall::{Entry, entries, entry, invalid, stateful};
+use crate::common::kernels::wait_for;
+use crate::common::{At, Line, World};
+use baton_socket::service::Service;
+use baton_testkit::{need_program, need_root};
+use rustix::net::sockopt::set_socket_linger;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+/// Seconds of a timeout that go by before it is looked at.
+const LATE_S: u32 = 4;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    OursFirst,
+    PeerFirst,
+    OursReset,
+    PeersReset,
+}
+
+fn shut_ours(line: &Line) {
+    match &line.at {
+        At::Kernel(stream) => stream.shutdown(Shutdown::Write).unwrap(),
+        At::Service(stream) => stream.shutdown().unwrap(),
+        At::Moving => unreachable!("it has arrived"),
+    }
+}
+
+fn end(line: Line, how: How) {
+    match how {
+        How::PeerFirst => line.finish(),
+        How::OursReset => match &line.at {
+            At::Kernel(stream) => set_socket_linger(stream, Some(Duration::ZERO)).unwrap(),
+            At::Service(stream) => stream.set_linger(Some(Duration::ZERO)).unwrap(),
+            At::Moving => unreachable!("it has arrived"),
+        },
+        How::PeersReset => set_socket_linger(&line.peer, Some(Duration::ZERO)).unwrap(),
+        How::OursFirst => {
+            let mut line = line;
+            shut_ours(&line);
+            wait_for("its end at the peer", || line.read()[1]);
+            line.peer.shutdown(Shutdown::Write).unwrap();
+            wait_for("its end here", || line.read()[0]);
+        }
+    }
+}
+
+/// The entry of a connection that ended like this, in the kernel or on a service's engine.
+fn entry_after(world: &World<'_>, service: Option<&Service>, how: How, ipv6: bool) -> Entry {
+    let mut line = world.line(ipv6);
+    let port = line.peer.local_addr().unwrap().port();
+    line.go_on(10_000);
+    if let Some(service) = service {
+        line.adopt(service);
+    }
+    line.go_on(50_000);
+    line.come_to_rest();
+    end(line, how);
+    let mut found = None;
+    wait_for("its end in conntrack", || {
+        found = entry(world.wire, port);
+        found.as_ref().is_none_or(|entry| matches!(&*entry.state, "TIME_WAIT" | "CLOSE"))
+    });
+    found.unwrap_or_else(|| panic!("{how:?}: its entry has gone"))
+}
+
+#[test]
+fn an_entry_ends_as_the_kernels() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        stateful(world.wire);
+        for ipv6 in [false, true] {
+            for how in [How::OursFirst, How::PeerFirst, How::OursReset, How::PeersReset] {
+                let kernels = entry_after(world, None, how, ipv6);
+                for service in [world.service(), world.direct()] {
+                    let engines = entry_after(world, Some(&service), how, ipv6);
+                    assert_eq!(engines.state, kernels.state, "{how:?}: {engines:?} {kernels:?}");
+                    assert!(engines.left_s.abs_diff(kernels.left_s) <= LATE_S, "{how:?}: {engines:?} {kernels:?}");
+                }
+            }
+        }
+        assert_eq!(invalid(world.wire), 0);
+    });
+}
+
+/// A FIN that conntrack did not see is one that it knows of: the entry goes on as the kernel's.
+#[test]
+fn what_comes_home_half_closed_ends_in_time_wait() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        stateful(world.wire);
+        let service = world.service();
+        for (ipv6, ours_first) in [(false, false), (true, false), (false, true), (true, true)] {
+            let mut line = world.line(ipv6);
+            let port = line.peer.local_addr().unwrap().port();
+            line.adopt(&service);
+            line.go_on(4 << 20);
+            line.come_to_rest();
+            if ours_first {
+                shut_ours(&line)
+            } else {
+                line.peer.shutdown(Shutdown::Write).unwrap()
+            }
+            wait_for("the end", || line.read() != [false, false]);
+            line.restore();
+            let found = entry(world.wire, port).unwrap();
+            assert_eq!(found.state, "CLOSE_WAIT", "{found:?}");
+            assert!(found.left_s <= 60, "{found:?}");
+            if ours_first {
+                line.peer.shutdown(Shutdown::Write).unwrap();
+            } else {
+                shut_ours(&line);
+            }
+            wait_for("the other end", || line.read() != [!ours_first, ours_first]);
+            wait_for("its end in conntrack", || entry(world.wire, port).is_some_and(|e| e.state == "TIME_WAIT"));
+        }
+        assert_eq!(invalid(world.wire), 0);
+    });
+}
+
+/// How many entries are in each state.
+fn states(world: &World<'_>) -> BTreeMap<String, usize> {
+    let mut states = BTreeMap::new();
+    entries(world.wire).into_iter().for_each(|entry| *states.entry(entry.state).or_default() += 1);
+    states
+}
+
+/// So many connections of a byte each way, one after the other: of some the server closes first.
+fn many(world: &World<'_>, service: Option<&Service>, count: usize) {
+    let listener = world.wire.ours.enter(|| TcpListener::bind("10.66.0.1:0").unwrap());
+    let to = listener.local_addr().unwrap();
+    let is_servers = |number: usize| number.is_multiple_of(100);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            world.wire.peer.enter(|| {
+                for number in 0..count {
+                    let mut client = TcpStream::connect(to).unwrap();
+                    client.write_all(&[1]).unwrap();
+                    client.read_exact(&mut [0]).unwrap();
+                    if !is_servers(number) {
+                        client.shutdown(Shutdown::Write).unwrap();
+                    }
+                    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+                }
+            });
+        });
+        for number in 0..count {
+            let (server, _) = listener.accept().unwrap();
+            match service {
+                None => serve(server, is_servers(number)),
+                Some(service) => {
+                    let stream = service.adopt(server.into()).unwrap_or_else(|refused| panic!("{refused}"));
+                    serve(stream, is_servers(number));
+                }
+            }
+        }
+    });
+}
+
+fn serve(mut stream: impl Read + Write, closes_first: bool) {
+    stream.read_exact(&mut [0]).unwrap();
+    stream.write_all(&[2]).unwrap();
+    if !closes_first {
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    }
+}
+
+#[test]
+fn ten_thousand_short_connections_leave_what_the_kernels_leave() {
+    need_root!();
+    need_program!("clang");
+    const COUNT: usize = 10_000;
+    World::enter(|world| {
+        stateful(world.wire);
+        // All of them are to be there at the end, however long that takes.
+        world.wire.ours.run("sysctl -q -w net.netfilter.nf_conntrack_tcp_timeout_time_wait=3600");
+        let service = world.service();
+        many(world, None, COUNT);
+        let kernels = states(world);
+        many(world, Some(&service), COUNT);
+        wait_for("the end of all", || service.list().unwrap().iter().all(|entry| entry.place == "closing"));
+        wait_for("the end in conntrack", || !states(world).contains_key("ESTABLISHED"));
+        let both = states(world);
+        println!("the kernel's: {kernels:?}, and the engine's: {both:?}");
+        assert_eq!(kernels, BTreeMap::from([("TIME_WAIT".to_owned(), COUNT)]));
+        assert_eq!(both, BTreeMap::from([("TIME_WAIT".to_owned(), 2 * COUNT)]));
+        assert_eq!(invalid(world.wire), 0);
+    });
+}

@@ -1,0 +1,151 @@
+//! Firewall rules that change while connections are away.
+
+use crate::common::kernels::wait_for;
+use crate::common::{Line, World};
+use baton_socket::service::{Place, Service};
+use baton_testkit::{need_program, need_root};
+use std::time::{Duration, Instant};
+
+/// One transaction: a table whose rules accept all but what is banned.
+const TABLE: &str = "nft table inet t { \
+    set banned { type ipv4_addr; flags interval; }; \
+    chain in { type filter hook input priority 0; ip saddr @banned drop; }; }";
+const BAN: &str = "nft add element inet t banned { 10.66.0.2 }";
+const UNBAN: &str = "nft delete element inet t banned { 10.66.0.2 }";
+
+/// Exchanges bytes until the connection is where it should be.
+#[track_caller]
+fn goes_on_to(line: &mut Line, place: Place) {
+    let begun = Instant::now();
+    while line.place() != place {
+        line.turn(1000);
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(begun.elapsed() < Duration::from_secs(20), "it is not in the {place:?}");
+    }
+}
+
+fn why(service: &Service) -> String {
+    service.list().unwrap().first().map_or(String::new(), |entry| entry.why.clone())
+}
+
+/// Tries to exchange bytes for a while; true if any arrived.
+fn passes_any(line: &mut Line) -> bool {
+    let before = (line.out.read, line.back.read);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(1500) {
+        line.turn(1000);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    before != (line.out.read, line.back.read)
+}
+
+#[test]
+fn a_connection_comes_home_for_new_rules_and_goes_back_once_it_passed_them() {
+    need_root!();
+    need_program!("clang");
+    need_program!("nft");
+    World::with_line(|world, service, mut line| {
+        line.go_on(100_000);
+        line.come_to_rest();
+        world.wire.ours.run("nft add table inet t");
+        wait_for("its way home", || line.place() == Place::Kernel);
+        assert_eq!(why(service), "rules-changed");
+        // It says nothing, so it has passed nothing.
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(line.place(), Place::Kernel);
+        goes_on_to(&mut line, Place::Engine);
+        line.go_on(100_000);
+        line.finish();
+    });
+}
+
+#[test]
+fn a_ban_stops_a_connection_that_is_away_and_its_end_lets_it_go_on() {
+    need_root!();
+    need_program!("clang");
+    need_program!("nft");
+    World::enter(|world| {
+        let service = world.service();
+        world.wire.ours.run(TABLE);
+        let resets = world.wire.resets();
+        let [mut away, mut stays] = [world.line(false), world.line(false)];
+        away.adopt(&service);
+        away.go_on(100_000);
+        for _ in 0..2 {
+            world.wire.ours.run(BAN);
+            wait_for("its way home", || away.place() == Place::Kernel);
+            // What is in the queues arrives first.
+            passes_any(&mut stays);
+            passes_any(&mut away);
+            assert!(!passes_any(&mut stays), "the kernel's goes on");
+            assert!(!passes_any(&mut away), "the one that moved goes on");
+            assert_eq!(away.place(), Place::Kernel);
+            world.wire.ours.run(UNBAN);
+            away.go_on(100_000);
+            stays.go_on(100_000);
+            goes_on_to(&mut away, Place::Engine);
+        }
+        [away, stays].map(Line::finish);
+        assert_eq!(world.wire.resets(), resets);
+    });
+}
+
+#[test]
+fn a_ban_by_legacy_iptables_stops_a_connection_that_is_away() {
+    need_root!();
+    need_program!("clang");
+    need_program!("iptables-legacy");
+    for ipv6 in [false, true] {
+        World::enter(|world| {
+            let iptables = if ipv6 { "ip6tables-legacy" } else { "iptables-legacy" };
+            world.wire.ours.run(&format!("{iptables} -w -A INPUT -p udp --dport 9 -j ACCEPT"));
+            // That there is a table now is seen within a second.
+            std::thread::sleep(Duration::from_millis(1500));
+            let service = world.service();
+            let mut line = world.line(ipv6);
+            line.adopt(&service);
+            line.go_on(100_000);
+            // Counters that change are no change.
+            std::thread::sleep(Duration::from_secs(2));
+            line.go_on(100_000);
+            assert_eq!(line.place(), Place::Engine, "{}", why(&service));
+            world.wire.ours.run(&format!("{iptables} -w -I INPUT -p tcp -j DROP"));
+            wait_for("its way home", || line.place() == Place::Kernel);
+            assert_eq!(why(&service), "rules-changed");
+            passes_any(&mut line);
+            assert!(!passes_any(&mut line), "it goes on");
+            world.wire.ours.run(&format!("{iptables} -w -D INPUT -p tcp -j DROP"));
+            line.go_on(100_000);
+            goes_on_to(&mut line, Place::Engine);
+            line.finish();
+        });
+    }
+}
+
+#[test]
+fn rules_that_change_all_the_time_do_not_move_connections_all_the_time() {
+    need_root!();
+    need_program!("clang");
+    need_program!("nft");
+    World::enter(|world| {
+        let service = world.service();
+        world.wire.ours.run(TABLE);
+        let mut lines: Vec<Line> = (0..8).map(|n| world.line(n % 2 == 0)).collect();
+        lines.iter_mut().for_each(|line| line.adopt(&service));
+        let moves = |service: &Service| service.list().unwrap().iter().map(|entry| entry.moves).max().unwrap();
+        let before = moves(&service);
+        let script = "for n in $(seq 200); do nft add element inet t banned { 192.0.2.1 }; \
+                      nft delete element inet t banned { 192.0.2.1 }; sleep 0.01; done";
+        let mut churn = world.wire.ours.command("sh");
+        let mut churn = churn.args(["-c", script]).spawn().unwrap();
+        while churn.try_wait().unwrap().is_none() {
+            lines.iter_mut().for_each(|line| line.turn(1000));
+        }
+        let after = moves(&service);
+        assert!((1..=4).contains(&(after - before)), "{} moves", after - before);
+        // Once it is quiet they go back.
+        lines.iter_mut().for_each(|line| goes_on_to(line, Place::Engine));
+        lines.iter_mut().for_each(|line| line.go_on(10_000));
+        lines.into_iter().for_each(Line::finish);
+    });
+}
