@@ -8,8 +8,6 @@ struct {
 	__type(value, u64);
 } BYTES SEC(".maps");
 
-static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-
 INLINE void count(const struct sk_buff *skb)
 {
 	u32 key = 0;

@@ -11,7 +11,8 @@
 //!
 //! * `BATON_BESIDE=all`: every cell, not only those;
 //! * `BATON_BESIDE_ONLY`: names or parts of names of cells, by commas: `redirect`, `idle/ipv6`;
-//! * `BATON_BESIDE_LOG`: a file of cells that were played; those that passed are not played again;
+//! * `BATON_BESIDE_LOG`: a file of cells that were played; those that passed are not played again,
+//!   unless they are named;
 //! * `BATON_BESIDE_AT_ONCE`: how many cells are played at once (6).
 
 mod counting;

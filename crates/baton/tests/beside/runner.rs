@@ -95,13 +95,14 @@ impl Plan {
             let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
             let all = Cell::all();
             let mut cells = if variable("BATON_BESIDE").is_some_and(|what| what == "all") { all } else { covering(&all) };
+            let log = variable("BATON_BESIDE_LOG").map(PathBuf::from);
             if let Some(only) = variable("BATON_BESIDE_ONLY") {
                 cells.retain(|cell| only.split(',').any(|part| is_named(cell, part)));
+            } else {
+                let done = log.as_ref().and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();
+                let done: BTreeSet<&str> = done.lines().filter_map(|line| line.strip_prefix("ok ")).collect();
+                cells.retain(|cell| !done.contains(cell.to_string().as_str()));
             }
-            let log = variable("BATON_BESIDE_LOG").map(PathBuf::from);
-            let done = log.as_ref().and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();
-            let done: BTreeSet<&str> = done.lines().filter_map(|line| line.strip_prefix("ok ")).collect();
-            cells.retain(|cell| !done.contains(cell.to_string().as_str()));
             let at_once = variable("BATON_BESIDE_AT_ONCE").map_or(6, |number| number.parse().expect("a number"));
             Plan { cells, log, kernels: Mutex::default(), free: Mutex::new(at_once), freed: Condvar::new() }
         })

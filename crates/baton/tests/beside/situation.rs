@@ -101,38 +101,27 @@ impl Situation {
         match self {
             Situation::Stateful => world.rules(&world.ours, STATEFUL),
             Situation::Redirect => {
-                let rules = "table inet t { chain c { type nat hook prerouting priority -100; \
-                             tcp dport 80 redirect to :9000; } }";
-                world.rules(&world.ours, rules);
+                let rules = chain("inet", "type nat hook prerouting priority -100", "tcp dport 80 redirect to :9000");
+                world.rules(&world.ours, &rules);
             }
             Situation::DestinationNat => {
-                let rules = format!(
-                    "table {tcp} t {{ chain c {{ type nat hook prerouting priority -100; \
-                     {tcp} daddr {} tcp dport 9000 dnat to {ours}; }} }}",
-                    world.address(70, 1)
-                );
-                world.rules(&world.ours, &rules);
+                let rule = format!("{tcp} daddr {} tcp dport 9000 dnat to {ours}", world.address(70, 1));
+                world.rules(&world.ours, &chain(tcp, "type nat hook prerouting priority -100", &rule));
                 world.peer.run(&format!("ip route add {} via {ours}", world.host(70, 1)));
             }
             Situation::SourceNat => {
                 world.ours.run(&format!("ip address add {} dev wire", world.on_link(68, 3)));
-                let rules = format!(
-                    "table {tcp} t {{ chain c {{ type nat hook postrouting priority 100; tcp dport 9000 snat to {}; }} }}",
-                    world.address(68, 3)
-                );
-                world.rules(&world.ours, &rules);
+                let rule = format!("tcp dport 9000 snat to {}", world.address(68, 3));
+                world.rules(&world.ours, &chain(tcp, "type nat hook postrouting priority 100", &rule));
             }
             Situation::Masquerade => world.rules(world.router.as_ref().expect("there is one"), MASQUERADE),
             Situation::Limits => {
-                let rules = "table inet t { chain c { type filter hook input priority 0; \
-                             tcp dport 9000 limit rate over 1 mbytes/second burst 256 kbytes drop; } }";
-                world.rules(&world.ours, rules);
+                let rule = "tcp dport 9000 limit rate over 1 mbytes/second burst 256 kbytes drop";
+                world.rules(&world.ours, &chain("inet", "type filter hook input priority 0", rule));
             }
             Situation::Marks => {
-                let rules = format!(
-                    "table {tcp} t {{ chain c {{ type route hook output priority -150; tcp sport 9000 meta mark set 7; }} }}"
-                );
-                world.rules(&world.ours, &rules);
+                let rule = "tcp sport 9000 meta mark set 7";
+                world.rules(&world.ours, &chain(tcp, "type route hook output priority -150", rule));
                 let inet = if world.cell.family == Family::V4 { "-4" } else { "-6" };
                 world.ours.run(&format!("ip {inet} rule add fwmark 7 lookup 7"));
                 world.ours.run(&format!("ip {inet} route add default via {} dev other table 7", world.address(72, 2)));
@@ -167,7 +156,7 @@ impl Situation {
         let (ours, peer) = (world.address(68, 1), world.address(68, 2));
         match self {
             Situation::BanAdded => ban(world),
-            Situation::BanRemoved => drop(world.ours.run("nft delete table inet ban")),
+            Situation::BanRemoved => drop(world.ours.run("nft delete table inet beside")),
             Situation::XfrmBlock => {
                 world.ours.run(&format!("ip xfrm policy add src {ours} dst {peer} dir out action block"));
             }
@@ -178,7 +167,7 @@ impl Situation {
             }
             Situation::Renamed => drop(world.ours.run("ip link set wire name cable")),
             Situation::DownUp => drop(world.ours.run("ip link set wire down")),
-            Situation::MovedAway => drop(world.ours.run(&format!("ip link set wire netns {}", world.peer.name()))),
+            Situation::MovedAway => drop(world.ours.run(&format!("ip link set wire netns {} name away", world.peer.name()))),
             _ => {}
         }
     }
@@ -244,32 +233,46 @@ pub struct Rates {
 }
 
 const STATEFUL: &str = "table inet t {
-  chain in { type filter hook input priority 0; policy drop;
+  chain in {
+    type filter hook input priority 0; policy drop;
     ct state invalid drop
     ct state established,related accept
     meta l4proto { icmp, ipv6-icmp } accept
-    tcp dport 9000 ct state new accept }
-  chain out { type filter hook output priority 0; policy drop;
+    tcp dport 9000 ct state new accept
+  }
+  chain out {
+    type filter hook output priority 0; policy drop;
     ct state invalid drop
     ct state established,related accept
-    meta l4proto { icmp, ipv6-icmp } accept }
-}";
+    meta l4proto { icmp, ipv6-icmp } accept
+  }
+}
+";
 
 const MASQUERADE: &str = "table inet t {
-  chain nat { type nat hook postrouting priority 100; oifname \"far\" masquerade }
-  chain forward { type filter hook forward priority 0; policy drop;
+  chain nat {
+    type nat hook postrouting priority 100
+    oifname \"far\" masquerade
+  }
+  chain forward {
+    type filter hook forward priority 0; policy drop;
     ct state invalid drop
     ct state established,related accept
-    iifname \"wire\" accept }
-}";
+    iifname \"wire\" accept
+  }
+}
+";
 
-/// Nothing of the peer's comes in, and nothing goes to it.
+/// A table with one chain of one rule, as `nft` reads it.
+fn chain(family: &str, hook: &str, rule: &str) -> String {
+    format!("table {family} beside {{\n  chain c {{\n    {hook};\n    {rule}\n  }}\n}}\n")
+}
+
+/// Nothing of the peer's comes in.
 pub fn ban(world: &World) {
     let (tcp, peer) = (if world.cell.family == Family::V4 { "ip" } else { "ip6" }, world.address(68, 2));
-    let rules = format!(
-        "table inet ban {{ chain in {{ type filter hook input priority 0; {tcp} saddr {peer} drop; }} }}"
-    );
-    world.rules(&world.ours, &rules);
+    let rule = format!("{tcp} saddr {peer} drop");
+    world.rules(&world.ours, &chain("inet", "type filter hook input priority 0", &rule));
 }
 
 fn transport(world: &World) {
