@@ -40,7 +40,11 @@ pub fn run(situation: Situation) {
     let failed = failed.into_inner().unwrap();
     let one = failed.first().map_or("", String::as_str);
     let number = failed.len();
-    assert!(failed.is_empty(), "{number} cells failed, see above; one alone: cargo xtask beside {one}\n{}", failed.join("\n"));
+    assert!(
+        failed.is_empty(),
+        "{number} cells failed, see above; one alone: cargo xtask beside {one}\n{}",
+        failed.join("\n")
+    );
 }
 
 /// Plays a cell and prints its row.
@@ -94,7 +98,8 @@ impl Plan {
         PLAN.get_or_init(|| {
             let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
             let all = Cell::all();
-            let mut cells = if variable("BATON_BESIDE").is_some_and(|what| what == "all") { all } else { covering(&all) };
+            let mut cells =
+                if variable("BATON_BESIDE").is_some_and(|what| what == "all") { all } else { covering(&all) };
             let log = variable("BATON_BESIDE_LOG").map(PathBuf::from);
             if let Some(only) = variable("BATON_BESIDE_ONLY") {
                 cells.retain(|cell| only.split(',').any(|part| is_named(cell, part)));

@@ -47,7 +47,8 @@ impl Situation {
     pub fn meeting(self, world: &World) -> Meeting {
         let (ours, peer) = (world.address(68, 1), world.address(68, 2));
         let port = crate::world::PORT;
-        let from = |address: &str, port| Meeting { we_listen: true, address: address.to_owned(), port, at: ours.clone() };
+        let from =
+            |address: &str, port| Meeting { we_listen: true, address: address.to_owned(), port, at: ours.clone() };
         let to = |peer: String| Meeting { we_listen: false, address: peer.clone(), port, at: peer };
         match self {
             Situation::Redirect => from(&ours, "80"),
@@ -75,8 +76,7 @@ impl Situation {
     /// Whether something changes while the connection lives.
     pub fn changes(self) -> bool {
         use Situation::*;
-        let changing =
-            [BanAdded, BanRemoved, XfrmBlock, XfrmTransport, AddressRemoved, Renamed, DownUp, MovedAway];
+        let changing = [BanAdded, BanRemoved, XfrmBlock, XfrmTransport, AddressRemoved, Renamed, DownUp, MovedAway];
         changing.contains(&self)
     }
 
@@ -126,12 +126,13 @@ impl Situation {
                 world.ours.run(&format!("ip {inet} rule add fwmark 7 lookup 7"));
                 world.ours.run(&format!("ip {inet} route add default via {} dev other table 7", world.address(72, 2)));
             }
-            Situation::Tbf => drop(world.ours.run("tc qdisc add dev wire root tbf rate 8mbit burst 64kb latency 100ms")),
+            Situation::Tbf => {
+                drop(world.ours.run("tc qdisc add dev wire root tbf rate 8mbit burst 64kb latency 100ms"))
+            }
             Situation::TcBefore | Situation::TcBehind => {
                 let before = self == Situation::TcBefore;
                 let ways = [TcAttachType::Ingress, TcAttachType::Egress];
-                world.counting =
-                    world.ours.enter(|| ways.map(|way| Counting::frames("wire", way, before)).into());
+                world.counting = world.ours.enter(|| ways.map(|way| Counting::frames("wire", way, before)).into());
             }
             Situation::CgroupProgram => {
                 let group = world.group.as_ref().expect("there is one");
@@ -167,7 +168,9 @@ impl Situation {
             }
             Situation::Renamed => drop(world.ours.run("ip link set wire name cable")),
             Situation::DownUp => drop(world.ours.run("ip link set wire down")),
-            Situation::MovedAway => drop(world.ours.run(&format!("ip link set wire netns {} name away", world.peer.name()))),
+            Situation::MovedAway => {
+                drop(world.ours.run(&format!("ip link set wire netns {} name away", world.peer.name())))
+            }
             _ => {}
         }
     }

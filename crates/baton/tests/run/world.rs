@@ -132,7 +132,9 @@ impl World {
             Some(_) => command.arg("--socket").arg(self.socket()),
             None => command.args(["--interface", "wire", "--steer", "tc"]),
         };
-        self.policy.iter().for_each(|policy| drop(command.args(["--policy", policy])));
+        if let Some(policy) = self.policy {
+            command.args(["--policy", policy]);
+        }
         command.arg("--").args(words);
         command.current_dir(self.home.path());
         command
