@@ -1,6 +1,6 @@
 //! What became of a connection: facts only, no times.
 
-use crate::factors::Traffic;
+use crate::factors::{Cell, Traffic};
 use std::collections::BTreeMap;
 
 /// What is seen of the two ends over a time.
@@ -24,9 +24,10 @@ impl Look {
     }
 
     /// The same where our program was killed: what counts is what the peer hears. With bytes under
-    /// way it depends on moments whether that is an end or a reset.
-    pub fn of_killed(mut self, traffic: Traffic) -> Look {
-        if traffic != Traffic::Idle && self.peer_end != "-" {
+    /// way, as after a change, it depends on moments whether that is an end or a reset.
+    pub fn of_killed(mut self, cell: &Cell) -> Look {
+        let is_quiet = cell.traffic == Traffic::Idle && !cell.situation.changes();
+        if !is_quiet && self.peer_end != "-" {
             self.peer_end = "over".into();
         }
         Look { to_us: false, to_peer: false, our_end: "killed".into(), ..self }

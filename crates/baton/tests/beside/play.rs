@@ -59,7 +59,11 @@ pub fn alone(cell: Cell) -> Outcome {
     if cell.life != Life::ProgramKilled {
         let look = &outcome.looks[1].1;
         let expected = cell.situation.kernel_goes_on();
-        assert_eq!((look.to_us, look.to_peer), expected, "the kernel alone, so the situation is not what it should be");
+        assert_eq!(
+            (look.to_us, look.to_peer),
+            (expected, expected),
+            "the kernel alone, so the situation is not what it should be"
+        );
         assert!(outcome.facts.values().all(|holds| *holds), "the kernel alone: {:?}", outcome.facts);
     }
     outcome
@@ -74,7 +78,6 @@ pub fn with_baton(cell: Cell, expected: &Outcome) -> (Outcome, String) {
     let mut outcome = Outcome::default();
     let mut restless = (cell.life == Life::MovesOften).then(|| Restless::start(&play.world.socket()));
     play.begin(&mut outcome, Some(expected));
-    play.has_moved();
     cell.situation.change(&play.world);
     match cell.life {
         Life::EngineKilled => kill(play.world.directory(), "engine"),
@@ -87,15 +90,17 @@ pub fn with_baton(cell: Cell, expected: &Outcome) -> (Outcome, String) {
         play.look_for(expected, &mut outcome, "once it was taken back");
     }
     // It is asked for its end: nobody moves it any more.
-    drop(restless.take());
+    let moves = restless.take().map(|restless| format!(", {} moves", restless.moves()));
     play.end(&mut outcome);
     let Play { world, mut ours, mut peer, .. } = play;
     peer.finish();
     ours.finish();
     let reasons = world.reasons();
-    let may = cell.situation.may_refuse();
+    let may = cell.may_refuse();
+    let came_home = cell.life != Life::HomeByBulk || reasons.iter().any(|reason| reason == "bulk");
+    assert!(came_home || !may.is_empty(), "it has not come home as bulk{}", world.words());
     let stayed = reasons.iter().find(|reason| may.contains(&reason.as_str()));
-    (outcome, stayed.cloned().unwrap_or_else(|| "moved".into()))
+    (outcome, stayed.cloned().unwrap_or_else(|| "moved".to_owned()) + &moves.unwrap_or_default())
 }
 
 impl Play {
@@ -128,6 +133,9 @@ impl Play {
         }
         self.rates();
         outcome.looks.push(("at first", self.look_until(|look| look.goes_on(), PATIENCE)));
+        if expected.is_some() {
+            self.has_moved();
+        }
         if self.cell.situation.begins_with_ban() {
             ban(&self.world);
             self.stand();
@@ -175,7 +183,7 @@ impl Play {
         sleep(UNDER_WAY);
         let killed = self.killed;
         let look = self.look_until(|look| if killed { look.peer_end != "-" } else { look.goes_on() }, KERNEL);
-        if killed { look.of_killed(self.cell.traffic) } else { look }
+        if killed { look.of_killed(&self.cell) } else { look }
     }
 
     /// The same where it is known what has to come.
@@ -183,8 +191,8 @@ impl Play {
         let at = outcome.looks.len();
         let expected = &expected.looks[at].1;
         sleep(UNDER_WAY);
-        let (killed, traffic) = (self.killed, self.cell.traffic);
-        let normal = |look: Look| if killed { look.of_killed(traffic) } else { look };
+        let (killed, cell) = (self.killed, self.cell);
+        let normal = |look: Look| if killed { look.of_killed(&cell) } else { look };
         let wanted = |look: &Look| normal(look.clone()) == *expected;
         let look = if killed || expected.goes_on() {
             self.look_until(wanted, PATIENCE)
@@ -238,17 +246,17 @@ impl Play {
 
     /// Waits until the connection has moved as its life says, where it has to.
     fn has_moved(&mut self) {
-        if self.cell.life == Life::Stays || !self.cell.situation.may_refuse().is_empty() {
+        if self.cell.life == Life::Stays || !self.cell.may_refuse().is_empty() {
             return;
         }
         let begun = Instant::now();
         loop {
             let entry = self.world.entry();
-            let has = entry.as_ref().is_some_and(|entry| match self.cell.life {
+            let has = entry.as_ref().map_or(self.cell.life == Life::HomeByBulk, |entry| match self.cell.life {
+                // Home for good, it may be known no more: our end says in the end what it was.
+                Life::HomeByBulk => entry.place == "kernel",
                 Life::MovesOften => entry.moves >= MOVES,
-                Life::HomeByBulk => entry.place == "kernel" && entry.moves >= 2,
-                // Banned, it may be home for that.
-                _ => entry.place == "engine" || self.cell.situation.changes() && entry.moves > 0,
+                _ => entry.place == "engine",
             });
             if has {
                 return;
@@ -257,7 +265,7 @@ impl Play {
                 let Self { ours, peer, .. } = self;
                 peer.finish();
                 ours.finish();
-                panic!("it has not moved: {entry:?}; {:?}", self.world.reasons());
+                panic!("it has not moved: {entry:?}{}", self.world.words());
             }
             sleep(TICK);
         }

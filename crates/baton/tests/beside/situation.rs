@@ -2,7 +2,7 @@
 //! what holds of it then on the kernel alone.
 
 use crate::counting::Counting;
-use crate::factors::{Family, Situation};
+use crate::factors::{Cell, Engine, Family, Situation};
 use crate::half::Report;
 use crate::world::World;
 use aya::programs::TcAttachType;
@@ -59,18 +59,11 @@ impl Situation {
         }
     }
 
-    /// Reasons for which Baton may leave the connection in the kernel here. None: it has to move.
-    pub fn may_refuse(self) -> &'static [&'static str] {
-        match self {
-            Situation::Redirect | Situation::DestinationNat | Situation::SourceNat => &["translated"],
-            Situation::Limits => &["firewall-rule"],
-            // Its packets leave by another interface than they come in by.
-            Situation::Marks => &["firewall-rule", "not-steerable", "bypassed"],
-            Situation::TcBefore | Situation::TcBehind => &["tc-program"],
-            Situation::CgroupProgram => &["cgroup-program"],
-            Situation::XfrmTransport => &["ipsec"],
-            _ => &[],
-        }
+    /// Whether bytes flow after the change, on the kernel alone. If it came otherwise, the situation
+    /// would not be what it should be.
+    pub fn kernel_goes_on(self) -> bool {
+        use Situation::*;
+        ![BanAdded, XfrmBlock, AddressRemoved, DownUp, MovedAway].contains(&self)
     }
 
     /// Whether something changes while the connection lives.
@@ -78,20 +71,6 @@ impl Situation {
         use Situation::*;
         let changing = [BanAdded, BanRemoved, XfrmBlock, XfrmTransport, AddressRemoved, Renamed, DownUp, MovedAway];
         changing.contains(&self)
-    }
-
-    /// Whether bytes go to (us, the peer) after the change, on the kernel alone. What else came
-    /// would mean that the situation was not set up.
-    pub fn kernel_goes_on(self) -> (bool, bool) {
-        match self {
-            // What we send still leaves, and so do ACKs of what the peer repeats: but no byte of
-            // a peer is taken that is banned, or for which an address is not there.
-            Situation::BanAdded | Situation::AddressRemoved | Situation::DownUp | Situation::MovedAway => {
-                (false, false)
-            }
-            Situation::XfrmBlock => (false, false),
-            _ => (true, true),
-        }
     }
 
     /// Before the connection begins.
@@ -216,6 +195,24 @@ impl Situation {
     }
 }
 
+impl Cell {
+    /// Reasons for which Baton may leave the connection in the kernel here. None: it has to move.
+    pub fn may_refuse(&self) -> &'static [&'static str] {
+        match self.situation {
+            Situation::Redirect | Situation::DestinationNat | Situation::SourceNat => &["translated"],
+            Situation::Limits => &["firewall-rule"],
+            // Its packets leave by another interface than they come in by.
+            Situation::Marks => &["firewall-rule", "not-steerable", "bypassed"],
+            Situation::TcBefore | Situation::TcBehind => &["tc-program"],
+            // What is sent by AF_XDP passes no queueing discipline.
+            Situation::Tbf if self.engine == Engine::ServiceXdp => &["tc-program"],
+            Situation::CgroupProgram => &["cgroup-program"],
+            Situation::XfrmTransport => &["ipsec"],
+            _ => &[],
+        }
+    }
+}
+
 /// How much came in a time.
 #[derive(Default)]
 pub struct Rate {
@@ -271,11 +268,23 @@ fn chain(family: &str, hook: &str, rule: &str) -> String {
     format!("table {family} beside {{\n  chain c {{\n    {hook};\n    {rule}\n  }}\n}}\n")
 }
 
-/// Nothing of the peer's comes in.
+/// Nothing of the peer's comes in, and nothing goes to it.
 pub fn ban(world: &World) {
     let (tcp, peer) = (if world.cell.family == Family::V4 { "ip" } else { "ip6" }, world.address(68, 2));
-    let rule = format!("{tcp} saddr {peer} drop");
-    world.rules(&world.ours, &chain("inet", "type filter hook input priority 0", &rule));
+    let rules = format!(
+        "table inet beside {{
+  chain in {{
+    type filter hook input priority 0;
+    {tcp} saddr {peer} drop
+  }}
+  chain out {{
+    type filter hook output priority 0;
+    {tcp} daddr {peer} drop
+  }}
+}}
+"
+    );
+    world.rules(&world.ours, &rules);
 }
 
 fn transport(world: &World) {
