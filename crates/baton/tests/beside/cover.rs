@@ -1,6 +1,7 @@
 //! Which cells `make test` runs: so many that each pair of values of two factors occurs.
 
-use crate::factors::Cell;
+use crate::factors::{Cell, Situation};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// A value of one factor, and a value of another: (factor, value) twice.
@@ -12,14 +13,20 @@ fn pairs(cell: &Cell) -> impl Iterator<Item = Pair> {
 }
 
 /// Cells in which each pair occurs that occurs in any of `all`. Greedy: whichever brings most new
-/// pairs is next, and the first of several. So the same cells come of the same factors.
+/// pairs is next; of several the one whose values occurred least, and of these the first. So the
+/// same cells come of the same factors.
 pub fn covering(all: &[Cell]) -> Vec<Cell> {
     let mut missing: BTreeSet<Pair> = all.iter().flat_map(pairs).collect();
     let mut chosen = Vec::new();
+    // How often each value of each factor was chosen; no factor has more values than situations.
+    let mut used = [[0; Situation::ALL.len()]; 5];
     while !missing.is_empty() {
         let news = |cell: &Cell| pairs(cell).filter(|pair| missing.contains(pair)).count();
+        let uses = |cell: &Cell| (0..5).map(|at| used[at][cell.values()[at]]).sum::<usize>();
         // The last of several that are greatest is taken, so that this is the first.
-        let best = *all.iter().rev().max_by_key(|cell| news(cell)).expect("what is missing occurs in a cell");
+        let best = all.iter().rev().max_by_key(|cell| (news(cell), Reverse(uses(cell))));
+        let best = *best.expect("what is missing occurs in a cell");
+        best.values().into_iter().enumerate().for_each(|(at, value)| used[at][value] += 1);
         let found: Vec<Pair> = pairs(&best).collect();
         missing.retain(|pair| !found.contains(pair));
         chosen.push(best);
@@ -30,7 +37,7 @@ pub fn covering(all: &[Cell]) -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::factors::{Engine, Family, Life, Situation, Traffic};
+    use crate::factors::{Engine, Family, Life, Traffic};
 
     #[test]
     fn each_pair_of_values_occurs() {

@@ -99,8 +99,9 @@ pub fn with_baton(cell: Cell, expected: &Outcome) -> (Outcome, String) {
     let may = cell.may_refuse();
     let came_home = cell.life != Life::HomeByBulk || reasons.iter().any(|reason| reason == "bulk");
     assert!(came_home || !may.is_empty(), "it has not come home as bulk{}", world.words());
+    let alone = (cell.life == Life::Stays).then(|| "stays".to_owned());
     let stayed = reasons.iter().find(|reason| may.contains(&reason.as_str()));
-    (outcome, stayed.cloned().unwrap_or_else(|| "moved".to_owned()) + &moves.unwrap_or_default())
+    (outcome, alone.or(stayed.cloned()).unwrap_or_else(|| "moved".to_owned()) + &moves.unwrap_or_default())
 }
 
 impl Play {

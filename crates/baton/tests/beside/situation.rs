@@ -139,6 +139,7 @@ impl Situation {
             Situation::BanRemoved => drop(world.ours.run("nft delete table inet beside")),
             Situation::XfrmBlock => {
                 world.ours.run(&format!("ip xfrm policy add src {ours} dst {peer} dir out action block"));
+                world.ours.run(&format!("ip xfrm policy add src {peer} dst {ours} dir in action block"));
             }
             Situation::XfrmTransport => transport(world),
             Situation::AddressRemoved => {

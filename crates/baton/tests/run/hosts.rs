@@ -103,12 +103,15 @@ fn start_firewalld(namespace: &Netns, home: &Path) -> Running {
     daemon
 }
 
+/// What a program does.
+type Load = fn(&World);
+
 /// Each program's load, on such a host: by the defaults, or with all connections on the engine.
 pub fn programs_run(host: Host, policy: Option<&'static str>) {
     let mut world = World::quiet().inside();
     world.policy = policy;
     let _daemon = host.load(&world.ours, world.home.path());
-    let loads: [(&str, fn(&World)); 9] = [
+    let loads: [(&str, Load); 9] = [
         ("nginx", programs::nginx_serves_from_several_workers),
         ("python", programs::python_serves),
         ("curl", programs::curl_fetches),
