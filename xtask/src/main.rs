@@ -1,7 +1,7 @@
 //! Chores of the house, as `cargo xtask COMMAND`.
 //!
 //! Make and CI only call this. Each command is a module: `setup` (system
-//! packages), `check` (`test`: the list of steps), `tidy`, `rfc`, `bench` (with `plot`), and
+//! packages), `check` (`test`: the list of steps), `tidy`, `rfc`, `beside`, `bench` (with `plot`), and
 //! `chores` for those that only start a program. `steps` runs a list of steps and
 //! prints their summary; `counts` reads what the test runner says.
 //!
@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod beside;
 mod check;
 mod chores;
 mod counts;
@@ -51,6 +52,10 @@ cargo xtask COMMAND
   programs [--times N] [NAME...]
                              real programs under `baton run`, and CPython's tests: loads N
                              times as large (20) as in `test`, and what went over the engine
+  beside [--again] [--failed] [--at-once N] [CELL...]
+                             connections beside firewalls, translation, IPsec and the like, as on the
+                             kernel alone: every cell, or those named by words as redirect/idle;
+                             passed ones are not played again, unless --again
   fuzz [--seconds N] [TARGET...]
                              each fuzz target for N seconds (600)
   bench [NAME...]            every benchmark, or those named, into bench/runs/
@@ -83,6 +88,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<ExitCode> {
         "bump" => chores::bump(rest),
         "kills" => chores::kills(rest),
         "programs" => chores::programs(rest),
+        "beside" => beside::command(rest),
         "fuzz" => chores::fuzz(rest),
         "bench" => bench::command(rest),
         "doc" => chores::doc(),

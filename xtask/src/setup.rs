@@ -68,7 +68,42 @@ const PACKAGES: &[Package] = &[
         purpose: "tests under a kernel that has VLAN devices",
         for_run: false,
     },
+    Package {
+        name: "iptables",
+        program: "iptables",
+        purpose: "tests of baton run on hosts with a firewall",
+        for_run: false,
+    },
+    Package {
+        name: "docker.io",
+        program: "dockerd",
+        purpose: "tests of baton run on hosts with a firewall",
+        for_run: false,
+    },
+    Package {
+        name: "dbus",
+        program: "dbus-daemon",
+        purpose: "tests of baton run on hosts with a firewall",
+        for_run: false,
+    },
+    Package {
+        name: "firewalld",
+        program: "firewalld",
+        purpose: "tests of baton run on hosts with a firewall",
+        for_run: false,
+    },
+    Package { name: "ufw", program: "ufw", purpose: "tests of baton run on hosts with a firewall", for_run: false },
     Package { name: "chromium", program: "chromium", purpose: "the test of the report page", for_run: false },
+];
+
+/// Packages that bring services, and these: only their programs are wanted.
+const SERVICES: &[(&str, &[&str])] = &[
+    ("nginx", &["nginx"]),
+    ("redis-server", &["redis-server"]),
+    ("memcached", &["memcached"]),
+    ("docker.io", &["docker.service", "docker.socket", "containerd.service"]),
+    ("firewalld", &["firewalld"]),
+    ("ufw", &["ufw"]),
 ];
 
 /// What setting up came to.
@@ -164,11 +199,11 @@ fn install(packages: &[&Package]) -> Result<()> {
         println!("{e:#}; going on with the lists that are there");
     }
     let outcome = install_quietly(packages);
-    let new = |name: &&str| packages.iter().any(|package| package.name == *name);
-    for service in ["nginx", "redis-server", "memcached"].iter().filter(|name| new(name)) {
+    let new = |name: &str| packages.iter().any(|package| package.name == name);
+    for (_, units) in SERVICES.iter().filter(|(name, _)| new(name)) {
         if Path::new("/run/systemd/system").exists() {
             // Not started now, it would be at the next boot.
-            run::succeed(&mut run::program("systemctl", &["disable", "--quiet", service]))?;
+            run::succeed(run::program("systemctl", &["disable", "--quiet"]).args(*units))?;
         }
     }
     outcome

@@ -4,6 +4,7 @@ mod cpython;
 mod ends;
 mod explaining;
 mod firewall;
+mod hosts;
 mod page;
 mod programs;
 mod restless;
@@ -94,6 +95,32 @@ cpythons! {
     cpythons_tests_end_as_on_the_kernel_while_connections_move: restlessly Wire;
     cpythons_tests_end_as_on_the_kernel_over_a_bad_wire: quietly BadWire;
     cpythons_tests_end_as_on_the_kernel_while_connections_move_over_a_bad_wire: restlessly BadWire;
+}
+
+/// Real programs on hosts with a usual package's firewall.
+macro_rules! on_hosts {
+    ($($test:ident: $host:ident $policy:expr;)*) => {
+        $(#[test] fn $test() {
+            let host = crate::hosts::Host::$host;
+            baton_testkit::need_root!();
+            for program in ["clang", "nft", "nginx", "curl", "python3", "redis-server", "memcached", "iperf3", "openssl"] {
+                baton_testkit::need_program!(program);
+            }
+            for program in host.programs() {
+                baton_testkit::need_program!(program);
+            }
+            crate::hosts::programs_run(host, $policy);
+        })*
+    };
+}
+
+on_hosts! {
+    programs_run_beside_docker: Docker None;
+    programs_run_beside_docker_on_the_engine: Docker Some("fcfs");
+    programs_run_under_firewalld: Firewalld None;
+    programs_run_under_firewalld_on_the_engine: Firewalld Some("fcfs");
+    programs_run_under_ufw: Ufw None;
+    programs_run_under_ufw_on_the_engine: Ufw Some("fcfs");
 }
 
 /// Runs a shell's line; its exit status and what was said.

@@ -75,7 +75,7 @@ fn bulk_goes_home_and_what_is_small_stays() {
         need_program!(program);
     }
     let mut world = World::quiet();
-    world.policy = "until bulk";
+    world.policy = Some("until bulk");
     let (small, large) = (content(&world.file("small"), 10_000), content(&world.file("large"), 40_000_000));
     let nginx = start_nginx(&world, "server { listen 8000; root HOME; }");
     world.listens(8000);

@@ -1,0 +1,69 @@
+//! Whatever stands beside the socket, with the kernel alone and with Baton: a connection lives
+//! exactly where the kernel's lives, and stops where it stops.
+//!
+//! A cell is a situation, a traffic, what becomes of the connection, a family of addresses and an
+//! engine (`factors`). It is played on the kernel alone first, once for all cells that do not differ
+//! there, and then with Baton (`play`); what became of the two is compared (`outcome`). Both ends
+//! are an ordinary program (`end.c`), which checks each byte.
+//!
+//! `cargo test` plays cells in which each pair of factors' values occurs (`cover`). `cargo xtask
+//! beside` plays all of them, or those it is told:
+//!
+//! * `BATON_BESIDE=all`: every cell, not only those;
+//! * `BATON_BESIDE_ONLY`: names or parts of names of cells, by commas: `redirect`, `idle/ipv6`;
+//! * `BATON_BESIDE_LOG`: a file of cells that were played; those that passed are not played again,
+//!   unless they are named;
+//! * `BATON_BESIDE_AT_ONCE`: how many cells are played at once (6).
+
+mod counting;
+mod cover;
+mod factors;
+mod half;
+mod outcome;
+mod play;
+#[path = "../run/restless.rs"]
+mod restless;
+mod runner;
+mod situation;
+mod world;
+
+/// A test for each situation.
+macro_rules! situations {
+    ($($name:ident: $situation:ident;)*) => {
+        $(#[test] fn $name() {
+            baton_testkit::need_root!();
+            for program in ["cc", "clang", "nft", "ethtool"] {
+                baton_testkit::need_program!(program);
+            }
+            crate::runner::run(crate::factors::Situation::$situation);
+        })*
+
+        #[test]
+        fn each_situation_has_a_test() {
+            let tested = [$(crate::factors::Situation::$situation),*];
+            assert_eq!(tested, crate::factors::Situation::ALL);
+        }
+    };
+}
+
+situations! {
+    stateful_rules: Stateful;
+    redirect: Redirect;
+    destination_nat: DestinationNat;
+    source_nat: SourceNat;
+    masquerade_between: Masquerade;
+    a_ban_is_added: BanAdded;
+    a_ban_is_removed: BanRemoved;
+    limits: Limits;
+    marks_choose_the_way: Marks;
+    an_ipsec_policy_blocks: XfrmBlock;
+    ipsec_in_transport_mode: XfrmTransport;
+    a_token_bucket: Tbf;
+    a_tc_program_before: TcBefore;
+    a_tc_program_behind: TcBehind;
+    a_program_of_the_control_group: CgroupProgram;
+    an_address_is_removed: AddressRemoved;
+    an_interface_is_renamed: Renamed;
+    an_interface_goes_down_and_up: DownUp;
+    an_interface_moves_away: MovedAway;
+}

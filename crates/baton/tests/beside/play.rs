@@ -1,0 +1,314 @@
+//! One cell, with the kernel alone or with Baton, from the first byte to the last.
+
+use crate::factors::{Cell, Life, Traffic};
+use crate::half::{Half, Report, kill};
+use crate::outcome::{Look, Outcome};
+use crate::restless::Restless;
+use crate::situation::{Meeting, Rate, Rates, ban};
+use crate::world::{PORT, World};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// What is under way has arrived by then, so what comes later was sent later.
+const UNDER_WAY: Duration = Duration::from_millis(300);
+/// Within which bytes come on the kernel alone if they come at all; retransmissions back off.
+const KERNEL: Duration = Duration::from_secs(5);
+/// So long is waited for bytes that have to come.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// No byte within that time: it stands.
+const STANDS: Duration = Duration::from_millis(1500);
+/// Within which a connection has to stand that stands on the kernel alone.
+const FOLLOWED: Duration = Duration::from_secs(10);
+/// How often the ends are asked.
+const TICK: Duration = Duration::from_millis(40);
+/// Over which rates are taken.
+const MEASURE: Duration = Duration::from_millis(1500);
+/// Moves that a connection has seen before anything else happens to it.
+const MOVES: u64 = 10;
+const BURST: u64 = 6 << 20;
+
+/// A connection and who plays it.
+struct Play {
+    cell: Cell,
+    world: World,
+    ours: Half,
+    peer: Half,
+    /// The last that was heard of each.
+    last: [Report; 2],
+    rates: Rates,
+    /// Our end was killed.
+    killed: bool,
+}
+
+/// What happens on the kernel alone.
+pub fn alone(cell: Cell) -> Outcome {
+    let mut world = World::new(cell);
+    cell.situation.prepare(&mut world);
+    let mut play = Play::open(world);
+    let mut outcome = Outcome::default();
+    play.begin(&mut outcome, None);
+    cell.situation.change(&play.world);
+    if cell.life == Life::ProgramKilled {
+        play.kill_program();
+    }
+    outcome.looks.push(("after the change", play.look()));
+    if cell.situation.undo(&play.world) {
+        outcome.looks.push(("once it was taken back", play.look()));
+    }
+    play.end(&mut outcome);
+    if cell.life != Life::ProgramKilled {
+        let look = &outcome.looks[1].1;
+        let expected = cell.situation.kernel_goes_on();
+        assert_eq!(
+            (look.to_us, look.to_peer),
+            (expected, expected),
+            "the kernel alone, so the situation is not what it should be"
+        );
+        assert!(outcome.facts.values().all(|holds| *holds), "the kernel alone: {:?}", outcome.facts);
+    }
+    outcome
+}
+
+/// The same with Baton, as long as each thing takes; why it did not move, in a word.
+pub fn with_baton(cell: Cell, expected: &Outcome) -> (Outcome, String) {
+    let mut world = World::new(cell);
+    world.start_service();
+    cell.situation.prepare(&mut world);
+    let mut play = Play::open(world);
+    let mut outcome = Outcome::default();
+    let mut restless = (cell.life == Life::MovesOften).then(|| Restless::start(&play.world.socket()));
+    play.begin(&mut outcome, Some(expected));
+    cell.situation.change(&play.world);
+    match cell.life {
+        Life::EngineKilled => kill(play.world.directory(), "engine"),
+        Life::BrokerKilled => kill(play.world.directory(), "broker"),
+        Life::ProgramKilled => play.kill_program(),
+        _ => {}
+    }
+    play.look_for(expected, &mut outcome, "after the change");
+    if cell.situation.undo(&play.world) {
+        play.look_for(expected, &mut outcome, "once it was taken back");
+    }
+    // It is asked for its end: nobody moves it any more.
+    let moves = restless.take().map(|restless| format!(", {} moves", restless.moves()));
+    play.end(&mut outcome);
+    let Play { world, mut ours, mut peer, .. } = play;
+    peer.finish();
+    ours.finish();
+    let reasons = world.reasons();
+    let may = cell.may_refuse();
+    let came_home = cell.life != Life::HomeByBulk || reasons.iter().any(|reason| reason == "bulk");
+    assert!(came_home || !may.is_empty(), "it has not come home as bulk{}", world.words());
+    let alone = (cell.life == Life::Stays).then(|| "stays".to_owned());
+    let stayed = reasons.iter().find(|reason| may.contains(&reason.as_str()));
+    (outcome, alone.or(stayed.cloned()).unwrap_or_else(|| "moved".to_owned()) + &moves.unwrap_or_default())
+}
+
+impl Play {
+    fn open(world: World) -> Play {
+        let cell = world.cell;
+        let Meeting { we_listen, address, port, at } = cell.situation.meeting(&world);
+        let traffic = |asks: bool| match (cell.traffic, asks) {
+            (Traffic::Idle, _) => "idle",
+            (Traffic::Bulk, _) => "bulk",
+            (Traffic::Request, true) => "ask",
+            (Traffic::Request, false) => "answer",
+        };
+        let (listen, connect) = (["listen", &at, PORT, traffic(false)], ["connect", &address, port, traffic(true)]);
+        let half = |ours: bool, words| if ours { world.our_half(words) } else { world.peer_half(words) };
+        let listener = half(we_listen, listen);
+        listener.hear("ready");
+        let connector = half(!we_listen, connect);
+        listener.hear("open");
+        connector.hear("open");
+        let (ours, peer) = if we_listen { (listener, connector) } else { (connector, listener) };
+        let nothing = Report { sent: 0, received: 0, end: "-".into() };
+        Play { cell, world, ours, peer, last: [nothing.clone(), nothing], rates: Rates::default(), killed: false }
+    }
+
+    /// Bytes flow both ways; and what else comes before the change.
+    fn begin(&mut self, outcome: &mut Outcome, expected: Option<&Outcome>) {
+        self.go_on();
+        if self.cell.life == Life::HomeByBulk && expected.is_some() {
+            self.burst();
+        }
+        self.rates();
+        outcome.looks.push(("at first", self.look_until(|look| look.goes_on(), PATIENCE)));
+        if expected.is_some() {
+            self.has_moved();
+        }
+        if self.cell.situation.begins_with_ban() {
+            ban(&self.world);
+            self.stand();
+        }
+    }
+
+    fn hear(&mut self) {
+        if !self.killed {
+            self.last[0] = self.ours.report().expect("our end lives");
+        }
+        self.last[1] = self.peer.report().expect("the peer's end lives");
+    }
+
+    /// Both ends have something to send.
+    fn go_on(&mut self) {
+        if self.cell.traffic == Traffic::Idle {
+            self.ours.tell('p');
+            self.peer.tell('p');
+        }
+    }
+
+    /// Looks until `done` says so, or for so long.
+    fn look_until(&mut self, done: impl Fn(&Look) -> bool, most: Duration) -> Look {
+        self.hear();
+        let before = self.last.clone();
+        self.go_on();
+        let begun = Instant::now();
+        loop {
+            sleep(TICK);
+            self.hear();
+            let look = Look {
+                to_us: self.last[0].received > before[0].received,
+                to_peer: self.last[1].received > before[1].received,
+                our_end: self.last[0].end.clone(),
+                peer_end: self.last[1].end.clone(),
+            };
+            if done(&look) || begun.elapsed() > most {
+                return look;
+            }
+        }
+    }
+
+    /// What the kernel alone makes of it.
+    fn look(&mut self) -> Look {
+        sleep(UNDER_WAY);
+        let killed = self.killed;
+        let look = self.look_until(|look| if killed { look.peer_end != "-" } else { look.goes_on() }, KERNEL);
+        if killed { look.of_killed(&self.cell) } else { look }
+    }
+
+    /// The same where it is known what has to come.
+    fn look_for(&mut self, expected: &Outcome, outcome: &mut Outcome, name: &'static str) {
+        let at = outcome.looks.len();
+        let expected = &expected.looks[at].1;
+        sleep(UNDER_WAY);
+        let (killed, cell) = (self.killed, self.cell);
+        let normal = |look: Look| if killed { look.of_killed(&cell) } else { look };
+        let wanted = |look: &Look| normal(look.clone()) == *expected;
+        let look = if killed || expected.goes_on() {
+            self.look_until(wanted, PATIENCE)
+        } else {
+            let begun = Instant::now();
+            loop {
+                let look = self.look_until(|_| false, STANDS);
+                if wanted(&look) || begun.elapsed() > FOLLOWED {
+                    break look;
+                }
+            }
+        };
+        outcome.looks.push((name, normal(look)));
+    }
+
+    /// It stands by now.
+    fn stand(&mut self) {
+        let begun = Instant::now();
+        while self.look_until(|_| false, STANDS).moves_at_all() {
+            assert!(begun.elapsed() < FOLLOWED, "it goes on though it is banned");
+        }
+    }
+
+    fn burst(&mut self) {
+        self.hear();
+        let before = self.last.clone();
+        self.ours.tell('b');
+        self.peer.tell('b');
+        let begun = Instant::now();
+        loop {
+            self.hear();
+            if (0..2).all(|at| self.last[at].received >= before[at].received + BURST) {
+                return;
+            }
+            assert!(begun.elapsed() < 3 * PATIENCE, "a burst does not arrive: {:?}", self.last);
+            sleep(TICK);
+        }
+    }
+
+    /// Takes the rates at which it goes.
+    fn rates(&mut self) {
+        let begun = Instant::now();
+        self.hear();
+        let before = self.last.clone();
+        let measured = self.cell.traffic == Traffic::Bulk && self.cell.situation.has_rate();
+        sleep(if measured { MEASURE } else { TICK });
+        self.hear();
+        let rate = |at: usize| Rate { bytes: self.last[at].received - before[at].received, time: begun.elapsed() };
+        self.rates = Rates { to_us: rate(0), to_peer: rate(1) };
+    }
+
+    /// Waits until the connection has moved as its life says, where it has to.
+    fn has_moved(&mut self) {
+        if self.cell.life == Life::Stays || !self.cell.may_refuse().is_empty() {
+            return;
+        }
+        let begun = Instant::now();
+        loop {
+            let entry = self.world.entry();
+            let has = entry.as_ref().map_or(self.cell.life == Life::HomeByBulk, |entry| match self.cell.life {
+                // Home for good, it may be known no more: our end says in the end what it was.
+                Life::HomeByBulk => entry.place == "kernel",
+                Life::MovesOften => entry.moves >= MOVES,
+                _ => entry.place == "engine",
+            });
+            if has {
+                return;
+            }
+            if begun.elapsed() > PATIENCE {
+                let Self { ours, peer, .. } = self;
+                peer.finish();
+                ours.finish();
+                panic!("it has not moved: {entry:?}{}", self.world.words());
+            }
+            sleep(TICK);
+        }
+    }
+
+    fn kill_program(&mut self) {
+        self.hear();
+        kill(self.world.directory(), "program");
+        self.killed = true;
+    }
+
+    /// What has begun comes to its end in form, if it still goes on.
+    fn end(&mut self, outcome: &mut Outcome) {
+        self.hear();
+        let [ours, peer] = &self.last;
+        outcome.facts = self.cell.situation.facts(&self.world, ours, peer, &self.rates);
+        let goes_on = outcome.looks.last().is_some_and(|(_, look)| look.goes_on());
+        if self.killed || !goes_on {
+            return;
+        }
+        self.ours.tell('h');
+        self.peer.tell('h');
+        self.wait("all bytes", |[ours, peer]| ours.sent == peer.received && peer.sent == ours.received);
+        self.ours.tell('f');
+        self.peer.tell('f');
+        self.wait("both ends", |[ours, peer]| ours.end == "eof" && peer.end == "eof");
+        let [ours, peer] = &self.last;
+        assert_eq!((ours.sent, peer.sent), (peer.received, ours.received), "every byte, and none twice");
+        outcome.ended = true;
+    }
+
+    #[track_caller]
+    fn wait(&mut self, what: &str, done: impl Fn(&[Report; 2]) -> bool) {
+        let begun = Instant::now();
+        loop {
+            self.hear();
+            // An answer that was under way when it was asked to stop counts, too.
+            if done(&self.last) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{what} do not come: {:?}", self.last);
+            sleep(TICK);
+        }
+    }
+}
