@@ -14,12 +14,12 @@ pub fn finding() -> Finding {
     match Conntrack::open().entries() {
         Ok(_) => Finding::yes(
             NAME,
-            format!("{entries} entries; told of each move. Translated connections (NAT) stay in the kernel"),
+            format!("entries: {entries}; told of each move. Connections that NAT translates stay in the kernel"),
         ),
         Err(_) if entries == 0 => Finding::yes(NAME, "tracks nothing here: nothing has to be told"),
         Err(error) => Finding::no(
             NAME,
-            format!("{entries} entries, and it cannot be told of moves ({error}): connections stay in the kernel"),
+            format!("entries: {entries}; it cannot be told of moves ({error}), so connections stay in the kernel"),
             "run as root, or with CAP_NET_ADMIN, in a kernel with CONFIG_NF_CT_NETLINK",
         ),
     }

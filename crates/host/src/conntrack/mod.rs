@@ -22,6 +22,8 @@ mod kept;
 mod message;
 pub(crate) mod probe;
 mod sysctl;
+#[cfg(test)]
+mod tests;
 
 pub use findings::finding;
 

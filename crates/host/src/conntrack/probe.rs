@@ -12,7 +12,7 @@ const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 
 /// An established connection's entry, and its name as the other side has it.
-fn made() -> Result<(Conntrack, Tuple), Otherwise> {
+pub(super) fn made() -> Result<(Conntrack, Tuple), Otherwise> {
     let mut conntrack = Conntrack::open();
     let [here, there] = [([192, 0, 2, 1], 80), ([192, 0, 2, 2], 4_000)].map(Into::into);
     let entry = message::new_entry(Tuple::new(there, here));
