@@ -53,6 +53,7 @@ const PACKAGES: &[Package] = &[
         purpose: "rules that tests have the kernel apply",
         for_run: false,
     },
+    Package { name: "ufw", program: "ufw", purpose: "its rules, which tests have the kernel apply", for_run: false },
     Package { name: "nginx", program: "nginx", purpose: "the server of the demo, and tests against it", for_run: true },
     Package { name: "wrk", program: "wrk", purpose: "load on nginx in the demo and the benchmarks", for_run: true },
     Package { name: "redis-server", program: "redis-server", purpose: "tests of baton run", for_run: false },

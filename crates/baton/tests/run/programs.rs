@@ -1,11 +1,11 @@
 //! Real programs, each under its usual load.
 
 use crate::world::{Account, World, content, curl, curl_with, digest, listens, times};
-use baton_testkit::{Running, need_program, need_root, run, wait_for};
+use baton_testkit::{Running, need_program, need_root, output, run, wait_for};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 
 /// nginx with several workers and these servers; `HOME` is the world's directory.
@@ -86,6 +86,38 @@ fn bulk_goes_home_and_what_is_small_stays() {
     let account = world.end(nginx);
     assert_eq!((account.moved, account.all), (4, 4), "{}", account.said);
     assert!(account.said.contains("1 came back to the kernel: bulk"), "{}", account.said);
+}
+
+#[test]
+fn a_firewall_rule_that_keeps_connections_is_named_and_can_be_followed() {
+    need_root!();
+    for program in ["clang", "nft", "curl", "python3"] {
+        need_program!(program);
+    }
+    let world = World::quiet();
+    let sum = content(&world.file("file"), 100_000);
+    let mut serve = world.peer.command("python3");
+    serve.args(["-m", "http.server", "8001"]).current_dir(world.home.path());
+    let _server = Running::start(serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
+    wait_for("who listens", || listens(&world.peer, 8001));
+    world
+        .ours
+        .run("nft table inet t { chain out { type filter hook output priority 0; tcp dport 8001 ip dscp set cs1; }; }");
+    for (rules, moved) in [("refuse", 0), ("follow", 1)] {
+        let mut command = world.command(&["curl", "--silent", "--fail", "http://10.67.0.2:8001/file"]);
+        let words: Vec<_> = command.get_args().skip(1).map(ToOwned::to_owned).collect();
+        let mut changed = Command::new(command.get_program());
+        changed.args(["run", "--firewall", rules]).args(words).current_dir(world.home.path());
+        command = changed;
+        let out = world.ours.enter(|| output(&mut command));
+        assert!(out.status.success(), "{}", out.status);
+        assert_eq!(digest(&out.stdout), sum);
+        let account = Account::of(&String::from_utf8_lossy(&out.stderr));
+        assert_eq!((account.moved, account.all), (moved, 1), "{}", account.said);
+        let named = "1 stayed in the kernel: firewall-rule";
+        let rule = "1 for a firewall rule: payload set in table inet t, chain out";
+        assert_eq!([named, rule].map(|line| account.said.contains(line)), [moved == 0; 2], "{}", account.said);
+    }
 }
 
 pub fn redis_answers_many_connections(world: &World) {

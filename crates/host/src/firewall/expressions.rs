@@ -83,13 +83,7 @@ fn step(name: &str, data: &[u8], family: u8) -> Option<Step> {
             inverted: of(5).and_then(number).is_some_and(|flags| flags & 1 != 0),
         },
         "exthdr" => match of(7) {
-            None => match of(1) {
-                Some(to) => {
-                    Step::Load { to: Span { at: register(to)?, len: number(of(4)?)? as usize }, field: Field::Other }
-                }
-                // Neither read nor written: an option is taken off.
-                None => Step::Acts("option reset".into()),
-            },
+            None => read_option(data)?,
             Some(_) => write_option(of(2)?, of(6))?,
         },
         "match" => xt::matching(&text(of(1)?), number(of(2)?)?, of(3).unwrap_or_default(), family),
@@ -184,6 +178,24 @@ fn bitwise(data: &[u8]) -> Option<Step> {
         return Some(Step::Load { to: Span { at: to, len }, field: Field::Other });
     }
     Some(Step::Mask { from, to, mask: value(of(4)?)?.to_vec(), xor: value(of(5)?)?.to_vec() })
+}
+
+/// An option, or a header of IPv6, is read. Without it the rule ends, or it is said not to be there.
+fn read_option(data: &[u8]) -> Option<Step> {
+    const PRESENT: u32 = 1;
+    const IPV6: u32 = 0;
+    let number_of = |kind| attribute(data, kind).and_then(number);
+    // Neither read nor written: an option is taken off.
+    let Some(to) = attribute(data, 1) else { return Some(Step::Acts("option reset".into())) };
+    let is_asked_for = number_of(5).unwrap_or(0) & PRESENT != 0;
+    // An engine takes no packets with these headers, so its connections have none.
+    if number_of(6).unwrap_or(IPV6) == IPV6 {
+        return Some(match is_asked_for {
+            true => Step::Set { to: register(to)?, value: vec![0] },
+            false => Step::Match(Match::Never),
+        });
+    }
+    Some(Step::Load { to: Span { at: register(to)?, len: number_of(4)? as usize }, field: Field::Other })
 }
 
 /// A TCP or IP option is written. The MSS stands in SYNs only.

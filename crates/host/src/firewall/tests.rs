@@ -128,6 +128,7 @@ fn what_each_setting_refuses() {
     let all = [Rules::Follow, Rules::Refuse, Rules::Strict];
     let cases = [
         ("counter", [None, None, Some("counter")]),
+        ("rt type 0 drop; exthdr hbh exists drop; frag more-fragments 1 drop", [None; 3]),
         ("log", [None, None, Some("log")]),
         ("limit rate 5/second accept", [None, Some("limit"), Some("limit")]),
         ("meta length 9 drop", [None, Some("drop"), Some("drop")]),
@@ -201,6 +202,68 @@ fn rules_of_iptables_are_found_to_act_or_not() {
             assert!(hit(&namespace, Rules::Follow, &connection).is_some(), "a policy drops");
             load(&namespace, &program, &[], "*filter\n:INPUT ACCEPT\nCOMMIT\n");
         }
+    }
+}
+
+/// Chains that `ufw enable` makes before it loads its files (`ufw-init-functions`).
+fn ufw_skeleton(six: &str) -> String {
+    let mut script = String::from("*filter\n:INPUT DROP\n:FORWARD DROP\n:OUTPUT ACCEPT\n");
+    let parts = ["before-logging", "before", "after", "after-logging", "reject", "track"];
+    let hooks = [("INPUT", "input"), ("FORWARD", "forward"), ("OUTPUT", "output")];
+    let all = || hooks.iter().flat_map(|hook| parts.iter().map(move |part| (hook, part)));
+    all().for_each(|((_, hook), part)| script += &format!(":ufw{six}-{part}-{hook} -\n"));
+    for name in ["skip-to-policy-input", "logging-deny", "logging-allow"] {
+        script += &format!(":ufw{six}-{name} -\n");
+    }
+    all().for_each(|((chain, hook), part)| script += &format!("-A {chain} -j ufw{six}-{part}-{hook}\n"));
+    script + "COMMIT\n"
+}
+
+#[test]
+fn ufws_own_rules_keep_no_connection() {
+    need_root!();
+    need_program!("ufw");
+    for kind in ["nft", "legacy"] {
+        for (ipv6, six) in [(false, ""), (true, "6")] {
+            let namespace = namespace();
+            let connection = connection(&namespace, ipv6);
+            let program = format!("ip{six}tables-{kind}-restore");
+            load(&namespace, &program, &[], &ufw_skeleton(six));
+            for file in ["user", "before", "after"] {
+                let rules = std::fs::read_to_string(format!("/etc/ufw/{file}{six}.rules")).unwrap();
+                load(&namespace, &program, &["-n"], &rules);
+            }
+            assert_eq!(hit(&namespace, Rules::Refuse, &connection), None, "{program}");
+            // A ban that stands in front of all of it.
+            let source = if ipv6 { "fd00::2" } else { "10.0.0.2" };
+            load(&namespace, &program, &["-n"], &format!("*filter\n-I INPUT -s {source} -j DROP\nCOMMIT\n"));
+            assert!(hit(&namespace, Rules::Follow, &connection).is_some(), "{program}");
+        }
+    }
+}
+
+/// As Docker and fail2ban have them, in both kinds of tables.
+#[test]
+fn usual_rules_of_containers_keep_no_connection() {
+    need_root!();
+    need_program!("iptables-legacy");
+    let script = "*nat\n:DOCKER -\n-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n\
+        -A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER\n\
+        -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE\nCOMMIT\n\
+        *filter\n:FORWARD DROP\n:DOCKER -\n:DOCKER-USER -\n:DOCKER-FORWARD -\n:f2b-sshd -\n\
+        -A INPUT -p tcp -m multiport --dports 22 -j f2b-sshd\n\
+        -A FORWARD -j DOCKER-USER\n-A FORWARD -j DOCKER-FORWARD\n\
+        -A DOCKER-FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n\
+        -A DOCKER ! -i docker0 -o docker0 -j DROP\n-A DOCKER-USER -j RETURN\n\
+        -A f2b-sshd -s 10.0.0.2 -j REJECT\n-A f2b-sshd -j RETURN\nCOMMIT\n";
+    for kind in ["nft", "legacy"] {
+        let namespace = namespace();
+        let mut connection = connection(&namespace, false);
+        load(&namespace, &format!("iptables-{kind}-restore"), &[], script);
+        assert_eq!(hit(&namespace, Rules::Refuse, &connection), None, "{kind}");
+        connection.tuple.local_port = 22;
+        let banned = hit(&namespace, Rules::Follow, &connection);
+        assert_eq!(banned, Some(("f2b-sshd".into(), "drop".into())), "{kind}");
     }
 }
 

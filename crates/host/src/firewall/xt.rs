@@ -131,6 +131,8 @@ pub(crate) fn matching(name: &str, revision: u32, info: &[u8], _family: u8) -> S
     let known = match (name, revision) {
         ("comment", _) => Some(Match::Always),
         ("udp" | "icmp" | "icmp6" | "udplite" | "sctp" | "dccp" | "esp" | "ah", _) => Some(Match::Never),
+        // An engine takes no packets with IPv6's extension headers, so its connections have none.
+        ("rt" | "frag" | "hbh" | "dst" | "mh", _) => Some(Match::Never),
         ("tcp", 0) => tcp(info),
         ("multiport", 1) => multiport(info),
         ("state", 0) => word(info, 0).map(|mask| Match::State { mask, inverted: false }),

@@ -9,6 +9,7 @@
 //! Rules that change all the time would move connections to and fro. So each change that comes soon
 //! after a pause has ended makes the next pause twice as long, up to [`LONGEST`], and a change
 //! during a pause only makes it begin again. There is none after the first change: most come alone.
+//! A change outside of a pause that brings nothing home counts for nothing: it moves nothing.
 
 use super::Broker;
 use super::lines::{Goal, Line, State};
@@ -38,10 +39,11 @@ pub(super) struct Churn {
 }
 
 impl Churn {
-    /// The rules have changed.
-    pub fn on_change(&mut self, now: Instant) {
+    /// The rules have changed, and that brings connections home or not.
+    pub fn on_change(&mut self, now: Instant, brings_home: bool) {
         match self.until {
             Some(until) if now < until => {}
+            _ if !brings_home => return,
             Some(until) if now < until + QUIET => self.pause = (self.pause * 2).clamp(SHORTEST, LONGEST),
             _ => self.pause = Duration::ZERO,
         }
@@ -91,7 +93,6 @@ pub(super) const RULES_CHANGED: &str = "rules-changed";
 impl Broker {
     /// All that is away comes home.
     pub(super) fn on_rules_changed(&mut self) {
-        self.churn.on_change(Instant::now());
         let mut away = Vec::new();
         for line in self.lines.values_mut() {
             match line.state {
@@ -103,6 +104,7 @@ impl Broker {
                 _ => {}
             }
         }
+        self.churn.on_change(Instant::now(), !away.is_empty());
         away.into_iter().for_each(|id| self.leave(id, Goal::Home, RULES_CHANGED));
     }
 
@@ -127,8 +129,17 @@ mod tests {
         assert!(!churn.is_pausing(begun));
         for hours in 0..5 {
             let now = begun + Duration::from_secs(hours * 3600);
-            churn.on_change(now);
+            churn.on_change(now, true);
             assert!(!churn.is_pausing(now));
+        }
+    }
+
+    #[test]
+    fn changes_that_bring_nothing_home_pause_nothing() {
+        let (mut churn, begun) = (Churn::default(), Instant::now());
+        for ms in 0..500 {
+            churn.on_change(begun + Duration::from_millis(ms), false);
+            assert!(!churn.is_pausing(begun + Duration::from_millis(ms)));
         }
     }
 
@@ -136,7 +147,7 @@ mod tests {
     fn a_burst_of_changes_is_waited_out() {
         let (mut churn, begun) = (Churn::default(), Instant::now());
         for ms in 0..500 {
-            churn.on_change(begun + Duration::from_millis(ms * 10));
+            churn.on_change(begun + Duration::from_millis(ms * 10), true);
         }
         let ended = begun + Duration::from_millis(4990);
         assert!(churn.is_pausing(ended + Duration::from_millis(999)));
@@ -153,7 +164,7 @@ mod tests {
                 let changes = at % seconds == 0;
                 let moved = changes && !churn.is_pausing(now);
                 if changes {
-                    churn.on_change(now);
+                    churn.on_change(now, true);
                 }
                 moved
             });

@@ -86,7 +86,8 @@ fn a_ban_stops_a_connection_that_is_away_and_its_end_lets_it_go_on() {
             stays.go_on(100_000);
             goes_on_to(&mut away, Place::Engine);
         }
-        [away, stays].into_iter().for_each(Line::finish);
+        away.finish();
+        stays.finish();
         assert_eq!(world.wire.resets(), resets);
     });
 }
