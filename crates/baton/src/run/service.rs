@@ -148,7 +148,6 @@ pub fn bury(interfaces: &[String]) -> usize {
 ///
 /// # Errors
 /// What it said when it ended; if what was before it does not end.
-#[expect(clippy::zombie_processes, reason = "it may outlive this process; until then it is among its children")]
 pub fn start(place: &Place, _locked: &Locked, steer: &str, interfaces: &[String]) -> anyhow::Result<Service> {
     let begun = Instant::now();
     while place.is_alive() {
