@@ -150,7 +150,6 @@ pub fn bury(interfaces: &[String]) -> usize {
 ///
 /// # Errors
 /// What it said when it ended; if what was before it does not end.
-#[expect(clippy::zombie_processes, reason = "it may outlive this process; until then it is among its children")]
 pub fn start(place: &Place, _locked: &Locked, setup: &Setup) -> anyhow::Result<Service> {
     let Setup { steer, rules, interfaces } = setup;
     let begun = Instant::now();

@@ -48,7 +48,7 @@ fn need_all() {
 fn bulk_comes_home_through_stateful_rules() {
     need_all();
     let mut world = World::quiet();
-    world.policy = "until bulk";
+    world.policy = Some("until bulk");
     let account = serve_a_large_file(&world);
     assert!(account.said.contains("1 came back to the kernel: bulk"), "{}", account.said);
     assert!(account.moved == 1 && (4_000_000..LARGE as u64).contains(&account.bytes), "{}", account.said);

@@ -222,7 +222,7 @@ fn connections_that_nobody_can_bring_home_are_reset_at_both_ends() {
         wire.ours.enter(|| {
             let mut captured = baton_host::capture(&pair.ours).unwrap();
             // As if an engine had gone on: the husk knows other numbers than the peer.
-            captured.protocol.snd_nxt = captured.protocol.snd_nxt + 100_000;
+            captured.protocol.snd_nxt += 100_000;
             captured.protocol.snd_una = captured.protocol.snd_nxt;
             captured.protocol.write_seq = captured.protocol.snd_nxt;
             baton_host::make_husk(&pair.ours, &captured).unwrap();

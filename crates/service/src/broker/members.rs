@@ -50,9 +50,13 @@ impl Members {
     /// Forgets those that have ended; whether the last has, and that was not said before.
     pub fn have_ended(&mut self, set: &WaitSet, vault: &mut Vault) -> bool {
         let ended = |process: &OwnedFd| set.is_ready(process.as_raw_fd());
-        for (pid, _) in self.all.extract_if(.., |_, process| ended(process)) {
-            vault.forget(record::member(pid));
-        }
+        self.all.retain(|pid, process| {
+            let ended = ended(process);
+            if ended {
+                vault.forget(record::member(*pid));
+            }
+            !ended
+        });
         self.few && self.all.is_empty() && !std::mem::replace(&mut self.over, true)
     }
 
