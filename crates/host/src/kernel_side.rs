@@ -19,11 +19,12 @@ use crate::captured::Captured;
 use crate::conntrack::{Conntrack, Ending, Tracked};
 use crate::error::{During, Failed};
 use crate::examine::{Examined, examine};
-use crate::firewall::{Connection, Firewall, Hit, Rules};
+use crate::firewall::{Connection, Firewall, Rules};
 use crate::hops::{Change, Hops, Link, Mac, Query, Way};
+pub use crate::kernel_error::KernelError;
 use crate::refusal::{Refusal, Refusals};
 use crate::steer::{Arrivals, Gaps, Kind, Mode, Options, SteerError, Steering};
-use crate::{CaptureError, RestoreError, capture, make_husk, rebuild, recapture, resume, sys};
+use crate::{capture, make_husk, rebuild, recapture, resume, sys};
 use baton_port::{SteeredPort, link};
 use baton_tcp::state::State;
 use baton_wire::addr::Tuple;
@@ -34,47 +35,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
-
-/// A step on the kernel's side did not succeed.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// The connection has to stay where it is.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// It has to stay where it is, for a rule of the firewall.
-    #[error("a firewall rule acts on its packets: {} in table {}, chain {}", .0.what, .0.table, .0.chain)]
-    Firewall(Hit),
-    /// The kernel said no.
-    #[error(transparent)]
-    Failed(#[from] Failed),
-    /// Steering said no.
-    #[error(transparent)]
-    Steer(#[from] SteerError),
-    /// It was not put back.
-    #[error(transparent)]
-    Restore(#[from] RestoreError),
-}
-
-impl KernelError {
-    /// The reason, if the connection only has to stay.
-    pub fn refusal(&self) -> Option<Refusal> {
-        match self {
-            KernelError::Refused(refusal) => Some(*refusal),
-            KernelError::Firewall(_) => Some(Refusal::FirewallRule),
-            KernelError::Restore(RestoreError::WindowRetraction(_)) => Some(Refusal::WindowRetraction),
-            _ => None,
-        }
-    }
-}
-
-impl From<CaptureError> for KernelError {
-    fn from(error: CaptureError) -> KernelError {
-        match error {
-            CaptureError::Refused(refusal) => refusal.into(),
-            CaptureError::Failed(failed) => failed.into(),
-        }
-    }
-}
 
 /// How a connection will be reached while it is away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

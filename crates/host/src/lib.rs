@@ -47,6 +47,7 @@ mod firewall;
 mod half_closed;
 pub mod handoff;
 pub mod hops;
+mod kernel_error;
 pub mod kernel_side;
 mod known;
 pub mod lend;
