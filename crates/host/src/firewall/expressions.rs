@@ -88,7 +88,16 @@ fn step(name: &str, data: &[u8], family: u8) -> Option<Step> {
         },
         "match" => xt::matching(&text(of(1)?), number(of(2)?)?, of(3).unwrap_or_default(), family),
         "target" => xt::target(&text(of(1)?), of(3).unwrap_or_default()),
-        "objref" => match of(1).and_then(number) {
+        "numgen" | "rt" | "osf" | "xfrm" => unknown(of(1)?)?,
+        "hash" | "socket" | "tunnel" => unknown(of(2)?)?,
+        _ => statement(name, data),
+    })
+}
+
+/// What is done by an expression that does not read the packet.
+fn statement(name: &str, data: &[u8]) -> Step {
+    match name {
+        "objref" => match attribute(data, 1).and_then(number) {
             Some(1) => Step::Observes("counter"),
             Some(2) => Step::Limits("quota".into()),
             Some(4) => Step::Limits("limit".into()),
@@ -98,17 +107,15 @@ fn step(name: &str, data: &[u8], family: u8) -> Option<Step> {
         },
         "counter" | "last" => Step::Observes("counter"),
         "log" => Step::Observes("log"),
-        "limit" | "quota" | "connlimit" => Step::Limits(name.into()),
         "reject" => Step::End(Verdict::Drop),
         "queue" => Step::End(Verdict::Queue),
         "notrack" => Step::Untracks("notrack".into()),
         "nat" | "masq" | "redir" | "dup" | "fwd" | "tproxy" | "synproxy" | "flow_offload" | "dynset" => {
             Step::Acts(name.into())
         }
-        "numgen" | "rt" | "osf" | "xfrm" => unknown(of(1)?)?,
-        "hash" | "socket" | "tunnel" => unknown(of(2)?)?,
+        // Limits, and what is not known here.
         _ => Step::Limits(name.into()),
-    })
+    }
 }
 
 /// Nothing is known of what is loaded to a register.
