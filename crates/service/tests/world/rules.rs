@@ -29,15 +29,16 @@ fn why(service: &Service) -> String {
     service.list().unwrap().first().map_or(String::new(), |entry| entry.why.clone())
 }
 
-/// Tries to exchange bytes for a while; true if any arrived.
+/// Tries to exchange bytes for a while; true if any arrived from the peer, whose packets the rules
+/// of these tests drop. Ours still leave: a timeout may send some that are new (F-RTO, RFC 5682).
 fn passes_any(line: &mut Line) -> bool {
-    let before = (line.out.read, line.back.read);
+    let before = line.back.read;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(1500) {
         line.turn(1000);
         std::thread::sleep(Duration::from_millis(5));
     }
-    before != (line.out.read, line.back.read)
+    before != line.back.read
 }
 
 #[test]
