@@ -17,6 +17,9 @@ pub fn frames(path: &Path) -> Vec<Frame> {
         MultiGzDecoder::new(&bytes[..]).read_to_end(&mut plain).unwrap();
         bytes = plain;
     }
+    if bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        bytes = zstd::decode_all(&bytes[..]).unwrap();
+    }
     if bytes.starts_with(&[10, 13, 13, 10]) { pcapng(&bytes) } else { pcap(&bytes) }
 }
 
@@ -86,7 +89,7 @@ fn pcapng(b: &[u8]) -> Vec<Frame> {
                     bytes: b[at + 28..at + 28 + size].to_vec(),
                     wire_len: word(24) as usize,
                     // In microseconds, which is as exact as a float of this size is.
-                    time_ns: (time * 1e6).round() as u64 * 1000,
+                    time_ns: ((time * 1e6).round() as u64).saturating_mul(1000),
                     link_type,
                 });
             }
