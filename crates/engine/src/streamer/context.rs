@@ -151,7 +151,7 @@ pub struct Transmit {
     pub limit: Seq,
     /// Largest window the peer ever offered, bytes.
     pub max_wnd: u32,
-    /// Stream position of `snd_una`.
+    /// Stream position of `snd_una`. Once our FIN is acknowledged it is `tail_pos` plus 1.
     pub una_pos: u64,
     /// Stream position up to which the consumer posted.
     pub tail_pos: u64,

@@ -220,6 +220,10 @@ impl Streamer {
         }
         if sync.fin_sent {
             flow.bits |= bits::FIN_WANTED | bits::FIN_SENT;
+            if sync.snd_una == sync.snd_nxt {
+                // The peer has acknowledged the FIN already: `snd_una` lies behind it.
+                flow.tx.una_pos = flow.tx.tail_pos + 1;
+            }
         }
         if let Some((flow, record)) = self.published(conn) {
             record.open(flow, sync);
