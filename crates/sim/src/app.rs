@@ -36,6 +36,9 @@ pub enum Violation {
         /// How it ended.
         what: String,
     },
+    /// A host sent more behind its FIN, or another FIN.
+    #[error("beyond the end of a stream: {0}")]
+    BeyondFin(String),
     /// Something is still there that should be gone, or grew beyond its bound.
     #[error("{0}")]
     Leak(String),

@@ -21,6 +21,7 @@ pub mod chance;
 pub mod check;
 pub mod circle;
 pub mod end;
+mod fins;
 pub mod forge;
 pub mod host;
 pub mod link;

@@ -10,6 +10,7 @@ use crate::agenda::Agenda;
 use crate::app::{Directory, Violation};
 use crate::chance::{Ppm, up_to};
 use crate::check;
+use crate::fins::Fins;
 use crate::forge::forge;
 use crate::host::{Host, HostConfig, Part};
 use crate::link::{Link, LinkConfig, LinkCounters};
@@ -93,6 +94,7 @@ pub struct World {
     links: [Link; 2],
     agenda: Agenda<Happening>,
     directory: Directory,
+    fins: Fins,
     rng: fastrand::Rng,
     trace: bool,
     summary: Summary,
@@ -130,6 +132,7 @@ impl World {
             links,
             agenda,
             directory: Directory::new(),
+            fins: Fins::default(),
             rng,
             trace: false,
             summary: Summary::default(),
@@ -236,7 +239,7 @@ impl World {
             }
         }
         if part == Part::Streamer {
-            self.carry_off(host);
+            self.carry_off(host)?;
         }
         self.plan_wanted(host);
         check::bounds(&mut self.hosts[host])
@@ -269,7 +272,7 @@ impl World {
     }
 
     /// Carries what a port sent over its link.
-    fn carry_off(&mut self, from: usize) {
+    fn carry_off(&mut self, from: usize) -> Result<(), Violation> {
         let (now, to) = (self.now, 1 - from);
         let mut sent = Vec::new();
         let limit = self.config.hosts[from].carry;
@@ -278,6 +281,7 @@ impl World {
         }
         let link = self.hosts[from].link();
         for frame in sent {
+            self.fins.check(&frame, link)?;
             if let Some(narrow) = self.config.path_mtu {
                 match pass(&frame, link, narrow) {
                     Passage::Passes => {}
@@ -293,6 +297,7 @@ impl World {
             let agenda = &mut self.agenda;
             self.links[from].send(now, frame, &mut |at, frame| agenda.plan(at, Happening::Frame(to, frame)));
         }
+        Ok(())
     }
 
     /// Somebody sends a segment of his own after `frame`, at times.

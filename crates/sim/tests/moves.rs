@@ -103,7 +103,30 @@ fn connections_go_on_after_their_engine_s_death() {
             survived += run(config).survived;
         }
     }
-    assert!(survived > 400, "{survived}");
+    assert!(survived > 200, "{survived}");
+}
+
+/// The client closes at once and reads on for a while, in FIN-WAIT-2.
+fn half_closed() -> Dialogue {
+    let pause = Duration::from_millis(1);
+    let mut server = vec![Act::Await(100)];
+    server.extend((0..40).flat_map(|_| [Act::Send(100), Act::Sleep(pause)]));
+    server.push(Act::Shutdown);
+    let client = vec![Act::Send(100), Act::Shutdown];
+    Dialogue { client: script(client), server: script(server), ..exchange(NOW, 0, 0) }
+}
+
+#[test]
+fn a_fin_that_was_acknowledged_before_the_move_is_not_sent_again_after_the_engine_s_death() {
+    let mut survived = 0;
+    for seed in 0..40 {
+        let mut config = world(vec![half_closed()]);
+        config.seed = seed;
+        config.hosts[0].moves =
+            Some(Moves { often: Ppm(200_000), at_turn: None, fails: Ppm::NEVER, dies: Ppm(50_000) });
+        survived += run(config).survived;
+    }
+    assert!(survived > 20, "{survived}");
 }
 
 #[test]
