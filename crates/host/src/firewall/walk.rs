@@ -246,7 +246,7 @@ impl<S: Sets> Walk<'_, S> {
             }
             Step::Untracks(what) => {
                 self.packet.is_tracked = false;
-                self.acts(table, chain, what);
+                self.observes(table, chain, what);
             }
             Step::Lookup { .. } | Step::End(_) => return Answer::May,
         }

@@ -114,11 +114,18 @@ impl Wire {
         self.ours.run("nft add rule inet hold in iifname != lo meta l4proto tcp counter drop");
     }
 
-    /// Keeps from our kernel the segments with timestamps and one byte, however often they are
-    /// repeated: what follows one lies beyond a gap.
+    /// Keeps the peer from sending segments with timestamps and one byte, however often it tries:
+    /// what follows one lies beyond a gap. Our own firewall has no part in it.
     pub fn hold_single_bytes(&self, ipv6: bool) {
         let len = if ipv6 { 40 } else { 20 } + 32 + 1;
-        self.ours.run(&format!("nft add rule inet hold in iifname != lo meta length {len} drop"));
+        self.peer.run("nft add table inet hold");
+        self.peer.run("nft add chain inet hold out { type filter hook postrouting priority 300 ; }");
+        self.peer.run(&format!("nft add rule inet hold out oifname != lo meta length {len} drop"));
+    }
+
+    /// Lets them pass again.
+    pub fn let_single_bytes_go(&self) {
+        self.peer.run("nft flush chain inet hold out");
     }
 
     /// No more.

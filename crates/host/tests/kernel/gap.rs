@@ -23,7 +23,7 @@ fn what_lies_beyond_a_gap_is_seen_until_the_gap_is_filled() {
         wait_for("a gap", || has(&tuple));
         // Another's name, and one that nobody has.
         assert!(!has(&Tuple { local_port: tuple.local_port ^ 1, ..tuple }));
-        wire.let_go();
+        wire.let_single_bytes_go();
         wait_for("the gap is filled", || !has(&tuple));
         // What waits to be read is none.
         let mut bytes = [0; 3];

@@ -26,7 +26,7 @@ fn a_handoff_waits_until_nothing_lies_beyond_a_gap() {
                 scope.spawn(|| {
                     sleep(Duration::from_millis(100));
                     filled.store(true, Ordering::Relaxed);
-                    wire.let_go();
+                    wire.let_single_bytes_go();
                 });
                 let name = world.mover.handoff(ours.into()).unwrap();
                 assert!(filled.load(Ordering::Relaxed), "it did not wait");

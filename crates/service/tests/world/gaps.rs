@@ -53,7 +53,7 @@ fn a_connection_waits_in_the_kernel_until_nothing_lies_beyond_a_gap() {
             sleep(Duration::from_millis(300));
             let entries = service.list().unwrap();
             assert!(entries.iter().all(|entry| entry.place == "kernel") && entries.len() == 1, "{entries:?}");
-            world.wire.let_go();
+            world.wire.let_single_bytes_go();
         };
         hand_over(Duration::from_secs(60), ipv6, meanwhile, |world, stream, _peer| {
             reads_all(&stream);
@@ -72,7 +72,7 @@ fn it_does_not_wait_for_ever() {
         |_, _| (),
         |world, stream, _peer| {
             // The rule is on the kernel's way only.
-            world.wire.let_go();
+            world.wire.let_single_bytes_go();
             reads_all(&stream);
         },
     );
