@@ -10,6 +10,7 @@ use baton_testkit::{need_program, need_root};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{ErrorKind, Read};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 fn kill(pid: u32) {
