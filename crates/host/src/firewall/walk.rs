@@ -245,7 +245,7 @@ impl<S: Sets> Walk<'_, S> {
                 self.acts(table, chain, what);
             }
             Step::Untracks(what) => {
-                self.packet.is_tracked = false;
+                self.packet.untrack();
                 self.observes(table, chain, what);
             }
             Step::Lookup { .. } | Step::End(_) => return Answer::May,
