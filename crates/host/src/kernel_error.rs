@@ -27,6 +27,12 @@ pub enum KernelError {
 }
 
 impl KernelError {
+    /// True if it was not put back because the kernel has no route for it, which may change.
+    pub fn is_no_route(&self) -> bool {
+        let KernelError::Restore(RestoreError::Failed(failed)) = self else { return false };
+        failed.source.raw_os_error() == Some(libc::ENETUNREACH)
+    }
+
     /// The reason, if the connection only has to stay.
     pub fn refusal(&self) -> Option<Refusal> {
         match self {

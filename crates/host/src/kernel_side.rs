@@ -213,22 +213,23 @@ impl KernelSide {
         }
         let way = self.hops.way(&query).during("asking for the route")??;
         self.interface(way.interface)?;
-        self.pass_firewall(&query, way.interface)?;
-        let mac = self.hops.neighbour(way.interface, way.via).during("asking for the neighbour")?;
         let tracked = self.conntrack.look(query.tuple)?;
+        self.pass_firewall(&query, way.interface, tracked.is_some())?;
+        let mac = self.hops.neighbour(way.interface, way.via).during("asking for the neighbour")?;
         let plan = Plan { query, way, mac, engine: 0, tracked, cgroup };
         self.beside.check(&plan).during("asking what stands beside the socket")??;
         Ok(plan)
     }
 
     /// Refuses a connection that a rule of the firewall keeps in the kernel.
-    fn pass_firewall(&mut self, query: &Query, interface: u32) -> Result<(), KernelError> {
+    fn pass_firewall(&mut self, query: &Query, interface: u32, tracked: bool) -> Result<(), KernelError> {
         let name = index_to_name(&self.hops, interface).map_err(io::Error::from);
         let connection = Connection {
             tuple: query.tuple,
             interface,
             interface_name: name.during("asking for the interface's name")?,
             mark: query.mark,
+            tracked,
         };
         let hit = self.firewall.check(self.rules, &connection).during("reading the firewall's rules")?;
         hit.map_or(Ok(()), |hit| Err(KernelError::Firewall(hit)))

@@ -273,9 +273,9 @@ mod tests {
     fn one_kind_of_steering_is_enough() {
         let both = [STEERED_TAP, TC];
         for (there, detail) in [
-            (&both[..], Some("tc")),
-            (&XDP[1..], Some("xdp")),
-            (&[STEERED_TAP, TC, XDP[0]][..], Some("tc, xdp")),
+            (&both[..], Some("packets can be led to an engine by tc")),
+            (&XDP[1..], Some("packets can be led to an engine by xdp")),
+            (&[STEERED_TAP, TC, XDP[0]][..], Some("packets can be led to an engine by tc and by xdp")),
             (&both[..1], None),
             (&both[1..], None),
             (&[], None),

@@ -118,6 +118,9 @@ pub enum Phase {
     /// and written bytes as of [`Reply::Home`](baton_socket::service::message::Reply::Home),
     /// and whether that is all; nothing if it never left, as far as the program knows.
     Rebuilt(Option<(u64, u64, bool)>),
+    /// Its engine is dead, and the kernel has no route for it. What its program is told once the
+    /// kernel has it, and whether there are bytes that the program has not read.
+    Left((u64, u64, bool), bool),
 }
 
 impl Field for Phase {
@@ -131,6 +134,10 @@ impl Field for Phase {
                 out.push(4);
                 home.map(|(rcv_pos, tail_pos, whole)| ((rcv_pos, tail_pos), whole)).put(out);
             }
+            Phase::Left((rcv_pos, tail_pos, whole), unread) => {
+                out.push(5);
+                ((*rcv_pos, *tail_pos), (*whole, *unread)).put(out);
+            }
         }
     }
 
@@ -143,6 +150,10 @@ impl Field for Phase {
             4 => {
                 let home: Option<((u64, u64), bool)> = Field::take(from)?;
                 Phase::Rebuilt(home.map(|((rcv_pos, tail_pos), whole)| (rcv_pos, tail_pos, whole)))
+            }
+            5 => {
+                let ((rcv_pos, tail_pos), (whole, unread)): ((u64, u64), (bool, bool)) = Field::take(from)?;
+                Phase::Left((rcv_pos, tail_pos, whole), unread)
             }
             _ => return None,
         })

@@ -63,7 +63,7 @@ fn compare(test: &str, engine: &str) -> Vec<(String, u64)> {
     let mut counted = Vec::new();
     World::enter(|world| {
         let account = world.socket.with_file_name("account");
-        std::fs::write(&account, [0; 4096]).unwrap();
+        std::fs::write(&account, [0; 8192]).unwrap();
         let kernels = transcript(world, test, &[]);
         let environment = [
             ("LD_PRELOAD", library()),
@@ -79,7 +79,7 @@ fn compare(test: &str, engine: &str) -> Vec<(String, u64)> {
         let differ: Vec<_> = both.filter(|(_, (kernels, ours))| kernels != ours).collect();
         assert!(differ.is_empty(), "line, the kernel's, and the engine's: {differ:#?}");
         assert_eq!(kernels.len(), ours.len());
-        counted = std::fs::read(&account).unwrap().chunks(64).filter_map(entry).collect();
+        counted = std::fs::read(&account).unwrap().chunks(128).filter_map(entry).collect();
     });
     counted
 }

@@ -5,7 +5,7 @@
 //! broker by the guardian. So they are known by their standard output ([`Place`]). Should a run be
 //! killed, the service ends by itself, for it serves what descends from the runs that live. Should
 //! all of the service be killed, the runs that live end what it had, and one of them starts another
-//! ([`Watch`](super::watch::Watch)).
+//! ([`Watch`]).
 
 use super::place::{Locked, Place, Setup};
 use super::watch::Watch;

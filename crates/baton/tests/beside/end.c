@@ -6,9 +6,12 @@
  * function of its place in the stream, and each byte that it receives is compared with that. It
  * hears orders, a letter a line:
  *
- *     p  send 64 bytes                  b  send 6 MiB
+ *     p  send 64 bytes                  b  send 6 MiB (the other end is told, too)
  *     h  send nothing new               f  shut the sending side down
  *     r  report: "sent N received N end WORD wrong N"
+ *
+ * A burst asks for no answer: if it did, 48 MiB would follow it, for which a shaped link takes
+ * most of a minute.
  *
  * `end` is `-` while the connection lives, else `eof` or the name of the first error. `wrong` is
  * the place of the first byte that was not what it should be, or -1. It ends with its input. */
@@ -35,6 +38,8 @@ static int fd;
 static int connects;
 static char traffic;
 static long long sent, received, wrong = -1, wanted, next_ns;
+/* Bytes of bursts, in each direction. */
+static long long bursts;
 static int hushed;
 static const char *end = "-";
 
@@ -111,17 +116,23 @@ static void receive_some(void)
 			wrong = received;
 }
 
+/* How long the stream of answers is when each of so many bytes of the asking stream is answered. */
+static long long answers(long long asked)
+{
+	return bursts + (asked - bursts) / REQUEST * ANSWER;
+}
+
 /* What there is to send by now; how long until there is more, in milliseconds. */
 static int plan(void)
 {
 	if (hushed)
 		return -1;
 	if (traffic == 'w') {
-		if (wanted < received / REQUEST * ANSWER)
-			wanted = received / REQUEST * ANSWER;
+		if (wanted < answers(received))
+			wanted = answers(received);
 		return -1;
 	}
-	if (traffic == 'i' || wanted > sent || (traffic == 'a' && received < wanted / REQUEST * ANSWER))
+	if (traffic == 'i' || wanted > sent || (traffic == 'a' && received < answers(wanted)))
 		return -1;
 	long long left = next_ns - now();
 	if (left > 0)
@@ -139,6 +150,7 @@ static void obey(char order)
 		break;
 	case 'b':
 		wanted += BURST;
+		bursts += BURST;
 		break;
 	case 'h':
 		hushed = 1;

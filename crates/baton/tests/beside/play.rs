@@ -129,7 +129,7 @@ impl Play {
     /// Bytes flow both ways; and what else comes before the change.
     fn begin(&mut self, outcome: &mut Outcome, expected: Option<&Outcome>) {
         self.go_on();
-        if self.cell.life == Life::HomeByBulk && expected.is_some() {
+        if self.cell.life == Life::HomeByBulk {
             self.burst();
         }
         self.rates();
@@ -220,8 +220,13 @@ impl Play {
     fn burst(&mut self) {
         self.hear();
         let before = self.last.clone();
-        self.ours.tell('b');
-        self.peer.tell('b');
+        // The end that answers knows of the burst before the first byte of it arrives.
+        let we_answer = self.cell.situation.meeting(&self.world).we_listen;
+        let (first, second) =
+            if we_answer { (&mut self.ours, &mut self.peer) } else { (&mut self.peer, &mut self.ours) };
+        first.tell('b');
+        first.report().expect("the end that answers lives");
+        second.tell('b');
         let begun = Instant::now();
         loop {
             self.hear();

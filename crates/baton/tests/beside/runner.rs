@@ -1,7 +1,7 @@
 //! Which cells are played, how many at once, and what is printed.
 
 use crate::cover::covering;
-use crate::factors::{Cell, Life, Situation, Traffic};
+use crate::factors::{Cell, Family, Life, Situation, Traffic};
 use crate::outcome::Outcome;
 use crate::play;
 use baton_testkit::Netns;
@@ -80,9 +80,10 @@ fn play_one(plan: &Plan, cell: Cell) -> bool {
     passed
 }
 
-/// What differs on the kernel alone: not the engine, and of lives only a death of the program.
+/// What differs on the kernel alone: not the engine, and of lives only a death of the program and
+/// the bytes that send a connection home.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key(Situation, Traffic, crate::factors::Family, bool);
+struct Key(Situation, Traffic, Family, Option<Life>);
 
 struct Plan {
     cells: Vec<Cell>,
@@ -115,7 +116,8 @@ impl Plan {
 
     /// The kernel's outcome for this cell.
     fn kernel(&self, cell: Cell) -> Outcome {
-        let key = Key(cell.situation, cell.traffic, cell.family, cell.life == Life::ProgramKilled);
+        let life = Some(cell.life).filter(|life| matches!(life, Life::ProgramKilled | Life::HomeByBulk));
+        let key = Key(cell.situation, cell.traffic, cell.family, life);
         let kept = self.kernels.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
         kept.get_or_init(|| play::alone(cell)).clone()
     }

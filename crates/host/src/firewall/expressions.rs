@@ -30,6 +30,9 @@ pub(crate) fn expression_step(expression: &[u8], family: u8) -> Step {
     step(&name, data, family).unwrap_or_else(|| Step::Limits(format!("{name}, which cannot be read")))
 }
 
+/// `NFT_CT_ZONE` of `linux/netfilter/nf_tables.h`.
+const CT_ZONE: u32 = 17;
+
 /// `None` if what has to be there is not.
 fn step(name: &str, data: &[u8], family: u8) -> Option<Step> {
     let of = |kind| attribute(data, kind);
@@ -46,6 +49,8 @@ fn step(name: &str, data: &[u8], family: u8) -> Option<Step> {
         },
         "ct" => match of(4) {
             None => ct(data)?,
+            // The entry is looked for in whatever zone it is.
+            Some(_) if number(of(2)?)? == CT_ZONE => Step::Observes("ct zone set"),
             Some(_) => Step::Acts("ct set".into()),
         },
         "fib" => {

@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     pub interface_name: String,
     /// `SO_MARK` of its socket.
     pub mark: u32,
+    /// Conntrack has an entry of it.
+    pub tracked: bool,
 }
 
 /// One field of a packet, or of what the kernel knows of it.
@@ -70,6 +72,8 @@ mod meta {
 
 /// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
 pub(crate) const ESTABLISHED: u32 = 2;
+/// `NF_CT_STATE_UNTRACKED_BIT`.
+const UNTRACKED: u32 = 64;
 /// Address types of `linux/rtnetlink.h`.
 pub(crate) const UNICAST: u32 = 1;
 pub(crate) const LOCAL: u32 = 2;
@@ -87,8 +91,8 @@ pub(crate) struct Packet<'a> {
     transport: Bits,
     /// No rule before may have set its mark.
     pub mark_is_known: bool,
-    /// No rule before may have taken it from conntrack.
-    pub is_tracked: bool,
+    /// No rule before has taken it from conntrack.
+    is_tracked: bool,
 }
 
 impl Packet<'_> {
@@ -142,9 +146,19 @@ impl Packet<'_> {
         if self.hook.is_inbound() { [UNICAST, LOCAL] } else { [LOCAL, UNICAST] }
     }
 
+    /// Its conntrack state, as a bit.
+    fn state(&self) -> u32 {
+        if self.is_tracked { ESTABLISHED } else { UNTRACKED }
+    }
+
+    /// A rule may take it from conntrack: it does, if the connection has no entry there.
+    pub fn untrack(&mut self) {
+        self.is_tracked &= self.connection.tracked;
+    }
+
     /// Whether its conntrack state is one of these bits.
     pub fn is_in_state(&self, mask: u32) -> Answer {
-        if self.is_tracked { Answer::of(mask & ESTABLISHED != 0) } else { Answer::May }
+        Answer::of(mask & self.state() != 0)
     }
 
     /// TCP's flags.
@@ -158,7 +172,7 @@ impl Packet<'_> {
             Field::Network(offset) => return cut(&self.network, *offset, to, registers),
             Field::Transport(offset) => return cut(&self.transport, *offset, to, registers),
             Field::Meta(key) => self.meta(*key),
-            Field::CtState => self.is_tracked.then(|| ESTABLISHED.to_ne_bytes().to_vec()),
+            Field::CtState => Some(self.state().to_ne_bytes().to_vec()),
             Field::Fib(result, flags) => self.fib(*result, *flags),
             Field::Other => None,
         };

@@ -87,7 +87,8 @@ pub(crate) enum Step {
     Observes(&'static str),
     /// The packet's mark is set.
     Marks(String),
-    /// The packet leaves conntrack.
+    /// The packet leaves conntrack. The connection's entry is looked up before a move, so nothing
+    /// is lost by moving it past such a rule.
     Untracks(String),
     End(Verdict),
 }

@@ -18,7 +18,7 @@ fn connection(namespace: &Netns, ipv6: bool) -> Connection {
     let [local, remote] = if ipv6 { ["[fd00::1]:80", "[fd00::2]:4000"] } else { ["10.0.0.1:80", "10.0.0.2:4000"] };
     let interface = namespace.enter(|| baton_port::link::index("wire").unwrap());
     let tuple = Tuple::new(local.parse().unwrap(), remote.parse().unwrap());
-    Connection { tuple, interface, interface_name: "wire".to_owned(), mark: 0 }
+    Connection { tuple, interface, interface_name: "wire".to_owned(), mark: 0, tracked: false }
 }
 
 /// Has a program read `script`.
@@ -71,11 +71,14 @@ const RULES: &[(&str, &str, &str)] = &[
     ("output", "tcp sport 81 ip dscp set cs1", ""),
     ("output", "oifname \"wire\" meta priority set none", "meta priority set"),
     ("output", "ct mark set 1", "ct set"),
+    ("prerouting", "ct zone set 3", ""),
     ("postrouting", "tcp flags syn tcp option maxseg size set rt mtu", ""),
     ("postrouting", "tcp option maxseg size set 1000", ""),
     ("prerouting", "fib saddr . iif oif missing drop", ""),
     ("prerouting", "fib daddr type local accept; drop", ""),
-    ("prerouting", "notrack", "notrack"),
+    ("prerouting", "notrack", ""),
+    ("prerouting", "notrack; ct state established accept; drop", "drop"),
+    ("prerouting", "notrack; ct state untracked accept; drop", ""),
     ("prerouting", "meta length 1000 drop", "drop"),
     ("prerouting", "socket transparent 1 meta mark set 1", "meta mark set"),
     ("prerouting", "dup to 10.0.0.9 device wire", "dup"),

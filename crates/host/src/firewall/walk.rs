@@ -245,8 +245,8 @@ impl<S: Sets> Walk<'_, S> {
                 self.acts(table, chain, what);
             }
             Step::Untracks(what) => {
-                self.packet.is_tracked = false;
-                self.acts(table, chain, what);
+                self.packet.untrack();
+                self.observes(table, chain, what);
             }
             Step::Lookup { .. } | Step::End(_) => return Answer::May,
         }

@@ -114,11 +114,19 @@ impl Wire {
         self.ours.run("nft add rule inet hold in iifname != lo meta l4proto tcp counter drop");
     }
 
-    /// Keeps from our kernel the segments with timestamps and one byte, however often they are
-    /// repeated: what follows one lies beyond a gap.
-    pub fn hold_single_bytes(&self, ipv6: bool) {
-        let len = if ipv6 { 40 } else { 20 } + 32 + 1;
-        self.ours.run(&format!("nft add rule inet hold in iifname != lo meta length {len} drop"));
+    /// Loses the segments of the peer with timestamps and one byte, however often it sends them:
+    /// what follows one lies beyond a gap. They are lost behind the peer's stack, which does not
+    /// hear of it, and before our firewall, which would keep the connection in the kernel.
+    pub fn lose_single_bytes(&self, ipv6: bool) {
+        let rule = if ipv6 { "ip6 length 33" } else { "ip length 53" };
+        self.peer.run("nft add table netdev lose");
+        self.peer.run("nft add chain netdev lose out { type filter hook egress device wire priority 0 ; }");
+        self.peer.run(&format!("nft add rule netdev lose out {rule} fwd to lo"));
+    }
+
+    /// Lets them pass again.
+    pub fn lose_nothing(&self) {
+        self.peer.run("nft delete table netdev lose");
     }
 
     /// No more.

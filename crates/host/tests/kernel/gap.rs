@@ -17,13 +17,13 @@ fn what_lies_beyond_a_gap_is_seen_until_the_gap_is_filled() {
         let tuple = Tuple::new(ours.local_addr().unwrap(), ours.peer_addr().unwrap());
         let has = |tuple: &Tuple| wire.ours.enter(|| gaps.has(tuple, wire.index()).unwrap());
         assert!(!has(&tuple));
-        wire.hold_single_bytes(ipv6);
+        wire.lose_single_bytes(ipv6);
         peer.write_all(b"a").unwrap();
         peer.write_all(b"bc").unwrap();
         wait_for("a gap", || has(&tuple));
         // Another's name, and one that nobody has.
         assert!(!has(&Tuple { local_port: tuple.local_port ^ 1, ..tuple }));
-        wire.let_go();
+        wire.lose_nothing();
         wait_for("the gap is filled", || !has(&tuple));
         // What waits to be read is none.
         let mut bytes = [0; 3];

@@ -17,7 +17,7 @@ fn a_handoff_waits_until_nothing_lies_beyond_a_gap() {
         World::enter(kind, |world| {
             let wire = world.wire;
             let (ours, mut peer) = wire.connect(ipv6);
-            wire.hold_single_bytes(ipv6);
+            wire.lose_single_bytes(ipv6);
             peer.write_all(b"a").unwrap();
             peer.write_all(b"bc").unwrap();
             wait_for("a gap", || tcp_counter("TCPOFOQueue") > 0);
@@ -26,7 +26,7 @@ fn a_handoff_waits_until_nothing_lies_beyond_a_gap() {
                 scope.spawn(|| {
                     sleep(Duration::from_millis(100));
                     filled.store(true, Ordering::Relaxed);
-                    wire.let_go();
+                    wire.lose_nothing();
                 });
                 let name = world.mover.handoff(ours.into()).unwrap();
                 assert!(filled.load(Ordering::Relaxed), "it did not wait");

@@ -355,7 +355,7 @@ impl Broker {
                 State::Bringing => self.give_back_whole(id, ("program-gone", Refusal::NotConnected.to_string())),
                 State::Standing => self.on_left_behind(id, LeftBehind::default()),
                 // Found out where they arrive.
-                State::Starting | State::Closing => {}
+                State::Starting | State::Closing | State::Left { .. } => {}
             }
         }
         self.forget_memory(client);

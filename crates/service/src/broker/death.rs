@@ -48,9 +48,9 @@ impl Broker {
                         (None, None) => self.lost(id, ""),
                     }
                 }
-                // In the kernel, or waiting for its program's word, after which it is seen
-                // that there is no engine.
-                State::Kernel | State::Preparing | State::Bringing | State::Standing => {}
+                // In the kernel, or on its way there, or waiting for its program's word, after
+                // which it is seen that there is no engine.
+                State::Kernel | State::Preparing | State::Bringing | State::Standing | State::Left { .. } => {}
             }
         }
         for Memory { region, .. } in dead.consumers.values() {

@@ -188,12 +188,16 @@ impl Broker {
             Phase::Brought => State::Starting,
             Phase::Engine if *closed => State::Closing,
             Phase::Engine => State::Engine,
+            Phase::Left(told, unread) => State::Left { told: *told, unread: *unread },
         };
         if line.is_away() {
             self.kernel.inherit_tracked(line.plan.as_ref().expect("it was set just now"));
         }
-        if matches!(phase, Phase::Captured | Phase::Brought) {
+        if matches!(phase, Phase::Captured | Phase::Brought | Phase::Left(..)) {
             line.captured = estate.captured(*id, head);
+        }
+        if matches!(phase, Phase::Left(..)) {
+            line.stop();
         }
         if let Phase::Rebuilt(home) = phase {
             line.home = *home;
@@ -229,6 +233,8 @@ impl Broker {
             Phase::Captured => self.bring_again(id),
             // The engine's death has brought them home.
             Phase::Brought | Phase::Engine => {}
+            // The next look takes it on.
+            Phase::Left(..) => {}
         }
     }
 

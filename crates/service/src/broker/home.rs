@@ -1,6 +1,7 @@
 //! From the engine to the kernel.
 
 use super::Broker;
+use super::left::NotBack;
 use super::lines::{Goal, Line, State};
 use super::recover::recover;
 use super::take::{Direction, Half, Terms, Why};
@@ -45,6 +46,8 @@ impl Broker {
             State::Closing => line.closed = true,
             State::Holding | State::Bringing | State::Starting => return line.recall = Some((goal, why)),
             State::Kernel | State::Preparing | State::Leaving(_) | State::Standing => return,
+            // Nobody waits for it.
+            State::Left { .. } => return self.settled(id, false),
         }
         line.state = State::Leaving(goal);
         line.why = why;
@@ -178,7 +181,14 @@ impl Broker {
 
     /// Rebuilds it and tells everybody. `positions`: what its program holds is told by them;
     /// else the kernel has all of it.
-    fn rebuild(&mut self, id: u64, captured: Captured, positions: Option<(u64, u64)>, unread: bool, why: &'static str) {
+    pub(super) fn rebuild(
+        &mut self,
+        id: u64,
+        captured: Captured,
+        positions: Option<(u64, u64)>,
+        unread: bool,
+        why: &'static str,
+    ) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         // A connection that the engine never had does not stand there.
         let stands = matches!(line.state, State::Leaving(_) | State::Standing | State::Closing)
@@ -189,12 +199,13 @@ impl Broker {
         let told = (rcv_pos, tail_pos, positions.is_none());
         match self.back_in_kernel(id, captured, stands, Direction::Home(told)) {
             Ok(()) => {}
-            Err(text) if text.is_empty() => {
+            Err(NotBack::GoesOn) => {
                 self.sides[side].tell(&Order::Resume { id }, Vec::new());
                 let why = ("failed", "the kernel does not take it back now".to_owned());
                 return self.goes_on(id, "kernel-refused", closing, why);
             }
-            Err(text) => return self.lost(id, &text),
+            Err(NotBack::NoRoute(captured)) => return self.leave_behind(id, *captured, told, unread),
+            Err(NotBack::Lost(text)) => return self.lost(id, &text),
         }
         let line = self.lines.get_mut(&id).expect("it is there");
         line.arrive(State::Kernel, why);
@@ -212,14 +223,14 @@ impl Broker {
         }
     }
 
-    /// The steps of the way home. An empty error: it goes on in the engine.
+    /// The steps of the way home.
     pub(super) fn back_in_kernel(
         &mut self,
         id: u64,
         captured: Captured,
         stands: bool,
         way: Direction,
-    ) -> Result<(), String> {
+    ) -> Result<(), NotBack> {
         let Broker { lines, kernel, vault, sides, .. } = self;
         let Some(line) = lines.get(&id) else { return Ok(()) };
         let Some(plan) = line.plan else { return Ok(()) };
@@ -233,13 +244,16 @@ impl Broker {
         let mut half = Half { kernel, fd, plan, terms: Terms::NONE, captured, stands, way, keep: &mut keep, rebuilt };
         match Handoff::in_engine().restore(&mut half) {
             Ok(()) => Ok(()),
-            Err(Aborted { outcome: Outcome::InEngine, .. }) => Err(String::new()),
+            Err(Aborted { outcome: Outcome::InEngine, .. }) => Err(NotBack::GoesOn),
             // There is no way back; forward, then, once more.
             Err(Aborted { outcome: Outcome::Lost { captured: Some(captured), .. }, cause, .. }) => {
-                let again = half.rebuild(&captured).is_ok() && half.unsteer().is_ok() && half.resume(&captured).is_ok();
-                if again { Ok(()) } else { Err(cause.to_string()) }
+                match half.rebuild(&captured) {
+                    Ok(()) if half.unsteer().is_ok() && half.resume(&captured).is_ok() => Ok(()),
+                    Err(error) if error.is_no_route() => Err(NotBack::NoRoute(captured)),
+                    _ => Err(NotBack::Lost(cause.to_string())),
+                }
             }
-            Err(aborted) => Err(aborted.to_string()),
+            Err(aborted) => Err(NotBack::Lost(aborted.to_string())),
         }
     }
 
@@ -321,7 +335,7 @@ impl Broker {
         let Some(line) = self.lines.get_mut(&id) else { return };
         match line.state {
             // Closed where it arrives.
-            State::Leaving(_) => {
+            State::Leaving(_) | State::Left { .. } => {
                 line.closed = true;
                 self.note(id);
             }

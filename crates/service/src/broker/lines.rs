@@ -38,6 +38,14 @@ pub(super) enum State {
     Standing,
     /// In the engine, which ends it: its program let go of it.
     Closing,
+    /// On neither side: its engine is dead, and the kernel has no route for it now. Its frames
+    /// are dropped meanwhile.
+    Left {
+        /// What its program is told once the kernel has it.
+        told: (u64, u64, bool),
+        /// Whether there are bytes that its program has not read.
+        unread: bool,
+    },
 }
 
 /// What becomes of a connection that leaves the engine.
@@ -65,7 +73,7 @@ pub(super) struct Line {
     pub side: usize,
     /// Since when the engine keeps its frames, while it is still in the kernel.
     pub held: Option<Instant>,
-    /// What was captured, until the ledger has it.
+    /// What was captured, until the ledger has it, or the kernel again.
     pub captured: Option<Captured>,
     /// The same without bytes.
     pub shell: Option<Captured>,
@@ -241,6 +249,7 @@ impl Line {
             State::Holding => Phase::Kernel,
             State::Bringing => Phase::Captured,
             State::Starting => Phase::Brought,
+            State::Left { told, unread } => Phase::Left(told, unread),
             State::Engine | State::Leaving(_) | State::Standing | State::Closing => {
                 if self.captured.is_some() {
                     Phase::Brought
@@ -257,7 +266,7 @@ impl Line {
             State::Kernel | State::Preparing | State::Holding => "kernel",
             State::Engine => "engine",
             State::Bringing | State::Starting => "to-engine",
-            State::Leaving(_) | State::Standing => "to-kernel",
+            State::Leaving(_) | State::Standing | State::Left { .. } => "to-kernel",
             State::Closing => "closing",
         };
         Entry {

@@ -12,7 +12,7 @@
 //! One thread, which never waits for a program, nor for the engine. A connection's state
 //! says whose word it waits for. What comes home is read from the ledger and the program's
 //! memory (`recover`) while it stands still, whether the engine lives or not: there is one
-//! way home.
+//! way home. What the kernel has no route for after an engine's death is kept (`left`).
 //!
 //! What it has it keeps with a guardian, before each step that could not be undone without
 //! it: see [`crate::record`]. A broker that is started with such an estate
@@ -27,6 +27,7 @@ mod direct;
 mod discard;
 mod estate;
 mod home;
+mod left;
 mod lines;
 mod members;
 mod patience;
@@ -344,6 +345,7 @@ impl Broker {
         self.vault.tend();
         self.lose_patience();
         self.close_orphans();
+        self.try_again();
         let Broker { lines, sides, kernel, .. } = self;
         let (now, mut settled, mut bypassed) = (Instant::now(), Vec::new(), Vec::new());
         for line in lines.values_mut() {

@@ -23,7 +23,7 @@ impl Broker {
                 State::Preparing | State::Bringing | State::Standing => PATIENCE,
                 State::Holding | State::Starting => self.config.patience,
                 State::Leaving(_) => self.config.patience + self.config.drain,
-                State::Kernel | State::Engine | State::Closing => {
+                State::Kernel | State::Engine | State::Closing | State::Left { .. } => {
                     line.waiting = None;
                     continue;
                 }
@@ -55,7 +55,7 @@ impl Broker {
                     self.on_engine_dead(side, "engine-hung");
                 }
             }
-            State::Kernel | State::Engine | State::Closing => {}
+            State::Kernel | State::Engine | State::Closing | State::Left { .. } => {}
         }
     }
 }

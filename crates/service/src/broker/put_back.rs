@@ -41,7 +41,7 @@ impl Broker {
         }
         match self.back_in_kernel(id, before, false, Direction::Out) {
             Ok(()) => self.not_put_back(id, ("failed", "the kernel does not take what the program holds".into())),
-            Err(text) => self.lost(id, &text),
+            Err(error) => self.lost(id, &error.to_string()),
         }
     }
 

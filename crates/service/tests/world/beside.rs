@@ -2,7 +2,7 @@
 //! connection comes home.
 
 use crate::common::kernels::{Ramp, Wire};
-use crate::common::{At, Line, World};
+use crate::common::{At, Line, Role, World};
 use baton_host::steer::Kind;
 use baton_socket::service::Place;
 use baton_socket::service::channel::Channel;
@@ -10,6 +10,7 @@ use baton_socket::service::message::Selector;
 use baton_testkit::bpf::{Order, Programs};
 use baton_testkit::{Netns, Running, need_program, need_root};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, Signal, kill_process};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
@@ -111,6 +112,12 @@ fn returns(world: &World<'_>, line: &mut Line) -> bool {
         }
         let tally = asked.join().unwrap();
         assert_eq!(tally.count, 1);
+        // The broker hears of an arrival before the program's library has looked.
+        let begun = Instant::now();
+        while tally.failed == 0 && line.place() != Place::Engine {
+            line.turn(3_000);
+            assert!(begun.elapsed() < Duration::from_secs(5), "it did not arrive: {tally:?}");
+        }
         assert_eq!(tally.failed == 0, line.place() == Place::Engine, "{tally:?}");
         tally.failed == 0
     })
@@ -201,6 +208,69 @@ fn an_interface_goes_down_and_up_again() {
         }
         go_on_and_finish(line, kernels);
     });
+}
+
+/// Kills a process while the interface is down, and has the connection go on afterwards.
+fn killed_while_down(world: &World<'_>, ipv6: bool, mut line: Line, mut kernels: Line, kill: impl Fn()) {
+    let (ours, resets) = (&world.wire.ours, world.wire.resets());
+    ours.run("ip link set wire down");
+    kill();
+    both_stand_still(&mut line, &mut kernels);
+    ours.run("ip link set wire up");
+    if ipv6 {
+        ours.run(&format!("ip addr replace {} dev wire nodad", address(ipv6)));
+    }
+    go_on_and_finish(line, kernels);
+    assert_eq!(world.wire.resets(), resets);
+}
+
+fn kill(pid: u32) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn an_engine_is_killed_while_its_interface_is_down() {
+    need_root!();
+    need_program!("clang");
+    each(&EACH, |world, ipv6, line, kernels| {
+        killed_while_down(world, ipv6, line, kernels, || kill(world.engine));
+    });
+}
+
+#[test]
+fn a_programs_engine_is_buried_while_its_interface_is_down() {
+    need_root!();
+    need_program!("clang");
+    for ipv6 in [false, true] {
+        World::enter_guarded(|world| {
+            let (mut line, mut kernels) = (world.line(ipv6), world.line(ipv6));
+            line.adopt(&world.direct());
+            both(&mut line, &mut kernels, 100_000);
+            killed_while_down(world, ipv6, line, kernels, || kill(world.process(Role::Broker)));
+        });
+    }
+}
+
+#[test]
+fn brokers_are_killed_while_the_interface_is_down() {
+    need_root!();
+    need_program!("clang");
+    for ipv6 in [false, true] {
+        World::enter_guarded(|world| {
+            let (mut line, mut kernels) = (world.line(ipv6), world.line(ipv6));
+            line.adopt(&world.service());
+            both(&mut line, &mut kernels, 100_000);
+            killed_while_down(world, ipv6, line, kernels, || {
+                // The second has what the first was left.
+                for _ in 0..2 {
+                    let pid = world.process(Role::Broker);
+                    kill(pid);
+                    world.process_but(Role::Broker, Some(pid));
+                    world.service();
+                }
+            });
+        });
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn hand_over(
     World::enter_with(configure, |world| {
         let service = world.service();
         let (ours, mut peer) = world.wire.connect(ipv6);
-        world.wire.hold_single_bytes(ipv6);
+        world.wire.lose_single_bytes(ipv6);
         peer.write_all(b"a").unwrap();
         peer.write_all(b"bc").unwrap();
         wait_for("a gap", || world.wire.ours.enter(|| tcp_counter("TCPOFOQueue")) > 0);
@@ -53,7 +53,7 @@ fn a_connection_waits_in_the_kernel_until_nothing_lies_beyond_a_gap() {
             sleep(Duration::from_millis(300));
             let entries = service.list().unwrap();
             assert!(entries.iter().all(|entry| entry.place == "kernel") && entries.len() == 1, "{entries:?}");
-            world.wire.let_go();
+            world.wire.lose_nothing();
         };
         hand_over(Duration::from_secs(60), ipv6, meanwhile, |world, stream, _peer| {
             reads_all(&stream);
@@ -72,7 +72,7 @@ fn it_does_not_wait_for_ever() {
         |_, _| (),
         |world, stream, _peer| {
             // The rule is on the kernel's way only.
-            world.wire.let_go();
+            world.wire.lose_nothing();
             reads_all(&stream);
         },
     );

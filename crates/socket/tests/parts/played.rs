@@ -7,6 +7,7 @@ use baton_socket::service::message::{Reply, Request, Sizes, VERSION};
 use baton_socket::service::write_queues;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -42,7 +43,10 @@ impl Played {
         let memory = SharedMemory::create(layout).unwrap();
         let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let completions = eventfd();
-        let fds = vec![memory.as_fd().try_clone_to_owned().unwrap(), eventfd(), completions.try_clone().unwrap()];
+        // The engine is played by this process.
+        let engine = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        let memory_file = memory.as_fd().try_clone_to_owned().unwrap();
+        let fds = vec![memory_file, eventfd(), completions.try_clone().unwrap(), engine];
         self.say_with(Reply::Region { region: 1, sizes }, fds);
         (EngineRegion::new(memory.region().clone()), completions)
     }

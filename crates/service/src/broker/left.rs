@@ -1,0 +1,85 @@
+//! What an engine's death leaves, and the kernel has no route for: an interface that is down has
+//! none of IPv6. The kernel's own connections stand still then, and so do these: the broker keeps
+//! what they are, and tries again at each tick.
+
+use super::Broker;
+use super::lines::State;
+use crate::record::{self, Record};
+use baton_host::Captured;
+use baton_socket::service::write_queues;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a connection is kept that its program let go of. The kernel keeps its own so for
+/// about as long (`tcp_orphan_retries`).
+const ORPHAN: Duration = Duration::from_secs(100);
+
+/// Why a connection did not come home.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotBack {
+    /// It goes on in the engine.
+    #[error("it goes on in the engine")]
+    GoesOn,
+    /// The kernel has no route for it now.
+    #[error("the kernel has no route for it")]
+    NoRoute(Box<Captured>),
+    /// It is no more.
+    #[error("{0}")]
+    Lost(String),
+}
+
+impl Broker {
+    /// Keeps a connection until the kernel takes it. Its program is told what is in `told` then.
+    pub(super) fn leave_behind(&mut self, id: u64, captured: Captured, told: (u64, u64, bool), unread: bool) {
+        let Broker { lines, sides, kernel, vault, .. } = self;
+        let Some(line) = lines.get_mut(&id) else { return };
+        if matches!(line.state, State::Left { .. }) {
+            line.captured = Some(captured);
+            return;
+        }
+        line.closed |= line.state == State::Closing;
+        // A program's engine has gone for good, and its place is for others.
+        let own = sides.iter().position(|side| side.owner.is_none() && side.index == sides[line.side].index);
+        let (before, tuple) = (line.side, line.tuple);
+        line.side = own.unwrap_or(before);
+        // Without, its frames go to an engine that does not know it, and drops them too.
+        let way = line.plan.map_or(0, |plan| plan.way.interface);
+        if let Ok(steering) = kernel.steering(way) {
+            let _ = steering.hold_back(tuple);
+        }
+        let (send, unread_bytes) = (captured.send_queue.len() as u32, captured.receive_queue.len() as u32);
+        match write_queues(&captured.send_queue, &captured.receive_queue) {
+            Ok(Some(file)) => {
+                let queues = Record::Queues { id, send, unread: unread_bytes };
+                vault.keep(record::queues(id), &queues, &[&Arc::new(file)]);
+            }
+            Ok(None) => vault.forget(record::queues(id)),
+            Err(error) => return self.lost(id, &format!("keeping what was captured: {error}")),
+        }
+        line.state = State::Left { told, unread };
+        (line.captured, line.conn) = (Some(captured), None);
+        self.unhold(before, tuple);
+        self.note(id);
+        self.settled(id, false);
+    }
+
+    /// Those that were left behind: the kernel may take them now.
+    pub(super) fn try_again(&mut self) {
+        let left = self.lines.values().filter(|line| matches!(line.state, State::Left { .. }));
+        let left: Vec<u64> = left.map(|line| line.id).collect();
+        for id in left {
+            let Some(line) = self.lines.get_mut(&id) else { continue };
+            let State::Left { told: (rcv_pos, tail_pos, whole), unread } = line.state else { continue };
+            let is_orphan = line.closed || !self.clients.contains_key(&line.client);
+            if is_orphan && line.stood_still.is_some_and(|since| since.elapsed() > ORPHAN) {
+                self.lost(id, "there is no route");
+                continue;
+            }
+            let why = line.why;
+            match line.captured.take() {
+                Some(captured) => self.rebuild(id, captured, (!whole).then_some((rcv_pos, tail_pos)), unread, why),
+                None => self.lost(id, "what was captured of it cannot be read"),
+            }
+        }
+    }
+}
