@@ -15,7 +15,7 @@
 //!
 //! An entry is found by either of its directions, in its zone. Zones other than 0 are rare, so a
 //! namespace's are looked for only when a connection has no entry in zone 0, and what was found
-//! is believed for a while ([`Zones`]).
+//! is believed for a while (`zones.rs`).
 
 mod findings;
 mod kept;

@@ -2,7 +2,7 @@
 //! connection comes home.
 
 use crate::common::kernels::{Ramp, Wire};
-use crate::common::{At, Line, Role, World};
+use crate::common::{At, Line, World};
 use baton_host::steer::Kind;
 use baton_socket::service::Place;
 use baton_socket::service::channel::Channel;
@@ -10,14 +10,13 @@ use baton_socket::service::message::Selector;
 use baton_testkit::bpf::{Order, Programs};
 use baton_testkit::{Netns, Running, need_program, need_root};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, Signal, kill_process};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Over tc and xdp, by IPv4 and IPv6, with a connection in the engine and one in the kernel.
-fn each(kinds: &[Kind], test: impl Fn(&World<'_>, bool, Line, Line)) {
+pub fn each(kinds: &[Kind], test: impl Fn(&World<'_>, bool, Line, Line)) {
     for kind in kinds {
         for ipv6 in [false, true] {
             World::enter_with(
@@ -35,9 +34,9 @@ fn each(kinds: &[Kind], test: impl Fn(&World<'_>, bool, Line, Line)) {
     }
 }
 
-const EACH: [Kind; 2] = [Kind::Tc, Kind::Xdp];
+pub const EACH: [Kind; 2] = [Kind::Tc, Kind::Xdp];
 
-fn both(line: &mut Line, kernels: &mut Line, bytes: u64) {
+pub fn both(line: &mut Line, kernels: &mut Line, bytes: u64) {
     line.go_on(bytes);
     kernels.go_on(bytes);
 }
@@ -62,7 +61,7 @@ const FLIGHT: u64 = 200_000;
 /// Nothing leaves, neither of the one nor of the kernel's own, and what arrives is what its peer
 /// had in flight at most.
 #[track_caller]
-fn both_stand_still(line: &mut Line, kernels: &mut Line) {
+pub fn both_stand_still(line: &mut Line, kernels: &mut Line) {
     both_stand_still_but_for(0, line, kernels);
 }
 
@@ -139,13 +138,13 @@ fn moves(world: &World<'_>, ipv6: bool) {
     line.finish();
 }
 
-fn go_on_and_finish(mut line: Line, mut kernels: Line) {
+pub fn go_on_and_finish(mut line: Line, mut kernels: Line) {
     both(&mut line, &mut kernels, 300_000);
     line.finish();
     kernels.finish();
 }
 
-fn address(ipv6: bool) -> &'static str {
+pub fn address(ipv6: bool) -> &'static str {
     if ipv6 { "fd66::1/64" } else { "10.66.0.1/24" }
 }
 
@@ -208,69 +207,6 @@ fn an_interface_goes_down_and_up_again() {
         }
         go_on_and_finish(line, kernels);
     });
-}
-
-/// Kills a process while the interface is down, and has the connection go on afterwards.
-fn killed_while_down(world: &World<'_>, ipv6: bool, mut line: Line, mut kernels: Line, kill: impl Fn()) {
-    let (ours, resets) = (&world.wire.ours, world.wire.resets());
-    ours.run("ip link set wire down");
-    kill();
-    both_stand_still(&mut line, &mut kernels);
-    ours.run("ip link set wire up");
-    if ipv6 {
-        ours.run(&format!("ip addr replace {} dev wire nodad", address(ipv6)));
-    }
-    go_on_and_finish(line, kernels);
-    assert_eq!(world.wire.resets(), resets);
-}
-
-fn kill(pid: u32) {
-    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
-}
-
-#[test]
-fn an_engine_is_killed_while_its_interface_is_down() {
-    need_root!();
-    need_program!("clang");
-    each(&EACH, |world, ipv6, line, kernels| {
-        killed_while_down(world, ipv6, line, kernels, || kill(world.engine));
-    });
-}
-
-#[test]
-fn a_programs_engine_is_buried_while_its_interface_is_down() {
-    need_root!();
-    need_program!("clang");
-    for ipv6 in [false, true] {
-        World::enter_guarded(|world| {
-            let (mut line, mut kernels) = (world.line(ipv6), world.line(ipv6));
-            line.adopt(&world.direct());
-            both(&mut line, &mut kernels, 100_000);
-            killed_while_down(world, ipv6, line, kernels, || kill(world.process(Role::Broker)));
-        });
-    }
-}
-
-#[test]
-fn brokers_are_killed_while_the_interface_is_down() {
-    need_root!();
-    need_program!("clang");
-    for ipv6 in [false, true] {
-        World::enter_guarded(|world| {
-            let (mut line, mut kernels) = (world.line(ipv6), world.line(ipv6));
-            line.adopt(&world.service());
-            both(&mut line, &mut kernels, 100_000);
-            killed_while_down(world, ipv6, line, kernels, || {
-                // The second has what the first was left.
-                for _ in 0..2 {
-                    let pid = world.process(Role::Broker);
-                    kill(pid);
-                    world.process_but(Role::Broker, Some(pid));
-                    world.service();
-                }
-            });
-        });
-    }
 }
 
 #[test]

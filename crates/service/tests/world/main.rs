@@ -13,6 +13,7 @@ mod corpus;
 mod direct;
 mod gaps;
 mod hostile;
+mod killed_beside;
 mod leftovers;
 mod options;
 mod outlive;
