@@ -266,29 +266,6 @@ pub fn a_broker_that_died_is_replaced_for_all(world: &World) {
     nothing_is_left(world);
 }
 
-/// What a program's own engine has goes on without a service; a run that comes meanwhile does it no harm,
-/// and one that comes later has a service again.
-pub fn engines_inside_programs_go_on_without_a_service(world: &World) {
-    let _echo = echo(world);
-    let first = Talker::start(world, "first", 3, PORT);
-    first.goes_on();
-    for pid in processes(world, &["service", "guardian", "broker", "engine"]) {
-        kill_process(pid, Signal::KILL).unwrap();
-    }
-    first.goes_on();
-    let second = Talker::start(world, "second", 2, PORT);
-    second.goes_on();
-    first.goes_on();
-    let said = second.end();
-    assert!(said.contains("go on inside programs") && said.contains("0 of 2 connections moved"), "{said}");
-    first.goes_on();
-    first.end();
-    let third = Talker::start(world, "third", 2, PORT);
-    third.goes_on();
-    assert!(third.end().contains("2 of 2 connections moved"));
-    nothing_is_left(world);
-}
-
 /// A run whose service was killed starts another, and what its program opens then moves.
 pub fn another_service_is_started(world: &World) {
     let _echo = echo(world);
