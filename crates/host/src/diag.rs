@@ -46,8 +46,9 @@ pub(crate) fn diagnose(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr
     answer(&reply[..len.min(reply.len())])
 }
 
-/// Ends the socket of a connection in the thread's network namespace, whoever holds it; it is bound
-/// to no device, or to the one of index `interface`. Calls on it fail with `ECONNABORTED` from now on (`tcp_abort()`, `net/ipv4/tcp.c`).
+/// Aborts a socket in the thread's network namespace, whichever process holds it. `interface` is
+/// the index of the device that the socket is bound to, or 0. Later calls on the socket fail with
+/// `ECONNABORTED` (`tcp_abort()`, `net/ipv4/tcp.c`).
 ///
 /// # Errors
 /// `NotFound` if there is no such socket; `Unsupported` where the kernel has no

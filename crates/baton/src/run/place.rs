@@ -8,8 +8,8 @@
 //!     socket config.toml said
 //! ```
 //!
-//! Locks end with their processes, however those end. So whoever has the directory's lock knows what
-//! there is, and what killed processes left is nobody's.
+//! The kernel drops a lock when its process ends, however it ends. So the holder of the directory's
+//! lock knows which runs and services live, and may remove what killed ones left.
 
 use crate::background::LOOK;
 use anyhow::{Context, bail};
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// The beginning of such a directory's name.
 pub const PREFIX: &str = "baton-net-";
 
-/// See the file's head.
+/// The directory in which the runs of one network namespace share a service.
 #[derive(Clone, Debug)]
 pub struct Place(PathBuf);
 
@@ -113,7 +113,7 @@ impl Place {
 
     /// Whether a process is of its service.
     pub fn has(&self, pid: Pid) -> bool {
-        // Of one that has ended the kernel says nothing.
+        // The link cannot be read once the process has ended.
         fs::read_link(format!("/proc/{pid}/fd/1")).is_ok_and(|link| link == self.file("alive"))
     }
 

@@ -114,7 +114,8 @@ impl Drop for Private {
     }
 }
 
-/// What the service of this place listens at, for who may not start or join one, but may use it.
+/// The socket of this namespace's shared service, for users that may use it but neither start nor
+/// join one.
 pub fn usable() -> Option<PathBuf> {
     let namespace = fs::metadata("/proc/self/ns/net").ok()?;
     let ino = std::os::unix::fs::MetadataExt::ino(&namespace);

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Looks at which a process has to be without the library: one that has just begun has not loaded it.
 const LOOKS: u32 = 3;
 
-/// See the file's head.
+/// A thread that counts the program's processes that run without the library, and why.
 pub struct Unreached {
     stop: Sender<()>,
     thread: JoinHandle<Seen>,

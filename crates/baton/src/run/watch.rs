@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Longest wait for another run that starts a service.
 const TO_WAIT: Duration = Duration::from_secs(1);
 
-/// See the file's head. Dropped, it looks no more.
+/// A thread that replaces a killed service. It stops when this is dropped.
 pub struct Watch {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,

@@ -33,7 +33,7 @@ pub fn baton() -> &'static Path {
     })
 }
 
-/// See the file's head. What is first here ends first.
+/// Two network namespaces, the wire between them, and Baton's service. Fields are dropped in order.
 pub struct World {
     service: Option<Running>,
     pub counting: Vec<Counting>,
@@ -193,7 +193,7 @@ impl World {
         said.lines().filter_map(reason).collect()
     }
 
-    /// All that our end and the service said, for whoever looks for a fault.
+    /// Everything our end and the service printed, to diagnose a failure.
     pub fn words(&self) -> String {
         let read = |name| fs::read_to_string(self.file(name)).unwrap_or_default();
         [read("said"), read("service")].concat().lines().map(|line| format!("\n    {line}")).collect()

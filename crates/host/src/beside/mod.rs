@@ -55,7 +55,7 @@ struct Away {
     silent: bool,
 }
 
-/// See the file's head.
+/// Decides whether a connection may be away, and follows those that are.
 pub(crate) struct Beside {
     interfaces: BTreeMap<u32, Interface>,
     ipsec: Ipsec,

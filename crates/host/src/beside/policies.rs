@@ -64,8 +64,8 @@ fn address(bytes: &[u8], at: usize) -> [u8; 16] {
 }
 
 impl Policy {
-    /// Of the body of `XFRM_MSG_NEWPOLICY`; none if it is for packets that are forwarded, or cut
-    /// short.
+    /// Parses the body of `XFRM_MSG_NEWPOLICY`. Returns `None` for a policy of forwarded packets, and
+    /// for a body that is cut short.
     pub fn parse(body: &[u8]) -> Option<Policy> {
         let info = body.get(..INFO_LEN)?;
         let direction = info[DIRECTION_AT];

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   plan    look            the entry by the socket's own name: translated, helped, or fine
-//!   steer   let_go          from here on the entry accepts what comes, whoever dies
+//!   steer   let_go          the entry accepts any window from here on
 //!   away    keep            its timeout is kept up; an entry that somebody deleted is told
 //!   home    put_into_state  half closed: as if conntrack had seen the FIN
 //!   ended   put_into_state  TIME_WAIT or CLOSE, with the kernel's timeouts
@@ -79,8 +79,7 @@ struct Zones {
     stale: Option<Instant>,
 }
 
-/// See the file's head. For the network namespace that it was opened in, of a thread that stays
-/// there.
+/// Conntrack of the network namespace in which this was opened. The thread must stay in it.
 pub(crate) struct Conntrack {
     /// None where the kernel has no netfilter sockets.
     socket: Option<Socket>,

@@ -84,7 +84,7 @@ impl FromStr for Rules {
     }
 }
 
-/// A word that is none of [`Rules`].
+/// The error for a word that names no [`Rules`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("'{0}' is not known; write follow, refuse or strict")]
 pub struct NoRules(String);

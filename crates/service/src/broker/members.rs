@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// See the file's head.
+/// The runs for which a shared service lives.
 pub(super) struct Members {
     /// It is there for these only.
     few: bool,

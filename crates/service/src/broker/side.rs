@@ -142,7 +142,7 @@ impl Side {
         let options = steer::Options { tuples_max: config.connections.max(1), outlive };
         let kernel_error = |e: steer::SteerError| BrokerError::Kernel(e.into());
         if outlive && ledger.is_none() {
-            // Of processes that were killed all at once: nobody can bring those connections home.
+            // All processes of that service were killed, so nobody can bring its connections home.
             steer::Steering::bury_all(&interface.name).map_err(kernel_error)?;
         }
         let index = kernel.add_interface(&interface.name, interface.kind, options).map_err(kernel_error)?;

@@ -373,7 +373,7 @@ fn a_program_of_the_control_group_sees_all_packets() {
             let seen = programs.seen();
             line.go_on(100_000);
             assert!(programs.seen() > seen, "it sees nothing");
-            // Of another group.
+            // The other connection's group has no program.
             assert_eq!(other.place(), Place::Engine);
             let late = group.line(world, ipv6);
             let At::Kernel(stream) = &late.at else { panic!("it is away") };

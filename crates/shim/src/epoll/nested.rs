@@ -2,8 +2,7 @@
 //!
 //! The kernel takes a set for ready while its bell rings, so the bell of a nested set is to ring as
 //! long as an entry has something to report. A wake says only that something may have changed. So
-//! whoever is about to ask the kernel looks first whether what is on the list of a nested set is
-//! ready still, as the kernel does when it polls a set (`fs/eventpoll.c`, `__ep_eventpoll_poll`).
+//! before a wait the library checks again which listed entries of a nested set are still ready, as the kernel does when it polls a set (`fs/eventpoll.c`, `__ep_eventpoll_poll`).
 //! What rings while the kernel is asked is looked at afterwards, and an event that came of nothing
 //! is taken out of its answer.
 
@@ -57,7 +56,7 @@ impl Set {
         inner.iter().filter_map(|inner| Some((inner.fd, inner.set.upgrade()?, inner.interest))).collect()
     }
 
-    /// See the file's head: for a set that is nested, and those within it.
+    /// Makes the bell of a nested set agree with its entries, and those of the sets within it.
     fn refresh(&self) {
         self.inner().iter().for_each(|(_, inner, _)| inner.refresh());
         if !self.nested.load(Ordering::Acquire) {

@@ -188,7 +188,7 @@ messages! {
         },
         /// Its peer sends urgent data, which only the kernel takes.
         14 Urgent {
-            /// Which.
+            /// The connection that has to go home.
             id: u64,
         },
         /// It has ended for a new one of its name, of which this is the SYN.

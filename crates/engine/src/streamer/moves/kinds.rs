@@ -113,7 +113,7 @@ pub enum Moved {
     /// (`baton_tcp::config::Config::refuse_urgent`): the stack that it came from is to have it. Said
     /// once, and again after each suspension that ends here.
     Urgent {
-        /// Which.
+        /// The connection that has to go home.
         conn: ConnId,
     },
     /// It was in TIME-WAIT, and has ended for a new one of its name (RFC 6191 §2): whose
