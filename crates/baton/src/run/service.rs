@@ -12,7 +12,7 @@ use super::watch::Watch;
 use crate::background::{LOOK, last_words};
 use crate::fail::usage;
 use anyhow::{Context, bail};
-use baton_host::steer::Steering;
+use baton_host::steer::{SteerError, Steering};
 use baton_port::link;
 use baton_socket::service::Service;
 use rustix::process::{Pid, Signal, kill_process};
@@ -32,6 +32,9 @@ pub const TO_START: Duration = Duration::from_secs(10);
 /// Time that it may take to end in form: it brings home what the program left open, thousands of
 /// connections within a second.
 const TO_END: Duration = Duration::from_secs(20);
+
+/// Time that a killed process may take to exit.
+const TO_EXIT: Duration = Duration::from_secs(2);
 
 /// Time that others may take to start or end one.
 const TO_WAIT: Duration = Duration::from_secs(40);
@@ -64,7 +67,8 @@ impl Private {
                 if setup.interfaces.is_empty() {
                     setup.interfaces = ethernet()?;
                 }
-                let left = if place.is_alive() { 0 } else { bury(&setup.interfaces) };
+                await_end(&place)?;
+                let left = bury(&setup.interfaces)?;
                 if left > 0 {
                     bail!(
                         "{left} connections of a service that was killed go on inside programs, and have to end first"
@@ -141,18 +145,8 @@ fn connect(socket: &Path, first: impl FnOnce(&Service) -> io::Result<()> + Send 
     hear.recv_timeout(TO_START).unwrap_or_else(unanswered)
 }
 
-/// Ends what a killed service left on these interfaces, but for what programs' own engines have: how
-/// much that is.
-pub fn bury(interfaces: &[String]) -> usize {
-    interfaces.iter().filter_map(|name| Steering::bury(name).ok()).map(|buried| buried.left).sum()
-}
-
-/// Starts a service, in place of one that has ended.
-///
-/// # Errors
-/// What it said when it ended; if what was before it does not end.
-pub fn start(place: &Place, _locked: &Locked, setup: &Setup) -> anyhow::Result<Service> {
-    let Setup { steer, rules, interfaces } = setup;
+/// Waits until the service of earlier runs has ended.
+fn await_end(place: &Place) -> anyhow::Result<()> {
     let begun = Instant::now();
     while place.is_alive() {
         if begun.elapsed() > TO_END {
@@ -160,6 +154,45 @@ pub fn start(place: &Place, _locked: &Locked, setup: &Setup) -> anyhow::Result<S
         }
         thread::sleep(LOOK);
     }
+    Ok(())
+}
+
+/// Ends what a killed service left on these interfaces. Returns the number of connections that
+/// programs' own engines still have.
+///
+/// # Errors
+/// If another service steers one of them: what that has is not ended.
+pub fn bury(interfaces: &[String]) -> anyhow::Result<usize> {
+    let mut left = 0;
+    for name in interfaces {
+        match once_free(|| Steering::bury(name)) {
+            Ok(buried) => left += buried.left,
+            Err(error @ SteerError::Occupied { .. }) => return Err(error.into()),
+            // The service says what is wrong with the interface when it starts.
+            Err(_) => {}
+        }
+    }
+    Ok(left)
+}
+
+/// Repeats a step for a while where another process steers the interface: a killed process closes
+/// its descriptors one after the other, and the lock on its steering may go last.
+fn once_free<T>(mut step: impl FnMut() -> Result<T, SteerError>) -> Result<T, SteerError> {
+    let begun = Instant::now();
+    loop {
+        match step() {
+            Err(SteerError::Occupied { .. }) if begun.elapsed() < TO_EXIT => thread::sleep(LOOK),
+            done => return done,
+        }
+    }
+}
+
+/// Starts a service, in place of one that has ended.
+///
+/// # Errors
+/// What it said when it ended.
+pub fn start(place: &Place, _locked: &Locked, setup: &Setup) -> anyhow::Result<Service> {
+    let Setup { steer, rules, interfaces } = setup;
     place.keep_with(setup)?;
     let (socket, config, said) = (place.socket(), place.file("config.toml"), place.file("said"));
     let mut text = String::from("log = \"error\"\n[socket]\nmode = \"0666\"\n");
@@ -212,7 +245,7 @@ fn end(place: &Place) {
     }
     // One that was killed has left its steering.
     for name in place.with().into_iter().flat_map(|setup| setup.interfaces) {
-        let _ = Steering::bury_all(&name);
+        let _ = once_free(|| Steering::bury_all(&name));
     }
 }
 

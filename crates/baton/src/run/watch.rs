@@ -79,7 +79,8 @@ fn replace(place: &Place) -> Next {
         return Next::Later;
     }
     let Ok(setup) = place.with() else { return Next::None };
-    if bury(&setup.interfaces) > 0 {
+    // Programs' own engines have to end first, and so has whatever else steers the interface.
+    if bury(&setup.interfaces).map_or(true, |left| left > 0) {
         return Next::Later;
     }
     start(place, &locked, &setup).map_or(Next::None, Next::Another)

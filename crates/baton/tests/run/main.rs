@@ -206,6 +206,7 @@ alone! {
     the_whole_service_is_killed:;
     another_service_is_started:;
     a_broker_that_died_is_replaced_for_all:;
+    engines_inside_programs_go_on_without_a_service: inside;
     other_users_stay_in_the_kernel:;
 }
 

@@ -143,6 +143,16 @@ fn nothing_is_left(world: &World) {
     assert!(!devices.contains("baton"), "{devices}");
 }
 
+/// Kills all processes of the service at once, and returns them. They are stopped first: the last to
+/// be killed could start the others anew.
+fn kill_all(world: &World) -> Vec<Pid> {
+    let all = processes(world, &["service", "guardian", "broker", "engine"]);
+    for signal in [Signal::STOP, Signal::KILL] {
+        all.iter().for_each(|pid| kill_process(*pid, signal).unwrap());
+    }
+    all
+}
+
 fn processes(world: &World, roles: &[&str]) -> Vec<Pid> {
     services(world).into_iter().filter(|(_, is)| roles.contains(&is.as_str())).map(|(pid, _)| pid).collect()
 }
@@ -225,11 +235,8 @@ pub fn the_whole_service_is_killed(world: &World) {
     busy.moved();
     // It waits for an answer, and its peer for more.
     peer.read_exact(&mut [0; 3000]).unwrap();
-    let roles = ["service", "guardian", "broker", "engine"];
     let killed = Instant::now();
-    for pid in processes(world, &roles) {
-        kill_process(pid, Signal::KILL).unwrap();
-    }
+    kill_all(world);
     let error = peer.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
     for talker in [&idle, &busy] {
@@ -266,6 +273,27 @@ pub fn a_broker_that_died_is_replaced_for_all(world: &World) {
     nothing_is_left(world);
 }
 
+/// What a program's own engine has goes on without a service; a run that comes meanwhile does it no harm,
+/// and one that comes later has a service again.
+pub fn engines_inside_programs_go_on_without_a_service(world: &World) {
+    let _echo = echo(world);
+    let first = Talker::start(world, "first", 3, PORT);
+    first.goes_on();
+    kill_all(world);
+    first.goes_on();
+    let second = Talker::start(world, "second", 2, PORT);
+    second.goes_on();
+    first.goes_on();
+    let said = second.end();
+    assert!(said.contains("go on inside programs") && said.contains("0 of 2 connections moved"), "{said}");
+    first.goes_on();
+    first.end();
+    let third = Talker::start(world, "third", 2, PORT);
+    third.goes_on();
+    assert!(third.end().contains("2 of 2 connections moved"));
+    nothing_is_left(world);
+}
+
 /// A run whose service was killed starts another, and what its program opens then moves.
 pub fn another_service_is_started(world: &World) {
     let _echo = echo(world);
@@ -286,11 +314,8 @@ while not os.path.exists('enough'):
 ";
     let running = world.start(&["python3", "-c", code]);
     wait_for("the program", || world.file("began").exists());
-    let before = processes(world, &["service", "guardian", "broker", "engine"]);
+    let before = kill_all(world);
     assert!(before.len() >= 3, "{before:?}");
-    for pid in &before {
-        kill_process(*pid, Signal::KILL).unwrap();
-    }
     fs::write(world.file("end"), "").unwrap();
     wait_for("another service", || {
         let now = processes(world, &["broker"]);
