@@ -2,6 +2,7 @@
 
 use crate::common::World;
 use crate::common::kernels::firewall::{entries, entry, invalid, stateful};
+use crate::common::kernels::wait_for;
 use baton_testkit::{need_program, need_root};
 
 /// Rules before conntrack's hooks, in both directions.
@@ -30,7 +31,8 @@ fn moves(world: &World<'_>, zone: &str) {
         line.go_on(100_000);
         line.finish();
     }
-    assert!(entries(world.wire).iter().all(|entry| entry.state == "TIME_WAIT"), "{:?}", entries(world.wire));
+    // The broker tells ends at its next tick.
+    wait_for("TIME_WAIT", || entries(world.wire).iter().all(|entry| entry.state == "TIME_WAIT"));
     assert_eq!(invalid(world.wire), 0);
 }
 
