@@ -6,7 +6,7 @@
 //!   check(plan)            refused, before anything is done
 //!   follow, forget         those that are away
 //!   hear(change), poll     Change::Refused for those that would be refused now
-//!   unsettled              whose frames are to be dropped meanwhile, and whose no more
+//!                          returned: whose frames are dropped from now on, or no more
 //! ```
 //!
 //! IPsec policies and tc's filters come as events. BPF programs of control groups and TCX links
