@@ -260,9 +260,11 @@ impl KernelSide {
     /// whatever happens then, it accepts what comes when the kernel has the connection again.
     ///
     /// # Errors
-    /// [`SteerError::Full`]; [`Refusal::NotSteerable`] if the interface has gone;
-    /// [`Refusal::Conntrack`].
+    /// [`SteerError::Full`]; [`Refusal::NotSteerable`] if the interface has gone, or the route of
+    /// IPv6; [`Refusal::Conntrack`].
     pub fn steer(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        let routed = self.is_still_routed(plan);
+        self.counted(routed)?;
         let told = plan.tracked.map_or(Ok(()), |tracked| self.conntrack.let_go(plan.tuple(), tracked));
         self.counted(told)?;
         let steered = self.steer_frames(plan);
@@ -270,6 +272,15 @@ impl KernelSide {
             self.conntrack.forget(&plan.tuple());
         }
         steered
+    }
+
+    /// The route may have gone since the plan was made. Without one of IPv6 a connection that was
+    /// captured could become no husk, nor be rebuilt.
+    fn is_still_routed(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        if !plan.tuple().remote.is_v4() {
+            self.hops.way(&plan.query).during("asking for the route")??;
+        }
+        Ok(())
     }
 
     fn steer_frames(&mut self, plan: &Plan) -> Result<(), KernelError> {
