@@ -116,7 +116,9 @@ impl Inner {
                 line.flush_to(consumer, conn)?;
                 line.write_engine(consumer, conn, data, more)
             }),
-            Whereabouts::Ended(_) => Err(ErrorKind::BrokenPipe.into()),
+            // Left for the read that follows.
+            Whereabouts::Ended(Some(error)) => Err(error.kind().into()),
+            Whereabouts::Ended(None) => Err(ErrorKind::BrokenPipe.into()),
         };
         if line.holds_back() {
             self.note_held();
