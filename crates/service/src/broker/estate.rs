@@ -188,7 +188,7 @@ impl Broker {
             Phase::Brought => State::Starting,
             Phase::Engine if *closed => State::Closing,
             Phase::Engine => State::Engine,
-            Phase::Left(told, unread) => State::Left { told: *told, unread: *unread },
+            Phase::Left(told, unread) => State::Left { told: Some(*told), unread: *unread },
         };
         if line.is_away() {
             self.kernel.inherit_tracked(line.plan.as_ref().expect("it was set just now"));

@@ -157,13 +157,14 @@ impl Broker {
     pub(super) fn give_back_whole(&mut self, id: u64, (code, text): Why) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         let Some(captured) = line.captured.take() else { return };
-        let seq = line.seq;
-        line.seq = 0;
         let (client, unread) = (line.client, !captured.receive_queue.is_empty());
-        if self.back_in_kernel(id, captured, false, Direction::Out).is_err() {
-            return self.lost(id, &text);
+        match self.back_in_kernel(id, captured, false, Direction::Out) {
+            Ok(()) => {}
+            Err(NotBack::NoRoute(captured)) => return self.leave_behind(id, *captured, None, unread),
+            Err(_) => return self.lost(id, &text),
         }
         let Some(line) = self.lines.get_mut(&id) else { return };
+        let seq = std::mem::take(&mut line.seq);
         line.arrive(State::Kernel, code);
         let (side, tuple) = (line.side, line.tuple);
         self.unhold(side, tuple);
@@ -204,7 +205,7 @@ impl Broker {
                 let why = ("failed", "the kernel does not take it back now".to_owned());
                 return self.goes_on(id, "kernel-refused", closing, why);
             }
-            Err(NotBack::NoRoute(captured)) => return self.leave_behind(id, *captured, told, unread),
+            Err(NotBack::NoRoute(captured)) => return self.leave_behind(id, *captured, Some(told), unread),
             Err(NotBack::Lost(text)) => return self.lost(id, &text),
         }
         let line = self.lines.get_mut(&id).expect("it is there");

@@ -1,11 +1,14 @@
-//! What an engine's death leaves, and the kernel has no route for: an interface that is down has
-//! none of IPv6. The kernel's own connections stand still then, and so do these: the broker keeps
-//! what they are, and tries again at each tick.
+//! Connections that an engine's death or a failed move leaves, and for which the kernel has no
+//! route: an interface that is down has none of IPv6. The kernel's own connections stand still
+//! then, and so do these: the broker keeps what they are, and tries again at each tick.
 
 use super::Broker;
 use super::lines::State;
+use super::take::Why;
 use crate::record::{self, Record};
 use baton_host::Captured;
+use baton_host::handoff::{Aborted, Outcome};
+use baton_host::kernel_side::KernelError;
 use baton_socket::service::write_queues;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,9 +31,28 @@ pub(super) enum NotBack {
     Lost(String),
 }
 
+/// What the program of a connection hears that was about to move.
+pub(super) fn no_route() -> Why {
+    ("homeless", "its route went away as it was about to move".to_owned())
+}
+
+/// What was captured of a connection that could not be made a husk for want of a route.
+///
+/// # Errors
+/// What to say of it if it is lost.
+pub(super) fn without_route(aborted: Aborted<KernelError>) -> Result<Captured, String> {
+    match aborted {
+        Aborted { outcome: Outcome::Lost { captured: Some(captured), cause, .. }, .. } if cause.is_no_route() => {
+            Ok(*captured)
+        }
+        aborted => Err(aborted.to_string()),
+    }
+}
+
 impl Broker {
-    /// Keeps a connection until the kernel takes it. Its program is told what is in `told` then.
-    pub(super) fn leave_behind(&mut self, id: u64, captured: Captured, told: (u64, u64, bool), unread: bool) {
+    /// Keeps a connection until the kernel takes it. Its program is told what is in `told` then, or
+    /// that it stays in the kernel.
+    pub(super) fn leave_behind(&mut self, id: u64, captured: Captured, told: Option<(u64, u64, bool)>, unread: bool) {
         let Broker { lines, sides, kernel, vault, .. } = self;
         let Some(line) = lines.get_mut(&id) else { return };
         if matches!(line.state, State::Left { .. }) {
@@ -38,6 +60,9 @@ impl Broker {
             return;
         }
         line.closed |= line.state == State::Closing;
+        if line.stood_still.is_none() {
+            line.stop();
+        }
         // A program's engine has gone for good, and its place is for others.
         let own = sides.iter().position(|side| side.owner.is_none() && side.index == sides[line.side].index);
         let (before, tuple) = (line.side, line.tuple);
@@ -69,12 +94,16 @@ impl Broker {
         let left: Vec<u64> = left.map(|line| line.id).collect();
         for id in left {
             let Some(line) = self.lines.get_mut(&id) else { continue };
-            let State::Left { told: (rcv_pos, tail_pos, whole), unread } = line.state else { continue };
+            let State::Left { told, unread } = line.state else { continue };
             let is_orphan = line.closed || !self.clients.contains_key(&line.client);
             if is_orphan && line.stood_still.is_some_and(|since| since.elapsed() > ORPHAN) {
                 self.lost(id, "there is no route");
                 continue;
             }
+            let Some((rcv_pos, tail_pos, whole)) = told else {
+                self.give_back_whole(id, no_route());
+                continue;
+            };
             let why = line.why;
             match line.captured.take() {
                 Some(captured) => self.rebuild(id, captured, (!whole).then_some((rcv_pos, tail_pos)), unread, why),

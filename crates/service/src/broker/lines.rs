@@ -38,11 +38,12 @@ pub(super) enum State {
     Standing,
     /// In the engine, which ends it: its program let go of it.
     Closing,
-    /// On neither side: its engine is dead, and the kernel has no route for it now. Its frames
-    /// are dropped meanwhile.
+    /// On neither side: its engine is dead, or never had it, and the kernel has no route for it
+    /// now. Its frames are dropped meanwhile.
     Left {
-        /// What its program is told once the kernel has it.
-        told: (u64, u64, bool),
+        /// What its program is told once the kernel has it; `None` if it never left the kernel, as
+        /// far as its program knows.
+        told: Option<(u64, u64, bool)>,
         /// Whether there are bytes that its program has not read.
         unread: bool,
     },
@@ -249,7 +250,7 @@ impl Line {
             State::Holding => Phase::Kernel,
             State::Bringing => Phase::Captured,
             State::Starting => Phase::Brought,
-            State::Left { told, unread } => Phase::Left(told, unread),
+            State::Left { told, unread } => Phase::Left(told.unwrap_or((0, 0, true)), unread),
             State::Engine | State::Leaving(_) | State::Standing | State::Closing => {
                 if self.captured.is_some() {
                     Phase::Brought

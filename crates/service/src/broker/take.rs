@@ -1,6 +1,7 @@
 //! From the kernel to the engine.
 
 use super::Broker;
+use super::left::{no_route, without_route};
 use super::lines::{Goal, Line, State};
 use super::rules::RULES_CHANGED;
 use super::side::Process;
@@ -296,7 +297,13 @@ impl Broker {
             // It goes on meanwhile.
             Err(aborted) if settled && is_unsettled(&aborted) => self.gaps.push(id),
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => self.stays(id, why(&aborted.cause)),
-            Err(aborted) => self.lost(id, &aborted.to_string()),
+            Err(aborted) => match without_route(*aborted) {
+                Ok(captured) => {
+                    self.lines.get_mut(&id).expect("it is there").captured = Some(captured);
+                    self.give_back_whole(id, no_route());
+                }
+                Err(text) => self.lost(id, &text),
+            },
         }
     }
 
