@@ -68,8 +68,17 @@ pub fn both_stand_still(line: &mut Line, kernels: &mut Line) {
 /// The same, but for so many bytes that leave.
 #[track_caller]
 fn both_stand_still_but_for(bytes: u64, line: &mut Line, kernels: &mut Line) {
-    turns_for(&mut [line, kernels], Duration::from_millis(100));
-    let before = [carried(line), carried(kernels)];
+    // What had arrived before is read first.
+    let begun = Instant::now();
+    let mut before = [carried(line), carried(kernels)];
+    loop {
+        turns_for(&mut [line, kernels], Duration::from_millis(100));
+        let now = [carried(line), carried(kernels)];
+        if std::mem::replace(&mut before, now) == now {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(3), "something leaves: {before:?}");
+    }
     turns_for(&mut [line, kernels], Duration::from_millis(700));
     let after = [carried(line), carried(kernels)];
     for ([out, back], [out_before, back_before]) in after.into_iter().zip(before) {
