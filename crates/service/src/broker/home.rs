@@ -7,6 +7,7 @@ use super::recover::recover;
 use super::take::{Direction, Half, Terms, Why};
 use crate::record;
 use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
+use baton_host::steer::Mode;
 use baton_host::{Captured, Refusal};
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::message::Reply;
@@ -195,7 +196,7 @@ impl Broker {
         let stands = matches!(line.state, State::Leaving(_) | State::Standing | State::Closing)
             && self.sides[line.side].memory(line.client).is_some_and(|memory| memory.region == line.region);
         let closing = line.state == State::Closing || line.closed;
-        let (side, client) = (line.side, line.client);
+        let (side, client, conn) = (line.side, line.client, line.conn.filter(|_| stands));
         let (rcv_pos, tail_pos) = positions.unwrap_or_default();
         let told = (rcv_pos, tail_pos, positions.is_none());
         match self.back_in_kernel(id, captured, stands, Direction::Home(told)) {
@@ -205,7 +206,14 @@ impl Broker {
                 let why = ("failed", "the kernel does not take it back now".to_owned());
                 return self.goes_on(id, "kernel-refused", closing, why);
             }
-            Err(NotBack::NoRoute(captured)) => return self.leave_behind(id, *captured, Some(told), unread),
+            Err(NotBack::NoRoute(captured)) => {
+                self.leave_behind(id, *captured, Some(told), unread);
+                // An engine that lives lets go of it once the kernel has it.
+                if let Some(line) = self.lines.get_mut(&id) {
+                    line.conn = line.conn.or(conn);
+                }
+                return;
+            }
             Err(NotBack::Lost(text)) => return self.lost(id, &text),
         }
         let line = self.lines.get_mut(&id).expect("it is there");
@@ -245,7 +253,15 @@ impl Broker {
         let mut half = Half { kernel, fd, plan, terms: Terms::NONE, captured, stands, way, keep: &mut keep, rebuilt };
         match Handoff::in_engine().restore(&mut half) {
             Ok(()) => Ok(()),
-            Err(Aborted { outcome: Outcome::InEngine, .. }) => Err(NotBack::GoesOn),
+            Err(Aborted { outcome: Outcome::InEngine, cause, .. }) => {
+                let captured = half.captured.take();
+                // By xdp nothing but standing still keeps an engine from sending.
+                let is_xdp = matches!(kernel.mode(plan.way.interface), Some(Mode::Xdp { .. }));
+                match captured.filter(|_| is_xdp && cause.is_no_route()) {
+                    Some(captured) => Err(NotBack::NoRoute(Box::new(captured))),
+                    None => Err(NotBack::GoesOn),
+                }
+            }
             // There is no way back; forward, then, once more.
             Err(Aborted { outcome: Outcome::Lost { captured: Some(captured), .. }, cause, .. }) => {
                 match half.rebuild(&captured) {

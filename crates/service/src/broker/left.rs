@@ -1,5 +1,6 @@
 //! Connections that an engine's death or a failed move leaves, and for which the kernel has no
-//! route: an interface that is down has none of IPv6. The kernel's own connections stand still
+//! route, and those of an engine by xdp that have to come home without one: an interface that is
+//! down has none of IPv6. The kernel's own connections stand still
 //! then, and so do these: the broker keeps what they are, and tries again at each tick.
 
 use super::Broker;

@@ -164,9 +164,12 @@ impl Line {
         !matches!(self.state, State::Kernel | State::Preparing | State::Holding)
     }
 
-    /// What was captured is not needed once the ledger has the connection; whether that is so
-    /// from now on.
+    /// What was captured is not needed once the ledger has the connection, unless it left the
+    /// engine since; whether that is so from now on.
     pub fn is_settled(&mut self, sides: &[Side]) -> bool {
+        if matches!(self.state, State::Left { .. }) {
+            return false;
+        }
         let ledger = sides[self.side].ledger.ledger();
         let has = self.captured.is_some() && self.conn.is_some_and(|conn| ledger.name(conn) == Some(self.tuple));
         if has {
