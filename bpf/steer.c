@@ -16,7 +16,7 @@
  *
  * Whatever cannot be matched goes to the kernel: fragments, IPv6 extension
  * headers, more than two VLAN tags, headers that are cut off. Map layout and
- * order of the counters are shared with crates/host/src/steer/maps.rs.
+ * order of the counters are shared with crates/kernel/src/steer/maps.rs.
  */
 #include "bpf.h"
 

@@ -4,11 +4,11 @@
 #[path = "pieces.rs"]
 pub mod pieces;
 
-use baton_trace::coalesce::{Checksums, Limits, Profile};
-use baton_trace::read::{Frame, Input, Reader};
-use baton_trace::study::{self, Progress};
-use baton_trace::sweep::Sweep;
-use baton_trace::{Analysis, Damage};
+use baton_analyse::coalesce::{Checksums, Limits, Profile};
+use baton_analyse::read::{Frame, Input, Reader};
+use baton_analyse::study::{self, Progress};
+use baton_analyse::sweep::Sweep;
+use baton_analyse::{Analysis, Damage};
 use pieces::Pieces;
 
 /// A target's name, which is its corpus directory's too, and its body.

@@ -2,9 +2,9 @@
 //! refused with its line and a remedy, and nothing written in it can do harm.
 
 use baton::config::{Access, Config, DEFAULT, Id, Level};
-use baton_host::Rules;
-use baton_host::policy::{PortRule, Rule, Side};
-use baton_host::steer::Kind;
+use baton_kernel::Rules;
+use baton_kernel::steer::Kind;
+use baton_policy::rules::{PortRule, Rule, Side};
 use baton_tcp::config::{Acks, Congestion};
 use std::num::NonZeroU64;
 use std::path::Path;

@@ -2,11 +2,11 @@
 //! that shares no code with it, its words, its exit codes.
 
 // The second implementation, with what makes captures.
-#[path = "../../trace/tests/make/mod.rs"]
+#[path = "../../analyse/tests/make/mod.rs"]
 mod make;
 #[path = "../../coalesce/tests/slow/mod.rs"]
 mod slow;
-#[path = "../../trace/tests/slow_read/mod.rs"]
+#[path = "../../analyse/tests/slow_read/mod.rs"]
 mod slow_read;
 
 use serde_json::Value;

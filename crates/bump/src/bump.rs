@@ -4,9 +4,10 @@ use crate::counters::Counters;
 use crate::inward::Inward;
 use crate::outward::Outward;
 use crate::senders::Senders;
-use baton_coalesce::{Acks, Counts, Limits, Window};
+use baton_coalesce::{Counts, Limits, Window};
 use baton_port::PortError;
 use baton_port::vnet::VnetIo;
+use baton_wire::tcp::Acks;
 
 /// Frames taken from the wire in one poll at most.
 const IN_MAX: usize = 256;

@@ -12,13 +12,13 @@ use crate::counters::Counters;
 use crate::senders::Senders;
 use arrayvec::ArrayVec;
 use baton_coalesce::{
-    Acks, Cause, Checksums, Class, Coalescer, Counts, Flow, Frame, Limits, Link, Reason, Run, Segment, Sink, classify,
+    Cause, Checksums, Class, Coalescer, Counts, Flow, Frame, Limits, Link, Reason, Run, Segment, Sink, classify,
     write_headers,
 };
 use baton_port::vnet::{GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, Vnet, VnetFrame, VnetIo, VnetSink};
 use baton_port::vnet_tap::PIECES;
 use baton_wire::packet::{Checks, Packet};
-use baton_wire::tcp::Flags;
+use baton_wire::tcp::{Acks, Flags};
 use std::io::IoSlice;
 
 const NONE: u32 = u32::MAX;

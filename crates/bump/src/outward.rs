@@ -2,10 +2,11 @@
 
 use crate::counters::Counters;
 use crate::senders::Senders;
-use baton_coalesce::{AckTemplate, Acks, Checksums, Class, Frame, Link, Unacked, classify};
+use baton_coalesce::{AckTemplate, Checksums, Class, Frame, Link, Unacked, classify};
 use baton_port::PortError;
 use baton_port::vnet::{NEEDS_CSUM, Vnet, VnetFrame, VnetIo, VnetSink};
 use baton_wire::packet::{Checks, Packet};
+use baton_wire::tcp::Acks;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 

@@ -92,7 +92,8 @@ impl Senders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_coalesce::{Acks, Tags};
+    use baton_coalesce::Tags;
+    use baton_wire::tcp::Acks;
 
     fn flow(number: u32) -> Flow {
         Flow::v4(number.to_be_bytes(), [10, 0, 0, 1], 80, Tags::NONE)

@@ -10,18 +10,7 @@
 use baton_wire::checksum;
 use baton_wire::packet::Packet;
 use baton_wire::seq::Seq;
-use baton_wire::tcp::Flags;
-
-/// How a template becomes frames.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Acks {
-    /// One for every second segment (RFC 9293 §3.8.6.3, RFC 5681 §4.2), and the
-    /// template's own.
-    #[default]
-    EverySecond,
-    /// The template itself, a stretch ACK.
-    PerRun,
-}
+use baton_wire::tcp::{Acks, Flags};
 
 /// Where the segments end that one direction of a connection has brought and its
 /// receiver has not acknowledged.

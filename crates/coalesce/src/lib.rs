@@ -73,7 +73,7 @@ mod profile;
 mod run;
 mod verdict;
 
-pub use acks::{AckTemplate, Acks, Unacked};
+pub use acks::{AckTemplate, Unacked};
 pub use classify::classify;
 pub use coalescer::{Coalescer, Sink};
 pub use flow::{Flow, Tags};

@@ -14,7 +14,7 @@
 //! polled until it has nothing to do. The rate is that of whole laps, all connections
 //! away and all of them back, everything that has to happen between two moves included.
 
-use baton_host::steer::Kind;
+use baton_kernel::steer::Kind;
 use baton_mover::{Connection, Mover, MoverConfig};
 use baton_port::{SteeredPort, link};
 use baton_testkit::rounds::{Effort, OUT_VARIABLE, Rounds};

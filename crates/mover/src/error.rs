@@ -2,9 +2,9 @@
 
 use baton_engine::frame_io::PortError;
 use baton_engine::streamer::{AdoptError, SuspendError};
-use baton_host::Refusal;
-use baton_host::handoff::Aborted;
-use baton_host::kernel_side::KernelError;
+use baton_kernel::handoff::Aborted;
+use baton_kernel::kernel_side::KernelError;
+use baton_policy::Refusal;
 use std::io;
 use std::os::fd::OwnedFd;
 

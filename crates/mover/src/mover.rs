@@ -8,12 +8,12 @@ use baton_engine::endpoint::InterfaceConfig;
 use baton_engine::engine::{Engine, EngineConfig};
 use baton_engine::frame_io::FrameIo;
 use baton_engine::region::EngineRegion;
-use baton_host::conntrack::Ending;
-use baton_host::handoff::{Aborted, Handoff, Outcome, Phase, Step};
-use baton_host::hops::{Change, Link};
-use baton_host::kernel_side::{KernelError, KernelSide, Plan};
-use baton_host::steer::{self, Kind};
-use baton_host::{Captured, Failed, Strays};
+use baton_kernel::conntrack::Ending;
+use baton_kernel::handoff::{Aborted, Handoff, Outcome, Phase, Step};
+use baton_kernel::hops::{Change, Link};
+use baton_kernel::kernel_side::{KernelError, KernelSide, Plan};
+use baton_kernel::steer::{self, Kind};
+use baton_kernel::{Captured, Failed, Strays};
 use baton_port::SteeredPort;
 use baton_socket::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
 use baton_socket::host::random_secret;
@@ -191,7 +191,7 @@ impl<P: FrameIo> Mover<P> {
         let planned = self.kernel.plan(&fd);
         let planned = planned.and_then(|plan| {
             let side = self.sides.iter().position(|side| side.index == plan.way.interface);
-            Ok((plan, side.ok_or(KernelError::Refused(baton_host::Refusal::NotSteerable))?))
+            Ok((plan, side.ok_or(KernelError::Refused(baton_policy::Refusal::NotSteerable))?))
         });
         let (plan, at) = match planned {
             Ok(planned) => planned,
@@ -410,7 +410,7 @@ impl<P: FrameIo> Mover<P> {
         self.tuples.get(tuple).copied()
     }
 
-    fn change_way(&mut self, time: baton_tcp::time::Instant, tuple: Tuple, way: baton_host::hops::Way) {
+    fn change_way(&mut self, time: baton_tcp::time::Instant, tuple: Tuple, way: baton_kernel::hops::Way) {
         let Some(name) = self.find(&tuple) else { return };
         let away = self.away.get_mut(&name).expect("it was found");
         let side = &mut self.sides[away.side];

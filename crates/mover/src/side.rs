@@ -6,7 +6,7 @@
 
 use baton_engine::engine::Engine;
 use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, TxMeta};
-use baton_host::kernel_side::KernelSide;
+use baton_kernel::kernel_side::KernelSide;
 use baton_socket::consumer::Consumer;
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! One move: the steps of [`baton_host::handoff`], done with a real socket, the steering
+//! One move: the steps of [`baton_kernel::handoff`], done with a real socket, the steering
 //! map and an engine.
 //!
 //! ```text
@@ -18,9 +18,10 @@ use crate::error::MoveError;
 use crate::side::{Side, now};
 use baton_engine::event::{ConnId, Wish};
 use baton_engine::streamer::{ConsumerId, Moved, SuspendError, Suspended};
-use baton_host::handoff::Steps;
-use baton_host::kernel_side::{KernelSide, Plan};
-use baton_host::{Captured, Refusal};
+use baton_kernel::Captured;
+use baton_kernel::handoff::Steps;
+use baton_kernel::kernel_side::{KernelSide, Plan};
+use baton_policy::Refusal;
 use baton_port::FrameIo;
 use baton_socket::consumer::Conn;
 use rustix::net::{Shutdown, shutdown};
@@ -239,7 +240,7 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
         if let Err(refusal) = engine_side::fits(&captured, self.side.consumer.brings_at_most()) {
             let error = self.kernel.refuse(refusal);
             // Nothing was changed: it is an ordinary socket again.
-            baton_host::release(self.fd, &captured).map_err(baton_host::kernel_side::KernelError::from)?;
+            baton_kernel::release(self.fd, &captured).map_err(baton_kernel::kernel_side::KernelError::from)?;
             return Err(error.into());
         }
         Ok(captured)

@@ -1,10 +1,10 @@
 //! The systemd unit: systemd understands it, it names every capability that is needed and
 //! no more, it confines the rest, and connections move within what it leaves.
 
-#[path = "../../host/tests/common/mod.rs"]
+#[path = "../../kernel/tests/common/mod.rs"]
 mod common;
 
-use baton_host::steer::{Gaps, Kind};
+use baton_kernel::steer::{Gaps, Kind};
 use baton_mover::{Mover, MoverConfig};
 use baton_port::{SteeredPort, link};
 use baton_testkit::{need_program, need_root, note_skip, output};

@@ -69,7 +69,7 @@ messages! {
             tuple: Tuple,
             /// The interface's name.
             interface: String,
-            /// Its mark and its device, as of [`Query`](baton_host::hops::Query).
+            /// Its mark and its device, as of [`Query`](baton_kernel::hops::Query).
             query: (u32, u32),
             /// Index of its interface, and its neighbour there.
             way: (u32, Addr),
@@ -80,7 +80,7 @@ messages! {
             /// Times that it moved.
             moves: u64,
             /// What was captured last, or is rebuilt, without its queues
-            /// ([`Captured::head_to_bytes`](baton_host::Captured::head_to_bytes)).
+            /// ([`Captured::head_to_bytes`](baton_kernel::Captured::head_to_bytes)).
             head: Vec<u8>,
         },
         /// The queues of a connection that was captured. With a file of them.

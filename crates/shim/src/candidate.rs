@@ -7,7 +7,7 @@ use crate::config::config;
 use crate::sharing::Sharing;
 use crate::sys::socket;
 use crate::table::Slot;
-use baton_host::policy::{Decision, History, Known, Room, Rule, Wait};
+use baton_policy::rules::{Decision, History, Known, Room, Rule, Wait};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
@@ -144,7 +144,7 @@ impl Candidate {
             let (Some(ours), Some(theirs)) = (port(false), port(true)) else { return Ready::Never("not-connected") };
             (self.ports, self.stage) = ((ours, theirs), Stage::Connected);
         }
-        let bytes = || baton_host::known(socket::borrow(fd), History::New).map_or(0, |known| known.bytes);
+        let bytes = || baton_kernel::known(socket::borrow(fd), History::New).map_or(0, |known| known.bytes);
         match self.ask(sends, bytes) {
             Decision::Move => Ready::Go,
             Decision::NotYet(_) => Ready::NotYet,

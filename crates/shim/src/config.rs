@@ -3,13 +3,13 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `BATON_SOCKET` | where the service listens |
-//! | `BATON_POLICY` | when a connection moves: a rule of [`baton_host::policy`] |
+//! | `BATON_POLICY` | when a connection moves: a rule of [`baton_policy::rules`] |
 //! | `BATON_PORTS` | ports, either side's, that the rule is for; others never move |
 //! | `BATON_ENGINE` | where the engine runs: a [`Placement`] |
 //! | `BATON_ACCOUNT` | file of the counters |
 //! | `BATON_IO_URING` | `0`: programs are told that the kernel has no io_uring |
 
-use baton_host::policy::{Policy, PortRule, Rule, Side, parse_ports};
+use baton_policy::rules::{Policy, PortRule, Rule, Side, parse_ports};
 use baton_socket::service::Placement;
 use std::path::PathBuf;
 use std::sync::OnceLock;

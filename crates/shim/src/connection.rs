@@ -23,7 +23,7 @@ use crate::service;
 use crate::sharing::Sharing;
 use crate::sys::socket::{self, Name};
 use crate::table::{self, Named, Reading, Slot};
-use baton_host::policy::{BULK_CALL, Rule};
+use baton_policy::rules::{BULK_CALL, Rule};
 use baton_socket::held::interrupted;
 use baton_socket::service::{NotAdopted, Stream};
 use std::os::fd::RawFd;
@@ -291,7 +291,7 @@ fn hand_over(fd: RawFd, named: &Named) {
                 return epoll::put_back(named.slot);
             }
             epoll::put_back(named.slot);
-            if baton_host::is_captured(socket::borrow(fd)).unwrap_or(false) {
+            if baton_kernel::is_captured(socket::borrow(fd)).unwrap_or(false) {
                 // The service was killed over it: the kernel does not have it any more.
                 epoll::leave(named.slot);
                 body.state = State::Over(Over::default());

@@ -1,7 +1,7 @@
 //! What a host may choose; one `Config` serves all connections of an engine.
 
 use crate::time::Duration;
-pub use baton_coalesce::Acks;
+pub use baton_wire::tcp::Acks;
 
 /// Which congestion control a connection runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

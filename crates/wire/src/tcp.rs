@@ -1,7 +1,10 @@
 //! TCP headers and options (RFC 9293 §3.1, RFC 7323, RFC 2018).
 
+mod acks;
 pub mod header;
 pub mod options;
+
+pub use acks::Acks;
 
 use crate::seq::Seq;
 use core::fmt;

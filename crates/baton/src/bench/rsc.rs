@@ -15,10 +15,10 @@
 use crate::demo::{World, configure, veth};
 use crate::signal::Stop;
 use anyhow::{Context, bail};
-use baton_trace::coalesce::{Checksums, Limits, Profile};
-use baton_trace::read::{Frame, Live, Sink};
-use baton_trace::study::Study;
-use baton_trace::sweep::{Axis, Point, Sweep};
+use baton_analyse::coalesce::{Checksums, Limits, Profile};
+use baton_analyse::read::{Frame, Live, Sink};
+use baton_analyse::study::Study;
+use baton_analyse::sweep::{Axis, Point, Sweep};
 use rustix::net::{SendFlags, send};
 use serde::Serialize;
 use std::fs::File;

@@ -7,7 +7,7 @@ pub use report::{Line, Report};
 
 use anyhow::Context;
 use baton_bump::Bump;
-use baton_host::lend::Lent;
+use baton_kernel::lend::Lent;
 use baton_port::{PacketPort, VnetTap, WaitSet, Waitable};
 use std::time::{Duration, Instant};
 

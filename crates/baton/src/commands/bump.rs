@@ -6,8 +6,9 @@ use crate::fail::usage;
 use crate::signal::Stop;
 use anyhow::Context;
 use baton_bump::{Bump, Options};
-use baton_coalesce::{Acks, Limits, Profile};
+use baton_coalesce::{Limits, Profile};
 use baton_port::{PacketOptions, PacketPort, VnetTap};
+use baton_wire::tcp::Acks;
 use std::io::{IsTerminal, Write};
 use std::num::NonZeroU32;
 use std::sync::mpsc::TryRecvError;
@@ -146,7 +147,10 @@ fn open(args: &Args, wire: &str, host: &str) -> anyhow::Result<Session> {
     let lent = if args.keep {
         None
     } else {
-        Some(baton_host::lend::lend(wire, &name).with_context(|| format!("cannot lend {wire}'s addresses to {name}"))?)
+        Some(
+            baton_kernel::lend::lend(wire, &name)
+                .with_context(|| format!("cannot lend {wire}'s addresses to {name}"))?,
+        )
     };
     let port = PacketPort::open(wire, PacketOptions { take: true }).map_err(change)?;
     Ok(Session { bump: Bump::new(port, device, args.options()), wire: wire.to_owned(), host: name, lent })

@@ -3,7 +3,7 @@
 use super::surroundings;
 use crate::demo::find_program;
 use anyhow::bail;
-use baton_host::{conntrack, probe, steer};
+use baton_kernel::{conntrack, probe, steer};
 use baton_port::doctor::{Finding, examine};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};

@@ -6,7 +6,7 @@ use crate::fail::usage;
 use crate::notify::{Word, notify};
 use crate::signal::Waiter;
 use anyhow::Context;
-use baton_host::steer::Kind;
+use baton_kernel::steer::Kind;
 use baton_service::broker::{self, Broker, Interface};
 use baton_service::guardian::Guardian;
 use baton_service::vault::Vault;

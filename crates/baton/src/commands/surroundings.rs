@@ -1,7 +1,7 @@
 //! What stands beside connections on this machine: tracking, translation, io_uring, and what a killed
 //! service left. For `baton doctor`.
 
-use baton_host::steer::Steering;
+use baton_kernel::steer::Steering;
 use baton_port::doctor::Finding;
 use std::fs;
 use std::path::Path;

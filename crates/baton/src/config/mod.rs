@@ -19,8 +19,8 @@ pub use access::{Access, Id, Names};
 pub use error::ConfigError;
 
 use baton_engine::engine::COALESCE;
-use baton_host::policy::Policy;
-use baton_host::{Rules, steer};
+use baton_kernel::{Rules, steer};
+use baton_policy::rules::Policy;
 use baton_socket::consumer::ConsumerConfig;
 use baton_tcp::config::{Acks, Congestion};
 use serde::Deserialize;

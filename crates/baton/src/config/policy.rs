@@ -1,7 +1,7 @@
-//! `[policy]`: the rules of `baton_host::policy` as they are written.
+//! `[policy]`: the rules of `baton_policy::rules` as they are written.
 
 use super::values::Text;
-use baton_host::policy::{Policy, PortRule, Rule, Side, parse_ports};
+use baton_policy::rules::{Policy, PortRule, Rule, Side, parse_ports};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 

@@ -2,8 +2,8 @@
 //! one sentence, and behind a semicolon what helps.
 
 use baton_engine::engine::COALESCE;
-use baton_host::Rules;
-use baton_host::steer::Kind;
+use baton_kernel::Rules;
+use baton_kernel::steer::Kind;
 use baton_tcp::config::{Acks, Congestion};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};

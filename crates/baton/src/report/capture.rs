@@ -4,7 +4,7 @@ use super::plot::{Group, Mark, Plot, Row};
 use super::{Side, html, short};
 use crate::html_text::escape;
 use crate::measure::Median;
-use baton_trace::report::{Report, Rules, RunLength};
+use baton_analyse::report::{Report, Rules, RunLength};
 use std::fmt::Write as _;
 
 /// Rows of the run-length plot: what is longer shares the last.

@@ -5,7 +5,7 @@ use super::lines::{Line, Lines};
 use super::machine::Machine;
 use crate::bench::rsc::{Cell, STUDIED};
 use crate::html_text::escape;
-use baton_trace::sweep::Axis;
+use baton_analyse::sweep::Axis;
 use serde::Serialize;
 use std::fmt::Write as _;
 

@@ -4,8 +4,8 @@ use super::capture::rules;
 use super::html;
 use super::lines::{Line, Lines};
 use crate::html_text::escape;
-use baton_trace::report::{FileLine, Rules};
-use baton_trace::sweep::{Axis, Point};
+use baton_analyse::report::{FileLine, Rules};
+use baton_analyse::sweep::{Axis, Point};
 use serde::Serialize;
 use std::fmt::Write as _;
 

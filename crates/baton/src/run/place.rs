@@ -13,7 +13,7 @@
 
 use crate::background::LOOK;
 use anyhow::{Context, bail};
-use baton_host::Rules;
+use baton_kernel::Rules;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Pid;
 use std::fs::{self, File, Permissions};

@@ -12,7 +12,7 @@ use super::watch::Watch;
 use crate::background::{LOOK, last_words};
 use crate::fail::usage;
 use anyhow::{Context, bail};
-use baton_host::steer::{SteerError, Steering};
+use baton_kernel::steer::{SteerError, Steering};
 use baton_port::link;
 use baton_socket::service::Service;
 use rustix::process::{Pid, Signal, kill_process};

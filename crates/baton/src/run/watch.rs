@@ -1,7 +1,7 @@
 //! What a run does when all of its service was killed at once: broker, guardian and engines.
 //!
 //! What the engines had is ended, by a reset at both ends, since nobody can bring it home
-//! (`baton_host::steer`). What programs' own engines have goes on until it ends. Then one of the runs
+//! (`baton_kernel::steer`). What programs' own engines have goes on until it ends. Then one of the runs
 //! that live starts another service at the same place, which programs find there. A service that has
 //! ended in form is not started again: somebody told it to end.
 

@@ -1,6 +1,6 @@
 //! The page for users says of every reason what it means.
 
-use baton_host::Refusal;
+use baton_policy::Refusal;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

@@ -2,13 +2,14 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use baton_bump::{Bump, Options};
-use baton_coalesce::{Acks, Limits, Profile};
+use baton_coalesce::{Limits, Profile};
 use baton_port::PortError;
 use baton_port::vnet::{NEEDS_CSUM, Vnet, VnetFrame, VnetIo, VnetSink};
 use baton_wire::addr::Addr;
 use baton_wire::checksum;
 use baton_wire::packet::{Checks, Link, PROTOCOL_TCP, Packet};
 use baton_wire::seq::Seq;
+use baton_wire::tcp::Acks;
 use baton_wire::tcp::{Flags, SackBlocks, Timestamps};
 use baton_wire::template::{Emit, MAX_HEADERS, Route, emit_once};
 use std::collections::VecDeque;

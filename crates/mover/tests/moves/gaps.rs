@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use crate::world::common::tcp_counter;
-use baton_host::steer::Kind;
+use baton_kernel::steer::Kind;
 use baton_testkit::{need_program, need_root, wait_for};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,8 +3,8 @@
 
 use crate::world::common::{LONG, Wire};
 use crate::world::{At, Line, Load, World};
-use baton_host::handoff::{Outcome, Phase, Step};
-use baton_host::steer::Kind;
+use baton_kernel::handoff::{Outcome, Phase, Step};
+use baton_kernel::steer::Kind;
 use baton_mover::{Connection, MoverEvent};
 use baton_port::link;
 use baton_testkit::{need_program, need_root, run, veth};

@@ -5,7 +5,7 @@
 //! The peer is the kernel of another network namespace.
 
 use crate::world::{Load, World};
-use baton_host::steer::Kind;
+use baton_kernel::steer::Kind;
 use baton_testkit::{need_program, need_root};
 
 /// Moves of a connection that goes to and fro.

@@ -3,7 +3,7 @@
 
 use crate::world::common::Wire;
 use crate::world::{Load, World};
-use baton_host::steer::Kind;
+use baton_kernel::steer::Kind;
 use baton_mover::MoverConfig;
 use baton_port::link;
 use baton_testkit::{Netns, need_program, need_root, output, skip, vm};

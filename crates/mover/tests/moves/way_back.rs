@@ -2,11 +2,11 @@
 
 use crate::world::{At, Line, Load, World};
 use baton_engine::streamer::AdoptError;
-use baton_host::Refusal;
-use baton_host::handoff::{Outcome, Phase, Step};
-use baton_host::kernel_side::KernelError;
-use baton_host::steer::{Kind, Options, SteerError};
+use baton_kernel::handoff::{Outcome, Phase, Step};
+use baton_kernel::kernel_side::KernelError;
+use baton_kernel::steer::{Kind, Options, SteerError};
 use baton_mover::{MoveError, MoverConfig, MoverEvent};
+use baton_policy::Refusal;
 use baton_testkit::{need_program, need_root, wait_for};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! Two kernels and a wire, a mover beside ours, and a connection between them whose end
 //! on our side moves.
 
-#[path = "../../../host/tests/common/mod.rs"]
+#[path = "../../../kernel/tests/common/mod.rs"]
 pub mod common;
 
-use baton_host::steer::Kind;
+use baton_kernel::steer::Kind;
 use baton_mover::{Connection, Mover, MoverConfig};
 use baton_port::faulty::{Faults, Faulty};
 use baton_port::{SteeredPort, link};

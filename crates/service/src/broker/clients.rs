@@ -7,7 +7,7 @@ use super::side::Side;
 use super::{Broker, Config};
 use crate::record::{self, Record};
 use baton_engine::region::Layout;
-use baton_host::Refusal;
+use baton_policy::Refusal;
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::channel::{Channel, Parcel};
 use baton_socket::service::message::{RawSizes, Reply, Request, VERSION};

@@ -1,9 +1,9 @@
 //! What a broker is started with.
 
 use baton_engine::engine::COALESCE;
-use baton_host::Rules;
-use baton_host::policy::Policy;
-use baton_host::steer::Kind;
+use baton_kernel::Rules;
+use baton_kernel::steer::Kind;
+use baton_policy::rules::Policy;
 use baton_socket::consumer::ConsumerConfig;
 use baton_tcp::config::{Acks, Congestion};
 use std::ffi::OsString;

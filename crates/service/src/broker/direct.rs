@@ -12,8 +12,8 @@
 use super::Broker;
 use super::side::{Process, Side};
 use crate::guardian;
-use baton_host::kernel_side::KernelError;
-use baton_host::steer::ENGINES_MAX;
+use baton_kernel::kernel_side::KernelError;
+use baton_kernel::steer::ENGINES_MAX;
 use baton_port::SteeredPort;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::Reply;
@@ -24,7 +24,7 @@ use std::io::{self, ErrorKind};
 pub(super) struct Owner {
     /// None for one that a predecessor gave away.
     pub client: Option<u32>,
-    /// As of [`Steering::open_engine`](baton_host::steer::Steering::open_engine).
+    /// As of [`Steering::open_engine`](baton_kernel::steer::Steering::open_engine).
     pub number: u32,
 }
 
@@ -46,7 +46,7 @@ impl Broker {
     }
 
     fn give_engine(&mut self, client: u32, interface: usize) -> Result<usize, KernelError> {
-        let failed = |source| baton_host::Failed { during: "giving a program an engine", source };
+        let failed = |source| baton_kernel::Failed { during: "giving a program an engine", source };
         let at = self.free_side().ok_or_else(|| failed(ErrorKind::QuotaExceeded.into()))?;
         let number = self.free_number(at).ok_or_else(|| failed(ErrorKind::QuotaExceeded.into()))?;
         let Broker { sides, config, vault, .. } = self;
@@ -84,7 +84,7 @@ impl Broker {
     fn start_in_program(&mut self, at: usize) -> Result<(), KernelError> {
         let Broker { sides, kernel, clients, config, base, .. } = self;
         let side = &mut sides[at];
-        let failed = |source: io::Error| baton_host::Failed { during: "giving a program an engine", source };
+        let failed = |source: io::Error| baton_kernel::Failed { during: "giving a program an engine", source };
         let client = side.owner.and_then(|owner| clients.get_mut(&owner.client?));
         let program = client.ok_or_else(|| failed(ErrorKind::NotConnected.into()))?;
         let port = kernel.steering(side.index)?.open_engine(side.number())?;

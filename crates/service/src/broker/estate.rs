@@ -12,9 +12,9 @@ use super::{Broker, BrokerError};
 use crate::record::{self, Phase, Record};
 use crate::vault::Vault;
 use baton_engine::region::EngineRegion;
-use baton_host::Captured;
-use baton_host::hops::{Query, Way};
-use baton_host::kernel_side::Plan;
+use baton_kernel::Captured;
+use baton_kernel::hops::{Query, Way};
+use baton_kernel::kernel_side::Plan;
 use baton_socket::memory::{SharedLedger, SharedMemory};
 use baton_socket::service::message::Reply;
 use baton_socket::service::read_two;
@@ -248,11 +248,11 @@ impl Broker {
         let _ = kernel.unsteer(plan);
         let fd = line.fd.as_fd();
         let _ = match rebuilt {
-            Some(rebuilt) if baton_host::is_captured(fd).is_ok_and(|captured| captured) => {
-                baton_host::resume(fd, rebuilt)
+            Some(rebuilt) if baton_kernel::is_captured(fd).is_ok_and(|captured| captured) => {
+                baton_kernel::resume(fd, rebuilt)
             }
             Some(_) => Ok(()),
-            None => baton_host::abandon(fd),
+            None => baton_kernel::abandon(fd),
         };
     }
 

@@ -6,9 +6,10 @@ use super::lines::{Goal, Line, State};
 use super::recover::recover;
 use super::take::{Direction, Half, Terms, Why};
 use crate::record;
-use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
-use baton_host::steer::Mode;
-use baton_host::{Captured, Refusal};
+use baton_kernel::Captured;
+use baton_kernel::handoff::{Aborted, Handoff, Outcome, Steps};
+use baton_kernel::steer::Mode;
+use baton_policy::Refusal;
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::message::Reply;
 use baton_socket::service::order::Order;
@@ -339,7 +340,7 @@ impl Broker {
         let Some(Line { tuple, side, fd, .. }) = self.lines.get(&id).filter(is_there) else { return };
         let (tuple, interface, fd) = (*tuple, self.sides[*side].index, fd.clone());
         // Its program, it may be, has not let go of the husk yet.
-        let vacated = baton_host::vacate(&fd);
+        let vacated = baton_kernel::vacate(&fd);
         self.lost(id, "");
         if vacated.is_ok() {
             // Without, it comes again.

@@ -43,8 +43,8 @@ pub use config::{Config, Interface};
 use crate::priority;
 use crate::record::{self, Record};
 use crate::vault::Vault;
-use baton_host::hops::Change;
-use baton_host::kernel_side::{KernelError, KernelSide};
+use baton_kernel::hops::Change;
+use baton_kernel::kernel_side::{KernelError, KernelSide};
 use baton_port::wait::WaitSet;
 use baton_wire::addr::Tuple;
 use clients::Client;
@@ -80,8 +80,8 @@ pub enum BrokerError {
     Engine(String),
 }
 
-impl From<baton_host::Failed> for BrokerError {
-    fn from(error: baton_host::Failed) -> BrokerError {
+impl From<baton_kernel::Failed> for BrokerError {
+    fn from(error: baton_kernel::Failed) -> BrokerError {
         BrokerError::Kernel(error.into())
     }
 }
@@ -404,7 +404,7 @@ impl Broker {
         }
     }
 
-    fn change_way(&mut self, tuple: Tuple, way: baton_host::hops::Way) {
+    fn change_way(&mut self, tuple: Tuple, way: baton_kernel::hops::Way) {
         let Some(&id) = self.tuples.get(&tuple) else { return };
         let Some(line) = self.lines.get_mut(&id) else { return };
         let Some(plan) = &mut line.plan else { return };

@@ -6,8 +6,8 @@
 
 use super::Broker;
 use super::take::{Direction, Terms, Why, why};
-use baton_host::Captured;
-use baton_host::handoff::Outcome;
+use baton_kernel::Captured;
+use baton_kernel::handoff::Outcome;
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::message::Reply;
 

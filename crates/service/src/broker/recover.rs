@@ -4,7 +4,7 @@
 use baton_engine::event::ConnId;
 use baton_engine::region::EngineRegion;
 use baton_engine::streamer::{ConsumerId, MAX_OPTIONS, Suspended};
-use baton_host::Captured;
+use baton_kernel::Captured;
 use baton_mover::engine_side::departed;
 use baton_socket::adoption::LeftBehind;
 use baton_socket::memory::SharedLedger;

@@ -70,7 +70,7 @@ impl Line {
     /// True once, when it may go to the engine again: packets of it have passed the new rules.
     fn returns(&mut self) -> bool {
         let Some(waits) = self.returns.filter(|_| self.state == State::Kernel) else { return false };
-        let Ok(now) = baton_host::segments(&*self.fd) else {
+        let Ok(now) = baton_kernel::segments(&*self.fd) else {
             // It cannot be moved either.
             self.returns = None;
             return false;

@@ -6,11 +6,12 @@ use super::lines::{Goal, Line, State};
 use super::rules::RULES_CHANGED;
 use super::side::Process;
 use crate::record::{self, Phase, Record};
-use baton_host::handoff::{Aborted, Handoff, Outcome, Steps};
-use baton_host::kernel_side::{KernelError, KernelSide, Plan};
-use baton_host::policy::{Decision, History, Room};
-use baton_host::{Captured, Failed, Refusal};
+use baton_kernel::handoff::{Aborted, Handoff, Outcome, Steps};
+use baton_kernel::kernel_side::{KernelError, KernelSide, Plan};
+use baton_kernel::{Captured, Failed};
 use baton_mover::engine_side;
+use baton_policy::Refusal;
+use baton_policy::rules::{Decision, History, Room};
 use baton_socket::service::message::Reply;
 use baton_socket::service::order::Order;
 use baton_socket::service::write_queues;
@@ -84,7 +85,7 @@ impl Steps for Half<'_> {
         let captured = self.kernel.capture(self.fd)?;
         if captured.send_queue.len().max(captured.receive_queue.len()) > self.terms.largest {
             // Nothing was changed: it is an ordinary socket again.
-            baton_host::release(self.fd, &captured)?;
+            baton_kernel::release(self.fd, &captured)?;
             return Err(self.kernel.refuse(Refusal::TooMuchQueued));
         }
         Ok(captured)
@@ -203,7 +204,7 @@ impl Broker {
     /// Whether it is to move now. A program whose connection waits asks again when it sends;
     /// what a person asks for by name is not asked about.
     fn choose(&self, fd: &OwnedFd, side: usize) -> Result<(), Why> {
-        let known = baton_host::known(fd, History::New).map_err(|e| ("failed", e.to_string()))?;
+        let known = baton_kernel::known(fd, History::New).map_err(|e| ("failed", e.to_string()))?;
         let connections = self.lines.values().filter(|line| line.side == side).count() as u64;
         match self.config.policy.decide(&known, Room { connections, at_most: self.config.connections.into() }) {
             Decision::Move => Ok(()),

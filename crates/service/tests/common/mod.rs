@@ -2,10 +2,10 @@
 //! on our side move.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-#[path = "../../../host/tests/common/mod.rs"]
+#[path = "../../../kernel/tests/common/mod.rs"]
 pub mod kernels;
 
-use baton_host::steer::Kind;
+use baton_kernel::steer::Kind;
 use baton_port::link;
 use baton_service::broker::{Broker, Config, Interface};
 use baton_service::engine;

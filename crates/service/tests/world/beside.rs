@@ -3,7 +3,7 @@
 
 use crate::common::kernels::{Ramp, Wire};
 use crate::common::{At, Line, World};
-use baton_host::steer::Kind;
+use baton_kernel::steer::Kind;
 use baton_socket::service::Place;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::Selector;

@@ -2,7 +2,7 @@
 
 use crate::common::kernels::wait_for;
 use crate::common::{At, Line, World};
-use baton_host::Rules;
+use baton_kernel::Rules;
 use baton_socket::service::{Place, Service};
 use baton_testkit::{need_program, need_root};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use crate::common::kernels::{LONG, Ramp, wait_for};
 use crate::common::{At, Line, World};
-use baton_host::steer::Kind;
+use baton_kernel::steer::Kind;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::{Reply, Request, Selector, VERSION};
 use baton_socket::service::{Place, Service};

@@ -1,6 +1,6 @@
 //! Options that say how frames are coalesced.
 
-use baton_trace::coalesce::{Checksums, Limits, Profile, Window};
+use baton_analyse::coalesce::{Checksums, Limits, Profile, Window};
 use std::num::{NonZeroU32, NonZeroU64};
 
 /// Most runs held at a time: a run costs some hundred bytes, and memory is to stay small.

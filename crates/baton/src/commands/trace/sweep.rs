@@ -4,8 +4,8 @@ use super::files;
 use super::rules::Rules;
 use crate::commands::measuring::Output;
 use crate::report::sweep::Outcome;
-use baton_trace::report;
-use baton_trace::sweep::Sweep;
+use baton_analyse::report;
+use baton_analyse::sweep::Sweep;
 use std::path::PathBuf;
 
 /// Arguments of `baton trace sweep`.

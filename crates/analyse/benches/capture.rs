@@ -1,0 +1,86 @@
+//! How fast captures are analysed: packets a second of one core, from the page cache.
+//!
+//! Two captures are made, of frames of 1514 bytes and of their first 66: bulk of 16
+//! connections in bursts of 8. A round reads each once. Beside the analysis stand the
+//! reading alone, and a plain look at the headers, so that each one's share is seen.
+//!
+//! `cargo bench -p baton-analyse --bench capture`
+
+use baton_analyse::coalesce::{Checksums, Class, Limits, Profile, classify};
+use baton_analyse::read::{Frame, Input, Reader};
+use baton_analyse::study::{self, Progress};
+use baton_analyse::sweep::Sweep;
+use baton_analyse::{Analysis, link};
+use baton_testkit::rounds::{Effort, Rounds};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+#[path = "../tests/make/mod.rs"]
+mod make;
+
+/// Writes a capture of `frames` frames, `kept` bytes of each.
+fn capture(path: &Path, frames: u32, kept: usize) -> io::Result<()> {
+    let order = make::Order { big: false };
+    let mut file = BufWriter::with_capacity(1 << 20, std::fs::File::create(path)?);
+    file.write_all(&make::pcap_header(order, make::MICROS, 1))?;
+    let mut next = [1_u32; 16];
+    for n in 0..frames {
+        let flow = (n / 8 % 16) as usize;
+        let frame = make::ethernet(&[], 0x0800, &make::segment(1000 + flow as u16, next[flow], 1460));
+        next[flow] = next[flow].wrapping_add(1460);
+        file.write_all(&make::pcap_record(order, n / 80_000, n % 80_000 * 12, 1514, &frame[..kept]))?;
+    }
+    file.flush()
+}
+
+fn open(path: &Path) -> Input {
+    Input::open(path, &Progress::default().bytes).expect("the capture was just made")
+}
+
+/// Hands every frame to `look` and says how many there were.
+fn every(path: &Path, mut look: impl FnMut(&Frame<'_>)) -> u64 {
+    let mut count = 0;
+    let mut reader = Reader::new(open(path));
+    let mut sink = |frame: &Frame<'_>| {
+        count += 1;
+        look(frame);
+    };
+    while reader.read(&mut sink).expect("the capture is whole") {}
+    count
+}
+
+fn analysis(path: &Path, profile: Profile) -> u64 {
+    let mut analysis = Analysis::new(Limits::of(profile), Checksums::Trust);
+    study::read(open(path), &mut analysis, &Progress::default()).expect("the capture is whole");
+    analysis.tally().eliminated
+}
+
+fn main() -> io::Result<()> {
+    let effort = Effort::asked();
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    for (name, kept, frames) in [("1514", 1514, 500_000), ("66", 66, 4_000_000)] {
+        let frames = effort.pick(frames, 5_000);
+        let path = dir.join(format!("bench-{name}.pcap"));
+        capture(&path, frames, kept)?;
+        let mut set = Rounds::new(&format!("capture of {name} bytes a frame"), frames as usize);
+        set.add("read", || assert_eq!(every(&path, |_| ()), frames.into()));
+        set.add("read, headers parsed", || {
+            let mut data = 0_u64;
+            every(&path, |frame| {
+                data += u64::from(matches!(classify(&link::frame(frame), Checksums::Trust), Class::Data(_)));
+            });
+            assert_eq!(data, frames.into());
+        });
+        set.add("trace rsc", || assert!(analysis(&path, Profile::Rsc) > u64::from(frames) / 2));
+        set.add("trace ra", || assert!(analysis(&path, Profile::Ra) > u64::from(frames) / 2));
+        set.add("sweep rsc", || {
+            let mut sweep = Sweep::new(Limits::of(Profile::Rsc), Checksums::Trust);
+            study::read(open(&path), &mut sweep, &Progress::default()).expect("the capture is whole");
+        });
+        set.run(effort.rounds(9));
+        set.report();
+        drop(set);
+        std::fs::remove_file(&path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Each link type, with what it may carry, gives the same verdicts.
+
+mod make;
+
+use baton_analyse::Analysis;
+use baton_analyse::coalesce::{Checksums, Limits, Profile};
+use baton_analyse::link::link_type;
+use baton_analyse::read::Input;
+use baton_analyse::study::{self, Progress};
+use baton_analyse::tally::Tally;
+use make::{ethernet, segment, segment_v6};
+use std::io::Cursor;
+
+fn analyse(capture: Vec<u8>) -> Tally {
+    let mut analysis = Analysis::new(Limits::of(Profile::Rsc), Checksums::Trust);
+    study::read(Input::read(Cursor::new(capture)).unwrap(), &mut analysis, &Progress::default()).unwrap();
+    analysis.tally().clone()
+}
+
+/// Three segments of a connection behind a link header, and a fourth cut within it.
+fn joins(link: u16, header: &[u8], segment: fn(u16, u32, usize) -> Vec<u8>) {
+    let mut frames: Vec<Vec<u8>> =
+        [1, 101, 201].map(|seq| [header, &segment(5000, seq, 100)].concat()).into_iter().collect();
+    if !header.is_empty() {
+        frames.push(header[..header.len() - 1].to_vec());
+    }
+    let tally = analyse(make::pcap(link.into(), &frames));
+    assert_eq!((tally.frames_in, tally.eliminated, tally.runs), (frames.len() as u64, 2, 1), "link type {link}");
+    let not_ip = frames.len() as u64 - 3;
+    assert_eq!(tally.reasons.get("not_ip").copied().unwrap_or(0), not_ip, "link type {link}");
+    assert!(tally.unknown_links.is_empty());
+}
+
+#[test]
+fn ethernet_with_and_without_tags() {
+    let header = |tags: &[[u8; 4]], ether_type| ethernet(tags, ether_type, &[]);
+    for tags in [
+        &[][..],
+        &[[0x81, 0, 0, 7]],
+        &[[0x88, 0xa8, 0, 9], [0x81, 0, 0x20, 7]],
+        &[[0x88, 0xa8, 0, 9], [0x81, 0, 0, 7], [0x81, 0, 0, 8]],
+    ] {
+        joins(link_type::ETHERNET, &header(tags, 0x0800), segment);
+        joins(link_type::ETHERNET, &header(tags, 0x86dd), segment_v6);
+    }
+}
+
+#[test]
+fn raw_ip() {
+    for link in [link_type::RAW, link_type::RAW_BSD, link_type::RAW_OPENBSD] {
+        joins(link, &[], segment);
+        joins(link, &[], segment_v6);
+    }
+    joins(link_type::IPV4, &[], segment);
+    joins(link_type::IPV6, &[], segment_v6);
+}
+
+#[test]
+fn one_version_means_that_version() {
+    let tally = analyse(make::pcap(link_type::IPV6.into(), &[segment(1, 1, 100)]));
+    assert_eq!(tally.reasons.get("malformed"), Some(&1));
+}
+
+#[test]
+fn null_in_either_byte_order_and_loop() {
+    for family in [[2, 0, 0, 0], [0, 0, 0, 2]] {
+        joins(link_type::NULL, &family, segment);
+    }
+    for family in [10, 24, 28, 30] {
+        joins(link_type::NULL, &[family, 0, 0, 0], segment_v6);
+        joins(link_type::NULL, &[0, 0, 0, family], segment_v6);
+        joins(link_type::LOOP, &[0, 0, 0, family], segment_v6);
+    }
+    joins(link_type::LOOP, &[0, 0, 0, 2], segment);
+    let tally = analyse(make::pcap(link_type::LOOP.into(), &[[&[2, 0, 0, 0][..], &segment(1, 1, 9)].concat()]));
+    assert_eq!(tally.reasons.get("not_ip"), Some(&1));
+}
+
+#[test]
+fn linux_cooked() {
+    let start = [0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0];
+    joins(link_type::LINUX_SLL, &[&start[..], &[8, 0]].concat(), segment);
+    joins(link_type::LINUX_SLL, &[&start[..], &[0x86, 0xdd]].concat(), segment_v6);
+    joins(link_type::LINUX_SLL, &[&start[..], &[0x81, 0, 0, 5, 8, 0]].concat(), segment);
+    let rest = [0, 0, 0, 0, 0, 3, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0];
+    joins(link_type::LINUX_SLL2, &[&[8, 0], &rest[..]].concat(), segment);
+    joins(link_type::LINUX_SLL2, &[&[0x86, 0xdd], &rest[..]].concat(), segment_v6);
+    joins(link_type::LINUX_SLL2, &[&[0x81, 0], &rest[..], &[0, 5, 8, 0]].concat(), segment);
+}
+
+#[test]
+fn a_link_type_that_is_not_known_is_counted() {
+    let tally = analyse(make::pcap(147, &[segment(1, 1, 9), segment(1, 10, 9)]));
+    assert_eq!(tally.reasons.get("not_ip"), Some(&2));
+    assert_eq!(tally.unknown_links.into_iter().collect::<Vec<_>>(), [(147, 2)]);
+}
+
+#[test]
+fn lengths_come_from_the_ip_header_and_of_0_from_the_wire() {
+    // Snapped behind the TCP header; what follows is on the wire only.
+    let whole: Vec<Vec<u8>> = [1, 101, 201].map(|seq| ethernet(&[], 0x0800, &segment(7, seq, 100))).into();
+    let order = make::Order { big: false };
+    let mut snapped = make::pcap_header(order, make::MICROS, 1);
+    let mut zero = snapped.clone();
+    for frame in &whole {
+        snapped.extend(make::pcap_record(order, 0, 0, frame.len() as u32, &frame[..54]));
+        let mut without = frame[..54].to_vec();
+        without[16..18].copy_from_slice(&[0, 0]);
+        zero.extend(make::pcap_record(order, 0, 0, frame.len() as u32, &without));
+    }
+    for capture in [snapped, zero] {
+        let tally = analyse(capture);
+        assert_eq!((tally.frames_in, tally.eliminated), (3, 2));
+        assert_eq!(tally.flows.top(1)[0].1.payload_bytes, 300);
+    }
+}

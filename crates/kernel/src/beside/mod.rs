@@ -1,0 +1,219 @@
+//! What the kernel does with a connection's packets beside its socket, and the engine would not:
+//! IPsec, BPF programs of its control group, other programs and queueing disciplines of its
+//! interface, an interface that belongs to a bridge.
+//!
+//! ```text
+//!   check(plan)            refused, before anything is done
+//!   follow, forget         those that are away
+//!   hear(change), poll     Change::Refused for those that would be refused now
+//!                          returned: whose frames are dropped from now on, or no more
+//! ```
+//!
+//! IPsec policies and tc's filters come as events. BPF programs of control groups and TCX links
+//! come as none, so they are asked for once a second while a connection is away. One that is
+//! refused is told of again each second, until it is home.
+
+mod cgroup;
+mod ipsec;
+mod policies;
+mod tc;
+
+use crate::hops::Change;
+use crate::kernel_side::Plan;
+use baton_policy::Refusal;
+use baton_wire::addr::Tuple;
+use cgroup::Cgroups;
+use ipsec::Ipsec;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+use tc::{Tc, skips_programs};
+
+pub(crate) use tc::Own;
+
+/// Time between two looks at what nobody tells of.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// An interface that is steered.
+struct Interface {
+    own: Own,
+    enslaved: bool,
+    /// A filter or discipline that stands there would be skipped.
+    skips: bool,
+    /// A TCX program would.
+    skips_programs: bool,
+}
+
+/// A connection that is away.
+struct Away {
+    plan: Plan,
+    /// Why it has no way, if it has none.
+    route: Option<Refusal>,
+    told: Option<Refusal>,
+    /// Its frames are dropped, both ways.
+    silent: bool,
+}
+
+/// Decides whether a connection may be away, and follows those that are.
+pub(crate) struct Beside {
+    interfaces: BTreeMap<u32, Interface>,
+    ipsec: Ipsec,
+    cgroups: Cgroups,
+    tc: Tc,
+    away: BTreeMap<Tuple, Away>,
+    looked: Instant,
+    /// Something has changed since the last poll.
+    stale: bool,
+}
+
+impl Beside {
+    /// For the thread's network namespace.
+    pub fn open() -> io::Result<Beside> {
+        Ok(Beside {
+            interfaces: BTreeMap::new(),
+            ipsec: Ipsec::open()?,
+            cgroups: Cgroups::default(),
+            tc: Tc::open()?,
+            away: BTreeMap::new(),
+            looked: Instant::now(),
+            stale: false,
+        })
+    }
+
+    /// What [`Beside::poll`] is to be called for.
+    pub fn tellers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ipsec.teller().into_iter().chain([self.tc.teller()])
+    }
+
+    /// An interface is steered from now on, by a program of ours.
+    pub fn add_interface(&mut self, index: u32, own: Own, enslaved: bool) -> io::Result<()> {
+        let skips = self.tc.skips(index, own)?;
+        let skips_programs = skips_programs(index, own)?;
+        self.interfaces.insert(index, Interface { own, enslaved, skips, skips_programs });
+        Ok(())
+    }
+
+    /// It is no more.
+    pub fn remove_interface(&mut self, index: u32) {
+        self.interfaces.remove(&index);
+    }
+
+    /// Whether something would be bypassed.
+    pub fn check(&mut self, plan: &Plan) -> io::Result<Result<(), Refusal>> {
+        self.refresh_told()?;
+        self.ipsec.count_again()?;
+        self.cgroups.look(plan.cgroup);
+        if let Some(interface) = self.interfaces.get_mut(&plan.way.interface) {
+            interface.skips_programs = skips_programs(plan.way.interface, interface.own)?;
+        }
+        Ok(self.refusal(plan).map_or(Ok(()), Err))
+    }
+
+    fn refusal(&self, plan: &Plan) -> Option<Refusal> {
+        let interface = self.interfaces.get(&plan.way.interface);
+        if interface.is_some_and(|interface| interface.enslaved) {
+            Some(Refusal::Enslaved)
+        } else if self.ipsec.holds(plan) {
+            Some(Refusal::Ipsec)
+        } else if self.cgroups.watches(plan.cgroup) {
+            Some(Refusal::CgroupProgram)
+        } else if interface.is_some_and(|interface| interface.skips || interface.skips_programs) {
+            Some(Refusal::TcProgram)
+        } else {
+            None
+        }
+    }
+
+    /// A connection is away from now on.
+    pub fn follow(&mut self, plan: &Plan) {
+        self.away.insert(plan.tuple(), Away { plan: *plan, route: None, told: None, silent: false });
+        self.stale = true;
+    }
+
+    /// It is home, or has ended.
+    pub fn forget(&mut self, tuple: &Tuple) {
+        self.away.remove(tuple);
+    }
+
+    /// A change that others told of.
+    pub fn hear(&mut self, change: &Change) {
+        match change {
+            Change::Link(link) => {
+                if let Some(interface) = self.interfaces.get_mut(&link.index) {
+                    self.stale |= interface.enslaved != link.enslaved;
+                    interface.enslaved = link.enslaved;
+                }
+            }
+            Change::Way { tuple, .. } => self.set_route(tuple, None),
+            Change::Refused { tuple, why } => self.set_route(tuple, Some(*why)),
+            Change::Neighbour { .. } | Change::LinkGone(_) | Change::Rules => {}
+        }
+    }
+
+    fn set_route(&mut self, tuple: &Tuple, why: Option<Refusal>) {
+        if let Some(away) = self.away.get_mut(tuple) {
+            away.route = why;
+            self.stale = true;
+        }
+    }
+
+    /// Tells who would be refused now. Those that are told of whose frames are to be dropped
+    /// from now on, or no more, are returned.
+    pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> io::Result<Vec<(Plan, bool)>> {
+        self.stale |= self.refresh_told()?;
+        let due = self.looked.elapsed() >= LOOK;
+        if due {
+            self.looked = Instant::now();
+            self.look()?;
+        }
+        let mut changed = Vec::new();
+        if !due && !std::mem::take(&mut self.stale) {
+            return Ok(changed);
+        }
+        self.stale = false;
+        let mut away = std::mem::take(&mut self.away);
+        for (tuple, away) in &mut away {
+            let why = away.route.or_else(|| self.refusal(&away.plan));
+            if let Some(why) = why
+                && (due || away.told != Some(why))
+            {
+                tell(Change::Refused { tuple: *tuple, why });
+            }
+            away.told = why;
+            let silent = why.is_some_and(Refusal::forbids_frames);
+            if silent != away.silent {
+                away.silent = silent;
+                changed.push((away.plan, silent));
+            }
+        }
+        self.away = away;
+        Ok(changed)
+    }
+
+    /// Asks for what was told to have changed; whether there was anything.
+    fn refresh_told(&mut self) -> io::Result<bool> {
+        let ipsec = self.ipsec.refresh()?;
+        let tc = self.tc.has_changed()?;
+        if tc {
+            for (index, interface) in &mut self.interfaces {
+                interface.skips = self.tc.skips(*index, interface.own)?;
+            }
+        }
+        Ok(ipsec || tc)
+    }
+
+    /// Asks for what nobody tells of.
+    fn look(&mut self) -> io::Result<()> {
+        if self.away.is_empty() {
+            self.cgroups.look_again(std::iter::empty());
+            return Ok(());
+        }
+        for (index, interface) in &mut self.interfaces {
+            interface.skips_programs = skips_programs(*index, interface.own)?;
+        }
+        self.ipsec.count_again()?;
+        self.cgroups.look_again(self.away.values().map(|away| away.plan.cgroup));
+        Ok(())
+    }
+}

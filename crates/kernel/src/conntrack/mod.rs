@@ -1,0 +1,277 @@
+//! The kernel's connection tracking, told of connections that are away.
+//!
+//! ```text
+//!   plan    look            the entry by the socket's own name: translated, helped, or fine
+//!   steer   let_go          the entry accepts any window from here on
+//!   away    keep            its timeout is kept up; an entry that somebody deleted is told
+//!   home    put_into_state  half closed: as if conntrack had seen the FIN
+//!   ended   put_into_state  TIME_WAIT or CLOSE, with the kernel's timeouts
+//! ```
+//!
+//! Conntrack sees none of the frames of a connection that is away. Its check of windows
+//! (`tcp_in_window()`, `nf_conntrack_proto_tcp.c`) takes what comes afterwards for invalid, and
+//! usual rules drop that. An entry is liberal for the rest of its life then, as the kernel makes
+//! those that it picks up in the midst of a connection.
+//!
+//! An entry is found by either of its directions, in its zone. Zones other than 0 are rare, so a
+//! namespace's are looked for only when a connection has no entry in zone 0, and what was found
+//! is believed for a while (`zones.rs`).
+
+mod findings;
+mod kept;
+mod message;
+pub(crate) mod probe;
+mod sysctl;
+#[cfg(test)]
+mod tests;
+
+pub use findings::finding;
+
+use crate::netlink::{Body, NLM_F_ACK, Socket};
+use baton_policy::Refusal;
+use baton_wire::addr::Tuple;
+use kept::Kept;
+use message::{Entry, State};
+use rustix::net::netlink;
+use std::collections::BTreeSet;
+use std::io;
+use std::time::{Duration, Instant};
+use sysctl::Timeouts;
+
+/// Entries looked at in one call of [`Conntrack::keep`], at most.
+const PER_LOOK: usize = 256;
+
+/// What an entry is given that would go soon: it outlives a service that is killed by no more.
+const KEEP_S: u32 = 300;
+
+/// A look for zones is not repeated before this, nor before this many times what it took.
+const ZONES_FRESH: Duration = Duration::from_secs(10);
+const ZONES_SHARE: u32 = 100;
+
+/// Zones that are asked one by one.
+const ZONES_AT_MOST: usize = 16;
+
+/// Tries of a dump while the table changes.
+const TRIES: u32 = 4;
+
+/// A connection's entry, as it was when it was looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tracked {
+    zone: u16,
+    left_s: u32,
+    liberal: bool,
+}
+
+/// How a connection ended that was away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// Both sides closed.
+    Closed,
+    /// One of them reset it.
+    Reset,
+}
+
+/// Zones that entries are in, beside 0.
+#[derive(Default)]
+struct Zones {
+    known: BTreeSet<u16>,
+    /// When they may be looked for again.
+    stale: Option<Instant>,
+}
+
+/// Conntrack of the network namespace in which this was opened. The thread must stay in it.
+pub(crate) struct Conntrack {
+    /// None where the kernel has no netfilter sockets.
+    socket: Option<Socket>,
+    loaded: bool,
+    zones: Zones,
+    timeouts: Option<Timeouts>,
+    kept: Kept,
+}
+
+impl Conntrack {
+    pub fn open() -> Conntrack {
+        let socket = Socket::open(netlink::NETFILTER).ok();
+        Conntrack { socket, loaded: false, zones: Zones::default(), timeouts: None, kept: Kept::default() }
+    }
+
+    /// The entry of the connection that its socket calls `tuple`; `None` if it is not tracked.
+    ///
+    /// # Errors
+    /// Why it has to stay: [`Refusal::Translated`], [`Refusal::ConntrackHelper`], and
+    /// [`Refusal::Conntrack`] where there are entries and they cannot be asked for.
+    pub fn look(&mut self, tuple: Tuple) -> Result<Option<Tracked>, Refusal> {
+        self.loaded = self.loaded || sysctl::is_loaded();
+        if !self.loaded {
+            return Ok(None);
+        }
+        match self.find(tuple) {
+            Ok(None) => Ok(None),
+            Ok(Some((zone, entry))) => match entry.refusal(tuple) {
+                Some(refusal) => Err(refusal),
+                None => Ok(Some(Tracked { zone, left_s: entry.left_s, liberal: entry.is_liberal() })),
+            },
+            Err(_) if sysctl::entries() == Some(0) => Ok(None),
+            Err(_) => Err(Refusal::Conntrack),
+        }
+    }
+
+    /// Has the entry accept what comes from now on, and looks after it.
+    ///
+    /// # Errors
+    /// [`Refusal::Conntrack`] if it cannot be told and checks windows.
+    pub fn let_go(&mut self, tuple: Tuple, tracked: Tracked) -> Result<(), Refusal> {
+        let Tracked { zone, left_s, liberal } = tracked;
+        let told = if liberal { Ok(true) } else { self.change(tuple, zone, message::with_liberality) };
+        match told {
+            // It has just gone: the kernel picks up what comes, as it would have.
+            Ok(false) => return Ok(()),
+            Ok(true) => {}
+            Err(_) if sysctl::is_liberal() => {}
+            Err(_) => return Err(Refusal::Conntrack),
+        }
+        self.kept.put(tuple, zone, left_s, Instant::now());
+        Ok(())
+    }
+
+    /// It is not looked after any more.
+    pub fn forget(&mut self, tuple: &Tuple) {
+        self.kept.remove(tuple);
+    }
+
+    /// It has ended where conntrack did not see it. One that is not looked after has told its
+    /// end, or is not tracked.
+    pub fn end(&mut self, tuple: &Tuple, ending: Ending) {
+        let Some(zone) = self.kept.remove(tuple) else { return };
+        let timeouts = self.timeouts();
+        let (state, seconds) = match ending {
+            Ending::Closed => (State::TimeWait, timeouts.time_wait),
+            Ending::Reset => (State::Close, timeouts.close),
+        };
+        self.put_into_state(*tuple, zone, state, seconds);
+    }
+
+    /// It comes home half closed: as if conntrack had seen the FIN, and, if `acknowledged`, its
+    /// ACK.
+    pub fn half_closed(&mut self, tuple: &Tuple, acknowledged: bool) {
+        let Some(zone) = self.kept.zone(tuple) else { return };
+        let timeouts = self.timeouts();
+        let (state, seconds) = match acknowledged {
+            true => (State::CloseWait, timeouts.close_wait),
+            false => (State::FinWait, timeouts.fin_wait),
+        };
+        self.put_into_state(*tuple, zone, state, seconds);
+    }
+
+    /// Where it cannot be told the entry goes by its timeout.
+    fn put_into_state(&mut self, tuple: Tuple, zone: u16, state: State, seconds: u32) {
+        let _ = self.change(tuple, zone, |body| message::with_state(message::with_timeout(body, seconds), state));
+    }
+
+    /// Keeps entries from timing out, some at a time; those that somebody deleted.
+    pub fn keep(&mut self, now: Instant) -> Vec<Tuple> {
+        let mut gone = Vec::new();
+        for _ in 0..PER_LOOK {
+            let Some((tuple, zone)) = self.kept.next_due(now) else { break };
+            match self.get(tuple, zone) {
+                Ok(Some(entry)) => {
+                    let enough = KEEP_S.min(self.timeouts().established);
+                    let left_s = if entry.left_s < enough / 2 {
+                        let _ = self.change(tuple, zone, |body| message::with_timeout(body, enough));
+                        enough
+                    } else {
+                        entry.left_s
+                    };
+                    self.kept.put(tuple, zone, left_s, now);
+                }
+                Ok(None) => {
+                    self.kept.remove(&tuple);
+                    gone.push(tuple);
+                }
+                // Another time.
+                Err(_) => self.kept.put(tuple, zone, 0, now),
+            }
+        }
+        gone
+    }
+
+    fn timeouts(&mut self) -> Timeouts {
+        let timeouts = self.timeouts.map_or_else(Timeouts::read, |timeouts| timeouts.renewed(Instant::now()));
+        *self.timeouts.insert(timeouts)
+    }
+
+    /// The entry of this name, and its zone.
+    fn find(&mut self, tuple: Tuple) -> io::Result<Option<(u16, Entry)>> {
+        if let Some(entry) = self.get(tuple, 0)? {
+            return Ok(Some((0, entry)));
+        }
+        if self.entries()? == 0 {
+            return Ok(None);
+        }
+        if let Some(found) = self.find_in_zones(tuple)? {
+            return Ok(Some(found));
+        }
+        if self.renew_zones(Instant::now())? { self.find_in_zones(tuple) } else { Ok(None) }
+    }
+
+    fn find_in_zones(&mut self, tuple: Tuple) -> io::Result<Option<(u16, Entry)>> {
+        for zone in self.zones.known.clone() {
+            if let Some(entry) = self.get(tuple, zone)? {
+                return Ok(Some((zone, entry)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks which zones there are, unless that was done just now. True if others are known.
+    fn renew_zones(&mut self, now: Instant) -> io::Result<bool> {
+        if self.zones.stale.is_some_and(|stale| now < stale) {
+            return Ok(false);
+        }
+        let mut known = BTreeSet::new();
+        let mut whole = false;
+        for _ in 0..TRIES {
+            let body = Body::new(&message::header(libc::AF_UNSPEC));
+            whole = self.socket()?.dump(message::GET, body, |_, entry| known.extend(message::zones_of(entry)))?;
+            if whole {
+                break;
+            }
+        }
+        if !whole || known.len() > ZONES_AT_MOST {
+            // Which one a connection is in is not to be known.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let done = Instant::now();
+        self.zones.stale = Some(done + ZONES_FRESH.max((done - now) * ZONES_SHARE));
+        Ok(std::mem::replace(&mut self.zones.known, known) != self.zones.known)
+    }
+
+    fn socket(&mut self) -> io::Result<&mut Socket> {
+        self.socket.as_mut().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    fn get(&mut self, tuple: Tuple, zone: u16) -> io::Result<Option<Entry>> {
+        match self.socket()?.ask(message::GET, 0, message::entry(tuple, zone)) {
+            Ok(Some(body)) => Entry::of(&body).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into()),
+            Ok(None) => Ok(None),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Entries of this namespace.
+    fn entries(&mut self) -> io::Result<u32> {
+        let body = Body::new(&message::header(libc::AF_UNSPEC));
+        let answer = self.socket()?.ask(message::GET_STATS, 0, body)?;
+        answer.as_deref().and_then(message::entries_of).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Changes an entry; false if there is none.
+    fn change(&mut self, tuple: Tuple, zone: u16, how: impl FnOnce(Body) -> Body) -> io::Result<bool> {
+        match self.socket()?.ask(message::NEW, NLM_F_ACK, how(message::entry(tuple, zone))) {
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Where the frames of moved connections go: interface and neighbour, as the kernel has
+//! them, asked for and followed through netlink.
+//!
+//! ```text
+//!   Query ----RTM_GETROUTE----> Way (interface, neighbour)
+//!   neighbour --RTM_GETNEIGH--> link address       --NTF_USE--> the kernel keeps it alive
+//!
+//!   RTM_NEWNEIGH ------------------------------------> Change::Neighbour
+//!   RTM_NEWLINK, RTM_DELLINK ------------------------> Change::Link, Change::LinkGone
+//!   routes, rules, addresses, links --ask again------> Change::Way, Change::Refused
+//! ```
+//!
+//! A route is asked for as the connection's own segments would be: with its source, mark,
+//! user, type of service, device and ports, so that rules and multipath choose alike. Any change of the tables
+//! makes every followed way doubtful, and a bounded number of them is asked for again in
+//! each poll. Neighbours are resolved and probed by the kernel alone: `NTF_USE` says that
+//! one is needed, as sending a packet to it would.
+//!
+//! Everything is to be opened in the network namespace of the connections, with
+//! CAP_NET_ADMIN.
+
+pub(crate) mod netlink;
+
+use baton_policy::Refusal;
+use baton_wire::addr::{Addr, Tuple};
+use netlink::{Asker, Listener, Purpose};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Ways asked for again in one poll at most, some µs each.
+const DOUBTS_PER_POLL: usize = 64;
+
+/// A link address.
+pub type Mac = [u8; 6];
+
+/// What a connection's route depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Query {
+    /// Its name.
+    pub tuple: Tuple,
+    /// `SO_MARK`.
+    pub mark: u32,
+    /// Index of the device that it is bound to, or that its link-local addresses mean;
+    /// 0 for none.
+    pub device: u32,
+    /// The user that the socket belongs to.
+    pub uid: u32,
+    /// `IP_TOS` or `IPV6_TCLASS`.
+    pub tos: u8,
+}
+
+/// Where a connection's segments go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// Index of the interface.
+    pub interface: u32,
+    /// The neighbour: the peer itself, or a gateway.
+    pub via: Addr,
+}
+
+/// An interface as it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Its index.
+    pub index: u32,
+    /// Its link address; all zeros if it has none.
+    pub mac: Mac,
+    /// Largest IP packet, bytes.
+    pub mtu: u32,
+    /// Up, and running as far as anybody knows.
+    pub up: bool,
+    /// It belongs to a bridge, bond or VRF.
+    pub enslaved: bool,
+}
+
+/// What has become of something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// A neighbour has this link address, or `None`: it did not answer, or was forgotten.
+    Neighbour {
+        /// Index of its interface.
+        interface: u32,
+        /// Which.
+        neighbour: Addr,
+        /// Where it is.
+        mac: Option<Mac>,
+    },
+    /// An interface is so now.
+    Link(Link),
+    /// The interface of this index has gone.
+    LinkGone(u32),
+    /// A followed connection goes another way.
+    Way {
+        /// Which.
+        tuple: Tuple,
+        /// That way.
+        way: Way,
+    },
+    /// A followed connection would be refused now, so it has to come home. It is followed on.
+    Refused {
+        /// Which.
+        tuple: Tuple,
+        /// Why. [`Refusal::NotSteerable`]: it has no way any more, or its address is away.
+        why: Refusal,
+    },
+    /// The firewall has other rules: any connection that is away may be meant.
+    Rules,
+}
+
+/// Removes an interface that is no hardware, also one that somebody has open.
+///
+/// # Errors
+/// As the kernel's; `ENODEV` if there is none of that index.
+pub(crate) fn remove_link(index: u32) -> io::Result<()> {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    Asker::open()?.ask(Message::DelLink(link), Purpose::Change).map(drop)
+}
+
+/// Asks for routes and neighbours, and follows them.
+pub struct Hops {
+    asker: Asker,
+    listener: Listener,
+    followed: BTreeMap<Tuple, (Query, Result<Way, Refusal>)>,
+    /// Followed ones that have to be asked for again.
+    doubts: BTreeSet<Tuple>,
+}
+
+impl Hops {
+    /// Opens the sockets, in the thread's network namespace.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn open() -> io::Result<Hops> {
+        // First, so that no change falls between an answer and the first poll.
+        let listener = Listener::open()?;
+        Ok(Hops { asker: Asker::open()?, listener, followed: BTreeMap::new(), doubts: BTreeSet::new() })
+    }
+
+    /// Where segments of a connection go. [`Refusal::NotSteerable`] if the kernel has no unicast
+    /// route, does not have the source address, or needs a gateway of the other IP version;
+    /// [`Refusal::Encapsulated`] if the route adds headers.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn way(&mut self, query: &Query) -> io::Result<Result<Way, Refusal>> {
+        let Some(route) = self.route(route_request(query))? else { return Ok(Err(Refusal::NotSteerable)) };
+        let way = way_of(&route, query.tuple.remote);
+        // A route of IPv6 is found also for an address that is not ours.
+        if way.is_ok() && !query.tuple.local.is_v4() && !self.is_ours(query)? {
+            return Ok(Err(Refusal::NotSteerable));
+        }
+        Ok(way)
+    }
+
+    fn is_ours(&mut self, query: &Query) -> io::Result<bool> {
+        let mut request = RouteMessage::default();
+        request.header.address_family = AddressFamily::Inet6;
+        request.header.destination_prefix_length = 128;
+        request.attributes = vec![RouteAttribute::Destination(route_address(query.tuple.local))];
+        if query.device != 0 {
+            request.attributes.push(RouteAttribute::Oif(query.device));
+        }
+        Ok(self.route(request)?.is_some_and(|route| route.header.kind == RouteType::Local))
+    }
+
+    /// The kernel's answer; none if it has no route.
+    fn route(&mut self, request: RouteMessage) -> io::Result<Option<RouteMessage>> {
+        match self.asker.ask(Message::GetRoute(request), Purpose::Ask) {
+            Ok(Some(Message::NewRoute(route))) => Ok(Some(route)),
+            Ok(_) => Ok(None),
+            // Nor is one of whose answer something cannot be read a route that is understood.
+            Err(error) if is_no_route(&error) || error.raw_os_error().is_none() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether an address is one of this namespace's own.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn is_local(&mut self, address: Addr) -> io::Result<bool> {
+        let mut request = RouteMessage::default();
+        request.header.address_family = family(address);
+        request.header.destination_prefix_length = prefix(address);
+        request.attributes = vec![RouteAttribute::Destination(route_address(address))];
+        match self.asker.ask(Message::GetRoute(request), Purpose::Ask) {
+            Ok(Some(Message::NewRoute(route))) => Ok(route.header.kind == RouteType::Local),
+            Ok(_) => Ok(false),
+            Err(error) if is_no_route(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A neighbour's link address, as far as the kernel knows it by now. If it does not,
+    /// or has not heard of it for long, it asks, and [`Change::Neighbour`] follows.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn neighbour(&mut self, interface: u32, neighbour: Addr) -> io::Result<Option<Mac>> {
+        let mut used = neighbour_message(interface, neighbour);
+        used.header.flags = NeighbourFlags::Use;
+        match self.asker.ask(Message::NewNeighbour(used), Purpose::Change) {
+            Ok(_) => {}
+            // The interface has gone, or is down; nothing is known then.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENETDOWN)) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let request = Message::GetNeighbour(neighbour_message(interface, neighbour));
+        match self.asker.ask(request, Purpose::Ask) {
+            Ok(Some(Message::NewNeighbour(found))) => Ok(mac_of(&found)),
+            Ok(_) => Ok(None),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An interface as it is now.
+    ///
+    /// # Errors
+    /// As the kernel's: `ENODEV` if there is none of this index.
+    pub fn link(&mut self, index: u32) -> io::Result<Link> {
+        let mut request = LinkMessage::default();
+        request.header.index = index;
+        match self.asker.ask(Message::GetLink(request), Purpose::Ask)? {
+            Some(Message::NewLink(link)) => Ok(link_of(&link)),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// From now on changes of a connection's way are told.
+    pub fn follow(&mut self, query: Query, way: Way) {
+        self.followed.insert(query.tuple, (query, Ok(way)));
+    }
+
+    /// No more.
+    pub fn forget(&mut self, tuple: &Tuple) {
+        self.followed.remove(tuple);
+        self.doubts.remove(tuple);
+    }
+
+    /// Tells what has changed, without waiting.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> io::Result<()> {
+        let mut doubtful = false;
+        let whole = self.listener.drain(|message| match message {
+            Message::NewNeighbour(found) => tell_neighbour(&found, mac_of(&found), &mut tell),
+            Message::DelNeighbour(found) => tell_neighbour(&found, None, &mut tell),
+            // What a bridge says of its ports comes as links of its family.
+            Message::NewLink(link) if link.header.interface_family == AddressFamily::Unspec => {
+                doubtful = true;
+                tell(Change::Link(link_of(&link)));
+            }
+            Message::DelLink(link) if link.header.interface_family == AddressFamily::Unspec => {
+                doubtful = true;
+                tell(Change::LinkGone(link.header.index));
+            }
+            Message::NewRoute(_)
+            | Message::DelRoute(_)
+            | Message::NewAddress(_)
+            | Message::DelAddress(_)
+            | Message::NewRule(_)
+            | Message::DelRule(_) => doubtful = true,
+            _ => {}
+        })?;
+        if doubtful || !whole {
+            self.doubts.extend(self.followed.keys());
+        }
+        for _ in 0..DOUBTS_PER_POLL {
+            let Some(tuple) = self.doubts.pop_first() else { break };
+            let Some((query, before)) = self.followed.get(&tuple).copied() else { continue };
+            let way = self.way(&query)?;
+            if way == before {
+                continue;
+            }
+            self.followed.insert(tuple, (query, way));
+            tell(match way {
+                Ok(way) => Change::Way { tuple, way },
+                Err(why) => Change::Refused { tuple, why },
+            });
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Hops {
+    /// Readable when [`Hops::poll`] has something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+fn family(addr: Addr) -> AddressFamily {
+    if addr.is_v4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+fn prefix(addr: Addr) -> u8 {
+    if addr.is_v4() { 32 } else { 128 }
+}
+
+fn route_address(addr: Addr) -> RouteAddress {
+    match addr.ip() {
+        IpAddr::V4(ip) => RouteAddress::Inet(ip),
+        IpAddr::V6(ip) => RouteAddress::Inet6(ip),
+    }
+}
+
+fn route_request(query: &Query) -> RouteMessage {
+    let Tuple { local, remote, local_port, remote_port } = query.tuple;
+    let mut request = RouteMessage::default();
+    request.header.address_family = family(remote);
+    request.header.destination_prefix_length = prefix(remote);
+    request.header.source_prefix_length = prefix(local);
+    // But for ECN, which no rule looks at.
+    request.header.tos = query.tos & !3;
+    request.attributes = vec![
+        RouteAttribute::Destination(route_address(remote)),
+        RouteAttribute::Source(route_address(local)),
+        RouteAttribute::IpProto(libc::IPPROTO_TCP as u8),
+        RouteAttribute::Sport(local_port),
+        RouteAttribute::Dport(remote_port),
+        RouteAttribute::Uid(query.uid),
+    ];
+    if query.mark != 0 {
+        request.attributes.push(RouteAttribute::Mark(query.mark));
+    }
+    if query.device != 0 {
+        request.attributes.push(RouteAttribute::Oif(query.device));
+    }
+    request
+}
+
+/// No route is an answer too: unreachable, prohibited, the source address is not ours.
+fn is_no_route(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    matches!(
+        code,
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL | libc::ENETDOWN | libc::ENODEV)
+    )
+}
+
+fn way_of(route: &RouteMessage, remote: Addr) -> Result<Way, Refusal> {
+    if route.header.kind != RouteType::Unicast {
+        return Err(Refusal::NotSteerable);
+    }
+    let (mut interface, mut via) = (None, remote);
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => interface = Some(*index),
+            RouteAttribute::Gateway(RouteAddress::Inet(ip)) => via = (*ip).into(),
+            RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => via = (*ip).into(),
+            RouteAttribute::Encap(_) | RouteAttribute::EncapType(_) => return Err(Refusal::Encapsulated),
+            RouteAttribute::Via(_) => return Err(Refusal::NotSteerable),
+            _ => {}
+        }
+    }
+    Ok(Way { interface: interface.ok_or(Refusal::NotSteerable)?, via })
+}
+
+fn neighbour_message(interface: u32, neighbour: Addr) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(neighbour);
+    message.header.ifindex = interface;
+    message.attributes = vec![NeighbourAttribute::Destination(match neighbour.ip() {
+        IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
+        IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
+    })];
+    message
+}
+
+/// The link address, if the state vouches for it.
+fn mac_of(found: &NeighbourMessage) -> Option<Mac> {
+    if !matches!(
+        found.header.state,
+        NeighbourState::Reachable
+            | NeighbourState::Stale
+            | NeighbourState::Delay
+            | NeighbourState::Probe
+            | NeighbourState::Permanent
+            | NeighbourState::Noarp
+    ) {
+        return None;
+    }
+    found.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(bytes) => bytes.as_slice().try_into().ok(),
+        _ => None,
+    })
+}
+
+fn tell_neighbour(found: &NeighbourMessage, mac: Option<Mac>, tell: &mut impl FnMut(Change)) {
+    let address = found.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => Some(Addr::from(*ip)),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => Some(Addr::from(*ip)),
+        _ => None,
+    });
+    if let Some(neighbour) = address {
+        tell(Change::Neighbour { interface: found.header.ifindex, neighbour, mac });
+    }
+}
+
+fn link_of(link: &LinkMessage) -> Link {
+    let (mut mac, mut mtu, mut enslaved) = ([0; 6], 0, false);
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::Address(bytes) => mac = bytes.as_slice().try_into().unwrap_or_default(),
+            LinkAttribute::Mtu(bytes) => mtu = *bytes,
+            LinkAttribute::Controller(index) => enslaved = *index != 0,
+            _ => {}
+        }
+    }
+    let up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
+    Link { index: link.header.index, mac, mtu, up, enslaved }
+}

@@ -1,0 +1,492 @@
+//! The privileged side of moves: what a broker does, without an engine.
+//!
+//! ```text
+//!   interface(..)        steered from now on; open_port gives the engine's port
+//!   plan(socket)         may it move, over which interface, to which neighbour?
+//!   steer, capture       its frames are held; it is read        -> Captured, plain data
+//!   make_husk            nothing is left to be sent
+//!   rebuild, unsteer, resume                                    <- Captured
+//!   poll                 neighbours, routes and links that changed
+//!   keep_tracked         conntrack's entries of those that are away are kept
+//! ```
+//!
+//! [`handoff`](crate::handoff) has the order. Nothing here knows the engine: who drives
+//! it is told what to adopt, and says what is to be rebuilt. A connection is one map entry
+//! and one followed route here, and its descriptor is the caller's.
+
+use crate::beside::Beside;
+use crate::captured::Captured;
+use crate::conntrack::{Conntrack, Ending, Tracked};
+use crate::error::{During, Failed};
+use crate::examine::{Examined, examine};
+use crate::firewall::{Connection, Firewall, Rules};
+use crate::hops::{Change, Hops, Link, Mac, Query, Way};
+pub use crate::kernel_error::KernelError;
+use crate::steer::{Arrivals, Gaps, Kind, Mode, Options, SteerError, Steering};
+use crate::{capture, make_husk, rebuild, recapture, resume, sys};
+use baton_policy::{Refusal, Refusals};
+use baton_port::{SteeredPort, link};
+use baton_tcp::state::State;
+use baton_wire::addr::Tuple;
+use rustix::event::epoll;
+use rustix::fs::fstat;
+use rustix::net::netdevice::index_to_name;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+/// How a connection will be reached while it is away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// What its route depends on, its name among it.
+    pub query: Query,
+    /// Interface and neighbour.
+    pub way: Way,
+    /// The neighbour's link address, if the kernel knows it.
+    pub mac: Option<Mac>,
+    /// Number of the engine, as of [`Steering::open_engine`]; 0 for the interface's own.
+    pub engine: u32,
+    /// Conntrack's entry of it, if it is tracked.
+    pub tracked: Option<Tracked>,
+    /// Number of its control group; 0 if it is not known.
+    pub cgroup: u64,
+}
+
+impl Plan {
+    /// The connection's name.
+    pub fn tuple(&self) -> Tuple {
+        self.query.tuple
+    }
+}
+
+struct Interface {
+    index: u32,
+    steering: Steering,
+}
+
+/// Steered interfaces of one network namespace, and the kernel's answers about them.
+pub struct KernelSide {
+    interfaces: Vec<Interface>,
+    hops: Hops,
+    conntrack: Conntrack,
+    firewall: Firewall,
+    rules: Rules,
+    beside: Beside,
+    /// An epoll set of all that tells of changes.
+    told: OwnedFd,
+    refusals: Refusals,
+    /// None where the kernel does not show them.
+    gaps: Option<Gaps>,
+    /// None where it does not let them be loaded.
+    arrivals: Option<Arrivals>,
+}
+
+impl KernelSide {
+    /// For the thread's network namespace, with no interface yet.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn open() -> Result<KernelSide, Failed> {
+        let hops = Hops::open().during("opening netlink sockets")?;
+        let beside = Beside::open().during("asking what stands beside sockets")?;
+        let told = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from);
+        let told = told.during("making an epoll set")?;
+        let firewall = Firewall::open().during("opening netfilter's netlink sockets")?;
+        let side = KernelSide {
+            interfaces: Vec::new(),
+            hops,
+            conntrack: Conntrack::open(),
+            firewall,
+            rules: Rules::default(),
+            beside,
+            told,
+            refusals: Refusals::default(),
+            gaps: None,
+            arrivals: None,
+        };
+        side.hear(&side.hops).during("listening to netlink")?;
+        side.firewall.events().map_or(Ok(()), |events| side.hear(events)).during("listening to netfilter")?;
+        side.beside.tellers().try_for_each(|teller| side.hear(teller)).during("listening to netlink")?;
+        Ok(side)
+    }
+
+    /// Makes [`KernelSide`] readable when `teller` is.
+    fn hear(&self, teller: impl AsFd) -> io::Result<()> {
+        Ok(epoll::add(&self.told, teller, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
+    }
+
+    /// Loads what sees gaps and has SYNs arrive, where the kernel lets it be loaded: to be called
+    /// before a connection leaves the kernel, else no gap is seen. It took 75 ms where it was
+    /// measured, for which those that a dead broker's engine had do not wait.
+    pub fn load_programs(&mut self) {
+        (self.gaps, self.arrivals) = (Gaps::open().ok(), Arrivals::open().ok());
+    }
+
+    /// What becomes of connections that firewall rules act on, from now on.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
+
+    /// Steers one more interface and returns its index. No engine is said to be there yet.
+    ///
+    /// # Errors
+    /// [`SteerError`] with the remedy.
+    pub fn add_interface(&mut self, name: &str, kind: Kind, options: Options) -> Result<u32, SteerError> {
+        let steering = Steering::attach(name, kind, options)?;
+        let index = link::index(name).map_err(|_| SteerError::Missing { interface: name.to_owned() })?;
+        let failed = |source| SteerError::kernel("asking what else is on the interface", source);
+        let enslaved = self.hops.link(index).map_err(failed)?.enslaved;
+        self.beside.add_interface(index, steering.own()?, enslaved).map_err(failed)?;
+        self.interfaces.push(Interface { index, steering });
+        Ok(index)
+    }
+
+    /// Takes the steering off an interface, or drops what is left of it if the interface has
+    /// gone.
+    pub fn remove_interface(&mut self, index: u32) {
+        self.interfaces.retain(|interface| interface.index != index);
+        self.beside.remove_interface(index);
+    }
+
+    fn interface(&mut self, index: u32) -> Result<&mut Interface, Refusal> {
+        self.interfaces.iter_mut().find(|interface| interface.index == index).ok_or(Refusal::NotSteerable)
+    }
+
+    /// Its steering: for the port, counters, and what a predecessor left.
+    ///
+    /// # Errors
+    /// [`Refusal::NotSteerable`] if no interface of that index is steered.
+    pub fn steering(&mut self, interface: u32) -> Result<&mut Steering, Refusal> {
+        self.interface(interface).map(|interface| &mut interface.steering)
+    }
+
+    /// Opens the port of the engine of an interface and says that the engine is there.
+    ///
+    /// # Errors
+    /// [`SteerError`]; [`Refusal::NotSteerable`] if the interface is not steered.
+    pub fn open_port(&mut self, interface: u32) -> Result<SteeredPort, KernelError> {
+        let steering = self.steering(interface)?;
+        let port = steering.open_port()?;
+        steering.set_engine(true)?;
+        Ok(port)
+    }
+
+    /// The kind obtained for an interface.
+    pub fn mode(&mut self, interface: u32) -> Option<Mode> {
+        self.interface(interface).ok().map(|interface| interface.steering.mode())
+    }
+
+    /// Whether programs may have engines of their own at an interface.
+    pub fn lends_engines(&mut self, interface: u32) -> bool {
+        self.interface(interface).is_ok_and(|interface| interface.steering.lends_engines())
+    }
+
+    /// An interface as it is now.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn link(&mut self, interface: u32) -> Result<Link, Failed> {
+        self.hops.link(interface).during("asking for the interface")
+    }
+
+    /// Where a connection would go. Nothing is changed.
+    ///
+    /// # Errors
+    /// The [`Refusal`] if it has to stay, which is counted.
+    pub fn plan(&mut self, fd: impl AsFd) -> Result<Plan, KernelError> {
+        let planned = self.try_plan(fd.as_fd());
+        self.counted(planned)
+    }
+
+    fn try_plan(&mut self, fd: BorrowedFd<'_>) -> Result<Plan, KernelError> {
+        let Examined { local, remote, cgroup } = examine(fd)?;
+        // A name means something only where it is: elsewhere it may be another's.
+        let here = sys::network(self.hops.as_fd()).during("asking for the network namespace")?;
+        if sys::network(fd).during("asking for the socket's network namespace")? != here {
+            return Err(Refusal::NotSteerable.into());
+        }
+        let query = query_of(fd, local, remote).during("asking what the route depends on")?;
+        if is_transparent(fd) && !self.hops.is_local(query.tuple.local).during("asking for the local address")? {
+            // A TPROXY rule leads it here.
+            return Err(Refusal::Translated.into());
+        }
+        let way = self.hops.way(&query).during("asking for the route")??;
+        self.interface(way.interface)?;
+        let tracked = self.conntrack.look(query.tuple)?;
+        self.pass_firewall(&query, way.interface, tracked.is_some())?;
+        let mac = self.hops.neighbour(way.interface, way.via).during("asking for the neighbour")?;
+        let plan = Plan { query, way, mac, engine: 0, tracked, cgroup };
+        self.beside.check(&plan).during("asking what stands beside the socket")??;
+        Ok(plan)
+    }
+
+    /// Refuses a connection that a rule of the firewall keeps in the kernel.
+    fn pass_firewall(&mut self, query: &Query, interface: u32, tracked: bool) -> Result<(), KernelError> {
+        let name = index_to_name(&self.hops, interface).map_err(io::Error::from);
+        let connection = Connection {
+            tuple: query.tuple,
+            interface,
+            interface_name: name.during("asking for the interface's name")?,
+            mark: query.mark,
+            tracked,
+        };
+        let hit = self.firewall.check(self.rules, &connection).during("reading the firewall's rules")?;
+        hit.map_or(Ok(()), |hit| Err(KernelError::Firewall(hit)))
+    }
+
+    /// Counts a refusal, of whoever refuses.
+    pub fn refuse(&mut self, refusal: Refusal) -> KernelError {
+        self.refusals.count(refusal);
+        refusal.into()
+    }
+
+    /// How often each reason was given.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    fn counted<T>(&mut self, result: Result<T, impl Into<KernelError>>) -> Result<T, KernelError> {
+        result.map_err(|error| {
+            let error = error.into();
+            if let Some(refusal) = error.refusal() {
+                self.refusals.count(refusal);
+            }
+            error
+        })
+    }
+
+    /// Lets a connection's frames go to the engine, and follows its way. Conntrack is told first:
+    /// whatever happens then, it accepts what comes when the kernel has the connection again.
+    ///
+    /// # Errors
+    /// [`SteerError::Full`]; [`Refusal::NotSteerable`] if the interface has gone, or the route of
+    /// IPv6; [`Refusal::Conntrack`].
+    pub fn steer(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        let routed = self.is_still_routed(plan);
+        self.counted(routed)?;
+        let told = plan.tracked.map_or(Ok(()), |tracked| self.conntrack.let_go(plan.tuple(), tracked));
+        self.counted(told)?;
+        let steered = self.steer_frames(plan);
+        if steered.is_err() {
+            self.conntrack.forget(&plan.tuple());
+        }
+        steered
+    }
+
+    /// The route may have gone since the plan was made. Without one of IPv6 a connection that was
+    /// captured could become no husk, nor be rebuilt.
+    fn is_still_routed(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        if !plan.tuple().remote.is_v4() {
+            self.hops.way(&plan.query).during("asking for the route")??;
+        }
+        Ok(())
+    }
+
+    fn steer_frames(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        let inserted = self.steering(plan.way.interface).map_err(KernelError::from);
+        let inserted = inserted.and_then(|steering| Ok(steering.insert_for(plan.tuple(), plan.engine)?));
+        self.counted(inserted)?;
+        self.hops.follow(plan.query, plan.way);
+        self.beside.follow(plan);
+        Ok(())
+    }
+
+    /// The same, but not while the kernel has payload of the connection beyond a gap: that would
+    /// be lost if it was captured then ([`Gaps`]). Where the kernel does not show any there is none.
+    ///
+    /// # Errors
+    /// As there; [`Refusal::Unsettled`], which is not counted. Then nothing was done.
+    pub fn steer_settled(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        self.has_no_gap(plan)?;
+        self.steer(plan)?;
+        // One may have come just before.
+        self.has_no_gap(plan).or_else(|gap| self.unsteer(plan).and(Err(gap)))
+    }
+
+    fn has_no_gap(&self, plan: &Plan) -> Result<(), KernelError> {
+        let has = |gaps: &Gaps| gaps.has(&plan.tuple(), plan.way.interface).unwrap_or(false);
+        if self.gaps.as_ref().is_some_and(has) { Err(Refusal::Unsettled.into()) } else { Ok(()) }
+    }
+
+    /// Has a SYN, from its TCP header on, arrive at the kernel: its tuple is steered no more, and
+    /// the connection that had it is gone ([`vacate`](crate::vacate)).
+    ///
+    /// # Errors
+    /// As the kernel's; the SYN is lost, as if by the network.
+    pub fn arrive(&mut self, interface: u32, tuple: &Tuple, syn: &[u8]) -> Result<(), KernelError> {
+        let mac = self.link(interface)?.mac;
+        self.arrivals.iter().try_for_each(|arrivals| arrivals.syn((interface, mac), tuple, syn))?;
+        Ok(())
+    }
+
+    /// Lets them go to the kernel again.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn unsteer(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        self.hops.forget(&plan.tuple());
+        self.conntrack.forget(&plan.tuple());
+        self.beside.forget(&plan.tuple());
+        // With the interface its programs have gone.
+        if let Ok(steering) = self.steering(plan.way.interface) {
+            steering.remove(plan.tuple())?;
+        }
+        Ok(())
+    }
+
+    /// The same for a connection that ended while it was away.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unsteer_ended(&mut self, plan: &Plan, ending: Ending) -> Result<(), KernelError> {
+        self.end_tracked(plan, ending);
+        self.unsteer(plan)
+    }
+
+    /// Conntrack's entry of a connection takes the state that it would have by now. It may be
+    /// steered still (TIME-WAIT).
+    pub fn end_tracked(&mut self, plan: &Plan, ending: Ending) {
+        self.conntrack.end(&plan.tuple(), ending);
+    }
+
+    /// Looks after conntrack's entry of a connection that a predecessor steered.
+    pub fn inherit_tracked(&mut self, plan: &Plan) {
+        if let Ok(Some(tracked)) = self.conntrack.look(plan.tuple()) {
+            // What cannot be told now was told, or was not strict.
+            let _ = self.conntrack.let_go(plan.tuple(), tracked);
+        }
+    }
+
+    /// Keeps conntrack's entries of connections that are away from timing out, a few at a time: to
+    /// be called several times a second. The connections whose entries somebody deleted have to
+    /// go home, where conntrack may pick them up or not.
+    pub fn keep_tracked(&mut self, now: Instant) -> Vec<Tuple> {
+        self.conntrack.keep(now)
+    }
+
+    /// As [`capture()`]; refusals are counted.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn capture(&mut self, fd: impl AsFd) -> Result<Captured, KernelError> {
+        let captured = capture(fd);
+        self.counted(captured)
+    }
+
+    /// As [`recapture()`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recapture(&mut self, fd: impl AsFd, previous: &Captured) -> Result<Captured, KernelError> {
+        let captured = recapture(fd, previous);
+        self.counted(captured)
+    }
+
+    /// As [`make_husk()`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn make_husk(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
+        Ok(make_husk(fd, captured)?)
+    }
+
+    /// As [`rebuild()`]; refusals are counted.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rebuild(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
+        let rebuilt = rebuild(fd, captured);
+        self.counted(rebuilt)?;
+        let p = &captured.protocol;
+        let fin_acknowledged = match p.state {
+            State::CloseWait | State::FinWait2 => Some(true),
+            // One that waits behind the closed window conntrack will see.
+            State::FinWait1 => (p.snd_nxt == p.write_seq).then_some(false),
+            _ => None,
+        };
+        if let Some(acknowledged) = fin_acknowledged {
+            self.conntrack.half_closed(&Tuple::new(captured.local, captured.remote), acknowledged);
+        }
+        Ok(())
+    }
+
+    /// As [`resume()`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resume(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
+        Ok(resume(fd, captured)?)
+    }
+
+    /// Answers an engine's question for a neighbour, as far as the kernel knows by now.
+    /// What it learns later comes with [`KernelSide::poll`].
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn neighbour(&mut self, interface: u32, neighbour: baton_wire::addr::Addr) -> Result<Option<Mac>, Failed> {
+        self.hops.neighbour(interface, neighbour).during("asking for the neighbour")
+    }
+
+    /// Tells what has changed since the last call, without waiting. To be called when there is
+    /// something to tell, and once a second: legacy iptables and programs of cgroups make no events.
+    /// From a connection that may send nothing in its state ([`Refusal::forbids_frames`]) no frame
+    /// leaves and none arrives until it is home, or may again.
+    ///
+    /// # Errors
+    /// As the kernel's.
+    pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> Result<(), Failed> {
+        if self.firewall.poll().during("listening to netfilter")? {
+            tell(Change::Rules);
+        }
+        let KernelSide { hops, beside, .. } = self;
+        let followed = hops.poll(|change| {
+            beside.hear(&change);
+            // Whether it is refused is said below, once.
+            if !matches!(change, Change::Refused { .. }) {
+                tell(change);
+            }
+        });
+        followed.during("listening to netlink")?;
+        for (plan, silent) in beside.poll(tell).during("asking what stands beside sockets")? {
+            // With the interface its programs have gone.
+            if let Ok(steering) = self.steering(plan.way.interface) {
+                // It was in the map just now, so there is room.
+                let _ = if silent {
+                    steering.hold_back(plan.tuple())
+                } else {
+                    steering.insert_for(plan.tuple(), plan.engine)
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for KernelSide {
+    /// Readable when [`KernelSide::poll`] has something to tell.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.told.as_fd()
+    }
+}
+
+/// Whether the socket may have an address that is not ours (`IP_TRANSPARENT`, of IPv6 too).
+fn is_transparent(fd: BorrowedFd<'_>) -> bool {
+    sys::get_int(fd, libc::SOL_IP, libc::IP_TRANSPARENT).is_ok_and(|on| on != 0)
+}
+
+/// What the route of a socket's connection depends on.
+fn query_of(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<Query> {
+    let number = |name| sys::get_int(fd, libc::SOL_SOCKET, name).map_or(0, |number| number as u32);
+    let scope = match remote {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let bound = number(sys::SO_BINDTOIFINDEX);
+    let device = if bound != 0 { bound } else { scope };
+    let tuple = Tuple::new(local, remote);
+    let (level, name) =
+        if tuple.local.is_v4() { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
+    let tos = sys::get_int(fd, level, name)? as u8;
+    Ok(Query { tuple, mark: number(libc::SO_MARK), device, uid: fstat(fd)?.st_uid, tos })
+}

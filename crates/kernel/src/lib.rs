@@ -1,0 +1,78 @@
+//! The kernel's side of a move: a live TCP connection is taken out of the Linux kernel
+//! as plain data, and put back.
+//!
+//! ```text
+//!            capture            make_husk
+//!   kernel ----------> frozen ------------> husk   + Captured, which the engine runs
+//!     ^  ^               |                   |
+//!     |  +--- release ---+                   | rebuild
+//!     +------- resume -------- rebuilt <-----+
+//! ```
+//!
+//! * [`capture`] reads everything through `TCP_REPAIR` and changes nothing.
+//! * [`make_husk`] leaves an empty, silent socket that keeps the descriptor, the port and
+//!   the program's registrations.
+//! * [`rebuild`] puts the connection back onto it, and [`resume`] lets it live.
+//!
+//! Every step before [`resume`] can be undone. Between [`capture`] and [`resume`] the
+//! kernel must not get segments of the connection, which is what [`steer`] is for: in repair
+//! mode it would process them, and while it has no connection it would answer them with a
+//! reset. What is kept from it is lost as if by the network.
+//!
+//! A concern is a file, with `capture_…` and `restore_…` side by side: `sequence`,
+//! `send_queue`, `receive_queue`, `windows`, `agreed`, `timestamps`, [`socket_options`],
+//! `buffers`, `half_closed`, `seeds`. What is believed about the kernel is tried out by
+//! [`probe`]; [`handoff`] has the order of a move and its way back, [`policy`] which
+//! connections move.
+//!
+//! Limits. `TCP_REPAIR` shows neither TS.Recent nor what is queued beyond a gap (the peer
+//! sends that again, slowly: [`steer::Gaps`]), and takes neither congestion state nor
+//! round-trip times: after a restore Linux starts with ten segments, and a timeout of 1 s (3 s
+//! before Linux 6.15) unless its metrics cache knows the peer. Everything is to be called in the socket's network namespace, with
+//! CAP_NET_ADMIN, and with CAP_NET_RAW where a connection is half closed.
+
+mod agreed;
+mod anyway;
+mod beside;
+mod buffers;
+mod capture;
+mod captured;
+pub mod conntrack;
+mod diag;
+mod error;
+mod examine;
+#[cfg(test)]
+mod fault_tests;
+mod firewall;
+mod half_closed;
+pub mod handoff;
+pub mod hops;
+mod kernel_error;
+pub mod kernel_side;
+mod known;
+pub mod lend;
+mod netlink;
+mod path_mtu;
+pub mod probe;
+mod raw;
+mod rebuild;
+mod receive_queue;
+mod repair;
+mod seeds;
+mod send_queue;
+mod sequence;
+pub mod socket_options;
+pub mod steer;
+mod strays;
+mod sys;
+mod tcp_info;
+mod timestamps;
+mod windows;
+
+pub use capture::{CaptureError, abandon, capture, is_captured, recapture, release};
+pub use captured::{Captured, Invalid};
+pub use error::Failed;
+pub use firewall::{Hit, NoRules, Rules};
+pub use known::{known, segments};
+pub use rebuild::{RestoreError, make_husk, rebuild, restore, resume, vacate};
+pub use strays::Strays;
