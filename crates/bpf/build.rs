@@ -8,7 +8,7 @@ use std::process::Command;
 fn main() {
     // As this runs, not as it was compiled: clones may share what cargo has built.
     let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
-    let source = Path::new(&package).join("../../bpf");
+    let source = Path::new(&package).join("programs");
     println!("cargo::rerun-if-changed={}", source.display());
     println!("cargo::rerun-if-env-changed=CLANG");
     println!("cargo::rerun-if-env-changed=PATH");
