@@ -23,7 +23,7 @@ impl Counting {
             let object = directory.path().join("count.o");
             let mut clang = Command::new("clang");
             clang.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", "-mcpu=v3", "-c", "-I"]);
-            clang.arg(here.join("../../bpf")).arg(here.join("tests/beside/count.c")).arg("-o").arg(&object);
+            clang.arg(here.join("../bpf/programs")).arg(here.join("tests/beside/count.c")).arg("-o").arg(&object);
             run(&mut clang);
             fs::read(object).unwrap()
         });
