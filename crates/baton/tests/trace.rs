@@ -225,14 +225,15 @@ fn live_traffic_is_analysed_as_it_is_received() {
         .spawn()
         .unwrap();
     let listener = b.enter(|| std::net::TcpListener::bind("10.77.0.2:7").unwrap());
-    // Until it listens nothing counts, and nobody says when that is: /proc does.
+    // Frames count from the moment its socket is bound to the interface: columns 5 and 6 of
+    // `/proc/net/packet` are the interface's index and whether the socket receives.
     let pid = child.id();
     let listens = || {
-        let mut sockets = String::new();
-        for task in std::iter::once(pid) {
-            sockets += &std::fs::read_to_string(format!("/proc/{task}/net/packet")).unwrap_or_default();
-        }
-        sockets.lines().count() > 1
+        let sockets = std::fs::read_to_string(format!("/proc/{pid}/net/packet")).unwrap_or_default();
+        sockets.lines().skip(1).any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields[4] != "0" && fields[5] == "1"
+        })
     };
     while !listens() {
         assert!(child.try_wait().unwrap().is_none(), "it ended");
