@@ -3,7 +3,7 @@
 use crate::commands::{
     bare, bench, bump, control, demo, doctor, engine, get, guardian, load, run, serve, service, trace,
 };
-use crate::fail;
+use baton_apps::fail;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use std::io::Write;

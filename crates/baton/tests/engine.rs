@@ -2,11 +2,11 @@
 //! `get` on a TAP device, against programs on the kernel's TCP.
 
 use baton::demo::memory::{Pair, run_pair};
-use baton::fetch::{Body, Fetch, Progress};
-use baton::load::{Check, Kind as LoadKind, Load};
-use baton::net::Net;
-use baton::net::engine::EngineNet;
-use baton::service::{Kind, Message, ramp};
+use baton_apps::fetch::{Body, Fetch, Progress};
+use baton_apps::load::{Check, Kind as LoadKind, Load};
+use baton_apps::net::Net;
+use baton_apps::net::engine::EngineNet;
+use baton_apps::services::{Kind, Message, ramp};
 use baton_port::{MemoryOptions, MemoryPort};
 use baton_socket::host::HostConfig;
 use baton_testkit::{Netns, need_program, need_root};
@@ -125,7 +125,7 @@ fn an_engine_whose_halves_have_a_thread_each_does_the_same() {
     });
     let mut client = engine("10.77.0.1/24", far);
     for load in [load(LoadKind::Echo, 20, 100), load(LoadKind::Send, 1, 0), load(LoadKind::Receive, 1, 0)] {
-        let outcome = baton::load::run(&mut client, &load, None).unwrap();
+        let outcome = baton_apps::load::run(&mut client, &load, None).unwrap();
         assert!(outcome.bytes > 0 && outcome.connections == load.connections, "{outcome:?}");
     }
     tell.send(()).unwrap();

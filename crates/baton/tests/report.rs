@@ -6,9 +6,9 @@
 //! looks for on pages that were broken on purpose.
 
 use baton::bench::tce::{Direction, Outcome, Point, SIZES};
-use baton::measure::Cpu;
 use baton::report::moves::{Killed, Live, Moves, Slice, Way};
 use baton::report::{Cell, Check, LoadInfo, Machine, Report, Run, Side, Wire, html, table};
+use baton_apps::measure::Cpu;
 use serde::Deserialize;
 use std::process::Command;
 

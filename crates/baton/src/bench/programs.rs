@@ -12,16 +12,16 @@
 //! stands what connections cost that do nothing ([`crate::programs::idle`]).
 
 use crate::demo::{Server as Bare, World, configure, find_program, generate};
-use crate::load;
-use crate::measure::{Quartiles, quartiles};
 use crate::programs::client::{LOADS, Load, Outcome, What};
 use crate::programs::idle::{self, Idle};
 use crate::programs::place::{Place, home};
 use crate::programs::server::Kind;
 use crate::programs::{WAYS, Way};
 use crate::report::{Machine, short};
-use crate::signal::Stop;
 use anyhow::{Context, bail, ensure};
+use baton_apps::load;
+use baton_apps::measure::{Quartiles, quartiles};
+use baton_apps::signal::Stop;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -116,7 +116,7 @@ pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -
         }
     }
     let bare = bare(world, stop)?;
-    let background = crate::measure::Cpu::idle_check(std::time::Duration::from_millis(500))?;
+    let background = baton_apps::measure::Cpu::idle_check(std::time::Duration::from_millis(500))?;
     let mut series = Vec::new();
     for load in &loads {
         let ids = places.iter().map(|place| place.way.id).chain(bare_kind(load).map(|_| BARE));
@@ -401,7 +401,7 @@ mod tests {
 
     fn report() -> Report {
         let run = |busy: f64, p50_ns| {
-            let cpu = crate::measure::Cpu { user: busy, ..Default::default() };
+            let cpu = baton_apps::measure::Cpu { user: busy, ..Default::default() };
             Outcome { seconds: 1.0, requests: 1_000_000, bytes: 0, p50_ns, cpu }
         };
         let series = |way: &str, all: &[f64]| Series {

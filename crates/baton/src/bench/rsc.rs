@@ -13,12 +13,12 @@
 //! each sender are here one queue at 1 Gb/s: bursts of different senders do not mix.
 
 use crate::demo::{World, configure, veth};
-use crate::signal::Stop;
 use anyhow::{Context, bail};
 use baton_analyse::coalesce::{Checksums, Limits, Profile};
 use baton_analyse::read::{Frame, Live, Sink};
 use baton_analyse::study::Study;
 use baton_analyse::sweep::{Axis, Point, Sweep};
+use baton_apps::signal::Stop;
 use rustix::net::{SendFlags, send};
 use serde::Serialize;
 use std::fs::File;

@@ -27,11 +27,11 @@
 //! other programs on the machine disturb less.
 
 use crate::demo::{Server, World, configure, generate, veth};
-use crate::load::{Kind, Outcome};
-use crate::measure::{Median, median};
 use crate::report::{Machine, short};
-use crate::signal::Stop;
 use anyhow::{Context, bail};
+use baton_apps::load::{Kind, Outcome};
+use baton_apps::measure::{Median, median};
+use baton_apps::signal::Stop;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -167,7 +167,7 @@ impl Figure {
 /// If a wire cannot be made, a load fails, or the measurement is asked to end.
 pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     let wires = wires(world, options.message, stop)?;
-    let background = crate::measure::Cpu::idle_check(Duration::from_millis(500))?;
+    let background = baton_apps::measure::Cpu::idle_check(Duration::from_millis(500))?;
     let loads = LOADS.iter().filter(|(_, name)| name.contains(&options.only));
     let mut series: Vec<Series> = Vec::new();
     for (_, load) in loads.clone() {

@@ -7,14 +7,14 @@
 
 use crate::demo::memory::{Pair, run_pair};
 use crate::demo::{TapRun, World, tap_run};
-use crate::load::{Check, Kind as LoadKind, Load};
-use crate::measure::{Median, median};
 use crate::report::html::page;
 use crate::report::plot::{Group, Mark, Plot, Row};
 use crate::report::{Figure, Machine, Run, Side, short};
-use crate::service::{Kind, Message};
-use crate::signal::Stop;
 use anyhow::bail;
+use baton_apps::load::{Check, Kind as LoadKind, Load};
+use baton_apps::measure::{Median, median};
+use baton_apps::services::{Kind, Message};
+use baton_apps::signal::Stop;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -100,7 +100,7 @@ pub struct Options {
 /// If a load fails or the measurement is asked to end.
 pub fn run(world: Option<&World>, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Outcome> {
     let &Options { rounds, length, offloads } = options;
-    let background = crate::measure::Cpu::idle_check(Duration::from_millis(300))?;
+    let background = baton_apps::measure::Cpu::idle_check(Duration::from_millis(300))?;
     let mut points = Vec::new();
     for direction in [Direction::Receive, Direction::Transmit] {
         points.extend(SIZES.map(|message_bytes| Point { direction, message_bytes, runs: Vec::new() }));

@@ -4,9 +4,9 @@ use super::measuring::{Output, length, print};
 use crate::bench::tce::{self, Outcome};
 use crate::bench::{programs, tap};
 use crate::demo::World;
-use crate::fail::usage;
-use crate::signal::Stop;
 use anyhow::Context;
+use baton_apps::fail::usage;
+use baton_apps::signal::Stop;
 use std::path::PathBuf;
 
 /// Arguments of `baton bench`.

@@ -2,9 +2,9 @@
 
 use super::serve::control_lines;
 use crate::bump::{Line, Report, Session};
-use crate::fail::usage;
-use crate::signal::Stop;
 use anyhow::Context;
+use baton_apps::fail::usage;
+use baton_apps::signal::Stop;
 use baton_bump::{Bump, Options};
 use baton_coalesce::{Limits, Profile};
 use baton_port::{PacketOptions, PacketPort, VnetTap};

@@ -3,9 +3,9 @@
 use super::measuring::{Output, length};
 use crate::bump::bench::{self, Findings};
 use crate::demo::World;
-use crate::fail::usage;
-use crate::signal::Stop;
 use anyhow::Context;
+use baton_apps::fail::usage;
+use baton_apps::signal::Stop;
 
 /// Arguments of `baton bump bench`.
 #[derive(clap::Args, Debug)]

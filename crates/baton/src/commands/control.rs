@@ -1,7 +1,7 @@
 //! `baton ps`, `handoff`, `restore`, `stop` and `upgrade`: what people ask of a service.
 
-use crate::fail::usage;
 use anyhow::Context;
+use baton_apps::fail::usage;
 use baton_socket::service::message::{Entry, Selector};
 use baton_socket::service::{SOCKET, Service, Tally};
 use baton_wire::addr::{Addr, Tuple};

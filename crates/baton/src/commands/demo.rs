@@ -2,10 +2,10 @@
 
 use super::measuring::length;
 use crate::demo::{self, Options, Watch, World};
-use crate::fail::usage;
 use crate::report::{Report, html, table};
-use crate::signal::Stop;
 use anyhow::{Context, bail};
+use baton_apps::fail::usage;
+use baton_apps::signal::Stop;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;

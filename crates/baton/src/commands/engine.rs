@@ -1,7 +1,7 @@
 //! `baton engine`: the process that a service starts; not for people.
 
-use crate::signal::Stop;
 use anyhow::Context;
+use baton_apps::signal::Stop;
 use std::os::fd::AsFd;
 
 /// Runs the engine of the broker at the other end of standard input.

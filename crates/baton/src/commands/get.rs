@@ -1,10 +1,10 @@
 //! `baton get`: one file over HTTP, with a progress bar and its digest.
 
 use super::stack::{StackArgs, StackSpec};
-use crate::fail::usage;
-use crate::fetch::{Body, Fetch, Progress};
-use crate::signal::Stop;
 use anyhow::{Context, bail};
+use baton_apps::fail::usage;
+use baton_apps::fetch::{Body, Fetch, Progress};
+use baton_apps::signal::Stop;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -167,7 +167,7 @@ struct Outcome {
     bytes: u64,
     seconds: f64,
     sha256: String,
-    stats: crate::net::Stats,
+    stats: baton_apps::net::Stats,
 }
 
 /// Fetches the file and prints its digest.
@@ -218,7 +218,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     report(&args, sink.into_inner(), seconds, stats)
 }
 
-fn report(args: &Args, sink: Sink, seconds: f64, stats: crate::net::Stats) -> anyhow::Result<()> {
+fn report(args: &Args, sink: Sink, seconds: f64, stats: baton_apps::net::Stats) -> anyhow::Result<()> {
     sink.bar.finish_and_clear();
     let sha256 = sink.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let output = sink.place.keep()?;
@@ -271,7 +271,7 @@ mod tests {
             ["a/b", "https://a/", "ftp://a/", "http://", "http://:80/", "http://a:b/", "http://a/b c", "http://a\r\n/"]
         {
             let error = Url::parse(bad).unwrap_err();
-            assert_eq!(crate::fail::exit_code(&error), 2, "{bad}");
+            assert_eq!(baton_apps::fail::exit_code(&error), 2, "{bad}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `baton guardian`: the process that a broker starts whose guardian died; not for people.
 
 use crate::run::home;
-use crate::signal::Stop;
 use anyhow::Context;
+use baton_apps::signal::Stop;
 use baton_service::guardian::Guardian;
 use rustix::stdio::dup2_stdout;
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
 //! `baton load`: the load generators on kernel sockets, for `demo` and `bench`.
 
-use crate::load::{self, Check, Kind, Load};
-use crate::net::kernel::KernelNet;
 use anyhow::Context;
+use baton_apps::load::{self, Check, Kind, Load};
+use baton_apps::net::kernel::KernelNet;
 use std::net::SocketAddr;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! What commands that measure share: the length of a run, and what was found, on the terminal
 //! and in files as the options ask for it.
 
-use crate::fail::usage;
+use baton_apps::fail::usage;
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};

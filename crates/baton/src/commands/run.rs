@@ -1,6 +1,5 @@
 //! `baton run`: a program, unchanged, with its connections on the engine.
 
-use crate::fail::{one_line, usage};
 use crate::run::account::Account;
 use crate::run::home::Home;
 use crate::run::passing::Passing;
@@ -9,6 +8,7 @@ use crate::run::program::{self, Found};
 use crate::run::service::{Private, usable};
 use crate::run::unreached::Unreached;
 use anyhow::Context;
+use baton_apps::fail::{one_line, usage};
 use baton_kernel::Rules;
 use baton_policy::rules::{Rule, parse_ports};
 use baton_socket::service::{Placement, SOCKET, Service};

@@ -1,12 +1,11 @@
 //! `baton serve`: services on a stack, until asked to end.
 
 use super::stack::{StackArgs, listen_error};
-use crate::fail::usage;
-use crate::net::{Net, Stats};
-use crate::service::{Kind, Message, Spec};
-use crate::signal::Stop;
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
+use baton_apps::fail::usage;
+use baton_apps::net::Net;
+use baton_apps::services::{Kind, Line, Message, Spec};
+use baton_apps::signal::Stop;
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -51,25 +50,6 @@ pub struct Args {
     /// Answer lines 'stats' on standard input, and end when it ends
     #[arg(long, hide = true)]
     control: bool,
-}
-
-/// A line that `--json` prints.
-#[derive(Serialize, Deserialize, Debug)]
-#[serde(tag = "event", rename_all = "lowercase")]
-pub enum Line {
-    /// All services are listening.
-    Ready {
-        /// Service names and their addresses.
-        services: Vec<(String, SocketAddr)>,
-    },
-    /// Counters: when asked for, and at the end.
-    Stats {
-        /// Time since the start, in seconds.
-        seconds: f64,
-        /// The counters.
-        #[serde(flatten)]
-        stats: Stats,
-    },
 }
 
 /// How long one turn waits at most: bounds the answer to a signal.

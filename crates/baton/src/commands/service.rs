@@ -2,10 +2,10 @@
 
 use super::guardian::guard;
 use crate::config::{self, Config, Id, Level, Names};
-use crate::fail::usage;
 use crate::notify::{Word, notify};
-use crate::signal::Waiter;
 use anyhow::Context;
+use baton_apps::fail::usage;
+use baton_apps::signal::Waiter;
 use baton_kernel::steer::Kind;
 use baton_service::broker::{self, Broker, Interface};
 use baton_service::guardian::Guardian;

@@ -1,10 +1,10 @@
 //! The arguments that choose a stack, common to `serve` and `get`.
 
-use crate::fail::usage;
-use crate::net::Net;
-use crate::net::engine::EngineNet;
-use crate::net::kernel::KernelNet;
 use anyhow::Context;
+use baton_apps::fail::usage;
+use baton_apps::net::Net;
+use baton_apps::net::engine::EngineNet;
+use baton_apps::net::kernel::KernelNet;
 use baton_engine::endpoint::Cidr;
 use baton_engine::engine::COALESCE;
 use baton_port::capture::wall_clock_ns;

@@ -32,8 +32,8 @@ pub use server::{Server, port as service_port};
 pub use world::{Impossible, Namespace, World, find_program};
 
 use crate::report::{Cell, Check, Machine, Report};
-use crate::signal::Stop;
 use anyhow::Context;
+use baton_apps::signal::Stop;
 use loads::Site;
 use plan::Link;
 pub use plan::{TapRun, tap_run};
@@ -66,7 +66,7 @@ pub trait Watch {
 /// so; what goes wrong on one is a check that failed, and ends its part.
 pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> anyhow::Result<Report> {
     let (start, started) = (Instant::now(), httpdate::fmt_http_date(SystemTime::now()));
-    let background = crate::measure::Cpu::idle_check(Duration::from_millis(300))?;
+    let background = baton_apps::measure::Cpu::idle_check(Duration::from_millis(300))?;
     let site = Site::new().context("cannot write the files to serve")?;
     watch.step("setting up wires");
     let (mut links, mut not_shown) = plan::links(world, &site, stop)?;

@@ -4,7 +4,7 @@ use super::loads::{Site, generate, tce_share};
 use super::server::Server;
 use super::world::{Namespace, World};
 use crate::report::{Run, Side, Wire};
-use crate::signal::Stop;
+use baton_apps::signal::Stop;
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
@@ -196,7 +196,7 @@ pub struct TapRun {
     /// With virtio header: segments of up to 64 KB pass whole.
     pub offloads: bool,
     /// What the client does: send or receive.
-    pub load: crate::load::Kind,
+    pub load: baton_apps::load::Kind,
     /// Bytes that both sides write at once.
     pub message_bytes: usize,
     /// Length of the measured interval.

@@ -1,8 +1,8 @@
 //! Programs that the demo runs: to their end, within a time, stoppable.
 
-use crate::background::LOOK;
-use crate::signal::Stop;
 use anyhow::{Context, bail};
+use baton_apps::background::LOOK;
+use baton_apps::signal::Stop;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};

@@ -1,11 +1,11 @@
 //! `baton serve` as a child: started, asked for its counters, ended.
 
 use super::world::Namespace;
-use crate::background::{Background, last_words};
-use crate::commands::serve::Line;
-use crate::net::Stats;
-use crate::signal::Stop;
 use anyhow::{Context, bail};
+use baton_apps::background::{Background, last_words};
+use baton_apps::net::Stats;
+use baton_apps::services::Line;
+use baton_apps::signal::Stop;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -27,11 +27,11 @@ pub mod port {
     pub const CHARGEN: u16 = 19;
 
     /// The port of the service that a load needs.
-    pub fn of(kind: crate::load::Kind) -> u16 {
+    pub fn of(kind: baton_apps::load::Kind) -> u16 {
         match kind {
-            crate::load::Kind::Echo => ECHO,
-            crate::load::Kind::Send => DISCARD,
-            crate::load::Kind::Receive => CHARGEN,
+            baton_apps::load::Kind::Echo => ECHO,
+            baton_apps::load::Kind::Send => DISCARD,
+            baton_apps::load::Kind::Receive => CHARGEN,
         }
     }
 }

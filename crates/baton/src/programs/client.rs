@@ -3,10 +3,10 @@
 use super::place::Place;
 use super::server::Kind;
 use crate::demo::{generate, process};
-use crate::load;
-use crate::measure::Cpu;
-use crate::signal::Stop;
 use anyhow::{Context, ensure};
+use baton_apps::load;
+use baton_apps::measure::Cpu;
+use baton_apps::signal::Stop;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;

@@ -7,9 +7,9 @@
 
 use super::place::Place;
 use super::server::Kind;
-use crate::measure::Tasks;
-use crate::net::kernel::raise_descriptor_limit;
 use anyhow::{Context, ensure};
+use baton_apps::measure::Tasks;
+use baton_apps::net::kernel::raise_descriptor_limit;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -3,8 +3,8 @@
 use super::server::{Kind, Moved, Server, listens, make_files};
 use super::{Placement, Steer, Way};
 use crate::demo::{World, configure, service::Running, veth};
-use crate::run::children::family;
 use anyhow::{Context, ensure};
+use baton_apps::children::family;
 use rustix::process::Pid;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

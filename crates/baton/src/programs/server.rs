@@ -1,9 +1,9 @@
 //! The servers: how each is started, and on which port it listens.
 
 use super::place::Place;
-use crate::background::{Background, LOOK, last_words};
 use crate::demo::process::output;
 use anyhow::{Context, bail, ensure};
+use baton_apps::background::{Background, LOOK, last_words};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

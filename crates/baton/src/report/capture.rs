@@ -2,9 +2,9 @@
 
 use super::plot::{Group, Mark, Plot, Row};
 use super::{Side, html, short};
-use crate::html_text::escape;
-use crate::measure::Median;
 use baton_analyse::report::{Report, Rules, RunLength};
+use baton_apps::html_text::escape;
+use baton_apps::measure::Median;
 use std::fmt::Write as _;
 
 /// Rows of the run-length plot: what is longer shares the last.

@@ -3,7 +3,7 @@
 
 use super::plot::{Group, Mark, Plot, Row};
 use super::{Cell, Figure, LoadInfo, Report, Side, Wire, moves, short};
-use crate::html_text::escape;
+use baton_apps::html_text::escape;
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("style.css");

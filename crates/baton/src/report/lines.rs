@@ -4,7 +4,7 @@
 //! begins at 0. What a paper says is drawn in the kernel's colour, dashed.
 
 use super::short;
-use crate::html_text::escape;
+use baton_apps::html_text::escape;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 312.0;

@@ -19,7 +19,7 @@ mod timeline;
 
 pub use machine::Machine;
 
-use crate::measure::{Cpu, Median, median};
+use baton_apps::measure::{Cpu, Median, median};
 use serde::{Deserialize, Serialize};
 
 /// Everything that one demo found.

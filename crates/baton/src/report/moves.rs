@@ -8,8 +8,8 @@
 use super::plot::{Group, Mark, Plot, Row};
 use super::timeline;
 use super::{Figure, Run, Side, Wire, median_of, short};
-use crate::html_text::escape;
-use crate::measure::Median;
+use baton_apps::html_text::escape;
+use baton_apps::measure::Median;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 

@@ -4,8 +4,8 @@ use super::html;
 use super::lines::{Line, Lines};
 use super::machine::Machine;
 use crate::bench::rsc::{Cell, STUDIED};
-use crate::html_text::escape;
 use baton_analyse::sweep::Axis;
+use baton_apps::html_text::escape;
 use serde::Serialize;
 use std::fmt::Write as _;
 

@@ -12,8 +12,8 @@
 //! ```
 
 use super::{Side, short};
-use crate::html_text::escape;
-use crate::measure::Median;
+use baton_apps::html_text::escape;
+use baton_apps::measure::Median;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 312.0;

@@ -3,9 +3,9 @@
 use super::capture::rules;
 use super::html;
 use super::lines::{Line, Lines};
-use crate::html_text::escape;
 use baton_analyse::report::{FileLine, Rules};
 use baton_analyse::sweep::{Axis, Point};
+use baton_apps::html_text::escape;
 use serde::Serialize;
 use std::fmt::Write as _;
 

@@ -9,7 +9,7 @@
 
 use super::moves::Live;
 use super::{Wire, short};
-use crate::html_text::escape;
+use baton_apps::html_text::escape;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 312.0;

@@ -3,7 +3,6 @@
 //! account of what was moved.
 
 pub mod account;
-pub mod children;
 pub mod home;
 pub mod passing;
 pub mod place;

@@ -1,8 +1,8 @@
 //! Signals that `baton run` gets, and that its program is meant by; or, once that has ended,
 //! whatever it left behind.
 
-use super::children::children;
 use anyhow::Context;
+use baton_apps::children::children;
 use baton_port::wait::WaitSet;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
 use rustix::process::{getpgrp, kill_process, pidfd_open, waitid, waitpid};

@@ -11,8 +11,8 @@
 //! The kernel drops a lock when its process ends, however it ends. So the holder of the directory's
 //! lock knows which runs and services live, and may remove what killed ones left.
 
-use crate::background::LOOK;
 use anyhow::{Context, bail};
+use baton_apps::background::LOOK;
 use baton_kernel::Rules;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Pid;

@@ -4,7 +4,7 @@
 //! gets nothing, and neither does one that runs with privileges of its own. Both run, in the kernel;
 //! that is said before they start.
 
-use crate::fail::usage;
+use baton_apps::fail::usage;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

@@ -9,9 +9,9 @@
 
 use super::place::{Locked, Place, Setup};
 use super::watch::Watch;
-use crate::background::{LOOK, last_words};
-use crate::fail::usage;
 use anyhow::{Context, bail};
+use baton_apps::background::{LOOK, last_words};
+use baton_apps::fail::usage;
 use baton_kernel::steer::{SteerError, Steering};
 use baton_port::link;
 use baton_socket::service::Service;

@@ -1,8 +1,8 @@
 //! Processes of a program that run without the library: what they connect stays in the kernel, and
 //! nothing of theirs is counted. Seen are those that run for a few looks.
 
-use super::children::family;
 use super::program;
+use baton_apps::children::family;
 use rustix::process::{Pid, getpid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

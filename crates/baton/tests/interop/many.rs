@@ -1,7 +1,7 @@
 //! Many connections at once on one engine.
 
 use crate::wire::{BATON, HOST, Ip, Kind, Serve, Wire, counter};
-use baton::load::Outcome;
+use baton_apps::load::Outcome;
 use baton_testkit::need_root;
 
 const CONNECTIONS: usize = 10_000;

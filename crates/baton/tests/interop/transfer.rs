@@ -1,7 +1,7 @@
 //! Bulk transfers between the kernel and Baton, each way, checked byte by byte.
 
 use crate::wire::{BATON, HOST, Ip, KERNEL, Serve, Wire, kernel_retransmissions, retransmitted};
-use baton::service::ramp;
+use baton_apps::services::ramp;
 use baton_port::Faults;
 use baton_socket::stack::{Stack, Threads};
 use baton_testkit::{Netns, Running};

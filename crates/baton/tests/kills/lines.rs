@@ -1,7 +1,7 @@
 //! One end of a line: the ramp out, the ramp in, and what is to be seen of its going on.
 
 use crate::words::{Report, Role, monotonic_ns};
-use baton::service::ramp;
+use baton_apps::services::ramp;
 use std::io::{self, ErrorKind};
 
 /// Bytes taken in one read.

@@ -1,8 +1,8 @@
 //! What is measured, and what the papers say of it.
 
 use super::{Contender, Figure, Work};
-use crate::load::Kind;
 use Contender::{Bare, Kernel, Limit, Rsc, Stretch};
+use baton_apps::load::Kind;
 
 /// Contenders at works, beside some figures of a paper.
 pub struct Chapter {

@@ -1,9 +1,9 @@
 //! `baton bump` as a child: started, asked for its counters, ended.
 
-use crate::background::Background;
 use crate::bump::{Line, Report};
 use crate::demo::Namespace;
 use anyhow::{Context, bail};
+use baton_apps::background::Background;
 use std::io::{BufRead, BufReader};
 use std::process::{ChildStdout, Stdio};
 use std::time::Duration;

@@ -23,11 +23,11 @@ pub use chapters::{CHAPTERS, Chapter};
 
 use super::Report as BumpReport;
 use crate::demo::{Server, World, configure, generate, veth};
-use crate::load::{Kind, Outcome};
-use crate::measure::{Cpu, Median, median};
 use crate::report::Machine;
-use crate::signal::Stop;
 use anyhow::{Context, bail};
+use baton_apps::load::{Kind, Outcome};
+use baton_apps::measure::{Cpu, Median, median};
+use baton_apps::signal::Stop;
 use child::BumpChild;
 use routines::{Costs, Looking};
 use serde::{Deserialize, Serialize};

@@ -2,12 +2,12 @@
 
 use super::routines;
 use super::{CHAPTERS, Chapter, Contender, Figure, Findings, Series};
-use crate::html_text::escape;
-use crate::measure::Median;
 use crate::report::Side;
 use crate::report::html::page;
 use crate::report::plot::{Group, Mark, Plot, Row};
 use crate::report::short;
+use baton_apps::html_text::escape;
+use baton_apps::measure::Median;
 use std::fmt::Write as _;
 
 /// A fit of CPU time over the limit k.

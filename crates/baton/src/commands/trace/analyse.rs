@@ -3,14 +3,14 @@
 use super::files;
 use super::rules::Rules;
 use crate::commands::measuring;
-use crate::fail::usage;
 use crate::report::capture;
-use crate::signal::Stop;
 use baton_analyse::Analysis;
 use baton_analyse::cost::Prices;
 use baton_analyse::read::Live;
 use baton_analyse::report::{self, FileLine, Report};
 use baton_analyse::study::Study;
+use baton_apps::fail::usage;
+use baton_apps::signal::Stop;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

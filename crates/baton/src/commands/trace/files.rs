@@ -1,12 +1,12 @@
 //! Captures read with a progress bar, stoppable, and what is said of those that could
 //! not be read to their end.
 
-use crate::fail::usage;
 use crate::report::short;
-use crate::signal::Stop;
 use anyhow::Context;
 use baton_analyse::report::FileLine;
 use baton_analyse::study::{self, Outcome, Progress, Study};
+use baton_apps::fail::usage;
+use baton_apps::signal::Stop;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -79,7 +79,7 @@ fn bar(size: u64) -> ProgressBar {
 }
 
 fn line(outcome: &Outcome) -> FileLine {
-    let trouble = outcome.trouble.as_ref().map(|trouble| crate::fail::one_line(&anyhow::anyhow!("{trouble}")));
+    let trouble = outcome.trouble.as_ref().map(|trouble| baton_apps::fail::one_line(&anyhow::anyhow!("{trouble}")));
     FileLine { path: outcome.path.display().to_string(), trouble }
 }
 

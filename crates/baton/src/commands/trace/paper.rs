@@ -4,11 +4,11 @@ use super::files;
 use crate::bench::rsc::{self, MESSAGES, Options, SENDERS};
 use crate::commands::measuring::Output;
 use crate::demo::World;
-use crate::fail::usage;
-use crate::measure::Cpu;
 use crate::report::Machine;
 use crate::report::paper::Outcome;
 use anyhow::Context;
+use baton_apps::fail::usage;
+use baton_apps::measure::Cpu;
 use std::path::PathBuf;
 use std::time::Duration;
 

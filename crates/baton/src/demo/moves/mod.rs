@@ -22,8 +22,8 @@ use crate::programs::server::{Kind, LIVE_RATE};
 use crate::programs::{Placement, Steer, WAYS};
 use crate::report::moves::{Live, Moves, Way};
 use crate::report::{Check, Run, Side, Wire};
-use crate::signal::Stop;
 use anyhow::ensure;
+use baton_apps::signal::Stop;
 use std::time::Duration;
 
 /// Time in which a killed engine's connection is to be in the kernel.

@@ -1,8 +1,8 @@
 //! `baton service` as a child: started, its engine found and killed, ended.
 
-use crate::background::{Background, LOOK, last_words};
 use crate::demo::world::{Namespace, stat_field};
 use anyhow::{Context, bail, ensure};
+use baton_apps::background::{Background, LOOK, last_words};
 use baton_socket::service::Service;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};

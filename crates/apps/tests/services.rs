@@ -1,10 +1,10 @@
 //! The services on kernel sockets, spoken to by plain blocking clients.
 
-use baton::fetch::{Body, Fetch, Progress};
-use baton::load::{self, Check, Kind as LoadKind, Load};
-use baton::net::Net;
-use baton::net::kernel::KernelNet;
-use baton::service::{Kind, Message, ramp};
+use baton_apps::fetch::{Body, Fetch, Progress};
+use baton_apps::load::{self, Check, Kind as LoadKind, Load};
+use baton_apps::net::Net;
+use baton_apps::net::kernel::KernelNet;
+use baton_apps::services::{Kind, Message, ramp};
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

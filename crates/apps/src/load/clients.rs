@@ -2,7 +2,7 @@
 
 use super::{Check, Load, MAX_LATENCY, Shared};
 use crate::net::{Flow, Handler, StreamIo};
-use crate::service::ramp;
+use crate::services::ramp;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;

@@ -3,9 +3,11 @@
 
 mod basic;
 pub mod http;
+mod line;
 pub mod ramp;
 
 pub use basic::{Chargen, Discard, Echo};
+pub use line::Line;
 
 use crate::fail::usage;
 use crate::net::{Accept, Handler};
