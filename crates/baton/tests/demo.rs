@@ -1,6 +1,6 @@
 //! The demo as a whole, short, and what is left behind when it is cut off.
 
-use baton::report::{Report, Side};
+use baton_lab::report::{Report, Side};
 use baton_testkit::{build_beside, need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command, Stdio};

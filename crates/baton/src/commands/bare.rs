@@ -1,10 +1,10 @@
 //! `baton bare`: the bare device as a far end, for `bench tap`.
 
 use super::serve::control_lines;
-use crate::bench::bare::Bare;
 use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_apps::services::Line;
+use baton_lab::workload::bare::Bare;
 use baton_port::PortSpec;
 use std::io::Write;
 use std::net::Ipv4Addr;

@@ -1,12 +1,13 @@
 //! `baton bench`: measurements that stand beside a paper's.
 
 use super::measuring::{Output, length, print};
-use crate::bench::tce::{self, Outcome};
-use crate::bench::{programs, tap};
-use crate::demo::World;
 use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
+use baton_lab::papers::lc2006;
+use baton_lab::papers::lc2006::Outcome;
+use baton_lab::papers::{programs, tap};
+use baton_lab::world::World;
 use std::path::PathBuf;
 
 /// Arguments of `baton bench`.
@@ -160,9 +161,9 @@ fn run_tce(args: &TceArgs) -> anyhow::Result<()> {
             None
         }
     };
-    let options = tce::Options { rounds: args.rounds.into(), length, offloads: args.offloads };
+    let options = lc2006::Options { rounds: args.rounds.into(), length, offloads: args.offloads };
     let tell = |what: &str| eprintln!("{what}");
-    let outcome = tce::run(world.as_ref(), &options, &stop, &tell)?;
+    let outcome = lc2006::run(world.as_ref(), &options, &stop, &tell)?;
     drop(world);
     args.output.give(&outcome, [Outcome::table, Outcome::csv, Outcome::page])
 }

@@ -1,12 +1,13 @@
 //! `baton bump`: Baton as the software NIC in front of the kernel's own TCP.
 
 use super::serve::control_lines;
-use crate::bump::{Line, Report, Session};
+use crate::bump::Session;
 use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
 use baton_bump::{Bump, Options};
 use baton_coalesce::{Limits, Profile};
+use baton_lab::report::bump::{Line, Report};
 use baton_port::{PacketOptions, PacketPort, VnetTap};
 use baton_wire::tcp::Acks;
 use std::io::{IsTerminal, Write};

@@ -1,11 +1,12 @@
 //! `baton bump bench`: what coalescing saves the kernel's stack, beside the papers' figures.
 
 use super::measuring::{Output, length};
-use crate::bump::bench::{self, Findings};
-use crate::demo::World;
 use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
+use baton_lab::papers::bump;
+use baton_lab::papers::bump::Findings;
+use baton_lab::world::World;
 
 /// Arguments of `baton bump bench`.
 #[derive(clap::Args, Debug)]
@@ -32,14 +33,14 @@ pub struct Args {
 /// Runs it, between two namespaces of its own.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let length = length(args.seconds)?;
-    if !bench::CHAPTERS.iter().any(|chapter| chapter.name.contains(&args.only)) {
-        let names: Vec<&str> = bench::CHAPTERS.iter().map(|chapter| chapter.name).collect();
+    if !bump::CHAPTERS.iter().any(|chapter| chapter.name.contains(&args.only)) {
+        let names: Vec<&str> = bump::CHAPTERS.iter().map(|chapter| chapter.name).collect();
         return Err(usage(format!("there is no chapter {}", args.only), format!("name one of {}", names.join(", "))));
     }
     let stop = Stop::install().context("cannot catch signals")?;
     let world = World::new().map_err(|why| usage(why.to_string(), "run as root"))?;
-    let options = bench::Options { rounds: args.rounds.into(), length, only: args.only.clone() };
-    let findings = bench::run(&world, &options, &stop, &|what| eprintln!("{what}"))?;
+    let options = bump::Options { rounds: args.rounds.into(), length, only: args.only.clone() };
+    let findings = bump::run(&world, &options, &stop, &|what| eprintln!("{what}"))?;
     drop(world);
     args.output.give(&findings, [Findings::table, Findings::csv, Findings::page])
 }

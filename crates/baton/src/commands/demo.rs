@@ -1,11 +1,13 @@
 //! `baton demo`: runs the demo, prints its table, writes its page.
 
 use super::measuring::length;
-use crate::demo::{self, Options, Watch, World};
-use crate::report::{Report, html, table};
 use anyhow::{Context, bail};
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
+use baton_lab::demo;
+use baton_lab::demo::{Options, Watch};
+use baton_lab::report::{Report, html, table};
+use baton_lab::world::World;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! `baton doctor`: what this machine allows, and what to do where it does not.
 
 use super::surroundings;
-use crate::demo::find_program;
 use anyhow::bail;
 use baton_kernel::{conntrack, probe, steer};
+use baton_lab::world::find_program;
 use baton_port::doctor::{Finding, examine};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};

@@ -3,7 +3,6 @@
 use super::files;
 use super::rules::Rules;
 use crate::commands::measuring;
-use crate::report::capture;
 use baton_analyse::Analysis;
 use baton_analyse::cost::Prices;
 use baton_analyse::read::Live;
@@ -11,6 +10,7 @@ use baton_analyse::report::{self, FileLine, Report};
 use baton_analyse::study::Study;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
+use baton_lab::report::capture;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

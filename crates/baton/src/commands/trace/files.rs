@@ -1,12 +1,12 @@
 //! Captures read with a progress bar, stoppable, and what is said of those that could
 //! not be read to their end.
 
-use crate::report::short;
 use anyhow::Context;
 use baton_analyse::report::FileLine;
 use baton_analyse::study::{self, Outcome, Progress, Study};
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
+use baton_lab::report::short;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;

@@ -1,14 +1,15 @@
 //! `baton trace paper`: RSC Figures 4 to 8 from real transfers, in one command.
 
 use super::files;
-use crate::bench::rsc::{self, MESSAGES, Options, SENDERS};
 use crate::commands::measuring::Output;
-use crate::demo::World;
-use crate::report::Machine;
-use crate::report::paper::Outcome;
 use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_apps::measure::Cpu;
+use baton_lab::papers::rsc2006;
+use baton_lab::papers::rsc2006::report::Outcome;
+use baton_lab::papers::rsc2006::{MESSAGES, Options, SENDERS};
+use baton_lab::report::Machine;
+use baton_lab::world::World;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let world = World::new().map_err(|why| usage(why.to_string(), "run as root"))?;
     let background = Cpu::idle_check(Duration::from_millis(300)).context("cannot read /proc/stat")?;
     let options = Options { senders: args.senders.clone(), messages: args.messages.clone(), keep: args.keep.clone() };
-    let cells = rsc::run(&world, &options, &stop, &|what| eprintln!("{what}"))?;
+    let cells = rsc2006::run(&world, &options, &stop, &|what| eprintln!("{what}"))?;
     drop(world);
     let outcome = Outcome::new(Machine::here(background), cells);
     args.output.give(&outcome, [Outcome::table, Outcome::csv, Outcome::page])

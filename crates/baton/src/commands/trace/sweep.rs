@@ -3,9 +3,9 @@
 use super::files;
 use super::rules::Rules;
 use crate::commands::measuring::Output;
-use crate::report::sweep::Outcome;
 use baton_analyse::report;
 use baton_analyse::sweep::Sweep;
+use baton_lab::report::sweep::Outcome;
 use std::path::PathBuf;
 
 /// Arguments of `baton trace sweep`.
