@@ -1,7 +1,7 @@
 //! The service's configuration: the commented default says all, what is not understood is
 //! refused with its line and a remedy, and nothing written in it can do harm.
 
-use baton::config::{Access, Config, DEFAULT, Id, Level};
+use baton_cli::config::{Access, Config, DEFAULT, Id, Level};
 use baton_kernel::Rules;
 use baton_kernel::steer::Kind;
 use baton_policy::rules::{PortRule, Rule, Side};

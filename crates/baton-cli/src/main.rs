@@ -2,5 +2,5 @@
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {
-    baton::cli::main()
+    baton_cli::cli::main()
 }

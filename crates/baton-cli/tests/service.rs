@@ -1,6 +1,6 @@
 //! `baton service`, as far as its configuration goes.
 
-use baton::config::DEFAULT;
+use baton_cli::config::DEFAULT;
 use baton_testkit::output;
 use std::fs;
 use std::path::Path;
