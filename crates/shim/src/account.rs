@@ -10,7 +10,7 @@
 //! Names are entered under a lock of the file, and stay. Without a file nothing is counted.
 
 use crate::config::config;
-use crate::sys::counters::{Counters, ENTRIES, NAME};
+use crate::os::counters::{Counters, ENTRIES, NAME};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::{pread, pwrite};
 use std::io;

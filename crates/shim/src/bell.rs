@@ -13,12 +13,12 @@
 
 use crate::connection::{Held, at};
 use crate::descriptors::out_of_the_way;
+use crate::os::epoll::{Interest, control, wait_without};
+use crate::os::signals::{self, Handlers, Ran};
+use crate::os::socket;
+use crate::os::wait::{take, wait_for};
 use crate::patience;
 use crate::service::{self, Attendance};
-use crate::sys::epoll::{Interest, control, wait_without};
-use crate::sys::signals::{self, Handlers, Ran};
-use crate::sys::socket;
-use crate::sys::waits::{take, wait_for};
 use crate::table::{self, Named};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};

@@ -4,8 +4,8 @@
 //! after as many requests to send as it says, and every [`PATIENCE`] after that.
 
 use crate::config::config;
+use crate::os::socket;
 use crate::sharing::Sharing;
-use crate::sys::socket;
 use crate::table::Slot;
 use baton_policy::rules::{Decision, History, Known, Room, Rule, Wait};
 use std::os::fd::RawFd;

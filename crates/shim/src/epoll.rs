@@ -19,19 +19,21 @@
 
 mod entry;
 mod nested;
+mod wait;
 
 pub use entry::Entry;
 #[cfg(test)]
 pub(crate) use entry::tests;
 pub use nested::{changed as nested_changed, refresh};
+pub(crate) use wait::{Sleep, wait};
 
 use crate::bell::Bell;
 use crate::connection::{Held, State, at, bring_home, held};
 use crate::gather::Gather;
+use crate::os::epoll::{Interest, control, random};
+use crate::os::socket::is_inherited;
 use crate::service::{self, Attendance};
 use crate::sharing::Sharing;
-use crate::sys::epoll::{Interest, control, random};
-use crate::sys::socket::is_inherited;
 use crate::table::{self, Slot, locked};
 use baton_socket::held::Counted;
 use baton_socket::service::engine::monotonic;

@@ -1,9 +1,9 @@
 //! All connections of the program at once.
 
 use crate::connection::{State, bring_home_named, tell};
+use crate::os::cancel::Deferred;
+use crate::os::socket;
 use crate::sharing;
-use crate::sys::cancel::Deferred;
-use crate::sys::socket;
 use crate::table::{self, Slot};
 use baton_socket::held::interrupted;
 

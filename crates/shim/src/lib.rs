@@ -4,7 +4,7 @@
 //! ```text
 //!   program:  read write send recv ... poll select epoll ... close dup fork exec
 //!                |                        |                     |
-//!   sys/      one function a call: pointers, errno, what is not ours to libc
+//!   abi/      one function a call: pointers, errno, what is not ours to libc
 //!                |                        |                     |
 //!             transfer, options        poll, epoll           fork
 //!                |        \               |                     |
@@ -24,6 +24,7 @@
 //!   tables, the free slots; the library's own lock comes after a slot's. Nobody sleeps with
 //!   any of them but who moves a connection, with the slot's.
 
+mod abi;
 mod account;
 mod bell;
 mod bits;
@@ -36,11 +37,11 @@ mod everything;
 mod fork;
 mod gather;
 mod options;
+mod os;
 mod over;
 mod patience;
 mod poll;
 mod service;
 mod sharing;
-mod sys;
 mod table;
 mod transfer;

@@ -5,6 +5,7 @@
 //! neither brings the connection home first.
 
 use crate::connection::Moved;
+use crate::os::socket::TCP_INQ;
 use crate::table::Slot;
 use baton_socket::service::Probing;
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, c_int};
@@ -87,9 +88,6 @@ fn error(moved: &Moved, slot: &Slot) -> c_int {
     }
     0
 }
-
-/// Whether `recvmsg` says how much is left (`linux/tcp.h`).
-pub const TCP_INQ: c_int = 36;
 
 /// They change when segments leave, never what arrives.
 fn is_hint(name: c_int) -> bool {

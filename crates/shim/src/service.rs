@@ -98,7 +98,7 @@ impl Link {
             return;
         }
         baton_socket::service::keep_descriptors_above(crate::descriptors::floor());
-        match crate::sys::signals::blocked(|| Service::connect_as(&config().socket, config().placement)) {
+        match crate::os::signals::blocked(|| Service::connect_as(&config().socket, config().placement)) {
             Ok(service) => (self.service, self.failed) = (Some(service), None),
             Err(_) => self.failed = Some(Instant::now()),
         }

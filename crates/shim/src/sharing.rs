@@ -7,7 +7,7 @@
 //! number: before it does, it sends the inodes of its sockets, 8 bytes each.
 
 use crate::descriptors::{floor, out_of_the_way};
-use crate::sys::socket::{identity, is_inherited};
+use crate::os::socket::{identity, is_inherited};
 use crate::table::{Locked, locked};
 use baton_socket::held::interrupted;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};

@@ -3,9 +3,9 @@
 use crate::account;
 use crate::bell::Sleep;
 use crate::connection::{Held, KernelCall, Moved, Place, bring_home_named, place, place_to_send};
+use crate::os::signals::broken_pipe;
+use crate::os::socket::timeout;
 use crate::patience;
-use crate::sys::signals::broken_pipe;
-use crate::sys::socket::timeout;
 use baton_socket::held::interrupted;
 use libc::{
     MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int,

@@ -14,7 +14,7 @@ fn every_reason_is_on_the_page() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = fs::read_to_string(top.join("docs/programs.md")).unwrap();
     let mut reasons: BTreeSet<String> = Refusal::ALL.iter().map(|refusal| refusal.code().to_owned()).collect();
-    for directory in ["crates/shim/src", "crates/shim/src/sys"] {
+    for directory in ["crates/shim/src", "crates/shim/src/abi", "crates/shim/src/os"] {
         for entry in fs::read_dir(top.join(directory)).unwrap() {
             let path = entry.unwrap().path();
             if path.is_file() {

@@ -4,7 +4,7 @@ use super::{Set, readiness_of};
 use crate::bits::{ERR, HUP, IN, OUT, RDHUP, bits};
 use crate::connection::held;
 use crate::gather::Gather;
-use crate::sys::epoll::Interest;
+use crate::os::epoll::Interest;
 use crate::table::{Named, locked};
 use baton_socket::service::engine::monotonic;
 use baton_socket::service::{Readiness, Stream};

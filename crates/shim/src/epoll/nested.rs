@@ -7,9 +7,9 @@
 //! is taken out of its answer.
 
 use super::{SETS, Set, set};
+use crate::os::epoll::{Interest, control};
+use crate::os::socket::is_readable;
 use crate::service;
-use crate::sys::epoll::{Interest, control};
-use crate::sys::socket::is_readable;
 use crate::table::{self, locked};
 use baton_socket::held::Counted;
 use libc::{EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLONESHOT, c_int};

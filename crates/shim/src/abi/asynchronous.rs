@@ -2,9 +2,9 @@
 //! what is read or written that way is in the kernel from then on. See [`super`] for what is
 //! upheld.
 
-use super::cancel::Deferred;
-use super::real;
 use crate::connection::bring_home;
+use crate::os::cancel::Deferred;
+use crate::os::real;
 use libc::{aiocb, c_int, sigevent};
 
 /// # Safety

@@ -6,45 +6,28 @@
 //!   says there is, and nothing is kept beyond the call. Where the kernel would answer a bad
 //!   pointer with `EFAULT`, a null one is answered so, and any other faults.
 //! * A call that is not ours goes to the next function of that name, with the same arguments.
-//! * `errno` is the program's, and changes only where a call fails ([`errno`]).
+//! * `errno` is the program's, and changes only where a call fails ([`errno`](crate::os::errno)).
 //! * A thread that is cancelled is unwound through these functions only where it waits, or by the
-//!   function that a call goes on to: in between it cannot be ([`cancel`]).
+//!   function that a call goes on to: in between it cannot be ([`cancel`](crate::os::cancel)).
 //! * Nothing here is called by what it calls: what this library does itself it asks of the
 //!   kernel directly, or on descriptors that the table does not know.
 
 mod asynchronous;
-pub(crate) mod buffers;
-pub(crate) mod cancel;
-pub(crate) mod counters;
 mod descriptors;
-pub(crate) mod epoll;
-mod errno;
+mod epoll;
 mod exports;
 mod messages;
+mod poll;
 mod processes;
 mod raw;
-pub(crate) mod real;
 mod rings;
-pub(crate) mod signals;
-pub(crate) mod socket;
+mod signals;
 mod sockets;
 mod transfers;
-pub(crate) mod waits;
 
+use crate::os::set_errno;
 use crate::transfer::Done;
 use libc::c_int;
-
-/// Sets `errno`.
-pub(crate) fn set_errno(errno: i32) {
-    // SAFETY: libc returns the calling thread's valid `errno`.
-    unsafe { *libc::__errno_location() = errno }
-}
-
-/// What the last call of libc failed with.
-pub(crate) fn last_errno() -> i32 {
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() }
-}
 
 /// -1, and `errno` says why.
 fn fail<R: From<i8>>(errno: i32) -> R {

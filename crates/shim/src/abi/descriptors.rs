@@ -1,8 +1,9 @@
 //! Descriptors that are closed, duplicated and asked about. See [`super`] for what is upheld.
 
-use super::cancel::Deferred;
-use super::{fail, real};
+use super::fail;
 use crate::connection::{self, Held, at, bring_home};
+use crate::os::cancel::Deferred;
+use crate::os::real;
 use crate::table::{self, is_known, is_set, named};
 use crate::{account, epoll};
 use libc::{c_int, c_uint, c_ulong};
@@ -123,7 +124,7 @@ pub(super) unsafe fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 
 /// `to` is closed, if there is something to take its place.
 fn closing_for(fd: RawFd, to: RawFd) {
-    if is_known(to) && rustix::io::fcntl_getfd(super::socket::borrow(fd)).is_ok() {
+    if is_known(to) && rustix::io::fcntl_getfd(crate::os::socket::borrow(fd)).is_ok() {
         closing(to);
     }
 }

@@ -5,7 +5,6 @@
 //! call would have met.
 
 use super::real;
-use crate::options::TCP_INQ;
 use libc::{c_int, c_void, sockaddr_storage, socklen_t};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
@@ -13,6 +12,9 @@ use rustix::io::{FdFlags, fcntl_getfd};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
+
+/// Whether `recvmsg` says how much is left (`linux/tcp.h`).
+pub(crate) const TCP_INQ: c_int = 36;
 
 /// The program's descriptor of this number, whatever it is now.
 pub(crate) fn borrow(fd: RawFd) -> BorrowedFd<'static> {

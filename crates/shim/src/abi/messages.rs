@@ -1,11 +1,12 @@
 //! `sendmsg`, `recvmsg`, several of them at once, and `sendfile` and `splice`. See [`super`]
 //! for what is upheld.
 
-use super::buffers::{LONGEST, PIECES, all_bytes, rooms};
-use super::cancel::{Deferred, carried};
-use super::{fail, finish, last_errno, real, set_errno, socket};
+use super::{fail, finish};
 use crate::connection::{Place, at, bring_home, place};
-use crate::options::TCP_INQ;
+use crate::os::buffers::{LONGEST, PIECES, all_bytes, rooms};
+use crate::os::cancel::{Deferred, carried};
+use crate::os::socket::TCP_INQ;
+use crate::os::{last_errno, real, set_errno, socket};
 use crate::table::is_known;
 use crate::transfer::{Done, receive, send, send_file};
 use baton_socket::held::interrupted;

@@ -1,79 +1,22 @@
-//! Epoll sets of the kernel.
-//!
-//! What is upheld: the kernel gets pointers to live events with their true number, and only
-//! what it says it has written is read.
+//! `epoll_wait` over entries of ours and the kernel's set.
 
-use super::cancel::waiting;
-use super::signals::{self, set_of};
-use super::{last_errno, real};
-use crate::epoll::Set;
+use super::Set;
 use crate::gather;
+use crate::os::epoll::Room;
+use crate::os::signals;
 use crate::patience;
 use crate::service::{is_direct, look};
 use baton_socket::service::begin_batch;
-use libc::{c_int, epoll_event};
-use rustix::event::epoll::Event;
+use libc::epoll_event;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::ptr::{null, null_mut};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Events and data, as in `struct epoll_event`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Interest {
-    pub events: u32,
-    pub data: u64,
-}
-
-/// `epoll_ctl` of the kernel.
-pub(crate) fn control(set: RawFd, what: c_int, fd: RawFd, interest: Option<Interest>) -> Result<(), i32> {
-    let mut event = interest.map(|interest| epoll_event { events: interest.events, u64: interest.data });
-    let at = event.as_mut().map_or(null_mut(), std::ptr::from_mut);
-    // SAFETY: null, or a live event.
-    if unsafe { real::epoll_ctl(set, what, fd, at) } == 0 { Ok(()) } else { Err(last_errno()) }
-}
-
-/// `epoll_wait` that takes none of these signals meanwhile, beside those that this thread takes
-/// never; how many events there are. It may be cancelled.
-pub(crate) fn wait_without(
-    set: BorrowedFd<'_>,
-    events: &mut Vec<Event>,
-    left: Option<Duration>,
-    signals: u64,
-) -> Result<usize, i32> {
-    const { assert!(size_of::<Event>() == size_of::<epoll_event>()) };
-    let most = |left: Duration| left.as_micros().div_ceil(1000).min(c_int::MAX as u128) as c_int;
-    let mask = (signals != 0).then(|| set_of(signals::mask() | signals));
-    let mask = mask.as_ref().map_or(null(), std::ptr::from_ref);
-    let room = events.spare_capacity_mut();
-    let (at, count) = (room.as_mut_ptr().cast(), room.len() as c_int);
-    let millis = left.map_or(-1, most);
-    // SAFETY: room for so many events, which look as the kernel's, and a live mask or null.
-    let got = waiting(left, || unsafe { real::epoll_pwait(set.as_raw_fd(), at, count, millis, mask) });
-    let got = usize::try_from(got).map_err(|_| last_errno())?;
-    // SAFETY: the kernel has written so many.
-    unsafe { events.set_len(events.len() + got) };
-    Ok(got)
-}
-
-/// A number that no program has by chance.
-pub(crate) fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
-}
-
-/// Where a program wants its events.
-pub(crate) type Room<'a> = &'a mut [MaybeUninit<epoll_event>];
+/// The kernel's call, for so long: the events that it has written.
+pub(crate) type Sleep<'a> = &'a mut dyn FnMut(Room<'_>, Option<Duration>) -> Result<&mut [epoll_event], i32>;
 
 /// `epoll_wait` over a set: ours and the kernel's. `sleep` is the kernel's call, for so long.
-pub(crate) fn wait(
-    set: &Set,
-    room: Room<'_>,
-    timeout: Option<Duration>,
-    sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int,
-) -> Result<usize, i32> {
+pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: Sleep<'_>) -> Result<usize, i32> {
     let mut deadline = None;
     let mut left = timeout;
     let mut rested = false;
@@ -143,24 +86,19 @@ fn nap() -> Result<Woken, i32> {
 }
 
 /// Beside ours: what the kernel's set has now.
-fn more(set: &Set, room: Room<'_>, sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int) -> Result<usize, i32> {
+fn more(set: &Set, room: Room<'_>, sleep: Sleep<'_>) -> Result<usize, i32> {
     if room.is_empty() { Ok(0) } else { strip(set, room, Some(Duration::ZERO), sleep).map(|woken| woken.count) }
 }
 
 /// Looks whether something came: over the devices, which cost a call each, or to the kernel's
 /// set, which costs two.
-fn glance(set: &Set, room: Room<'_>, sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int) -> Result<Woken, i32> {
+fn glance(set: &Set, room: Room<'_>, sleep: Sleep<'_>) -> Result<Woken, i32> {
     look();
     if set.has_ready() { Ok(Woken::by_bell()) } else { strip(set, room, Some(Duration::ZERO), sleep) }
 }
 
 /// Sleeps until something comes, on devices, too.
-fn doze(
-    set: &Set,
-    room: Room<'_>,
-    left: Option<Duration>,
-    sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int,
-) -> Result<Woken, i32> {
+fn doze(set: &Set, room: Room<'_>, left: Option<Duration>, sleep: Sleep<'_>) -> Result<Woken, i32> {
     let _sleeper = Sleeper::of(set);
     let _attendance = set.attend();
     if set.has_ready() { Ok(Woken::by_bell()) } else { strip(set, room, left, sleep) }
@@ -215,29 +153,22 @@ impl Woken {
 }
 
 /// The kernel's events without those of ours, and which of these there were.
-fn strip(
-    set: &Set,
-    room: Room<'_>,
-    timeout: Option<Duration>,
-    sleep: &mut dyn FnMut(Room<'_>, Option<Duration>) -> c_int,
-) -> Result<Woken, i32> {
+fn strip(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: Sleep<'_>) -> Result<Woken, i32> {
     set.refresh_inner();
-    let got = sleep(room, timeout);
-    let Ok(mut count) = usize::try_from(got) else { return Err(last_errno()) };
+    let events = sleep(room, timeout)?;
+    let mut count = events.len();
     let deceived = if count > 0 { set.deceived() } else { Vec::new() };
-    // SAFETY: the kernel has written so many.
-    let data = |event: &MaybeUninit<epoll_event>| unsafe { event.assume_init_ref() }.u64;
     let mut woken = Woken::default();
     let mut at = 0;
     while at < count {
-        let data = data(&room[at]);
+        let data = events[at].u64;
         if data != set.mark && data != set.device_mark && !deceived.contains(&data) {
             at += 1;
             continue;
         }
         woken.by_bell |= data == set.mark;
         woken.by_device |= data == set.device_mark;
-        room[at..count].rotate_left(1);
+        events[at..count].rotate_left(1);
         count -= 1;
     }
     Ok(Woken { count, ..woken })
@@ -247,8 +178,8 @@ fn strip(
 mod tests {
     use super::*;
     use crate::epoll::tests::set_with_an_ended_one;
-    use crate::sys::fail;
     use crate::table;
+    use std::mem::MaybeUninit;
     use std::task::Wake;
 
     /// nginx that is to reload closes what is idle when its wait is interrupted: a request that
@@ -258,12 +189,12 @@ mod tests {
         let _turn = table::tests::TURN.lock().unwrap();
         let (set, entry) = set_with_an_ended_one(700_002, 9);
         let mut room = [MaybeUninit::uninit()];
-        let mut interrupted = |_: Room<'_>, _| fail(libc::EINTR);
-        assert_eq!(wait(&set, &mut room, None, &mut interrupted), Err(libc::EINTR));
-        let mut interrupted_then = |_: Room<'_>, _| {
+        let interrupted: Sleep<'_> = &mut |_, _| Err(libc::EINTR);
+        assert_eq!(wait(&set, &mut room, None, interrupted), Err(libc::EINTR));
+        let interrupted_then: Sleep<'_> = &mut |_, _| {
             entry.wake_by_ref();
-            fail(libc::EINTR)
+            Err(libc::EINTR)
         };
-        assert_eq!(wait(&set, &mut room, None, &mut interrupted_then), Ok(1));
+        assert_eq!(wait(&set, &mut room, None, interrupted_then), Ok(1));
     }
 }

@@ -1,10 +1,11 @@
 //! Making connections, and asking about them. See [`super`] for what is upheld.
 
-use super::cancel::Deferred;
-use super::socket::Name;
-use super::{fail, real, set_errno, socket as ask};
+use super::fail;
 use crate::connection::{self, Held, Moved, Place, at, begin, bring_home, place};
 use crate::options::{self, Answer};
+use crate::os::cancel::Deferred;
+use crate::os::socket::Name;
+use crate::os::{real, set_errno, socket as ask};
 use crate::service;
 use crate::table::is_known;
 use libc::{c_int, c_void, sockaddr, socklen_t};
@@ -79,7 +80,7 @@ pub(super) unsafe fn connect(fd: c_int, addr: *const sockaddr, size: socklen_t) 
 
 /// Looks at what a call that connects a socket came to, and leaves `errno` as it was.
 pub(super) fn opened(fd: c_int, done: bool) {
-    let errno = super::last_errno();
+    let errno = crate::os::last_errno();
     let begun = done || matches!(errno, libc::EINPROGRESS | libc::EINTR);
     if begun && connection::is_new(fd) && ask::is_stream(fd) {
         let _deferred = Deferred::new();
@@ -228,7 +229,7 @@ pub(super) unsafe fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *co
         return fail(libc::EINVAL);
     }
     // SAFETY: likewise.
-    let bytes = match unsafe { super::buffers::bytes(value, size as usize) } {
+    let bytes = match unsafe { crate::os::buffers::bytes(value, size as usize) } {
         Ok(bytes) => bytes,
         Err(errno) => return fail(errno),
     };

@@ -1,8 +1,9 @@
 //! `syscall(2)`: what is made by number is ours as what is made by name. See [`super`] for
 //! what is upheld.
 
-use super::signals::set_of;
-use super::{descriptors, fail, messages, processes, real, rings, sockets, transfers, waits};
+use super::{descriptors, epoll, fail, messages, poll, processes, rings, sockets, transfers};
+use crate::os::real;
+use crate::os::signals::{changed, set_of};
 use crate::table::is_known;
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, sigset_t};
 use std::ptr::null;
@@ -41,13 +42,13 @@ pub(super) unsafe fn syscall(
             libc::SYS_accept => sockets::accept(a as c_int, b as _, c as _).into(),
             libc::SYS_accept4 => sockets::accept4(a as c_int, b as _, c as _, d as c_int).into(),
             libc::SYS_connect => sockets::connect(a as c_int, b as _, c as _).into(),
-            libc::SYS_epoll_create1 => waits::epoll_create1(a as c_int).into(),
-            libc::SYS_epoll_ctl => waits::epoll_ctl(a as c_int, b as c_int, c as c_int, d as _).into(),
+            libc::SYS_epoll_create1 => epoll::epoll_create1(a as c_int).into(),
+            libc::SYS_epoll_ctl => epoll::epoll_ctl(a as c_int, b as c_int, c as c_int, d as _).into(),
             libc::SYS_epoll_pwait => {
-                waits::epoll_pwait(a as c_int, b as _, c as c_int, d as c_int, pointer(&mask(e))).into()
+                epoll::epoll_pwait(a as c_int, b as _, c as c_int, d as c_int, pointer(&mask(e))).into()
             }
             libc::SYS_epoll_pwait2 => {
-                waits::epoll_pwait2(a as c_int, b as _, c as c_int, d as _, pointer(&mask(e))).into()
+                epoll::epoll_pwait2(a as c_int, b as _, c as c_int, d as _, pointer(&mask(e))).into()
             }
             libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into(),
             libc::SYS_execve => processes::execve(a as _, b as _, c as _).into(),
@@ -55,16 +56,16 @@ pub(super) unsafe fn syscall(
             libc::SYS_sendmsg => messages::sendmsg(a as c_int, b as _, c as c_int) as c_long,
             libc::SYS_rt_sigaction => {
                 let done = real::syscall(number, a, b, c, d, e, f);
-                super::signals::changed();
+                changed();
                 done
             }
             libc::SYS_io_uring_setup if rings::may_begin() => real::syscall(number, a, b, c, d, e, f),
             libc::SYS_io_uring_setup => fail(libc::ENOSYS),
-            libc::SYS_ppoll => waits::ppoll(a as _, b as _, c as _, pointer(&mask(d))).into(),
+            libc::SYS_ppoll => poll::ppoll(a as _, b as _, c as _, pointer(&mask(d))).into(),
             libc::SYS_pselect6 => {
                 // The sixth leads to the mask and its length (pselect(2)).
                 let masked = (f as *const c_ulong).as_ref().and_then(|at| mask(*at));
-                waits::pselect(a as c_int, b as _, c as _, d as _, e as _, pointer(&masked)).into()
+                poll::pselect(a as c_int, b as _, c as _, d as _, e as _, pointer(&masked)).into()
             }
             libc::SYS_execveat => processes::execveat(a as c_int, b as _, c as _, d as _, e as c_int).into(),
             libc::SYS_clone if a & SHARES_MEMORY == 0 => processes::forking(|| real::syscall(number, a, b, c, d, e, f)),
@@ -120,10 +121,10 @@ unsafe fn by_arch(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
     // SAFETY: the arguments are the program's, for the call of this number.
     unsafe {
         match number {
-            libc::SYS_poll => waits::poll(a as _, b as _, c as c_int).into(),
-            libc::SYS_select => waits::select(a as c_int, b as _, c as _, d as _, e as _).into(),
-            libc::SYS_epoll_wait => waits::epoll_wait(a as c_int, b as _, c as c_int, d as c_int).into(),
-            libc::SYS_epoll_create => waits::epoll_create(a as c_int).into(),
+            libc::SYS_poll => poll::poll(a as _, b as _, c as c_int).into(),
+            libc::SYS_select => poll::select(a as c_int, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_epoll_wait => epoll::epoll_wait(a as c_int, b as _, c as c_int, d as c_int).into(),
+            libc::SYS_epoll_create => epoll::epoll_create(a as c_int).into(),
             // What libc's does not share either.
             libc::SYS_fork | libc::SYS_vfork => processes::forking(|| real::syscall(libc::SYS_fork, a, b, c, d, e, f)),
             libc::SYS_dup2 => descriptors::dup2(a as c_int, b as c_int).into(),

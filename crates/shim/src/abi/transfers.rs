@@ -1,8 +1,9 @@
 //! `read`, `write` and their like. See [`super`] for what is upheld.
 
-use super::buffers::{all_bytes, bytes, number, room, rooms};
-use super::cancel::carried;
-use super::{fail, finish, real};
+use super::{fail, finish};
+use crate::os::buffers::{all_bytes, bytes, number, room, rooms};
+use crate::os::cancel::carried;
+use crate::os::real;
 use crate::table::is_known;
 use crate::transfer::{self, Done};
 use libc::{

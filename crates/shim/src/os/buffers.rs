@@ -6,16 +6,16 @@ use libc::{c_int, c_void, iovec};
 use std::io::{IoSlice, IoSliceMut};
 
 /// Pieces at most (`IOV_MAX`).
-pub(super) const PIECES: usize = 1024;
+pub(crate) const PIECES: usize = 1024;
 
 /// Bytes that a call moves at most (Linux, include/linux/fs.h, `MAX_RW_COUNT`).
-pub(super) const LONGEST: usize = 0x7fff_f000;
+pub(crate) const LONGEST: usize = 0x7fff_f000;
 
 /// Room to read into.
 ///
 /// # Safety
 /// `buf` leads to `len` writable bytes, if any.
-pub(super) unsafe fn room<'a>(buf: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, i32> {
+pub(crate) unsafe fn room<'a>(buf: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, i32> {
     if len == 0 {
         return Ok(IoSliceMut::new(&mut []));
     }
@@ -31,7 +31,7 @@ pub(super) unsafe fn room<'a>(buf: *mut c_void, len: usize) -> Result<IoSliceMut
 ///
 /// # Safety
 /// `buf` leads to `len` readable bytes, if any.
-pub(super) unsafe fn bytes<'a>(buf: *const c_void, len: usize) -> Result<IoSlice<'a>, i32> {
+pub(crate) unsafe fn bytes<'a>(buf: *const c_void, len: usize) -> Result<IoSlice<'a>, i32> {
     if len == 0 {
         return Ok(IoSlice::new(&[]));
     }
@@ -75,7 +75,7 @@ unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<impl Iterator<It
 ///
 /// # Safety
 /// As for each of the pieces.
-pub(super) unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSliceMut<'a>>, i32> {
+pub(crate) unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSliceMut<'a>>, i32> {
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(iov, count)? };
     // SAFETY: likewise.
@@ -86,7 +86,7 @@ pub(super) unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<Vec<Io
 ///
 /// # Safety
 /// As for each of the pieces.
-pub(super) unsafe fn all_bytes<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSlice<'a>>, i32> {
+pub(crate) unsafe fn all_bytes<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSlice<'a>>, i32> {
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(iov, count)? };
     // SAFETY: likewise.
@@ -94,6 +94,6 @@ pub(super) unsafe fn all_bytes<'a>(iov: *const iovec, count: usize) -> Result<Ve
 }
 
 /// A number of pieces as C has it.
-pub(super) fn number(count: c_int) -> Result<usize, i32> {
+pub(crate) fn number(count: c_int) -> Result<usize, i32> {
     usize::try_from(count).map_err(|_| libc::EINVAL)
 }

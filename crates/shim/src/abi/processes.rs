@@ -5,12 +5,13 @@
 //! it, gets the descriptors that are not closed on exec: their connections come home first.
 //! Calls with arguments of any number are gone on with where they came from.
 
-use super::cancel::Deferred;
-use super::errno::kept;
-use super::{real, rings};
+use super::rings;
 use crate::connection::bring_home;
 use crate::everything::{self, bring_inherited_home};
 use crate::fork;
+use crate::os::cancel::Deferred;
+use crate::os::errno::kept;
+use crate::os::real;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::sync::atomic::AtomicPtr;
 

@@ -1,0 +1,159 @@
+//! Epoll. See [`super`] for what is upheld.
+
+use super::sockets::fresh;
+use super::{fail, finish, zero_or};
+use crate::os::cancel::{Deferred, carried, waiting};
+use crate::os::epoll::{Interest, Room, control, filled};
+use crate::os::real;
+use crate::os::wait::{as_timespec, from_millis, from_timespec, millis, pointer};
+use crate::table::{is_known, is_set, named};
+use crate::transfer::Done;
+use crate::{connection, epoll as sets};
+use libc::{c_int, epoll_event, sigset_t, timespec};
+use std::mem::MaybeUninit;
+use std::ptr::null;
+use std::time::Duration;
+
+/// # Safety
+/// As of libc's.
+pub(super) unsafe fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: the arguments are the program's.
+    let set = fresh(unsafe { real::epoll_create(size) });
+    if set >= 0 {
+        sets::set(set);
+    }
+    set
+}
+
+/// # Safety
+/// As of libc's.
+pub(super) unsafe fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: the arguments are the program's.
+    let set = fresh(unsafe { real::epoll_create1(flags) });
+    if set >= 0 {
+        sets::set(set);
+    }
+    set
+}
+
+/// # Safety
+/// As of libc's.
+pub(super) unsafe fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    let _deferred = Deferred::new();
+    // SAFETY: the arguments are the program's.
+    let asked = unsafe { event.as_ref() }.map(|event| Interest { events: event.events, data: event.u64 });
+    if what == libc::EPOLL_CTL_ADD {
+        if !is_known(fd) {
+            connection::foresee(fd);
+        } else if is_set(fd) {
+            sets::nest(fd);
+        }
+    }
+    // The time of a connection that has been made by now may have come.
+    if named(fd).is_some() {
+        drop(connection::place(fd));
+    }
+    match (named(fd).is_some(), what == libc::EPOLL_CTL_DEL, asked) {
+        (true, true, _) => zero_or(sets::change(set, what, fd, Interest { events: 0, data: 0 })),
+        (true, false, Some(interest)) => zero_or(sets::change(set, what, fd, interest)),
+        (false, _, Some(_)) | (_, _, None) if what != libc::EPOLL_CTL_DEL && asked.is_some() => {
+            noted(set, what, fd, asked, zero_or(control(set, what, fd, asked)))
+        }
+        // SAFETY: likewise.
+        _ => noted(set, what, fd, asked, unsafe { real::epoll_ctl(set, what, fd, event) }),
+    }
+}
+
+/// What the kernel did with a set in a set is remembered.
+fn noted(set: c_int, what: c_int, fd: c_int, asked: Option<Interest>, done: c_int) -> c_int {
+    if done == 0 && is_set(set) && is_set(fd) {
+        sets::nested_changed(set, what, fd, asked);
+    }
+    done
+}
+
+/// Room for events; `EINVAL` without any, as the kernel says.
+///
+/// # Safety
+/// `events` has room for `room` of them.
+unsafe fn room_for<'a>(events: *mut epoll_event, room: c_int) -> Result<Room<'a>, i32> {
+    match usize::try_from(room) {
+        Ok(room @ 1..) if !events.is_null() => {
+            // SAFETY: the caller's promise.
+            Ok(unsafe { std::slice::from_raw_parts_mut(events.cast::<MaybeUninit<epoll_event>>(), room) })
+        }
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// # Safety
+/// As of libc's.
+pub(super) unsafe fn epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
+    // SAFETY: the arguments are the program's.
+    unsafe { epoll_pwait(set, events, room, timeout, null()) }
+}
+
+/// # Safety
+/// As of libc's.
+pub(super) unsafe fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the arguments are the program's.
+    let kernel = |events: *mut epoll_event, room, timeout| unsafe {
+        if mask.is_null() {
+            real::epoll_wait(set, events, room, timeout)
+        } else {
+            real::epoll_pwait(set, events, room, timeout, mask)
+        }
+    };
+    // SAFETY: likewise.
+    let Ok(places) = (unsafe { room_for(events, room) }) else { return kernel(events, room, timeout) };
+    if !is_set(set) {
+        return kernel(events, room, timeout);
+    }
+    let sleep: sets::Sleep<'_> = &mut |room, left| {
+        let got = waiting(left, || kernel(room.as_mut_ptr().cast(), room.len() as c_int, millis(left)));
+        // SAFETY: what the kernel returned for this room.
+        unsafe { filled(room, got) }
+    };
+    let done = carried(|| sets::wait(&sets::set(set), places, from_millis(timeout), sleep));
+    finish(done.map_or_else(Done::Failed, Done::Carried), || -1)
+}
+
+/// # Safety
+/// As of libc's.
+pub(super) unsafe fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the arguments are the program's.
+    let span = match unsafe { timeout.as_ref() }.map(from_timespec).transpose() {
+        Ok(span) => span,
+        Err(errno) => return fail(errno),
+    };
+    let kernel = |events: *mut epoll_event, room, left: Option<Duration>| {
+        let time = as_timespec(left);
+        // SAFETY: likewise.
+        unsafe { real::epoll_pwait2(set, events, room, pointer(&time), mask) }
+    };
+    // SAFETY: likewise.
+    match unsafe { room_for(events, room) } {
+        Ok(places) if is_set(set) => {
+            let sleep: sets::Sleep<'_> = &mut |room, left| {
+                let got = waiting(left, || kernel(room.as_mut_ptr().cast(), room.len() as c_int, left));
+                // SAFETY: what the kernel returned for this room.
+                unsafe { filled(room, got) }
+            };
+            let done = carried(|| sets::wait(&sets::set(set), places, span, sleep));
+            finish(done.map_or_else(Done::Failed, Done::Carried), || -1)
+        }
+        _ => kernel(events, room, span),
+    }
+}
