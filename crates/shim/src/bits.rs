@@ -9,11 +9,11 @@ pub const HUP: u32 = libc::EPOLLHUP as u32;
 pub const ERR: u32 = libc::EPOLLERR as u32;
 
 /// What readiness is in an event.
-pub fn bits(there: &Readiness) -> u32 {
+pub fn bits(readiness: &Readiness) -> u32 {
     let bit = |is, bits| if is { bits } else { 0 };
-    bit(there.readable, IN)
-        | bit(there.writable, OUT)
-        | bit(there.peer_finished, RDHUP)
-        | bit(there.ended, HUP)
-        | bit(there.failed, ERR)
+    bit(readiness.readable, IN)
+        | bit(readiness.writable, OUT)
+        | bit(readiness.peer_finished, RDHUP)
+        | bit(readiness.ended, HUP)
+        | bit(readiness.failed, ERR)
 }

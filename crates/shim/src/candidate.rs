@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 /// Requests to send after which what did not move then is tried again.
-const PATIENCE: u64 = 64;
+const RETRY_SENDS: u64 = 64;
 
 /// See the file's head.
 pub struct Candidate {
@@ -23,7 +23,7 @@ pub struct Candidate {
     /// Requests to send before it is asked again whether it moves.
     ask_at: u64,
     /// Why it has not moved, as far as that was asked.
-    waits_for: &'static str,
+    reason: &'static str,
     /// Children have it too.
     pub shared: Vec<Sharing>,
 }
@@ -47,7 +47,7 @@ pub enum Ready {
 
 impl Candidate {
     fn new(identity: (u64, u64), ports: (u16, u16), stage: Stage) -> Candidate {
-        Candidate { identity, ports, stage, ask_at: 0, waits_for: "", shared: Vec::new() }
+        Candidate { identity, ports, stage, ask_at: 0, reason: "", shared: Vec::new() }
     }
 
     /// What is no connection yet.
@@ -107,12 +107,12 @@ impl Candidate {
     /// requests to send, and carried so many bytes.
     fn ask(&mut self, sends: u64, bytes: impl FnOnce() -> u64) -> Decision {
         let decision = config().policy.decide(&self.known(sends, bytes()), Room { connections: 0, at_most: 1 });
-        self.waits_for = decision.code();
+        self.reason = decision.code();
         match decision {
             Decision::NotYet(Wait::Sends(more)) => self.ask_at = sends + more.get(),
-            Decision::NotYet(_) => self.ask_at = sends + PATIENCE,
+            Decision::NotYet(_) => self.ask_at = sends + RETRY_SENDS,
             // If it does not, there was no moment without a call on it.
-            Decision::Move => self.waits_for = "in-use",
+            Decision::Move => self.reason = "in-use",
             Decision::Never(_) => {}
         }
         decision
@@ -130,7 +130,7 @@ impl Candidate {
             return Ready::Never("inherited");
         }
         if !self.shared.is_empty() {
-            self.ask_at = sends + PATIENCE;
+            self.ask_at = sends + RETRY_SENDS;
             return Ready::NotYet;
         }
         if socket::identity(fd) != Some(self.identity) {
@@ -154,12 +154,12 @@ impl Candidate {
 
     /// The service has refused it after so many requests to send, for this reason; true if it
     /// may be tried again.
-    pub fn waits(&mut self, why: &str, sends: u64) -> bool {
-        const MAY_GO_LATER: [&str; 5] =
+    pub fn retries_after(&mut self, why: &str, sends: u64) -> bool {
+        const RETRYABLE: [&str; 5] =
             ["waits-for-sends", "waits-for-room", "large-transfers", "no-buffers", "rules-changed"];
-        let later = MAY_GO_LATER.into_iter().find(|later| *later == why);
+        let later = RETRYABLE.into_iter().find(|later| *later == why);
         if let Some(why) = later {
-            (self.waits_for, self.ask_at) = (why, sends + PATIENCE);
+            (self.reason, self.ask_at) = (why, sends + RETRY_SENDS);
         }
         later.is_some()
     }
@@ -167,7 +167,7 @@ impl Candidate {
     /// It has come to its end: why it never moved, if that is to be told here, by the last of
     /// those that had it.
     pub fn why_it_stayed(&self) -> Option<&'static str> {
-        let told = self.stage == Stage::Connected && !self.waits_for.is_empty();
-        (told && !self.shared.iter().any(Sharing::lasts)).then_some(self.waits_for)
+        let told = self.stage == Stage::Connected && !self.reason.is_empty();
+        (told && !self.shared.iter().any(Sharing::lasts)).then_some(self.reason)
     }
 }

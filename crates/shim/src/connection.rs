@@ -15,14 +15,14 @@
 
 use crate::account;
 use crate::candidate::{Candidate, Ready};
+use crate::connections;
 use crate::descriptors::duplicate;
+use crate::ended::Ended;
 use crate::epoll;
-use crate::everything;
 use crate::os::socket::{self, Name};
-use crate::over::Over;
 use crate::service;
 use crate::sharing::Sharing;
-use crate::table::{self, Named, Reading, Slot};
+use crate::table::{self, Reading, Slot, SlotRef};
 use baton_policy::rules::{BULK_CALL, Rule};
 use baton_socket::held::interrupted;
 use baton_socket::service::{NotAdopted, Stream};
@@ -49,7 +49,7 @@ pub enum State {
     Free,
     Kernel(Candidate),
     Moved(Moved),
-    Over(Over),
+    Ended(Ended),
 }
 
 /// A connection that the service has.
@@ -66,11 +66,11 @@ pub struct Moved {
 
 impl Moved {
     /// It was reset, or both sides have closed: for the kernel it is connected no more.
-    pub fn is_over(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         const CLOSE: u8 = 7;
-        let there = self.stream.readiness();
+        let readiness = self.stream.readiness();
         let is_closed = || self.stream.tcp_info().map_or(true, |info| info.first() == Some(&CLOSE));
-        there.ended && (there.failed || is_closed())
+        readiness.ended && (readiness.failed || is_closed())
     }
 
     /// Counts what a call moved; false if the connection is to go home for it.
@@ -85,13 +85,13 @@ impl Moved {
 
 /// A connection that is not in the kernel, and stays where it is while this lives.
 pub struct Held {
-    pub named: Named,
+    pub slot_ref: SlotRef,
     body: Reading,
 }
 
 impl Held {
     pub fn slot(&self) -> &'static Slot {
-        self.named.slot
+        self.slot_ref.slot
     }
 
     pub fn moved(&self) -> Option<&Moved> {
@@ -105,14 +105,14 @@ impl Held {
     /// Counts what a call moved, and brings home what is better off there.
     pub fn count(self, count: usize) {
         if !self.moved().is_none_or(|moved| moved.keeps(count)) {
-            let named = self.named;
+            let slot_ref = self.slot_ref;
             drop(self);
-            bring_home_named(&named, "bulk");
+            bring_slot_home(&slot_ref, "bulk");
         }
     }
 
-    pub fn over(&self) -> Option<&Over> {
-        if let State::Over(over) = &self.body.state { Some(over) } else { None }
+    pub fn ended(&self) -> Option<&Ended> {
+        if let State::Ended(ended) = &self.body.state { Some(ended) } else { None }
     }
 }
 
@@ -141,72 +141,72 @@ impl Drop for KernelCall {
 }
 
 /// Whose a call is.
-pub enum Place {
+pub enum CallTarget {
     Kernel(KernelCall),
     Carried(Held),
 }
 
 /// The connection that a descriptor is, if it is not in the kernel.
 pub fn at(fd: RawFd) -> Option<Held> {
-    hold(table::named(fd)?)
+    hold(table::find(fd)?)
 }
 
 /// The same, for who looked it up before.
-pub fn held(named: Named) -> Option<Held> {
-    if interrupted() { None } else { hold(named) }
+pub fn held(slot_ref: SlotRef) -> Option<Held> {
+    if interrupted() { None } else { hold(slot_ref) }
 }
 
-fn hold(named: Named) -> Option<Held> {
-    let body = named.read()?;
-    let is_carried = matches!(body.state, State::Moved(_) | State::Over(_));
-    if is_carried { hold_carried(named, body) } else { None }
+fn hold(slot_ref: SlotRef) -> Option<Held> {
+    let body = slot_ref.read()?;
+    let is_carried = matches!(body.state, State::Moved(_) | State::Ended(_));
+    if is_carried { hold_carried(slot_ref, body) } else { None }
 }
 
 /// None of what the service has given back: the kernel's socket is an ordinary one from here on.
-fn hold_carried(named: Named, body: Reading) -> Option<Held> {
-    let held = Held { named, body };
+fn hold_carried(slot_ref: SlotRef, body: Reading) -> Option<Held> {
+    let held = Held { slot_ref, body };
     if held.stream().is_some_and(Stream::is_given_back) {
         drop(held);
-        bring_home_named(&named, "urgent-data");
+        bring_slot_home(&slot_ref, "urgent-data");
         return None;
     }
     Some(held)
 }
 
 /// Whose a call on a descriptor is. A connection whose time has come moves first.
-pub fn place(fd: RawFd) -> Place {
-    let Some(named) = table::named(fd) else { return Place::Kernel(KernelCall::none()) };
-    let looked = whose(&named);
+pub fn target(fd: RawFd) -> CallTarget {
+    let Some(slot_ref) = table::find(fd) else { return CallTarget::Kernel(KernelCall::none()) };
+    let looked = current_target(&slot_ref);
     if !matches!(&looked, (_, true)) {
         return looked.0;
     }
     drop(looked);
-    hand_over(fd, &named);
-    whose(&named).0
+    hand_over(fd, &slot_ref);
+    current_target(&slot_ref).0
 }
 
 /// Whose it is now, and whether it is due to move.
-fn whose(named: &Named) -> (Place, bool) {
-    let ordinary = (Place::Kernel(KernelCall::none()), false);
-    let Some(body) = named.read() else { return ordinary };
+fn current_target(slot_ref: &SlotRef) -> (CallTarget, bool) {
+    let ordinary = (CallTarget::Kernel(KernelCall::none()), false);
+    let Some(body) = slot_ref.read() else { return ordinary };
     match &body.state {
         State::Free => ordinary,
         State::Kernel(candidate) => {
-            let sends = named.slot.sends.load(Ordering::Relaxed);
-            (Place::Kernel(KernelCall::on(named.slot)), candidate.is_due(sends))
+            let sends = slot_ref.slot.sends.load(Ordering::Relaxed);
+            (CallTarget::Kernel(KernelCall::on(slot_ref.slot)), candidate.is_due(sends))
         }
-        State::Moved(_) | State::Over(_) => {
-            hold_carried(*named, body).map_or(ordinary, |held| (Place::Carried(held), false))
+        State::Moved(_) | State::Ended(_) => {
+            hold_carried(*slot_ref, body).map_or(ordinary, |held| (CallTarget::Carried(held), false))
         }
     }
 }
 
 /// As [`place`], for a request to send.
-pub fn place_to_send(fd: RawFd) -> Place {
-    if let Some(named) = table::named(fd) {
-        named.slot.sends.fetch_add(1, Ordering::Relaxed);
+pub fn target_to_send(fd: RawFd) -> CallTarget {
+    if let Some(slot_ref) = table::find(fd) {
+        slot_ref.slot.sends.fetch_add(1, Ordering::Relaxed);
     }
-    place(fd)
+    target(fd)
 }
 
 /// Calls are made past us: nothing moves any more.
@@ -215,11 +215,11 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 /// From now on all is in the kernel: the program makes calls that nobody sees.
 pub fn stop(why: &str) {
     STOPPED.store(true, Ordering::Relaxed);
-    everything::bring_home(why);
+    connections::bring_home(why);
 }
 
 /// A socket that is no connection yet is put into an epoll set.
-pub fn foresee(fd: RawFd) {
+pub fn register_early(fd: RawFd) {
     if socket::is_unconnected(fd)
         && let Some(identity) = socket::identity(fd)
     {
@@ -230,12 +230,12 @@ pub fn foresee(fd: RawFd) {
 
 /// True if nothing is known of a connection of this descriptor.
 pub fn is_new(fd: RawFd) -> bool {
-    table::named(fd).is_none_or(|named| named.read().is_none_or(|body| body.is_fresh()))
+    table::find(fd).is_none_or(|slot_ref| slot_ref.read().is_none_or(|body| body.is_fresh()))
 }
 
 /// The program has a new connection: accepted, or (perhaps only begun to be) connected.
 pub fn begin(fd: RawFd, connecting: bool) {
-    let early = table::named(fd);
+    let early = table::find(fd);
     let candidate = match Candidate::begin(fd, connecting) {
         Ok(_) if STOPPED.load(Ordering::Relaxed) => Err(Some("io-uring")),
         candidate => candidate,
@@ -244,71 +244,71 @@ pub fn begin(fd: RawFd, connecting: bool) {
         Ok(candidate) => candidate,
         Err(Some(why)) => {
             account::count(&format!("stays {why}"));
-            return early.into_iter().for_each(|named| bring_home_named(&named, why));
+            return early.into_iter().for_each(|slot_ref| bring_slot_home(&slot_ref, why));
         }
         Err(None) => return,
     };
     let moves = !connecting && candidate.is_due(0);
-    let named = match early {
-        Some(named) => {
-            let Some(mut body) = named.write() else { return };
+    let slot_ref = match early {
+        Some(slot_ref) => {
+            let Some(mut body) = slot_ref.write() else { return };
             let State::Kernel(fresh) = &mut body.state else { return };
             let shared = std::mem::take(&mut fresh.shared);
             *fresh = candidate;
             fresh.shared = shared;
-            named
+            slot_ref
         }
         None => match table::enter(fd, State::Kernel(candidate), socket::is_nonblocking(fd)) {
-            Some(named) => named,
+            Some(slot_ref) => slot_ref,
             None => return,
         },
     };
     if moves {
-        hand_over(fd, &named);
+        hand_over(fd, &slot_ref);
     }
 }
 
 /// Has the service take a connection over, if it may go now.
-fn hand_over(fd: RawFd, named: &Named) {
-    let Some(mut body) = named.write() else { return };
+fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
+    let Some(mut body) = slot_ref.write() else { return };
     let State::Kernel(candidate) = &mut body.state else { return };
-    match candidate.is_ready(fd, named.slot) {
+    match candidate.is_ready(fd, slot_ref.slot) {
         Ready::Go => {}
         Ready::NotYet => return,
-        Ready::Never(why) => return stay(named, &mut body, why),
+        Ready::Never(why) => return stay(slot_ref, &mut body, why),
     }
-    if let Some(why) = epoll::withdraw(named.slot) {
-        return stay(named, &mut body, why);
+    if let Some(why) = epoll::withdraw(slot_ref.slot) {
+        return stay(slot_ref, &mut body, why);
     }
     match adopt(fd, candidate) {
         Ok(moved) => {
-            epoll::arrive(named.slot, &moved.stream);
+            epoll::arrive(slot_ref.slot, &moved.stream);
             body.state = State::Moved(moved);
             account::count("moved");
         }
         Err(why) => {
-            if candidate.waits(&why, named.slot.sends.load(Ordering::Relaxed)) {
-                return epoll::put_back(named.slot);
+            if candidate.retries_after(&why, slot_ref.slot.sends.load(Ordering::Relaxed)) {
+                return epoll::put_back(slot_ref.slot);
             }
-            epoll::put_back(named.slot);
+            epoll::put_back(slot_ref.slot);
             if baton_kernel::is_captured(socket::borrow(fd)).unwrap_or(false) {
                 // The service was killed over it: the kernel does not have it any more.
-                epoll::leave(named.slot);
-                body.state = State::Over(Over::default());
+                epoll::leave(slot_ref.slot);
+                body.state = State::Ended(Ended::default());
                 return account::count("stays lost");
             }
-            stay(named, &mut body, &why);
+            stay(slot_ref, &mut body, &why);
         }
     }
 }
 
 /// It is the kernel's for good.
-fn stay(named: &Named, body: &mut Body, why: &str) {
+fn stay(slot_ref: &SlotRef, body: &mut Body, why: &str) {
     if !body.is_fresh() {
         account::count(&format!("stays {why}"));
     }
-    epoll::leave(named.slot);
-    table::settle(named, body);
+    epoll::leave(slot_ref.slot);
+    table::settle(slot_ref, body);
 }
 
 fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
@@ -334,38 +334,38 @@ fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
 
 /// Makes a connection an ordinary one of the kernel, for this reason.
 pub fn bring_home(fd: RawFd, why: &str) {
-    if let Some(named) = table::named(fd) {
-        bring_home_named(&named, why);
+    if let Some(slot_ref) = table::find(fd) {
+        bring_slot_home(&slot_ref, why);
     }
 }
 
 /// As [`bring_home`], for who looked it up.
-pub fn bring_home_named(named: &Named, why: &str) {
-    let Some(mut body) = named.write() else { return };
+pub fn bring_slot_home(slot_ref: &SlotRef, why: &str) {
+    let Some(mut body) = slot_ref.write() else { return };
     match &body.state {
-        State::Free | State::Over(_) => {}
-        State::Kernel(_) => stay(named, &mut body, why),
+        State::Free | State::Ended(_) => {}
+        State::Kernel(_) => stay(slot_ref, &mut body, why),
         State::Moved(moved) => {
-            account_for(moved);
+            count_bytes_at_home(moved);
             let Ok(lent) = moved.stream.take_back() else {
-                let over = Over::of(&moved.stream);
-                body.state = State::Over(over);
+                let ended = Ended::of(&moved.stream);
+                body.state = State::Ended(ended);
                 return;
             };
             // What the service used; the program's own is the same socket.
             drop(lent);
             account::count(&format!("home {why}"));
-            epoll::put_back(named.slot);
-            epoll::leave(named.slot);
-            drop(table::settle(named, &mut body));
+            epoll::put_back(slot_ref.slot);
+            epoll::leave(slot_ref.slot);
+            drop(table::settle(slot_ref, &mut body));
         }
     }
 }
 
 /// The program has closed a descriptor, or is about to: with the last one its connection.
 pub fn close(fd: RawFd) {
-    let Some((named, state)) = table::close(fd) else { return };
-    epoll::leave(named.slot);
+    let Some((slot_ref, state)) = table::close(fd) else { return };
+    epoll::leave(slot_ref.slot);
     tell(&state);
     drop(state);
 }
@@ -373,7 +373,7 @@ pub fn close(fd: RawFd) {
 /// A connection, or the program, has come to its end: what became of it is counted.
 pub fn tell(state: &State) {
     match state {
-        State::Moved(moved) => account_for(moved),
+        State::Moved(moved) => count_bytes_at_home(moved),
         // Who has it last tells of one that several processes have.
         State::Kernel(candidate) => {
             if let Some(why) = candidate.why_it_stayed() {
@@ -386,7 +386,7 @@ pub fn tell(state: &State) {
 
 /// What went over it while it was back in the kernel did not go over the engine, for which each call
 /// counted it.
-pub fn account_for(moved: &Moved) {
+pub fn count_bytes_at_home(moved: &Moved) {
     let (sent, received) = moved.stream.take_bytes_at_home();
     if sent + received > 0 {
         account::add("bytes received", received.wrapping_neg());
@@ -399,33 +399,33 @@ pub fn account_for(moved: &Moved) {
 /// Everything is in the kernel after this, for a fork. What a child gives back by an exec may
 /// move again.
 pub fn park_all(sharing: Option<&Sharing>) {
-    for (named, fds) in table::all() {
+    for (slot_ref, fds) in table::all() {
         match sharing {
-            Some(sharing) if !fds.iter().any(|fd| socket::is_inherited(*fd)) => park(&named, fds[0], sharing),
-            _ => bring_home_named(&named, "fork"),
+            Some(sharing) if !fds.iter().any(|fd| socket::is_inherited(*fd)) => park(&slot_ref, fds[0], sharing),
+            _ => bring_slot_home(&slot_ref, "fork"),
         }
     }
 }
 
-fn park(named: &Named, fd: RawFd, sharing: &Sharing) {
-    let Some(mut body) = named.write() else { return };
+fn park(slot_ref: &SlotRef, fd: RawFd, sharing: &Sharing) {
+    let Some(mut body) = slot_ref.write() else { return };
     match &mut body.state {
-        State::Free | State::Over(_) => {}
+        State::Free | State::Ended(_) => {}
         State::Kernel(candidate) => candidate.shared.push(sharing.clone()),
         State::Moved(moved) => {
-            account_for(moved);
+            count_bytes_at_home(moved);
             let ports = (moved.local.port().unwrap_or(0), moved.peer.port().unwrap_or(0));
             let home = moved.stream.take_back();
             let Ok(lent) = home else {
-                let over = Over::of(&moved.stream);
-                body.state = State::Over(over);
+                let ended = Ended::of(&moved.stream);
+                body.state = State::Ended(ended);
                 return;
             };
             drop(lent);
             account::count("home fork");
-            epoll::put_back(named.slot);
+            epoll::put_back(slot_ref.slot);
             let identity = socket::identity(fd).unwrap_or_default();
-            let sends = named.slot.sends.load(Ordering::Relaxed);
+            let sends = slot_ref.slot.sends.load(Ordering::Relaxed);
             body.state = State::Kernel(Candidate::parked(identity, ports, sends, sharing.clone()));
         }
     }

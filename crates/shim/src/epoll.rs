@@ -25,11 +25,11 @@ pub use entry::Entry;
 #[cfg(test)]
 pub(crate) use entry::tests;
 pub use nested::{changed as nested_changed, refresh};
-pub(crate) use wait::{Sleep, wait};
+pub(crate) use wait::{KernelWait, wait};
 
-use crate::bell::Bell;
 use crate::connection::{Held, State, at, bring_home, held};
 use crate::gather::Gather;
+use crate::notifier::Notifier;
 use crate::os::epoll::{Interest, control, random};
 use crate::os::socket::is_inherited;
 use crate::service::{self, Attendance};
@@ -52,12 +52,12 @@ static SETS: RwLock<Sets> = RwLock::new(None);
 pub struct Set {
     fd: RawFd,
     /// The bell's data in the kernel's set, and the devices'.
-    pub mark: u64,
-    pub device_mark: u64,
+    pub notifier_data: u64,
+    pub device_data: u64,
     /// Which devices are in it: [`Attendance::changes`].
     devices: AtomicU64,
-    bell: Option<Arc<Bell>>,
-    bell_is_in: AtomicBool,
+    notifier: Option<Arc<Notifier>>,
+    notifier_is_in: AtomicBool,
     entries: Mutex<HashMap<(u32, RawFd), Arc<Entry>>>,
     ready: Mutex<VecDeque<Arc<Entry>>>,
     gather: Mutex<Gather>,
@@ -66,7 +66,7 @@ pub struct Set {
     /// It is in another set, or polled: it has to look ready to the kernel.
     nested: AtomicBool,
     /// Its bell was rung since somebody looked whether it should ring.
-    rang: AtomicBool,
+    notified: AtomicBool,
     /// Sets that are in it.
     inner: Mutex<Vec<nested::Inner>>,
     /// Other processes that have it too.
@@ -89,9 +89,9 @@ pub fn readiness(fd: RawFd) -> Option<Readiness> {
 fn readiness_of(held: &Held) -> Readiness {
     match held.stream() {
         Some(stream) => {
-            let there = stream.readiness_heard();
+            let readiness = stream.readiness_heard();
             // An error is told once.
-            Readiness { failed: there.failed && !held.slot().told.load(Ordering::Relaxed), ..there }
+            Readiness { failed: readiness.failed && !held.slot().error_reported.load(Ordering::Relaxed), ..readiness }
         }
         None => Readiness { readable: true, writable: true, peer_finished: true, ended: true, ..Readiness::default() },
     }
@@ -99,20 +99,20 @@ fn readiness_of(held: &Held) -> Readiness {
 
 impl Set {
     fn new(fd: RawFd) -> Set {
-        let bell = Bell::new(EventfdFlags::NONBLOCK).ok().map(Arc::new);
+        let notifier = Notifier::new(EventfdFlags::NONBLOCK).ok().map(Arc::new);
         Set {
             fd,
-            mark: random(),
-            device_mark: random(),
+            notifier_data: random(),
+            device_data: random(),
             devices: AtomicU64::new(0),
-            bell,
-            bell_is_in: AtomicBool::new(false),
+            notifier,
+            notifier_is_in: AtomicBool::new(false),
             entries: Mutex::default(),
             ready: Mutex::default(),
             gather: Mutex::default(),
             sleepers: AtomicU32::new(0),
             nested: AtomicBool::new(false),
-            rang: AtomicBool::new(false),
+            notified: AtomicBool::new(false),
             inner: Mutex::default(),
             shared: Mutex::default(),
         }
@@ -139,10 +139,10 @@ impl Set {
     fn tell(&self) {
         let nested = self.nested.load(Ordering::Relaxed);
         if nested {
-            self.rang.store(true, Ordering::Release);
+            self.notified.store(true, Ordering::Release);
         }
         if nested || self.sleepers.load(Ordering::SeqCst) > 0 {
-            self.bell.iter().for_each(|bell| bell.ring());
+            self.notifier.iter().for_each(|notifier| notifier.notify());
         }
     }
 
@@ -152,27 +152,27 @@ impl Set {
 
     /// The bell is in the kernel's set from now on.
     fn prepare(&self) -> Result<(), i32> {
-        if self.bell_is_in.load(Ordering::Acquire) {
+        if self.notifier_is_in.load(Ordering::Acquire) {
             return Ok(());
         }
-        let bell = self.bell.as_ref().ok_or(libc::ENOMEM)?.as_fd().as_raw_fd();
+        let notifier = self.notifier.as_ref().ok_or(libc::ENOMEM)?.as_fd().as_raw_fd();
         let level = if self.nested.load(Ordering::Relaxed) { 0 } else { EPOLLET as u32 };
-        let interest = Interest { events: libc::EPOLLIN as u32 | level, data: self.mark };
-        match control(self.fd, EPOLL_CTL_ADD, bell, Some(interest)) {
+        let interest = Interest { events: libc::EPOLLIN as u32 | level, data: self.notifier_data };
+        match control(self.fd, EPOLL_CTL_ADD, notifier, Some(interest)) {
             Ok(()) | Err(libc::EEXIST) => {}
             Err(error) => return Err(error),
         }
-        self.bell_is_in.store(true, Ordering::Release);
+        self.notifier_is_in.store(true, Ordering::Release);
         Ok(())
     }
 
     /// The wait that is about to begin looks after devices, too, if there are any.
     pub fn attend(&self) -> Option<Attendance> {
         // What looks ready to the kernel by a device would make another set look so, too.
-        let may = self.bell_is_in.load(Ordering::Acquire) && !self.nested.load(Ordering::Acquire);
+        let may = self.notifier_is_in.load(Ordering::Acquire) && !self.nested.load(Ordering::Acquire);
         let attendance = service::attend().filter(|_| may)?;
         if self.devices.swap(attendance.changes, Ordering::AcqRel) != attendance.changes {
-            let interest = Interest { events: (libc::EPOLLIN | EPOLLEXCLUSIVE) as u32, data: self.device_mark };
+            let interest = Interest { events: (libc::EPOLLIN | EPOLLEXCLUSIVE) as u32, data: self.device_data };
             // One that has gone meanwhile brings nothing.
             for device in service::devices() {
                 let _ = control(self.fd, EPOLL_CTL_ADD, device, Some(interest));
@@ -213,7 +213,7 @@ impl Set {
         let came = std::mem::take(&mut *ready);
         *ready = batch.into_iter().chain(came).chain(again).collect();
         if self.nested.load(Ordering::Relaxed) && ready.is_empty() {
-            self.bell.iter().for_each(|bell| bell.clear());
+            self.notifier.iter().for_each(|notifier| notifier.clear());
         }
         drop(ready);
         if for_others {
@@ -228,7 +228,7 @@ impl Set {
     }
 
     fn enter(&self, entry: Arc<Entry>) {
-        locked(&self.entries).insert((entry.named.slot.number(), entry.fd), entry);
+        locked(&self.entries).insert((entry.slot_ref.slot.number(), entry.fd), entry);
     }
 
     fn push(&self, entry: Arc<Entry>) {
@@ -238,7 +238,7 @@ impl Set {
 
     fn drop_entry(&self, entry: &Entry) {
         entry.drop_out();
-        locked(&self.entries).remove(&(entry.named.slot.number(), entry.fd));
+        locked(&self.entries).remove(&(entry.slot_ref.slot.number(), entry.fd));
         locked(&self.ready).retain(|other| !std::ptr::eq(&**other, entry));
     }
 }
@@ -267,8 +267,8 @@ pub fn close(fd: RawFd) {
     if let Some(set) = set.filter(|set| set.fd == fd) {
         let entries: Vec<_> = locked(&set.entries).drain().map(|(_, entry)| entry).collect();
         for entry in entries {
-            locked(&entry.named.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
-            if let Some(held) = held(entry.named)
+            locked(&entry.slot_ref.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
+            if let Some(held) = held(entry.slot_ref)
                 && let Some(stream) = held.stream()
             {
                 entry.unwatch(stream);
@@ -293,10 +293,10 @@ pub fn nest(fd: RawFd) {
                 let _ = control(set.fd, EPOLL_CTL_DEL, device, None);
             }
         }
-        if set.bell_is_in.swap(false, Ordering::AcqRel)
-            && let Some(bell) = &set.bell
+        if set.notifier_is_in.swap(false, Ordering::AcqRel)
+            && let Some(notifier) = &set.notifier
         {
-            let _ = control(set.fd, EPOLL_CTL_DEL, bell.as_fd().as_raw_fd(), None);
+            let _ = control(set.fd, EPOLL_CTL_DEL, notifier.as_fd().as_raw_fd(), None);
             let _ = set.prepare();
         }
         if set.has_ready() {
@@ -315,9 +315,9 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
     if what == EPOLL_CTL_ADD && set.is_shared() {
         bring_home(fd, "epoll-shared");
     }
-    let Some(named) = table::named(fd) else { return of_kernel() };
-    let Some(body) = named.read() else { return of_kernel() };
-    let key = (named.slot.number(), fd);
+    let Some(slot_ref) = table::find(fd) else { return of_kernel() };
+    let Some(body) = slot_ref.read() else { return of_kernel() };
+    let key = (slot_ref.slot.number(), fd);
     let known = locked(&set.entries).get(&key).cloned();
     let stream = match &body.state {
         State::Free => return of_kernel(),
@@ -326,7 +326,7 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
             None
         }
         State::Moved(moved) => Some(&moved.stream),
-        State::Over(_) => None,
+        State::Ended(_) => None,
     };
     if !matches!(body.state, State::Kernel(_)) && breaks_exclusion(what, known.as_deref(), interest.events) {
         return Err(libc::EINVAL);
@@ -336,9 +336,9 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
             if !matches!(body.state, State::Kernel(_)) {
                 set.prepare()?;
             }
-            let entry = Entry::new(&set, named, fd, interest);
+            let entry = Entry::new(&set, slot_ref, fd, interest);
             set.enter(entry.clone());
-            locked(&named.slot.entries).push(entry.clone());
+            locked(&slot_ref.slot.entries).push(entry.clone());
             stream.into_iter().for_each(|stream| entry.watch(stream));
             entry.wake();
         }
@@ -348,7 +348,7 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
         }
         (EPOLL_CTL_DEL, Some(entry)) => {
             stream.into_iter().for_each(|stream| entry.unwatch(stream));
-            locked(&named.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
+            locked(&slot_ref.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
             set.drop_entry(&entry);
         }
         _ if matches!(body.state, State::Kernel(_)) => {}
@@ -435,10 +435,10 @@ pub fn freeze(sharing: Option<&Sharing>) -> Frozen {
     let sets = write();
     for set in sets.iter().flat_map(HashMap::values) {
         set.share(sharing);
-        if set.bell_is_in.swap(false, Ordering::AcqRel)
-            && let Some(bell) = &set.bell
+        if set.notifier_is_in.swap(false, Ordering::AcqRel)
+            && let Some(notifier) = &set.notifier
         {
-            let _ = control(set.fd, EPOLL_CTL_DEL, bell.as_fd().as_raw_fd(), None);
+            let _ = control(set.fd, EPOLL_CTL_DEL, notifier.as_fd().as_raw_fd(), None);
         }
     }
     Frozen(sets)

@@ -7,9 +7,9 @@
 //! done, so that nothing is half done in the child.
 
 use crate::connection::park_all;
-use crate::everything;
+use crate::connections;
 use crate::service::{self, Exclusive};
-use crate::{bell, epoll, sharing, table};
+use crate::{epoll, notifier, sharing, table};
 use baton_socket::held::interrupted;
 use std::cell::RefCell;
 
@@ -18,7 +18,7 @@ struct Frozen {
     _link: Exclusive,
     sets: epoll::Frozen,
     table: table::Frozen,
-    childs: Option<sharing::Frozen>,
+    childs: Option<sharing::FrozenEnd>,
 }
 
 thread_local! {
@@ -36,7 +36,7 @@ pub fn prepare() {
     park_all(sharing.as_ref());
     let mut link = service::exclusive();
     // What was handed over meanwhile.
-    while link.service.is_some() && everything::is_away() {
+    while link.service.is_some() && connections::any_moved() {
         drop(link);
         park_all(sharing.as_ref());
         link = service::exclusive();
@@ -44,7 +44,7 @@ pub fn prepare() {
     // Its thread ends with its last stream.
     drop(link.service.take());
     let sets = epoll::freeze(sharing.as_ref());
-    let childs = childs.map(sharing::Held::freeze);
+    let childs = childs.map(sharing::ChildEnd::freeze);
     let frozen = Frozen { _link: link, sets, table: table::freeze(), childs };
     let _ = FROZEN.try_with(|place| place.replace(Some(frozen)));
 }
@@ -56,11 +56,11 @@ pub fn parent() {
 
 /// After: in the child.
 pub fn child() {
-    bell::forked();
+    notifier::forked();
     let frozen = FROZEN.try_with(RefCell::take).ok().flatten();
     if let Some(mut frozen) = frozen {
         frozen.sets.child();
         frozen.table.child();
-        frozen.childs.take().into_iter().for_each(sharing::Frozen::keep);
+        frozen.childs.take().into_iter().for_each(sharing::FrozenEnd::keep);
     }
 }

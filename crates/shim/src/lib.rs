@@ -26,20 +26,20 @@
 
 mod abi;
 mod account;
-mod bell;
 mod bits;
+mod busy_poll;
 mod candidate;
 mod config;
 mod connection;
+mod connections;
 mod descriptors;
+mod ended;
 mod epoll;
-mod everything;
 mod fork;
 mod gather;
+mod notifier;
 mod options;
 mod os;
-mod over;
-mod patience;
 mod poll;
 mod service;
 mod sharing;

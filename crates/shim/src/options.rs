@@ -82,7 +82,7 @@ fn error(moved: &Moved, slot: &Slot) -> c_int {
     let found = || moved.stream.peek(&mut [0]).err().or_else(|| moved.stream.send_pieces(&[], 0, false).err());
     if moved.stream.readiness().failed
         && let Some(error) = found()
-        && !slot.told.swap(true, Ordering::Relaxed)
+        && !slot.error_reported.swap(true, Ordering::Relaxed)
     {
         return crate::transfer::errno(&error);
     }

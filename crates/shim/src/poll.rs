@@ -3,13 +3,13 @@
 //! The kernel is asked about its own descriptors and this thread's bell; ours are looked at
 //! before and after. In what the kernel sees, ours have the number -1, which it passes over.
 
-use crate::bell;
 use crate::bits::bits;
 use crate::connection::{Held, at};
 use crate::epoll;
+use crate::notifier;
 use crate::os::signals::{self, Ran};
 use crate::service;
-use crate::table::{Named, is_known, is_set};
+use crate::table::{SlotRef, is_known, is_set};
 use baton_socket::service::{Stream, begin_batch};
 use libc::{POLLERR, POLLHUP, POLLIN, c_short, pollfd};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -22,10 +22,10 @@ pub fn concerns(fds: &[pollfd]) -> bool {
 }
 
 /// The kernel's poll: descriptors, and how long.
-pub type Sleep<'a> = &'a mut dyn FnMut(&mut [pollfd], Option<Duration>) -> Result<usize, i32>;
+pub type KernelPoll<'a> = &'a mut dyn FnMut(&mut [pollfd], Option<Duration>) -> Result<usize, i32>;
 
 /// `poll(2)`.
-pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> Result<usize, i32> {
+pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: KernelPoll<'_>) -> Result<usize, i32> {
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
     for fd in fds.iter().filter(|fd| is_set(fd.fd)) {
         epoll::nest(fd.fd);
@@ -71,13 +71,13 @@ fn has_input(fds: &mut [pollfd], moved: &[usize]) -> bool {
 }
 
 /// True if one of the kernel's is ready already.
-fn look_at_once(kernels: &mut [pollfd], sleep: Sleep<'_>) -> Result<bool, i32> {
+fn look_at_once(kernels: &mut [pollfd], sleep: KernelPoll<'_>) -> Result<bool, i32> {
     let any = kernels.iter().any(|fd| fd.fd >= 0);
     Ok(any && sleep(kernels, Some(Duration::ZERO))? > 0)
 }
 
 /// What made a set look ready may have been nothing: then the kernel is asked once more.
-fn look_at_sets_again(kernels: &mut [pollfd], sleep: Sleep<'_>) {
+fn look_at_sets_again(kernels: &mut [pollfd], sleep: KernelPoll<'_>) {
     for set in kernels.iter_mut().filter(|fd| fd.revents != 0 && is_set(fd.fd)) {
         epoll::refresh(set.fd);
         set.revents = 0;
@@ -92,7 +92,7 @@ fn wait(
     moved: &[usize],
     kernels: &mut Vec<pollfd>,
     left: Option<Duration>,
-    (sleep, ran): (Sleep<'_>, Ran),
+    (sleep, ran): (KernelPoll<'_>, Ran),
 ) -> Result<(), i32> {
     let mut watches = Watches::default();
     kernels.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });
@@ -118,10 +118,10 @@ fn moved(fds: &[pollfd]) -> Vec<usize> {
 fn look(fds: &mut [pollfd], moved: &[usize]) -> usize {
     let mut count = 0;
     for &fd in moved {
-        let there = epoll::readiness(fds[fd].fd).map_or(0, |there| bits(&there));
+        let ready = epoll::readiness(fds[fd].fd).map_or(0, |readiness| bits(&readiness));
         let asked = fds[fd].events | POLLERR | POLLHUP;
         // The bits of both calls are the same numbers.
-        fds[fd].revents = there as c_short & asked;
+        fds[fd].revents = ready as c_short & asked;
         count += usize::from(fds[fd].revents != 0);
     }
     count
@@ -152,27 +152,27 @@ fn take(fds: &mut [pollfd], kernels: &[pollfd], moved: &[usize]) -> usize {
 /// Watches of one wait.
 #[derive(Default)]
 struct Watches {
-    all: Vec<(RawFd, Named, u64)>,
-    wait: Option<bell::Wait>,
+    all: Vec<(RawFd, SlotRef, u64)>,
+    wait: Option<notifier::ThreadWait>,
 }
 
 impl Watches {
     /// Has this thread's bell ring for all of them; its descriptor.
     fn set(&mut self, fds: &[pollfd], moved: &[usize]) -> Result<RawFd, i32> {
-        let bell = &self.wait.insert(bell::begin()?).bell;
+        let notifier = &self.wait.insert(notifier::begin()?).notifier;
         for (fd, held) in moved.iter().filter_map(|place| Some((fds[*place].fd, at(fds[*place].fd)?))) {
             if let Some(stream) = held.stream() {
-                self.all.push((fd, held.named, stream.watch(Waker::from(bell.clone()))));
+                self.all.push((fd, held.slot_ref, stream.watch(Waker::from(notifier.clone()))));
             }
         }
-        Ok(bell.as_fd().as_raw_fd())
+        Ok(notifier.as_fd().as_raw_fd())
     }
 }
 
 impl Drop for Watches {
     fn drop(&mut self) {
-        for (fd, named, watch) in self.all.drain(..) {
-            let held = at(fd).filter(|held| held.named.is(&named));
+        for (fd, slot_ref, watch) in self.all.drain(..) {
+            let held = at(fd).filter(|held| held.slot_ref.is(&slot_ref));
             held.as_ref().and_then(Held::stream).into_iter().for_each(|stream: &Stream| stream.unwatch(watch));
         }
     }
@@ -182,7 +182,7 @@ impl Drop for Watches {
 mod tests {
     use super::*;
     use crate::connection::State;
-    use crate::over::Over;
+    use crate::ended::Ended;
     use crate::table;
 
     /// As by a thread that forks.
@@ -190,10 +190,10 @@ mod tests {
     fn who_goes_home_before_the_wait_is_asked_of_the_kernel() {
         const OURS: RawFd = 700_003;
         let _turn = table::tests::TURN.lock().unwrap();
-        table::enter(OURS, State::Over(Over::default()), false).unwrap();
+        table::enter(OURS, State::Ended(Ended::default()), false).unwrap();
         let mut fds = [OURS, 0].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
         let mut spans = Vec::new();
-        let told = poll(&mut fds, None, &mut |kernels, left| {
+        let reported = poll(&mut fds, None, &mut |kernels, left| {
             spans.push(left);
             if spans.len() == 1 {
                 drop(table::close(OURS));
@@ -202,6 +202,6 @@ mod tests {
             Ok(asked.into_iter().map(|fd| fd.revents = POLLIN).count())
         });
         let at_once = Some(Duration::ZERO);
-        assert_eq!((told, fds[0].revents, spans), (Ok(1), POLLIN, vec![at_once, at_once, None]));
+        assert_eq!((reported, fds[0].revents, spans), (Ok(1), POLLIN, vec![at_once, at_once, None]));
     }
 }

@@ -19,29 +19,29 @@ static KEPT: Mutex<Vec<(OwnedFd, u64)>> = Mutex::new(Vec::new());
 
 /// Children of one fork, and theirs.
 #[derive(Clone)]
-pub struct Sharing(Arc<Parents>);
+pub struct Sharing(Arc<ParentEnd>);
 
 /// The parent's end.
-struct Parents {
+struct ParentEnd {
     end: OwnedFd,
     taken: Mutex<Vec<u64>>,
 }
 
 /// The child's end.
-pub struct Held(OwnedFd);
+pub struct ChildEnd(OwnedFd);
 
 /// The same; no other thread has to do with such ends while this lives.
-pub struct Frozen {
+pub struct FrozenEnd {
     end: OwnedFd,
     kept: Locked<'static, Vec<(OwnedFd, u64)>>,
 }
 
 /// For a fork that is about to be; none if the process may have no more descriptors.
-pub fn begin() -> Option<(Sharing, Held)> {
+pub fn begin() -> Option<(Sharing, ChildEnd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (parents, childs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
-    let sharing = Sharing(Arc::new(Parents { end: out_of_the_way(parents), taken: Mutex::default() }));
-    Some((sharing, Held(out_of_the_way(childs))))
+    let sharing = Sharing(Arc::new(ParentEnd { end: out_of_the_way(parents), taken: Mutex::default() }));
+    Some((sharing, ChildEnd(out_of_the_way(childs))))
 }
 
 impl Sharing {
@@ -67,13 +67,13 @@ impl Sharing {
     }
 }
 
-impl Held {
-    pub fn freeze(self) -> Frozen {
-        Frozen { end: self.0, kept: locked(&KEPT) }
+impl ChildEnd {
+    pub fn freeze(self) -> FrozenEnd {
+        FrozenEnd { end: self.0, kept: locked(&KEPT) }
     }
 }
 
-impl Frozen {
+impl FrozenEnd {
     /// In the child: kept as long as it is this program.
     pub fn keep(mut self) {
         let inode = identity(self.end.as_raw_fd()).map_or(0, |(_, inode)| inode);
@@ -88,7 +88,7 @@ pub fn is_child() -> bool {
 
 /// This process, or what it starts, is about to become another program: its parents are told
 /// which sockets that gets.
-pub fn tell_what_is_taken() {
+pub fn report_inherited() {
     if interrupted() {
         return;
     }

@@ -57,14 +57,14 @@ pub struct Slot {
     pub full: AtomicU64,
     pub nonblocking: AtomicBool,
     /// What ended it was told.
-    pub told: AtomicBool,
+    pub error_reported: AtomicBool,
     /// Where epoll sets have it.
     pub entries: Mutex<Vec<Arc<Entry>>>,
 }
 
 /// A slot as a descriptor named it.
 #[derive(Clone, Copy)]
-pub struct Named {
+pub struct SlotRef {
     pub slot: &'static Slot,
     generation: u64,
 }
@@ -97,17 +97,17 @@ pub fn is_set(fd: RawFd) -> bool {
 }
 
 /// The connection that a descriptor is.
-pub fn named(fd: RawFd) -> Option<Named> {
+pub fn find(fd: RawFd) -> Option<SlotRef> {
     if interrupted() { None } else { lookup(fd) }
 }
 
-fn lookup(fd: RawFd) -> Option<Named> {
+fn lookup(fd: RawFd) -> Option<SlotRef> {
     let word = word(fd)?.load(Ordering::Acquire);
     if word == 0 || word == SET {
         return None;
     }
     let slot = slot(word - 1);
-    Some(Named { slot, generation: slot.generation.load(Ordering::Acquire) })
+    Some(SlotRef { slot, generation: slot.generation.load(Ordering::Acquire) })
 }
 
 fn slot(number: u32) -> &'static Slot {
@@ -121,7 +121,7 @@ impl Slot {
     }
 }
 
-impl Named {
+impl SlotRef {
     /// What it is now; none if it was let go of since.
     pub fn read(&self) -> Option<Reading> {
         let slot = self.slot;
@@ -136,13 +136,13 @@ impl Named {
         (self.slot.generation.load(Ordering::Acquire) == self.generation).then_some(body)
     }
 
-    pub fn is(&self, other: &Named) -> bool {
+    pub fn is(&self, other: &SlotRef) -> bool {
         std::ptr::eq(self.slot, other.slot) && self.generation == other.generation
     }
 }
 
 /// Knows a descriptor as this from now on; none if there is no room.
-pub fn enter(fd: RawFd, state: State, nonblocking: bool) -> Option<Named> {
+pub fn enter(fd: RawFd, state: State, nonblocking: bool) -> Option<SlotRef> {
     let word = word(fd)?;
     let number = {
         let mut free = locked(&FREE);
@@ -163,9 +163,9 @@ pub fn enter(fd: RawFd, state: State, nonblocking: bool) -> Option<Named> {
     *locked(&slot.fds) = vec![fd];
     slot.sends.store(0, Ordering::Relaxed);
     slot.nonblocking.store(nonblocking, Ordering::Relaxed);
-    slot.told.store(false, Ordering::Relaxed);
+    slot.error_reported.store(false, Ordering::Relaxed);
     word.store(number + 1, Ordering::Release);
-    Some(Named { slot, generation })
+    Some(SlotRef { slot, generation })
 }
 
 /// Knows an epoll set.
@@ -180,27 +180,27 @@ pub fn forget(fd: RawFd) {
 
 /// A second descriptor names the same.
 pub fn duplicate(from: RawFd, to: RawFd) {
-    let (Some(named), Some(word)) = (named(from), word(to)) else { return };
-    if let Some(_body) = named.read() {
-        locked(&named.slot.fds).push(to);
-        word.store(named.slot.number() + 1, Ordering::Release);
+    let (Some(slot_ref), Some(word)) = (find(from), word(to)) else { return };
+    if let Some(_body) = slot_ref.read() {
+        locked(&slot_ref.slot.fds).push(to);
+        word.store(slot_ref.slot.number() + 1, Ordering::Release);
     }
 }
 
 /// One descriptor less; what it was if it was the last.
-pub fn close(fd: RawFd) -> Option<(Named, State)> {
-    let named = named(fd)?;
-    let mut body = named.write()?;
+pub fn close(fd: RawFd) -> Option<(SlotRef, State)> {
+    let slot_ref = find(fd)?;
+    let mut body = slot_ref.write()?;
     forget(fd);
-    let mut fds = locked(&named.slot.fds);
+    let mut fds = locked(&slot_ref.slot.fds);
     fds.retain(|other| *other != fd);
-    fds.is_empty().then(|| (named, release(named.slot, &mut body)))
+    fds.is_empty().then(|| (slot_ref, release(slot_ref.slot, &mut body)))
 }
 
 /// It is nobody's any more: all its descriptors are ordinary ones.
-pub fn settle(named: &Named, body: &mut Body) -> State {
-    locked(&named.slot.fds).drain(..).for_each(forget);
-    release(named.slot, body)
+pub fn settle(slot_ref: &SlotRef, body: &mut Body) -> State {
+    locked(&slot_ref.slot.fds).drain(..).for_each(forget);
+    release(slot_ref.slot, body)
 }
 
 fn release(slot: &'static Slot, body: &mut Body) -> State {
@@ -211,7 +211,7 @@ fn release(slot: &'static Slot, body: &mut Body) -> State {
 }
 
 /// All connections, each as one of its descriptors names it.
-pub fn all() -> Vec<(Named, Vec<RawFd>)> {
+pub fn all() -> Vec<(SlotRef, Vec<RawFd>)> {
     let Free { first, next, .. } = *locked(&FREE);
     let fds = |number| locked(&slot(number).fds).clone();
     let known = (first..next).map(fds).filter(|fds| !fds.is_empty());
@@ -266,7 +266,7 @@ pub(crate) mod tests {
         thread::spawn(move || tell.send(all().len()));
         let seen = told.recv_timeout(Duration::from_secs(10)).expect("it waits for nobody");
         drop(closing);
-        assert_eq!((seen, named(700_000).is_none()), (0, true));
+        assert_eq!((seen, find(700_000).is_none()), (0, true));
         let after = enter(700_000, State::Free, false).unwrap();
         assert!(!std::ptr::eq(after.slot, before.slot) && all().len() == 1);
     }

@@ -1,11 +1,11 @@
 //! Reading and writing a connection that is not in the kernel, as the kernel would do it.
 
 use crate::account;
-use crate::bell::Sleep;
-use crate::connection::{Held, KernelCall, Moved, Place, bring_home_named, place, place_to_send};
+use crate::busy_poll;
+use crate::connection::{CallTarget, Held, KernelCall, Moved, bring_slot_home, target, target_to_send};
+use crate::notifier::StreamWait;
 use crate::os::signals::broken_pipe;
 use crate::os::socket::timeout;
-use crate::patience;
 use baton_socket::held::interrupted;
 use libc::{
     MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int,
@@ -67,16 +67,16 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
         return Done::Failed(libc::EAGAIN);
     }
     let want: usize = bufs.iter().map(|buf| buf.len()).sum();
-    let mut sleep = Sleep::new(fd);
+    let mut sleep = StreamWait::new(fd);
     let (mut got, mut waits) = (0, None);
     loop {
-        if sleep.has_lost_it() {
+        if sleep.descriptor_was_closed() {
             return lost(got);
         }
-        let held = match place(fd) {
-            Place::Carried(held) => held,
-            Place::Kernel(_) if got > 0 => return Done::Carried(got),
-            Place::Kernel(call) => return Done::Kernel(call),
+        let held = match target(fd) {
+            CallTarget::Carried(held) => held,
+            CallTarget::Kernel(_) if got > 0 => return Done::Carried(got),
+            CallTarget::Kernel(call) => return Done::Kernel(call),
         };
         if flags & MSG_OOB != 0 {
             // There is none: what has urgent data does not move.
@@ -110,7 +110,7 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
             Err(error) => error,
         };
         let error = match error {
-            libc::EAGAIN if may_wait => match sleep.on(held, || timeout(fd, false)) {
+            libc::EAGAIN if may_wait => match sleep.wait_on(held, || timeout(fd, false)) {
                 Ok(()) => continue,
                 Err(error) => error,
             },
@@ -140,26 +140,26 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
     if interrupted() {
         return Done::Failed(libc::EAGAIN);
     }
-    let mut sleep = Sleep::new(fd);
+    let mut sleep = StreamWait::new(fd);
     let (mut put, mut waits) = (0, None);
     let mut first = true;
     loop {
-        if sleep.has_lost_it() {
+        if sleep.descriptor_was_closed() {
             return lost(put);
         }
-        let whose = if std::mem::take(&mut first) { place_to_send(fd) } else { place(fd) };
-        let held = match whose {
-            Place::Carried(held) => held,
-            Place::Kernel(_) if put > 0 => return Done::Carried(put),
-            Place::Kernel(call) => return Done::Kernel(call),
+        let found = if std::mem::take(&mut first) { target_to_send(fd) } else { target(fd) };
+        let held = match found {
+            CallTarget::Carried(held) => held,
+            CallTarget::Kernel(_) if put > 0 => return Done::Carried(put),
+            CallTarget::Kernel(call) => return Done::Kernel(call),
         };
         if flags & MSG_FASTOPEN != 0 {
             return Done::Failed(libc::EISCONN);
         }
         if flags & MSG_OOB != 0 {
-            let named = held.named;
+            let slot_ref = held.slot_ref;
             drop(held);
-            bring_home_named(&named, "urgent-data");
+            bring_slot_home(&slot_ref, "urgent-data");
             continue;
         }
         let may_wait = *waits.get_or_insert_with(|| may_wait(&held, flags));
@@ -180,9 +180,9 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
                 continue;
             }
             Err(libc::ENOBUFS) => {
-                let named = held.named;
+                let slot_ref = held.slot_ref;
                 drop(held);
-                bring_home_named(&named, "no-buffers");
+                bring_slot_home(&slot_ref, "no-buffers");
                 continue;
             }
             Err(error) => error,
@@ -192,7 +192,7 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
             libc::EAGAIN if want == 0 => return Done::Carried(0),
             libc::EAGAIN => {
                 held.slot().full.fetch_add(1, Ordering::Relaxed);
-                match if may_wait { sleep.on(held, || timeout(fd, true)) } else { Err(libc::EAGAIN) } {
+                match if may_wait { sleep.wait_on(held, || timeout(fd, true)) } else { Err(libc::EAGAIN) } {
                     Ok(()) => continue,
                     Err(error) => error,
                 }
@@ -222,7 +222,7 @@ impl Held {
     /// another call was told. A call that has moved something is not told, but the next.
     fn tells(&self) -> bool {
         let has_failed = self.moved().is_some_and(|moved| moved.stream.readiness().failed);
-        !has_failed || !self.slot().told.swap(true, Ordering::Relaxed)
+        !has_failed || !self.slot().error_reported.swap(true, Ordering::Relaxed)
     }
 
     /// Moves what there is into `bufs`, beyond their first `skip` bytes.
@@ -256,7 +256,7 @@ impl Held {
     fn receive_piece(&self, buf: &mut [u8], flags: c_int) -> Result<usize, i32> {
         let peek = flags & MSG_PEEK != 0;
         let Some(moved) = self.moved() else {
-            return Ok(self.over().map_or(0, |over| over.read(buf, peek)));
+            return Ok(self.ended().map_or(0, |ended| ended.read(buf, peek)));
         };
         // What is only counted away is read into nothing (tcp(7), MSG_TRUNC).
         let mut nowhere = if flags & MSG_TRUNC != 0 { vec![0; buf.len().min(1 << 20)] } else { Vec::new() };
@@ -273,13 +273,13 @@ impl Held {
             Ok(count) => {
                 if !peek {
                     account::add_bytes(false, count);
-                    patience::carried(count);
+                    busy_poll::count_bytes(count);
                 }
                 Ok(count)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(libc::EAGAIN),
             // An error is told once; then there is the end.
-            Err(_) if self.slot().told.load(Ordering::Relaxed) => Ok(0),
+            Err(_) if self.slot().error_reported.load(Ordering::Relaxed) => Ok(0),
             Err(error) => Err(errno(&error)),
         }
     }
@@ -332,12 +332,12 @@ impl Held {
         match sent {
             Ok(count) => {
                 account::add_bytes(true, count);
-                patience::carried(count);
+                busy_poll::count_bytes(count);
                 Ok(count)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(libc::EAGAIN),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(libc::EPIPE),
-            Err(_) if self.slot().told.load(Ordering::Relaxed) => Err(libc::EPIPE),
+            Err(_) if self.slot().error_reported.load(Ordering::Relaxed) => Err(libc::EPIPE),
             Err(error) => Err(errno(&error)),
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Calls of the shim that take a reason, up to where it is quoted.
 const GIVEN: [&str; 8] =
-    ["bring_home(", "bring_home_named(", "stop(", "Never(", "Err(Some(", "return Some(", "map_err(|_| ", "ok_or("];
+    ["bring_home(", "bring_slot_home(", "stop(", "Never(", "Err(Some(", "return Some(", "map_err(|_| ", "ok_or("];
 
 #[test]
 fn every_reason_is_on_the_page() {

@@ -4,7 +4,7 @@ use super::fail;
 use crate::connection::{self, Held, at, bring_home};
 use crate::os::cancel::Deferred;
 use crate::os::real;
-use crate::table::{self, is_known, is_set, named};
+use crate::table::{self, find, is_known, is_set};
 use crate::{account, epoll};
 use libc::{c_int, c_uint, c_ulong};
 use std::os::fd::RawFd;
@@ -29,7 +29,7 @@ pub(super) fn closing(fd: RawFd) {
 
 /// True if `close` may wait until all is sent: the kernel can do that.
 fn lingers(fd: RawFd) -> bool {
-    let last = named(fd).is_some_and(|named| table::locked(&named.slot.fds).len() == 1);
+    let last = find(fd).is_some_and(|slot_ref| table::locked(&slot_ref.slot.fds).len() == 1);
     let lingers = |held: Held| {
         let linger = held.stream().and_then(|stream| stream.linger().ok().flatten());
         linger.is_some_and(|span| !span.is_zero()) && !held.slot().nonblocking.load(Ordering::Relaxed)
@@ -159,8 +159,8 @@ pub(super) unsafe fn fcntl64(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
 }
 
 fn set_nonblocking(fd: RawFd, on: bool) {
-    if let Some(named) = named(fd) {
-        named.slot.nonblocking.store(on, Ordering::Relaxed);
+    if let Some(slot_ref) = find(fd) {
+        slot_ref.slot.nonblocking.store(on, Ordering::Relaxed);
     }
 }
 
@@ -181,9 +181,9 @@ pub(super) unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
             if word.is_null() {
                 return fail(libc::EFAULT);
             }
-            let queued = match (held.stream(), held.over()) {
+            let queued = match (held.stream(), held.ended()) {
                 (Some(stream), _) => stream.queued().unwrap_or_default(),
-                (None, Some(over)) => (over.len(), 0),
+                (None, Some(ended)) => (ended.len(), 0),
                 (None, None) => (0, 0),
             };
             let count = if request == libc::FIONREAD { queued.0 } else { queued.1 };

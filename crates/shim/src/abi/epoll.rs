@@ -2,11 +2,11 @@
 
 use super::sockets::fresh;
 use super::{fail, finish, zero_or};
-use crate::os::cancel::{Deferred, carried, waiting};
+use crate::os::cancel::{Deferred, cancellable, deferred};
 use crate::os::epoll::{Interest, Room, control, filled};
 use crate::os::real;
 use crate::os::wait::{as_timespec, from_millis, from_timespec, millis, pointer};
-use crate::table::{is_known, is_set, named};
+use crate::table::{find, is_known, is_set};
 use crate::transfer::Done;
 use crate::{connection, epoll as sets};
 use libc::{c_int, epoll_event, sigset_t, timespec};
@@ -44,16 +44,16 @@ pub(super) unsafe fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut e
     let asked = unsafe { event.as_ref() }.map(|event| Interest { events: event.events, data: event.u64 });
     if what == libc::EPOLL_CTL_ADD {
         if !is_known(fd) {
-            connection::foresee(fd);
+            connection::register_early(fd);
         } else if is_set(fd) {
             sets::nest(fd);
         }
     }
     // The time of a connection that has been made by now may have come.
-    if named(fd).is_some() {
-        drop(connection::place(fd));
+    if find(fd).is_some() {
+        drop(connection::target(fd));
     }
-    match (named(fd).is_some(), what == libc::EPOLL_CTL_DEL, asked) {
+    match (find(fd).is_some(), what == libc::EPOLL_CTL_DEL, asked) {
         (true, true, _) => zero_or(sets::change(set, what, fd, Interest { events: 0, data: 0 })),
         (true, false, Some(interest)) => zero_or(sets::change(set, what, fd, interest)),
         (false, _, Some(_)) | (_, _, None) if what != libc::EPOLL_CTL_DEL && asked.is_some() => {
@@ -115,12 +115,12 @@ pub(super) unsafe fn epoll_pwait(
     if !is_set(set) {
         return kernel(events, room, timeout);
     }
-    let sleep: sets::Sleep<'_> = &mut |room, left| {
-        let got = waiting(left, || kernel(room.as_mut_ptr().cast(), room.len() as c_int, millis(left)));
+    let sleep: sets::KernelWait<'_> = &mut |room, left| {
+        let got = cancellable(left, || kernel(room.as_mut_ptr().cast(), room.len() as c_int, millis(left)));
         // SAFETY: what the kernel returned for this room.
         unsafe { filled(room, got) }
     };
-    let done = carried(|| sets::wait(&sets::set(set), places, from_millis(timeout), sleep));
+    let done = deferred(|| sets::wait(&sets::set(set), places, from_millis(timeout), sleep));
     finish(done.map_or_else(Done::Failed, Done::Carried), || -1)
 }
 
@@ -146,12 +146,12 @@ pub(super) unsafe fn epoll_pwait2(
     // SAFETY: likewise.
     match unsafe { room_for(events, room) } {
         Ok(places) if is_set(set) => {
-            let sleep: sets::Sleep<'_> = &mut |room, left| {
-                let got = waiting(left, || kernel(room.as_mut_ptr().cast(), room.len() as c_int, left));
+            let sleep: sets::KernelWait<'_> = &mut |room, left| {
+                let got = cancellable(left, || kernel(room.as_mut_ptr().cast(), room.len() as c_int, left));
                 // SAFETY: what the kernel returned for this room.
                 unsafe { filled(room, got) }
             };
-            let done = carried(|| sets::wait(&sets::set(set), places, span, sleep));
+            let done = deferred(|| sets::wait(&sets::set(set), places, span, sleep));
             finish(done.map_or_else(Done::Failed, Done::Carried), || -1)
         }
         _ => kernel(events, room, span),

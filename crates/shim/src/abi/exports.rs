@@ -5,7 +5,7 @@
 //! handed on as they came from the program, whose promise they are.
 
 use super::{asynchronous, descriptors, epoll, messages, poll, processes, raw, signals, sockets, transfers};
-use crate::os::errno::kept;
+use crate::os::errno::preserving;
 use libc::{
     FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t,
     off_t, off64_t, pid_t, pollfd, sigevent, sighandler_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
@@ -21,7 +21,7 @@ macro_rules! exported {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             // SAFETY: the arguments are the program's.
-            kept(|| unsafe { $module::$name($($arg),*) })
+            preserving(|| unsafe { $module::$name($($arg),*) })
         }
     )*)*};
 }

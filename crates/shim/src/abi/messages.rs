@@ -2,9 +2,9 @@
 //! for what is upheld.
 
 use super::{fail, finish};
-use crate::connection::{Place, at, bring_home, place};
-use crate::os::buffers::{LONGEST, PIECES, all_bytes, rooms};
-use crate::os::cancel::{Deferred, carried};
+use crate::connection::{CallTarget, at, bring_home, target};
+use crate::os::buffers::{IOV_MAX, MAX_RW_COUNT, read_buffers, write_buffers};
+use crate::os::cancel::{Deferred, deferred};
 use crate::os::socket::TCP_INQ;
 use crate::os::{last_errno, real, set_errno, socket};
 use crate::table::is_known;
@@ -45,7 +45,7 @@ unsafe fn bring_sent_home(msg: *const msghdr) {
 unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
     // SAFETY: the caller's promise.
     let Some(head) = (unsafe { msg.as_ref() }) else { return Done::Failed(libc::EFAULT) };
-    if head.msg_iovlen > PIECES {
+    if head.msg_iovlen > IOV_MAX {
         return Done::Failed(libc::EMSGSIZE);
     }
     if head.msg_controllen > 0 {
@@ -53,8 +53,8 @@ unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
         bring_home(fd, "control-data");
     }
     // SAFETY: likewise.
-    match unsafe { all_bytes(head.msg_iov, head.msg_iovlen) } {
-        Ok(bytes) => carried(|| send(fd, &bytes, flags)),
+    match unsafe { write_buffers(head.msg_iov, head.msg_iovlen) } {
+        Ok(bytes) => deferred(|| send(fd, &bytes, flags)),
         Err(errno) => Done::Failed(errno),
     }
 }
@@ -64,12 +64,12 @@ unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
 unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> {
     // SAFETY: the caller's promise.
     let Some(head) = (unsafe { msg.as_mut() }) else { return Done::Failed(libc::EFAULT) };
-    if head.msg_iovlen > PIECES {
+    if head.msg_iovlen > IOV_MAX {
         return Done::Failed(libc::EMSGSIZE);
     }
     // SAFETY: likewise.
-    let done = match unsafe { rooms(head.msg_iov, head.msg_iovlen) } {
-        Ok(mut rooms) => carried(|| receive(fd, &mut rooms, flags)),
+    let done = match unsafe { read_buffers(head.msg_iov, head.msg_iovlen) } {
+        Ok(mut rooms) => deferred(|| receive(fd, &mut rooms, flags)),
         Err(errno) => Done::Failed(errno),
     };
     if let Done::Carried(_) = done {
@@ -77,7 +77,7 @@ unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> 
         // A stream names nobody.
         head.msg_namelen = 0;
         // SAFETY: likewise.
-        unsafe { say_what_is_left(fd, head) };
+        unsafe { write_inq(fd, head) };
     }
     done
 }
@@ -86,9 +86,9 @@ unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> 
 ///
 /// # Safety
 /// The message has as much room for control data as it says.
-unsafe fn say_what_is_left(fd: RawFd, head: &mut msghdr) {
+unsafe fn write_inq(fd: RawFd, head: &mut msghdr) {
     let room = std::mem::replace(&mut head.msg_controllen, 0);
-    let asked = room > 0 && !head.msg_control.is_null() && socket::tells_what_is_left(fd);
+    let asked = room > 0 && !head.msg_control.is_null() && socket::has_inq(fd);
     let Some(left) = asked.then(|| at(fd)).flatten().and_then(|held| Some(held.stream()?.left())) else { return };
     // SAFETY: pure arithmetic.
     let (len, space) = unsafe { (libc::CMSG_LEN(4) as usize, libc::CMSG_SPACE(4) as usize) };
@@ -220,7 +220,7 @@ pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: si
     }
     // No thread is cancelled in it (pthreads(7)).
     let _deferred = Deferred::new();
-    if let Place::Kernel(_call) = place(out) {
+    if let CallTarget::Kernel(_call) = target(out) {
         return kernel();
     }
     let file = match fstat(socket::borrow(from)) {
@@ -241,7 +241,7 @@ pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: si
             Err(error) => return fail(error.raw_os_error()),
         },
     };
-    let done = send_file(out, socket::borrow(from), begin, count.min(LONGEST));
+    let done = send_file(out, socket::borrow(from), begin, count.min(MAX_RW_COUNT));
     if let Done::Carried(sent) = &done {
         let end = begin + *sent as u64;
         // SAFETY: likewise.

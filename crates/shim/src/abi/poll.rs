@@ -1,7 +1,7 @@
 //! `poll` and `select`. See [`super`] for what is upheld.
 
 use super::fail;
-use crate::os::cancel::carried;
+use crate::os::cancel::deferred;
 use crate::os::real;
 use crate::os::wait::{from_millis, from_timespec, kernel_poll};
 use crate::poll;
@@ -25,7 +25,7 @@ unsafe fn poll_for(
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
     // SAFETY: likewise.
     let sleep = &mut |fds: &mut [pollfd], timeout| unsafe { kernel_poll(fds, timeout, mask) };
-    poll::concerns(fds).then(|| carried(|| poll::poll(fds, timeout, sleep)))
+    poll::concerns(fds).then(|| deferred(|| poll::poll(fds, timeout, sleep)))
 }
 
 /// # Safety
@@ -123,7 +123,7 @@ unsafe fn select_for(
     let mut fds = unsafe { listed(count, all)? };
     // SAFETY: likewise.
     let sleep = &mut |fds: &mut [pollfd], timeout| unsafe { kernel_poll(fds, timeout, mask) };
-    if let Err(errno) = carried(|| poll::poll(&mut fds, timeout, sleep)) {
+    if let Err(errno) = deferred(|| poll::poll(&mut fds, timeout, sleep)) {
         return Some(Err(errno));
     }
     if fds.iter().any(|fd| fd.revents & POLLNVAL != 0) {

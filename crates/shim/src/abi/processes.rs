@@ -7,10 +7,10 @@
 
 use super::rings;
 use crate::connection::bring_home;
-use crate::everything::{self, bring_inherited_home};
+use crate::connections::{self, bring_inherited_home};
 use crate::fork;
 use crate::os::cancel::Deferred;
-use crate::os::errno::kept;
+use crate::os::errno::preserving;
 use crate::os::real;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::sync::atomic::AtomicPtr;
@@ -24,7 +24,7 @@ static INIT: extern "C" fn() = init;
 static FINI: extern "C" fn() = account_for_all_now;
 
 extern "C" fn account_for_all_now() {
-    everything::account();
+    connections::account();
 }
 
 extern "C" fn init() {
@@ -35,21 +35,21 @@ extern "C" fn init() {
 }
 
 unsafe extern "C" fn prepare() {
-    kept(|| {
+    preserving(|| {
         let _deferred = Deferred::new();
         fork::prepare();
     });
 }
 
 unsafe extern "C" fn parent() {
-    kept(|| {
+    preserving(|| {
         let _deferred = Deferred::new();
         fork::parent();
     });
 }
 
 unsafe extern "C" fn child() {
-    kept(|| {
+    preserving(|| {
         let _deferred = Deferred::new();
         fork::child();
     });
@@ -157,14 +157,14 @@ pub(super) unsafe fn system(line: *const c_char) -> c_int {
     unsafe { real::system(line) }
 }
 
-macro_rules! passed_on {
+macro_rules! forwarded {
     ($($name:ident $before:ident |$argument:ident| $first:expr $(, if $may:expr, else $instead:expr)?;)*) => {$(
         extern "C" fn $before($argument: c_int) -> *mut c_void {
             static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-            kept(|| $first);
+            preserving(|| $first);
             $(
                 let mut may = false;
-                kept(|| may = $may);
+                preserving(|| may = $may);
                 if !may {
                     return $instead;
                 }
@@ -197,7 +197,7 @@ macro_rules! passed_on {
     )*};
 }
 
-passed_on! {
+forwarded! {
     posix_spawn before_posix_spawn |_first| bring_inherited_home();
     posix_spawnp before_posix_spawnp |_first| bring_inherited_home();
     popen before_popen |_first| bring_inherited_home();
@@ -205,10 +205,10 @@ passed_on! {
     execlp before_execlp |_first| bring_inherited_home();
     execle before_execle |_first| bring_inherited_home();
     // Calls of liburing are the kernel's own: who begins with it is not followed.
-    io_uring_queue_init before_queue_init |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
-    io_uring_queue_init_params before_queue_init_params |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
-    io_uring_queue_init_mem before_queue_init_mem |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
-    io_uring_setup before_io_uring_setup |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
+    io_uring_queue_init before_queue_init |_first| (), if rings::may_create(), else rings::unsupported as *mut c_void;
+    io_uring_queue_init_params before_queue_init_params |_first| (), if rings::may_create(), else rings::unsupported as *mut c_void;
+    io_uring_queue_init_mem before_queue_init_mem |_first| (), if rings::may_create(), else rings::unsupported as *mut c_void;
+    io_uring_setup before_io_uring_setup |_first| (), if rings::may_create(), else rings::unsupported as *mut c_void;
     // libc writes to the descriptor by itself.
     dprintf before_dprintf |fd| bring_home(fd, "stdio");
     vdprintf before_vdprintf |fd| bring_home(fd, "stdio");

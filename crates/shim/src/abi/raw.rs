@@ -59,7 +59,7 @@ pub(super) unsafe fn syscall(
                 changed();
                 done
             }
-            libc::SYS_io_uring_setup if rings::may_begin() => real::syscall(number, a, b, c, d, e, f),
+            libc::SYS_io_uring_setup if rings::may_create() => real::syscall(number, a, b, c, d, e, f),
             libc::SYS_io_uring_setup => fail(libc::ENOSYS),
             libc::SYS_ppoll => poll::ppoll(a as _, b as _, c as _, pointer(&mask(d))).into(),
             libc::SYS_pselect6 => {

@@ -6,7 +6,7 @@ use crate::connection::stop;
 use libc::c_int;
 
 /// Whether a ring may be made.
-pub(super) fn may_begin() -> bool {
+pub(super) fn may_create() -> bool {
     let may = config().io_uring;
     if may {
         stop("io-uring");
@@ -15,6 +15,6 @@ pub(super) fn may_begin() -> bool {
 }
 
 /// In the place of liburing's calls that make one: as where the kernel has no `CONFIG_IO_URING`.
-pub(super) extern "C" fn none() -> c_int {
+pub(super) extern "C" fn unsupported() -> c_int {
     -libc::ENOSYS
 }

@@ -46,7 +46,7 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     // SAFETY: what the program gave as a handler of this signal. One that takes less does not
     // see the rest of the registers.
     let handler = || unsafe { transmute::<usize, Handler>((known & ADDRESS) as usize)(signal, info, context) };
-    errno::by_program(interrupted_errno, || cancel::by_program(handler));
+    errno::run_handler(interrupted_errno, || cancel::run_handler(handler));
 }
 
 /// What is to be installed for the program's action, and what is remembered of that; none if it
@@ -210,7 +210,7 @@ mod tests {
             let begun = ran();
             raise(libc::SIGUSR2);
             drop(held);
-            assert_eq!(ran(), Ran { any: begun.any + 1, rough: begun.rough + 1 });
+            assert_eq!(ran(), Ran { any: begun.any + 1, interrupting: begun.interrupting + 1 });
             assert_eq!(ONCE_RAN.load(Ordering::Relaxed), libc::SIGUSR2 as u32);
             assert_eq!(sigaction(libc::SIGUSR2, null(), &mut known), 0);
             assert_eq!(known.sa_sigaction, SIG_DFL);

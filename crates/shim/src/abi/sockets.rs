@@ -1,7 +1,7 @@
 //! Making connections, and asking about them. See [`super`] for what is upheld.
 
 use super::fail;
-use crate::connection::{self, Held, Moved, Place, at, begin, bring_home, place};
+use crate::connection::{self, CallTarget, Held, Moved, at, begin, bring_home, target};
 use crate::options::{self, Answer};
 use crate::os::cancel::Deferred;
 use crate::os::socket::Name;
@@ -94,7 +94,7 @@ pub(super) fn opened(fd: c_int, done: bool) {
 /// As of libc's.
 pub(super) unsafe fn shutdown(fd: c_int, how: c_int) -> c_int {
     let _deferred = Deferred::new();
-    let held = if is_known(fd) { place(fd) } else { Place::Kernel(connection::KernelCall::none()) };
+    let held = if is_known(fd) { target(fd) } else { CallTarget::Kernel(connection::KernelCall::none()) };
     let how_both = match how {
         libc::SHUT_RD => Shutdown::Read,
         libc::SHUT_WR => Shutdown::Write,
@@ -103,11 +103,11 @@ pub(super) unsafe fn shutdown(fd: c_int, how: c_int) -> c_int {
     };
     match held {
         // SAFETY: the arguments are the program's.
-        Place::Kernel(_call) => unsafe { real::shutdown(fd, how) },
-        Place::Carried(held) => {
-            let is_over = held.moved().is_none_or(Moved::is_over);
+        CallTarget::Kernel(_call) => unsafe { real::shutdown(fd, how) },
+        CallTarget::Carried(held) => {
+            let has_ended = held.moved().is_none_or(Moved::has_ended);
             match held.stream().map(|stream| stream.shut(how_both)) {
-                Some(Ok(())) if !is_over => 0,
+                Some(Ok(())) if !has_ended => 0,
                 _ => fail(libc::ENOTCONN),
             }
         }
@@ -170,8 +170,8 @@ pub(super) unsafe fn getpeername(fd: c_int, addr: *mut sockaddr, size: *mut sock
         let _deferred = Deferred::new();
         service::look();
     }
-    let is_over = |held: Held| held.over().is_some() || held.moved().is_some_and(Moved::is_over);
-    if is_known(fd) && at(fd).is_some_and(is_over) {
+    let has_ended = |held: Held| held.ended().is_some() || held.moved().is_some_and(Moved::has_ended);
+    if is_known(fd) && at(fd).is_some_and(has_ended) {
         return fail(libc::ENOTCONN);
     }
     // SAFETY: the arguments are the program's.
@@ -196,7 +196,7 @@ pub(super) unsafe fn getsockopt(
         // Whoever asks whether it is connected has it moved now, if it is.
         if done == 0 && (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) && is_known(fd) {
             let _deferred = Deferred::new();
-            drop(place(fd));
+            drop(target(fd));
         }
         return done;
     };
@@ -229,7 +229,7 @@ pub(super) unsafe fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *co
         return fail(libc::EINVAL);
     }
     // SAFETY: likewise.
-    let bytes = match unsafe { crate::os::buffers::bytes(value, size as usize) } {
+    let bytes = match unsafe { crate::os::buffers::write_buffer(value, size as usize) } {
         Ok(bytes) => bytes,
         Err(errno) => return fail(errno),
     };

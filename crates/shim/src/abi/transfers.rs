@@ -1,8 +1,8 @@
 //! `read`, `write` and their like. See [`super`] for what is upheld.
 
 use super::{fail, finish};
-use crate::os::buffers::{all_bytes, bytes, number, room, rooms};
-use crate::os::cancel::carried;
+use crate::os::buffers::{number, read_buffer, read_buffers, write_buffer, write_buffers};
+use crate::os::cancel::deferred;
 use crate::os::real;
 use crate::table::is_known;
 use crate::transfer::{self, Done};
@@ -21,8 +21,8 @@ pub(super) unsafe fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
         return kernel();
     }
     // SAFETY: likewise.
-    match unsafe { room(buf, len) } {
-        Ok(room) => finish(carried(|| transfer::receive(fd, &mut [room], 0)), kernel),
+    match unsafe { read_buffer(buf, len) } {
+        Ok(room) => finish(deferred(|| transfer::receive(fd, &mut [room], 0)), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -51,8 +51,8 @@ pub(super) unsafe fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_
         return kernel();
     }
     // SAFETY: likewise.
-    match unsafe { bytes(buf, len) } {
-        Ok(bytes) => finish(carried(|| transfer::send(fd, &[bytes], 0)), kernel),
+    match unsafe { write_buffer(buf, len) } {
+        Ok(bytes) => finish(deferred(|| transfer::send(fd, &[bytes], 0)), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -76,9 +76,9 @@ unsafe fn read_pieces(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     // SAFETY: the caller's promise.
-    match number(count).and_then(|count| unsafe { rooms(iov, count) }) {
+    match number(count).and_then(|count| unsafe { read_buffers(iov, count) }) {
         Ok(rooms) if rooms.iter().all(|room| room.is_empty()) => kernel(),
-        Ok(mut rooms) => finish(carried(|| transfer::receive(fd, &mut rooms, flags)), kernel),
+        Ok(mut rooms) => finish(deferred(|| transfer::receive(fd, &mut rooms, flags)), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -102,8 +102,8 @@ unsafe fn write_pieces(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     // SAFETY: the caller's promise.
-    match number(count).and_then(|count| unsafe { all_bytes(iov, count) }) {
-        Ok(bytes) => finish(carried(|| transfer::send(fd, &bytes, flags)), kernel),
+    match number(count).and_then(|count| unsafe { write_buffers(iov, count) }) {
+        Ok(bytes) => finish(deferred(|| transfer::send(fd, &bytes, flags)), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -177,11 +177,11 @@ unsafe fn receive_into(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -
     if flags & MSG_TRUNC != 0 && buf.is_null() {
         // What is only counted away needs no room (tcp(7)).
         let mut nowhere = vec![0; len.min(1 << 20)];
-        return Ok(carried(|| transfer::receive(fd, &mut [IoSliceMut::new(&mut nowhere)], flags)));
+        return Ok(deferred(|| transfer::receive(fd, &mut [IoSliceMut::new(&mut nowhere)], flags)));
     }
     // SAFETY: the caller's promise.
-    let room = unsafe { room(buf, len)? };
-    Ok(carried(|| transfer::receive(fd, &mut [room], flags)))
+    let room = unsafe { read_buffer(buf, len)? };
+    Ok(deferred(|| transfer::receive(fd, &mut [room], flags)))
 }
 
 /// # Safety
@@ -201,8 +201,8 @@ pub(super) unsafe fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_i
         return kernel();
     }
     // SAFETY: likewise.
-    match unsafe { bytes(buf, len) } {
-        Ok(bytes) => finish(carried(|| transfer::send(fd, &[bytes], flags)), kernel),
+    match unsafe { write_buffer(buf, len) } {
+        Ok(bytes) => finish(deferred(|| transfer::send(fd, &[bytes], flags)), kernel),
         Err(errno) => fail(errno),
     }
 }
@@ -274,8 +274,8 @@ pub(super) unsafe fn sendto(
     }
     // A stream that is connected goes where it goes.
     // SAFETY: likewise.
-    match unsafe { bytes(buf, len) } {
-        Ok(bytes) => finish(carried(|| transfer::send(fd, &[bytes], flags)), kernel),
+    match unsafe { write_buffer(buf, len) } {
+        Ok(bytes) => finish(deferred(|| transfer::send(fd, &[bytes], flags)), kernel),
         Err(errno) => fail(errno),
     }
 }

@@ -5,7 +5,7 @@ use crate::bits::{ERR, HUP, IN, OUT, RDHUP, bits};
 use crate::connection::held;
 use crate::gather::Gather;
 use crate::os::epoll::Interest;
-use crate::table::{Named, locked};
+use crate::table::{SlotRef, locked};
 use baton_socket::service::engine::monotonic;
 use baton_socket::service::{Readiness, Stream};
 use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT};
@@ -17,7 +17,7 @@ use std::task::{Wake, Waker};
 /// See the file's head.
 pub struct Entry {
     pub(super) set: Weak<Set>,
-    pub(super) named: Named,
+    pub(super) slot_ref: SlotRef,
     pub(super) fd: RawFd,
     asked: Mutex<Asked>,
     queued: AtomicBool,
@@ -62,10 +62,10 @@ impl Wake for Entry {
 }
 
 impl Entry {
-    pub(super) fn new(set: &Arc<Set>, named: Named, fd: RawFd, interest: Interest) -> Arc<Entry> {
+    pub(super) fn new(set: &Arc<Set>, slot_ref: SlotRef, fd: RawFd, interest: Interest) -> Arc<Entry> {
         let asked = Mutex::new(Asked::new(interest));
         let (queued, dropped) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Entry { set: Arc::downgrade(set), named, fd, asked, queued, dropped })
+        Arc::new(Entry { set: Arc::downgrade(set), slot_ref, fd, asked, queued, dropped })
     }
 
     /// It is to be on the list of ready ones; false if it is.
@@ -76,49 +76,49 @@ impl Entry {
     /// Events to be reported now, and whether it stays on the list.
     pub(super) fn take(&self, gather: &mut Gather) -> Option<(Interest, bool)> {
         self.queued.store(false, Ordering::Release);
-        let there = held(self.named).map(|held| readiness_of(&held))?;
+        let readiness = held(self.slot_ref).map(|held| readiness_of(&held))?;
         let mut asked = locked(&self.asked);
         let events = asked.interest.events;
-        let hit = bits(&there) & (events | ERR | HUP);
-        let report = self.has_news(&mut asked, &there)?;
-        asked.was_full = !there.writable || asked.was_full && !report;
+        let hit = bits(&readiness) & (events | ERR | HUP);
+        let report = self.has_news(&mut asked, &readiness)?;
+        asked.was_full = !readiness.writable || asked.was_full && !report;
         if !report {
             return None;
         }
         gather.on_report(&mut asked.seen, monotonic);
-        asked.arrivals = Some(there.arrivals);
+        asked.arrivals = Some(readiness.arrivals);
         asked.asleep = events & EPOLLONESHOT as u32 != 0;
         let stays = events & (EPOLLET | EPOLLONESHOT) as u32 == 0;
         Some((Interest { events: hit, data: asked.interest.data }, stays))
     }
 
     /// Whether it would be reported, being ready for this; none if it never is now.
-    fn has_news(&self, asked: &mut Asked, there: &Readiness) -> Option<bool> {
+    fn has_news(&self, asked: &mut Asked, readiness: &Readiness) -> Option<bool> {
         let events = asked.interest.events;
-        let hit = bits(there) & (events | ERR | HUP);
+        let hit = bits(readiness) & (events | ERR | HUP);
         if asked.asleep || self.dropped.load(Ordering::Acquire) {
             return None;
         }
-        let full = self.named.slot.full.load(Ordering::Relaxed);
+        let full = self.slot_ref.slot.full.load(Ordering::Relaxed);
         asked.was_full |= full != asked.full;
         asked.full = full;
-        let fresh = asked.arrivals != Some(there.arrivals) && hit & !OUT != 0;
-        let room = there.writable && asked.was_full && hit & OUT != 0;
+        let fresh = asked.arrivals != Some(readiness.arrivals) && hit & !OUT != 0;
+        let room = readiness.writable && asked.was_full && hit & OUT != 0;
         Some(if events & EPOLLET as u32 != 0 { fresh || room } else { hit != 0 })
     }
 
     /// It is on the list of ready ones, and would be reported now; else it is on the list no more.
     pub(super) fn stays_ready(&self) -> bool {
         self.queued.store(false, Ordering::Release);
-        let Some(there) = held(self.named).map(|held| readiness_of(&held)) else { return false };
-        let news = self.has_news(&mut locked(&self.asked), &there);
+        let Some(readiness) = held(self.slot_ref).map(|held| readiness_of(&held)) else { return false };
+        let news = self.has_news(&mut locked(&self.asked), &readiness);
         news == Some(true) && self.queue()
     }
 
     /// There is something to read, as far as is known, and that is asked for.
     pub(super) fn has_input(&self) -> bool {
         let asked = locked(&self.asked).interest.events & IN != 0;
-        asked && held(self.named).is_some_and(|held| readiness_of(&held).readable)
+        asked && held(self.slot_ref).is_some_and(|held| readiness_of(&held).readable)
     }
 
     /// The program asks for something else.
@@ -151,7 +151,7 @@ impl Entry {
     /// Its descriptor was closed, and the connection has others: it stays in its set, as the kernel
     /// has it (epoll(7), question 6).
     pub(super) fn is_closed(&self) -> bool {
-        !locked(&self.named.slot.fds).contains(&self.fd)
+        !locked(&self.slot_ref.slot.fds).contains(&self.fd)
     }
 
     pub(super) fn is_one_shot(&self) -> bool {
@@ -174,7 +174,7 @@ impl Entry {
 pub(crate) mod tests {
     use super::*;
     use crate::connection::State;
-    use crate::over::Over;
+    use crate::ended::Ended;
     use crate::table;
 
     /// A set with a connection that has ended, and so is ready once it is woken; what it waits
@@ -182,8 +182,8 @@ pub(crate) mod tests {
     pub(crate) fn set_with_an_ended_one(fd: RawFd, data: u64) -> (Arc<Set>, Arc<Entry>) {
         // The kernel's is not asked by these tests.
         let set = Arc::new(Set::new(-1));
-        let named = table::enter(fd, State::Over(Over::default()), false).unwrap();
-        let entry = Entry::new(&set, named, fd, Interest { events: IN, data });
+        let slot_ref = table::enter(fd, State::Ended(Ended::default()), false).unwrap();
+        let entry = Entry::new(&set, slot_ref, fd, Interest { events: IN, data });
         set.enter(entry.clone());
         (set, entry)
     }
@@ -209,21 +209,21 @@ pub(crate) mod tests {
         const ENDED: RawFd = 700_001;
         let _turn = table::tests::TURN.lock().unwrap();
         let interest = |data| Interest { events: IN, data };
-        let told = |set: &Set| set.collect(8).into_iter().map(|told| told.data).collect::<Vec<_>>();
+        let reported = |set: &Set| set.collect(8).into_iter().map(|reported| reported.data).collect::<Vec<_>>();
         for others in [true, false] {
             let (set, entry) = set_with_an_ended_one(ENDED, 7);
-            let named = entry.named;
+            let slot_ref = entry.slot_ref;
             entry.wake_by_ref();
-            assert_eq!(told(&set), [7]);
+            assert_eq!(reported(&set), [7]);
             set.drop_entry(&entry);
             // One that stays was put on the list again.
             entry.queued.store(false, Ordering::Release);
             entry.wake_by_ref();
-            let other = others.then(|| Entry::new(&set, named, ENDED, interest(8)));
+            let other = others.then(|| Entry::new(&set, slot_ref, ENDED, interest(8)));
             other.iter().for_each(|other| set.enter(other.clone()));
             other.iter().for_each(|other| other.wake_by_ref());
             assert!(set.has_ready());
-            assert_eq!(told(&set), Vec::from_iter(others.then_some(8)));
+            assert_eq!(reported(&set), Vec::from_iter(others.then_some(8)));
             other.iter().for_each(|other| set.drop_entry(other));
             assert!(!set.has_ready());
         }

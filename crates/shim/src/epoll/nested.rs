@@ -62,7 +62,7 @@ impl Set {
         if !self.nested.load(Ordering::Acquire) {
             return;
         }
-        self.rang.store(false, Ordering::Release);
+        self.notified.store(false, Ordering::Release);
         let batch = std::mem::take(&mut *locked(&self.ready));
         // No lock may be held while descriptors are looked up.
         let kept: Vec<_> = batch.into_iter().filter(|entry| entry.stays_ready()).collect();
@@ -70,7 +70,7 @@ impl Set {
         let came = std::mem::take(&mut *ready);
         *ready = kept.into_iter().chain(came).collect();
         if ready.is_empty() {
-            self.bell.iter().for_each(|bell| bell.clear());
+            self.notifier.iter().for_each(|notifier| notifier.clear());
         }
     }
 
@@ -84,9 +84,9 @@ impl Set {
     }
 
     /// Data of events that the kernel may have made of nothing since [`Set::refresh_inner`].
-    pub fn deceived(&self) -> Vec<u64> {
-        let mut deceived = Vec::new();
-        for (fd, inner, interest) in self.inner().into_iter().filter(|(_, inner, _)| inner.has_rung()) {
+    pub fn spurious(&self) -> Vec<u64> {
+        let mut spurious = Vec::new();
+        for (fd, inner, interest) in self.inner().into_iter().filter(|(_, inner, _)| inner.was_notified()) {
             inner.refresh();
             if is_readable(fd) {
                 continue;
@@ -95,13 +95,13 @@ impl Set {
                 // The event that nobody is told of was the only one.
                 let _ = control(self.fd, EPOLL_CTL_MOD, fd, Some(interest));
             }
-            deceived.push(interest.data);
+            spurious.push(interest.data);
         }
-        deceived
+        spurious
     }
 
     /// Its bell, or one within it, has been rung since it was refreshed.
-    fn has_rung(&self) -> bool {
-        self.rang.load(Ordering::Acquire) || self.inner().iter().any(|(_, inner, _)| inner.has_rung())
+    fn was_notified(&self) -> bool {
+        self.notified.load(Ordering::Acquire) || self.inner().iter().any(|(_, inner, _)| inner.was_notified())
     }
 }

@@ -1,10 +1,10 @@
 //! `epoll_wait` over entries of ours and the kernel's set.
 
 use super::Set;
+use crate::busy_poll;
 use crate::gather;
 use crate::os::epoll::Room;
 use crate::os::signals;
-use crate::patience;
 use crate::service::{is_direct, look};
 use baton_socket::service::begin_batch;
 use libc::epoll_event;
@@ -13,10 +13,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The kernel's call, for so long: the events that it has written.
-pub(crate) type Sleep<'a> = &'a mut dyn FnMut(Room<'_>, Option<Duration>) -> Result<&mut [epoll_event], i32>;
+pub(crate) type KernelWait<'a> = &'a mut dyn FnMut(Room<'_>, Option<Duration>) -> Result<&mut [epoll_event], i32>;
 
 /// `epoll_wait` over a set: ours and the kernel's. `sleep` is the kernel's call, for so long.
-pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: Sleep<'_>) -> Result<usize, i32> {
+pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: KernelWait<'_>) -> Result<usize, i32> {
     let mut deadline = None;
     let mut left = timeout;
     let mut rested = false;
@@ -42,7 +42,7 @@ pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: 
         let woken = if rests {
             nap()
         } else if is_direct() && !set.is_busy() {
-            patience::wait(left, |left| {
+            busy_poll::wait(left, |left| {
                 let woken =
                     if left == Some(Duration::ZERO) { glance(set, room, sleep) } else { doze(set, room, left, sleep) };
                 let came = woken.as_ref().map_or(1, Woken::came);
@@ -66,7 +66,7 @@ pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: 
             return Ok(woken.count + report(set, &mut room[woken.count..]));
         }
         left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if !woken.by_bell && !woken.by_device && left == Some(Duration::ZERO) {
+        if !woken.by_notifier && !woken.by_device && left == Some(Duration::ZERO) {
             return Ok(report(set, room));
         }
     }
@@ -86,22 +86,22 @@ fn nap() -> Result<Woken, i32> {
 }
 
 /// Beside ours: what the kernel's set has now.
-fn more(set: &Set, room: Room<'_>, sleep: Sleep<'_>) -> Result<usize, i32> {
+fn more(set: &Set, room: Room<'_>, sleep: KernelWait<'_>) -> Result<usize, i32> {
     if room.is_empty() { Ok(0) } else { strip(set, room, Some(Duration::ZERO), sleep).map(|woken| woken.count) }
 }
 
 /// Looks whether something came: over the devices, which cost a call each, or to the kernel's
 /// set, which costs two.
-fn glance(set: &Set, room: Room<'_>, sleep: Sleep<'_>) -> Result<Woken, i32> {
+fn glance(set: &Set, room: Room<'_>, sleep: KernelWait<'_>) -> Result<Woken, i32> {
     look();
-    if set.has_ready() { Ok(Woken::by_bell()) } else { strip(set, room, Some(Duration::ZERO), sleep) }
+    if set.has_ready() { Ok(Woken::by_notifier()) } else { strip(set, room, Some(Duration::ZERO), sleep) }
 }
 
 /// Sleeps until something comes, on devices, too.
-fn doze(set: &Set, room: Room<'_>, left: Option<Duration>, sleep: Sleep<'_>) -> Result<Woken, i32> {
+fn doze(set: &Set, room: Room<'_>, left: Option<Duration>, sleep: KernelWait<'_>) -> Result<Woken, i32> {
     let _sleeper = Sleeper::of(set);
     let _attendance = set.attend();
-    if set.has_ready() { Ok(Woken::by_bell()) } else { strip(set, room, left, sleep) }
+    if set.has_ready() { Ok(Woken::by_notifier()) } else { strip(set, room, left, sleep) }
 }
 
 /// Who sleeps over a set, and may be cancelled there.
@@ -137,37 +137,37 @@ fn report(set: &Set, room: Room<'_>) -> usize {
 #[derive(Default)]
 struct Woken {
     count: usize,
-    by_bell: bool,
+    by_notifier: bool,
     by_device: bool,
 }
 
 impl Woken {
-    fn by_bell() -> Woken {
-        Woken { by_bell: true, ..Woken::default() }
+    fn by_notifier() -> Woken {
+        Woken { by_notifier: true, ..Woken::default() }
     }
 
     /// How much ended the sleep.
     fn came(&self) -> usize {
-        self.count + usize::from(self.by_bell) + usize::from(self.by_device)
+        self.count + usize::from(self.by_notifier) + usize::from(self.by_device)
     }
 }
 
 /// The kernel's events without those of ours, and which of these there were.
-fn strip(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: Sleep<'_>) -> Result<Woken, i32> {
+fn strip(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: KernelWait<'_>) -> Result<Woken, i32> {
     set.refresh_inner();
     let events = sleep(room, timeout)?;
     let mut count = events.len();
-    let deceived = if count > 0 { set.deceived() } else { Vec::new() };
+    let spurious = if count > 0 { set.spurious() } else { Vec::new() };
     let mut woken = Woken::default();
     let mut at = 0;
     while at < count {
         let data = events[at].u64;
-        if data != set.mark && data != set.device_mark && !deceived.contains(&data) {
+        if data != set.notifier_data && data != set.device_data && !spurious.contains(&data) {
             at += 1;
             continue;
         }
-        woken.by_bell |= data == set.mark;
-        woken.by_device |= data == set.device_mark;
+        woken.by_notifier |= data == set.notifier_data;
+        woken.by_device |= data == set.device_data;
         events[at..count].rotate_left(1);
         count -= 1;
     }
@@ -189,9 +189,9 @@ mod tests {
         let _turn = table::tests::TURN.lock().unwrap();
         let (set, entry) = set_with_an_ended_one(700_002, 9);
         let mut room = [MaybeUninit::uninit()];
-        let interrupted: Sleep<'_> = &mut |_, _| Err(libc::EINTR);
+        let interrupted: KernelWait<'_> = &mut |_, _| Err(libc::EINTR);
         assert_eq!(wait(&set, &mut room, None, interrupted), Err(libc::EINTR));
-        let interrupted_then: Sleep<'_> = &mut |_, _| {
+        let interrupted_then: KernelWait<'_> = &mut |_, _| {
             entry.wake_by_ref();
             Err(libc::EINTR)
         };

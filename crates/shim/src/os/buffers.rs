@@ -6,16 +6,16 @@ use libc::{c_int, c_void, iovec};
 use std::io::{IoSlice, IoSliceMut};
 
 /// Pieces at most (`IOV_MAX`).
-pub(crate) const PIECES: usize = 1024;
+pub(crate) const IOV_MAX: usize = 1024;
 
 /// Bytes that a call moves at most (Linux, include/linux/fs.h, `MAX_RW_COUNT`).
-pub(crate) const LONGEST: usize = 0x7fff_f000;
+pub(crate) const MAX_RW_COUNT: usize = 0x7fff_f000;
 
 /// Room to read into.
 ///
 /// # Safety
 /// `buf` leads to `len` writable bytes, if any.
-pub(crate) unsafe fn room<'a>(buf: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, i32> {
+pub(crate) unsafe fn read_buffer<'a>(buf: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, i32> {
     if len == 0 {
         return Ok(IoSliceMut::new(&mut []));
     }
@@ -24,14 +24,14 @@ pub(crate) unsafe fn room<'a>(buf: *mut c_void, len: usize) -> Result<IoSliceMut
     }
     // SAFETY: the caller's promise. Of what is not initialized only the address is used: it
     // is written before anything is read.
-    Ok(IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(buf.cast(), len.min(LONGEST)) }))
+    Ok(IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(buf.cast(), len.min(MAX_RW_COUNT)) }))
 }
 
 /// Bytes to write.
 ///
 /// # Safety
 /// `buf` leads to `len` readable bytes, if any.
-pub(crate) unsafe fn bytes<'a>(buf: *const c_void, len: usize) -> Result<IoSlice<'a>, i32> {
+pub(crate) unsafe fn write_buffer<'a>(buf: *const c_void, len: usize) -> Result<IoSlice<'a>, i32> {
     if len == 0 {
         return Ok(IoSlice::new(&[]));
     }
@@ -39,7 +39,7 @@ pub(crate) unsafe fn bytes<'a>(buf: *const c_void, len: usize) -> Result<IoSlice
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller's promise.
-    Ok(IoSlice::new(unsafe { std::slice::from_raw_parts(buf.cast(), len.min(LONGEST)) }))
+    Ok(IoSlice::new(unsafe { std::slice::from_raw_parts(buf.cast(), len.min(MAX_RW_COUNT)) }))
 }
 
 /// The pieces of a scattered read or write, cut where a call ends (lib/iov_iter.c,
@@ -50,9 +50,9 @@ pub(crate) unsafe fn bytes<'a>(buf: *const c_void, len: usize) -> Result<IoSlice
 unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<impl Iterator<Item = iovec> + 'a, i32> {
     let all: &[iovec] = match count {
         0 => &[],
-        1..=PIECES if iov.is_null() => return Err(libc::EFAULT),
+        1..=IOV_MAX if iov.is_null() => return Err(libc::EFAULT),
         // SAFETY: the caller's promise.
-        1..=PIECES => unsafe { std::slice::from_raw_parts(iov, count) },
+        1..=IOV_MAX => unsafe { std::slice::from_raw_parts(iov, count) },
         _ => return Err(libc::EINVAL),
     };
     if all.iter().any(|piece| piece.iov_len > isize::MAX as usize) {
@@ -63,7 +63,7 @@ unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<impl Iterator<It
     if all.iter().any(|piece| end(piece) > isize::MAX as usize) {
         return Err(libc::EFAULT);
     }
-    let mut left = LONGEST;
+    let mut left = MAX_RW_COUNT;
     Ok(all.iter().map(move |piece| {
         let iov_len = piece.iov_len.min(left);
         left -= iov_len;
@@ -75,22 +75,22 @@ unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<impl Iterator<It
 ///
 /// # Safety
 /// As for each of the pieces.
-pub(crate) unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSliceMut<'a>>, i32> {
+pub(crate) unsafe fn read_buffers<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSliceMut<'a>>, i32> {
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(iov, count)? };
     // SAFETY: likewise.
-    pieces.map(|piece| unsafe { room(piece.iov_base, piece.iov_len) }).collect()
+    pieces.map(|piece| unsafe { read_buffer(piece.iov_base, piece.iov_len) }).collect()
 }
 
 /// Bytes in pieces.
 ///
 /// # Safety
 /// As for each of the pieces.
-pub(crate) unsafe fn all_bytes<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSlice<'a>>, i32> {
+pub(crate) unsafe fn write_buffers<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSlice<'a>>, i32> {
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(iov, count)? };
     // SAFETY: likewise.
-    pieces.map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) }).collect()
+    pieces.map(|piece| unsafe { write_buffer(piece.iov_base, piece.iov_len) }).collect()
 }
 
 /// A number of pieces as C has it.

@@ -62,7 +62,7 @@ impl Drop for Deferred {
 
 /// Runs a handler of the program, which may have interrupted the library, and may leave by
 /// `longjmp`: its thread may be cancelled as the program last said.
-pub(crate) fn by_program(handler: impl FnOnce()) {
+pub(crate) fn run_handler(handler: impl FnOnce()) {
     let allowed = ALLOWED.replace(false);
     let was_deferred = allowed && set(ENABLE) == DISABLE;
     handler();
@@ -74,7 +74,7 @@ pub(crate) fn by_program(handler: impl FnOnce()) {
 
 /// Does the library's part of a call in which a thread may be cancelled: one that is already
 /// is now.
-pub(crate) fn carried<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn deferred<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: whoever is to be cancelled here is unwound through frames that allow it.
     unsafe { pthread_testcancel() };
     let _deferred = Deferred::new();
@@ -82,7 +82,7 @@ pub(crate) fn carried<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Makes a call of libc that waits so long for the program, whose thread may be cancelled in it.
-pub(crate) fn waiting<T>(left: Option<Duration>, call: impl FnOnce() -> T) -> T {
+pub(crate) fn cancellable<T>(left: Option<Duration>, call: impl FnOnce() -> T) -> T {
     if !ALLOWED.get() || left == Some(Duration::ZERO) {
         return call();
     }

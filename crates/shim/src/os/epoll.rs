@@ -3,7 +3,7 @@
 //! What is upheld: the kernel gets pointers to live events with their true number, and only
 //! what it says it has written is read.
 
-use super::cancel::waiting;
+use super::cancel::cancellable;
 use super::signals::{self, set_of};
 use super::{last_errno, real};
 use libc::{c_int, epoll_event};
@@ -44,7 +44,7 @@ pub(crate) fn wait_without(
     let (at, count) = (room.as_mut_ptr().cast(), room.len() as c_int);
     let millis = left.map_or(-1, most);
     // SAFETY: room for so many events, which look as the kernel's, and a live mask or null.
-    let got = waiting(left, || unsafe { real::epoll_pwait(set.as_raw_fd(), at, count, millis, mask) });
+    let got = cancellable(left, || unsafe { real::epoll_pwait(set.as_raw_fd(), at, count, millis, mask) });
     let got = usize::try_from(got).map_err(|_| last_errno())?;
     // SAFETY: the kernel has written so many.
     unsafe { events.set_len(events.len() + got) };

@@ -66,7 +66,7 @@ impl Drop for Outer {
 }
 
 /// Makes a call for the program.
-pub(crate) fn kept<R: Outcome>(call: impl FnOnce() -> R) -> R {
+pub(crate) fn preserving<R: Outcome>(call: impl FnOnce() -> R) -> R {
     let outer = Outer(OF_PROGRAM.replace(Some(last_errno())));
     let done = call();
     if !done.has_failed()
@@ -80,7 +80,7 @@ pub(crate) fn kept<R: Outcome>(call: impl FnOnce() -> R) -> R {
 
 /// Runs a handler of the program, which may leave by `longjmp`. `interrupted` is `errno` as it was
 /// when the signal came: the library's own, where a call of it was interrupted.
-pub(crate) fn by_program(interrupted: c_int, handler: impl FnOnce()) {
+pub(crate) fn run_handler(interrupted: c_int, handler: impl FnOnce()) {
     let within_call = OF_PROGRAM.take();
     set_errno(within_call.unwrap_or(interrupted));
     handler();

@@ -20,22 +20,25 @@ pub(crate) use baton_socket::signals::blocked;
 /// those that end them.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Handlers {
-    pub gentle: u64,
-    pub rough: u64,
+    pub restarting: u64,
+    pub interrupting: u64,
 }
 
 /// Times that handlers were installed, from 1; what is known of them, and since which.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
 static KNOWN_SINCE: AtomicU64 = AtomicU64::new(0);
-static GENTLE: AtomicU64 = AtomicU64::new(0);
-static ROUGH: AtomicU64 = AtomicU64::new(0);
+static RESTARTING: AtomicU64 = AtomicU64::new(0);
+static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 
 /// The program's handlers. The kernel is asked when some were installed since, as far as that
 /// was seen; with `anew`, always.
 pub(crate) fn handlers(anew: bool) -> Handlers {
     let changes = CHANGES.load(Ordering::Acquire);
     if !anew && KNOWN_SINCE.load(Ordering::Acquire) == changes {
-        return Handlers { gentle: GENTLE.load(Ordering::Relaxed), rough: ROUGH.load(Ordering::Relaxed) };
+        return Handlers {
+            restarting: RESTARTING.load(Ordering::Relaxed),
+            interrupting: INTERRUPTING.load(Ordering::Relaxed),
+        };
     }
     let mut found = Handlers::default();
     for signal in 1..=64 {
@@ -49,11 +52,11 @@ pub(crate) fn handlers(anew: bool) -> Handlers {
         if matches!(action.sa_sigaction, SIG_DFL | SIG_IGN) {
             continue;
         }
-        let set = if action.sa_flags & libc::SA_RESTART != 0 { &mut found.gentle } else { &mut found.rough };
+        let set = if action.sa_flags & libc::SA_RESTART != 0 { &mut found.restarting } else { &mut found.interrupting };
         *set |= 1 << (signal - 1);
     }
-    GENTLE.store(found.gentle, Ordering::Relaxed);
-    ROUGH.store(found.rough, Ordering::Relaxed);
+    RESTARTING.store(found.restarting, Ordering::Relaxed);
+    INTERRUPTING.store(found.interrupting, Ordering::Relaxed);
     KNOWN_SINCE.store(changes, Ordering::Release);
     found
 }
@@ -65,12 +68,12 @@ pub(crate) struct Ran {
     /// All of them: no `poll`, `select` or `epoll_wait` goes on after one.
     pub any: u32,
     /// Those after which no call goes on.
-    pub rough: u32,
+    pub interrupting: u32,
 }
 
 thread_local! {
     /// Only this thread's handlers see it change.
-    static RAN: Cell<Ran> = const { Cell::new(Ran { any: 0, rough: 0 }) };
+    static RAN: Cell<Ran> = const { Cell::new(Ran { any: 0, interrupting: 0 }) };
 }
 
 /// Those that this thread has run so far.
@@ -86,10 +89,10 @@ pub(crate) fn count(signal: c_int) {
         real::sigaction(signal, null(), action.as_mut_ptr());
         action.assume_init().sa_flags
     };
-    let rough = u32::from(flags & libc::SA_RESTART == 0);
+    let interrupting = u32::from(flags & libc::SA_RESTART == 0);
     let _ = RAN.try_with(|ran| {
-        let Ran { any, rough: before } = ran.get();
-        ran.set(Ran { any: any.wrapping_add(1), rough: before.wrapping_add(rough) });
+        let Ran { any, interrupting: before } = ran.get();
+        ran.set(Ran { any: any.wrapping_add(1), interrupting: before.wrapping_add(interrupting) });
     });
 }
 

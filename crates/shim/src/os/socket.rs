@@ -127,7 +127,7 @@ pub(crate) fn is_unconnected(fd: RawFd) -> bool {
 }
 
 /// `recvmsg` is to say how much is left.
-pub(crate) fn tells_what_is_left(fd: RawFd) -> bool {
+pub(crate) fn has_inq(fd: RawFd) -> bool {
     option::<c_int>(fd, libc::IPPROTO_TCP, TCP_INQ).is_some_and(|on| on != 0)
 }
 

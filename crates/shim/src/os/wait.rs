@@ -3,7 +3,7 @@
 //! What is upheld: the kernel gets pointers to live locals with their true lengths. A thread may be
 //! cancelled where it waits ([`cancel`](super::cancel)).
 
-use super::cancel::waiting;
+use super::cancel::cancellable;
 use super::{last_errno, real};
 use libc::{POLLIN, c_int, nfds_t, pollfd, sigset_t, timespec};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -47,7 +47,7 @@ pub(crate) unsafe fn kernel_poll(
     let time = as_timespec(timeout);
     // SAFETY: live descriptors with their number, a live time; the mask is the caller's promise.
     let call = || unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, pointer(&time), mask) };
-    let got = waiting(timeout, call);
+    let got = cancellable(timeout, call);
     usize::try_from(got).map_err(|_| last_errno())
 }
 
@@ -61,6 +61,6 @@ pub(crate) fn wait_for(fd: BorrowedFd<'_>, left: Option<Duration>) -> Result<usi
 pub(crate) fn take(fd: BorrowedFd<'_>) -> Result<(), i32> {
     let mut count = 0u64;
     // SAFETY: a live count.
-    let got = waiting(None, || unsafe { real::read(fd.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) });
+    let got = cancellable(None, || unsafe { real::read(fd.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) });
     if got < 0 { Err(last_errno()) } else { Ok(()) }
 }

@@ -8,18 +8,18 @@ use std::sync::Mutex;
 
 /// See the file's head.
 #[derive(Default)]
-pub struct Over {
+pub struct Ended {
     unread: Mutex<VecDeque<u8>>,
 }
 
-impl Over {
+impl Ended {
     /// What an ended stream still holds.
-    pub fn of(mut stream: &Stream) -> Over {
+    pub fn of(mut stream: &Stream) -> Ended {
         let (mut unread, mut some) = (VecDeque::new(), vec![0; 1 << 16]);
         while let Ok(count @ 1..) = stream.read(&mut some) {
             unread.extend(&some[..count]);
         }
-        Over { unread: Mutex::new(unread) }
+        Ended { unread: Mutex::new(unread) }
     }
 
     /// Reads, or only copies.

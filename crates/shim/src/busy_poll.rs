@@ -18,7 +18,7 @@ thread_local! {
 }
 
 /// This thread has read or written so many bytes.
-pub fn carried(bytes: usize) {
+pub fn count_bytes(bytes: usize) {
     let _ = CARRIED.try_with(|carried| carried.set(carried.get() + bytes as u64));
 }
 
