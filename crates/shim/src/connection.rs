@@ -1,17 +1,17 @@
-//! One connection of the program: where it is, and how it gets there.
+//! One connection of the program: where it is, and how it moves.
 //!
 //! ```text
 //!              enter                hand_over
 //!   accept ------------> Kernel -----------------> Moved
 //!   connect                |  settle                 |  bring_home
 //!                          v                         v
-//!                  an ordinary descriptor   <--------+------> Over, if it had ended
+//!                  an ordinary descriptor   <--------+------> Ended, if it had ended
 //! ```
 //!
-//! Calls hold the slot's lock for reading while they look at a stream, never while they
-//! wait; who moves a connection holds it for writing. A connection that is `Kernel` waits
-//! for its policy; calls on it are the kernel's, and counted while they may wait there, since
-//! who waits on a socket must not lose it.
+//! A call holds the slot's lock for reading while it uses a stream, but never while it waits. A
+//! thread that moves a connection holds it for writing. A connection in the state `Kernel` waits
+//! for the policy. The kernel serves the calls on it. They are counted while they may wait there,
+//! because a connection must not move while a thread waits on its socket.
 
 use crate::account;
 use crate::candidate::{Candidate, Ready};
@@ -29,20 +29,20 @@ use baton_socket::service::{NotAdopted, Stream};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What is behind a slot's lock.
+/// The data under a slot's lock.
 #[derive(Default)]
 pub struct Body {
     pub state: State,
 }
 
 impl Body {
-    /// There is no connection yet.
+    /// True for a socket without a connection.
     fn is_fresh(&self) -> bool {
         matches!(&self.state, State::Kernel(candidate) if candidate.is_fresh())
     }
 }
 
-/// See the file's head.
+/// The state of a connection.
 #[derive(Default)]
 pub enum State {
     #[default]
@@ -52,20 +52,20 @@ pub enum State {
     Ended(Ended),
 }
 
-/// A connection that the service has.
+/// A connection in an engine of the service.
 pub struct Moved {
     pub stream: Stream,
     pub local: Name,
     pub peer: Name,
-    /// The socket's device and inode.
+    /// Device and inode of the socket.
     pub identity: (u64, u64),
     rule: Rule,
-    /// Bytes that large calls moved.
+    /// The number of bytes that large calls moved.
     bulk: AtomicU64,
 }
 
 impl Moved {
-    /// It was reset, or both sides have closed: for the kernel it is connected no more.
+    /// True if it was reset or closed by both sides: then the kernel would report `ENOTCONN`.
     pub fn has_ended(&self) -> bool {
         const CLOSE: u8 = 7;
         let readiness = self.stream.readiness();
@@ -73,7 +73,8 @@ impl Moved {
         readiness.ended && (readiness.failed || is_closed())
     }
 
-    /// Counts what a call moved; false if the connection is to go home for it.
+    /// Counts the bytes that a call moved. Returns false if the policy wants the connection home for
+    /// bulk transfer.
     fn keeps(&self, count: usize) -> bool {
         if count < BULK_CALL {
             return true;
@@ -83,7 +84,7 @@ impl Moved {
     }
 }
 
-/// A connection that is not in the kernel, and stays where it is while this lives.
+/// A connection that is not in the kernel, with the slot's lock: it does not move while this exists.
 pub struct Held {
     pub slot_ref: SlotRef,
     body: Reading,
@@ -102,7 +103,7 @@ impl Held {
         self.moved().map(|moved| &moved.stream)
     }
 
-    /// Counts what a call moved, and brings home what is better off there.
+    /// Counts the bytes that a call moved, and brings the connection home if the policy says so.
     pub fn count(self, count: usize) {
         if !self.moved().is_none_or(|moved| moved.keeps(count)) {
             let slot_ref = self.slot_ref;
@@ -116,12 +117,12 @@ impl Held {
     }
 }
 
-/// A call of the kernel on a connection that may move: it does not meanwhile.
+/// A call in the kernel on a connection that may move. The connection does not move while this exists.
 #[must_use]
 pub struct KernelCall(Option<&'static Slot>);
 
 impl KernelCall {
-    /// On what is no connection of ours.
+    /// A call on a descriptor that the library does not know.
     pub fn none() -> KernelCall {
         KernelCall(None)
     }
@@ -140,18 +141,18 @@ impl Drop for KernelCall {
     }
 }
 
-/// Whose a call is.
+/// What serves a call: the kernel, or this library.
 pub enum CallTarget {
     Kernel(KernelCall),
     Carried(Held),
 }
 
-/// The connection that a descriptor is, if it is not in the kernel.
+/// The connection of a descriptor, if it is not in the kernel.
 pub fn at(fd: RawFd) -> Option<Held> {
     hold(table::find(fd)?)
 }
 
-/// The same, for who looked it up before.
+/// As [`at`], for a slot that the caller has found.
 pub fn held(slot_ref: SlotRef) -> Option<Held> {
     if interrupted() { None } else { hold(slot_ref) }
 }
@@ -162,7 +163,7 @@ fn hold(slot_ref: SlotRef) -> Option<Held> {
     if is_carried { hold_carried(slot_ref, body) } else { None }
 }
 
-/// None of what the service has given back: the kernel's socket is an ordinary one from here on.
+/// Returns `None` if the service has given the connection back: its socket is then an ordinary one.
 fn hold_carried(slot_ref: SlotRef, body: Reading) -> Option<Held> {
     let held = Held { slot_ref, body };
     if held.stream().is_some_and(Stream::is_given_back) {
@@ -173,19 +174,19 @@ fn hold_carried(slot_ref: SlotRef, body: Reading) -> Option<Held> {
     Some(held)
 }
 
-/// Whose a call on a descriptor is. A connection whose time has come moves first.
+/// What serves a call on a descriptor. A connection that is due to move is moved first.
 pub fn target(fd: RawFd) -> CallTarget {
     let Some(slot_ref) = table::find(fd) else { return CallTarget::Kernel(KernelCall::none()) };
-    let looked = current_target(&slot_ref);
-    if !matches!(&looked, (_, true)) {
-        return looked.0;
+    let found = current_target(&slot_ref);
+    if !matches!(&found, (_, true)) {
+        return found.0;
     }
-    drop(looked);
+    drop(found);
     hand_over(fd, &slot_ref);
     current_target(&slot_ref).0
 }
 
-/// Whose it is now, and whether it is due to move.
+/// What serves a call now, and whether the connection is due to move.
 fn current_target(slot_ref: &SlotRef) -> (CallTarget, bool) {
     let ordinary = (CallTarget::Kernel(KernelCall::none()), false);
     let Some(body) = slot_ref.read() else { return ordinary };
@@ -201,7 +202,7 @@ fn current_target(slot_ref: &SlotRef) -> (CallTarget, bool) {
     }
 }
 
-/// As [`place`], for a request to send.
+/// As [`target`], for a request to send, which is counted.
 pub fn target_to_send(fd: RawFd) -> CallTarget {
     if let Some(slot_ref) = table::find(fd) {
         slot_ref.slot.sends.fetch_add(1, Ordering::Relaxed);
@@ -209,16 +210,17 @@ pub fn target_to_send(fd: RawFd) -> CallTarget {
     target(fd)
 }
 
-/// Calls are made past us: nothing moves any more.
+/// True once the program makes calls that the library cannot see: no connection moves any more.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// From now on all is in the kernel: the program makes calls that nobody sees.
+/// Brings all connections home and keeps every later one in the kernel, because the program makes
+/// calls that the library cannot see.
 pub fn stop(why: &str) {
     STOPPED.store(true, Ordering::Relaxed);
     connections::bring_home(why);
 }
 
-/// A socket that is no connection yet is put into an epoll set.
+/// Registers a socket without a connection that the program adds to an epoll set.
 pub fn register_early(fd: RawFd) {
     if socket::is_unconnected(fd)
         && let Some(identity) = socket::identity(fd)
@@ -228,12 +230,13 @@ pub fn register_early(fd: RawFd) {
     }
 }
 
-/// True if nothing is known of a connection of this descriptor.
+/// True if the descriptor has no known connection.
 pub fn is_new(fd: RawFd) -> bool {
     table::find(fd).is_none_or(|slot_ref| slot_ref.read().is_none_or(|body| body.is_fresh()))
 }
 
-/// The program has a new connection: accepted, or (perhaps only begun to be) connected.
+/// Registers a new connection of the program: one that was accepted, or that `connect` has made or
+/// begun.
 pub fn begin(fd: RawFd, connecting: bool) {
     let early = table::find(fd);
     let candidate = match Candidate::begin(fd, connecting) {
@@ -268,7 +271,7 @@ pub fn begin(fd: RawFd, connecting: bool) {
     }
 }
 
-/// Has the service take a connection over, if it may go now.
+/// Hands a connection over to the service, if it may move now.
 fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
     let Some(mut body) = slot_ref.write() else { return };
     let State::Kernel(candidate) = &mut body.state else { return };
@@ -292,7 +295,7 @@ fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
             }
             epoll::put_back(slot_ref.slot);
             if baton_kernel::is_captured(socket::borrow(fd)).unwrap_or(false) {
-                // The service was killed over it: the kernel does not have it any more.
+                // The service was killed during the handover, and the kernel's connection is gone.
                 epoll::leave(slot_ref.slot);
                 body.state = State::Ended(Ended::default());
                 return account::count("stays lost");
@@ -302,7 +305,7 @@ fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
     }
 }
 
-/// It is the kernel's for good.
+/// Leaves a connection in the kernel for good.
 fn stay(slot_ref: &SlotRef, body: &mut Body, why: &str) {
     if !body.is_fresh() {
         account::count(&format!("stays {why}"));
@@ -319,7 +322,7 @@ fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
     let adopted = service::with(|service| (service.adopt(lent), service.devices().is_empty()));
     let (adopted, nowhere) = adopted.ok_or("no-service")?;
     let stream = adopted.map_err(|NotAdopted { code, text, .. }| {
-        // Which rule it is stands behind the colon.
+        // The name of the rule follows the colon.
         if let ("firewall-rule", Some((_, rule))) = (&*code, text.split_once(": ")) {
             account::count(&format!("rule {rule}"));
         }
@@ -332,14 +335,14 @@ fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
     Ok(Moved { stream, local, peer, identity, rule, bulk: AtomicU64::new(0) })
 }
 
-/// Makes a connection an ordinary one of the kernel, for this reason.
+/// Makes a connection an ordinary one of the kernel, and counts the reason.
 pub fn bring_home(fd: RawFd, why: &str) {
     if let Some(slot_ref) = table::find(fd) {
         bring_slot_home(&slot_ref, why);
     }
 }
 
-/// As [`bring_home`], for who looked it up.
+/// As [`bring_home`], for a slot that the caller has found.
 pub fn bring_slot_home(slot_ref: &SlotRef, why: &str) {
     let Some(mut body) = slot_ref.write() else { return };
     match &body.state {
@@ -352,7 +355,7 @@ pub fn bring_slot_home(slot_ref: &SlotRef, why: &str) {
                 body.state = State::Ended(ended);
                 return;
             };
-            // What the service used; the program's own is the same socket.
+            // This is the service's duplicate; the program has its own descriptor of the socket.
             drop(lent);
             account::count(&format!("home {why}"));
             epoll::put_back(slot_ref.slot);
@@ -362,19 +365,19 @@ pub fn bring_slot_home(slot_ref: &SlotRef, why: &str) {
     }
 }
 
-/// The program has closed a descriptor, or is about to: with the last one its connection.
+/// Called when the program closes a descriptor. With the last one its connection ends.
 pub fn close(fd: RawFd) {
     let Some((slot_ref, state)) = table::close(fd) else { return };
     epoll::leave(slot_ref.slot);
-    tell(&state);
+    count_outcome(&state);
     drop(state);
 }
 
-/// A connection, or the program, has come to its end: what became of it is counted.
-pub fn tell(state: &State) {
+/// Called when a connection or the program ends: counts what became of the connection.
+pub fn count_outcome(state: &State) {
     match state {
         State::Moved(moved) => count_bytes_at_home(moved),
-        // Who has it last tells of one that several processes have.
+        // If processes share it, only the last one reports.
         State::Kernel(candidate) => {
             if let Some(why) = candidate.why_it_stayed() {
                 account::count(&format!("stays {why}"));
@@ -384,8 +387,8 @@ pub fn tell(state: &State) {
     }
 }
 
-/// What went over it while it was back in the kernel did not go over the engine, for which each call
-/// counted it.
+/// Moves bytes from the counters of the engine to those of the kernel. Each call counted its bytes for
+/// the engine, but some went through the kernel while the service had the connection there.
 pub fn count_bytes_at_home(moved: &Moved) {
     let (sent, received) = moved.stream.take_bytes_at_home();
     if sent + received > 0 {
@@ -396,8 +399,8 @@ pub fn count_bytes_at_home(moved: &Moved) {
     }
 }
 
-/// Everything is in the kernel after this, for a fork. What a child gives back by an exec may
-/// move again.
+/// Brings everything home for a fork. A connection that is closed on exec may move again once the
+/// children have executed other programs.
 pub fn park_all(sharing: Option<&Sharing>) {
     for (slot_ref, fds) in table::all() {
         match sharing {

@@ -1,13 +1,13 @@
-//! All connections of the program at once.
+//! Operations on all connections of the program.
 
-use crate::connection::{State, bring_slot_home, tell};
+use crate::connection::{State, bring_slot_home, count_outcome};
 use crate::os::cancel::Deferred;
 use crate::os::socket;
 use crate::sharing;
 use crate::table::{self, Slot};
 use baton_socket::held::interrupted;
 
-/// Everything is an ordinary connection of the kernel's after this.
+/// Makes every connection an ordinary one of the kernel.
 pub fn bring_home(why: &str) {
     let _deferred = Deferred::new();
     for (slot_ref, _) in table::all() {
@@ -15,28 +15,29 @@ pub fn bring_home(why: &str) {
     }
 }
 
-/// True while the service has one.
+/// True while an engine has any connection.
 pub fn any_moved() -> bool {
-    // One that is about to be handed over waits for who asks.
+    // A slot that another thread has locked for writing may be moving, so it counts.
     let is_home = |slot: &Slot| slot.body.try_read().is_ok_and(|body| !matches!(body.state, State::Moved(_)));
     table::all().iter().any(|(slot_ref, _)| !is_home(slot_ref.slot))
 }
 
-/// The program ends: what it did with connections that it has still is told.
+/// Called when the program ends: counts what became of the connections that are still open.
 pub fn account() {
     if interrupted() {
-        // The handler of a fault ends it, in the middle of a call of ours.
+        // A fault handler ends the program inside a call of this library.
         return;
     }
     for (slot_ref, _) in table::all() {
-        // A thread that moves one now is none of ours to wait for.
+        // Do not wait for a thread that is moving a connection.
         if let Ok(body) = slot_ref.slot.body.try_read() {
-            tell(&body.state);
+            count_outcome(&body.state);
         }
     }
 }
 
-/// What another program would get is an ordinary connection, in this process and its parents.
+/// Brings home the connections that an exec would pass to another program, and reports them to the
+/// parents of this process.
 pub fn bring_inherited_home() {
     let _deferred = Deferred::new();
     sharing::report_inherited();

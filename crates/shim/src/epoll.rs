@@ -1,21 +1,23 @@
-//! Epoll sets that hold connections which are not in the kernel, beside what is.
+//! Epoll sets that have connections in an engine in addition to other descriptors.
 //!
 //! ```text
-//!   program   epoll_ctl(set, connection) --> entry: events, data, what was reported last
+//!   program   epoll_ctl(set, connection) --> entry: events, data, the last report
 //!                                              ^ woken by the stream's watch
-//!   epoll_wait   ready entries of ours first, then the kernel's set, in which our bell is:
-//!                rung when an entry becomes ready while somebody sleeps there
+//!   epoll_wait   first the ready entries, then the kernel's set, which has our notifier:
+//!                it is notified when an entry becomes ready while a thread sleeps on the set
 //! ```
 //!
-//! The kernel's set never has the husk of a connection: it would be writable always. An
-//! entry is taken out of it before its connection is handed over and put back when it comes
-//! home, so whatever the program asked for holds wherever the connection is. Where engines run
-//! in this process, their devices are in the kernel's set too: one of those who sleep is woken.
+//! The kernel's set never has the husk of a connection, which would always be writable. The
+//! kernel's entry is removed before the connection is handed over, and is added again when the
+//! connection comes home, so the program's interest holds wherever the connection is. If engines
+//! run in this process, the kernel's set also has their devices, and a frame wakes one of the
+//! threads that sleep.
 //!
-//! Level, edge and one-shot are decided when entries are collected, by the rules of the
-//! kernel's `fs/eventpoll.c`: an entry by level stays on the list while it is ready; one by
-//! edge is reported with all that it is ready for, and again only after something arrived, or
-//! room came that was missed; a one-shot one is asleep until it is modified.
+//! Level, edge and one-shot are decided when entries are collected, by the rules of the kernel's
+//! `fs/eventpoll.c`. A level-triggered entry stays on the ready list while it is ready. An
+//! edge-triggered one is reported with everything that it is ready for, and again only after data
+//! has arrived or after a write that had found no room finds room. A one-shot entry is disabled
+//! by its report until it is modified.
 
 mod entry;
 mod nested;
@@ -51,37 +53,37 @@ static SETS: RwLock<Sets> = RwLock::new(None);
 /// An epoll set of the program.
 pub struct Set {
     fd: RawFd,
-    /// The bell's data in the kernel's set, and the devices'.
+    /// The data of the notifier's and of the devices' events in the kernel's set.
     pub notifier_data: u64,
     pub device_data: u64,
-    /// Which devices are in it: [`Attendance::changes`].
+    /// The version of the list of devices that are in it: [`Attendance::changes`].
     devices: AtomicU64,
     notifier: Option<Arc<Notifier>>,
     notifier_is_in: AtomicBool,
     entries: Mutex<HashMap<(u32, RawFd), Arc<Entry>>>,
     ready: Mutex<VecDeque<Arc<Entry>>>,
     gather: Mutex<Gather>,
-    /// Threads that are in the kernel's `epoll_wait`, or about to be.
+    /// The number of threads that are in the kernel's `epoll_wait` or about to enter it.
     pub sleepers: AtomicU32,
-    /// It is in another set, or polled: it has to look ready to the kernel.
+    /// It is in another set, or polled: the kernel must see when it is ready.
     nested: AtomicBool,
-    /// Its bell was rung since somebody looked whether it should ring.
+    /// It was notified since its entries were checked last.
     notified: AtomicBool,
-    /// Sets that are in it.
+    /// The sets that are in it.
     inner: Mutex<Vec<nested::Inner>>,
-    /// Other processes that have it too.
+    /// The other processes that share it.
     shared: Mutex<Shared>,
 }
 
-/// See [`Set::is_shared`].
+/// How long other processes share a set: see [`Set::is_shared`].
 #[derive(Default)]
 struct Shared {
     for_good: bool,
     until: Vec<Sharing>,
 }
 
-/// What a descriptor is ready for that is in no kernel, as far as engines were heard; none if
-/// it is.
+/// The readiness of a connection, as of the last events from its engine, or `None` if it is in the
+/// kernel.
 pub fn readiness(fd: RawFd) -> Option<Readiness> {
     at(fd).map(|held| readiness_of(&held))
 }
@@ -90,7 +92,7 @@ fn readiness_of(held: &Held) -> Readiness {
     match held.stream() {
         Some(stream) => {
             let readiness = stream.readiness_heard();
-            // An error is told once.
+            // An error is reported once.
             Readiness { failed: readiness.failed && !held.slot().error_reported.load(Ordering::Relaxed), ..readiness }
         }
         None => Readiness { readable: true, writable: true, peer_finished: true, ended: true, ..Readiness::default() },
@@ -118,14 +120,14 @@ impl Set {
         }
     }
 
-    /// True while another process has the set, and might wait on it.
+    /// True while another process has the set and could wait on it.
     fn is_shared(&self) -> bool {
         let mut shared = locked(&self.shared);
         shared.until.retain(Sharing::lasts);
         shared.for_good || !shared.until.is_empty()
     }
 
-    /// A child has it from now on: for good, if it is not closed on exec.
+    /// Records that a child shares the set from now on: for good, unless it is closed on exec.
     fn share(&self, sharing: Option<&Sharing>) {
         let mut shared = locked(&self.shared);
         shared.until.retain(Sharing::lasts);
@@ -135,8 +137,8 @@ impl Set {
         }
     }
 
-    /// An entry is ready: whoever sleeps in the kernel is woken.
-    fn tell(&self) {
+    /// Called when an entry is ready: wakes the threads that sleep in the kernel.
+    fn wake(&self) {
         let nested = self.nested.load(Ordering::Relaxed);
         if nested {
             self.notified.store(true, Ordering::Release);
@@ -150,7 +152,7 @@ impl Set {
         !locked(&self.ready).is_empty()
     }
 
-    /// The bell is in the kernel's set from now on.
+    /// Adds the notifier to the kernel's set.
     fn prepare(&self) -> Result<(), i32> {
         if self.notifier_is_in.load(Ordering::Acquire) {
             return Ok(());
@@ -166,14 +168,14 @@ impl Set {
         Ok(())
     }
 
-    /// The wait that is about to begin looks after devices, too, if there are any.
+    /// Prepares the wait that is about to begin to include the devices, if there are any.
     pub fn attend(&self) -> Option<Attendance> {
-        // What looks ready to the kernel by a device would make another set look so, too.
+        // Not in a nested set: a readable device would make the outer set look ready.
         let may = self.notifier_is_in.load(Ordering::Acquire) && !self.nested.load(Ordering::Acquire);
         let attendance = service::attend().filter(|_| may)?;
         if self.devices.swap(attendance.changes, Ordering::AcqRel) != attendance.changes {
             let interest = Interest { events: (libc::EPOLLIN | EPOLLEXCLUSIVE) as u32, data: self.device_data };
-            // One that has gone meanwhile brings nothing.
+            // An error means that the device has been closed; it is not needed.
             for device in service::devices() {
                 let _ = control(self.fd, EPOLL_CTL_ADD, device, Some(interest));
             }
@@ -181,12 +183,13 @@ impl Set {
         Some(attendance)
     }
 
-    /// Reports of ours, `room` at most; what engines have said since is taken in before.
+    /// Collects at most `room` events of connections in an engine. Polls the engines first.
     pub fn collect(&self, room: usize) -> Vec<Interest> {
         if locked(&self.entries).is_empty() && !self.has_ready() {
             return Vec::new();
         }
-        // Whoever has not read yet what it was told of need not be told of more at once.
+        // If the program has not read the input of an earlier report, there is no hurry to poll for
+        // more.
         let first = locked(&self.ready).front().cloned();
         if first.is_some_and(|entry| entry.has_input()) {
             service::glance()
@@ -194,7 +197,7 @@ impl Set {
             service::look()
         }
         let mut batch = std::mem::take(&mut *locked(&self.ready));
-        // No lock may be held while descriptors are looked up.
+        // Looking descriptors up takes the slots' locks, which come first in the lock order.
         let mut gather = std::mem::take(&mut *locked(&self.gather));
         let (mut found, mut again) = (Vec::new(), Vec::new());
         while found.len() < room {
@@ -207,22 +210,23 @@ impl Set {
             }
         }
         *locked(&self.gather) = gather;
-        let for_others = !batch.is_empty();
+        let some_left = !batch.is_empty();
         let mut ready = locked(&self.ready);
-        // What found no room comes first, what came meanwhile next, what was told last.
+        // The order: entries that found no room, entries that became ready during this call, and last
+        // those that have been reported.
         let came = std::mem::take(&mut *ready);
         *ready = batch.into_iter().chain(came).chain(again).collect();
         if self.nested.load(Ordering::Relaxed) && ready.is_empty() {
             self.notifier.iter().for_each(|notifier| notifier.clear());
         }
         drop(ready);
-        if for_others {
-            self.tell();
+        if some_left {
+            self.wake();
         }
         found
     }
 
-    /// Many of its connections are busy.
+    /// True if many of its connections are busy.
     pub fn is_busy(&self) -> bool {
         locked(&self.gather).is_many(monotonic)
     }
@@ -233,7 +237,7 @@ impl Set {
 
     fn push(&self, entry: Arc<Entry>) {
         locked(&self.ready).push_back(entry);
-        self.tell();
+        self.wake();
     }
 
     fn drop_entry(&self, entry: &Entry) {
@@ -243,7 +247,7 @@ impl Set {
     }
 }
 
-/// The set that a descriptor is; of one that we did not see being made, from now on.
+/// The set of a descriptor. A set whose creation the library did not see is known from now on.
 pub fn set(fd: RawFd) -> Arc<Set> {
     let known = Counted::new(|| SETS.read().unwrap_or_else(PoisonError::into_inner));
     if let Some(set) = known.as_ref().and_then(|sets| sets.get(&fd)) {
@@ -260,7 +264,7 @@ fn write() -> Counted<RwLockWriteGuard<'static, Sets>> {
     Counted::new(|| SETS.write().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The program has closed it.
+/// Called when the program has closed a set's descriptor.
 pub fn close(fd: RawFd) {
     table::forget(fd);
     let set = write().as_mut().and_then(|sets| sets.remove(&fd));
@@ -277,14 +281,14 @@ pub fn close(fd: RawFd) {
     }
 }
 
-/// A second descriptor is the same set.
+/// Records that a second descriptor names the same set.
 pub fn duplicate(from: RawFd, to: RawFd) {
     let same = set(from);
     table::enter_set(to);
     write().get_or_insert_default().insert(to, same);
 }
 
-/// It looks ready to the kernel whenever entries of ours are.
+/// Makes a set look ready to the kernel whenever its entries are.
 pub fn nest(fd: RawFd) {
     let set = set(fd);
     if !set.nested.swap(true, Ordering::AcqRel) {
@@ -300,12 +304,12 @@ pub fn nest(fd: RawFd) {
             let _ = set.prepare();
         }
         if set.has_ready() {
-            set.tell();
+            set.wake();
         }
     }
 }
 
-/// `epoll_ctl` on a connection that we know: done, failed so, or the kernel's.
+/// `epoll_ctl` on a connection that the library knows.
 pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Result<(), i32> {
     let of_kernel = || control(set_fd, what, fd, (what != EPOLL_CTL_DEL).then_some(interest));
     if set_fd == fd {
@@ -359,8 +363,8 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
     Ok(())
 }
 
-/// What is exclusive is so from the beginning, for good, and with few events besides (the
-/// kernel's `do_epoll_ctl`).
+/// True for a forbidden use of `EPOLLEXCLUSIVE`: it can be set only by `EPOLL_CTL_ADD`, never be
+/// modified, and be combined with few events (the kernel's `do_epoll_ctl`).
 fn breaks_exclusion(what: c_int, known: Option<&Entry>, events: u32) -> bool {
     const WITH_IT: c_int =
         libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
@@ -372,18 +376,18 @@ fn breaks_exclusion(what: c_int, known: Option<&Entry>, events: u32) -> bool {
     }
 }
 
-/// Takes a connection that is about to be handed over out of the kernel's sets; why not, if
-/// that could not be undone, or others wait there too.
+/// Removes a connection that is about to be handed over from the kernel's sets. Returns the reason
+/// why it must stay, if the removal could not be undone or other processes wait on a set.
 pub fn withdraw(slot: &Slot) -> Option<&'static str> {
     let entries = locked(&slot.entries);
-    // Whether the kernel has reported one is not to be known.
+    // Nothing tells whether the kernel has reported a one-shot entry.
     if entries.iter().any(|entry| entry.is_one_shot()) {
         return Some("epoll-oneshot");
     }
     if entries.iter().filter_map(|entry| entry.set.upgrade()).any(|set| set.is_shared()) {
         return Some("epoll-shared");
     }
-    // The kernel takes nothing out that has no number any more.
+    // The kernel cannot remove an entry whose descriptor is closed.
     if entries.iter().any(|entry| entry.is_closed()) {
         return Some("epoll-closed");
     }
@@ -395,11 +399,11 @@ pub fn withdraw(slot: &Slot) -> Option<&'static str> {
     None
 }
 
-/// It was handed over: its entries are ours.
+/// Called after a handover: the library's entries report on the connection from now on.
 pub fn arrive(slot: &Slot, stream: &Stream) {
     for entry in locked(&slot.entries).iter() {
         if let Some(set) = entry.set.upgrade() {
-            // A set that takes no bell had no room for the connection either.
+            // An error means that the set has no room; then the connection had none either.
             let _ = set.prepare();
             entry.begin_anew();
             entry.watch(stream);
@@ -408,7 +412,7 @@ pub fn arrive(slot: &Slot, stream: &Stream) {
     }
 }
 
-/// The kernel's sets have it again, but under numbers that were closed.
+/// Adds a connection to the kernel's sets again, except for descriptors that were closed.
 pub fn put_back(slot: &Slot) {
     for entry in locked(&slot.entries).iter().filter(|entry| !entry.is_closed()) {
         if let Some(set) = entry.set.upgrade() {
@@ -417,7 +421,7 @@ pub fn put_back(slot: &Slot) {
     }
 }
 
-/// No set has it as ours any more.
+/// Removes the library's entries for a connection from all sets.
 pub fn leave(slot: &Slot) {
     let entries = std::mem::take(&mut *locked(&slot.entries));
     for entry in entries {
@@ -427,10 +431,10 @@ pub fn leave(slot: &Slot) {
     }
 }
 
-/// All sets stay as they are while this lives: a fork.
+/// The lock on all sets during a fork.
 pub struct Frozen(Counted<RwLockWriteGuard<'static, Sets>>);
 
-/// Every set is shared with a child from now on.
+/// Locks all sets for a fork, and records that a child shares them.
 pub fn freeze(sharing: Option<&Sharing>) -> Frozen {
     let sets = write();
     for set in sets.iter().flat_map(HashMap::values) {
@@ -445,7 +449,8 @@ pub fn freeze(sharing: Option<&Sharing>) -> Frozen {
 }
 
 impl Frozen {
-    /// In the child: locks of sets may be held by threads that are no more.
+    /// Called in the child, where threads that no longer exist may hold locks of the sets: replaces all
+    /// sets.
     pub fn child(&mut self) {
         let fds: Vec<RawFd> = self.0.iter().flat_map(HashMap::keys).copied().collect();
         let fresh = |fd| {
@@ -454,7 +459,7 @@ impl Frozen {
             (fd, Arc::new(set))
         };
         let before = self.0.replace(fds.into_iter().map(fresh).collect());
-        // Nothing of it is touched any more.
+        // Do not run destructors, which would take locks.
         std::mem::forget(before);
     }
 }

@@ -1,15 +1,16 @@
-//! How a thread waits for streams: it has an eventfd that their watches ring.
+//! How a thread waits for streams: it sleeps on an eventfd, which the watches of the streams
+//! write to.
 //!
-//! The wait is one system call of the kernel, so that signals do to it what they would do to
-//! the program's own call: without a time limit a `read`, which goes on after a handler that
-//! was installed with `SA_RESTART` and fails with `EINTR` after another, as `recv` does; with
-//! one a `poll`, which always fails, as `recv` with `SO_RCVTIMEO` does.
+//! The wait is one system call, so that signals have the same effect on it as on the program's
+//! own call. Without a time limit it is a `read`: like `recv`, it is restarted after a handler
+//! with `SA_RESTART` and fails with `EINTR` after any other. With a time limit it is a `poll`:
+//! like `recv` with `SO_RCVTIMEO`, it always fails with `EINTR`.
 //!
-//! Where engines run in this process, the wait is on their devices too. No call of the kernel
-//! waits for two descriptors and goes on after a handler. So what a signal would do is looked
-//! up when one came; where it depends on which, those after which calls go on are not taken in
-//! the wait: they end it by a descriptor, and are taken between two. Of threads that sleep, a
-//! frame wakes one.
+//! If engines run in this process, the wait includes their devices. No system call waits for two
+//! descriptors and is also restarted after a handler. So after a signal the library looks up
+//! what the signal must do. If the program has handlers of both kinds, the wait blocks the
+//! signals of the restarting ones and watches for them with a signalfd; they are delivered
+//! between two waits. A frame wakes only one of the sleeping threads.
 
 use crate::busy_poll;
 use crate::connection::{Held, at};
@@ -29,15 +30,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// Forks so far: a bell from before is the parent's too.
+/// The number of forks. A notifier made before the last fork is shared with the parent.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// In a child: each thread has a new bell.
+/// Called in a child: from now on each thread makes a new notifier.
 pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// An eventfd that wakes a thread, and whether it was rung since it was cleared.
+/// An eventfd that wakes a sleeping thread, and whether it was written to since it was cleared.
 pub struct Notifier(OwnedFd, AtomicBool);
 
 impl Notifier {
@@ -46,13 +47,14 @@ impl Notifier {
     }
 
     pub fn notify(&self) {
-        // One that rings already wakes as well.
+        // If the count is at its maximum, the eventfd is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-        // Said before, it could be forgotten before it rings, which would not end.
+        // Set after the write: if it were set before, `clear` could reset it before the write, and
+        // the eventfd would stay readable for ever.
         self.1.store(true, Ordering::Release);
     }
 
-    /// Sleeps until it rings, or until `deadline` with `EAGAIN`.
+    /// Sleeps until it is notified, or until `deadline`, which is `EAGAIN`.
     fn wait(&self, deadline: Option<Instant>) -> Result<(), i32> {
         if let Some(deadline) = deadline {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -63,9 +65,10 @@ impl Notifier {
         take(self.as_fd())
     }
 
-    /// The same, or until a frame comes, which is then taken in.
+    /// As [`Notifier::wait`], and also until a frame arrives at a device of this process's engines.
+    /// The engines then process what arrived.
     fn wait_or_receive(&self, deadline: Option<Instant>, attendance: Attendance) -> Result<(), i32> {
-        let slept = loop {
+        let notified = loop {
             let handlers = if deadline.is_none() { signals::handlers(false) } else { Handlers::default() };
             let between = if handlers.interrupting != 0 { handlers.restarting & !signals::mask() } else { 0 };
             let devices = Devices::of(self, &attendance, between)?;
@@ -84,14 +87,14 @@ impl Notifier {
             }
         };
         drop(attendance);
-        if slept {
+        if notified {
             self.clear();
         }
         service::look();
         Ok(())
     }
 
-    /// Forgets that it rang.
+    /// Resets it.
     pub fn clear(&self) {
         if !self.1.swap(false, Ordering::Acquire) {
             return;
@@ -121,18 +124,19 @@ impl Wake for Notifier {
 
 thread_local! {
     static OWN: RefCell<Option<(u32, Arc<Notifier>)>> = const { RefCell::new(None) };
-    /// Waits that this thread is in: a handler may interrupt one and wait itself.
+    /// The number of waits that this thread is in: a handler may interrupt one and begin another.
     static WAITS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What is told of in a set of devices.
+/// The data of events in a [`Devices`] set.
 const NOTIFIER: u64 = 0;
 const DEVICE: u64 = 1;
 const SIGNAL: u64 = 2;
 
-/// A set of a thread's bell and the devices: of threads that wait so, one is woken.
+/// An epoll set with a thread's notifier and the devices. Devices are added with EPOLLEXCLUSIVE, so
+/// a frame wakes one of the threads that wait.
 struct Devices {
-    /// Forks, changes of devices, and signals that end a wait by a descriptor.
+    /// The number of forks, the version of the list of devices, and the signals in the signalfd.
     made_for: (u32, u64, u64),
     set: OwnedFd,
     _signals: Option<OwnedFd>,
@@ -143,7 +147,7 @@ thread_local! {
 }
 
 impl Devices {
-    /// This thread's.
+    /// The set of this thread, made anew if it is out of date.
     fn of(notifier: &Notifier, attendance: &Attendance, signals: u64) -> Result<Arc<Devices>, i32> {
         let made_for = (FORKS.load(Ordering::Relaxed), attendance.changes, signals);
         let known = DEVICES
@@ -152,7 +156,7 @@ impl Devices {
             return Ok(devices);
         }
         let devices = Arc::new(Devices::make(notifier, made_for).map_err(|_| libc::ENOMEM)?);
-        // A thread that is about to end makes one a wait.
+        // While thread-local data is destroyed the set is not kept: each wait makes one.
         let _ = DEVICES.try_with(|place| place.replace(Some(devices.clone())));
         Ok(devices)
     }
@@ -161,7 +165,7 @@ impl Devices {
         let set = out_of_the_way(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         epoll::add(&set, notifier, EventData::new_u64(NOTIFIER), EventFlags::IN)?;
         for device in service::devices() {
-            // One that has gone meanwhile brings nothing.
+            // An error means that the device has been closed; it is not needed.
             let _ = control(
                 set.as_raw_fd(),
                 libc::EPOLL_CTL_ADD,
@@ -180,12 +184,15 @@ impl Devices {
     }
 }
 
-/// This thread's bell, for one wait.
+/// One wait of this thread, with its notifier.
 pub struct ThreadWait {
     pub notifier: Arc<Notifier>,
 }
 
-/// Begins a wait; `ENOMEM` if this thread can have no bell.
+/// Begins a wait.
+///
+/// # Errors
+/// `ENOMEM` if no eventfd can be made.
 pub fn begin() -> Result<ThreadWait, i32> {
     let notifier = own()?;
     let waits = WAITS.try_with(|waits| waits.replace(waits.get() + 1)).unwrap_or(1);
@@ -199,7 +206,7 @@ impl Drop for ThreadWait {
     fn drop(&mut self) {
         let waits = WAITS.try_with(|waits| waits.replace(waits.get().saturating_sub(1))).unwrap_or(0);
         if waits > 1 {
-            // What rang may have been meant for the wait that was interrupted.
+            // The notification may have been for the wait that this one interrupted.
             self.notifier.notify();
         }
     }
@@ -215,17 +222,18 @@ fn own() -> Result<Arc<Notifier>, i32> {
             _ => Ok(own.insert((forks, make()?)).1.clone()),
         }
     });
-    // A thread that is about to end may read still.
+    // A destructor of thread-local data may still read.
     of_thread.unwrap_or_else(|_| make())
 }
 
-/// One wait on one stream: looked at once more after the watch was set, then slept.
+/// The waits of one call for one stream. The first call of [`StreamWait::wait_on`] sets a watch and
+/// returns, so that the caller tries again; each later one sleeps.
 pub struct StreamWait {
     fd: RawFd,
     watch: Option<(SlotRef, u64)>,
-    /// The socket's.
+    /// Device and inode of the socket.
     identity: Option<(u64, u64)>,
-    /// Handlers that the thread had run when the call began.
+    /// The handlers that the thread had run when the call began.
     ran: Ran,
     wait: Option<ThreadWait>,
     deadline: Option<Option<Instant>>,
@@ -236,8 +244,11 @@ impl StreamWait {
         StreamWait { fd, watch: None, identity: None, ran: signals::ran(), wait: None, deadline: None }
     }
 
-    /// Waits for the stream that would block, for as long as the socket's option says, and
-    /// may return too early.
+    /// Waits for a stream on which a call would block. `timeout` is the socket's option. It may
+    /// return too early.
+    ///
+    /// # Errors
+    /// `EAGAIN` after the time limit, `EINTR` after a handler that interrupts calls, `ENOMEM`.
     pub fn wait_on(&mut self, held: Held, timeout: impl FnOnce() -> Option<Duration>) -> Result<(), i32> {
         let slot_ref = held.slot_ref;
         match (&self.watch, &self.wait) {
@@ -264,12 +275,13 @@ impl StreamWait {
         }
     }
 
-    /// Its descriptor was closed meanwhile, and may be another's: a call that goes on would be on
-    /// that one. What came home is the same socket.
+    /// True if the descriptor was closed during the wait. It may name another socket by now, and
+    /// the call must not continue on that one. A connection that came home is still the same
+    /// socket.
     pub fn descriptor_was_closed(&self) -> bool {
         let same = |watched: &SlotRef| table::find(self.fd).is_some_and(|slot_ref| slot_ref.is(watched));
-        let gone = self.watch.as_ref().is_some_and(|(watched, _)| !same(watched));
-        gone && socket::identity(self.fd) != self.identity
+        let changed = self.watch.as_ref().is_some_and(|(watched, _)| !same(watched));
+        changed && socket::identity(self.fd) != self.identity
     }
 }
 

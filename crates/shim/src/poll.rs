@@ -1,7 +1,8 @@
-//! `poll` and `select` over connections that are not in the kernel, beside what is.
+//! `poll` and `select` on a mix of connections in an engine and other descriptors.
 //!
-//! The kernel is asked about its own descriptors and this thread's bell; ours are looked at
-//! before and after. In what the kernel sees, ours have the number -1, which it passes over.
+//! The kernel polls its own descriptors and this thread's notifier. The connections in an engine
+//! are examined before and after that. In the list for the kernel they have the number -1, which
+//! the kernel ignores.
 
 use crate::bits::bits;
 use crate::connection::{Held, at};
@@ -16,12 +17,12 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// True if any of them may be ours.
+/// True if any of the descriptors may be a connection or an epoll set that the library knows.
 pub fn concerns(fds: &[pollfd]) -> bool {
     fds.iter().any(|fd| is_known(fd.fd))
 }
 
-/// The kernel's poll: descriptors, and how long.
+/// The kernel's poll, with descriptors and a time limit.
 pub type KernelPoll<'a> = &'a mut dyn FnMut(&mut [pollfd], Option<Duration>) -> Result<usize, i32>;
 
 /// `poll(2)`.
@@ -47,7 +48,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: KernelPoll<'_>
             if look(fds, &moved) == 0 && left != Some(Duration::ZERO) {
                 let slept = wait(fds, &moved, &mut kernels, left, (sleep, ran));
                 service::look();
-                // As in fs/select.c `do_poll`: what there is comes before a signal.
+                // As in fs/select.c `do_poll`: ready descriptors are reported before a signal.
                 slept.or_else(|error| if look(fds, &moved) > 0 { Ok(()) } else { Err(error) })?;
             }
         }
@@ -64,29 +65,30 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: KernelPoll<'_>
     }
 }
 
-/// True if one of ours is known to have what the caller wants to read: whatever else has come can
-/// wait a moment.
+/// True if a connection in an engine has input that the caller asks for. Then there is no need to
+/// poll the engines for more before the call returns.
 fn has_input(fds: &mut [pollfd], moved: &[usize]) -> bool {
     look(fds, moved) > 0 && moved.iter().any(|place| fds[*place].revents & POLLIN != 0)
 }
 
-/// True if one of the kernel's is ready already.
+/// True if one of the kernel's descriptors is ready now.
 fn look_at_once(kernels: &mut [pollfd], sleep: KernelPoll<'_>) -> Result<bool, i32> {
     let any = kernels.iter().any(|fd| fd.fd >= 0);
     Ok(any && sleep(kernels, Some(Duration::ZERO))? > 0)
 }
 
-/// What made a set look ready may have been nothing: then the kernel is asked once more.
+/// Checks epoll sets that look ready once more: the event that made a set ready may have been
+/// spurious.
 fn look_at_sets_again(kernels: &mut [pollfd], sleep: KernelPoll<'_>) {
     for set in kernels.iter_mut().filter(|fd| fd.revents != 0 && is_set(fd.fd)) {
         epoll::refresh(set.fd);
         set.revents = 0;
-        // A signal that came meanwhile is met by the next wait.
+        // If a signal interrupts this, the next wait reports it.
         let _ = sleep(std::slice::from_mut(set), Some(Duration::ZERO));
     }
 }
 
-/// Waits for all of them.
+/// Sleeps until one of the descriptors may be ready.
 fn wait(
     fds: &mut [pollfd],
     moved: &[usize],
@@ -96,10 +98,11 @@ fn wait(
 ) -> Result<(), i32> {
     let mut watches = Watches::default();
     kernels.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });
-    // What changed before the watch was set is found by looking again. One that went home by
-    // then has none: it is the kernel's to tell of.
+    // A change before the watches were set is found by examining the connections again. A
+    // connection that went home by then has no watch; the kernel reports on it.
     let changed = watches.all.len() < moved.len() || look(fds, moved) > 0;
-    // Devices of our own engines are waited for too; what comes is looked at afterwards.
+    // The wait includes the devices of this process's engines; the caller polls the engines
+    // afterwards.
     let attendance = service::attend();
     let devices = attendance.iter().flat_map(|_| service::devices());
     kernels.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
@@ -110,7 +113,7 @@ fn wait(
     Ok(())
 }
 
-/// Places of those that are not in the kernel.
+/// The positions of connections that are not in the kernel.
 fn moved(fds: &[pollfd]) -> Vec<usize> {
     (0..fds.len()).filter(|place| is_known(fds[*place].fd) && at(fds[*place].fd).is_some()).collect()
 }
@@ -120,7 +123,7 @@ fn look(fds: &mut [pollfd], moved: &[usize]) -> usize {
     for &fd in moved {
         let ready = epoll::readiness(fds[fd].fd).map_or(0, |readiness| bits(&readiness));
         let asked = fds[fd].events | POLLERR | POLLHUP;
-        // The bits of both calls are the same numbers.
+        // The events of `poll` and of epoll have the same bits.
         fds[fd].revents = ready as c_short & asked;
         count += usize::from(fds[fd].revents != 0);
     }
@@ -133,8 +136,8 @@ fn without(fds: &[pollfd], moved: &[usize]) -> Vec<pollfd> {
     kernels
 }
 
-/// Takes the kernel's word for its own. A connection that was handed over meanwhile is
-/// looked at anew: what the kernel said of it was the husk's.
+/// Copies the kernel's results for its own descriptors. The result for a connection that was handed
+/// over during the call is dropped, because it is that of the husk.
 fn take(fds: &mut [pollfd], kernels: &[pollfd], moved: &[usize]) -> usize {
     let mut count = 0;
     let mut ours = moved.iter().copied().peekable();
@@ -142,14 +145,14 @@ fn take(fds: &mut [pollfd], kernels: &[pollfd], moved: &[usize]) -> usize {
         if ours.next_if_eq(&place).is_some() {
             continue;
         }
-        let gone = is_known(fd.fd) && at(fd.fd).is_some();
-        fd.revents = if gone { 0 } else { kernels[place].revents };
+        let was_handed_over = is_known(fd.fd) && at(fd.fd).is_some();
+        fd.revents = if was_handed_over { 0 } else { kernels[place].revents };
         count += usize::from(fd.revents != 0);
     }
     count
 }
 
-/// Watches of one wait.
+/// The watches that one wait sets; dropping it removes them.
 #[derive(Default)]
 struct Watches {
     all: Vec<(RawFd, SlotRef, u64)>,
@@ -157,7 +160,8 @@ struct Watches {
 }
 
 impl Watches {
-    /// Has this thread's bell ring for all of them; its descriptor.
+    /// Sets a watch on each connection, which notifies this thread. Returns the descriptor of the
+    /// thread's notifier.
     fn set(&mut self, fds: &[pollfd], moved: &[usize]) -> Result<RawFd, i32> {
         let notifier = &self.wait.insert(notifier::begin()?).notifier;
         for (fd, held) in moved.iter().filter_map(|place| Some((fds[*place].fd, at(fds[*place].fd)?))) {
@@ -185,9 +189,9 @@ mod tests {
     use crate::ended::Ended;
     use crate::table;
 
-    /// As by a thread that forks.
+    /// Another thread that forks brings connections home.
     #[test]
-    fn who_goes_home_before_the_wait_is_asked_of_the_kernel() {
+    fn a_connection_that_goes_home_before_the_wait_is_polled_by_the_kernel() {
         const OURS: RawFd = 700_003;
         let _turn = table::tests::TURN.lock().unwrap();
         table::enter(OURS, State::Ended(Ended::default()), false).unwrap();

@@ -1,6 +1,6 @@
-//! Epoll. See [`super`] for what is upheld.
+//! Epoll. [`super`] has the safety rules.
 
-use super::sockets::fresh;
+use super::sockets::forget_reused;
 use super::{fail, finish, zero_or};
 use crate::os::cancel::{Deferred, cancellable, deferred};
 use crate::os::epoll::{Interest, Room, control, filled};
@@ -15,10 +15,10 @@ use std::ptr::null;
 use std::time::Duration;
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn epoll_create(size: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
-    let set = fresh(unsafe { real::epoll_create(size) });
+    let set = forget_reused(unsafe { real::epoll_create(size) });
     if set >= 0 {
         sets::set(set);
     }
@@ -26,10 +26,10 @@ pub(super) unsafe fn epoll_create(size: c_int) -> c_int {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
-    let set = fresh(unsafe { real::epoll_create1(flags) });
+    let set = forget_reused(unsafe { real::epoll_create1(flags) });
     if set >= 0 {
         sets::set(set);
     }
@@ -37,7 +37,7 @@ pub(super) unsafe fn epoll_create1(flags: c_int) -> c_int {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     let _deferred = Deferred::new();
     // SAFETY: the arguments are the program's.
@@ -49,7 +49,7 @@ pub(super) unsafe fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut e
             sets::nest(fd);
         }
     }
-    // The time of a connection that has been made by now may have come.
+    // If the connection is due to move, this moves it first.
     if find(fd).is_some() {
         drop(connection::target(fd));
     }
@@ -57,25 +57,25 @@ pub(super) unsafe fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut e
         (true, true, _) => zero_or(sets::change(set, what, fd, Interest { events: 0, data: 0 })),
         (true, false, Some(interest)) => zero_or(sets::change(set, what, fd, interest)),
         (false, _, Some(_)) | (_, _, None) if what != libc::EPOLL_CTL_DEL && asked.is_some() => {
-            noted(set, what, fd, asked, zero_or(control(set, what, fd, asked)))
+            record_nested(set, what, fd, asked, zero_or(control(set, what, fd, asked)))
         }
-        // SAFETY: likewise.
-        _ => noted(set, what, fd, asked, unsafe { real::epoll_ctl(set, what, fd, event) }),
+        // SAFETY: as above.
+        _ => record_nested(set, what, fd, asked, unsafe { real::epoll_ctl(set, what, fd, event) }),
     }
 }
 
-/// What the kernel did with a set in a set is remembered.
-fn noted(set: c_int, what: c_int, fd: c_int, asked: Option<Interest>, done: c_int) -> c_int {
+/// Records a successful call of the kernel on a set within a set.
+fn record_nested(set: c_int, what: c_int, fd: c_int, asked: Option<Interest>, done: c_int) -> c_int {
     if done == 0 && is_set(set) && is_set(fd) {
         sets::nested_changed(set, what, fd, asked);
     }
     done
 }
 
-/// Room for events; `EINVAL` without any, as the kernel says.
+/// The program's array of events, or `EINVAL` if it is empty, as in the kernel.
 ///
 /// # Safety
-/// `events` has room for `room` of them.
+/// `events` points to room for `room` events.
 unsafe fn room_for<'a>(events: *mut epoll_event, room: c_int) -> Result<Room<'a>, i32> {
     match usize::try_from(room) {
         Ok(room @ 1..) if !events.is_null() => {
@@ -87,14 +87,14 @@ unsafe fn room_for<'a>(events: *mut epoll_event, room: c_int) -> Result<Room<'a>
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe { epoll_pwait(set, events, room, timeout, null()) }
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn epoll_pwait(
     set: c_int,
     events: *mut epoll_event,
@@ -110,14 +110,14 @@ pub(super) unsafe fn epoll_pwait(
             real::epoll_pwait(set, events, room, timeout, mask)
         }
     };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     let Ok(places) = (unsafe { room_for(events, room) }) else { return kernel(events, room, timeout) };
     if !is_set(set) {
         return kernel(events, room, timeout);
     }
     let sleep: sets::KernelWait<'_> = &mut |room, left| {
         let got = cancellable(left, || kernel(room.as_mut_ptr().cast(), room.len() as c_int, millis(left)));
-        // SAFETY: what the kernel returned for this room.
+        // SAFETY: `got` is what the kernel returned for this room.
         unsafe { filled(room, got) }
     };
     let done = deferred(|| sets::wait(&sets::set(set), places, from_millis(timeout), sleep));
@@ -125,7 +125,7 @@ pub(super) unsafe fn epoll_pwait(
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn epoll_pwait2(
     set: c_int,
     events: *mut epoll_event,
@@ -140,15 +140,15 @@ pub(super) unsafe fn epoll_pwait2(
     };
     let kernel = |events: *mut epoll_event, room, left: Option<Duration>| {
         let time = as_timespec(left);
-        // SAFETY: likewise.
+        // SAFETY: as above.
         unsafe { real::epoll_pwait2(set, events, room, pointer(&time), mask) }
     };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     match unsafe { room_for(events, room) } {
         Ok(places) if is_set(set) => {
             let sleep: sets::KernelWait<'_> = &mut |room, left| {
                 let got = cancellable(left, || kernel(room.as_mut_ptr().cast(), room.len() as c_int, left));
-                // SAFETY: what the kernel returned for this room.
+                // SAFETY: `got` is what the kernel returned for this room.
                 unsafe { filled(room, got) }
             };
             let done = deferred(|| sets::wait(&sets::set(set), places, span, sleep));

@@ -1,8 +1,9 @@
-//! The functions that a program finds in place of libc's, and the only ones: each keeps the
-//! program's `errno` ([`errno`](crate::os::errno)) and does what the function of that name does here.
+//! The exported functions, except those in assembly ([`super::processes`]). Each preserves the
+//! program's `errno` ([`errno`](crate::os::errno)) and calls the function of the same name in one of
+//! these modules.
 //!
-//! What is upheld: each has the name and the type that libc's headers give it. Arguments are
-//! handed on as they came from the program, whose promise they are.
+//! Safety rules: each function has the name and the type that libc's headers give it. It passes the
+//! program's arguments on unchanged; the program guarantees that they are valid.
 
 use super::{asynchronous, descriptors, epoll, messages, poll, processes, raw, signals, sockets, transfers};
 use crate::os::errno::preserving;
@@ -17,7 +18,7 @@ macro_rules! exported {
         $($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*
     })*) => {$($(
         /// # Safety
-        /// As of libc's.
+        /// As for libc's function of this name.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             // SAFETY: the arguments are the program's.
@@ -104,8 +105,8 @@ exported! {
         aio_read64(what: *mut aiocb) -> c_int;
         aio_write(what: *mut aiocb) -> c_int;
         aio_write64(what: *mut aiocb) -> c_int;
-        lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, told: *mut sigevent) -> c_int;
-        lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, told: *mut sigevent) -> c_int;
+        lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;
+        lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;
     }
     processes {
         vfork() -> pid_t;

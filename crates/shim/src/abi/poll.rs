@@ -1,4 +1,4 @@
-//! `poll` and `select`. See [`super`] for what is upheld.
+//! `poll` and `select`. [`super`] has the safety rules.
 
 use super::fail;
 use crate::os::cancel::deferred;
@@ -11,7 +11,7 @@ use std::ptr::null;
 use std::time::{Duration, Instant};
 
 /// # Safety
-/// `fds` leads to `count` of them, and `mask` is null or a mask.
+/// `fds` points to `count` entries, and `mask` is null or points to a mask.
 unsafe fn poll_for(
     fds: *mut pollfd,
     count: nfds_t,
@@ -23,47 +23,47 @@ unsafe fn poll_for(
     }
     // SAFETY: the caller's promise.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     let sleep = &mut |fds: &mut [pollfd], timeout| unsafe { kernel_poll(fds, timeout, mask) };
     poll::concerns(fds).then(|| deferred(|| poll::poll(fds, timeout, sleep)))
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     match unsafe { poll_for(fds, count, from_millis(timeout), null()) } {
         Some(done) => done.map_or_else(fail, |ready| ready as c_int),
-        // SAFETY: likewise.
+        // SAFETY: as above.
         None => unsafe { real::poll(fds, count, timeout) },
     }
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, _room: usize) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe { poll(fds, count, timeout) }
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
     // SAFETY: the arguments are the program's.
     let span = match unsafe { timeout.as_ref() }.map(from_timespec).transpose() {
         Ok(span) => span,
         Err(errno) => return fail(errno),
     };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     match unsafe { poll_for(fds, count, span, mask) } {
         Some(done) => done.map_or_else(fail, |ready| ready as c_int),
-        // SAFETY: likewise.
+        // SAFETY: as above.
         None => unsafe { real::ppoll(fds, count, timeout, mask) },
     }
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
@@ -75,7 +75,8 @@ pub(super) unsafe fn __ppoll_chk(
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
-/// What `select` asks for, and what it means by it (`fs/select.c`).
+/// For each of the three sets of `select`: the events to poll for, and the events that count as ready
+/// (`fs/select.c`).
 const KINDS: [(c_short, c_short); 3] = [
     (POLLIN | libc::POLLRDNORM | libc::POLLRDBAND, POLLIN | libc::POLLRDNORM | libc::POLLRDBAND | POLLHUP | POLLERR),
     (POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND, POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND | POLLERR),
@@ -83,17 +84,17 @@ const KINDS: [(c_short, c_short); 3] = [
 ];
 
 /// # Safety
-/// `set` is null or has room for descriptor `fd`.
+/// `set` is null or has a bit for descriptor `fd`.
 unsafe fn bit(set: *mut fd_set, fd: usize) -> Option<(*mut u64, u64)> {
-    // Sets may be longer than their type: a program that knows makes them so.
+    // A set may be longer than `fd_set`: programs allocate larger ones for high descriptors.
     // SAFETY: the caller's promise.
     (!set.is_null()).then(|| (unsafe { set.cast::<u64>().add(fd / 64) }, 1 << (fd % 64)))
 }
 
-/// Sets for `select`, as a list for `poll`; none if they do not concern us.
+/// Converts the sets of `select` to a list for `poll`. Returns `None` if no known descriptor is in them.
 ///
 /// # Safety
-/// Each set is null or has room for `count` descriptors.
+/// Each set is null or has bits for `count` descriptors.
 unsafe fn listed(count: c_int, all: [*mut fd_set; 3]) -> Option<Vec<pollfd>> {
     let mut fds = Vec::new();
     for fd in 0..usize::try_from(count).ok()? {
@@ -112,7 +113,7 @@ unsafe fn listed(count: c_int, all: [*mut fd_set; 3]) -> Option<Vec<pollfd>> {
 }
 
 /// # Safety
-/// As [`listed`]; `mask` is null or a mask.
+/// As for [`listed`]; `mask` is null or points to a mask.
 unsafe fn select_for(
     count: c_int,
     all: [*mut fd_set; 3],
@@ -121,7 +122,7 @@ unsafe fn select_for(
 ) -> Option<Result<usize, i32>> {
     // SAFETY: the caller's promise.
     let mut fds = unsafe { listed(count, all)? };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     let sleep = &mut |fds: &mut [pollfd], timeout| unsafe { kernel_poll(fds, timeout, mask) };
     if let Err(errno) = deferred(|| poll::poll(&mut fds, timeout, sleep)) {
         return Some(Err(errno));
@@ -132,10 +133,10 @@ unsafe fn select_for(
     let mut bits = 0;
     for fd in &fds {
         for (set, (asked, met)) in all.into_iter().zip(KINDS) {
-            // SAFETY: likewise.
+            // SAFETY: as above.
             let Some((word, bit)) = (unsafe { bit(set, fd.fd as usize) }) else { continue };
             let is = fd.events & asked != 0 && fd.revents & met != 0;
-            // SAFETY: likewise.
+            // SAFETY: as above.
             unsafe { word.write(if is { word.read() | bit } else { word.read() & !bit }) };
             bits += usize::from(is);
         }
@@ -144,7 +145,7 @@ unsafe fn select_for(
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn select(
     count: c_int,
     read: *mut fd_set,
@@ -156,18 +157,18 @@ pub(super) unsafe fn select(
     // SAFETY: the arguments are the program's.
     let span = match unsafe { timeout.as_ref() } {
         Some(time) if time.tv_sec < 0 || time.tv_usec < 0 => return fail(libc::EINVAL),
-        // Linux takes more than a second of them.
+        // Linux accepts more than a million microseconds.
         Some(time) => Some(Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)),
         None => None,
     };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     let Some(done) = (unsafe { select_for(count, [read, write, except], span, null()) }) else {
-        // SAFETY: likewise.
+        // SAFETY: as above.
         return unsafe { real::select(count, read, write, except, timeout) };
     };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     if let (Some(timeout), Some(span)) = (unsafe { timeout.as_mut() }, span) {
-        // What is left of it, as Linux says.
+        // Linux writes the remaining time.
         let left = span.saturating_sub(begun.elapsed());
         *timeout = timeval { tv_sec: left.as_secs() as _, tv_usec: left.subsec_micros().into() };
     }
@@ -175,7 +176,7 @@ pub(super) unsafe fn select(
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn pselect(
     count: c_int,
     read: *mut fd_set,
@@ -189,10 +190,10 @@ pub(super) unsafe fn pselect(
         Ok(span) => span,
         Err(errno) => return fail(errno),
     };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     match unsafe { select_for(count, [read, write, except], span, mask) } {
         Some(done) => done.map_or_else(fail, |bits| bits as c_int),
-        // SAFETY: likewise.
+        // SAFETY: as above.
         None => unsafe { real::pselect(count, read, write, except, timeout, mask) },
     }
 }

@@ -1,5 +1,4 @@
-//! `syscall(2)`: what is made by number is ours as what is made by name. See [`super`] for
-//! what is upheld.
+//! `syscall(2)`: a call by number is served like the call by name. [`super`] has the safety rules.
 
 use super::{descriptors, epoll, fail, messages, poll, processes, rings, sockets, transfers};
 use crate::os::real;
@@ -8,13 +7,13 @@ use crate::table::is_known;
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, sigset_t};
 use std::ptr::null;
 
-/// A new thread, or a child that ends before its parent goes on: no fork.
+/// With this flag `clone` makes a thread, or a child like that of `vfork`, but not a fork.
 const SHARES_MEMORY: c_ulong = libc::CLONE_VM as c_ulong;
 
-/// The kernel's mask of signals as libc's.
+/// Converts the kernel's signal mask to libc's.
 ///
 /// # Safety
-/// `at` is null or leads to 64 bits.
+/// `at` is null or points to 64 bits.
 unsafe fn mask(at: c_ulong) -> Option<sigset_t> {
     // SAFETY: the caller's promise.
     unsafe { (at as *const u64).as_ref() }.copied().map(set_of)
@@ -25,7 +24,7 @@ fn pointer(mask: &Option<sigset_t>) -> *const sigset_t {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn syscall(
     number: c_long,
     a: c_ulong,
@@ -63,7 +62,7 @@ pub(super) unsafe fn syscall(
             libc::SYS_io_uring_setup => fail(libc::ENOSYS),
             libc::SYS_ppoll => poll::ppoll(a as _, b as _, c as _, pointer(&mask(d))).into(),
             libc::SYS_pselect6 => {
-                // The sixth leads to the mask and its length (pselect(2)).
+                // The sixth argument points to the mask's address and length (pselect(2)).
                 let masked = (f as *const c_ulong).as_ref().and_then(|at| mask(*at));
                 poll::pselect(a as c_int, b as _, c as _, d as _, e as _, pointer(&masked)).into()
             }
@@ -78,7 +77,7 @@ pub(super) unsafe fn syscall(
     }
 }
 
-/// Calls whose first argument is a descriptor that may be ours.
+/// Calls whose first argument is a descriptor that the library may know.
 unsafe fn of_descriptor(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
     let fd = a as c_int;
     // SAFETY: the arguments are the program's, for the call of this number.
@@ -115,7 +114,7 @@ unsafe fn of_descriptor(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_l
     }
 }
 
-/// Calls that some machines only have.
+/// Calls that exist on some architectures only.
 #[cfg(target_arch = "x86_64")]
 unsafe fn by_arch(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
     // SAFETY: the arguments are the program's, for the call of this number.
@@ -125,7 +124,7 @@ unsafe fn by_arch(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
             libc::SYS_select => poll::select(a as c_int, b as _, c as _, d as _, e as _).into(),
             libc::SYS_epoll_wait => epoll::epoll_wait(a as c_int, b as _, c as c_int, d as c_int).into(),
             libc::SYS_epoll_create => epoll::epoll_create(a as c_int).into(),
-            // What libc's does not share either.
+            // A raw `vfork` is replaced by a fork, as libc's is.
             libc::SYS_fork | libc::SYS_vfork => processes::forking(|| real::syscall(libc::SYS_fork, a, b, c, d, e, f)),
             libc::SYS_dup2 => descriptors::dup2(a as c_int, b as c_int).into(),
             _ => real::syscall(number, a, b, c, d, e, f),

@@ -1,11 +1,12 @@
-//! io_uring: what is asked of a ring nobody sees, so with the first ring everything stays in the
-//! kernel. Or there is none: a program that can do without does what it did before rings were there.
+//! io_uring. The library cannot see requests to a ring, so once the program creates one, all
+//! connections stay in the kernel. Alternatively the setting `BATON_IO_URING=0` makes the creation
+//! fail, and the program falls back to ordinary calls.
 
 use crate::config::config;
 use crate::connection::stop;
 use libc::c_int;
 
-/// Whether a ring may be made.
+/// True if the program may create a ring. Then all connections come home.
 pub(super) fn may_create() -> bool {
     let may = config().io_uring;
     if may {
@@ -14,7 +15,8 @@ pub(super) fn may_create() -> bool {
     may
 }
 
-/// In the place of liburing's calls that make one: as where the kernel has no `CONFIG_IO_URING`.
+/// Replaces liburing's functions that create a ring: fails as on a kernel without
+/// `CONFIG_IO_URING`.
 pub(super) extern "C" fn unsupported() -> c_int {
     -libc::ENOSYS
 }

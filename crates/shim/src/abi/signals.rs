@@ -1,12 +1,12 @@
-//! Signals are the program's: threads of ours take none, and a broken pipe raises one. A
-//! handler never runs while its thread holds a lock of ours, so it may end the program, or leave
-//! by `longjmp`: in front of each there is one of ours, which puts the signal off.
+//! Functions that install signal handlers. A handler of the program must never run while its thread
+//! holds a lock of the library, because it may end the program or leave with `longjmp`. So the
+//! library installs its own handler in front of each, which postpones the signal if necessary.
 //!
-//! What is upheld: the kernel has our handler where the program installed one, which gets what
-//! the kernel gave to ours, and the program is told of its own. Signals are put off by the
-//! library's [`postpone`].
+//! Safety rules: where the program installs a handler, the kernel has the library's. That one calls
+//! the program's handler with the kernel's arguments, and queries of the program return the
+//! program's handler. [`postpone`] postpones signals.
 
-use crate::os::signals::{changed, count};
+use crate::os::signals::{changed, count_handler};
 use crate::os::{cancel, errno, last_errno, real, set_errno};
 use baton_socket::held::interrupted;
 use baton_socket::signals::{FAULTS, postpone};
@@ -15,17 +15,17 @@ use std::mem::{MaybeUninit, transmute};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The program's handlers, each with what the kernel has otherwise of its flags.
+/// The program's handlers, each with those of its flags that the kernel's action does not have.
 static OF_PROGRAM: [AtomicU64; 65] = [const { AtomicU64::new(0) }; 65];
 
-/// Addresses are shorter.
+/// The bits of an address; user-space addresses are shorter than this.
 const ADDRESS: u64 = (1 << 62) - 1;
 const WITH_INFO: u64 = 1 << 62;
 const ONCE: u64 = 1 << 63;
 
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// In front of the program's handler.
+/// The handler that the kernel has instead of the program's.
 unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let interrupted_errno = last_errno();
     if interrupted() {
@@ -33,26 +33,26 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
         unsafe { postpone(info, context) };
         return set_errno(interrupted_errno);
     }
-    count(signal);
+    count_handler(signal);
     let known = OF_PROGRAM[signal as usize].load(Ordering::Acquire);
     if known & ONCE != 0 {
-        // SAFETY: a live action, all zeros but for what it does.
+        // SAFETY: a live action, which is all zeros except for the disposition.
         unsafe {
             let mut no_more = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
             no_more.sa_sigaction = SIG_DFL;
             real::sigaction(signal, &no_more, null_mut());
         }
     }
-    // SAFETY: what the program gave as a handler of this signal. One that takes less does not
-    // see the rest of the registers.
+    // SAFETY: the program installed this address as a handler of this signal. A handler that takes
+    // one argument ignores the other registers.
     let handler = || unsafe { transmute::<usize, Handler>((known & ADDRESS) as usize)(signal, info, context) };
     errno::run_handler(interrupted_errno, || cancel::run_handler(handler));
 }
 
-/// What is to be installed for the program's action, and what is remembered of that; none if it
-/// is the kernel's as it is.
+/// The action to install in place of the program's, and the word to remember for it. Returns `None` if
+/// the program's action is installed unchanged.
 fn in_front_of(signal: c_int, mut action: libc::sigaction) -> Option<(libc::sigaction, u64)> {
-    // Ours is known to who asked the kernel by `syscall(2)`.
+    // A program that queried the kernel with `syscall(2)` may pass the library's own handler.
     let is_ours = action.sa_sigaction == on_signal as *const () as usize;
     let is_plain = is_ours || matches!(action.sa_sigaction, SIG_DFL | SIG_IGN | libc::SIG_ERR);
     if is_plain || FAULTS.contains(&signal) || action.sa_sigaction as u64 > ADDRESS {
@@ -67,7 +67,7 @@ fn in_front_of(signal: c_int, mut action: libc::sigaction) -> Option<(libc::siga
     Some((action, known))
 }
 
-/// The kernel's action as the program knows it.
+/// Converts the kernel's action to the one that the program installed.
 fn as_known(action: &mut libc::sigaction, known: u64) {
     if action.sa_sigaction == on_signal as *const () as usize {
         action.sa_sigaction = (known & ADDRESS) as usize;
@@ -78,25 +78,25 @@ fn as_known(action: &mut libc::sigaction, known: u64) {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     let Some(of_program) = usize::try_from(signal).ok().and_then(|signal| OF_PROGRAM.get(signal)) else {
         // SAFETY: the arguments are the program's.
         return unsafe { real::sigaction(signal, new, old) };
     };
-    // SAFETY: likewise, and null or an action.
+    // SAFETY: as above: null or an action.
     let ours = unsafe { new.as_ref() }.and_then(|new| in_front_of(signal, *new));
     let before = match ours {
         Some((_, known)) => of_program.swap(known, Ordering::AcqRel),
         None => of_program.load(Ordering::Acquire),
     };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     let done = unsafe { real::sigaction(signal, ours.as_ref().map_or(new, |(action, _)| action), old) };
     if done != 0 {
         of_program.store(before, Ordering::Release);
         return done;
     }
-    // SAFETY: likewise: null, or filled in by the kernel.
+    // SAFETY: as above: null, or filled in by the kernel.
     if let Some(old) = unsafe { old.as_mut() } {
         as_known(old, before);
     }
@@ -107,7 +107,7 @@ pub(super) unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: 
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let done = unsafe { real::siginterrupt(signal, interrupts) };
@@ -115,15 +115,15 @@ pub(super) unsafe fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
     done
 }
 
-/// Functions that install a handler, and give the one before.
+/// Functions that install a handler and return the previous one.
 macro_rules! installs {
     ($($name:ident)*) => {$(
         /// # Safety
-        /// As of libc's.
+        /// As for libc's function of this name.
         pub(super) unsafe fn $name(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
             let mut known = MaybeUninit::<libc::sigaction>::uninit();
-            // SAFETY: the arguments are the program's; an action is asked for, and then
-            // installed as it is, but for ours in front of it.
+            // SAFETY: the arguments are the program's. The action that libc installed is queried, and
+            // installed again with the library's handler in front.
             unsafe {
                 let is_signal = sigaction(signal, null(), known.as_mut_ptr()) == 0;
                 let before = real::$name(signal, handler).cast_unsigned();
@@ -156,18 +156,18 @@ mod tests {
     static RAN: AtomicU32 = AtomicU32::new(0);
 
     extern "C" fn count(_signal: c_int) {
-        assert!(!interrupted(), "a handler may do what it likes");
+        assert!(!interrupted(), "a handler runs without the library's locks");
         RAN.fetch_add(1, Ordering::Relaxed);
     }
 
     fn raise(signal: c_int) {
-        // SAFETY: a signal to this very thread.
+        // SAFETY: a signal to the calling thread.
         unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
     }
 
-    /// What a handler that ends the program waits for at the end may be what it interrupted.
+    /// A handler that ends the program may need a lock that the interrupted code holds.
     #[test]
-    fn a_handler_waits_until_no_lock_is_held() {
+    fn a_handler_runs_only_when_no_lock_is_held() {
         let mutex = [Mutex::new(()), Mutex::new(())];
         let mut action = MaybeUninit::<libc::sigaction>::uninit();
         let before = mask();
@@ -187,14 +187,14 @@ mod tests {
         drop(second);
         assert_eq!((RAN.load(Ordering::Relaxed), ran()), (0, begun));
         drop(first);
-        assert_eq!(ran(), Ran { any: begun.any + 1, ..begun }, "a call that began before goes on, a poll does not");
+        assert_eq!(ran(), Ran { any: begun.any + 1, ..begun }, "it restarts calls and interrupts polls");
         assert_eq!((RAN.load(Ordering::Relaxed), mask()), (1, before));
         raise(libc::SIGUSR1);
         assert_eq!(RAN.load(Ordering::Relaxed), 2);
     }
 
     #[test]
-    fn a_handler_for_one_time_runs_once() {
+    fn a_handler_with_sa_resethand_runs_once() {
         let handler = count_once as *const () as usize;
         // SAFETY: as above; all zeros is an action.
         unsafe {
@@ -220,7 +220,7 @@ mod tests {
     static ONCE_RAN: AtomicU32 = AtomicU32::new(0);
 
     unsafe extern "C" fn count_once(_signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
-        // SAFETY: the kernel's.
+        // SAFETY: the kernel's argument.
         ONCE_RAN.store(unsafe { (*info).si_signo } as u32, Ordering::Relaxed);
     }
 }

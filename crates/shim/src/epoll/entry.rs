@@ -1,4 +1,4 @@
-//! A connection in a set: what the program asked for, and what was reported of it.
+//! A connection in an epoll set: the program's interest, and the last report.
 
 use super::{Set, readiness_of};
 use crate::bits::{ERR, HUP, IN, OUT, RDHUP, bits};
@@ -14,24 +14,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Wake, Waker};
 
-/// See the file's head.
+/// A connection in an epoll set.
 pub struct Entry {
     pub(super) set: Weak<Set>,
     pub(super) slot_ref: SlotRef,
     pub(super) fd: RawFd,
     asked: Mutex<Asked>,
     queued: AtomicBool,
-    /// It is in its set no more. Whoever was about to wake it may do so later.
+    /// It was removed from its set. A wake-up that was in progress may still come.
     dropped: AtomicBool,
 }
 
 struct Asked {
     interest: Interest,
-    /// A one-shot entry was reported.
+    /// A one-shot entry was reported, and is disabled.
     asleep: bool,
-    /// `Readiness::arrivals` as it was reported.
+    /// `Readiness::arrivals` at the last report.
     arrivals: Option<u64>,
-    /// There was no room since the last report.
+    /// A write found no room since the last report.
     was_full: bool,
     full: u64,
     watch: u64,
@@ -55,8 +55,8 @@ impl Wake for Entry {
         if self.queue() {
             set.push(self.clone());
         } else if set.nested.load(Ordering::Relaxed) {
-            // The set that it is in hears of each arrival.
-            set.tell();
+            // The outer set must learn of each arrival.
+            set.wake();
         }
     }
 }
@@ -68,12 +68,12 @@ impl Entry {
         Arc::new(Entry { set: Arc::downgrade(set), slot_ref, fd, asked, queued, dropped })
     }
 
-    /// It is to be on the list of ready ones; false if it is.
+    /// Marks it as on the ready list. Returns false if it was marked before.
     pub(super) fn queue(&self) -> bool {
         !self.queued.swap(true, Ordering::AcqRel)
     }
 
-    /// Events to be reported now, and whether it stays on the list.
+    /// The events to report now, and whether it stays on the ready list.
     pub(super) fn take(&self, gather: &mut Gather) -> Option<(Interest, bool)> {
         self.queued.store(false, Ordering::Release);
         let readiness = held(self.slot_ref).map(|held| readiness_of(&held))?;
@@ -92,7 +92,7 @@ impl Entry {
         Some((Interest { events: hit, data: asked.interest.data }, stays))
     }
 
-    /// Whether it would be reported, being ready for this; none if it never is now.
+    /// Whether it would be reported with this readiness, or `None` if it is disabled or removed.
     fn has_news(&self, asked: &mut Asked, readiness: &Readiness) -> Option<bool> {
         let events = asked.interest.events;
         let hit = bits(readiness) & (events | ERR | HUP);
@@ -107,7 +107,8 @@ impl Entry {
         Some(if events & EPOLLET as u32 != 0 { fresh || room } else { hit != 0 })
     }
 
-    /// It is on the list of ready ones, and would be reported now; else it is on the list no more.
+    /// Checks an entry of the ready list: true if it would be reported now. Otherwise it is no longer
+    /// marked as on the list.
     pub(super) fn stays_ready(&self) -> bool {
         self.queued.store(false, Ordering::Release);
         let Some(readiness) = held(self.slot_ref).map(|held| readiness_of(&held)) else { return false };
@@ -115,19 +116,19 @@ impl Entry {
         news == Some(true) && self.queue()
     }
 
-    /// There is something to read, as far as is known, and that is asked for.
+    /// True if it is known to have input, and the program asks for input.
     pub(super) fn has_input(&self) -> bool {
         let asked = locked(&self.asked).interest.events & IN != 0;
         asked && held(self.slot_ref).is_some_and(|held| readiness_of(&held).readable)
     }
 
-    /// The program asks for something else.
+    /// Replaces the program's interest.
     pub(super) fn modify(&self, interest: Interest) {
         let mut asked = locked(&self.asked);
         *asked = Asked { watch: asked.watch, ..Asked::new(interest) };
     }
 
-    /// Nothing was reported of it yet.
+    /// Forgets what was reported.
     pub(super) fn begin_anew(&self) {
         let interest = locked(&self.asked).interest;
         self.modify(interest);
@@ -143,13 +144,13 @@ impl Entry {
         stream.unwatch(watch);
     }
 
-    /// Nothing is reported of it any more.
+    /// Stops all reports.
     pub(super) fn drop_out(&self) {
         self.dropped.store(true, Ordering::Release);
     }
 
-    /// Its descriptor was closed, and the connection has others: it stays in its set, as the kernel
-    /// has it (epoll(7), question 6).
+    /// True if its descriptor was closed but the connection has others: it stays in its set, as in the
+    /// kernel (epoll(7), question 6).
     pub(super) fn is_closed(&self) -> bool {
         !locked(&self.slot_ref.slot.fds).contains(&self.fd)
     }
@@ -162,7 +163,7 @@ impl Entry {
         locked(&self.asked).interest.events & EPOLLEXCLUSIVE as u32 != 0
     }
 
-    /// What the kernel is asked for: a one-shot entry that was reported waits for errors only.
+    /// The interest to give to the kernel: a one-shot entry that was reported waits for errors only.
     pub(super) fn for_kernel(&self) -> Interest {
         let asked = locked(&self.asked);
         let mask = if asked.asleep { IN | OUT | RDHUP | libc::EPOLLPRI as u32 } else { 0 };
@@ -177,10 +178,10 @@ pub(crate) mod tests {
     use crate::ended::Ended;
     use crate::table;
 
-    /// A set with a connection that has ended, and so is ready once it is woken; what it waits
-    /// for has this data.
+    /// A set with an entry for a connection that has ended, and so is ready once it is woken. `data` is
+    /// the entry's data.
     pub(crate) fn set_with_an_ended_one(fd: RawFd, data: u64) -> (Arc<Set>, Arc<Entry>) {
-        // The kernel's is not asked by these tests.
+        // These tests do not use the kernel's set.
         let set = Arc::new(Set::new(-1));
         let slot_ref = table::enter(fd, State::Ended(Ended::default()), false).unwrap();
         let entry = Entry::new(&set, slot_ref, fd, Interest { events: IN, data });
@@ -189,23 +190,23 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_read_is_input_where_that_is_asked_for() {
+    fn unread_data_counts_as_input_if_the_program_asks_for_input() {
         const ENDED: RawFd = 700_004;
         let _turn = table::tests::TURN.lock().unwrap();
         let (set, entry) = set_with_an_ended_one(ENDED, 7);
-        assert!(entry.has_input(), "its end");
+        assert!(entry.has_input(), "the end of the stream is input");
         entry.modify(Interest { events: OUT, data: 7 });
         assert!(!entry.has_input());
         entry.modify(Interest { events: IN, data: 7 });
         drop(table::close(ENDED));
-        assert!(!entry.has_input(), "it is somebody else's number");
+        assert!(!entry.has_input(), "the descriptor was closed");
         set.drop_entry(&entry);
     }
 
-    /// As by who was about to wake it when the program closed it. A set that looks ready for
-    /// ever is looked at for ever.
+    /// A wake-up can be in progress when the program closes the connection. An entry that stayed on the
+    /// list would make the set look ready for ever.
     #[test]
-    fn what_is_woken_after_it_was_taken_out_is_not_reported_and_does_not_stay() {
+    fn an_entry_that_is_woken_after_its_removal_is_not_reported_and_does_not_stay() {
         const ENDED: RawFd = 700_001;
         let _turn = table::tests::TURN.lock().unwrap();
         let interest = |data| Interest { events: IN, data };
@@ -216,7 +217,7 @@ pub(crate) mod tests {
             entry.wake_by_ref();
             assert_eq!(reported(&set), [7]);
             set.drop_entry(&entry);
-            // One that stays was put on the list again.
+            // As after a report of an entry that stays on the list.
             entry.queued.store(false, Ordering::Release);
             entry.wake_by_ref();
             let other = others.then(|| Entry::new(&set, slot_ref, ENDED, interest(8)));

@@ -1,4 +1,4 @@
-//! `epoll_wait` over entries of ours and the kernel's set.
+//! `epoll_wait` on the entries of this library and on the kernel's set.
 
 use super::Set;
 use crate::busy_poll;
@@ -12,10 +12,11 @@ use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The kernel's call, for so long: the events that it has written.
+/// The kernel's wait, with a time limit. It returns the events that the kernel has written.
 pub(crate) type KernelWait<'a> = &'a mut dyn FnMut(Room<'_>, Option<Duration>) -> Result<&mut [epoll_event], i32>;
 
-/// `epoll_wait` over a set: ours and the kernel's. `sleep` is the kernel's call, for so long.
+/// `epoll_wait` on a set: reports connections in an engine and the kernel's descriptors. `sleep` is the
+/// kernel's wait.
 pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: KernelWait<'_>) -> Result<usize, i32> {
     let mut deadline = None;
     let mut left = timeout;
@@ -24,8 +25,8 @@ pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: 
     loop {
         let ours = report(set, room);
         if ours > 0 || left == Some(Duration::ZERO) {
-            // An error of the kernel's set is told when nothing else is.
-            return match more(set, &mut room[ours..], sleep) {
+            // An error from the kernel's set is returned only if there is nothing else to report.
+            return match kernel_events(set, &mut room[ours..], sleep) {
                 Err(error) if ours == 0 => Err(error),
                 more => Ok(ours + more.unwrap_or(0)),
             };
@@ -33,7 +34,7 @@ pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: 
         if signals::ran() != ran {
             return Err(libc::EINTR);
         }
-        // Before, it takes no time that would be worth a look at the clock.
+        // The clock is read only now: a call that does not sleep is too short to need it.
         deadline = deadline.or_else(|| left.map(|left| Instant::now() + left));
         let rests = !std::mem::replace(&mut rested, true)
             && is_direct()
@@ -43,17 +44,20 @@ pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: 
             nap()
         } else if is_direct() && !set.is_busy() {
             busy_poll::wait(left, |left| {
-                let woken =
-                    if left == Some(Duration::ZERO) { glance(set, room, sleep) } else { doze(set, room, left, sleep) };
+                let woken = if left == Some(Duration::ZERO) {
+                    check_once(set, room, sleep)
+                } else {
+                    sleep_until_event(set, room, left, sleep)
+                };
                 let came = woken.as_ref().map_or(1, Woken::came);
                 (woken, came)
             })
         } else {
-            doze(set, room, left, sleep)
+            sleep_until_event(set, room, left, sleep)
         };
         let woken = match woken {
             Ok(woken) => woken,
-            // As in fs/eventpoll.c `ep_poll`: what there is comes before a signal.
+            // As in fs/eventpoll.c `ep_poll`: ready entries are reported before a signal.
             Err(error) => match report(set, room) {
                 0 => return Err(error),
                 ours => return Ok(ours),
@@ -72,10 +76,10 @@ pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: 
     }
 }
 
-/// Waits of which a nap is a small part.
+/// The time limit above which a nap is a small part of the wait.
 const LONG: Duration = Duration::from_millis(1);
 
-/// Lets requests gather; a signal ends it as it ends a wait.
+/// Sleeps briefly to let requests gather. A signal interrupts it like a wait.
 fn nap() -> Result<Woken, i32> {
     let span = Timespec { tv_sec: 0, tv_nsec: gather::NAP.subsec_nanos().into() };
     match nanosleep(&span) {
@@ -85,26 +89,26 @@ fn nap() -> Result<Woken, i32> {
     }
 }
 
-/// Beside ours: what the kernel's set has now.
-fn more(set: &Set, room: Room<'_>, sleep: KernelWait<'_>) -> Result<usize, i32> {
+/// Adds the events that the kernel's set has now.
+fn kernel_events(set: &Set, room: Room<'_>, sleep: KernelWait<'_>) -> Result<usize, i32> {
     if room.is_empty() { Ok(0) } else { strip(set, room, Some(Duration::ZERO), sleep).map(|woken| woken.count) }
 }
 
-/// Looks whether something came: over the devices, which cost a call each, or to the kernel's
-/// set, which costs two.
-fn glance(set: &Set, room: Room<'_>, sleep: KernelWait<'_>) -> Result<Woken, i32> {
+/// Checks once for events: from the devices, which cost one call each, or from the kernel's set, which
+/// costs two.
+fn check_once(set: &Set, room: Room<'_>, sleep: KernelWait<'_>) -> Result<Woken, i32> {
     look();
     if set.has_ready() { Ok(Woken::by_notifier()) } else { strip(set, room, Some(Duration::ZERO), sleep) }
 }
 
-/// Sleeps until something comes, on devices, too.
-fn doze(set: &Set, room: Room<'_>, left: Option<Duration>, sleep: KernelWait<'_>) -> Result<Woken, i32> {
+/// Sleeps until an event comes, from a device or from the kernel's set.
+fn sleep_until_event(set: &Set, room: Room<'_>, left: Option<Duration>, sleep: KernelWait<'_>) -> Result<Woken, i32> {
     let _sleeper = Sleeper::of(set);
     let _attendance = set.attend();
     if set.has_ready() { Ok(Woken::by_notifier()) } else { strip(set, room, left, sleep) }
 }
 
-/// Who sleeps over a set, and may be cancelled there.
+/// Counts a thread that sleeps on a set. Dropping it also counts a thread that is cancelled there.
 struct Sleeper<'a>(&'a Set);
 
 impl Sleeper<'_> {
@@ -120,8 +124,8 @@ impl Drop for Sleeper<'_> {
     }
 }
 
-/// Ours that are ready, of what engines have said by now. Whoever is told of several will
-/// answer several.
+/// Writes the events of ready connections in an engine. A program that gets several events will send
+/// several replies, so a batch begins.
 fn report(set: &Set, room: Room<'_>) -> usize {
     let found = set.collect(room.len());
     if is_direct() {
@@ -133,7 +137,7 @@ fn report(set: &Set, room: Room<'_>) -> usize {
     found.len()
 }
 
-/// What ended a sleep: events of the program's, our bell, devices.
+/// What ended a sleep: events of the program, the notifier, or devices.
 #[derive(Default)]
 struct Woken {
     count: usize,
@@ -146,13 +150,13 @@ impl Woken {
         Woken { by_notifier: true, ..Woken::default() }
     }
 
-    /// How much ended the sleep.
+    /// The number of events that ended the sleep.
     fn came(&self) -> usize {
         self.count + usize::from(self.by_notifier) + usize::from(self.by_device)
     }
 }
 
-/// The kernel's events without those of ours, and which of these there were.
+/// Waits in the kernel and removes the library's own events from the result.
 fn strip(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: KernelWait<'_>) -> Result<Woken, i32> {
     set.refresh_inner();
     let events = sleep(room, timeout)?;
@@ -182,10 +186,10 @@ mod tests {
     use std::mem::MaybeUninit;
     use std::task::Wake;
 
-    /// nginx that is to reload closes what is idle when its wait is interrupted: a request that
-    /// has come by then is not to be lost.
+    /// When nginx reloads, it closes idle connections after a signal has interrupted its wait: a request
+    /// that has arrived by then must be reported first.
     #[test]
-    fn what_is_ready_is_told_before_a_signal() {
+    fn ready_entries_are_reported_before_a_signal() {
         let _turn = table::tests::TURN.lock().unwrap();
         let (set, entry) = set_with_an_ended_one(700_002, 9);
         let mut room = [MaybeUninit::uninit()];

@@ -1,20 +1,20 @@
 //! The program's buffers as slices.
 //!
-//! What is upheld: a slice is as long as the program says, and is not used after the call.
+//! Safety rules: a slice is at most as long as the program says, and is not used after the call.
 
 use libc::{c_int, c_void, iovec};
 use std::io::{IoSlice, IoSliceMut};
 
-/// Pieces at most (`IOV_MAX`).
+/// The largest number of buffers in one call.
 pub(crate) const IOV_MAX: usize = 1024;
 
-/// Bytes that a call moves at most (Linux, include/linux/fs.h, `MAX_RW_COUNT`).
+/// The largest number of bytes that one call moves (Linux, include/linux/fs.h).
 pub(crate) const MAX_RW_COUNT: usize = 0x7fff_f000;
 
-/// Room to read into.
+/// The program's buffer to read into.
 ///
 /// # Safety
-/// `buf` leads to `len` writable bytes, if any.
+/// `buf` points to `len` writable bytes, unless `len` is 0.
 pub(crate) unsafe fn read_buffer<'a>(buf: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, i32> {
     if len == 0 {
         return Ok(IoSliceMut::new(&mut []));
@@ -22,15 +22,15 @@ pub(crate) unsafe fn read_buffer<'a>(buf: *mut c_void, len: usize) -> Result<IoS
     if buf.is_null() {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's promise. Of what is not initialized only the address is used: it
-    // is written before anything is read.
+    // SAFETY: the caller's promise. The bytes may be uninitialized; they are written before they are
+    // read.
     Ok(IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(buf.cast(), len.min(MAX_RW_COUNT)) }))
 }
 
-/// Bytes to write.
+/// The program's buffer to write from.
 ///
 /// # Safety
-/// `buf` leads to `len` readable bytes, if any.
+/// `buf` points to `len` readable bytes, unless `len` is 0.
 pub(crate) unsafe fn write_buffer<'a>(buf: *const c_void, len: usize) -> Result<IoSlice<'a>, i32> {
     if len == 0 {
         return Ok(IoSlice::new(&[]));
@@ -42,11 +42,11 @@ pub(crate) unsafe fn write_buffer<'a>(buf: *const c_void, len: usize) -> Result<
     Ok(IoSlice::new(unsafe { std::slice::from_raw_parts(buf.cast(), len.min(MAX_RW_COUNT)) }))
 }
 
-/// The pieces of a scattered read or write, cut where a call ends (lib/iov_iter.c,
-/// `__import_iovec`).
+/// The buffers of a scattered read or write, truncated to [`MAX_RW_COUNT`] bytes in total
+/// (lib/iov_iter.c, `__import_iovec`).
 ///
 /// # Safety
-/// `iov` leads to `count` readable pieces, if any.
+/// `iov` points to `count` entries, unless `count` is 0.
 unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<impl Iterator<Item = iovec> + 'a, i32> {
     let all: &[iovec] = match count {
         0 => &[],
@@ -58,7 +58,7 @@ unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<impl Iterator<It
     if all.iter().any(|piece| piece.iov_len > isize::MAX as usize) {
         return Err(libc::EINVAL);
     }
-    // The upper half of all addresses is the kernel's.
+    // The upper half of the address space belongs to the kernel.
     let end = |piece: &iovec| (piece.iov_base as usize).saturating_add(piece.iov_len);
     if all.iter().any(|piece| end(piece) > isize::MAX as usize) {
         return Err(libc::EFAULT);
@@ -71,29 +71,29 @@ unsafe fn pieces<'a>(iov: *const iovec, count: usize) -> Result<impl Iterator<It
     }))
 }
 
-/// Room in pieces.
+/// The program's buffers to read into.
 ///
 /// # Safety
-/// As for each of the pieces.
+/// `iov` points to `count` entries, each of which points to as many bytes as it says.
 pub(crate) unsafe fn read_buffers<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSliceMut<'a>>, i32> {
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(iov, count)? };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     pieces.map(|piece| unsafe { read_buffer(piece.iov_base, piece.iov_len) }).collect()
 }
 
-/// Bytes in pieces.
+/// The program's buffers to write from.
 ///
 /// # Safety
-/// As for each of the pieces.
+/// `iov` points to `count` entries, each of which points to as many bytes as it says.
 pub(crate) unsafe fn write_buffers<'a>(iov: *const iovec, count: usize) -> Result<Vec<IoSlice<'a>>, i32> {
     // SAFETY: the caller's promise.
     let pieces = unsafe { pieces(iov, count)? };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     pieces.map(|piece| unsafe { write_buffer(piece.iov_base, piece.iov_len) }).collect()
 }
 
-/// A number of pieces as C has it.
-pub(crate) fn number(count: c_int) -> Result<usize, i32> {
+/// Converts a number of buffers from C.
+pub(crate) fn buffer_count(count: c_int) -> Result<usize, i32> {
     usize::try_from(count).map_err(|_| libc::EINVAL)
 }

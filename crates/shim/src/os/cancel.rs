@@ -1,19 +1,22 @@
-//! Threads that are cancelled (pthreads(7)). See [`super`] for what is upheld.
+//! Cancellation of threads (pthreads(7)).
 //!
-//! libc lets a thread that is cancelled leave from the call that it is in, by unwinding. While
-//! this library works its thread is not cancelled, in whatever call of libc it is; where it
-//! waits it is, as the program would be in its own call: what it holds is dropped on the way.
+//! libc ends a cancelled thread by unwinding it from the call it is in. Cancellation of a thread is
+//! disabled while the library works for it, whichever functions of libc it calls. It is enabled
+//! while the library waits, as in the program's own call; the unwinding drops what the wait holds.
+//!
+//! Safety rules: cancellation is enabled only in calls whose callers are `C-unwind` functions up to
+//! the program, so a thread is unwound only through frames that allow it.
 
 use libc::c_int;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// `pthread.h`.
+/// Values from `pthread.h`.
 const ENABLE: c_int = 0;
 const DISABLE: c_int = 1;
 
 unsafe extern "C" {
-    // These unwind only where a thread may be cancelled at any time, which no call here is for.
+    // It unwinds only if asynchronous cancellation is on, which this library does not support.
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
@@ -22,7 +25,7 @@ unsafe extern "C-unwind" {
 }
 
 thread_local! {
-    /// Whether the program lets this thread be cancelled, while the library works for it.
+    /// Whether the program has cancellation enabled, while the library works for this thread.
     static ALLOWED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -33,11 +36,11 @@ fn set(state: c_int) -> c_int {
     before
 }
 
-/// This thread is not cancelled while this lives.
+/// Cancellation of this thread is disabled while this exists.
 #[must_use]
 pub(crate) struct Deferred {
     was_enabled: bool,
-    /// A handler may have interrupted a wait.
+    /// The value of [`ALLOWED`] before: a signal handler may have interrupted a wait.
     allowed_before: bool,
 }
 
@@ -60,8 +63,8 @@ impl Drop for Deferred {
     }
 }
 
-/// Runs a handler of the program, which may have interrupted the library, and may leave by
-/// `longjmp`: its thread may be cancelled as the program last said.
+/// Runs a signal handler of the program, which may have interrupted the library and may leave with
+/// `longjmp`, with the program's own setting of cancellation.
 pub(crate) fn run_handler(handler: impl FnOnce()) {
     let allowed = ALLOWED.replace(false);
     let was_deferred = allowed && set(ENABLE) == DISABLE;
@@ -72,23 +75,23 @@ pub(crate) fn run_handler(handler: impl FnOnce()) {
     ALLOWED.set(allowed);
 }
 
-/// Does the library's part of a call in which a thread may be cancelled: one that is already
-/// is now.
+/// Runs the library's part of a call that is a cancellation point: acts on a pending cancellation, then
+/// runs `work` with cancellation disabled.
 pub(crate) fn deferred<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: whoever is to be cancelled here is unwound through frames that allow it.
+    // SAFETY: a cancelled thread is unwound through frames that allow it.
     unsafe { pthread_testcancel() };
     let _deferred = Deferred::new();
     work()
 }
 
-/// Makes a call of libc that waits so long for the program, whose thread may be cancelled in it.
+/// Makes a call of libc that waits for the time `left`, with the program's own setting of cancellation.
 pub(crate) fn cancellable<T>(left: Option<Duration>, call: impl FnOnce() -> T) -> T {
     if !ALLOWED.get() || left == Some(Duration::ZERO) {
         return call();
     }
     set(ENABLE);
     let done = call();
-    // What the call came to is still to be asked for.
+    // The caller still needs the call's `errno`.
     let errno = super::last_errno();
     set(DISABLE);
     super::set_errno(errno);

@@ -1,8 +1,8 @@
-//! What this crate asks of the operating system and of libc. Nothing here calls the rest of the
-//! crate.
+//! The operating system and libc, as this crate uses them. No module here imports from the rest of
+//! the crate.
 //!
-//! What is upheld is said in each file. What this library does itself it asks of the kernel
-//! directly, or on descriptors that the table does not know.
+//! Each file states its safety rules. The library calls the kernel directly, or uses descriptors that
+//! the table does not know, so that it never re-enters its own exported functions.
 
 pub(crate) mod buffers;
 pub(crate) mod cancel;
@@ -20,7 +20,7 @@ pub(crate) fn set_errno(errno: i32) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// What the last call of libc failed with.
+/// The error number of the last call of libc that failed.
 pub(crate) fn last_errno() -> i32 {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() }

@@ -1,10 +1,9 @@
-//! The signals of a thread: which it blocks, which have handlers of the program, and which of these
+//! The signals of a thread: those it blocks, those with handlers of the program, and the handlers that
 //! have run.
 //!
-//! What is upheld: a signal goes to the calling thread alone. Masks are changed by [`blocked`]
-//! only.
+//! Safety rules: a signal is sent to the calling thread only. Masks are changed by [`blocked`] only.
 //!
-//! Signals are sets of 64 bits here, as the kernel's are: the first stands for signal 1.
+//! A set of signals has 64 bits here, as in the kernel: the lowest bit stands for signal 1.
 
 use super::real;
 use libc::{SIG_DFL, SIG_IGN, c_int, sigset_t};
@@ -16,22 +15,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use baton_socket::signals::blocked;
 
-/// Signals with a handler of the program: those after which calls go on (`SA_RESTART`), and
-/// those that end them.
+/// The signals with a handler of the program: those whose handlers restart interrupted calls
+/// (`SA_RESTART`), and those whose handlers interrupt them.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Handlers {
     pub restarting: u64,
     pub interrupting: u64,
 }
 
-/// Times that handlers were installed, from 1; what is known of them, and since which.
+/// The number of times that handlers were installed, counted from 1; the sets as they were read last,
+/// and the count at that time.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
 static KNOWN_SINCE: AtomicU64 = AtomicU64::new(0);
 static RESTARTING: AtomicU64 = AtomicU64::new(0);
 static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 
-/// The program's handlers. The kernel is asked when some were installed since, as far as that
-/// was seen; with `anew`, always.
+/// The program's handlers. The kernel is asked if a handler is known to have been installed since the
+/// last time, or if `anew` is set.
 pub(crate) fn handlers(anew: bool) -> Handlers {
     let changes = CHANGES.load(Ordering::Acquire);
     if !anew && KNOWN_SINCE.load(Ordering::Acquire) == changes {
@@ -43,11 +43,11 @@ pub(crate) fn handlers(anew: bool) -> Handlers {
     let mut found = Handlers::default();
     for signal in 1..=64 {
         let mut action = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: only asks; filled in where it succeeds.
+        // SAFETY: only queries; the kernel fills the action in if it succeeds.
         if unsafe { real::sigaction(signal, null(), action.as_mut_ptr()) } != 0 {
             continue;
         }
-        // SAFETY: likewise.
+        // SAFETY: as above.
         let action = unsafe { action.assume_init() };
         if matches!(action.sa_sigaction, SIG_DFL | SIG_IGN) {
             continue;
@@ -61,30 +61,30 @@ pub(crate) fn handlers(anew: bool) -> Handlers {
     found
 }
 
-/// Handlers that a thread has run. One that was put off until the library held no lock has run
-/// within a call, which is to end as if it had waited already.
+/// The number of handlers that a thread has run. A handler that was postponed until the library held no
+/// lock runs during a call, which must then end as if it had been interrupted in its wait.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Ran {
-    /// All of them: no `poll`, `select` or `epoll_wait` goes on after one.
+    /// All handlers: none of them lets a `poll`, `select` or `epoll_wait` continue.
     pub any: u32,
-    /// Those after which no call goes on.
+    /// The handlers that interrupt every call.
     pub interrupting: u32,
 }
 
 thread_local! {
-    /// Only this thread's handlers see it change.
+    /// Changed only by handlers in this thread.
     static RAN: Cell<Ran> = const { Cell::new(Ran { any: 0, interrupting: 0 }) };
 }
 
-/// Those that this thread has run so far.
+/// The handlers that this thread has run so far.
 pub(crate) fn ran() -> Ran {
     RAN.try_with(Cell::get).unwrap_or_default()
 }
 
-/// This thread is about to run the handler of a signal.
-pub(crate) fn count(signal: c_int) {
+/// Counts a handler that this thread is about to run.
+pub(crate) fn count_handler(signal: c_int) {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: only asks; all zeros are an action, too.
+    // SAFETY: only queries; all zeros are a valid action.
     let flags = unsafe {
         real::sigaction(signal, null(), action.as_mut_ptr());
         action.assume_init().sa_flags
@@ -96,44 +96,44 @@ pub(crate) fn count(signal: c_int) {
     });
 }
 
-/// Handlers are installed, or have been.
+/// Called when a handler has been installed.
 pub(crate) fn changed() {
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Such a set as libc's.
+/// Converts a set to libc's type.
 pub(crate) fn set_of(bits: u64) -> sigset_t {
     let mut set = MaybeUninit::<sigset_t>::zeroed();
-    // SAFETY: all zeros is a set, and longer than the kernel's.
+    // SAFETY: all zeros is a valid set, and libc's type is longer than 64 bits.
     unsafe {
         set.as_mut_ptr().cast::<u64>().write(bits);
         set.assume_init()
     }
 }
 
-/// Signals that the calling thread takes none of.
+/// The signals that the calling thread blocks.
 pub(crate) fn mask() -> u64 {
     let mut set = set_of(0);
-    // SAFETY: only asks, into a live set, whose first 64 bits are the kernel's.
+    // SAFETY: only queries, into a live set whose first 64 bits are the kernel's.
     unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, null(), &mut set);
         (&raw const set).cast::<u64>().read()
     }
 }
 
-/// A descriptor that is readable while one of these waits for the thread that asks.
+/// A signalfd: readable while one of these signals is pending for the thread that polls it.
 pub(crate) fn descriptor(bits: u64) -> std::io::Result<OwnedFd> {
     // SAFETY: a live set.
     let fd = unsafe { libc::signalfd(-1, &set_of(bits), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just created, with no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What the kernel does to who writes to a connection that has ended.
+/// Raises SIGPIPE in this thread, as the kernel does for a write on a connection that has ended.
 pub(crate) fn broken_pipe() {
-    // SAFETY: a signal to this very thread.
+    // SAFETY: a signal to the calling thread.
     unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGPIPE) };
 }

@@ -1,6 +1,6 @@
-//! Waits in the kernel, and the times that they take.
+//! Waits in the kernel, and conversions of time limits.
 //!
-//! What is upheld: the kernel gets pointers to live locals with their true lengths. A thread may be
+//! Safety rules: the kernel gets pointers to live locals with their true lengths. A thread may be
 //! cancelled where it waits ([`cancel`](super::cancel)).
 
 use super::cancel::cancellable;
@@ -18,7 +18,7 @@ pub(crate) fn pointer<T>(value: &Option<T>) -> *const T {
     value.as_ref().map_or(null(), std::ptr::from_ref)
 }
 
-/// Milliseconds as `poll` takes them: rounded up, and -1 for ever.
+/// A time limit in milliseconds for `poll`: rounded up, and -1 for none.
 pub(crate) fn millis(span: Option<Duration>) -> c_int {
     span.map_or(-1, |span| c_int::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX))
 }
@@ -38,26 +38,26 @@ pub(crate) fn from_timespec(time: &timespec) -> Result<Duration, i32> {
 /// The kernel's `ppoll`.
 ///
 /// # Safety
-/// `mask` is null or a mask.
+/// `mask` is null or points to a mask.
 pub(crate) unsafe fn kernel_poll(
     fds: &mut [pollfd],
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Result<usize, i32> {
     let time = as_timespec(timeout);
-    // SAFETY: live descriptors with their number, a live time; the mask is the caller's promise.
+    // SAFETY: a live array with its length, and a live time; the mask is the caller's promise.
     let call = || unsafe { real::ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, pointer(&time), mask) };
     let got = cancellable(timeout, call);
     usize::try_from(got).map_err(|_| last_errno())
 }
 
-/// Waits so long for input, in which the thread may be cancelled; 0 if none came.
+/// Waits for input for the time `left`. Returns 0 if none came. The thread may be cancelled in it.
 pub(crate) fn wait_for(fd: BorrowedFd<'_>, left: Option<Duration>) -> Result<usize, i32> {
     // SAFETY: null.
     unsafe { kernel_poll(&mut [pollfd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 }], left, null()) }
 }
 
-/// Takes an eventfd's count, waiting for one as `read` does, in which the thread may be cancelled.
+/// Reads an eventfd's count, and waits until it is not zero. The thread may be cancelled in it.
 pub(crate) fn take(fd: BorrowedFd<'_>) -> Result<(), i32> {
     let mut count = 0u64;
     // SAFETY: a live count.
