@@ -141,7 +141,7 @@ impl Drop for KernelCall {
     }
 }
 
-/// What serves a call: the kernel, or this library.
+/// Where a call is served: in the kernel, or by this library.
 pub enum CallTarget {
     Kernel(KernelCall),
     Carried(Held),
@@ -174,7 +174,7 @@ fn hold_carried(slot_ref: SlotRef, body: Reading) -> Option<Held> {
     Some(held)
 }
 
-/// What serves a call on a descriptor. A connection that is due to move is moved first.
+/// Decides where a call on a descriptor is served. A connection that is due to move is moved first.
 pub fn target(fd: RawFd) -> CallTarget {
     let Some(slot_ref) = table::find(fd) else { return CallTarget::Kernel(KernelCall::none()) };
     let found = current_target(&slot_ref);
@@ -186,7 +186,7 @@ pub fn target(fd: RawFd) -> CallTarget {
     current_target(&slot_ref).0
 }
 
-/// What serves a call now, and whether the connection is due to move.
+/// Where a call would be served now, and whether the connection is due to move.
 fn current_target(slot_ref: &SlotRef) -> (CallTarget, bool) {
     let ordinary = (CallTarget::Kernel(KernelCall::none()), false);
     let Some(body) = slot_ref.read() else { return ordinary };
@@ -210,7 +210,7 @@ pub fn target_to_send(fd: RawFd) -> CallTarget {
     target(fd)
 }
 
-/// True once the program makes calls that the library cannot see: no connection moves any more.
+/// True once the program makes calls that the library cannot see: no connection moves after that.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Brings all connections home and keeps every later one in the kernel, because the program makes

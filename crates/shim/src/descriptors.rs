@@ -1,6 +1,6 @@
-//! The library's own descriptors in the program's table. They have high numbers, because programs
-//! expect their own to be small and consecutive, and do not count against the program's limit
-//! (`ulimit -n`).
+//! The library's own descriptors in the program's table. They have the highest numbers possible,
+//! because programs expect their own to be small and consecutive. The limit (`ulimit -n`) is raised
+//! for them where the hard limit allows it.
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

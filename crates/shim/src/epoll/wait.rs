@@ -137,7 +137,7 @@ fn report(set: &Set, room: Room<'_>) -> usize {
     found.len()
 }
 
-/// What ended a sleep: events of the program, the notifier, or devices.
+/// The events that ended a sleep: those of the program, of the notifier, and of devices.
 #[derive(Default)]
 struct Woken {
     count: usize,

@@ -1,4 +1,4 @@
-/* Connections of both families, and sockets that are not connections yet, or never. */
+/* Connections of both address families, and sockets without a connection. */
 
 static void name6(const char *what, int got, struct sockaddr_in6 *name, socklen_t size) {
     char text[INET6_ADDRSTRLEN] = "";
@@ -95,7 +95,7 @@ static void families(void) {
     }
 }
 
-/* Sockets that are no connections, and every call on each. */
+/* Every call on sockets without a connection. */
 static void beginnings(void) {
     static const char *const states[] = {"new", "bound", "listening", "refused", "unreachable", "in progress", "ended by connect"};
     int file = memfd_create("beginnings", MFD_CLOEXEC);
@@ -127,7 +127,7 @@ static void beginnings(void) {
     close(file);
 }
 
-/* A thread that waits in a call, and is cancelled. */
+/* A thread that is cancelled while it waits in a call. */
 struct cancelled { int how, fd, set, cleaned, went_on; long got; volatile int ready; };
 
 static sigjmp_buf out_of_it;
@@ -164,7 +164,7 @@ static void *is_cancelled(void *at) {
     case 9: epoll_wait(c->set, &event, 1, 20000); break;
     case 10: while (send(c->fd, much, sizeof much, MSG_NOSIGNAL) > 0) {} break;
     case 11: while (write(c->fd, much, sizeof much) > 0) {} break;
-    /* Who may not be cancelled goes on. */
+    /* A thread with cancellation disabled continues. */
     case 12:
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
         c->got = recv(c->fd, buf, 10, 0);
@@ -187,12 +187,12 @@ static void *is_cancelled(void *at) {
 
 static void cancelled(void) {
     signal(SIGUSR2, leave_it);
-    for (int whose = 0; whose < 2; whose++)
+    for (int other_kind = 0; other_kind < 2; other_kind++)
         for (int early = 0; early < 2; early++)
             for (int how = 0; how < 14; how++) {
                 int pair[2];
                 if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) die("pair");
-                struct cancelled c = {how, whose ? pair[0] : begin(), epoll_create1(0), 0, 0, 0, 0};
+                struct cancelled c = {how, other_kind ? pair[0] : begin(), epoll_create1(0), 0, 0, 0, 0};
                 struct epoll_event event = {EPOLLIN, {.u64 = 1}};
                 struct timeval limit = {3, 0};
                 pthread_t thread;
@@ -208,15 +208,15 @@ static void cancelled(void) {
                 }
                 if (!early) usleep(how > 9 ? 300000 : 50000);
                 pthread_cancel(thread);
-                if (how == 12 && !whose) order("send", 10);
-                if (how == 12 && whose && write(pair[1], "0123456789", 10) != 10) die("pair");
+                if (how == 12 && !other_kind) order("send", 10);
+                if (how == 12 && other_kind && write(pair[1], "0123456789", 10) != 10) die("pair");
                 struct timespec until;
                 clock_gettime(CLOCK_REALTIME, &until);
                 until.tv_sec += 3;
                 int joined = pthread_timedjoin_np(thread, &got, &until);
-                say("%d %d %d: %s, cancelled %d, cleaned %d, went on %d, got %ld", whose, early, how, name_of(joined), got == PTHREAD_CANCELED, c.cleaned, c.went_on, c.got);
+                say("%d %d %d: %s, cancelled %d, cleaned %d, went on %d, got %ld", other_kind, early, how, name_of(joined), got == PTHREAD_CANCELED, c.cleaned, c.went_on, c.got);
                 close(c.set);
-                if (!whose) end(c.fd);
+                if (!other_kind) end(c.fd);
                 close(pair[0]);
                 close(pair[1]);
             }

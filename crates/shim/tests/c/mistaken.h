@@ -1,7 +1,7 @@
-/* What programs should not do, and do: numbers that are none, structures cut short, descriptors
- * of another kind. And what is right, and rare. */
+/* Mistakes that programs make: invalid numbers, truncated structures, descriptors of the wrong kind.
+ * And calls that are valid but rare. */
 
-/* The compiler does not see them. */
+/* Volatile, so that the compiler does not warn of the values. */
 static void *volatile null;
 static volatile int minus_one = -1, too_many = 1025;
 
@@ -25,7 +25,7 @@ static void mistaken_transfers(int fd) {
     SAY("no room, read", read(fd, buf, 0));
     tell("send", 1);
     SAY("no room", recv(fd, buf, 0, 0));
-    told();
+    answer();
     SAY("room", recv(fd, buf, 1, 0));
     SAY("null", sendmsg(fd, NULL, 0));
     SAY("null", recvmsg(fd, NULL, 0));
@@ -216,7 +216,7 @@ static void asked(int fd, const char *what, int level, int name) {
     say("%s: %d %s, %d bytes, %d %d", what, done, done ? name_of(errno) : "0", size, value[0], value[1]);
 }
 
-/* What is allowed, and hardly ever done. */
+/* Calls that are valid but hardly ever made. */
 static void unusual(void) {
     int fd = begin(), other;
     char buf[100] = "";
@@ -313,7 +313,7 @@ static void unusual(void) {
     end(fd);
 }
 
-/* A call that waits on a descriptor while another thread does something to it. */
+/* A call that waits on a descriptor while another thread changes it. */
 struct waits { int fd, how, set; long got; int error; };
 
 static void *waits_for(void *at) {
@@ -339,21 +339,21 @@ static void *waits_for(void *at) {
 }
 
 static void together(void) {
-    static const char *const deeds[] = {"shut in", "shut both", "nonblocking", "time", "add", "remove", "data", "end", "reset", "replace"};
+    static const char *const actions[] = {"shut in", "shut both", "nonblocking", "time", "add", "remove", "data", "end", "reset", "replace"};
     int others[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, others) || write(others[1], "another", 7) != 7) die("pair");
-    for (int deed = 0; deed < 10; deed++)
+    for (int action = 0; action < 10; action++)
         for (int how = 0; how < 6; how++) {
-            if (deed == 9 && how > 0) break;
+            if (action == 9 && how > 0) break;
             struct waits w = {begin(), how, epoll_create1(0), 0, 0};
             struct epoll_event event = {EPOLLIN, {.u64 = 1}};
             struct timeval time = {0, 50000};
             pthread_t thread;
-            say("-- %s, %d", deeds[deed], how);
-            if (deed != 4) epoll_ctl(w.set, EPOLL_CTL_ADD, w.fd, &event);
+            say("-- %s, %d", actions[action], how);
+            if (action != 4) epoll_ctl(w.set, EPOLL_CTL_ADD, w.fd, &event);
             pthread_create(&thread, NULL, waits_for, &w);
             usleep(30000);
-            switch (deed) {
+            switch (action) {
             case 0: shutdown(w.fd, SHUT_RD); break;
             case 1: shutdown(w.fd, SHUT_RDWR); break;
             case 2: fcntl(w.fd, F_SETFL, O_NONBLOCK); break;
@@ -365,10 +365,10 @@ static void together(void) {
             case 9: dup2(others[0], w.fd); break;
             }
             usleep(30000);
-            if (deed < 7 || deed == 9) order("send", 10);
+            if (action < 7 || action == 9) order("send", 10);
             pthread_join(thread, NULL);
-            /* A call that waits when its descriptor becomes another's does not read from that one. */
-            if (deed == 9) say("the other's %d", w.got == 7);
+            /* If the descriptor is replaced during the wait, the call must not read from the new one. */
+            if (action == 9) say("the other's %d", w.got == 7);
             else say("%ld %s", w.got, name_of(w.error));
             close(w.set);
             end(w.fd);
@@ -379,7 +379,7 @@ static void together(void) {
 
 enum { CALLS = 16, STATES = 6 };
 
-/* One of the calls there are, numbered, and what it came to. */
+/* Makes one of the CALLS calls, by number, and prints the result. */
 static void any_call(int fd, int which, int file) {
     char buf[10];
     struct sockaddr_in name;
@@ -397,7 +397,7 @@ static void any_call(int fd, int which, int file) {
     case 5: SAY("error", getsockopt(fd, SOL_SOCKET, SO_ERROR, &number, &size)); say("%s", name_of(number)); break;
     case 6: SAY("peer's name", getpeername(fd, (void *)&name, &size)); break;
     case 7: SAY("own name", getsockname(fd, (void *)&name, &size)); break;
-    /* The peer answers it. */
+    /* Wait for the peer's answer. */
     case 8: SAY("no more out", shutdown(fd, SHUT_WR)); usleep(30000); break;
     case 9: SAY("no more in", shutdown(fd, SHUT_RD)); break;
     case 10: say("poll %x", revents(fd, POLLIN | POLLOUT | POLLRDHUP | POLLPRI, 0)); break;
@@ -415,7 +415,7 @@ static void any_call(int fd, int which, int file) {
     }
 }
 
-/* Each call first, and the others after it, on connections that have ended in each way. */
+/* All calls on connections that have ended in each way, beginning with each call in turn. */
 static void afterwards(void) {
     static const char *const states[STATES] = {"peer shut", "data, peer shut", "reset", "data, reset", "shut", "both shut"};
     int file = memfd_create("afterwards", MFD_CLOEXEC);
@@ -433,7 +433,7 @@ static void afterwards(void) {
             if (strstr(states[state], "reset")) order("reset", 0);
             if (state != 4) ended(fd);
             if (state > 3) shutdown(fd, SHUT_WR);
-            /* The peer acknowledges that. */
+            /* Wait for the peer's acknowledgment. */
             if (state > 3) order("recv", -1), usleep(50000);
             for (int which = 0; which < CALLS; which++) any_call(fd, first + which, file);
             end(fd);
@@ -441,8 +441,8 @@ static void afterwards(void) {
     close(file);
 }
 
-/* What a listener was told is what its connections have, and what came before they were accepted
- * is theirs, too. */
+/* Connections inherit the listener's options, and keep the data that arrived before they were
+ * accepted. */
 static void accepted(void) {
     static const char *const befores[] = {"nothing", "data", "data, end", "data, reset", "end"};
     int one = 1, zero = 0, idle = 77, tos = 0x10, small = 30000;
@@ -494,7 +494,7 @@ static void accepted(void) {
         }
 }
 
-/* A send that has found no room, and then something happens. */
+/* A blocked send, and an event that ends it. */
 struct sends { int fd, flags; long put; int error; };
 
 static void *sends_much(void *at) {
@@ -511,33 +511,33 @@ static void *sends_much(void *at) {
 static void on_usr1(int signal) { (void)signal; }
 
 static void partly(void) {
-    static const char *const deeds[] = {"time", "at once", "shut", "reset", "signal", "nonblocking"};
+    static const char *const actions[] = {"time", "at once", "shut", "reset", "signal", "nonblocking"};
     struct sigaction act = {.sa_handler = on_usr1};
     sigaction(SIGUSR1, &act, NULL);
-    for (int deed = 0; deed < 6; deed++) {
-        struct sends s = {begin(), deed == 1 ? MSG_DONTWAIT : 0, 0, 0};
+    for (int action = 0; action < 6; action++) {
+        struct sends s = {begin(), action == 1 ? MSG_DONTWAIT : 0, 0, 0};
         struct timeval time = {0, 300000};
         pthread_t thread;
         long sent = 0;
         char buf[10];
-        say("-- %s", deeds[deed]);
-        if (deed == 0) setsockopt(s.fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+        say("-- %s", actions[action]);
+        if (action == 0) setsockopt(s.fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
         pthread_create(&thread, NULL, sends_much, &s);
         usleep(200000);
-        if (deed == 2) shutdown(s.fd, SHUT_WR);
-        if (deed == 3) order("reset", 0);
-        if (deed == 4) pthread_kill(thread, SIGUSR1);
-        if (deed == 5) {
+        if (action == 2) shutdown(s.fd, SHUT_WR);
+        if (action == 3) order("reset", 0);
+        if (action == 4) pthread_kill(thread, SIGUSR1);
+        if (action == 5) {
             fcntl(s.fd, F_SETFL, O_NONBLOCK);
             sent = -order("recv", 64 << 20);
         }
         pthread_join(thread, NULL);
         say("some %d, all %d, %s", s.put > 0, s.put == 64 << 20, name_of(s.error));
-        /* There may be room for a little by now. */
-        if (deed == 2 || deed == 3) SAY("then", send(s.fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+        /* By now there may be room for a few bytes. */
+        if (action == 2 || action == 3) SAY("then", send(s.fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
         SAY("then", recv(s.fd, buf, 10, MSG_DONTWAIT));
         say("poll %x", revents(s.fd, POLLIN | POLLRDHUP, 0));
-        if (deed != 3) {
+        if (action != 3) {
             sent += s.put;
             say("peer got all %d", order("recv", sent) == sent);
         }

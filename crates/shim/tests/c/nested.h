@@ -1,4 +1,4 @@
-/* Sets of epoll within sets, and sets that are polled. */
+/* Epoll sets within sets, and sets that are polled. */
 
 static int kernels_pipe[2];
 
@@ -7,7 +7,7 @@ static void watch(const char *what, int set, int fd, int events, int data) {
     SAY(what, epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
 }
 
-/* What a set has now, or within so many milliseconds. */
+/* Prints the events of a set, after a wait of `timeout` milliseconds at most. */
 static void look(const char *what, int set, int timeout) {
     struct epoll_event found[8];
     int got = epoll_wait(set, found, 8, timeout);
@@ -21,7 +21,7 @@ static void *sends_later(void *count) {
     return NULL;
 }
 
-/* Waits on a set for what comes to a connection far within it. */
+/* Waits on a set for data that arrives on a connection nested in it. */
 static void wait_on(const char *what, int set, long count) {
     pthread_t thread;
     pthread_create(&thread, NULL, sends_later, (void *)count);
@@ -41,7 +41,7 @@ static void polled(const char *what, int set, int timeout) {
     say("%s by select: %d %d", what, got, !!FD_ISSET(set, &in));
 }
 
-/* One set in another in a third, all by level or all by edge. */
+/* A set in a set in a set, all level-triggered or all edge-triggered. */
 static void sets_in_sets(int edge, int before) {
     char buf[100];
     int one = epoll_create1(0), two = epoll_create1(0), three = epoll_create1(0), fd = begin();
@@ -90,7 +90,7 @@ static void sets_in_sets(int edge, int before) {
     end(fd);
 }
 
-/* Woken by what is nothing for it, a set that is watched once is watched still. */
+/* A spurious wake-up does not disable the one-shot entry of a set in a set. */
 static void watched_once(void) {
     int one = epoll_create1(0), two = epoll_create1(0), fd = begin();
     char buf[10];
@@ -99,7 +99,7 @@ static void watched_once(void) {
     watch("fd in one", one, fd, EPOLLIN, 1);
     watch("one in two", two, one, EPOLLIN | EPOLLONESHOT, 2);
     for (int i = 0; i < 20; i++) {
-        /* What it writes, and the peer acknowledges, wakes those who watch it. */
+        /* The peer's acknowledgment of a write wakes the watches of the connection. */
         if (send(fd, "some", 4, 0) != 4) say("not sent");
         order("recv", 4);
         struct epoll_event found;

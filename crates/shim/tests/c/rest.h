@@ -1,5 +1,5 @@
-/* What programs do rarely: masks of signals, calls by number, descriptors that are sent away
- * or handed on, calls that only the kernel can do. */
+/* Rare uses: signal masks, calls by number, descriptors that are sent to or inherited by other
+ * programs, calls that only the kernel serves. */
 #include <linux/io_uring.h>
 #include <spawn.h>
 
@@ -13,7 +13,7 @@ static void waits_with_masks(void) {
     sigemptyset(&none), sigemptyset(&alarm), sigaddset(&alarm, SIGALRM);
     sigaction(SIGALRM, &act, NULL);
     epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
-    /* It is blocked, and comes as soon as somebody waits with another mask. */
+    /* The signal is blocked, and is delivered by the first wait whose mask allows it. */
     pthread_sigmask(SIG_BLOCK, &alarm, NULL);
     struct pollfd p = {fd, POLLIN, 0};
     struct timespec long_time = {3, 0}, short_time = {0, 1000000};
@@ -50,7 +50,7 @@ static void waits_with_masks(void) {
     end(fd);
 }
 
-/* Each by number. */
+/* Calls by number. */
 static void numbers(void) {
     char out[40], in[60];
     for (int i = 0; i < 40; i++) out[i] = byte_at(i);
@@ -116,7 +116,7 @@ static void numbers(void) {
     order("close", 0);
 }
 
-/* A program that was started without the library, given a descriptor by a message. */
+/* A program that runs without the library and receives a descriptor in a message. */
 static int stranger(int way) {
     char byte, buf[10], space[CMSG_SPACE(sizeof(int))];
     struct iovec iov = {&byte, 1};
@@ -150,13 +150,13 @@ static void strangers(void) {
     *head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(head), &fd, sizeof fd);
     long sent = sendmsg(ends[0], &msg, 0);
-    /* What the child says comes first. */
+    /* The child's output must come first. */
     int ended = child_of(child);
     say("spawn: %d, sent away: %ld, ended %d", spawned, sent, ended);
     say("peer got %ld", order("recv", 9));
     SAY("read", read(fd, buf, 2));
     end(fd);
-    /* Under another number, though it would be closed. */
+    /* The spawned program gets the close-on-exec descriptor under another number. */
     fd = begin();
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     order("send", 5);
@@ -172,7 +172,7 @@ static void strangers(void) {
     close(ends[0]), close(ends[1]);
 }
 
-/* A child that libc knows nothing of. */
+/* Children that are made without libc. */
 static void clones(void) {
     int fd = begin();
     char buf[10];
@@ -197,7 +197,7 @@ static void clones(void) {
     end(fd);
 }
 
-/* One receive by io_uring, whose calls nobody sees. */
+/* One receive with io_uring, which the library cannot see. */
 static void rings(void) {
     int fd = begin();
     char buf[10];
@@ -223,7 +223,7 @@ static void rings(void) {
     close(ring);
 }
 
-/* What only the kernel can do; each on a connection of its own. */
+/* Calls that only the kernel serves, each on its own connection. */
 static void homes(void) {
     char out[20] = "some bytes to send.";
     char buf[40];
@@ -256,7 +256,7 @@ static void homes(void) {
     int mark = 7;
     SAY("mark", setsockopt(fd, SOL_SOCKET, SO_MARK, &mark, sizeof mark));
     end(fd);
-    /* Connected again, to the same peer. */
+    /* Disconnect, and connect to the same peer again. */
     fd = begin();
     struct sockaddr_in to = {.sin_family = AF_UNSPEC};
     SAY("disconnect", connect(fd, (void *)&to, sizeof to));
@@ -271,7 +271,7 @@ static void homes(void) {
     close(ends[0]), close(ends[1]);
 }
 
-/* A set with all kinds of descriptors, and a write that waits for so long at most. */
+/* An epoll set with all kinds of descriptors, and a write with a time limit. */
 static void mixtures(void) {
     int fd = begin(), set = epoll_create1(0), file = memfd_create("calls", 0);
     int timer = timerfd_create(CLOCK_MONOTONIC, 0);
@@ -313,7 +313,7 @@ static void mixtures(void) {
     free(block);
 }
 
-/* A one-shot entry from before it was connected: whether it was reported nobody knows. */
+/* A one-shot entry from before the connect: nothing tells whether the kernel has reported it. */
 static void early(void) {
     char buf[10];
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(DATA)};
