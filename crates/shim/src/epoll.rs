@@ -288,7 +288,8 @@ pub fn duplicate(from: RawFd, to: RawFd) {
     write().get_or_insert_default().insert(to, same);
 }
 
-/// Makes a set look ready to the kernel whenever its entries are.
+/// Called when a set is added to another set or polled: from now on it looks ready to the kernel
+/// whenever one of its entries is.
 pub fn nest(fd: RawFd) {
     let set = set(fd);
     if !set.nested.swap(true, Ordering::AcqRel) {
@@ -363,8 +364,8 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
     Ok(())
 }
 
-/// True for a forbidden use of `EPOLLEXCLUSIVE`: it can be set only by `EPOLL_CTL_ADD`, never be
-/// modified, and be combined with few events (the kernel's `do_epoll_ctl`).
+/// True for a forbidden use of `EPOLLEXCLUSIVE`. Only `EPOLL_CTL_ADD` may set it, and only together
+/// with a few events; such an entry cannot be modified (the kernel's `do_epoll_ctl`).
 fn breaks_exclusion(what: c_int, known: Option<&Entry>, events: u32) -> bool {
     const WITH_IT: c_int =
         libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;

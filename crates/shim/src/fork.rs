@@ -18,7 +18,7 @@ struct Frozen {
     _link: Exclusive,
     sets: epoll::Frozen,
     table: table::Frozen,
-    childs: Option<sharing::FrozenEnd>,
+    child_end: Option<sharing::FrozenEnd>,
 }
 
 thread_local! {
@@ -32,7 +32,7 @@ pub fn prepare() {
         // child is not expected to use the connections.
         return;
     }
-    let (sharing, childs) = sharing::begin().unzip();
+    let (sharing, child_end) = sharing::begin().unzip();
     park_all(sharing.as_ref());
     let mut link = service::exclusive();
     // Other threads may have handed connections over before the lock was taken.
@@ -44,8 +44,8 @@ pub fn prepare() {
     // The service's thread ends with its last stream.
     drop(link.service.take());
     let sets = epoll::freeze(sharing.as_ref());
-    let childs = childs.map(sharing::ChildEnd::freeze);
-    let frozen = Frozen { _link: link, sets, table: table::freeze(), childs };
+    let child_end = child_end.map(sharing::ChildEnd::freeze);
+    let frozen = Frozen { _link: link, sets, table: table::freeze(), child_end };
     let _ = FROZEN.try_with(|place| place.replace(Some(frozen)));
 }
 
@@ -61,6 +61,6 @@ pub fn child() {
     if let Some(mut frozen) = frozen {
         frozen.sets.child();
         frozen.table.child();
-        frozen.childs.take().into_iter().for_each(sharing::FrozenEnd::keep);
+        frozen.child_end.take().into_iter().for_each(sharing::FrozenEnd::keep);
     }
 }

@@ -18,7 +18,7 @@ use crate::descriptors::out_of_the_way;
 use crate::os::epoll::{Interest, control, wait_without};
 use crate::os::signals::{self, Handlers, Ran};
 use crate::os::socket;
-use crate::os::wait::{take, wait_for};
+use crate::os::wait::{read_eventfd, wait_readable};
 use crate::service::{self, Attendance};
 use crate::table::{self, SlotRef};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -58,11 +58,11 @@ impl Notifier {
     fn wait(&self, deadline: Option<Instant>) -> Result<(), i32> {
         if let Some(deadline) = deadline {
             let left = deadline.saturating_duration_since(Instant::now());
-            if wait_for(self.as_fd(), Some(left))? == 0 {
+            if wait_readable(self.as_fd(), Some(left))? == 0 {
                 return Err(libc::EAGAIN);
             }
         }
-        take(self.as_fd())
+        read_eventfd(self.as_fd())
     }
 
     /// As [`Notifier::wait`], and also until a frame arrives at a device of this process's engines.
@@ -175,7 +175,7 @@ impl Devices {
         }
         let signals = match made_for.2 {
             0 => None,
-            signals => Some(out_of_the_way(signals::descriptor(signals)?)),
+            signals => Some(out_of_the_way(signals::signalfd(signals)?)),
         };
         if let Some(signals) = &signals {
             epoll::add(&set, signals, EventData::new_u64(SIGNAL), EventFlags::IN)?;

@@ -25,7 +25,7 @@ pub fn concerns(fds: &[pollfd]) -> bool {
 /// The kernel's poll, with descriptors and a time limit.
 pub type KernelPoll<'a> = &'a mut dyn FnMut(&mut [pollfd], Option<Duration>) -> Result<usize, i32>;
 
-/// `poll(2)`.
+/// `poll(2)` on any descriptors. `sleep` is the kernel's poll.
 pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: KernelPoll<'_>) -> Result<usize, i32> {
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
     for fd in fds.iter().filter(|fd| is_set(fd.fd)) {
@@ -34,27 +34,27 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: KernelPoll<'_>
     let mut left = timeout;
     let ran = signals::ran();
     loop {
-        let moved = moved(fds);
-        let mut kernels = without(fds, &moved);
+        let moved = in_engine(fds);
+        let mut kernel_fds = kernel_list(fds, &moved);
         for fd in fds.iter().filter(|fd| is_set(fd.fd)) {
             epoll::refresh(fd.fd);
         }
         if moved.is_empty() {
-            sleep(&mut kernels, left)?;
-        } else if look_at_once(&mut kernels, sleep)? || has_input(fds, &moved) {
+            sleep(&mut kernel_fds, left)?;
+        } else if kernel_has_ready(&mut kernel_fds, sleep)? || has_input(fds, &moved) {
             service::glance();
         } else {
             service::look();
-            if look(fds, &moved) == 0 && left != Some(Duration::ZERO) {
-                let slept = wait(fds, &moved, &mut kernels, left, (sleep, ran));
+            if update_revents(fds, &moved) == 0 && left != Some(Duration::ZERO) {
+                let slept = wait(fds, &moved, &mut kernel_fds, left, (sleep, ran));
                 service::look();
                 // As in fs/select.c `do_poll`: ready descriptors are reported before a signal.
-                slept.or_else(|error| if look(fds, &moved) > 0 { Ok(()) } else { Err(error) })?;
+                slept.or_else(|error| if update_revents(fds, &moved) > 0 { Ok(()) } else { Err(error) })?;
             }
         }
-        look_at_sets_again(&mut kernels, sleep);
-        let ours = look(fds, &moved);
-        let ready = ours + take(fds, &kernels, &moved);
+        recheck_sets(&mut kernel_fds, sleep);
+        let ours = update_revents(fds, &moved);
+        let ready = ours + copy_kernel_results(fds, &kernel_fds, &moved);
         left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if ready > 0 || left == Some(Duration::ZERO) {
             if service::is_direct() {
@@ -65,22 +65,22 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: KernelPoll<'_>
     }
 }
 
-/// True if a connection in an engine has input that the caller asks for. Then there is no need to
-/// poll the engines for more before the call returns.
+/// True if a connection in an engine has input that the caller asks for. Then the engines need not be
+/// polled again before the call returns.
 fn has_input(fds: &mut [pollfd], moved: &[usize]) -> bool {
-    look(fds, moved) > 0 && moved.iter().any(|place| fds[*place].revents & POLLIN != 0)
+    update_revents(fds, moved) > 0 && moved.iter().any(|place| fds[*place].revents & POLLIN != 0)
 }
 
 /// True if one of the kernel's descriptors is ready now.
-fn look_at_once(kernels: &mut [pollfd], sleep: KernelPoll<'_>) -> Result<bool, i32> {
-    let any = kernels.iter().any(|fd| fd.fd >= 0);
-    Ok(any && sleep(kernels, Some(Duration::ZERO))? > 0)
+fn kernel_has_ready(kernel_fds: &mut [pollfd], sleep: KernelPoll<'_>) -> Result<bool, i32> {
+    let any = kernel_fds.iter().any(|fd| fd.fd >= 0);
+    Ok(any && sleep(kernel_fds, Some(Duration::ZERO))? > 0)
 }
 
 /// Checks epoll sets that look ready once more: the event that made a set ready may have been
 /// spurious.
-fn look_at_sets_again(kernels: &mut [pollfd], sleep: KernelPoll<'_>) {
-    for set in kernels.iter_mut().filter(|fd| fd.revents != 0 && is_set(fd.fd)) {
+fn recheck_sets(kernel_fds: &mut [pollfd], sleep: KernelPoll<'_>) {
+    for set in kernel_fds.iter_mut().filter(|fd| fd.revents != 0 && is_set(fd.fd)) {
         epoll::refresh(set.fd);
         set.revents = 0;
         // If a signal interrupts this, the next wait reports it.
@@ -92,33 +92,34 @@ fn look_at_sets_again(kernels: &mut [pollfd], sleep: KernelPoll<'_>) {
 fn wait(
     fds: &mut [pollfd],
     moved: &[usize],
-    kernels: &mut Vec<pollfd>,
+    kernel_fds: &mut Vec<pollfd>,
     left: Option<Duration>,
     (sleep, ran): (KernelPoll<'_>, Ran),
 ) -> Result<(), i32> {
     let mut watches = Watches::default();
-    kernels.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });
+    kernel_fds.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });
     // A change before the watches were set is found by examining the connections again. A
     // connection that went home by then has no watch; the kernel reports on it.
-    let changed = watches.all.len() < moved.len() || look(fds, moved) > 0;
+    let changed = watches.all.len() < moved.len() || update_revents(fds, moved) > 0;
     // The wait includes the devices of this process's engines; the caller polls the engines
     // afterwards.
     let attendance = service::attend();
     let devices = attendance.iter().flat_map(|_| service::devices());
-    kernels.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
+    kernel_fds.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
     if !changed && signals::ran() != ran {
         return Err(libc::EINTR);
     }
-    sleep(kernels, if changed { Some(Duration::ZERO) } else { left })?;
+    sleep(kernel_fds, if changed { Some(Duration::ZERO) } else { left })?;
     Ok(())
 }
 
 /// The positions of connections that are not in the kernel.
-fn moved(fds: &[pollfd]) -> Vec<usize> {
+fn in_engine(fds: &[pollfd]) -> Vec<usize> {
     (0..fds.len()).filter(|place| is_known(fds[*place].fd) && at(fds[*place].fd).is_some()).collect()
 }
 
-fn look(fds: &mut [pollfd], moved: &[usize]) -> usize {
+/// Sets the results of the connections in an engine. Returns how many are ready.
+fn update_revents(fds: &mut [pollfd], moved: &[usize]) -> usize {
     let mut count = 0;
     for &fd in moved {
         let ready = epoll::readiness(fds[fd].fd).map_or(0, |readiness| bits(&readiness));
@@ -130,15 +131,16 @@ fn look(fds: &mut [pollfd], moved: &[usize]) -> usize {
     count
 }
 
-fn without(fds: &[pollfd], moved: &[usize]) -> Vec<pollfd> {
-    let mut kernels: Vec<_> = fds.iter().map(|fd| pollfd { revents: 0, ..*fd }).collect();
-    moved.iter().for_each(|at| kernels[*at].fd = -1);
-    kernels
+/// The list for the kernel, without the connections in an engine.
+fn kernel_list(fds: &[pollfd], moved: &[usize]) -> Vec<pollfd> {
+    let mut kernel_fds: Vec<_> = fds.iter().map(|fd| pollfd { revents: 0, ..*fd }).collect();
+    moved.iter().for_each(|at| kernel_fds[*at].fd = -1);
+    kernel_fds
 }
 
 /// Copies the kernel's results for its own descriptors. The result for a connection that was handed
 /// over during the call is dropped, because it is that of the husk.
-fn take(fds: &mut [pollfd], kernels: &[pollfd], moved: &[usize]) -> usize {
+fn copy_kernel_results(fds: &mut [pollfd], kernel_fds: &[pollfd], moved: &[usize]) -> usize {
     let mut count = 0;
     let mut ours = moved.iter().copied().peekable();
     for (place, fd) in fds.iter_mut().enumerate() {
@@ -146,7 +148,7 @@ fn take(fds: &mut [pollfd], kernels: &[pollfd], moved: &[usize]) -> usize {
             continue;
         }
         let was_handed_over = is_known(fd.fd) && at(fd.fd).is_some();
-        fd.revents = if was_handed_over { 0 } else { kernels[place].revents };
+        fd.revents = if was_handed_over { 0 } else { kernel_fds[place].revents };
         count += usize::from(fd.revents != 0);
     }
     count
@@ -197,12 +199,12 @@ mod tests {
         table::enter(OURS, State::Ended(Ended::default()), false).unwrap();
         let mut fds = [OURS, 0].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
         let mut spans = Vec::new();
-        let reported = poll(&mut fds, None, &mut |kernels, left| {
+        let reported = poll(&mut fds, None, &mut |kernel_fds, left| {
             spans.push(left);
             if spans.len() == 1 {
                 drop(table::close(OURS));
             }
-            let asked = kernels.iter_mut().find(|fd| fd.fd == OURS);
+            let asked = kernel_fds.iter_mut().find(|fd| fd.fd == OURS);
             Ok(asked.into_iter().map(|fd| fd.revents = POLLIN).count())
         });
         let at_once = Some(Duration::ZERO);

@@ -40,9 +40,9 @@ pub struct FrozenEnd {
 /// Makes the pair for a fork. Returns `None` if the process has reached its limit of descriptors.
 pub fn begin() -> Option<(Sharing, ChildEnd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (parents, childs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
-    let sharing = Sharing(Arc::new(ParentEnd { end: out_of_the_way(parents), taken: Mutex::default() }));
-    Some((sharing, ChildEnd(out_of_the_way(childs))))
+    let (parent_end, child_end) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    let sharing = Sharing(Arc::new(ParentEnd { end: out_of_the_way(parent_end), taken: Mutex::default() }));
+    Some((sharing, ChildEnd(out_of_the_way(child_end))))
 }
 
 impl Sharing {

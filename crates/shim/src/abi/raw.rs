@@ -2,7 +2,7 @@
 
 use super::{descriptors, epoll, fail, messages, poll, processes, rings, sockets, transfers};
 use crate::os::real;
-use crate::os::signals::{changed, set_of};
+use crate::os::signals::{note_installed, set_of};
 use crate::table::is_known;
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, sigset_t};
 use std::ptr::null;
@@ -55,7 +55,7 @@ pub(super) unsafe fn syscall(
             libc::SYS_sendmsg => messages::sendmsg(a as c_int, b as _, c as c_int) as c_long,
             libc::SYS_rt_sigaction => {
                 let done = real::syscall(number, a, b, c, d, e, f);
-                changed();
+                note_installed();
                 done
             }
             libc::SYS_io_uring_setup if rings::may_create() => real::syscall(number, a, b, c, d, e, f),

@@ -6,7 +6,7 @@
 //! the program's handler with the kernel's arguments, and queries of the program return the
 //! program's handler. [`postpone`] postpones signals.
 
-use crate::os::signals::{changed, count_handler};
+use crate::os::signals::{count_handler, note_installed};
 use crate::os::{cancel, errno, last_errno, real, set_errno};
 use baton_socket::held::interrupted;
 use baton_socket::signals::{FAULTS, postpone};
@@ -101,7 +101,7 @@ pub(super) unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: 
         as_known(old, before);
     }
     if !new.is_null() {
-        changed();
+        note_installed();
     }
     done
 }
@@ -111,7 +111,7 @@ pub(super) unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: 
 pub(super) unsafe fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let done = unsafe { real::siginterrupt(signal, interrupts) };
-    changed();
+    note_installed();
     done
 }
 

@@ -35,7 +35,7 @@ struct Asked {
     was_full: bool,
     full: u64,
     watch: u64,
-    /// See [`Gather::on_report`].
+    /// The last round in which it was reported: see [`Gather::on_report`].
     seen: u32,
 }
 
@@ -80,7 +80,7 @@ impl Entry {
         let mut asked = locked(&self.asked);
         let events = asked.interest.events;
         let hit = bits(&readiness) & (events | ERR | HUP);
-        let report = self.has_news(&mut asked, &readiness)?;
+        let report = self.would_report(&mut asked, &readiness)?;
         asked.was_full = !readiness.writable || asked.was_full && !report;
         if !report {
             return None;
@@ -93,7 +93,7 @@ impl Entry {
     }
 
     /// Whether it would be reported with this readiness, or `None` if it is disabled or removed.
-    fn has_news(&self, asked: &mut Asked, readiness: &Readiness) -> Option<bool> {
+    fn would_report(&self, asked: &mut Asked, readiness: &Readiness) -> Option<bool> {
         let events = asked.interest.events;
         let hit = bits(readiness) & (events | ERR | HUP);
         if asked.asleep || self.dropped.load(Ordering::Acquire) {
@@ -112,8 +112,8 @@ impl Entry {
     pub(super) fn stays_ready(&self) -> bool {
         self.queued.store(false, Ordering::Release);
         let Some(readiness) = held(self.slot_ref).map(|held| readiness_of(&held)) else { return false };
-        let news = self.has_news(&mut locked(&self.asked), &readiness);
-        news == Some(true) && self.queue()
+        let would_be_reported = self.would_report(&mut locked(&self.asked), &readiness);
+        would_be_reported == Some(true) && self.queue()
     }
 
     /// True if it is known to have input, and the program asks for input.

@@ -31,7 +31,7 @@ thread_local! {
 
 fn set(state: c_int) -> c_int {
     let mut before = DISABLE;
-    // SAFETY: a live number.
+    // SAFETY: a pointer to a live local.
     unsafe { pthread_setcancelstate(state, &mut before) };
     before
 }

@@ -39,7 +39,7 @@ macro_rules! real {
             }
             // SAFETY: libc's function of this name has this type.
             let call: unsafe extern "C-unwind" fn($($type),*) -> $result = unsafe { std::mem::transmute(found) };
-            // SAFETY: the arguments are the program's, as it would have passed them.
+            // SAFETY: the arguments are those that the program passed.
             unsafe { call($($arg),*) }
         }
     )*};

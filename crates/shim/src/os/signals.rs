@@ -97,7 +97,7 @@ pub(crate) fn count_handler(signal: c_int) {
 }
 
 /// Called when a handler has been installed.
-pub(crate) fn changed() {
+pub(crate) fn note_installed() {
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn mask() -> u64 {
 }
 
 /// A signalfd: readable while one of these signals is pending for the thread that polls it.
-pub(crate) fn descriptor(bits: u64) -> std::io::Result<OwnedFd> {
+pub(crate) fn signalfd(bits: u64) -> std::io::Result<OwnedFd> {
     // SAFETY: a live set.
     let fd = unsafe { libc::signalfd(-1, &set_of(bits), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
     if fd < 0 {

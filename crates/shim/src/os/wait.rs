@@ -52,15 +52,15 @@ pub(crate) unsafe fn kernel_poll(
 }
 
 /// Waits for input for the time `left`. Returns 0 if none came. The thread may be cancelled in it.
-pub(crate) fn wait_for(fd: BorrowedFd<'_>, left: Option<Duration>) -> Result<usize, i32> {
-    // SAFETY: null.
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, left: Option<Duration>) -> Result<usize, i32> {
+    // SAFETY: a null mask is allowed.
     unsafe { kernel_poll(&mut [pollfd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 }], left, null()) }
 }
 
 /// Reads an eventfd's count, and waits until it is not zero. The thread may be cancelled in it.
-pub(crate) fn take(fd: BorrowedFd<'_>) -> Result<(), i32> {
+pub(crate) fn read_eventfd(fd: BorrowedFd<'_>) -> Result<(), i32> {
     let mut count = 0u64;
-    // SAFETY: a live count.
+    // SAFETY: a pointer to a live local, with its length.
     let got = cancellable(None, || unsafe { real::read(fd.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) });
     if got < 0 { Err(last_errno()) } else { Ok(()) }
 }
