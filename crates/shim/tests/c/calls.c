@@ -113,7 +113,7 @@ static void facts(int fd) {
         memset(whole, 0xee, sizeof whole);
         size = asked[i];
         SAY("info", getsockopt(fd, IPPROTO_TCP, TCP_INFO, whole, &size));
-        say("asked %d: %d bytes, untouched behind %d", asked[i], size, whole[size] == 0xee);
+        say("asked for %d: %d bytes, the rest unchanged %d", asked[i], size, whole[size] == 0xee);
     }
     size = sizeof whole;
     getsockopt(fd, IPPROTO_TCP, TCP_INFO, whole, &size);
@@ -184,9 +184,9 @@ static void reads(void) {
     struct iovec nowhere = {NULL, 10};
     SAY("null", readv(fd, &nowhere, 1));
     struct iovec backwards[2] = {{buf, 1}, {buf, (size_t)-1}};
-    SAY("backwards", readv(fd, backwards, 2));
+    SAY("negative length", readv(fd, backwards, 2));
     struct msghdr none = {.msg_iov = backwards, .msg_iovlen = 2}, many = {.msg_iov = backwards, .msg_iovlen = 1025};
-    SAY("backwards", recvmsg(fd, &none, 0));
+    SAY("negative length", recvmsg(fd, &none, 0));
     SAY("too many", recvmsg(fd, &many, 0));
     SAY("recv", recv(fd, buf, 3, 0));
     say("right %d", right(buf, 3, 3));
@@ -213,11 +213,11 @@ static void reads(void) {
     order("send", 9);
     arrived(fd, 9);
     struct iovec beyond[4] = {{buf, 1}, {buf + 1, LONG_MAX}, {buf, LONG_MAX}, {buf, LONG_MAX}};
-    SAY("beyond", readv(fd, beyond, 4));
+    SAY("beyond the address space", readv(fd, beyond, 4));
     /* Longer than one call may move, but within the address space. */
     static char low[9];
     struct iovec much[2] = {{low, 1}, {low + 1, 1L << 40}};
-    SAY("much", readv(fd, much, 2));
+    SAY("more than one call moves", readv(fd, much, 2));
     say("right %d", right(low, 0, 9));
     order("send", 30);
     order("shut", 0);
@@ -243,9 +243,9 @@ static void messages(void) {
     SAY("recvmmsg", recvmmsg(fd, ins, 2, 0, NULL));
     say("lengths %d %d right %d", ins[0].msg_len, ins[1].msg_len, right(in, 0, 40));
     struct iovec backwards[2] = {{out, 10}, {out, (size_t)-1}};
-    SAY("backwards", writev(fd, backwards, 2));
+    SAY("negative length", writev(fd, backwards, 2));
     struct msghdr none = {.msg_iov = backwards, .msg_iovlen = 2}, many = {.msg_iov = backwards, .msg_iovlen = 1025};
-    SAY("backwards", sendmsg(fd, &none, 0));
+    SAY("negative length", sendmsg(fd, &none, 0));
     SAY("too many", sendmsg(fd, &many, 0));
     SAY("writev", writev(fd, iov, 4));
     SAY("pwritev2", pwritev2(fd, iov, 1, -1, 0));
@@ -345,7 +345,7 @@ static void polls(void) {
     say("%d", !!FD_ISSET(fd, &in));
     say("piped %ld", (long)write(ends[1], "x", 1));
     all[1].events = POLLIN;
-    SAY("the pipe's", poll(all, 2, -1));
+    SAY("pipe event", poll(all, 2, -1));
     say("%x %x", all[0].revents, all[1].revents);
     fcntl(fd, F_SETFL, O_NONBLOCK);
     long filled = 0, put;
@@ -383,7 +383,7 @@ static void timeouts(void) {
     SAY("some of it", recv(fd, buf, 10, MSG_WAITALL));
     int on = 1;
     SAY("fionbio", ioctl(fd, FIONBIO, &on));
-    SAY("no wait", read(fd, buf, 10));
+    SAY("without waiting", read(fd, buf, 10));
     say("flags %d", !!(fcntl(fd, F_GETFL) & O_NONBLOCK));
     end(fd);
 }

@@ -50,7 +50,7 @@ static void interrupted_read(int fd, const char *what, long signal) {
     pthread_create(&thread, NULL, interrupts, (void *)signal);
     SAY(what, read(fd, buf, 1));
     pthread_join(thread, NULL);
-    say("its handler saw %s", canary_name(seen_by_handler));
+    say("the handler saw %s", canary_name(seen_by_handler));
 }
 
 /* Makes successful calls while many signals arrive. Returns how many calls changed errno. */
@@ -105,18 +105,18 @@ static void errnos(void) {
     over_a_set(fd);
     handle(SIGUSR1, looks, SA_RESTART);
     handle(SIGUSR2, leaves, SA_RESTART);
-    interrupted_read(fd, "a read that goes on", SIGUSR1);
-    interrupted_read(fd, "a read whose handler leaves another", SIGUSR2);
+    interrupted_read(fd, "a read that is restarted", SIGUSR1);
+    interrupted_read(fd, "a read whose handler changes errno", SIGUSR2);
     handle(SIGUSR1, looks, 0);
-    interrupted_read(fd, "a read that does not go on", SIGUSR1);
-    SAY("what came then", recv(fd, buf, 1, 0));
+    interrupted_read(fd, "a read that is interrupted", SIGUSR1);
+    SAY("the next byte", recv(fd, buf, 1, 0));
     handle(SIGALRM, looks, SA_RESTART);
     handlers_ran = 0;
     struct itimerval often = {{0, 300}, {0, 300}}, never = {0};
     setitimer(ITIMER_REAL, &often, NULL);
     say("changed under signals: %ld", under_signals(fd));
     setitimer(ITIMER_REAL, &never, NULL);
-    say("handlers ran %d, and found something wrong %d", handlers_ran > 0, changes_in_handler);
+    say("handlers ran %d, errors in them %d", handlers_ran > 0, changes_in_handler);
     int again;
     SAY("duplicate", (again = dup(fd)) < 0 ? -1 : 0);
     SAY("close it", close(again));
@@ -124,7 +124,7 @@ static void errnos(void) {
     SAY("fork", (child = fork()) < 0 ? -1 : child == 0 ? (_exit(errno == CANARY ? 0 : 1), 0) : 0);
     int status = -1;
     waitpid(child, &status, 0);
-    say("the child's %d", status);
+    say("status of the child %d", status);
     SAY("write after it", write(fd, "x", 1));
     SAY("shut down", shutdown(fd, SHUT_WR));
     SAY("system", system("true"));

@@ -8,7 +8,7 @@ static void name6(const char *what, int got, struct sockaddr_in6 *name, socklen_
         port == DATA || port == BACK ? port : 0, name->sin6_scope_id, name->sin6_flowinfo);
 }
 
-static void of_family(int fd) {
+static void check_family(int fd) {
     struct sockaddr_in6 name = {0};
     socklen_t size = sizeof name;
     int got = getpeername(fd, (void *)&name, &size);
@@ -19,7 +19,7 @@ static void of_family(int fd) {
     memset(&name, 0, sizeof name);
     size = 20;
     got = getpeername(fd, (void *)&name, &size);
-    name6("cut", got, &name, size);
+    name6("truncated", got, &name, size);
     asked(fd, "domain", SOL_SOCKET, SO_DOMAIN);
     asked(fd, "protocol", SOL_SOCKET, SO_PROTOCOL);
     asked(fd, "class", IPPROTO_IPV6, IPV6_TCLASS);
@@ -58,7 +58,7 @@ static void of_family(int fd) {
     int other = dup(fd);
     size = sizeof name;
     got = getpeername(other, (void *)&name, &size);
-    name6("peer of its double", got, &name, size);
+    name6("peer of a duplicate", got, &name, size);
     close(other);
     struct tcp_info info;
     size = sizeof info;
@@ -79,7 +79,7 @@ static void families(void) {
         say("-- connected to %s", hosts[which]);
         int fd = connected6(hosts[which], DATA);
         order("accept", 0);
-        of_family(fd);
+        check_family(fd);
     }
     for (int which = 0; which < 2; which++) {
         struct sockaddr_in6 name;
@@ -91,7 +91,7 @@ static void families(void) {
         int fd = accept(listener, (void *)&name, &size);
         name6("accepted", fd < 0, &name, size);
         close(listener);
-        of_family(fd);
+        check_family(fd);
     }
 }
 
@@ -117,7 +117,7 @@ static void beginnings(void) {
                 order("accept", 0);
                 SAY("read", recv(fd, &at, 1, MSG_DONTWAIT));
                 at.sin_family = AF_UNSPEC;
-                SAY("undone", connect(fd, (void *)&at, sizeof at));
+                SAY("disconnect", connect(fd, (void *)&at, sizeof at));
                 say("peer's end %ld", order("recv", -1));
             }
             for (int which = 0; which < CALLS; which++) any_call(fd, first + which, file);
@@ -130,11 +130,11 @@ static void beginnings(void) {
 /* A thread that is cancelled while it waits in a call. */
 struct cancelled { int how, fd, set, cleaned, went_on; long got; volatile int ready; };
 
-static sigjmp_buf out_of_it;
+static sigjmp_buf before_the_read;
 
-static void leave_it(int signal) {
+static void leave_read(int signal) {
     (void)signal;
-    siglongjmp(out_of_it, 1);
+    siglongjmp(before_the_read, 1);
 }
 
 static void clean(void *at) { ((struct cancelled *)at)->cleaned = 1; }
@@ -173,7 +173,7 @@ static void *is_cancelled(void *at) {
         break;
     /* A handler that left the wait does not keep it from being cancelled later. */
     case 13:
-        if (!sigsetjmp(out_of_it, 1)) {
+        if (!sigsetjmp(before_the_read, 1)) {
             c->ready = 1;
             c->got = recv(c->fd, buf, 10, 0);
         }
@@ -186,7 +186,7 @@ static void *is_cancelled(void *at) {
 }
 
 static void cancelled(void) {
-    signal(SIGUSR2, leave_it);
+    signal(SIGUSR2, leave_read);
     for (int other_kind = 0; other_kind < 2; other_kind++)
         for (int early = 0; early < 2; early++)
             for (int how = 0; how < 14; how++) {

@@ -42,12 +42,12 @@ static void sets(void) {
     SAY("once", epoll_ctl(set, EPOLL_CTL_MOD, fd, &ask));
     SAY("once", epoll_wait(set, got, 4, 0));
     say("%x %d", got[0].events, (int)got[0].data.u64);
-    SAY("not twice", epoll_wait(set, got, 4, 20));
+    SAY("not again", epoll_wait(set, got, 4, 20));
     SAY("again", epoll_ctl(set, EPOLL_CTL_MOD, fd, &ask));
     SAY("again", epoll_wait(set, got, 4, 0));
     ask.events = EPOLLRDHUP;
     SAY("end", epoll_ctl(set, EPOLL_CTL_MOD, fd, &ask));
-    SAY("no end", epoll_wait(set, got, 4, 0));
+    SAY("MSG_MORE", epoll_wait(set, got, 4, 0));
     tell("shut", 0);
     SAY("end", epoll_wait(set, got, 4, 3000));
     say("%x", got[0].events);
@@ -88,7 +88,7 @@ static void descriptors(void) {
     close(copy), close(high);
     SAY("copy", recv(130, buf, 1, 0));
     int nothing = open("/dev/null", O_RDWR);
-    SAY("over", dup2(nothing, 130) - 130);
+    SAY("dup2 over a connection", dup2(nothing, 130) - 130);
     SAY("nothing", read(130, buf, 1));
     SAY("copy", recv(100, buf, 10, 0));
     SAY("range", close_range(100, 140, 0));
@@ -148,7 +148,7 @@ static void signals(void) {
     shutdown(fd, SHUT_WR);
     SAY("broken", write(fd, "x", 1));
     say("signals %d", alarms);
-    SAY("broken, quiet", send(fd, "x", 1, MSG_NOSIGNAL));
+    SAY("broken, MSG_NOSIGNAL", send(fd, "x", 1, MSG_NOSIGNAL));
     say("signals %d", alarms);
     end(fd);
     close(set);
@@ -235,7 +235,7 @@ static void ends(void) {
     order("reset", 0);
     ended(fd);
     SAY("peer's name", getpeername(fd, (void *)&peer, &size));
-    SAY("what came before", read(fd, buf, 10));
+    SAY("data before the reset", read(fd, buf, 10));
     SAY("reset", read(fd, buf, 10));
     SAY("read", read(fd, buf, 10));
     SAY("peer's name", getpeername(fd, (void *)&peer, &size));
@@ -346,7 +346,7 @@ static void taken(void) {
     }
     say("peer got %ld", order("recv", 1200));
     order("send", 6);
-    SAY("go", write(gate[1], "\n", 1));
+    SAY("let the child read", write(gate[1], "\n", 1));
     say("ended %d", child_of(child));
     SAY("parent", recv(fd, buf, 3, MSG_WAITALL));
     close(gate[1]);

@@ -44,9 +44,9 @@ static void waits_with_masks(void) {
     SAY("epoll_pwait by number", syscall(SYS_epoll_pwait, set, &event, 1L, 3000L, &bits, 8L));
     say("alarms %d", alarms);
     pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
-    SAY("too long ago", ppoll(&p, 1, &(struct timespec){-1, 0}, NULL));
+    SAY("negative time", ppoll(&p, 1, &(struct timespec){-1, 0}, NULL));
     SAY("closed", close(set));
-    SAY("no set", epoll_wait(set, &event, 1, 0));
+    SAY("not a set", epoll_wait(set, &event, 1, 0));
     end(fd);
 }
 
@@ -80,7 +80,7 @@ static void numbers(void) {
     say("some time is left %d", time.tv_sec < 3 || time.tv_nsec == 0);
     int have = 0;
     SAY("ioctl", syscall(SYS_ioctl, fd, (long)FIONREAD, &have));
-    say("there is %d", have);
+    say("available %d", have);
     long set = syscall(SYS_epoll_create1, 0L);
     struct epoll_event event = {EPOLLIN, {.u64 = 4}};
     SAY("epoll_ctl", syscall(SYS_epoll_ctl, set, (long)EPOLL_CTL_ADD, fd, &event));
@@ -121,7 +121,7 @@ static int stranger(int way) {
     char byte, buf[10], space[CMSG_SPACE(sizeof(int))];
     struct iovec iov = {&byte, 1};
     struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-    SAY("given", recvmsg(way, &msg, 0));
+    SAY("receive a descriptor", recvmsg(way, &msg, 0));
     int fd = *(int *)CMSG_DATA(CMSG_FIRSTHDR(&msg));
     SAY("stranger reads", read(fd, buf, 4));
     SAY("stranger writes", write(fd, "from afar", 9));
@@ -250,7 +250,7 @@ static void homes(void) {
     say("peer got %ld", order("recv", 4));
     end(fd);
     fd = begin();
-    SAY("by signals", fcntl(fd, F_SETFL, O_ASYNC));
+    SAY("O_ASYNC", fcntl(fd, F_SETFL, O_ASYNC));
     end(fd);
     fd = begin();
     int mark = 7;
@@ -284,17 +284,17 @@ static void mixtures(void) {
     SAY("itself", epoll_ctl(set, EPOLL_CTL_ADD, set, &clock));
     struct itimerspec soon = {{0, 0}, {0, 20000000}};
     timerfd_settime(timer, 0, &soon, NULL);
-    SAY("timer's", epoll_wait(set, got, 3, 3000));
+    SAY("timer event", epoll_wait(set, got, 3, 3000));
     say("%d", (int)got[0].data.u64);
     SAY("read", read(timer, &times, 8));
     order("send", 3);
     arrived(fd, 3);
-    SAY("connection's", epoll_wait(set, got, 3, 3000));
+    SAY("connection event", epoll_wait(set, got, 3, 3000));
     say("%d", (int)got[0].data.u64);
     SAY("read", read(fd, buf, 10));
-    SAY("nobody's", epoll_wait(set, got, 3, 20));
+    SAY("no event", epoll_wait(set, got, 3, 20));
     struct pollfd p[2] = {{fd, POLLIN, 0}, {500, POLLIN, 0}};
-    SAY("no descriptor", poll(p, 2, 1000));
+    SAY("invalid descriptor", poll(p, 2, 1000));
     say("%x %x", p[0].revents, p[1].revents);
     SAY("close on exec", close_range(fd, fd, CLOSE_RANGE_CLOEXEC));
     say("flags %d", fcntl(fd, F_GETFD));
@@ -306,7 +306,7 @@ static void mixtures(void) {
     fcntl(fd, F_SETFL, 0);
     struct timeval limit = {0, 50000};
     SAY("limit", setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit));
-    SAY("no room in time", write(fd, block, 1));
+    SAY("time limit while full", write(fd, block, 1));
     close(fd);
     order("close", 0);
     close(set), close(timer), close(file);

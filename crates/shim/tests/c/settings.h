@@ -11,7 +11,7 @@ static void pushes(int fd) {
     SAY("push", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
     say("peer has %ld", order("within", 90));
     say("peer got %ld", order("recv", 3));
-    SAY("corked still", send(fd, "de", 2, 0));
+    SAY("still corked", send(fd, "de", 2, 0));
     say("peer has %ld", order("within", 20));
     option(fd, "cork", IPPROTO_TCP, TCP_CORK);
     SAY("uncork", setsockopt(fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off));
@@ -21,7 +21,7 @@ static void pushes(int fd) {
     SAY("push", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
     say("peer has %ld", order("within", 90));
     say("peer got %ld", order("recv", 2));
-    SAY("a record", send(fd, "hij", 3, MSG_EOR));
+    SAY("MSG_EOR", send(fd, "hij", 3, MSG_EOR));
     SAY("another", send(fd, "k", 1, MSG_EOR | MSG_MORE));
     SAY("the end", send(fd, "l", 1, 0));
     say("peer got %ld", order("recv", 5));
@@ -43,9 +43,9 @@ static void receive_and_report(int fd, const char *what, long room, size_t contr
 static void reports_bytes_left(int fd) {
     order("send", 10);
     arrived(fd, 10);
-    receive_and_report(fd, "not asked", 2, 64);
+    receive_and_report(fd, "TCP_INQ off", 2, 64);
     set(fd, "inq", IPPROTO_TCP, INQ, 1);
-    receive_and_report(fd, "asked", 3, 64);
+    receive_and_report(fd, "TCP_INQ on", 3, 64);
     receive_and_report(fd, "just enough", 1, CMSG_LEN(4));
     receive_and_report(fd, "no room", 1, 8);
     receive_and_report(fd, "the rest", 50, 64);

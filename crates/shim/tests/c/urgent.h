@@ -21,7 +21,7 @@ static void read_to_mark(int fd, long most) {
         long room = most - got < 4096 ? most - got : 4096;
         ssize_t len = recv(fd, buf, room, 0);
         if (len <= 0) break;
-        if (!right(buf, got, len)) say("wrong from byte %ld on", got);
+        if (!right(buf, got, len)) say("wrong bytes from %ld on", got);
         got += len;
     }
     say("read %ld, at the mark %d", got, at_mark(fd));
@@ -36,14 +36,14 @@ static void read_urgent_byte(int fd, long before) {
     SAY("urgent", recv(fd, &byte, 1, MSG_OOB));
     say("right %d", byte == byte_at(before));
     SAY("once more", recv(fd, &byte, 1, MSG_OOB));
-    SAY("no more", recv(fd, &byte, 1, MSG_DONTWAIT));
+    SAY("no more data", recv(fd, &byte, 1, MSG_DONTWAIT));
     say("idle %x", revents(fd, POLLIN | POLLPRI, 0));
     order("send", 7);
     arrived(fd, 7);
     char buf[16];
     SAY("then", recv(fd, buf, 16, 0));
     say("right %d", right(buf, 0, 7));
-    SAY("and back", send(fd, "back", 4, 0));
+    SAY("reply", send(fd, "back", 4, 0));
     say("peer got %ld", order("recv", 4));
 }
 
@@ -80,7 +80,7 @@ static void urgent_by_epoll(int edge) {
     answer();
     char byte = 0;
     SAY("urgent", recv(fd, &byte, 1, MSG_OOB));
-    SAY("nothing more", epoll_wait(set, found, 4, 0));
+    SAY("no more events", epoll_wait(set, found, 4, 0));
     end(fd);
     close(set);
 }
@@ -94,7 +94,7 @@ static void urgent_inline(void) {
     arrived(fd, 6);
     say("waited %x", revents(fd, POLLIN | POLLPRI, 5000));
     read_to_mark(fd, 5);
-    SAY("apart", recv(fd, buf, 1, MSG_OOB));
+    SAY("MSG_OOB", recv(fd, buf, 1, MSG_OOB));
     SAY("inline", recv(fd, buf, 16, 0));
     say("right %d at the mark %d", buf[0] == byte_at(5), at_mark(fd));
     end(fd);
@@ -136,7 +136,7 @@ static void urgent_behind_much(void) {
         if (len > 0) put += len;
         if (put > 50000 && urgent_signalled == 0) { answer(); tell("recv", 200000); urgent_signalled = 1; }
     }
-    say("put %ld, peer got %ld", put, answer());
+    say("sent %ld, peer got %ld", put, answer());
     say("waited %x", revents(fd, POLLPRI, 5000));
     read_to_mark(fd, 40000);
     read_to_mark(fd, 9);
