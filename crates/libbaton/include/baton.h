@@ -54,7 +54,7 @@ typedef int (*baton_wait_fn)(void *arg, uint64_t until_ns);
 #define BATON_RENO 1
 
 /* The configuration of an engine. Fill it with `baton_config_default`, then set at least
- * `addresses`. `baton_new` copies what the pointers refer to. */
+ * `addresses`. The strings and the secret are not needed after `baton_new`. */
 typedef struct baton_config {
     /* Size of this structure in bytes. */
     size_t size;

@@ -17,7 +17,8 @@ pub fn bring_home(why: &str) {
 
 /// True while an engine has any connection.
 pub fn any_moved() -> bool {
-    // A slot that another thread has locked for writing may be moving, so it counts.
+    // A thread that hands a connection over has the slot locked, and may wait for a lock of the
+    // caller. So do not wait for it; count its connection as moved.
     let is_home = |slot: &Slot| slot.body.try_read().is_ok_and(|body| !matches!(body.state, State::Moved(_)));
     table::all().iter().any(|(slot_ref, _)| !is_home(slot_ref.slot))
 }

@@ -17,7 +17,7 @@ pub const BATON_CUBIC: c_int = 0;
 pub const BATON_RENO: c_int = 1;
 
 /// The configuration of an engine. Fill it with `baton_config_default`, then set at least
-/// `addresses`. `baton_new` copies what the pointers refer to.
+/// `addresses`. The strings and the secret are not needed after `baton_new`.
 #[repr(C)]
 pub struct baton_config {
     /// Size of this structure in bytes.
