@@ -1,20 +1,20 @@
-//! What `baton run` tells the programs that it starts, by their environment.
+//! The settings that `baton run` passes to the programs it starts, as environment variables.
 //!
 //! | variable | meaning |
 //! | --- | --- |
 //! | `BATON_SOCKET` | where the service listens |
 //! | `BATON_POLICY` | when a connection moves: a rule of [`baton_policy::rules`] |
-//! | `BATON_PORTS` | ports, either side's, that the rule is for; others never move |
+//! | `BATON_PORTS` | ports, of either side, that the rule applies to; others never move |
 //! | `BATON_ENGINE` | where the engine runs: a [`Placement`] |
-//! | `BATON_ACCOUNT` | file of the counters |
-//! | `BATON_IO_URING` | `0`: programs are told that the kernel has no io_uring |
+//! | `BATON_ACCOUNT` | path of the file of counters |
+//! | `BATON_IO_URING` | `0`: calls that create an io_uring fail as if the kernel had none |
 
 use baton_policy::rules::{Policy, PortRule, Rule, Side, parse_ports};
 use baton_socket::service::Placement;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// See the file's head.
+/// The settings.
 pub struct Config {
     pub socket: PathBuf,
     pub policy: Policy,
@@ -23,8 +23,8 @@ pub struct Config {
     pub io_uring: bool,
 }
 
-/// As the process was started. What makes no sense is as if it was not there: `baton run`
-/// has checked it, and a program is not the place to complain.
+/// The settings with which the process was started. An invalid value counts as missing: `baton run`
+/// has checked the values, and a program cannot report the error.
 pub fn config() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     CONFIG.get_or_init(|| {

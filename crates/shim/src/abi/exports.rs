@@ -1,11 +1,12 @@
-//! The functions that a program finds in place of libc's, and the only ones: each keeps the
-//! program's `errno` ([`super::errno`]) and does what the function of that name does here.
+//! The exported functions, except those in assembly ([`super::processes`]). Each preserves the
+//! program's `errno` ([`errno`](crate::os::errno)) and calls the function of the same name in one of
+//! these modules.
 //!
-//! What is upheld: each has the name and the type that libc's headers give it. Arguments are
-//! handed on as they came from the program, whose promise they are.
+//! Safety rules: each function has the name and the type that libc's headers give it. It passes the
+//! program's arguments on unchanged; the program guarantees that they are valid.
 
-use super::errno::kept;
-use super::{asynchronous, descriptors, messages, processes, raw, signals, sockets, transfers, waits};
+use super::{asynchronous, descriptors, epoll, messages, poll, processes, raw, signals, sockets, transfers};
+use crate::os::errno::preserving;
 use libc::{
     FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t,
     off_t, off64_t, pid_t, pollfd, sigevent, sighandler_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
@@ -17,11 +18,11 @@ macro_rules! exported {
         $($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*
     })*) => {$($(
         /// # Safety
-        /// As of libc's.
+        /// As for libc's function of this name.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             // SAFETY: the arguments are the program's.
-            kept(|| unsafe { $module::$name($($arg),*) })
+            preserving(|| unsafe { $module::$name($($arg),*) })
         }
     )*)*};
 }
@@ -76,13 +77,15 @@ exported! {
         ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int;
         fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     }
-    waits {
+    poll {
         poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
         __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int;
         ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
         __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: usize) -> c_int;
         select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
         pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    }
+    epoll {
         epoll_create(size: c_int) -> c_int;
         epoll_create1(flags: c_int) -> c_int;
         epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
@@ -102,8 +105,8 @@ exported! {
         aio_read64(what: *mut aiocb) -> c_int;
         aio_write(what: *mut aiocb) -> c_int;
         aio_write64(what: *mut aiocb) -> c_int;
-        lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, told: *mut sigevent) -> c_int;
-        lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, told: *mut sigevent) -> c_int;
+        lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;
+        lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;
     }
     processes {
         vfork() -> pid_t;

@@ -1,8 +1,8 @@
-//! The functions that ours stand in front of: the next ones of that name, which are libc's
-//! unless something else is loaded too.
+//! The real functions behind the exported ones: the next symbols of the same names, which are libc's
+//! unless another library is preloaded too.
 //!
-//! What is upheld: each is called with the type that libc's headers give it. Arguments are
-//! passed on as they came from the program, whose promise they are.
+//! Safety rules: each is called with the type that libc's headers give it. The program guarantees that
+//! the arguments it passes are valid.
 
 use libc::{
     aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t,
@@ -17,7 +17,7 @@ fn find(at: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     if !known.is_null() {
         return known;
     }
-    // SAFETY: a name that ends with zero.
+    // SAFETY: a zero-terminated name.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     at.store(found, Ordering::Relaxed);
     found
@@ -33,13 +33,13 @@ macro_rules! real {
             };
             let found = find(&AT, NAME);
             if found.is_null() {
-                // This libc has none.
+                // This libc does not have the function.
                 super::set_errno(libc::ENOSYS);
                 return -1;
             }
             // SAFETY: libc's function of this name has this type.
             let call: unsafe extern "C-unwind" fn($($type),*) -> $result = unsafe { std::mem::transmute(found) };
-            // SAFETY: the arguments are the program's, as it would have passed them.
+            // SAFETY: the arguments are those that the program passed.
             unsafe { call($($arg),*) }
         }
     )*};
@@ -90,7 +90,7 @@ real! {
     epoll_pwait2(set: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     aio_read(what: *mut aiocb) -> c_int;
     aio_write(what: *mut aiocb) -> c_int;
-    lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, told: *mut sigevent) -> c_int;
+    lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;
     execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     execv(path: *const c_char, argv: *const *const c_char) -> c_int;
     execvp(path: *const c_char, argv: *const *const c_char) -> c_int;
@@ -108,7 +108,7 @@ real! {
     syscall(number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> c_long;
 }
 
-/// The next function of a name, for those that are not called but gone on with.
+/// The address of the next function of a name, for functions that are jumped to or have another type.
 pub(crate) fn address(at: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     find(at, name)
 }

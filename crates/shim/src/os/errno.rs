@@ -1,22 +1,22 @@
-//! `errno` as the program knows it. A call that succeeds leaves it as it was, whatever the library
-//! does meanwhile, as the kernel's calls do; one that fails sets it (errno(3)).
+//! The program's `errno`. A call that succeeds leaves it unchanged, whatever the library does in it, as
+//! a system call would; a call that fails sets it (errno(3)).
 //!
-//! A handler that interrupts the library sees the program's `errno` too, and what it leaves there
-//! is the program's. The library's own is put back behind it.
+//! A signal handler that interrupts the library sees the program's `errno`, and a value that it leaves
+//! there is the program's. The library's own value is restored after the handler.
 
 use super::{last_errno, set_errno};
 use libc::{FILE, c_int};
 use std::cell::Cell;
 
 thread_local! {
-    /// What the program has in `errno` while this thread works for it. Empty outside of calls, and
-    /// while a handler of the program runs.
+    /// The program's `errno` while the library works for this thread. `None` outside of calls, and
+    /// while a signal handler of the program runs.
     static OF_PROGRAM: Cell<Option<c_int>> = const { Cell::new(None) };
 }
 
-/// What a function of libc returns.
-pub(super) trait Outcome {
-    /// True if `errno` says why.
+/// The result type of a libc function.
+pub(crate) trait Outcome {
+    /// True if the call failed and `errno` has the reason.
     fn has_failed(&self) -> bool;
 }
 
@@ -56,7 +56,7 @@ impl Outcome for () {
     }
 }
 
-/// Puts back what was known of the program before a call. A thread may be unwound in one.
+/// Restores the previous value of [`OF_PROGRAM`] after a call, also if the thread is unwound.
 struct Outer(Option<c_int>);
 
 impl Drop for Outer {
@@ -65,8 +65,8 @@ impl Drop for Outer {
     }
 }
 
-/// Makes a call for the program.
-pub(super) fn kept<R: Outcome>(call: impl FnOnce() -> R) -> R {
+/// Makes a call for the program, and restores its `errno` if the call succeeds.
+pub(crate) fn preserving<R: Outcome>(call: impl FnOnce() -> R) -> R {
     let outer = Outer(OF_PROGRAM.replace(Some(last_errno())));
     let done = call();
     if !done.has_failed()
@@ -78,9 +78,9 @@ pub(super) fn kept<R: Outcome>(call: impl FnOnce() -> R) -> R {
     done
 }
 
-/// Runs a handler of the program, which may leave by `longjmp`. `interrupted` is `errno` as it was
-/// when the signal came: the library's own, where a call of it was interrupted.
-pub(super) fn by_program(interrupted: c_int, handler: impl FnOnce()) {
+/// Runs a signal handler of the program, which may leave with `longjmp`. `interrupted` is `errno` when
+/// the signal arrived: the library's own value, if the signal interrupted the library.
+pub(crate) fn run_handler(interrupted: c_int, handler: impl FnOnce()) {
     let within_call = OF_PROGRAM.take();
     set_errno(within_call.unwrap_or(interrupted));
     handler();

@@ -1,19 +1,19 @@
-//! `syscall(2)`: what is made by number is ours as what is made by name. See [`super`] for
-//! what is upheld.
+//! `syscall(2)`: a call by number is served like the call by name. [`super`] has the safety rules.
 
-use super::signals::set_of;
-use super::{descriptors, fail, messages, processes, real, rings, sockets, transfers, waits};
+use super::{descriptors, epoll, fail, messages, poll, processes, rings, sockets, transfers};
+use crate::os::real;
+use crate::os::signals::{note_installed, set_of};
 use crate::table::is_known;
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, sigset_t};
 use std::ptr::null;
 
-/// A new thread, or a child that ends before its parent goes on: no fork.
+/// With this flag `clone` makes a thread, or a child like that of `vfork`, but not a fork.
 const SHARES_MEMORY: c_ulong = libc::CLONE_VM as c_ulong;
 
-/// The kernel's mask of signals as libc's.
+/// Converts the kernel's signal mask to libc's.
 ///
 /// # Safety
-/// `at` is null or leads to 64 bits.
+/// `at` is null or points to 64 bits.
 unsafe fn mask(at: c_ulong) -> Option<sigset_t> {
     // SAFETY: the caller's promise.
     unsafe { (at as *const u64).as_ref() }.copied().map(set_of)
@@ -24,7 +24,7 @@ fn pointer(mask: &Option<sigset_t>) -> *const sigset_t {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn syscall(
     number: c_long,
     a: c_ulong,
@@ -41,13 +41,13 @@ pub(super) unsafe fn syscall(
             libc::SYS_accept => sockets::accept(a as c_int, b as _, c as _).into(),
             libc::SYS_accept4 => sockets::accept4(a as c_int, b as _, c as _, d as c_int).into(),
             libc::SYS_connect => sockets::connect(a as c_int, b as _, c as _).into(),
-            libc::SYS_epoll_create1 => waits::epoll_create1(a as c_int).into(),
-            libc::SYS_epoll_ctl => waits::epoll_ctl(a as c_int, b as c_int, c as c_int, d as _).into(),
+            libc::SYS_epoll_create1 => epoll::epoll_create1(a as c_int).into(),
+            libc::SYS_epoll_ctl => epoll::epoll_ctl(a as c_int, b as c_int, c as c_int, d as _).into(),
             libc::SYS_epoll_pwait => {
-                waits::epoll_pwait(a as c_int, b as _, c as c_int, d as c_int, pointer(&mask(e))).into()
+                epoll::epoll_pwait(a as c_int, b as _, c as c_int, d as c_int, pointer(&mask(e))).into()
             }
             libc::SYS_epoll_pwait2 => {
-                waits::epoll_pwait2(a as c_int, b as _, c as c_int, d as _, pointer(&mask(e))).into()
+                epoll::epoll_pwait2(a as c_int, b as _, c as c_int, d as _, pointer(&mask(e))).into()
             }
             libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into(),
             libc::SYS_execve => processes::execve(a as _, b as _, c as _).into(),
@@ -55,16 +55,16 @@ pub(super) unsafe fn syscall(
             libc::SYS_sendmsg => messages::sendmsg(a as c_int, b as _, c as c_int) as c_long,
             libc::SYS_rt_sigaction => {
                 let done = real::syscall(number, a, b, c, d, e, f);
-                super::signals::changed();
+                note_installed();
                 done
             }
-            libc::SYS_io_uring_setup if rings::may_begin() => real::syscall(number, a, b, c, d, e, f),
+            libc::SYS_io_uring_setup if rings::may_create() => real::syscall(number, a, b, c, d, e, f),
             libc::SYS_io_uring_setup => fail(libc::ENOSYS),
-            libc::SYS_ppoll => waits::ppoll(a as _, b as _, c as _, pointer(&mask(d))).into(),
+            libc::SYS_ppoll => poll::ppoll(a as _, b as _, c as _, pointer(&mask(d))).into(),
             libc::SYS_pselect6 => {
-                // The sixth leads to the mask and its length (pselect(2)).
+                // The sixth argument points to the mask's address and length (pselect(2)).
                 let masked = (f as *const c_ulong).as_ref().and_then(|at| mask(*at));
-                waits::pselect(a as c_int, b as _, c as _, d as _, e as _, pointer(&masked)).into()
+                poll::pselect(a as c_int, b as _, c as _, d as _, e as _, pointer(&masked)).into()
             }
             libc::SYS_execveat => processes::execveat(a as c_int, b as _, c as _, d as _, e as c_int).into(),
             libc::SYS_clone if a & SHARES_MEMORY == 0 => processes::forking(|| real::syscall(number, a, b, c, d, e, f)),
@@ -77,7 +77,7 @@ pub(super) unsafe fn syscall(
     }
 }
 
-/// Calls whose first argument is a descriptor that may be ours.
+/// Calls whose first argument is a descriptor that the library may know.
 unsafe fn of_descriptor(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
     let fd = a as c_int;
     // SAFETY: the arguments are the program's, for the call of this number.
@@ -114,17 +114,17 @@ unsafe fn of_descriptor(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_l
     }
 }
 
-/// Calls that some machines only have.
+/// Calls that exist on some architectures only.
 #[cfg(target_arch = "x86_64")]
 unsafe fn by_arch(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
     // SAFETY: the arguments are the program's, for the call of this number.
     unsafe {
         match number {
-            libc::SYS_poll => waits::poll(a as _, b as _, c as c_int).into(),
-            libc::SYS_select => waits::select(a as c_int, b as _, c as _, d as _, e as _).into(),
-            libc::SYS_epoll_wait => waits::epoll_wait(a as c_int, b as _, c as c_int, d as c_int).into(),
-            libc::SYS_epoll_create => waits::epoll_create(a as c_int).into(),
-            // What libc's does not share either.
+            libc::SYS_poll => poll::poll(a as _, b as _, c as c_int).into(),
+            libc::SYS_select => poll::select(a as c_int, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_epoll_wait => epoll::epoll_wait(a as c_int, b as _, c as c_int, d as c_int).into(),
+            libc::SYS_epoll_create => epoll::epoll_create(a as c_int).into(),
+            // A raw `vfork` is replaced by a fork, as libc's is.
             libc::SYS_fork | libc::SYS_vfork => processes::forking(|| real::syscall(libc::SYS_fork, a, b, c, d, e, f)),
             libc::SYS_dup2 => descriptors::dup2(a as c_int, b as c_int).into(),
             _ => real::syscall(number, a, b, c, d, e, f),

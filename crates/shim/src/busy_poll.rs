@@ -1,7 +1,8 @@
-//! Looking for a while before sleeping, where an engine runs in this program: see
-//! [`baton_socket::pace`]. Each thread has a pace of its own.
+//! Busy polling for a short time before a thread sleeps, if an engine runs in this program. How
+//! long is decided by [`baton_socket::pace`], for each thread by itself.
 //!
-//! A handler that runs while a thread looks finds it before its wait, not in it.
+//! A signal handler that runs during busy polling has the same effect as one that runs before the
+//! wait.
 
 use baton_socket::pace::Pace;
 use std::cell::{Cell, RefCell};
@@ -13,17 +14,18 @@ static CPUS: OnceLock<usize> = OnceLock::new();
 
 thread_local! {
     static PACE: RefCell<Pace> = RefCell::new(Pace::new(*CPUS.get_or_init(|| available_parallelism().map_or(1, usize::from))));
-    /// Bytes that this thread has read and written.
+    /// The number of bytes that this thread has read and written.
     static CARRIED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// This thread has read or written so many bytes.
-pub fn carried(bytes: usize) {
+/// Counts bytes that this thread has read or written.
+pub fn count_bytes(bytes: usize) {
     let _ = CARRIED.try_with(|carried| carried.set(carried.get() + bytes as u64));
 }
 
-/// Waits until `go` finds something, or for as long as `left` says. `go` sleeps for so long at
-/// most, and gives what came of it, and how much that was.
+/// Waits until `go` finds something, or until the time `left` has passed. `go` sleeps for the time
+/// it is given at most, and returns its result and the number of events that it found. It is called
+/// with zero while the thread polls.
 pub fn wait<T>(left: Option<Duration>, mut go: impl FnMut(Option<Duration>) -> (T, usize)) -> T {
     let begun = Instant::now();
     let look = Duration::from_nanos(with(|pace| pace.on_pause(CARRIED.try_with(Cell::get).unwrap_or(0))).unwrap_or(0));
@@ -41,7 +43,8 @@ pub fn wait<T>(left: Option<Duration>, mut go: impl FnMut(Option<Duration>) -> (
     outcome
 }
 
-/// None in a handler that interrupted this here, and in a thread that is about to end.
+/// Returns `None` if a signal handler interrupted another use of the pace, or if the thread's local
+/// data is being destroyed.
 fn with<R>(run: impl FnOnce(&mut Pace) -> R) -> Option<R> {
     PACE.try_with(|pace| pace.try_borrow_mut().ok().map(|mut pace| run(&mut pace))).ok().flatten()
 }
@@ -53,12 +56,12 @@ mod tests {
     const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
     #[test]
-    fn who_need_not_wait_long_looks_first_and_sleeps_then() {
-        // What there is, is found by the first try.
+    fn a_thread_polls_first_if_its_waits_are_short_and_sleeps_after_that() {
+        // The first try finds something.
         assert_eq!(wait(None, |left| (left, 1)), None, "nothing is known yet");
         let looks = (0..10_000).any(|_| wait(None, |left| (left, 1)) == AT_ONCE);
         assert_eq!(looks, *CPUS.get().unwrap() > 1);
-        // Looking finds nothing.
+        // Polling finds nothing.
         let mut tries = Vec::new();
         let slept = wait(None, |left| {
             tries.push(left);

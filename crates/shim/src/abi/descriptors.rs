@@ -1,16 +1,17 @@
-//! Descriptors that are closed, duplicated and asked about. See [`super`] for what is upheld.
+//! Closing, duplicating and querying descriptors. [`super`] has the safety rules.
 
-use super::cancel::Deferred;
-use super::{fail, real};
+use super::fail;
 use crate::connection::{self, Held, at, bring_home};
-use crate::table::{self, is_known, is_set, named};
+use crate::os::cancel::Deferred;
+use crate::os::real;
+use crate::table::{self, find, is_known, is_set};
 use crate::{account, epoll};
 use libc::{c_int, c_uint, c_ulong};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-/// What is known of a descriptor ends with it. Before it is closed: afterwards the number
-/// may be another's at once.
+/// Forgets a descriptor. This is called before the descriptor is closed, because afterwards another
+/// thread may get the same number at once.
 pub(super) fn closing(fd: RawFd) {
     if !is_known(fd) {
         return;
@@ -26,9 +27,9 @@ pub(super) fn closing(fd: RawFd) {
     }
 }
 
-/// True if `close` may wait until all is sent: the kernel can do that.
+/// True if `close` may have to wait until all data is sent (`SO_LINGER`), which only the kernel does.
 fn lingers(fd: RawFd) -> bool {
-    let last = named(fd).is_some_and(|named| table::locked(&named.slot.fds).len() == 1);
+    let last = find(fd).is_some_and(|slot_ref| table::locked(&slot_ref.slot.fds).len() == 1);
     let lingers = |held: Held| {
         let linger = held.stream().and_then(|stream| stream.linger().ok().flatten());
         linger.is_some_and(|span| !span.is_zero()) && !held.slot().nonblocking.load(Ordering::Relaxed)
@@ -37,7 +38,7 @@ fn lingers(fd: RawFd) -> bool {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn close(fd: c_int) -> c_int {
     closing(fd);
     // SAFETY: the arguments are the program's.
@@ -45,16 +46,16 @@ pub(super) unsafe fn close(fd: c_int) -> c_int {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
-    // With a flag that is none the kernel closes nothing.
+    // With an invalid flag the kernel closes nothing.
     if flags & !UNSHARE == 0 {
         let in_range = |fd: &RawFd| (first..=last).contains(&(*fd as c_uint));
         let fds: Vec<RawFd> = table::known().into_iter().filter(in_range).collect();
         fds.into_iter().for_each(closing);
     }
-    // Programs close what they do not know; what is ours is far up.
+    // Programs close descriptors that they do not know; the library's have the highest numbers.
     let below = crate::descriptors::floor() as c_uint - 1;
     let has_some = crate::service::is_used() || crate::sharing::is_child();
     let end = if has_some { last.min(below) } else { last };
@@ -66,13 +67,13 @@ pub(super) unsafe fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn closefrom(first: c_int) {
     // SAFETY: the arguments are the program's.
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
-/// The new descriptor is what the old one is.
+/// Records that `to` is a duplicate of `from`.
 fn duplicated(from: RawFd, to: RawFd) {
     if to < 0 || !is_known(from) {
         return;
@@ -86,7 +87,7 @@ fn duplicated(from: RawFd, to: RawFd) {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn dup(fd: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
     let new = unsafe { real::dup(fd) };
@@ -95,7 +96,7 @@ pub(super) unsafe fn dup(fd: c_int) -> c_int {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn dup2(fd: c_int, to: c_int) -> c_int {
     if fd != to {
         closing_for(fd, to);
@@ -109,9 +110,9 @@ pub(super) unsafe fn dup2(fd: c_int, to: c_int) -> c_int {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    // With a flag that is none the kernel closes nothing.
+    // With an invalid flag the kernel closes nothing.
     if fd != to && flags & !libc::O_CLOEXEC == 0 {
         closing_for(fd, to);
     }
@@ -121,15 +122,15 @@ pub(super) unsafe fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     new
 }
 
-/// `to` is closed, if there is something to take its place.
+/// Forgets `to`, which `dup2` is about to replace, unless the call will fail because `fd` is invalid.
 fn closing_for(fd: RawFd, to: RawFd) {
-    if is_known(to) && rustix::io::fcntl_getfd(super::socket::borrow(fd)).is_ok() {
+    if is_known(to) && rustix::io::fcntl_getfd(crate::os::socket::borrow(fd)).is_ok() {
         closing(to);
     }
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn fcntl(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
     if !is_known(fd) {
         // SAFETY: the arguments are the program's.
@@ -151,20 +152,20 @@ pub(super) unsafe fn fcntl(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn fcntl64(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
     // SAFETY: the arguments are the program's.
     unsafe { fcntl(fd, command, arg) }
 }
 
 fn set_nonblocking(fd: RawFd, on: bool) {
-    if let Some(named) = named(fd) {
-        named.slot.nonblocking.store(on, Ordering::Relaxed);
+    if let Some(slot_ref) = find(fd) {
+        slot_ref.slot.nonblocking.store(on, Ordering::Relaxed);
     }
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::ioctl(fd, request, arg) };
@@ -172,7 +173,7 @@ pub(super) unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
         return kernel();
     }
     let _deferred = Deferred::new();
-    // Both calls for an int that the program has.
+    // The argument of these requests points to an int of the program.
     let word = arg as *mut c_int;
     match request {
         libc::FIONREAD | libc::TIOCOUTQ => {
@@ -180,20 +181,20 @@ pub(super) unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
             if word.is_null() {
                 return fail(libc::EFAULT);
             }
-            let queued = match (held.stream(), held.over()) {
+            let queued = match (held.stream(), held.ended()) {
                 (Some(stream), _) => stream.queued().unwrap_or_default(),
-                (None, Some(over)) => (over.len(), 0),
+                (None, Some(ended)) => (ended.len(), 0),
                 (None, None) => (0, 0),
             };
             let count = if request == libc::FIONREAD { queued.0 } else { queued.1 };
-            // SAFETY: not null, so it leads to an int.
+            // SAFETY: not null, so it points to an int.
             unsafe { word.write(c_int::try_from(count).unwrap_or(c_int::MAX)) };
             0
         }
         libc::FIONBIO => {
             let done = kernel();
             if done == 0 {
-                // SAFETY: the kernel has read it.
+                // SAFETY: the kernel has read it, so it is readable.
                 set_nonblocking(fd, unsafe { word.read() } != 0);
             }
             done
@@ -207,12 +208,12 @@ pub(super) unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn fdopen(fd: c_int, mode: *const libc::c_char) -> *mut libc::FILE {
     use std::sync::atomic::AtomicPtr;
     static AT: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
     let _deferred = Deferred::new();
-    // libc reads and writes a FILE's descriptor by itself.
+    // libc reads and writes the descriptor of a FILE itself, without calling these functions.
     bring_home(fd, "stdio");
     if is_known(fd) {
         account::count("stays stdio");

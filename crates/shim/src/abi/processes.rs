@@ -1,16 +1,18 @@
-//! Forks, and programs that take this one's place. See [`super`] for what is upheld.
+//! Forks, and the execution of other programs. [`super`] has the safety rules.
 //!
-//! Handlers of `pthread_atfork` see every fork of libc. A child of `vfork` would use the
-//! parent's tables, so it is a fork. What takes this program's place, or is started beside
-//! it, gets the descriptors that are not closed on exec: their connections come home first.
-//! Calls with arguments of any number are gone on with where they came from.
+//! Handlers of `pthread_atfork` see every fork of libc. A child of `vfork` would use the parent's
+//! tables, so `vfork` is replaced by a fork. A program that is executed or spawned inherits the
+//! descriptors that are not closed on exec, so their connections come home first. Functions with a
+//! variable number of arguments are written in assembly: they jump on to libc's function with all
+//! arguments in place.
 
-use super::cancel::Deferred;
-use super::errno::kept;
-use super::{real, rings};
+use super::rings;
 use crate::connection::bring_home;
-use crate::everything::{self, bring_inherited_home};
+use crate::connections::{self, bring_inherited_home};
 use crate::fork;
+use crate::os::cancel::Deferred;
+use crate::os::errno::preserving;
+use crate::os::real;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::sync::atomic::AtomicPtr;
 
@@ -20,42 +22,42 @@ static INIT: extern "C" fn() = init;
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
-static FINI: extern "C" fn() = account_for_all_now;
+static FINI: extern "C" fn() = fini;
 
-extern "C" fn account_for_all_now() {
-    everything::account();
+extern "C" fn fini() {
+    connections::account();
 }
 
 extern "C" fn init() {
-    // Programs change their environment.
+    // Read the settings now: a program may change its environment later.
     crate::config::config();
-    // SAFETY: functions that stay as long as the process.
+    // SAFETY: the functions exist as long as the process.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
 
 unsafe extern "C" fn prepare() {
-    kept(|| {
+    preserving(|| {
         let _deferred = Deferred::new();
         fork::prepare();
     });
 }
 
 unsafe extern "C" fn parent() {
-    kept(|| {
+    preserving(|| {
         let _deferred = Deferred::new();
         fork::parent();
     });
 }
 
 unsafe extern "C" fn child() {
-    kept(|| {
+    preserving(|| {
         let _deferred = Deferred::new();
         fork::child();
     });
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn vfork() -> pid_t {
     // SAFETY: no arguments.
     unsafe { real::fork() }
@@ -64,7 +66,7 @@ pub(super) unsafe fn vfork() -> pid_t {
 type Words = *const *const c_char;
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn execve(path: *const c_char, argv: Words, envp: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
@@ -72,7 +74,7 @@ pub(super) unsafe fn execve(path: *const c_char, argv: Words, envp: Words) -> c_
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn execv(path: *const c_char, argv: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
@@ -80,7 +82,7 @@ pub(super) unsafe fn execv(path: *const c_char, argv: Words) -> c_int {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn execvp(path: *const c_char, argv: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
@@ -88,7 +90,7 @@ pub(super) unsafe fn execvp(path: *const c_char, argv: Words) -> c_int {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn execvpe(path: *const c_char, argv: Words, envp: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
@@ -96,7 +98,7 @@ pub(super) unsafe fn execvpe(path: *const c_char, argv: Words, envp: Words) -> c
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
@@ -104,17 +106,17 @@ pub(super) unsafe fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn execveat(at: c_int, path: *const c_char, argv: Words, envp: Words, flags: c_int) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::execveat(at, path, argv, envp, flags) }
 }
 
-/// The program that will be started gets this one too, even if it is closed on exec.
+/// The spawned program gets a duplicate of `fd`, even if `fd` is closed on exec.
 ///
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int {
     let _deferred = Deferred::new();
     bring_home(fd, "inherited");
@@ -122,20 +124,20 @@ pub(super) unsafe fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: 
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, to) }
 }
 
-/// A fork that calls no handlers.
+/// A fork that runs no `pthread_atfork` handlers.
 ///
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 #[expect(non_snake_case)]
 pub(super) unsafe fn _Fork() -> pid_t {
     static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    // SAFETY: who calls it by this name has a libc that has it, with this type.
+    // SAFETY: a program that calls it by this name has a libc that provides it, with this type.
     forking(|| unsafe {
         std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> pid_t>(real::address(&AT, c"_Fork"))()
     })
 }
 
-/// A child that libc knows nothing of.
+/// Makes a child with a system call, of which libc does not know. `make` returns 0 in the child.
 pub(super) fn forking<R: Default + PartialEq>(make: impl FnOnce() -> R) -> R {
     let _deferred = Deferred::new();
     fork::prepare();
@@ -149,21 +151,21 @@ pub(super) fn forking<R: Default + PartialEq>(make: impl FnOnce() -> R) -> R {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn system(line: *const c_char) -> c_int {
     bring_inherited_home();
     // SAFETY: the arguments are the program's.
     unsafe { real::system(line) }
 }
 
-macro_rules! passed_on {
+macro_rules! forwarded {
     ($($name:ident $before:ident |$argument:ident| $first:expr $(, if $may:expr, else $instead:expr)?;)*) => {$(
         extern "C" fn $before($argument: c_int) -> *mut c_void {
             static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-            kept(|| $first);
+            preserving(|| $first);
             $(
                 let mut may = false;
-                kept(|| may = $may);
+                preserving(|| may = $may);
                 if !may {
                     return $instead;
                 }
@@ -176,14 +178,14 @@ macro_rules! passed_on {
         }
 
         /// # Safety
-        /// As of libc's.
+        /// As for libc's function of this name.
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name() {
-            // All six registers that carry arguments, and the number of vectors (x86-64 psABI
-            // §3.2.3), are as the caller left them when libc's function begins; so is the stack.
-            // The first is still there for ours.
+            // The six argument registers and the number of vector registers (x86-64 psABI §3.2.3)
+            // are restored before the jump to libc's function, and so is the stack. The Rust
+            // function gets the first argument, which is still in its register.
             std::arch::naked_asm!(
                 "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
                 "call {before}",
@@ -196,19 +198,19 @@ macro_rules! passed_on {
     )*};
 }
 
-passed_on! {
+forwarded! {
     posix_spawn before_posix_spawn |_first| bring_inherited_home();
     posix_spawnp before_posix_spawnp |_first| bring_inherited_home();
     popen before_popen |_first| bring_inherited_home();
     execl before_execl |_first| bring_inherited_home();
     execlp before_execlp |_first| bring_inherited_home();
     execle before_execle |_first| bring_inherited_home();
-    // Calls of liburing are the kernel's own: who begins with it is not followed.
-    io_uring_queue_init before_queue_init |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
-    io_uring_queue_init_params before_queue_init_params |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
-    io_uring_queue_init_mem before_queue_init_mem |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
-    io_uring_setup before_io_uring_setup |_first| (), if rings::may_begin(), else rings::none as *mut c_void;
-    // libc writes to the descriptor by itself.
+    // liburing makes its system calls without libc, so a ring cannot be followed once it exists.
+    io_uring_queue_init before_queue_init |_first| (), if rings::may_create(), else rings::unsupported as *mut c_void;
+    io_uring_queue_init_params before_queue_init_params |_first| (), if rings::may_create(), else rings::unsupported as *mut c_void;
+    io_uring_queue_init_mem before_queue_init_mem |_first| (), if rings::may_create(), else rings::unsupported as *mut c_void;
+    io_uring_setup before_io_uring_setup |_first| (), if rings::may_create(), else rings::unsupported as *mut c_void;
+    // libc writes to the descriptor itself, without calling these functions.
     dprintf before_dprintf |fd| bring_home(fd, "stdio");
     vdprintf before_vdprintf |fd| bring_home(fd, "stdio");
     __dprintf_chk before_dprintf_chk |fd| bring_home(fd, "stdio");

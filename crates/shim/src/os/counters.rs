@@ -1,8 +1,8 @@
 //! Counters in a file that several processes map.
 //!
-//! What is upheld: the mapping is `SIZE` bytes, lives as long as the process, and is only
-//! looked at through atomics, so that whoever else writes the file does no harm; a file that
-//! is shorter is not mapped.
+//! Safety rules: the mapping is `SIZE` bytes, exists as long as the process, and is accessed through
+//! atomics only, so that another process may write to the file at any time. A shorter file is not
+//! mapped.
 
 use rustix::fs::fstat;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
@@ -11,13 +11,13 @@ use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Counters at most.
+/// The largest number of counters.
 pub(crate) const ENTRIES: usize = 64;
 
-/// Bytes of a name, the zero at its end among them.
+/// The size of a name in bytes, including the terminating zero.
 pub(crate) const NAME: usize = 120;
 
-/// Bytes of the file.
+/// The size of the file in bytes.
 const SIZE: usize = ENTRIES * (8 + NAME);
 
 #[repr(C)]
@@ -26,12 +26,12 @@ struct Entry {
     name: [AtomicU8; NAME],
 }
 
-/// See the file's head.
+/// The mapped file.
 pub(crate) struct Counters(NonNull<[Entry; ENTRIES]>);
 
-// SAFETY: all that is there is atomic.
+// SAFETY: all fields are atomic.
 unsafe impl Send for Counters {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Sync for Counters {}
 
 impl Counters {
@@ -39,13 +39,13 @@ impl Counters {
         if fstat(&file)?.st_size < SIZE as i64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // SAFETY: a new mapping, at no address that is in use.
+        // SAFETY: a new mapping, which does not replace another.
         let at = unsafe { mmap(null_mut(), SIZE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)? };
         NonNull::new(at.cast()).map(Counters).ok_or_else(|| io::ErrorKind::Other.into())
     }
 
     fn entries(&self) -> &[Entry; ENTRIES] {
-        // SAFETY: mapped for good, as long as an array of entries, for which any bytes will do.
+        // SAFETY: the mapping is never removed and as long as the array; any bytes are valid entries.
         unsafe { self.0.as_ref() }
     }
 

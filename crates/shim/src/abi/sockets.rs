@@ -1,18 +1,19 @@
-//! Making connections, and asking about them. See [`super`] for what is upheld.
+//! Making connections, and querying their addresses and options. [`super`] has the safety rules.
 
-use super::cancel::Deferred;
-use super::socket::Name;
-use super::{fail, real, set_errno, socket as ask};
-use crate::connection::{self, Held, Moved, Place, at, begin, bring_home, place};
+use super::fail;
+use crate::connection::{self, CallTarget, Held, Moved, at, begin, bring_home, target};
 use crate::options::{self, Answer};
+use crate::os::cancel::Deferred;
+use crate::os::socket::Name;
+use crate::os::{real, set_errno, socket as ask};
 use crate::service;
 use crate::table::is_known;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::net::Shutdown;
 
-/// A number that the kernel gives out was closed before: if nobody saw that, what was known
-/// of it ends now.
-pub(super) fn fresh(fd: c_int) -> c_int {
+/// Forgets an earlier descriptor with the number that the kernel has just returned: it was closed in a
+/// way that the library did not see.
+pub(super) fn forget_reused(fd: c_int) -> c_int {
     if fd >= 0 && is_known(fd) {
         super::descriptors::closing(fd);
     }
@@ -20,42 +21,42 @@ pub(super) fn fresh(fd: c_int) -> c_int {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
-    fresh(unsafe { real::socket(domain, kind, protocol) })
+    forget_reused(unsafe { real::socket(domain, kind, protocol) })
 }
 
-/// Looks at a new connection.
-fn begun(fd: c_int) {
+/// Registers a new connection.
+fn register(fd: c_int) {
     let _deferred = Deferred::new();
     begin(fd, false);
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn accept(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     // SAFETY: the arguments are the program's.
-    let new = fresh(unsafe { real::accept(fd, addr, size) });
+    let new = forget_reused(unsafe { real::accept(fd, addr, size) });
     if new >= 0 {
-        begun(new);
+        register(new);
     }
     new
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn accept4(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's.
-    let new = fresh(unsafe { real::accept4(fd, addr, size, flags) });
+    let new = forget_reused(unsafe { real::accept4(fd, addr, size, flags) });
     if new >= 0 {
-        begun(new);
+        register(new);
     }
     new
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn connect(fd: c_int, addr: *const sockaddr, size: socklen_t) -> c_int {
     let lengths = size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>();
     let is_address = !addr.is_null() && lengths.contains(&(size as usize));
@@ -65,35 +66,36 @@ pub(super) unsafe fn connect(fd: c_int, addr: *const sockaddr, size: socklen_t) 
         let _deferred = Deferred::new();
         bring_home(fd, "connected-anew");
     }
-    // The kernel looks at an address before it looks at the socket.
+    // Like the kernel, check the address before the socket.
     if family.is_some() && at(fd).is_some() {
         return fail(libc::EISCONN);
     }
     // SAFETY: the arguments are the program's.
     let done = unsafe { real::connect(fd, addr, size) };
     if matches!(family, Some(libc::AF_INET | libc::AF_INET6)) {
-        opened(fd, done == 0);
+        on_connect_call(fd, done == 0);
     }
     done
 }
 
-/// Looks at what a call that connects a socket came to, and leaves `errno` as it was.
-pub(super) fn opened(fd: c_int, done: bool) {
-    let errno = super::last_errno();
+/// Registers the connection that a call has made or begun. `done` says whether the call succeeded.
+/// Leaves `errno` unchanged.
+pub(super) fn on_connect_call(fd: c_int, done: bool) {
+    let errno = crate::os::last_errno();
     let begun = done || matches!(errno, libc::EINPROGRESS | libc::EINTR);
     if begun && connection::is_new(fd) && ask::is_stream(fd) {
         let _deferred = Deferred::new();
-        // With TCP Fast Open the call is done before the connection is there.
+        // With TCP Fast Open the call returns before the connection is established.
         begin(fd, !done || ask::is_connecting(fd));
     }
     set_errno(errno);
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn shutdown(fd: c_int, how: c_int) -> c_int {
     let _deferred = Deferred::new();
-    let held = if is_known(fd) { place(fd) } else { Place::Kernel(connection::KernelCall::none()) };
+    let held = if is_known(fd) { target(fd) } else { CallTarget::Kernel(connection::KernelCall::none()) };
     let how_both = match how {
         libc::SHUT_RD => Shutdown::Read,
         libc::SHUT_WR => Shutdown::Write,
@@ -102,22 +104,23 @@ pub(super) unsafe fn shutdown(fd: c_int, how: c_int) -> c_int {
     };
     match held {
         // SAFETY: the arguments are the program's.
-        Place::Kernel(_call) => unsafe { real::shutdown(fd, how) },
-        Place::Carried(held) => {
-            let is_over = held.moved().is_none_or(Moved::is_over);
+        CallTarget::Kernel(_call) => unsafe { real::shutdown(fd, how) },
+        CallTarget::Carried(held) => {
+            let has_ended = held.moved().is_none_or(Moved::has_ended);
             match held.stream().map(|stream| stream.shut(how_both)) {
-                Some(Ok(())) if !is_over => 0,
+                Some(Ok(())) if !has_ended => 0,
                 _ => fail(libc::ENOTCONN),
             }
         }
     }
 }
 
-/// Writes what there is room for, and says how long it is.
+/// Writes as many bytes as fit, and the length: the full one if `whole` is set, else the number
+/// written.
 ///
 /// # Safety
-/// `to` has as much room as `size` says.
-unsafe fn give(bytes: &[u8], to: *mut c_void, size: *mut socklen_t, whole: bool) -> c_int {
+/// `to` points to as many bytes as `size` says.
+unsafe fn write_out(bytes: &[u8], to: *mut c_void, size: *mut socklen_t, whole: bool) -> c_int {
     if size.is_null() {
         return fail(libc::EFAULT);
     }
@@ -138,7 +141,7 @@ unsafe fn give(bytes: &[u8], to: *mut c_void, size: *mut socklen_t, whole: bool)
 }
 
 /// # Safety
-/// As [`give`].
+/// As for [`write_out`].
 unsafe fn name_of(
     fd: c_int,
     addr: *mut sockaddr,
@@ -147,40 +150,40 @@ unsafe fn name_of(
 ) -> Option<c_int> {
     let name = which(&at(fd)?)?;
     // SAFETY: the caller's promise.
-    Some(unsafe { give(name.bytes(), addr.cast(), size, true) })
+    Some(unsafe { write_out(name.bytes(), addr.cast(), size, true) })
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn getsockname(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     let ours = |held: &Held| held.moved().map(|moved| moved.local);
     // SAFETY: the arguments are the program's.
     let known = if is_known(fd) { unsafe { name_of(fd, addr, size, ours) } } else { None };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     known.unwrap_or_else(|| unsafe { real::getsockname(fd, addr, size) })
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn getpeername(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int {
     let theirs = |held: &Held| held.moved().map(|moved| moved.peer);
-    // A reset that has come by now is known, as it is to the kernel.
+    // Poll the engines, so that a reset that has arrived is seen, as the kernel would see it.
     if is_known(fd) && at(fd).is_some_and(|held| held.moved().is_some()) {
         let _deferred = Deferred::new();
         service::look();
     }
-    let is_over = |held: Held| held.over().is_some() || held.moved().is_some_and(Moved::is_over);
-    if is_known(fd) && at(fd).is_some_and(is_over) {
+    let has_ended = |held: Held| held.ended().is_some() || held.moved().is_some_and(Moved::has_ended);
+    if is_known(fd) && at(fd).is_some_and(has_ended) {
         return fail(libc::ENOTCONN);
     }
     // SAFETY: the arguments are the program's.
     let known = if is_known(fd) { unsafe { name_of(fd, addr, size, theirs) } } else { None };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     known.unwrap_or_else(|| unsafe { real::getpeername(fd, addr, size) })
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn getsockopt(
     fd: c_int,
     level: c_int,
@@ -192,10 +195,10 @@ pub(super) unsafe fn getsockopt(
     let kernel = || unsafe { real::getsockopt(fd, level, name, value, size) };
     let Some(held) = at(fd) else {
         let done = kernel();
-        // Whoever asks whether it is connected has it moved now, if it is.
+        // A program that checks whether `connect` succeeded: if the connection is due, it moves now.
         if done == 0 && (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) && is_known(fd) {
             let _deferred = Deferred::new();
-            drop(place(fd));
+            drop(target(fd));
         }
         return done;
     };
@@ -205,8 +208,8 @@ pub(super) unsafe fn getsockopt(
         None => Answer::Husk,
     };
     match answer {
-        // SAFETY: likewise.
-        Answer::Value(bytes) => unsafe { give(&bytes, value, size, false) },
+        // SAFETY: as above.
+        Answer::Value(bytes) => unsafe { write_out(&bytes, value, size, false) },
         Answer::Failed(errno) => fail(errno),
         Answer::Husk | Answer::Set => kernel(),
         Answer::Home => {
@@ -218,7 +221,7 @@ pub(super) unsafe fn getsockopt(
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, size: socklen_t) -> c_int {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::setsockopt(fd, level, name, value, size) };
@@ -227,8 +230,8 @@ pub(super) unsafe fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *co
     if c_int::try_from(size).is_err() {
         return fail(libc::EINVAL);
     }
-    // SAFETY: likewise.
-    let bytes = match unsafe { super::buffers::bytes(value, size as usize) } {
+    // SAFETY: as above.
+    let bytes = match unsafe { crate::os::buffers::write_buffer(value, size as usize) } {
         Ok(bytes) => bytes,
         Err(errno) => return fail(errno),
     };

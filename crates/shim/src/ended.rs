@@ -1,4 +1,4 @@
-//! A connection that ended before it could be brought home: what was not read.
+//! A connection that ended while it was in an engine: the bytes that the program has not read.
 
 use crate::table::locked;
 use baton_socket::service::Stream;
@@ -6,23 +6,23 @@ use std::collections::VecDeque;
 use std::io::Read;
 use std::sync::Mutex;
 
-/// See the file's head.
+/// The unread bytes of an ended connection.
 #[derive(Default)]
-pub struct Over {
+pub struct Ended {
     unread: Mutex<VecDeque<u8>>,
 }
 
-impl Over {
-    /// What an ended stream still holds.
-    pub fn of(mut stream: &Stream) -> Over {
+impl Ended {
+    /// Takes the unread bytes out of an ended stream.
+    pub fn of(mut stream: &Stream) -> Ended {
         let (mut unread, mut some) = (VecDeque::new(), vec![0; 1 << 16]);
         while let Ok(count @ 1..) = stream.read(&mut some) {
             unread.extend(&some[..count]);
         }
-        Over { unread: Mutex::new(unread) }
+        Ended { unread: Mutex::new(unread) }
     }
 
-    /// Reads, or only copies.
+    /// Moves unread bytes into `buf`, or only copies them if `peek` is set. Returns how many.
     pub fn read(&self, buf: &mut [u8], peek: bool) -> usize {
         let mut unread = locked(&self.unread);
         let count = unread.len().min(buf.len());
@@ -36,7 +36,7 @@ impl Over {
         count
     }
 
-    /// Bytes that are there.
+    /// The number of unread bytes.
     pub fn len(&self) -> usize {
         locked(&self.unread).len()
     }

@@ -1,11 +1,11 @@
-//! `sendmsg`, `recvmsg`, several of them at once, and `sendfile` and `splice`. See [`super`]
-//! for what is upheld.
+//! `sendmsg`, `recvmsg`, `sendmmsg`, `recvmmsg`, `sendfile` and `splice`. [`super`] has the safety rules.
 
-use super::buffers::{LONGEST, PIECES, all_bytes, rooms};
-use super::cancel::{Deferred, carried};
-use super::{fail, finish, last_errno, real, set_errno, socket};
-use crate::connection::{Place, at, bring_home, place};
-use crate::options::TCP_INQ;
+use super::{fail, finish};
+use crate::connection::{CallTarget, at, bring_home, target};
+use crate::os::buffers::{IOV_MAX, MAX_RW_COUNT, read_buffers, write_buffers};
+use crate::os::cancel::{Deferred, deferred};
+use crate::os::socket::TCP_INQ;
+use crate::os::{last_errno, real, set_errno, socket};
 use crate::table::is_known;
 use crate::transfer::{Done, receive, send, send_file};
 use baton_socket::held::interrupted;
@@ -14,10 +14,10 @@ use rustix::fs::{FileType, SeekFrom, fstat, seek};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// Descriptors that are sent to another process are ordinary ones there, so they are here too.
+/// Brings home the connections whose descriptors a message sends to another process.
 ///
 /// # Safety
-/// `msg` is one that the program sends.
+/// `msg` is null or a message that the program sends.
 unsafe fn bring_sent_home(msg: *const msghdr) {
     // SAFETY: the caller's promise; the macros stay within the control data's length.
     unsafe {
@@ -44,16 +44,16 @@ unsafe fn bring_sent_home(msg: *const msghdr) {
 unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
     // SAFETY: the caller's promise.
     let Some(head) = (unsafe { msg.as_ref() }) else { return Done::Failed(libc::EFAULT) };
-    if head.msg_iovlen > PIECES {
+    if head.msg_iovlen > IOV_MAX {
         return Done::Failed(libc::EMSGSIZE);
     }
     if head.msg_controllen > 0 {
         let _deferred = Deferred::new();
         bring_home(fd, "control-data");
     }
-    // SAFETY: likewise.
-    match unsafe { all_bytes(head.msg_iov, head.msg_iovlen) } {
-        Ok(bytes) => carried(|| send(fd, &bytes, flags)),
+    // SAFETY: as above.
+    match unsafe { write_buffers(head.msg_iov, head.msg_iovlen) } {
+        Ok(bytes) => deferred(|| send(fd, &bytes, flags)),
         Err(errno) => Done::Failed(errno),
     }
 }
@@ -63,31 +63,31 @@ unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
 unsafe fn receive_one(fd: RawFd, msg: *mut msghdr, flags: c_int) -> Done<usize> {
     // SAFETY: the caller's promise.
     let Some(head) = (unsafe { msg.as_mut() }) else { return Done::Failed(libc::EFAULT) };
-    if head.msg_iovlen > PIECES {
+    if head.msg_iovlen > IOV_MAX {
         return Done::Failed(libc::EMSGSIZE);
     }
-    // SAFETY: likewise.
-    let done = match unsafe { rooms(head.msg_iov, head.msg_iovlen) } {
-        Ok(mut rooms) => carried(|| receive(fd, &mut rooms, flags)),
+    // SAFETY: as above.
+    let done = match unsafe { read_buffers(head.msg_iov, head.msg_iovlen) } {
+        Ok(mut rooms) => deferred(|| receive(fd, &mut rooms, flags)),
         Err(errno) => Done::Failed(errno),
     };
     if let Done::Carried(_) = done {
         head.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
-        // A stream names nobody.
+        // A stream has no sender's address.
         head.msg_namelen = 0;
-        // SAFETY: likewise.
-        unsafe { say_what_is_left(fd, head) };
+        // SAFETY: as above.
+        unsafe { write_inq(fd, head) };
     }
     done
 }
 
-/// All that a stream says beside its bytes: how many are left, to whom has asked (`TCP_INQ`).
+/// Writes the only control message of a stream: how many bytes are left, if `TCP_INQ` is on.
 ///
 /// # Safety
-/// The message has as much room for control data as it says.
-unsafe fn say_what_is_left(fd: RawFd, head: &mut msghdr) {
+/// The message's control buffer is as long as it says.
+unsafe fn write_inq(fd: RawFd, head: &mut msghdr) {
     let room = std::mem::replace(&mut head.msg_controllen, 0);
-    let asked = room > 0 && !head.msg_control.is_null() && socket::tells_what_is_left(fd);
+    let asked = room > 0 && !head.msg_control.is_null() && socket::has_inq(fd);
     let Some(left) = asked.then(|| at(fd)).flatten().and_then(|held| Some(held.stream()?.left())) else { return };
     // SAFETY: pure arithmetic.
     let (len, space) = unsafe { (libc::CMSG_LEN(4) as usize, libc::CMSG_SPACE(4) as usize) };
@@ -96,7 +96,7 @@ unsafe fn say_what_is_left(fd: RawFd, head: &mut msghdr) {
         return;
     }
     let said = cmsghdr { cmsg_len: len, cmsg_level: libc::SOL_TCP, cmsg_type: TCP_INQ };
-    // SAFETY: the caller's promise: there is room for both.
+    // SAFETY: the caller's promise: the buffer has room for the header and the number.
     unsafe {
         let at = head.msg_control.cast::<cmsghdr>();
         at.write_unaligned(said);
@@ -106,7 +106,7 @@ unsafe fn say_what_is_left(fd: RawFd, head: &mut msghdr) {
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     unsafe {
@@ -114,7 +114,7 @@ pub(super) unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssi
         let kernel = || {
             let done = real::sendmsg(fd, msg, flags);
             if flags & libc::MSG_FASTOPEN != 0 {
-                super::sockets::opened(fd, done >= 0);
+                super::sockets::on_connect_call(fd, done >= 0);
             }
             done
         };
@@ -123,7 +123,7 @@ pub(super) unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssi
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     unsafe {
@@ -135,7 +135,7 @@ pub(super) unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's; `count` messages.
     unsafe {
@@ -159,7 +159,7 @@ pub(super) unsafe fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flag
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn recvmmsg(
     fd: c_int,
     msgs: *mut mmsghdr,
@@ -167,8 +167,7 @@ pub(super) unsafe fn recvmmsg(
     mut flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    // SAFETY: the arguments are the program's; `count` messages, and a time
-    // or null.
+    // SAFETY: the arguments are the program's: `count` messages, and a time or null.
     unsafe {
         if !is_known(fd) {
             return real::recvmmsg(fd, msgs, count, flags, timeout);
@@ -192,7 +191,7 @@ pub(super) unsafe fn recvmmsg(
                 }
             }
             got += 1;
-            // Time is looked at after each message, as the kernel does.
+            // As in the kernel, the time limit is checked after each message.
             if limit.is_some_and(|limit| begun.elapsed() >= limit) {
                 break;
             }
@@ -207,7 +206,7 @@ pub(super) unsafe fn recvmmsg(
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::sendfile(out, from, at, count) };
@@ -217,9 +216,9 @@ pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: si
     if interrupted() {
         return fail(libc::EAGAIN);
     }
-    // No thread is cancelled in it (pthreads(7)).
+    // `sendfile` is not a cancellation point (pthreads(7)).
     let _deferred = Deferred::new();
-    if let Place::Kernel(_call) = place(out) {
+    if let CallTarget::Kernel(_call) = target(out) {
         return kernel();
     }
     let file = match fstat(socket::borrow(from)) {
@@ -227,11 +226,11 @@ pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: si
         Err(error) => return fail(error.raw_os_error()),
     };
     if !matches!(file, FileType::RegularFile | FileType::BlockDevice) {
-        // The kernel knows what can be sent and what cannot.
+        // The kernel decides which kinds of file can be sent.
         bring_home(out, "sendfile-of-no-file");
         return kernel();
     }
-    // SAFETY: likewise.
+    // SAFETY: as above.
     let begin = match unsafe { at.as_ref() } {
         Some(at) if *at < 0 => return fail(libc::EINVAL),
         Some(at) => *at as u64,
@@ -240,10 +239,10 @@ pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: si
             Err(error) => return fail(error.raw_os_error()),
         },
     };
-    let done = send_file(out, socket::borrow(from), begin, count.min(LONGEST));
+    let done = send_file(out, socket::borrow(from), begin, count.min(MAX_RW_COUNT));
     if let Done::Carried(sent) = &done {
         let end = begin + *sent as u64;
-        // SAFETY: likewise.
+        // SAFETY: as above.
         match unsafe { at.as_mut() } {
             Some(at) => *at = end as off_t,
             None => drop(seek(socket::borrow(from), SeekFrom::Start(end))),
@@ -253,14 +252,14 @@ pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: si
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn sendfile64(out: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's; both types are the same here.
     unsafe { sendfile(out, from, at, count) }
 }
 
 /// # Safety
-/// As of libc's.
+/// As for libc's function of this name.
 pub(super) unsafe fn splice(
     from: c_int,
     from_at: *mut off64_t,
