@@ -6,12 +6,12 @@
 //!   Suspended, send queue, LeftBehind --departed--> Captured
 //! ```
 
+use baton_consumer::adoption::{Brought, LeftBehind};
 use baton_engine::options::IpFields;
 use baton_engine::streamer::{Adopt, ConsumerId, MAX_OPTIONS, Suspended};
 use baton_kernel::Captured;
 use baton_kernel::socket_options::IntOption;
 use baton_policy::Refusal;
-use baton_socket::adoption::{Brought, LeftBehind};
 use baton_tcp::options::SocketOption;
 use baton_wire::addr::Addr;
 use baton_wire::seq::Seq;

@@ -1,5 +1,5 @@
 //! Live connections of the kernel, handed to the engine and back: the kernel's side
-//! ([`baton_kernel`]) and the engine's ([`baton_engine`], [`baton_socket`]) joined.
+//! ([`baton_kernel`]) and the engine's ([`baton_engine`], [`baton_consumer`]) joined.
 //!
 //! ```text
 //!   descriptor --handoff--> Connection    read, written and closed through a Consumer

@@ -16,6 +16,7 @@
 use crate::engine_side;
 use crate::error::MoveError;
 use crate::side::{Side, now};
+use baton_consumer::consumer::Conn;
 use baton_engine::event::{ConnId, Wish};
 use baton_engine::streamer::{ConsumerId, Moved, SuspendError, Suspended};
 use baton_kernel::Captured;
@@ -23,7 +24,6 @@ use baton_kernel::handoff::Steps;
 use baton_kernel::kernel_side::{KernelSide, Plan};
 use baton_policy::Refusal;
 use baton_port::FrameIo;
-use baton_socket::consumer::Conn;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};

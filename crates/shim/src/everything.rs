@@ -5,7 +5,7 @@ use crate::sharing;
 use crate::sys::cancel::Deferred;
 use crate::sys::socket;
 use crate::table::{self, Slot};
-use baton_socket::held::interrupted;
+use baton_consumer::held::interrupted;
 
 /// Everything is an ordinary connection of the kernel's after this.
 pub fn bring_home(why: &str) {

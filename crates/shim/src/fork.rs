@@ -10,7 +10,7 @@ use crate::connection::park_all;
 use crate::everything;
 use crate::service::{self, Exclusive};
 use crate::{bell, epoll, sharing, table};
-use baton_socket::held::interrupted;
+use baton_consumer::held::interrupted;
 use std::cell::RefCell;
 
 /// What stands still during a fork.

@@ -1,9 +1,9 @@
 //! Looking for a while before sleeping, where an engine runs in this program: see
-//! [`baton_socket::pace`]. Each thread has a pace of its own.
+//! [`baton_consumer::pace`]. Each thread has a pace of its own.
 //!
 //! A handler that runs while a thread looks finds it before its wait, not in it.
 
-use baton_socket::pace::Pace;
+use baton_consumer::pace::Pace;
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::thread::available_parallelism;

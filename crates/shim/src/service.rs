@@ -2,7 +2,7 @@
 //! that moves nothing needs none, and ended before a fork.
 
 use crate::config::config;
-use baton_socket::held::Counted;
+use baton_consumer::held::Counted;
 use baton_socket::service::{Attending, Placement, Service};
 use std::os::fd::RawFd;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

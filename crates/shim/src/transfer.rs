@@ -6,7 +6,7 @@ use crate::connection::{Held, KernelCall, Moved, Place, bring_home_named, place,
 use crate::patience;
 use crate::sys::signals::broken_pipe;
 use crate::sys::socket::timeout;
-use baton_socket::held::interrupted;
+use baton_consumer::held::interrupted;
 use libc::{
     MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int,
 };

@@ -12,10 +12,10 @@
 //! everything. Then every wait has to end, and every socket to be closed.
 
 use super::script::Script;
+use baton_consumer::consumer::ConsumerConfig;
+use baton_consumer::memory::SharedMemory;
 use baton_engine::region::{Completion, EngineRegion, Events, Request as Asked};
 use baton_port::wait::WaitSet;
-use baton_socket::consumer::ConsumerConfig;
-use baton_socket::memory::SharedMemory;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::message::{Entry, Reply, Request, Sizes, VERSION};
 use baton_socket::service::{NotAdopted, Service, Stream, write_queues};

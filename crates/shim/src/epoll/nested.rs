@@ -11,7 +11,7 @@ use crate::service;
 use crate::sys::epoll::{Interest, control};
 use crate::sys::socket::is_readable;
 use crate::table::{self, locked};
-use baton_socket::held::Counted;
+use baton_consumer::held::Counted;
 use libc::{EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLONESHOT, c_int};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;

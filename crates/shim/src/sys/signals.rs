@@ -9,8 +9,8 @@
 //! Signals are sets of 64 bits here, as the kernel's are: the first stands for signal 1.
 
 use super::{cancel, last_errno, real, set_errno};
-use baton_socket::held::interrupted;
-use baton_socket::signals::{FAULTS, postpone};
+use baton_consumer::held::interrupted;
+use baton_consumer::signals::{FAULTS, postpone};
 use libc::{SIG_DFL, SIG_IGN, c_int, c_void, siginfo_t, sigset_t};
 use std::cell::Cell;
 use std::mem::{MaybeUninit, transmute};
@@ -18,7 +18,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) use baton_socket::signals::blocked;
+pub(crate) use baton_consumer::signals::blocked;
 
 /// Signals with a handler of the program: those after which calls go on (`SA_RESTART`), and
 /// those that end them.

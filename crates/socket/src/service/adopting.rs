@@ -3,8 +3,8 @@
 use super::message::Request;
 use super::settings::Setting;
 use super::shared::Inner;
-use crate::sys::fork::Copied;
 use crate::sys::queue_lengths;
+use baton_consumer::fork::Copied;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -4,7 +4,7 @@
 use super::line::Whereabouts;
 use super::shared::{Inner, in_engine};
 use super::stream::Stream;
-use crate::stream::FilePiece;
+use baton_consumer::stream::FilePiece;
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 

@@ -6,7 +6,7 @@
 use super::adopting::NotAdopted;
 use super::line::Whereabouts;
 use super::shared::{Inner, Region};
-use crate::adoption::Adoption;
+use baton_consumer::adoption::Adoption;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -3,9 +3,9 @@
 use super::cork::Cork;
 use super::ready::Watchers;
 use super::settings::Setting;
-use crate::adoption::{LeftBehind, Remains};
-use crate::consumer::{Conn, Consumer};
-use crate::waiters::Waiters;
+use baton_consumer::adoption::{LeftBehind, Remains};
+use baton_consumer::consumer::{Conn, Consumer};
+use baton_consumer::waiters::Waiters;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::collections::VecDeque;

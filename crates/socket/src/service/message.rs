@@ -29,8 +29,8 @@
 //! What moves without being asked for (an engine that died, a stop, an administrator) goes
 //! home by a `Home` alone; what is to come again begins with `Prepare`.
 
-use crate::consumer::ConsumerConfig;
 use crate::messages;
+use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::region::Layout;
 use baton_wire::addr::Tuple;
 

@@ -62,7 +62,7 @@ pub use queues::{read_two, write_queues};
 pub use ready::Readiness;
 pub use stream::{Place, Stream};
 
-use crate::driver::block_on;
+use baton_consumer::wake::block_on;
 use channel::Channel;
 use message::{Entry, Reply, Request, Selector, VERSION};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};

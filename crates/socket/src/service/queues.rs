@@ -1,6 +1,6 @@
 //! The two queues of a connection that moves, in a file of memory.
 
-use crate::adoption::Brought;
+use baton_consumer::adoption::Brought;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::pread;
 use std::io::{self, ErrorKind};

@@ -217,7 +217,7 @@ impl Inner {
 }
 
 /// As `tcp_poll` in the kernel's `net/ipv4/tcp.c` decides.
-fn in_engine(region: &Region, conn: crate::consumer::Conn, shut: bool) -> Readiness {
+fn in_engine(region: &Region, conn: baton_consumer::consumer::Conn, shut: bool) -> Readiness {
     let consumer = &region.consumer;
     let Some(stream) = consumer.stream(conn) else { return Readiness::default() };
     // A move is under way: whoever tries waits for its end.

@@ -6,8 +6,8 @@
 
 use super::line::{Line, Whereabouts};
 use super::shared::{Inner, Region};
-use crate::buffers::Share;
-use crate::consumer::{Conn, Consumer};
+use baton_consumer::buffers::Share;
+use baton_consumer::consumer::{Conn, Consumer};
 use baton_engine::options::IpFields;
 use baton_tcp::options::{KeepAlive, SocketOption};
 use rustix::net::{AddressFamily, Shutdown, shutdown, sockopt};

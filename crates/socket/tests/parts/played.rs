@@ -1,7 +1,7 @@
 //! A broker that is played: the test says what it says.
 
+use baton_consumer::memory::SharedMemory;
 use baton_engine::region::{EngineRegion, Layout};
-use baton_socket::memory::SharedMemory;
 use baton_socket::service::channel::{Channel, Parcel};
 use baton_socket::service::message::{Reply, Request, Sizes, VERSION};
 use baton_socket::service::write_queues;

@@ -1,8 +1,8 @@
 //! A program and a broker of its service, which is played here.
 
 use crate::played::{Played, play_at};
+use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::region::{Completion, Events, Request as EngineRequest};
-use baton_socket::consumer::ConsumerConfig;
 use baton_socket::service::message::{Reply, Request, Selector, Sizes};
 use baton_socket::service::{Place, Service};
 use baton_testkit::wait_for;

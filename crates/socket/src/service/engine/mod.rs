@@ -10,8 +10,8 @@ mod orders;
 
 use super::channel::Channel;
 use super::order::{Order, Report};
-use crate::host::random_secret;
-use crate::memory::SharedLedger;
+use baton_consumer::memory::SharedLedger;
+use baton_consumer::secret::random_secret;
 use baton_engine::endpoint::InterfaceConfig;
 use baton_engine::engine::{Activity, Engine, EngineConfig};
 use baton_engine::event::ConnId;

@@ -1,8 +1,8 @@
 //! The broker's orders, carried out.
 
 use super::{Attached, Line, Runner};
-use crate::memory::SharedMemory;
 use crate::service::order::{Order, Report};
+use baton_consumer::memory::SharedMemory;
 use baton_engine::event::ConnId;
 use baton_engine::options::{self, IpFields};
 use baton_engine::region::EngineRegion;

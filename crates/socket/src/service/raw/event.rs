@@ -1,7 +1,7 @@
 //! What a program with queue pairs of its own hears.
 
-use crate::qp::QpEvent;
 use crate::service::NotAdopted;
+use baton_consumer::qp::QpEvent;
 use baton_engine::region::Extent;
 use std::os::fd::OwnedFd;
 

@@ -32,7 +32,7 @@ use crate::buffers::{BufferPool, Share};
 use baton_engine::region::{ConsumerRegion, Events, Queue};
 pub(crate) use passage::Rings;
 use ring::{Ring, piece, post_laps};
-pub(crate) use source::{FilePiece, Source};
+pub use source::{FilePiece, Source};
 use std::io::{self, ErrorKind};
 
 /// Bits of [`Stream::flags`].

@@ -7,11 +7,11 @@ const AT_MOST: usize = 64;
 
 /// See the file's head. All are woken together, and look again.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters(Vec<Waker>);
+pub struct Waiters(Vec<Waker>);
 
 impl Waiters {
     /// Wakes this task too from now on, once.
-    pub(crate) fn add(&mut self, cx: &Context<'_>) {
+    pub fn add(&mut self, cx: &Context<'_>) {
         if self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
             return;
         }
@@ -23,7 +23,7 @@ impl Waiters {
     }
 
     /// Wakes all.
-    pub(crate) fn wake(&mut self) {
+    pub fn wake(&mut self) {
         self.0.drain(..).for_each(Waker::wake);
     }
 }

@@ -1,19 +1,19 @@
 //! A consumer: its region, its streams, and what happened to them.
 //!
 //! It knows no engine and no thread: somebody polls the engine, then
-//! [`Consumer::poll`] takes in what the engine completed. In a
-//! [`crate::host::Host`] that is the same thread; in a [`crate::stack::Stack`]
-//! the consumer stands behind a lock and the engine does not.
+//! [`Consumer::poll`] takes in what the engine completed. In a host that is the
+//! same thread; in a stack the consumer stands behind a lock and the engine does not.
 
 mod config;
 mod idle;
+mod write;
 
 pub use config::ConsumerConfig;
 pub use idle::{FAST_LAPS, IDLE_LOOK};
 
 use crate::adoption::{Adoption, Adoptions, Remains};
 use crate::buffers::{BufferPool, Share};
-use crate::stream::{Source, Stream};
+use crate::stream::Stream;
 use baton_engine::options::{self, IpFields};
 use baton_engine::region::{Completion, ConsumerRegion, Events, Identity, Region, Request};
 use baton_tcp::options::SocketOption;
@@ -340,44 +340,6 @@ impl Consumer {
     #[inline]
     pub fn skip(&mut self, conn: Conn, limit: usize) -> io::Result<usize> {
         self.with(conn, |stream, region, pool| stream.skip(region, conn.0, limit, pool))
-    }
-
-    /// Queues bytes for sending and returns how many were taken.
-    ///
-    /// # Errors
-    /// `WouldBlock` if none could be taken; else what ended the connection.
-    #[inline]
-    pub fn write(&mut self, conn: Conn, data: &[u8]) -> io::Result<usize> {
-        self.write_from(conn, data)
-    }
-
-    /// As [`Consumer::write`], from any source.
-    #[inline]
-    pub(crate) fn write_from(&mut self, conn: Conn, data: impl Source) -> io::Result<usize> {
-        self.with(conn, |stream, region, pool| stream.write(region, conn.0, data, pool))
-    }
-
-    /// As [`Consumer::write`], but the engine is told with the next write, or by
-    /// [`Consumer::push`]: more is to follow.
-    ///
-    /// # Errors
-    /// As for [`Consumer::write`].
-    pub fn write_more(&mut self, conn: Conn, data: &[u8]) -> io::Result<usize> {
-        self.write_more_from(conn, data)
-    }
-
-    /// As [`Consumer::write_more`], from any source.
-    pub(crate) fn write_more_from(&mut self, conn: Conn, data: impl Source) -> io::Result<usize> {
-        self.with(conn, |stream, region, pool| stream.write_more(region, conn.0, data, pool))
-    }
-
-    /// Tells the engine of all that was written.
-    pub fn push(&mut self, conn: Conn) {
-        // Of a connection that is not here there is nothing to be told.
-        let _ = self.with(conn, |stream, region, pool| {
-            stream.push(region, conn.0, pool);
-            Ok(())
-        });
     }
 
     /// Bytes of a small stream buffer.

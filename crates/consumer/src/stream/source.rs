@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 
 /// See the file's head.
-pub(crate) trait Source: Copy {
+pub trait Source: Copy {
     /// Bytes that there are, at most.
     fn len(self) -> usize;
 
@@ -33,10 +33,12 @@ impl Source for &[u8] {
 
 /// A piece of a file, as far as the system has it in memory: nobody waits for a disk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FilePiece<'a> {
+pub struct FilePiece<'a> {
+    /// The file.
     pub file: BorrowedFd<'a>,
     /// Of its first byte, from the beginning of the file.
     pub at: u64,
+    /// How many bytes it has.
     pub len: usize,
 }
 

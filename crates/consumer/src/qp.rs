@@ -16,26 +16,28 @@
 //! engine's bounded reassembly area, and then at the sender.
 //!
 //! ```
-//! # use baton_engine::engine::Engine;
+//! # use baton_engine::endpoint::InterfaceConfig;
+//! # use baton_engine::engine::{Engine, EngineConfig};
 //! # use baton_engine::region::{EngineRegion, Layout};
 //! # use baton_port::memory::{MemoryOptions, MemoryPort};
 //! # use baton_engine::frame_io::FrameIo;
-//! # use baton_socket::host::HostConfig;
-//! # use baton_socket::memory::Memory;
-//! use baton_socket::qp::{QpEvent, QueuePairs};
+//! # use baton_consumer::memory::Memory;
+//! # use baton_consumer::secret::random_secret;
+//! use baton_consumer::qp::{QpEvent, QueuePairs};
 //! # use baton_tcp::time::Instant;
 //!
 //! # let layout = Layout { qps: 4, queue_depth: 8, requests: 16, data_bytes: 1 << 16 };
 //! # let (mut port_a, mut port_b) = MemoryPort::pair(MemoryOptions::default());
-//! # let make = |address: &str, port: &MemoryPort| {
-//! #     let config = HostConfig::new(address.parse().unwrap());
-//! #     let mut engine = Engine::new(&config.engine, port.capabilities());
+//! # let make = |number: u8, port: &MemoryPort| {
+//! #     let address = format!("10.0.0.{number}/24").parse().unwrap();
+//! #     let interface = InterfaceConfig::ethernet([2, 0, 0, 0, 0, number], vec![address]);
+//! #     let mut engine = Engine::new(&EngineConfig::new(interface, random_secret()), port.capabilities());
 //! #     let (region, _) = Memory::Heap.region(layout).unwrap();
 //! #     engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
 //! #     (engine, QueuePairs::new(region))
 //! # };
-//! # let (mut engine_a, mut a) = make("10.0.0.1/24", &port_a);
-//! # let (mut engine_b, mut b) = make("10.0.0.2/24", &port_b);
+//! # let (mut engine_a, mut a) = make(1, &port_a);
+//! # let (mut engine_b, mut b) = make(2, &port_b);
 //! // `a` and `b` are the consumers of two engines on one wire.
 //! b.listen("10.0.0.2:7".parse().unwrap(), 16, 1).unwrap();
 //! # for n in 0..4 { engine_b.poll(Instant(n), &mut port_b, || 0).unwrap(); }

@@ -38,7 +38,7 @@ impl QueuePairs {
     /// to `rcv_pos` and written ones up to `tail_pos`. What is posted is free, and said to
     /// be; what was posted to send beyond `tail_pos` is returned. The queue pair is let go of
     /// once the engine has let go of it, if it has not yet.
-    pub(crate) fn depart(&mut self, qp: u32, rcv_pos: u64, tail_pos: u64) -> Vec<u8> {
+    pub fn depart(&mut self, qp: u32, rcv_pos: u64, tail_pos: u64) -> Vec<u8> {
         if let Some(at) = self.parted.iter().position(|parted| parted.qp == qp) {
             let Parted { mut pair, rcv_done, .. } = self.parted.remove(at).expect("it was found there");
             return self.free(qp, &mut pair, rcv_done.max(rcv_pos), tail_pos);

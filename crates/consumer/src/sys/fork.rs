@@ -41,7 +41,7 @@ fn close_copy(fd: RawFd) {
 
 /// A process, as far as forks tell them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Process(u64);
+pub struct Process(u64);
 
 impl Process {
     /// This one.
@@ -62,7 +62,7 @@ impl Process {
 }
 
 /// Keeps children from having a copy of a descriptor, which stays open as long as this.
-pub(crate) struct Unshared(RawFd);
+pub struct Unshared(RawFd);
 
 impl Unshared {
     /// For a descriptor that is closed after this is dropped.
@@ -85,7 +85,7 @@ impl Drop for Unshared {
 
 /// Closes a child's copy of a descriptor when the child drops this, its copy of what leads to
 /// the descriptor.
-pub(crate) struct Copied {
+pub struct Copied {
     fd: AtomicI32,
     parent: Process,
 }
