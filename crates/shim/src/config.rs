@@ -9,8 +9,8 @@
 //! | `BATON_ACCOUNT` | file of the counters |
 //! | `BATON_IO_URING` | `0`: programs are told that the kernel has no io_uring |
 
+use baton_ipc::placement::Placement;
 use baton_policy::rules::{Policy, PortRule, Rule, Side, parse_ports};
-use baton_socket::service::Placement;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 

@@ -34,7 +34,7 @@ use crate::sys::epoll::{Interest, control, random};
 use crate::sys::socket::is_inherited;
 use crate::table::{self, Slot, locked};
 use baton_consumer::held::Counted;
-use baton_socket::service::engine::monotonic;
+use baton_ipc::engine::monotonic;
 use baton_socket::service::{Readiness, Stream};
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLEXCLUSIVE, c_int};
 use rustix::event::EventfdFlags;

@@ -3,7 +3,8 @@
 
 use crate::config::config;
 use baton_consumer::held::Counted;
-use baton_socket::service::{Attending, Placement, Service};
+use baton_ipc::placement::Placement;
+use baton_socket::service::{Attending, Service};
 use std::os::fd::RawFd;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! A target for what programs and the broker say to each other, as bytes.
 
-use baton_socket::service::message::{Reply, Request};
+use baton_ipc::message::{Reply, Request};
 
 /// Reads the bytes as a message of either side. What they mean has an encoding, which is no
 /// longer than they are, and means the same.

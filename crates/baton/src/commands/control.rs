@@ -2,7 +2,7 @@
 
 use crate::fail::usage;
 use anyhow::Context;
-use baton_socket::service::message::{Entry, Selector};
+use baton_ipc::message::{Entry, Selector};
 use baton_socket::service::{SOCKET, Service, Tally};
 use baton_wire::addr::{Addr, Tuple};
 use serde::Serialize;

@@ -12,11 +12,11 @@
 use super::Broker;
 use super::side::{Process, Side};
 use crate::guardian;
+use baton_ipc::channel::Channel;
+use baton_ipc::message::Reply;
 use baton_kernel::kernel_side::KernelError;
 use baton_kernel::steer::ENGINES_MAX;
 use baton_port::SteeredPort;
-use baton_socket::service::channel::Channel;
-use baton_socket::service::message::Reply;
 use std::io::{self, ErrorKind};
 
 /// An engine's number and its program, if it is in one.

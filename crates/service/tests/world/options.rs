@@ -3,7 +3,7 @@
 use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{At, Line, World};
 use baton_engine::tce::TCP_INFO_BYTES;
-use baton_socket::service::message::Selector;
+use baton_ipc::message::Selector;
 use baton_socket::service::{Place, Probing};
 use baton_testkit::{need_program, need_root};
 use rustix::net::sockopt;

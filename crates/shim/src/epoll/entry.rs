@@ -6,7 +6,7 @@ use crate::connection::held;
 use crate::gather::Gather;
 use crate::sys::epoll::Interest;
 use crate::table::{Named, locked};
-use baton_socket::service::engine::monotonic;
+use baton_ipc::engine::monotonic;
 use baton_socket::service::{Readiness, Stream};
 use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT};
 use std::os::fd::RawFd;

@@ -1,10 +1,10 @@
 //! Sockets on their way to the service, and those that stay.
 
-use super::message::Request;
 use super::settings::Setting;
 use super::shared::Inner;
 use crate::sys::queue_lengths;
 use baton_consumer::fork::Copied;
+use baton_ipc::message::Request;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -17,12 +17,12 @@
 //! engine has something to do before the thread would wake.
 
 use super::batch;
-use super::channel::{Channel, Parcel};
-use super::engine::{Begin, Runner, monotonic};
-use super::order::{Order, Report};
 use super::shared::{Guard, Inner, Shared};
 use baton_consumer::fork::Unshared;
 use baton_consumer::memory::SharedLedger;
+use baton_ipc::channel::{Channel, Parcel};
+use baton_ipc::engine::{Begin, Runner, monotonic};
+use baton_ipc::order::{Order, Report};
 use baton_port::wait::WaitSet;
 use baton_port::{SteeredPort, Tap};
 use std::io;

@@ -2,18 +2,18 @@
 //! ready.
 
 use super::adopting::{Adopting, NotAdopted};
-use super::channel::Parcel;
 use super::descriptors::lifted;
 use super::direct::Watch;
-use super::engine::monotonic;
 use super::line::{Line, Whereabouts};
-use super::message::{Reply, Request, Sizes};
-use super::queues::{read_queues, write_queues};
 use super::shared::{Inner, Region, Shared, until};
 use baton_consumer::adoption::{Adoption, Brought};
 use baton_consumer::consumer::{Conn, Consumer, SocketEvent};
 use baton_consumer::memory::SharedMemory;
 use baton_consumer::stream::Stream;
+use baton_ipc::channel::Parcel;
+use baton_ipc::engine::monotonic;
+use baton_ipc::message::{Reply, Request, Sizes};
+use baton_ipc::queues::{read_queues, write_queues};
 use baton_port::wait::WaitSet;
 use rustix::event::{Timespec, epoll};
 use std::collections::btree_map::Entry;

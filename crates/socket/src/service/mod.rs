@@ -13,7 +13,7 @@
 //! A [`Stream`] is one byte stream wherever its connection is: bytes go through shared
 //! memory while the engine has it, and through the program's own descriptor while the
 //! kernel has it. It may go from one to the other at any moment, also because the engine
-//! died; [`message`] says how no byte is lost or doubled on the way. [`raw`] is for programs
+//! died; [`baton_ipc::message`] says how no byte is lost or doubled on the way. [`raw`] is for programs
 //! that post buffers of their own instead.
 //!
 //! # Forks
@@ -30,21 +30,14 @@
 
 mod adopting;
 mod batch;
-pub mod channel;
-pub mod codec;
 mod cork;
 mod descriptors;
 mod direct;
-pub mod engine;
 mod events;
 mod files;
 mod gone;
 mod line;
-pub mod message;
 mod options;
-pub mod order;
-mod placement;
-mod queues;
 pub mod raw;
 mod ready;
 mod restore;
@@ -57,14 +50,13 @@ pub use batch::begin as begin_batch;
 pub use descriptors::keep_descriptors_above;
 pub use direct::Attending;
 pub use options::Probing;
-pub use placement::Placement;
-pub use queues::{read_two, write_queues};
 pub use ready::Readiness;
 pub use stream::{Place, Stream};
 
 use baton_consumer::wake::block_on;
-use channel::Channel;
-use message::{Entry, Reply, Request, Selector, VERSION};
+use baton_ipc::channel::Channel;
+use baton_ipc::message::{Entry, Reply, Request, Selector, VERSION};
+use baton_ipc::placement::Placement;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use shared::Shared;
 use std::io::{self, ErrorKind};

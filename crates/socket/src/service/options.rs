@@ -1,12 +1,12 @@
 //! Options of a [`Stream`]: they hold wherever its connection is, and go with it.
 
 use super::line::Whereabouts;
-use super::message::Request;
 use super::settings::Setting;
 use super::shared::Inner;
 use super::stream::Stream;
 use crate::sys::tcp_info;
 use baton_consumer::wake::block_on;
+use baton_ipc::message::Request;
 use rustix::net::sockopt;
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;

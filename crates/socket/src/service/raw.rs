@@ -24,12 +24,12 @@ mod event;
 pub use event::{Landing, Place, RawEvent};
 
 use super::adopting::NotAdopted;
-use super::channel::{Channel, Parcel};
-use super::message::{RawSizes, Reply, Request, VERSION};
-use super::queues::read_two;
 use baton_consumer::memory::SharedMemory;
 use baton_consumer::qp::{QpEvent, QueuePairs};
 use baton_engine::region::{Extent, RequestError};
+use baton_ipc::channel::{Channel, Parcel};
+use baton_ipc::message::{RawSizes, Reply, Request, VERSION};
+use baton_ipc::queues::read_two;
 use baton_port::wait::WaitSet;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::{BTreeMap, VecDeque};

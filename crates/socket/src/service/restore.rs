@@ -8,9 +8,9 @@
 //! ```
 
 use super::line::Whereabouts;
-use super::message::Request;
-use super::queues::write_queues;
 use super::shared::Inner;
+use baton_ipc::message::Request;
+use baton_ipc::queues::write_queues;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll};

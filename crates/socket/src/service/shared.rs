@@ -1,20 +1,20 @@
 //! What a program's threads and this library's thread share.
 
 use super::adopting::Adopting;
-use super::channel::Channel;
 use super::cork::Corks;
 use super::descriptors::lifted;
 use super::direct::{Care, Own};
-use super::engine::monotonic;
 use super::events;
 use super::line::{Line, Whereabouts};
-use super::message::{Reply, Request};
 use baton_consumer::adoption::Remains;
 use baton_consumer::consumer::{Conn, Consumer};
 use baton_consumer::fork::{Process, Unshared};
 use baton_consumer::held::Counted;
 use baton_consumer::signals;
 use baton_consumer::waiters::Waiters;
+use baton_ipc::channel::Channel;
+use baton_ipc::engine::monotonic;
+use baton_ipc::message::{Reply, Request};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::sockopt::set_socket_linger;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

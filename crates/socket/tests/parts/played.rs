@@ -2,9 +2,9 @@
 
 use baton_consumer::memory::SharedMemory;
 use baton_engine::region::{EngineRegion, Layout};
-use baton_socket::service::channel::{Channel, Parcel};
-use baton_socket::service::message::{Reply, Request, Sizes, VERSION};
-use baton_socket::service::write_queues;
+use baton_ipc::channel::{Channel, Parcel};
+use baton_ipc::message::{Reply, Request, Sizes, VERSION};
+use baton_ipc::queues::write_queues;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};

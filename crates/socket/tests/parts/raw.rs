@@ -3,7 +3,7 @@
 use crate::played::{Played, play_at};
 use baton_consumer::qp::QpEvent;
 use baton_engine::region::{Completion, EngineRegion, Events, Extent, Request as EngineRequest};
-use baton_socket::service::message::{RawSizes, Reply, Request, Sizes};
+use baton_ipc::message::{RawSizes, Reply, Request, Sizes};
 use baton_socket::service::raw::{Landing, Place, RawEvent, RawService};
 use baton_testkit::wait_for;
 use std::os::unix::net::UnixStream;

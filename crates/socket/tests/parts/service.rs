@@ -3,7 +3,7 @@
 use crate::played::{Played, play_at};
 use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::region::{Completion, Events, Request as EngineRequest};
-use baton_socket::service::message::{Reply, Request, Selector, Sizes};
+use baton_ipc::message::{Reply, Request, Selector, Sizes};
 use baton_socket::service::{Place, Service};
 use baton_testkit::wait_for;
 use std::io::{ErrorKind, Read, Write};

@@ -3,7 +3,7 @@
 //!
 //! It has a device, a ledger and the consumers' memory, which the broker sends, and no
 //! privilege. Whoever has it drives it: a process of its own (`baton-service`), or a program
-//! by its calls (`super::direct`). Its clock is `CLOCK_MONOTONIC` from a moment on that the
+//! by its calls (`baton_client`). Its clock is `CLOCK_MONOTONIC` from a moment on that the
 //! broker knows, so that the broker can read the ledger's timestamps when it is gone.
 
 mod orders;

@@ -31,7 +31,10 @@ pub fn read_two(file: Option<OwnedFd>, first: u32, second: u32) -> io::Result<(V
 }
 
 /// A connection's two queues.
-pub(super) fn read_queues(file: Option<OwnedFd>, send: u32, unread: u32, shut: bool) -> io::Result<Brought> {
+///
+/// # Errors
+/// As for [`read_two`].
+pub fn read_queues(file: Option<OwnedFd>, send: u32, unread: u32, shut: bool) -> io::Result<Brought> {
     let (send, unread) = read_two(file, send, unread)?;
     Ok(Brought { send, unread, shut })
 }

@@ -173,7 +173,7 @@ macro_rules! messages {
                 match self {
                     $($name::$variant { $($field),* } => {
                         out.push($tag);
-                        $($crate::service::codec::Field::put($field, &mut out);)*
+                        $($crate::codec::Field::put($field, &mut out);)*
                     })*
                 }
                 out
@@ -182,9 +182,9 @@ macro_rules! messages {
             /// What `to_bytes` wrote; `None` for anything else.
             pub fn from_bytes(mut from: &[u8]) -> Option<$name> {
                 let from = &mut from;
-                let message = match <u8 as $crate::service::codec::Field>::take(from)? {
+                let message = match <u8 as $crate::codec::Field>::take(from)? {
                     $($tag => $name::$variant {
-                        $($field: $crate::service::codec::Field::take(from)?),*
+                        $($field: $crate::codec::Field::take(from)?),*
                     },)*
                     _ => return None,
                 };

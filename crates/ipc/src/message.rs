@@ -393,7 +393,7 @@ pub struct Entry {
 
 mod fields {
     use super::{Entry, RawSizes, Selector, Sizes};
-    use crate::service::codec::Field;
+    use crate::codec::Field;
 
     impl Field for Sizes {
         fn put(&self, out: &mut Vec<u8>) {

@@ -1,7 +1,7 @@
 //! The broker's orders, carried out.
 
 use super::{Attached, Line, Runner};
-use crate::service::order::{Order, Report};
+use crate::order::{Order, Report};
 use baton_consumer::memory::SharedMemory;
 use baton_engine::event::ConnId;
 use baton_engine::options::{self, IpFields};

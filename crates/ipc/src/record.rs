@@ -4,9 +4,9 @@
 //! A record is kept under a key ([`Key`]); another under the same key takes its
 //! place. Its descriptors are kept with it.
 
-use baton_socket::messages;
-use baton_socket::service::codec::Field;
-use baton_socket::service::message::RawSizes;
+use crate::codec::Field;
+use crate::message::RawSizes;
+use crate::messages;
 use baton_wire::addr::{Addr, Tuple};
 
 messages! {
@@ -69,7 +69,7 @@ messages! {
             tuple: Tuple,
             /// The interface's name.
             interface: String,
-            /// Its mark and its device, as of [`Query`](baton_kernel::hops::Query).
+            /// Its mark and its device, as of `baton_kernel::hops::Query`.
             query: (u32, u32),
             /// Index of its interface, and its neighbour there.
             way: (u32, Addr),
@@ -80,7 +80,7 @@ messages! {
             /// Times that it moved.
             moves: u64,
             /// What was captured last, or is rebuilt, without its queues
-            /// ([`Captured::head_to_bytes`](baton_kernel::Captured::head_to_bytes)).
+            /// (`Captured::head_to_bytes` of `baton_kernel`).
             head: Vec<u8>,
         },
         /// The queues of a connection that was captured. With a file of them.
@@ -115,7 +115,7 @@ pub enum Phase {
     /// The ledger has it, unless it has ended.
     Engine,
     /// It is rebuilt: the kernel has it, or is about to. What its program is told: received
-    /// and written bytes as of [`Reply::Home`](baton_socket::service::message::Reply::Home),
+    /// and written bytes as of [`Reply::Home`](crate::message::Reply::Home),
     /// and whether that is all; nothing if it never left, as far as the program knows.
     Rebuilt(Option<(u64, u64, bool)>),
     /// Its engine is dead, and the kernel has no route for it. What its program is told once the
