@@ -6,7 +6,7 @@
 //! and waiting. An engine owns no thread, no clock and no descriptor of the kernel.
 //!
 //! Beside it stand the calls of a program of `baton service`
-//! ([`baton_socket::service`]): it hands its connections over, and goes on reading and
+//! ([`baton_client`]): it hands its connections over, and goes on reading and
 //! writing them wherever they are. These have a thread, and an eventfd a stream for the
 //! program's own event loop.
 //!

@@ -13,7 +13,7 @@
 //! * [`engine`] is a process of the same binary. It has what the broker sent it, and
 //!   nothing else.
 //! * What the two say to each other is [`baton_ipc::order`], also where the engine is
-//!   inside a program; programs speak [`baton_socket::service`].
+//!   inside a program; programs speak [`baton_ipc::message`].
 #![forbid(unsafe_code)]
 
 pub mod broker;

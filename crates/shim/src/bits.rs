@@ -1,6 +1,6 @@
 //! What a connection is ready for, as `poll` and epoll have it: the same bits.
 
-use baton_socket::service::Readiness;
+use baton_client::Readiness;
 
 pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 pub const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;

@@ -31,7 +31,7 @@ pub fn config() -> &'static Config {
         let text = |name| std::env::var(name).ok();
         let rule = text("BATON_POLICY").and_then(|rule| rule.parse().ok()).unwrap_or_default();
         Config {
-            socket: text("BATON_SOCKET").map_or_else(|| baton_socket::service::SOCKET.into(), PathBuf::from),
+            socket: text("BATON_SOCKET").map_or_else(|| baton_client::SOCKET.into(), PathBuf::from),
             policy: policy(rule, &text("BATON_PORTS").unwrap_or_default()),
             placement: text("BATON_ENGINE").and_then(|place| place.parse().ok()).unwrap_or_default(),
             account: text("BATON_ACCOUNT").map(PathBuf::from),

@@ -8,7 +8,7 @@
 //!                |                        |                     |
 //!             transfer, options        poll, epoll           fork
 //!                |        \               |                     |
-//!             connection: in the kernel, or a stream of the service's (baton_socket)
+//!             connection: in the kernel, or a stream of the service's (baton_client)
 //!                |
 //!             table: descriptor -> connection
 //! ```

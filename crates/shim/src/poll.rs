@@ -10,7 +10,7 @@ use crate::epoll;
 use crate::service;
 use crate::sys::signals::{self, Ran};
 use crate::table::{Named, is_known, is_set};
-use baton_socket::service::{Stream, begin_batch};
+use baton_client::{Stream, begin_batch};
 use libc::{POLLERR, POLLHUP, POLLIN, c_short, pollfd};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::task::Waker;

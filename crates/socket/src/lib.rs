@@ -6,7 +6,6 @@
 //!     net         those sockets
 //!     driver      the threads
 //!   posix         a Host behind POSIX calls; the C ABI's core
-//!   service       connections of the kernel handed to a service's engine
 //! ```
 //!
 //! What these do with the engine's region is [`baton_consumer`]'s.
@@ -15,6 +14,5 @@ mod driver;
 pub mod host;
 pub mod net;
 pub mod posix;
-pub mod service;
 pub mod stack;
 mod sys;

@@ -4,8 +4,8 @@
 //! references only, except by the one call that ends it, whose caller promises to be alone.
 
 use super::{done, memory, nothing, set_errno};
+use baton_client::{NotAdopted, Place, SOCKET, Service, Stream};
 use baton_socket::posix::{Answer, Errno};
-use baton_socket::service::{NotAdopted, Place, SOCKET, Service, Stream};
 use libc::{c_char, c_int, c_void};
 use std::ffi::OsStr;
 use std::io::{Read, Write};

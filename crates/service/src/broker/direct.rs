@@ -7,7 +7,7 @@
 //! taken away instead: from then on it neither hears nor sends anything, and what its ledger
 //! says stands still, but for what it goes on doing with frames that it has read before. The
 //! program takes that back when it is told how far its connections had come
-//! (`Line::skip` in `baton_socket`).
+//! (`Line::skip` in `baton_client`).
 
 use super::Broker;
 use super::side::{Process, Side};

@@ -2,9 +2,9 @@
 
 use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{Line, Role, World, programs_part};
+use baton_client::{Place, Service};
 use baton_ipc::message::Selector;
 use baton_ipc::placement::Placement;
-use baton_socket::service::{Place, Service};
 use baton_testkit::{need_program, need_root, need_types, types};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{ErrorKind, Read, Write};

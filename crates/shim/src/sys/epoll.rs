@@ -10,7 +10,7 @@ use crate::epoll::Set;
 use crate::gather;
 use crate::patience;
 use crate::service::{is_direct, look};
-use baton_socket::service::begin_batch;
+use baton_client::begin_batch;
 use libc::{c_int, epoll_event};
 use rustix::event::epoll::Event;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};

@@ -1,5 +1,3 @@
 //! The unsafe code of this crate.
 
 pub(crate) mod large_pages;
-pub(crate) mod queue_lengths;
-pub(crate) mod tcp_info;

@@ -12,6 +12,7 @@
 //! everything. Then every wait has to end, and every socket to be closed.
 
 use super::script::Script;
+use baton_client::{NotAdopted, Service, Stream};
 use baton_consumer::consumer::ConsumerConfig;
 use baton_consumer::memory::SharedMemory;
 use baton_engine::region::{Completion, EngineRegion, Events, Request as Asked};
@@ -19,7 +20,6 @@ use baton_ipc::channel::Channel;
 use baton_ipc::message::{Entry, Reply, Request, Sizes, VERSION};
 use baton_ipc::queues::write_queues;
 use baton_port::wait::WaitSet;
-use baton_socket::service::{NotAdopted, Service, Stream};
 use baton_wire::addr::{Addr, Tuple};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};

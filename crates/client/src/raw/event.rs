@@ -1,6 +1,6 @@
 //! What a program with queue pairs of its own hears.
 
-use crate::service::NotAdopted;
+use crate::NotAdopted;
 use baton_consumer::qp::QpEvent;
 use baton_engine::region::Extent;
 use std::os::fd::OwnedFd;

@@ -1,10 +1,10 @@
 //! A program with queue pairs of its own, and a broker that is played here.
 
 use crate::played::{Played, play_at};
+use baton_client::raw::{Landing, Place, RawEvent, RawService};
 use baton_consumer::qp::QpEvent;
 use baton_engine::region::{Completion, EngineRegion, Events, Extent, Request as EngineRequest};
 use baton_ipc::message::{RawSizes, Reply, Request, Sizes};
-use baton_socket::service::raw::{Landing, Place, RawEvent, RawService};
 use baton_testkit::wait_for;
 use std::os::unix::net::UnixStream;
 

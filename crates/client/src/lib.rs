@@ -13,8 +13,8 @@
 //! A [`Stream`] is one byte stream wherever its connection is: bytes go through shared
 //! memory while the engine has it, and through the program's own descriptor while the
 //! kernel has it. It may go from one to the other at any moment, also because the engine
-//! died; [`baton_ipc::message`] says how no byte is lost or doubled on the way. [`raw`] is for programs
-//! that post buffers of their own instead.
+//! died; [`baton_ipc::message`] says how no byte is lost or doubled on the way. [`raw`] is for
+//! programs that post buffers of their own instead.
 //!
 //! # Forks
 //!
@@ -44,6 +44,7 @@ mod restore;
 mod settings;
 mod shared;
 mod stream;
+mod sys;
 
 pub use adopting::NotAdopted;
 pub use batch::begin as begin_batch;

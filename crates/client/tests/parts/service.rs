@@ -1,10 +1,10 @@
 //! A program and a broker of its service, which is played here.
 
 use crate::played::{Played, play_at};
+use baton_client::{Place, Service};
 use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::region::{Completion, Events, Request as EngineRequest};
 use baton_ipc::message::{Reply, Request, Selector, Sizes};
-use baton_socket::service::{Place, Service};
 use baton_testkit::wait_for;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
