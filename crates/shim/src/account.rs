@@ -1,16 +1,11 @@
 //! What was moved, what was not, and why: counted where `baton run` reads it.
 //!
-//! The counters lie in a file that all processes of one run map, so that a process that is
-//! killed has told what it did, and that it can be read meanwhile:
-//!
-//! ```text
-//!   file = [entry; ENTRIES]      entry = count (8 bytes) | name, ended by zero (120 bytes)
-//! ```
-//!
-//! Names are entered under a lock of the file, and stay. Without a file nothing is counted.
+//! The counters lie in a file that all processes of one run map ([`baton_ipc::account`]), so that
+//! it can be read meanwhile. Without a file nothing is counted.
 
 use crate::config::config;
-use crate::sys::counters::{Counters, ENTRIES, NAME};
+use crate::sys::counters::Counters;
+use baton_ipc::account::{COUNT, ENTRIES, ENTRY, NAME};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::{pread, pwrite};
 use std::io;
@@ -74,7 +69,7 @@ impl Account {
             let free = (0..ENTRIES).find(|at| self.counters.is_named(*at, ""))?;
             let mut bytes = [0; NAME];
             bytes[..name.len()].copy_from_slice(name.as_bytes());
-            let offset = (free * (NAME + 8) + 8) as u64;
+            let offset = (free * ENTRY + COUNT) as u64;
             pwrite(&self.file, &bytes, offset).ok()?;
             // The mapping is of the same pages.
             pread(&self.file, &mut bytes, offset).ok()?;
