@@ -1,10 +1,15 @@
-//! What an engine is told of a captured connection, and what it says of one that is to be
-//! rebuilt. Pure translation: whoever drives the engine calls these, in any process.
+//! Between the kernel's side of a move and the engine's: what an engine is told of a captured
+//! connection, and what it says of one that is to be rebuilt. Pure translation: whoever drives
+//! the engine calls these, in any process.
 //!
 //! ```text
 //!   Captured --adoption, brought--> Streamer::adopt, Consumer::bring
 //!   Suspended, send queue, LeftBehind --departed--> Captured
 //! ```
+//!
+//! It is a crate of its own because the kernel's side does not need an engine, nor a program's
+//! consumer the kernel's side.
+#![forbid(unsafe_code)]
 
 use baton_consumer::adoption::{Brought, LeftBehind};
 use baton_engine::options::IpFields;
