@@ -199,13 +199,13 @@ impl Line {
         if self.cork.delays && !self.cork.on {
             self.tell_nodelay(consumer, conn, false);
         }
-        if !(more || self.cork.on) || self.cork.bytes + data.len() >= MOST {
+        if !(more || self.cork.on) || self.cork.bytes + data.at_most() >= MOST {
             self.cork.let_go();
             return consumer.write_from(conn, data);
         }
         let queued = consumer.write_more_from(conn, data);
         let count = queued.as_ref().map_or(0, |count| *count);
-        if count < data.len() {
+        if count < data.at_most() {
             // There will be no room before the peer has got some of it.
             self.cork.let_go();
             consumer.push(conn);

@@ -353,9 +353,9 @@ impl Stream {
         pool: &mut BufferPool,
     ) -> io::Result<usize> {
         let room = self.room(region, qp, pool)?;
-        let count = room.min(data.len());
+        let count = room.min(data.at_most());
         if count == 0 {
-            return if data.len() == 0 { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+            return if data.at_most() == 0 { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
         if !self.send.has_buffer() {
             return Err(ErrorKind::OutOfMemory.into());

@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 
 /// See the file's head.
 pub trait Source: Copy {
-    /// Bytes that there are, at most.
-    fn len(self) -> usize;
+    /// Bytes that there are at most.
+    fn at_most(self) -> usize;
 
     /// Puts those from byte `done` on to the start of `to`; how many, fewer than it holds if
     /// there are no more, or none that can be had now.
@@ -20,7 +20,7 @@ pub trait Source: Copy {
 }
 
 impl Source for &[u8] {
-    fn len(self) -> usize {
+    fn at_most(self) -> usize {
         <[u8]>::len(self)
     }
 
@@ -43,7 +43,7 @@ pub struct FilePiece<'a> {
 }
 
 impl Source for FilePiece<'_> {
-    fn len(self) -> usize {
+    fn at_most(self) -> usize {
         self.len
     }
 
