@@ -1,6 +1,6 @@
 //! `baton service` and what people ask of it, with a program's connection.
 
-use baton_socket::service::{Place, Service};
+use baton_client::{Place, Service};
 use baton_testkit::{Netns, Running, need_program, need_root, veth};
 use rustix::process::Signal;
 use std::io::{Read, Write};

@@ -46,21 +46,22 @@ pub use baton_socket::stack::{Stack, Stats, Threads};
 
 /// Connections of the kernel that a running service takes over and gives back.
 pub mod service {
-    pub use baton_socket::service::message::{Entry, Selector};
-    pub use baton_socket::service::{NotAdopted, Place, Placement, Readiness, SOCKET, Service, Stream, Tally};
+    pub use baton_client::{NotAdopted, Place, Readiness, SOCKET, Service, Stream, Tally};
+    pub use baton_ipc::message::{Entry, Selector};
+    pub use baton_ipc::placement::Placement;
 }
 
 /// An engine, its port and its streams on the caller's thread.
 pub mod host {
-    pub use baton_socket::consumer::{Conn, Consumer, Listener, SocketEvent};
+    pub use baton_consumer::consumer::{Conn, Consumer, Listener, SocketEvent};
     pub use baton_socket::host::{Host, HostConfig};
 }
 
 /// Buffers of the program's own choosing, posted one by one.
 pub mod queue_pairs {
+    pub use baton_consumer::memory::Memory;
+    pub use baton_consumer::qp::{QpEvent, QueuePairs};
     pub use baton_engine::region::{EngineRegion, Extent, Layout};
-    pub use baton_socket::memory::Memory;
-    pub use baton_socket::qp::{QpEvent, QueuePairs};
 }
 
 /// The engine, and what it asks of a port.

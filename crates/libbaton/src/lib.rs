@@ -4,7 +4,7 @@
 //! [`baton_socket::posix`] implements the calls; this crate adds pointers, `errno` and
 //! waiting. An engine owns no thread, no clock and no kernel descriptor.
 //!
-//! A second group of calls serves clients of `baton service` ([`baton_socket::service`]): a
+//! A second group of calls serves clients of `baton service` ([`baton_client`]): a
 //! program hands its connections over, and continues to read and write them wherever they
 //! are. A connection to a service has a thread, and each stream has an eventfd for the
 //! program's own event loop.

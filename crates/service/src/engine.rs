@@ -4,14 +4,14 @@
 //! privilege. It sleeps on the device, the doorbells and the broker.
 
 use crate::privileges;
+use baton_consumer::memory::SharedLedger;
 use baton_engine::frame_io::PortError;
+use baton_ipc::channel::{Channel, Parcel};
+use baton_ipc::engine::{Begin, Runner};
+use baton_ipc::order::{Order, Report};
 use baton_port::wait::WaitSet;
 use baton_port::xdp::CopyMode;
 use baton_port::{SteeredPort, Tap, XdpOptions, XdpPort};
-use baton_socket::memory::SharedLedger;
-use baton_socket::service::channel::{Channel, Parcel};
-use baton_socket::service::engine::{Begin, Runner};
-use baton_socket::service::order::{Order, Report};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 

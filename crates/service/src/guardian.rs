@@ -16,10 +16,10 @@
 //! [`Vault`]: crate::vault::Vault
 
 use crate::priority;
-use crate::record::Key;
+use baton_ipc::channel::Channel;
+use baton_ipc::messages;
+use baton_ipc::record::Key;
 use baton_port::wait::WaitSet;
-use baton_socket::messages;
-use baton_socket::service::channel::Channel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

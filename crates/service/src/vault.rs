@@ -2,9 +2,9 @@
 //! guardian dies.
 
 use crate::guardian::{ToBroker, ToGuardian, pair, start};
-use crate::record::{Key, Record};
+use baton_ipc::channel::Channel;
+use baton_ipc::record::{Key, Record};
 use baton_port::wait::WaitSet;
-use baton_socket::service::channel::Channel;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};

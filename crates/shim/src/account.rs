@@ -1,17 +1,12 @@
 //! Counters that `baton run` reads: what moved, what did not, and why.
 //!
-//! The counters are in a file that all processes of one run map. So `baton run` can read them at
-//! any time, and the counts of a process that is killed are not lost:
-//!
-//! ```text
-//!   file = [entry; ENTRIES]      entry = count (8 bytes) | name, ended by zero (120 bytes)
-//! ```
-//!
-//! Names are added under a lock of the file, and are never removed. Without a file nothing is
-//! counted.
+//! The counters are in a file that all processes of one run map ([`baton_ipc::account`]). So
+//! `baton run` can read them at any time, and the counts of a process that is killed are not lost.
+//! Without a file nothing is counted.
 
 use crate::config::config;
-use crate::os::counters::{Counters, ENTRIES, NAME};
+use crate::os::counters::Counters;
+use baton_ipc::account::{COUNT, ENTRIES, ENTRY, NAME};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::{pread, pwrite};
 use std::io;
@@ -76,7 +71,7 @@ impl Account {
             let free = (0..ENTRIES).find(|at| self.counters.is_named(*at, ""))?;
             let mut bytes = [0; NAME];
             bytes[..name.len()].copy_from_slice(name.as_bytes());
-            let offset = (free * (NAME + 8) + 8) as u64;
+            let offset = (free * ENTRY + COUNT) as u64;
             pwrite(&self.file, &bytes, offset).ok()?;
             // The mapping shows the same pages, so the counter's name is there from now on.
             pread(&self.file, &mut bytes, offset).ok()?;

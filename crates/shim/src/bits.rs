@@ -1,6 +1,6 @@
 //! The readiness of a connection as event bits, which are the same for `poll` and epoll.
 
-use baton_socket::service::Readiness;
+use baton_client::Readiness;
 
 pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 pub const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;

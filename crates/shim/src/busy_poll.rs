@@ -1,10 +1,10 @@
 //! Busy polling for a short time before a thread sleeps, if an engine runs in this program. How
-//! long is decided by [`baton_socket::pace`], for each thread by itself.
+//! long is decided by [`baton_consumer::pace`], for each thread by itself.
 //!
 //! A signal handler that runs during busy polling has the same effect as one that runs before the
 //! wait.
 
-use baton_socket::pace::Pace;
+use baton_consumer::pace::Pace;
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::thread::available_parallelism;

@@ -1,16 +1,9 @@
-//! The settings that `baton run` passes to the programs it starts, as environment variables.
-//!
-//! | variable | meaning |
-//! | --- | --- |
-//! | `BATON_SOCKET` | where the service listens |
-//! | `BATON_POLICY` | when a connection moves: a rule of [`baton_policy::rules`] |
-//! | `BATON_PORTS` | ports, of either side, that the rule applies to; others never move |
-//! | `BATON_ENGINE` | where the engine runs: a [`Placement`] |
-//! | `BATON_ACCOUNT` | path of the file of counters |
-//! | `BATON_IO_URING` | `0`: calls that create an io_uring fail as if the kernel had none |
+//! The settings that `baton run` passes to the programs it starts, as environment variables
+//! ([`environment`]).
 
+use baton_ipc::environment;
+use baton_ipc::placement::Placement;
 use baton_policy::rules::{Policy, PortRule, Rule, Side, parse_ports};
-use baton_socket::service::Placement;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -29,13 +22,13 @@ pub fn config() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     CONFIG.get_or_init(|| {
         let text = |name| std::env::var(name).ok();
-        let rule = text("BATON_POLICY").and_then(|rule| rule.parse().ok()).unwrap_or_default();
+        let rule = text(environment::POLICY).and_then(|rule| rule.parse().ok()).unwrap_or_default();
         Config {
-            socket: text("BATON_SOCKET").map_or_else(|| baton_socket::service::SOCKET.into(), PathBuf::from),
-            policy: policy(rule, &text("BATON_PORTS").unwrap_or_default()),
-            placement: text("BATON_ENGINE").and_then(|place| place.parse().ok()).unwrap_or_default(),
-            account: text("BATON_ACCOUNT").map(PathBuf::from),
-            io_uring: text("BATON_IO_URING").is_none_or(|word| word != "0"),
+            socket: text(environment::SOCKET).map_or_else(|| baton_client::SOCKET.into(), PathBuf::from),
+            policy: policy(rule, &text(environment::PORTS).unwrap_or_default()),
+            placement: text(environment::ENGINE).and_then(|place| place.parse().ok()).unwrap_or_default(),
+            account: text(environment::ACCOUNT).map(PathBuf::from),
+            io_uring: text(environment::IO_URING).is_none_or(|word| word != "0"),
         }
     })
 }

@@ -23,9 +23,9 @@ use crate::os::socket::{self, Name};
 use crate::service;
 use crate::sharing::Sharing;
 use crate::table::{self, Reading, Slot, SlotRef};
+use baton_client::{NotAdopted, Stream};
+use baton_consumer::held::interrupted;
 use baton_policy::rules::{BULK_CALL, Rule};
-use baton_socket::held::interrupted;
-use baton_socket::service::{NotAdopted, Stream};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -5,7 +5,7 @@ use crate::os::cancel::Deferred;
 use crate::os::socket;
 use crate::sharing;
 use crate::table::{self, Slot};
-use baton_socket::held::interrupted;
+use baton_consumer::held::interrupted;
 
 /// Makes every connection an ordinary one of the kernel.
 pub fn bring_home(why: &str) {

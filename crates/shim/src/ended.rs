@@ -1,7 +1,7 @@
 //! A connection that ended while it was in an engine: the bytes that the program has not read.
 
 use crate::table::locked;
-use baton_socket::service::Stream;
+use baton_client::Stream;
 use std::collections::VecDeque;
 use std::io::Read;
 use std::sync::Mutex;

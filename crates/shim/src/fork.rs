@@ -10,7 +10,7 @@ use crate::connection::park_all;
 use crate::connections;
 use crate::service::{self, Exclusive};
 use crate::{epoll, notifier, sharing, table};
-use baton_socket::held::interrupted;
+use baton_consumer::held::interrupted;
 use std::cell::RefCell;
 
 /// The locks that are held during a fork.

@@ -7,7 +7,7 @@
 use crate::connection::Moved;
 use crate::os::socket::TCP_INQ;
 use crate::table::Slot;
-use baton_socket::service::Probing;
+use baton_client::Probing;
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, c_int};
 use std::io;
 use std::sync::atomic::Ordering;

@@ -11,7 +11,7 @@ use crate::notifier;
 use crate::os::signals::{self, Ran};
 use crate::service;
 use crate::table::{SlotRef, is_known, is_set};
-use baton_socket::service::{Stream, begin_batch};
+use baton_client::{Stream, begin_batch};
 use libc::{POLLERR, POLLHUP, POLLIN, c_short, pollfd};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::task::Waker;

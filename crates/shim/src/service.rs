@@ -2,8 +2,9 @@
 //! that moves nothing needs none, and is closed before a fork.
 
 use crate::config::config;
-use baton_socket::held::Counted;
-use baton_socket::service::{Attending, Placement, Service};
+use baton_client::{Attending, Service};
+use baton_consumer::held::Counted;
+use baton_ipc::placement::Placement;
 use std::os::fd::RawFd;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -98,7 +99,7 @@ impl Link {
         if is_connected || self.failed.is_some_and(|failed| failed.elapsed() < AGAIN) {
             return;
         }
-        baton_socket::service::keep_descriptors_above(crate::descriptors::floor());
+        baton_client::keep_descriptors_above(crate::descriptors::floor());
         match crate::os::signals::blocked(|| Service::connect_as(&config().socket, config().placement)) {
             Ok(service) => (self.service, self.failed) = (Some(service), None),
             Err(_) => self.failed = Some(Instant::now()),

@@ -10,7 +10,7 @@
 use crate::descriptors::{floor, out_of_the_way};
 use crate::os::socket::{identity, is_inherited};
 use crate::table::{Locked, locked};
-use baton_socket::held::interrupted;
+use baton_consumer::held::interrupted;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};

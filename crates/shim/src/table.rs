@@ -16,7 +16,7 @@
 
 use crate::connection::{Body, State};
 use crate::epoll::Entry;
-use baton_socket::held::{Counted, interrupted};
+use baton_consumer::held::{Counted, interrupted};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

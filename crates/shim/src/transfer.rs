@@ -6,7 +6,7 @@ use crate::connection::{CallTarget, Held, KernelCall, Moved, bring_slot_home, ta
 use crate::notifier::StreamWait;
 use crate::os::signals::broken_pipe;
 use crate::os::socket::timeout;
-use baton_socket::held::interrupted;
+use baton_consumer::held::interrupted;
 use libc::{
     MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int,
 };

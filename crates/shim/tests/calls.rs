@@ -4,6 +4,8 @@
 #[path = "../../service/tests/common/mod.rs"]
 mod common;
 
+use baton_ipc::account::{BYTES, entries};
+use baton_ipc::environment;
 use baton_testkit::{Running, build_beside, need_program, need_root, run};
 use common::{World, be_the_engine};
 use std::io::{BufRead, BufReader};
@@ -63,14 +65,14 @@ fn compare(test: &str, engine: &str) -> Vec<(String, u64)> {
     let mut counted = Vec::new();
     World::enter(|world| {
         let account = world.socket.with_file_name("account");
-        std::fs::write(&account, [0; 8192]).unwrap();
+        std::fs::write(&account, [0; BYTES]).unwrap();
         let kernels = transcript(world, test, &[]);
         let environment = [
             ("LD_PRELOAD", library()),
-            ("BATON_SOCKET", world.socket),
-            ("BATON_PORTS", Path::new("9000,9002")),
-            ("BATON_ENGINE", Path::new(engine)),
-            ("BATON_ACCOUNT", &account),
+            (environment::SOCKET, world.socket),
+            (environment::PORTS, Path::new("9000,9002")),
+            (environment::ENGINE, Path::new(engine)),
+            (environment::ACCOUNT, &account),
         ];
         let ours = transcript(world, test, &environment);
         let (kernels, ours): (Vec<&str>, Vec<&str>) = (kernels.lines().collect(), ours.lines().collect());
@@ -79,15 +81,9 @@ fn compare(test: &str, engine: &str) -> Vec<(String, u64)> {
         let differ: Vec<_> = both.filter(|(_, (kernels, ours))| kernels != ours).collect();
         assert!(differ.is_empty(), "these lines differ (number, kernel, engine): {differ:#?}");
         assert_eq!(kernels.len(), ours.len());
-        counted = std::fs::read(&account).unwrap().chunks(128).filter_map(entry).collect();
+        counted = entries(&std::fs::read(&account).unwrap());
     });
     counted
-}
-
-fn entry(bytes: &[u8]) -> Option<(String, u64)> {
-    let (count, name) = bytes.split_first_chunk::<8>()?;
-    let name: Vec<u8> = name.iter().copied().take_while(|byte| *byte != 0).collect();
-    (!name.is_empty()).then(|| (String::from_utf8(name).unwrap(), u64::from_ne_bytes(*count)))
 }
 
 /// Asserts how many connections moved, and how many came home for each reason.

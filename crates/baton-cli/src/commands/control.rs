@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use baton_apps::fail::usage;
-use baton_socket::service::message::{Entry, Selector};
-use baton_socket::service::{SOCKET, Service, Tally};
+use baton_client::{SOCKET, Service, Tally};
+use baton_ipc::message::{Entry, Selector};
 use baton_wire::addr::{Addr, Tuple};
 use serde::Serialize;
 use std::io::Write;

@@ -9,9 +9,11 @@ use crate::run::service::{Private, usable};
 use crate::run::unreached::Unreached;
 use anyhow::Context;
 use baton_apps::fail::{one_line, usage};
+use baton_client::{SOCKET, Service};
+use baton_ipc::environment;
+use baton_ipc::placement::Placement;
 use baton_kernel::Rules;
 use baton_policy::rules::{Rule, parse_ports};
-use baton_socket::service::{Placement, SOCKET, Service};
 use rustix::process::{Pid, Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
 use std::ffi::OsString;
 use std::fs;
@@ -117,11 +119,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(library) = &library {
         command.env("LD_PRELOAD", preload(library));
     }
-    command.env("BATON_SOCKET", &service.socket);
-    command.env("BATON_POLICY", policy.to_string()).env("BATON_PORTS", args.ports.join(","));
-    command.env("BATON_ENGINE", placement.to_string()).env("BATON_ACCOUNT", account.path());
+    command.env(environment::SOCKET, &service.socket);
+    command.env(environment::POLICY, policy.to_string()).env(environment::PORTS, args.ports.join(","));
+    command.env(environment::ENGINE, placement.to_string()).env(environment::ACCOUNT, account.path());
     if args.no_io_uring {
-        command.env("BATON_IO_URING", "0");
+        command.env(environment::IO_URING, "0");
     }
     // libuv makes a ring for files and for its own epoll set, and says itself how to have it not do so.
     if std::env::var_os("UV_USE_IO_URING").is_none() && policy != Rule::Never {

@@ -18,10 +18,10 @@ mod values;
 pub use access::{Access, Id, Names};
 pub use error::ConfigError;
 
+use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::engine::COALESCE;
 use baton_kernel::{Rules, steer};
 use baton_policy::rules::Policy;
-use baton_socket::consumer::ConsumerConfig;
 use baton_tcp::config::{Acks, Congestion};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};

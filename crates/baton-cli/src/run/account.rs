@@ -1,14 +1,10 @@
-//! The counters that the library keeps in every process of a run: `crates/shim/src/account.rs`
-//! has their layout.
+//! The counters that the library keeps in every process of a run ([`baton_ipc::account`]).
 
+use baton_ipc::account::{BYTES, entries};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-
-/// Bytes of a counter with its name, and how many there are.
-const ENTRY: usize = 128;
-const ENTRIES: usize = 64;
 
 /// A file of counters.
 pub struct Account(PathBuf);
@@ -20,7 +16,7 @@ impl Account {
     /// If it cannot be made.
     pub fn create(directory: &Path) -> io::Result<Account> {
         let path = directory.join("account");
-        fs::write(&path, [0; ENTRY * ENTRIES])?;
+        fs::write(&path, [0; BYTES])?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
         Ok(Account(path))
     }
@@ -62,15 +58,6 @@ fn hint(entries: &[(String, u64)]) -> Option<&'static str> {
     .find_map(|(why, hint)| of(why).then_some(hint))
 }
 
-fn entries(bytes: &[u8]) -> Vec<(String, u64)> {
-    let entry = |entry: &[u8]| {
-        let (count, name) = entry.split_first_chunk::<8>()?;
-        let name = name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
-        Some((String::from_utf8_lossy(name).into_owned(), u64::from_ne_bytes(*count)))
-    };
-    bytes.chunks_exact(ENTRY).filter_map(entry).collect()
-}
-
 fn lines(entries: &[(String, u64)]) -> Vec<String> {
     let of = |name: &str| entries.iter().find(|(entry, _)| entry == name).map_or(0, |(_, count)| *count);
     let with = |prefix: &'static str| {
@@ -105,6 +92,7 @@ fn lines(entries: &[(String, u64)]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use baton_ipc::account::{COUNT, ENTRY};
 
     #[test]
     fn where_nothing_moved_it_is_said_what_to_try() {
@@ -119,12 +107,12 @@ mod tests {
 
     #[test]
     fn what_was_counted_is_told_most_first() {
-        let mut bytes = vec![0; ENTRY * ENTRIES];
+        let mut bytes = vec![0; BYTES];
         let counted =
             [("stays loopback", 2u64), ("moved", 5), ("stays no-service", 3), ("home fork", 1), ("bytes sent", 70)];
         for (at, (name, count)) in counted.into_iter().enumerate() {
-            bytes[at * ENTRY..at * ENTRY + 8].copy_from_slice(&count.to_ne_bytes());
-            bytes[at * ENTRY + 8..at * ENTRY + 8 + name.len()].copy_from_slice(name.as_bytes());
+            bytes[at * ENTRY..at * ENTRY + COUNT].copy_from_slice(&count.to_ne_bytes());
+            bytes[at * ENTRY + COUNT..at * ENTRY + COUNT + name.len()].copy_from_slice(name.as_bytes());
         }
         let expected = [
             "5 of 10 connections moved to the engine; 70 bytes sent and 0 received there",

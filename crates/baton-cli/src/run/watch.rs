@@ -7,7 +7,7 @@
 
 use super::place::Place;
 use super::service::{bury, join, start};
-use baton_socket::service::Service;
+use baton_client::Service;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};

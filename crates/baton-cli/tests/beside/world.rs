@@ -11,8 +11,8 @@
 use crate::counting::{Counting, Group};
 use crate::factors::{Cell, Engine, Family, Life, Situation};
 use crate::half::{Half, MARK, program};
-use baton_socket::service::Service;
-use baton_socket::service::message::Entry;
+use baton_client::Service;
+use baton_ipc::message::Entry;
 use baton_testkit::{Netns, Running, build_beside, run, veth, wait_for};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

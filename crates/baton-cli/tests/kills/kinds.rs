@@ -4,7 +4,7 @@ use crate::figures::Figures;
 use crate::lines::End;
 use crate::rig::{GUARDIAN, Plan, Rig, kill};
 use crate::words::{Role, monotonic_ns};
-use baton_socket::service::message::Selector;
+use baton_ipc::message::Selector;
 use baton_testkit::{need_program, need_root};
 use std::collections::BTreeMap;
 use std::thread;

@@ -2,7 +2,7 @@
 
 use crate::lines::{End, Ends};
 use crate::words::{Answer, Order, Report, Role, Start};
-use baton_socket::service::{Place, Service, Stream};
+use baton_client::{Place, Service, Stream};
 use baton_testkit::LONG;
 use rustix::process::{getpriority_process, setpriority_process};
 use std::io::{self, BufRead, Read, Write};

@@ -12,7 +12,7 @@
 use crate::restless::Restless;
 use crate::rough::Rough;
 use crate::world::{Account, baton, times};
-use baton_socket::service::Service;
+use baton_client::Service;
 use baton_testkit::{Netns, Running, output, run, skip, veth, wait_for};
 use std::collections::BTreeMap;
 use std::fs;

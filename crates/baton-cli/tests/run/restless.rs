@@ -1,7 +1,7 @@
 //! Connections that go to and fro all the time, whatever their programs do.
 
-use baton_socket::service::Service;
-use baton_socket::service::message::Selector;
+use baton_client::Service;
+use baton_ipc::message::Selector;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

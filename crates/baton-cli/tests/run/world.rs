@@ -6,7 +6,7 @@
 
 use crate::restless::Restless;
 use crate::rough::Rough;
-use baton_socket::service::Service;
+use baton_client::Service;
 use baton_testkit::{Netns, Running, build_beside, output, veth, wait_for};
 use sha2::{Digest, Sha256};
 use std::fs;

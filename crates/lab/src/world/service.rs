@@ -3,7 +3,7 @@
 use crate::world::{Namespace, stat_field};
 use anyhow::{Context, bail, ensure};
 use baton_apps::background::{Background, LOOK, last_words};
-use baton_socket::service::Service;
+use baton_client::Service;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io;

@@ -5,8 +5,8 @@
 //! that no other call uses the handle.
 
 use super::{done, memory, nothing, set_errno};
+use baton_client::{NotAdopted, Place, SOCKET, Service, Stream};
 use baton_socket::posix::{Answer, Errno};
-use baton_socket::service::{NotAdopted, Place, SOCKET, Service, Stream};
 use libc::{c_char, c_int, c_void};
 use std::ffi::OsStr;
 use std::io::{Read, Write};

@@ -3,7 +3,7 @@
 use super::Broker;
 use super::lines::{Goal, Line, State};
 use super::side::Side;
-use baton_socket::service::message::{Reply, Selector};
+use baton_ipc::message::{Reply, Selector};
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 

@@ -5,13 +5,13 @@ use super::discard::Room;
 use super::lines::{Goal, State};
 use super::side::Side;
 use super::{Broker, Config};
-use crate::record::{self, Record};
+use baton_consumer::adoption::LeftBehind;
 use baton_engine::region::Layout;
+use baton_ipc::channel::{Channel, Parcel};
+use baton_ipc::message::{RawSizes, Reply, Request, VERSION};
+use baton_ipc::queues::read_two;
+use baton_ipc::record::{self, Record};
 use baton_policy::Refusal;
-use baton_socket::adoption::LeftBehind;
-use baton_socket::service::channel::{Channel, Parcel};
-use baton_socket::service::message::{RawSizes, Reply, Request, VERSION};
-use baton_socket::service::read_two;
 use rustix::fs::{Mode, chmod, fchmod};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
@@ -370,7 +370,7 @@ impl Broker {
             let memory = side.engine.as_mut().and_then(|engine| engine.consumers.remove(&client));
             if let Some(memory) = memory {
                 self.vault.forget(record::region(memory.region));
-                side.tell(&baton_socket::service::order::Order::Forget { key: memory.region }, Vec::new());
+                side.tell(&baton_ipc::order::Order::Forget { key: memory.region }, Vec::new());
             }
         }
     }

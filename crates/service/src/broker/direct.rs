@@ -7,16 +7,16 @@
 //! taken away instead: from then on it neither hears nor sends anything, and what its ledger
 //! says stands still, but for what it goes on doing with frames that it has read before. The
 //! program takes that back when it is told how far its connections had come
-//! (`Line::skip` in `baton_socket`).
+//! (`Line::skip` in `baton_client`).
 
 use super::Broker;
 use super::side::{Process, Side};
 use crate::guardian;
+use baton_ipc::channel::Channel;
+use baton_ipc::message::Reply;
 use baton_kernel::kernel_side::KernelError;
 use baton_kernel::steer::ENGINES_MAX;
 use baton_port::SteeredPort;
-use baton_socket::service::channel::Channel;
-use baton_socket::service::message::Reply;
 use std::io::{self, ErrorKind};
 
 /// An engine's number and its program, if it is in one.

@@ -9,15 +9,15 @@ use super::direct::Owner;
 use super::lines::{Line, State};
 use super::side::{Memory, Process, Side};
 use super::{Broker, BrokerError};
-use crate::record::{self, Phase, Record};
 use crate::vault::Vault;
+use baton_consumer::memory::{SharedLedger, SharedMemory};
 use baton_engine::region::EngineRegion;
+use baton_ipc::message::Reply;
+use baton_ipc::queues::read_two;
+use baton_ipc::record::{self, Phase, Record};
 use baton_kernel::Captured;
 use baton_kernel::hops::{Query, Way};
 use baton_kernel::kernel_side::Plan;
-use baton_socket::memory::{SharedLedger, SharedMemory};
-use baton_socket::service::message::Reply;
-use baton_socket::service::read_two;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Estate {
     /// What there is; nothing, for the first broker.
     pub fn of(vault: &Vault) -> Estate {
         let mut estate = Estate {
-            base: baton_socket::service::engine::monotonic(),
+            base: baton_ipc::engine::monotonic(),
             generation: 0,
             short: 0,
             listener: None,

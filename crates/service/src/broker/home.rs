@@ -5,14 +5,14 @@ use super::left::NotBack;
 use super::lines::{Goal, Line, State};
 use super::recover::recover;
 use super::take::{Direction, Half, Terms, Why};
-use crate::record;
+use baton_consumer::adoption::LeftBehind;
+use baton_ipc::message::Reply;
+use baton_ipc::order::Order;
+use baton_ipc::record;
 use baton_kernel::Captured;
 use baton_kernel::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_kernel::steer::Mode;
 use baton_policy::Refusal;
-use baton_socket::adoption::LeftBehind;
-use baton_socket::service::message::Reply;
-use baton_socket::service::order::Order;
 use baton_tcp::snapshot::Seeds;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 impl Broker {
     fn engine_time(&self) -> Instant {
-        Instant(baton_socket::service::engine::monotonic().saturating_sub(self.base))
+        Instant(baton_ipc::engine::monotonic().saturating_sub(self.base))
     }
 
     /// A connection that is in the engine is to leave it.

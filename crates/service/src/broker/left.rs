@@ -6,11 +6,11 @@
 use super::Broker;
 use super::lines::State;
 use super::take::Why;
-use crate::record::{self, Record};
+use baton_ipc::queues::write_queues;
+use baton_ipc::record::{self, Record};
 use baton_kernel::Captured;
 use baton_kernel::handoff::{Aborted, Outcome};
 use baton_kernel::kernel_side::KernelError;
-use baton_socket::service::write_queues;
 use std::sync::Arc;
 use std::time::Duration;
 

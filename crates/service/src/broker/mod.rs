@@ -15,7 +15,7 @@
 //! way home. What the kernel has no route for after an engine's death is kept (`left`).
 //!
 //! What it has it keeps with a guardian, before each step that could not be undone without
-//! it: see [`crate::record`]. A broker that is started with such an estate
+//! it: see [`baton_ipc::record`]. A broker that is started with such an estate
 //! (`estate`) buries its predecessor's engines and brings everything home, as after an
 //! engine's death.
 
@@ -41,8 +41,8 @@ mod watchdog;
 pub use config::{Config, Interface};
 
 use crate::priority;
-use crate::record::{self, Record};
 use crate::vault::Vault;
+use baton_ipc::record::{self, Record};
 use baton_kernel::hops::Change;
 use baton_kernel::kernel_side::{KernelError, KernelSide};
 use baton_port::wait::WaitSet;
@@ -373,10 +373,10 @@ impl Broker {
         for change in changes {
             match change {
                 Change::Neighbour { interface, neighbour, mac: Some(mac) } => {
-                    self.tell_side(interface, &baton_socket::service::order::Order::Neighbour { neighbour, mac });
+                    self.tell_side(interface, &baton_ipc::order::Order::Neighbour { neighbour, mac });
                 }
                 Change::Link(link) => {
-                    self.tell_side(link.index, &baton_socket::service::order::Order::Mac { mac: link.mac });
+                    self.tell_side(link.index, &baton_ipc::order::Order::Mac { mac: link.mac });
                     self.on_mtu(link.index, link.mtu);
                 }
                 Change::LinkGone(index) => {
@@ -412,10 +412,10 @@ impl Broker {
             return self.leave(id, lines::Goal::Home, "homeless");
         }
         plan.way = way;
-        self.tell_side(way.interface, &baton_socket::service::order::Order::Reroute { id, via: way.via });
+        self.tell_side(way.interface, &baton_ipc::order::Order::Reroute { id, via: way.via });
     }
 
-    fn tell_side(&mut self, interface: u32, order: &baton_socket::service::order::Order) {
+    fn tell_side(&mut self, interface: u32, order: &baton_ipc::order::Order) {
         for side in self.sides.iter_mut().filter(|side| side.index == interface) {
             side.tell(order, Vec::new());
         }

@@ -6,10 +6,10 @@
 
 use super::Broker;
 use super::take::{Direction, Terms, Why, why};
+use baton_consumer::adoption::LeftBehind;
+use baton_ipc::message::Reply;
 use baton_kernel::Captured;
 use baton_kernel::handoff::Outcome;
-use baton_socket::adoption::LeftBehind;
-use baton_socket::service::message::Reply;
 
 /// Why it is not taken out.
 enum NotOut {

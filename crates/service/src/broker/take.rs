@@ -5,16 +5,15 @@ use super::left::{no_route, without_route};
 use super::lines::{Goal, Line, State};
 use super::rules::RULES_CHANGED;
 use super::side::Process;
-use crate::record::{self, Phase, Record};
+use baton_ipc::message::Reply;
+use baton_ipc::order::Order;
+use baton_ipc::queues::write_queues;
+use baton_ipc::record::{self, Phase, Record};
 use baton_kernel::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_kernel::kernel_side::{KernelError, KernelSide, Plan};
 use baton_kernel::{Captured, Failed};
-use baton_mover::engine_side;
 use baton_policy::Refusal;
 use baton_policy::rules::{Decision, History, Room};
-use baton_socket::service::message::Reply;
-use baton_socket::service::order::Order;
-use baton_socket::service::write_queues;
 use baton_wire::addr::Tuple;
 use rustix::fs::fstat;
 use rustix::net::sockopt::socket_type;
@@ -117,13 +116,13 @@ impl Steps for Half<'_> {
             return Ok(captured.clone());
         }
         // There is no way back, for which its queues would have to be known.
-        let shell = engine_side::shell(captured);
+        let shell = baton_bridge::shell(captured);
         Ok(std::mem::replace(captured, shell))
     }
 
     fn rebuild(&mut self, captured: &Captured) -> Result<(), KernelError> {
         self.kernel.rebuild(self.fd, captured)?;
-        self.rebuilt = Some(engine_side::shell(captured));
+        self.rebuilt = Some(baton_bridge::shell(captured));
         Ok(())
     }
 
@@ -346,7 +345,7 @@ impl Broker {
         }
         line.state = State::Bringing;
         line.region = region;
-        line.shell = Some(engine_side::shell(&captured));
+        line.shell = Some(baton_bridge::shell(&captured));
         let reply = Reply::Bring {
             seq: line.seq,
             id,
@@ -379,9 +378,9 @@ impl Broker {
         let Some(memory) = memory.filter(|memory| memory.region == line.region) else {
             return self.on_not_adopted(id, "the engine has died");
         };
-        let options = engine_side::options(captured);
+        let options = baton_bridge::options(captured);
         let key = memory.region;
-        let adopt = engine_side::adoption(captured, &options, plan.way.via, baton_engine::streamer::ConsumerId(0), id);
+        let adopt = baton_bridge::adoption(captured, &options, plan.way.via, baton_engine::streamer::ConsumerId(0), id);
         let order = Order::Adopt {
             id,
             key,

@@ -8,7 +8,7 @@ use crate::os::socket::TCP_INQ;
 use crate::os::{last_errno, real, set_errno, socket};
 use crate::table::is_known;
 use crate::transfer::{Done, receive, send, send_file};
-use baton_socket::held::interrupted;
+use baton_consumer::held::interrupted;
 use libc::{c_int, c_uint, cmsghdr, mmsghdr, msghdr, off_t, off64_t, size_t, ssize_t, timespec};
 use rustix::fs::{FileType, SeekFrom, fstat, seek};
 use std::os::fd::RawFd;

@@ -8,8 +8,8 @@
 
 use crate::os::signals::{count_handler, note_installed};
 use crate::os::{cancel, errno, last_errno, real, set_errno};
-use baton_socket::held::interrupted;
-use baton_socket::signals::{FAULTS, postpone};
+use baton_consumer::held::interrupted;
+use baton_consumer::signals::{FAULTS, postpone};
 use libc::{SIG_DFL, SIG_IGN, c_int, c_void, siginfo_t};
 use std::mem::{MaybeUninit, transmute};
 use std::ptr::{null, null_mut};

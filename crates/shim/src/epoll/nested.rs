@@ -12,7 +12,7 @@ use crate::os::epoll::{Interest, control};
 use crate::os::socket::is_readable;
 use crate::service;
 use crate::table::{self, locked};
-use baton_socket::held::Counted;
+use baton_consumer::held::Counted;
 use libc::{EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLONESHOT, c_int};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;

@@ -6,7 +6,7 @@ use crate::gather;
 use crate::os::epoll::Room;
 use crate::os::signals;
 use crate::service::{is_direct, look};
-use baton_socket::service::begin_batch;
+use baton_client::begin_batch;
 use libc::epoll_event;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
 use std::sync::atomic::Ordering;

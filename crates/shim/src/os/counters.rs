@@ -1,9 +1,10 @@
 //! Counters in a file that several processes map.
 //!
-//! Safety rules: the mapping is `SIZE` bytes, exists as long as the process, and is accessed through
+//! Safety rules: the mapping is `BYTES` bytes, exists as long as the process, and is accessed through
 //! atomics only, so that another process may write to the file at any time. A shorter file is not
 //! mapped.
 
+use baton_ipc::account::{BYTES, ENTRIES, ENTRY, NAME};
 use rustix::fs::fstat;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::io;
@@ -11,20 +12,13 @@ use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// The largest number of counters.
-pub(crate) const ENTRIES: usize = 64;
-
-/// The size of a name in bytes, including the terminating zero.
-pub(crate) const NAME: usize = 120;
-
-/// The size of the file in bytes.
-const SIZE: usize = ENTRIES * (8 + NAME);
-
 #[repr(C)]
 struct Entry {
     count: AtomicU64,
     name: [AtomicU8; NAME],
 }
+
+const _: () = assert!(size_of::<[Entry; ENTRIES]>() == BYTES && size_of::<Entry>() == ENTRY);
 
 /// The mapped file.
 pub(crate) struct Counters(NonNull<[Entry; ENTRIES]>);
@@ -36,11 +30,11 @@ unsafe impl Sync for Counters {}
 
 impl Counters {
     pub(crate) fn map(file: impl AsFd) -> io::Result<Counters> {
-        if fstat(&file)?.st_size < SIZE as i64 {
+        if fstat(&file)?.st_size < BYTES as i64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
         // SAFETY: a new mapping, which does not replace another.
-        let at = unsafe { mmap(null_mut(), SIZE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)? };
+        let at = unsafe { mmap(null_mut(), BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)? };
         NonNull::new(at.cast()).map(Counters).ok_or_else(|| io::ErrorKind::Other.into())
     }
 

@@ -13,7 +13,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::null;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) use baton_socket::signals::blocked;
+pub(crate) use baton_consumer::signals::blocked;
 
 /// The signals with a handler of the program: those whose handlers restart interrupted calls
 /// (`SA_RESTART`), and those whose handlers interrupt them.

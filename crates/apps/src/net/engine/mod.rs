@@ -9,11 +9,11 @@
 mod drive;
 
 use super::{Accept, EngineStats, Flow, Handler, Net, Stats, StreamIo};
+use baton_consumer::consumer::{Attempt, Conn, Consumer, Listener, SocketEvent};
+use baton_consumer::pace::Pace;
 use baton_engine::frame_io::FrameIo;
 use baton_port::{WaitSet, Waitable};
-use baton_socket::consumer::{Attempt, Conn, Consumer, Listener, SocketEvent};
 use baton_socket::host::{Host, HostConfig};
-use baton_socket::pace::Pace;
 use baton_tcp::time;
 use drive::{Drive, RX_BUDGET};
 use std::collections::{HashMap, VecDeque};
