@@ -24,6 +24,7 @@ pub mod fail;
 pub mod fetch;
 mod html_text;
 pub mod load;
+mod logging;
 pub mod measure;
 pub mod net;
 pub mod notify;

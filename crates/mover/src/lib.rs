@@ -21,6 +21,7 @@
 
 pub mod engine_side;
 mod error;
+mod log;
 mod mover;
 mod side;
 mod trip;

@@ -5,6 +5,7 @@
 
 use crate::privileges;
 use baton_engine::frame_io::PortError;
+use baton_journal::{Kind, Level, tell};
 use baton_port::wait::WaitSet;
 use baton_port::xdp::CopyMode;
 use baton_port::{SteeredPort, Tap, XdpOptions, XdpPort};
@@ -52,8 +53,14 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
     let ledger = SharedLedger::open(ledger).map_err(|e| EngineError::System("the ledger", e))?;
     let begin = Begin { mtu, mac, connections, base, congestion, coalesce, acks };
     let mut runner = Runner::new(control, &begin, &ledger, port);
+    tell(Level::Info, Kind::ENGINE, |event| event.text(format!("drives {device}, without privileges")));
     runner.say(Report::Started {}, sockets);
-    drive(&mut runner)
+    let driven = drive(&mut runner);
+    match &driven {
+        Ok(()) => tell(Level::Info, Kind::ENGINE, |event| event.text("ends: its broker has gone, and it has nothing")),
+        Err(error) => tell(Level::Error, Kind::ENGINE, |event| event.text(format!("cannot go on: {error}"))),
+    }
+    driven
 }
 
 fn drive(runner: &mut Runner) -> Result<(), EngineError> {

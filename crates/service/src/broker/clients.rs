@@ -7,6 +7,7 @@ use super::side::Side;
 use super::{Broker, Config};
 use crate::record::{self, Record};
 use baton_engine::region::Layout;
+use baton_journal::{Kind, Level};
 use baton_policy::Refusal;
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::channel::{Channel, Parcel};
@@ -140,14 +141,17 @@ impl Broker {
                 let client = self.next_client;
                 self.vault.keep(record::client(client), &program.record(client), &[&socket]);
                 self.clients.insert(client, program);
+                self.log_connected(client);
                 continue;
             };
+            self.log_denied(pid, uid, &text);
             let _ = Channel::new(socket).send(Reply::Refused { text }.to_bytes(), Vec::new());
         }
     }
 
     /// Says something to a program, if it is there.
     pub(super) fn tell_client(&mut self, at: u32, reply: &Reply, fds: Vec<OwnedFd>) {
+        self.log_said(at, reply);
         if let Some(client) = self.clients.get_mut(&at) {
             // One that has gone is found out by hearing it.
             let sent = client.channel.send(reply.to_bytes(), fds);
@@ -182,6 +186,9 @@ impl Broker {
                 }
             };
             if let Err(text) = said {
+                self.log_client(Level::Warn, Kind::DENIED, client, |event| {
+                    event.reason("cut-off").text(format!("it is cut off: {text}"))
+                });
                 self.tell_client(client, &Reply::Refused { text }, Vec::new());
                 return self.on_client_gone(client);
             }
@@ -215,6 +222,7 @@ impl Broker {
         request: Request,
         fds: &mut impl Iterator<Item = OwnedFd>,
     ) -> Result<(), String> {
+        self.log_heard(client, &request);
         let greeted = self.clients.get(&client).is_some_and(|program| program.greeted);
         match request {
             Request::Hello { version } if version == VERSION => {
@@ -261,6 +269,7 @@ impl Broker {
             | Request::Info { .. }
             | Request::Close { .. } => {}
             Request::List { ask } => self.list(client, ask),
+            Request::Events { ask, after, most } => self.show_events((client, ask), after, most),
             Request::Handoff { ask, which } => self.begin_handoff((client, ask), which),
             Request::Home { ask, which } => self.begin_home((client, ask), which),
             Request::Stop { ask } if self.rules(client) => self.begin_stop(Some((client, ask))),
@@ -337,6 +346,10 @@ impl Broker {
     /// The kernel closes what it left behind, as it would have if the program had never
     /// handed it over.
     pub(super) fn on_client_gone(&mut self, client: u32) {
+        self.log_client(Level::Info, Kind::PROGRAM, client, |event| {
+            let here = self.lines.values().filter(|line| line.client == client).count();
+            event.text(format!("disconnected; {here} connections are closed as the kernel would have"))
+        });
         if self.clients.remove(&client).is_none() {
             return;
         }

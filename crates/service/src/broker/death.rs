@@ -26,6 +26,8 @@ impl Broker {
         let records: BTreeMap<Tuple, u32> =
             (0..ledger.len()).filter_map(|index| Some((ledger.name(index)?, index))).collect();
         let here: Vec<u64> = self.lines.values().filter(|line| line.side == at).map(|line| line.id).collect();
+        let away = here.iter().filter(|id| self.lines[id].is_away()).count();
+        self.log_engine_ended(at, &dead, why, away);
         for id in here {
             let Some(line) = self.lines.get_mut(&id) else { continue };
             match line.state {

@@ -12,6 +12,7 @@ use super::{Broker, BrokerError};
 use crate::record::{self, Phase, Record};
 use crate::vault::Vault;
 use baton_engine::region::EngineRegion;
+use baton_journal::{Kind, Level};
 use baton_kernel::Captured;
 use baton_kernel::hops::{Query, Way};
 use baton_kernel::kernel_side::Plan;
@@ -135,6 +136,14 @@ impl Broker {
                 }
                 _ => {}
             }
+        }
+        if estate.generation > 0 {
+            let (programs, connections) = (self.clients.len(), lines.len());
+            self.log(Level::Error, Kind::BROKER, |event| {
+                let text =
+                    format!("the broker before this one died; {programs} programs and {connections} connections");
+                event.reason("broker-died").text(text + " are taken up")
+            });
         }
         for at in 0..self.sides.len() {
             self.on_engine_dead(at, "broker-died");

@@ -84,6 +84,7 @@ impl Broker {
         }
         line.state = State::Left { told, unread };
         (line.captured, line.conn) = (Some(captured), None);
+        self.log_left(id);
         self.unhold(before, tuple);
         self.note(id);
         self.settled(id, false);
