@@ -11,11 +11,13 @@
 //! messages to it get lost when journald starts anew, and `baton events --json` has the fields.
 //!
 //! There are no spans, so `tracing` alone is enough: this is its subscriber. A line is one
-//! `write(2)`, which appends as a whole; nothing is kept back, and no lock is taken. A library inside
+//! `write(2)`, which appends as a whole; nothing is kept back, no lock is taken, and what a reader
+//! of standard error has no room for is left out. A library inside
 //! a program can use it: it calls the kernel, not libc, and it writes to a descriptor only while that
 //! still is the file it opened, since a program may close descriptors that it does not know.
 
 use crate::event::{Level, one_line};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::process::getpid;
 use std::fmt::{self, Write};
@@ -38,25 +40,25 @@ enum Output {
 
 /// See the file's head.
 struct Sink {
-    process: &'static str,
+    process: String,
     level: LevelFilter,
     output: Output,
 }
 
 /// Has events down to this level go to standard error. `process` is what lines call this process.
 /// Where somebody subscribed before, it stays as it was.
-pub fn to_standard_error(process: &'static str, level: Level) {
+pub fn to_standard_error(process: impl Into<String>, level: Level) {
     let is_journal = std::env::var("JOURNAL_STREAM").is_ok_and(|stream| is_of(&stream));
-    install(process, level, Output::Error { is_journal });
+    install(process.into(), level, Output::Error { is_journal });
 }
 
 /// Has them go to the end of a file, which [`append`] has opened.
 ///
 /// # Errors
 /// As of `fstat(2)`.
-pub fn to_file(process: &'static str, level: Level, file: OwnedFd) -> io::Result<()> {
+pub fn to_file(process: impl Into<String>, level: Level, file: OwnedFd) -> io::Result<()> {
     let identity = identity(&file)?;
-    install(process, level, Output::File(file, identity));
+    install(process.into(), level, Output::File(file, identity));
     Ok(())
 }
 
@@ -69,7 +71,7 @@ pub fn append(path: &Path) -> io::Result<OwnedFd> {
     Ok(open(path, flags, Mode::from_raw_mode(0o644))?)
 }
 
-fn install(process: &'static str, level: Level, output: Output) {
+fn install(process: String, level: Level, output: Output) {
     let level = match level {
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,
@@ -79,6 +81,13 @@ fn install(process: &'static str, level: Level, output: Output) {
     };
     // Fails where somebody subscribed before, who stays.
     let _ = tracing::subscriber::set_global_default(Sink { process, level, output });
+}
+
+/// Whether a line can be written without waiting for a reader: the broker waits for nobody. A pipe
+/// that is ready takes at least 4096 bytes (`pipe(7)`), more than a line has.
+fn has_room(fd: impl AsFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 fn identity(fd: impl AsFd) -> io::Result<(u64, u64)> {
@@ -141,11 +150,13 @@ impl Sink {
         let line = one_line(&line).into_owned() + "\n";
         // Nobody is left to tell if the log is gone, or full.
         let _ = match &self.output {
-            Output::Error { .. } => rustix::io::write(rustix::stdio::stderr(), line.as_bytes()),
+            Output::Error { .. } if has_room(rustix::stdio::stderr()) => {
+                rustix::io::write(rustix::stdio::stderr(), line.as_bytes())
+            }
             Output::File(file, opened) if identity(file).is_ok_and(|now| now == *opened) => {
                 rustix::io::write(file, line.as_bytes())
             }
-            Output::File(..) => Ok(0),
+            Output::Error { .. } | Output::File(..) => Ok(0),
         };
     }
 }

@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 
 /// A name and its number of times.
 pub fn count(name: &str) {
+    crate::log::counted(name);
     add(name, 1);
 }
 

@@ -7,8 +7,11 @@
 //! | `BATON_PORTS` | ports, either side's, that the rule is for; others never move |
 //! | `BATON_ENGINE` | where the engine runs: a [`Placement`] |
 //! | `BATON_ACCOUNT` | file of the counters |
+//! | `BATON_LOG` | file that the log is appended to |
+//! | `BATON_LOG_LEVEL` | how much it tells; `debug` if that is not said |
 //! | `BATON_IO_URING` | `0`: programs are told that the kernel has no io_uring |
 
+use baton_journal::Level;
 use baton_policy::rules::{Policy, PortRule, Rule, Side, parse_ports};
 use baton_socket::service::Placement;
 use std::path::PathBuf;
@@ -20,6 +23,7 @@ pub struct Config {
     pub policy: Policy,
     pub placement: Placement,
     pub account: Option<PathBuf>,
+    pub log: Option<(PathBuf, Level)>,
     pub io_uring: bool,
 }
 
@@ -29,12 +33,14 @@ pub fn config() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     CONFIG.get_or_init(|| {
         let text = |name| std::env::var(name).ok();
+        let level = text("BATON_LOG_LEVEL").and_then(|level| level.parse().ok()).unwrap_or(Level::Debug);
         let rule = text("BATON_POLICY").and_then(|rule| rule.parse().ok()).unwrap_or_default();
         Config {
             socket: text("BATON_SOCKET").map_or_else(|| baton_socket::service::SOCKET.into(), PathBuf::from),
             policy: policy(rule, &text("BATON_PORTS").unwrap_or_default()),
             placement: text("BATON_ENGINE").and_then(|place| place.parse().ok()).unwrap_or_default(),
             account: text("BATON_ACCOUNT").map(PathBuf::from),
+            log: text("BATON_LOG").map(|path| (PathBuf::from(path), level)),
             io_uring: text("BATON_IO_URING").is_none_or(|word| word != "0"),
         }
     })

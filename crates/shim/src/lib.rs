@@ -35,6 +35,7 @@ mod epoll;
 mod everything;
 mod fork;
 mod gather;
+mod log;
 mod options;
 mod over;
 mod patience;

@@ -29,6 +29,7 @@ extern "C" fn account_for_all_now() {
 extern "C" fn init() {
     // Programs change their environment.
     crate::config::config();
+    crate::log::open();
     // SAFETY: functions that stay as long as the process.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
