@@ -137,7 +137,7 @@ impl Subscriber for Sink {
 }
 
 impl Sink {
-    fn write(&self, level: Level, fields: &Fields) {
+    fn line(&self, level: Level, fields: &Fields) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
         let head = match self.output {
             Output::Error { is_journal: true } => format!("<{}>{}", level.priority(), self.process),
@@ -147,7 +147,11 @@ impl Sink {
             }
         };
         let line = format!("{head} {}: {}{}", fields.kind, fields.text, fields.rest);
-        let line = one_line(&line).into_owned() + "\n";
+        one_line(&line).into_owned() + "\n"
+    }
+
+    fn write(&self, level: Level, fields: &Fields) {
+        let line = self.line(level, fields);
         // Nobody is left to tell if the log is gone, or full.
         let _ = match &self.output {
             Output::Error { .. } if has_room(rustix::stdio::stderr()) => {
@@ -188,5 +192,55 @@ impl Visit for Fields {
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.put(field, format_args!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::io::pread;
+
+    fn fields() -> Fields {
+        Fields { kind: "denied".into(), text: "user 7\nmay not".into(), rest: " reason=denied".into() }
+    }
+
+    fn sink(output: Output) -> Sink {
+        Sink { process: "broker".into(), level: LevelFilter::TRACE, output }
+    }
+
+    #[test]
+    fn the_journal_gets_priorities() {
+        let sink = sink(Output::Error { is_journal: true });
+        let lines = Level::ALL.map(|level| sink.line(level, &fields()));
+        let expected = ["<3>", "<4>", "<6>", "<7>", "<7>"];
+        assert_eq!(lines, expected.map(|head| format!("{head}broker denied: user 7 may not reason=denied\n")));
+    }
+
+    #[test]
+    fn others_get_time_level_and_process_id() {
+        let line = sink(Output::Error { is_journal: false }).line(Level::Warn, &fields());
+        let end = format!("Z warn  broker[{}] denied: user 7 may not reason=denied\n", std::process::id());
+        assert!(line.ends_with(&end) && line.lines().count() == 1, "{line}");
+    }
+
+    #[test]
+    fn a_descriptor_that_is_another_file_by_now_is_left_alone() {
+        let file = || memfd_create("log", MemfdFlags::CLOEXEC).unwrap();
+        let written = |opened: &OwnedFd, file: OwnedFd| {
+            let kept = file.try_clone().unwrap();
+            sink(Output::File(file, identity(opened).unwrap())).write(Level::Info, &fields());
+            pread(&kept, &mut [0; 200], 0).unwrap()
+        };
+        let opened = file();
+        assert!(written(&opened, opened.try_clone().unwrap()) > 0);
+        assert_eq!(written(&opened, file()), 0);
+    }
+
+    #[test]
+    fn standard_error_is_the_stream_of_its_own_name() {
+        let (dev, ino) = identity(rustix::stdio::stderr()).unwrap();
+        assert!(is_of(&format!("{dev}:{ino}")));
+        assert!(!is_of(&format!("{dev}:{}", ino + 1)) && !is_of("") && !is_of("8:"));
     }
 }
