@@ -3,6 +3,7 @@
 use crate::event::{Event, Kind, Level};
 use crate::limit::{Limit, Suppressed};
 use crate::ring::{Numbered, Ring};
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Instant;
@@ -113,6 +114,13 @@ impl Journal {
         let is_told = self.state().limit.admits(&kind, level, Instant::now());
         if is_told {
             self.put(describe(Event::new(level, kind)));
+        }
+    }
+
+    /// Tells of a step that failed, if it did, where the caller goes on all the same.
+    pub fn tell_failed<T>(&self, during: &str, done: Result<T, impl Display>) {
+        if let Err(error) = done {
+            self.tell(Level::Warn, Kind::FAILED, |event| event.text(format!("{during}: {error}")));
         }
     }
 

@@ -55,12 +55,9 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
     let mut runner = Runner::new(control, &begin, &ledger, port);
     tell(Level::Info, Kind::ENGINE, |event| event.text(format!("drives {device}, without privileges")));
     runner.say(Report::Started {}, sockets);
-    let driven = drive(&mut runner);
-    match &driven {
-        Ok(()) => tell(Level::Info, Kind::ENGINE, |event| event.text("ends: its broker has gone, and it has nothing")),
-        Err(error) => tell(Level::Error, Kind::ENGINE, |event| event.text(format!("cannot go on: {error}"))),
-    }
-    driven
+    drive(&mut runner)?;
+    tell(Level::Info, Kind::ENGINE, |event| event.text("ends: its broker has gone, and it has no connection"));
+    Ok(())
 }
 
 fn drive(runner: &mut Runner) -> Result<(), EngineError> {

@@ -3,7 +3,7 @@
 
 use crate::guardian::{ToBroker, ToGuardian, pair, start};
 use crate::record::{Key, Record};
-use baton_journal::{Event, Journal, Kind, Level};
+use baton_journal::{Journal, Kind, Level};
 use baton_port::wait::WaitSet;
 use baton_socket::service::channel::Channel;
 use std::collections::BTreeMap;
@@ -145,8 +145,6 @@ impl Vault {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Ok(None) | Err(_) => {
-                    let describe = |event: Event| event.reason("guardian-died").text("the guardian died");
-                    self.journal.tell(Level::Error, Kind::GUARDIAN, describe);
                     self.revive();
                     break;
                 }
@@ -164,6 +162,11 @@ impl Vault {
 
     /// A new guardian, which keeps all that the old one kept.
     fn revive(&mut self) {
+        if self.guardian.is_some() {
+            self.journal.tell(Level::Error, Kind::GUARDIAN, |event| {
+                event.reason("guardian-died").text("the guardian died, or does not answer; another is started")
+            });
+        }
         if let Some(mut child) = self.guardian.take().and_then(|guardian| guardian.child) {
             // It may live, and not do its work.
             let _ = child.kill();

@@ -3,6 +3,7 @@
 use crate::logging::Log;
 use crate::signal::Stop;
 use anyhow::Context;
+use baton_journal::{Kind, Level, tell};
 use std::os::fd::AsFd;
 
 /// Arguments of `baton engine`.
@@ -18,5 +19,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     // The broker ends it: what its signals mean, the broker hears too.
     let _ = Stop::install().context("signals")?;
     let control = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
-    Ok(baton_service::engine::run(control)?)
+    let ran = baton_service::engine::run(control);
+    Ok(ran
+        .inspect_err(|error| tell(Level::Error, Kind::ENGINE, |event| event.text(format!("cannot go on: {error}"))))?)
 }

@@ -7,6 +7,7 @@ use crate::logging::Log;
 use crate::notify::{Word, notify};
 use crate::signal::Waiter;
 use anyhow::Context;
+use baton_journal::{Level, tell};
 use baton_kernel::steer::Kind;
 use baton_service::broker::{self, Broker, Interface};
 use baton_service::guardian::Guardian;
@@ -96,7 +97,9 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
     let mut signals = Waiter::install().context("signals")?;
     let names: Vec<&str> = config.interfaces.iter().map(|interface| interface.name.as_str()).collect();
     let serving = format!("serving {} at {}", names.join(", "), config.socket.display());
-    let broker = Broker::start(config, vault)?;
+    let broker = Broker::start(config, vault).inspect_err(|error| {
+        tell(Level::Error, baton_journal::Kind::SERVICE, |event| event.text(format!("cannot start: {error}")));
+    })?;
     // Who does not run under systemd has nobody to tell.
     let _ = notify(Word::Ready(&serving));
     let stopper = broker.stopper();

@@ -136,7 +136,13 @@ impl Broker {
                 "the service has as many programs as it may".to_owned()
             } else {
                 let socket = Arc::new(socket);
-                let Ok(program) = Client::new(socket.clone(), pid, uid, false) else { continue };
+                let program = match Client::new(socket.clone(), pid, uid, false) {
+                    Ok(program) => program,
+                    Err(error) => {
+                        self.log_failed("taking a program in", Err::<(), _>(error));
+                        continue;
+                    }
+                };
                 self.next_client += 1;
                 let client = self.next_client;
                 self.vault.keep(record::client(client), &program.record(client), &[&socket]);

@@ -16,7 +16,8 @@ impl Broker {
         let now = Instant(baton_socket::service::engine::monotonic().saturating_sub(self.base));
         let (number, in_program) = (self.sides[at].number(), self.sides[at].owner.is_some());
         if let Ok(steering) = self.kernel.steering(self.sides[at].index) {
-            let _ = if in_program { steering.close_engine(number) } else { steering.set_engine(false) };
+            let closed = if in_program { steering.close_engine(number) } else { steering.set_engine(false) };
+            self.log_failed("leading frames past an engine that has ended", closed);
         }
         for (client, Memory { region, .. }) in &dead.consumers {
             self.tell_client(*client, &Reply::Dead { region: *region }, Vec::new());

@@ -348,7 +348,8 @@ impl Broker {
         self.lost(id, "");
         if vacated.is_ok() {
             // Without, it comes again.
-            let _ = self.kernel.arrive(interface, &tuple, syn);
+            let arrived = self.kernel.arrive(interface, &tuple, syn);
+            self.log_failed("giving the kernel the SYN of a new connection", arrived);
         }
     }
 

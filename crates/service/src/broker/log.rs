@@ -12,7 +12,7 @@ use baton_journal::{Event, Kind, Level, is_on, tuple_of};
 use baton_kernel::steer::Mode;
 use baton_socket::service::message::Reply;
 use std::collections::BTreeMap;
-use std::fmt::{Debug, Write};
+use std::fmt::{Debug, Display, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,11 @@ impl Broker {
     pub(super) fn log_client(&self, level: Level, kind: Kind, client: u32, describe: impl FnOnce(Event) -> Event) {
         let program = self.clients.get(&client).map(|program| (program.pid, program.uid));
         self.log(level, kind, |event| describe(program.into_iter().fold(event, Event::program)));
+    }
+
+    /// Tells of a step whose failure changes nothing else.
+    pub(super) fn log_failed<T>(&self, during: &str, done: Result<T, impl Display>) {
+        self.journal.tell_failed(during, done);
     }
 
     fn sum(&mut self) -> &mut Sum {
