@@ -30,7 +30,7 @@ const LIBRARY: &str = "libbaton_shim.so";
 #[command(after_help = "Examples:\n  baton run -- nginx -g 'daemon off;'\n  \
                   baton run --explain -- curl -O https://example.org/file\n  \
                   baton run --engine direct --steer tc -- redis-server\n  \
-                  baton run --log /tmp/baton.log -- redis-server\n  \
+                  baton run --log baton.log -- redis-server\n  \
                   baton run --policy 'after 20 sends' --ports 8000-8999 -- python3 -m http.server 8080\n\n\
                   The service that runs is used; if none does, one is started for the program, which takes\n\
                   root, and programs that are run meanwhile share it. Where there can be none the program\n\
