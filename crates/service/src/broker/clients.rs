@@ -45,6 +45,8 @@ pub(super) struct Client {
     pub raw: Option<RawSizes>,
     /// It drives engines itself.
     pub direct: bool,
+    /// The journal was told that it is there.
+    pub told: bool,
     /// To be kept again with what changes.
     socket: Arc<OwnedFd>,
 }
@@ -100,7 +102,7 @@ impl Client {
     /// At the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, greeted: bool) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);
-        Ok(Client { channel, pid, uid, greeted, lines: 0, heard: None, raw: None, direct: false, socket })
+        Ok(Client { channel, pid, uid, greeted, lines: 0, heard: None, raw: None, direct: false, told: false, socket })
     }
 
     /// The region that it gets in an engine.
@@ -147,7 +149,6 @@ impl Broker {
                 let client = self.next_client;
                 self.vault.keep(record::client(client), &program.record(client), &[&socket]);
                 self.clients.insert(client, program);
-                self.log_connected(client);
                 continue;
             };
             self.log_denied(pid, uid, &text);
@@ -352,10 +353,7 @@ impl Broker {
     /// The kernel closes what it left behind, as it would have if the program had never
     /// handed it over.
     pub(super) fn on_client_gone(&mut self, client: u32) {
-        self.log_client(Level::Info, Kind::PROGRAM, client, |event| {
-            let here = self.lines.values().filter(|line| line.client == client).count();
-            event.text(format!("disconnected; {here} connections are closed as the kernel would have"))
-        });
+        self.log_disconnected(client);
         if self.clients.remove(&client).is_none() {
             return;
         }

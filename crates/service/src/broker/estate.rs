@@ -120,7 +120,7 @@ impl Broker {
             match (record, &fds[..]) {
                 (Record::Client { client, pid, uid, raw, direct }, [channel]) => {
                     let Ok(mut program) = Client::new(channel.clone(), *pid, *uid, true) else { continue };
-                    (program.raw, program.direct) = (*raw, *direct);
+                    (program.raw, program.direct, program.told) = (*raw, *direct, true);
                     self.take_up_client(*client, program, estate.short >= POISON);
                 }
                 (Record::Region { region, client, interface }, [file]) => {

@@ -10,9 +10,9 @@ use super::side::Process;
 use super::take::Why;
 use baton_journal::{Event, Kind, Level, is_on, tuple_of};
 use baton_kernel::steer::Mode;
-use baton_socket::service::message::Reply;
+use baton_socket::service::message::{Reply, Request};
 use std::collections::BTreeMap;
-use std::fmt::{Debug, Display, Write};
+use std::fmt::{Display, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -158,10 +158,26 @@ impl Broker {
         });
     }
 
-    /// A program has connected.
-    pub(super) fn log_connected(&self, client: u32) {
-        let pid = self.clients.get(&client).map_or(0, |program| program.pid);
+    /// A program uses the service, once it does. Who connects only to ask is not told of: the ring
+    /// would be full of `baton ps`.
+    fn log_connected(&mut self, client: u32, request: &Request) {
+        let uses =
+            matches!(request, Request::Adopt { .. } | Request::Raw { .. } | Request::Direct {} | Request::Join { .. });
+        let Some(program) = self.clients.get_mut(&client).filter(|program| uses && !program.told) else { return };
+        program.told = true;
+        let pid = program.pid;
         self.log_client(Level::Info, Kind::PROGRAM, client, |event| event.text(format!("{} connected", name_of(pid))));
+    }
+
+    /// A program has gone.
+    pub(super) fn log_disconnected(&self, client: u32) {
+        if self.clients.get(&client).is_some_and(|program| program.told) {
+            let here = self.lines.values().filter(|line| line.client == client).count();
+            self.log_client(Level::Info, Kind::PROGRAM, client, |event| match here {
+                0 => event.text("disconnected"),
+                _ => event.text(format!("disconnected; {here} connections are closed as the kernel would close them")),
+            });
+        }
     }
 
     /// Somebody may not connect.
@@ -179,9 +195,10 @@ impl Broker {
     }
 
     /// A message that a program sends.
-    pub(super) fn log_heard(&self, client: u32, message: &impl Debug) {
+    pub(super) fn log_heard(&mut self, client: u32, request: &Request) {
+        self.log_connected(client, request);
         if is_on(Level::Trace) {
-            let text = format!("hears {message:?}");
+            let text = format!("hears {request:?}");
             self.log_client(Level::Trace, Kind::MESSAGE, client, |event| event.text(text));
         }
     }
