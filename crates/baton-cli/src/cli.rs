@@ -1,7 +1,7 @@
 //! The command line: parsing, and how a command's outcome becomes an exit code.
 
 use crate::commands::{
-    bare, bench, bump, control, demo, doctor, engine, get, guardian, load, run, serve, service, trace,
+    bare, bench, bump, control, demo, doctor, engine, events, get, guardian, load, run, serve, service, trace,
 };
 use baton_apps::fail;
 use clap::error::ErrorKind;
@@ -31,6 +31,8 @@ pub enum Command {
     Service(service::Args),
     /// List the connections that a service knows
     Ps(control::Ps),
+    /// Show what a service did last: moves and their reasons, processes that died, programs
+    Events(events::Args),
     /// Have connections of programs handed to the engine
     Handoff(control::Which),
     /// Have connections given back to the kernel
@@ -60,7 +62,7 @@ pub enum Command {
     Guardian(guardian::Args),
     /// The process of a service that moves bytes
     #[command(hide = true)]
-    Engine,
+    Engine(engine::Args),
     /// Answer a load with the bare device, without TCP
     #[command(hide = true)]
     Bare(bare::Args),
@@ -79,13 +81,14 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Service(args) => service::run(&args),
         Command::Ps(args) => control::ps(&args),
+        Command::Events(args) => events::run(&args),
         Command::Handoff(args) => control::handoff(&args),
         Command::Restore(args) => control::restore(&args),
         Command::Stop(args) => control::stop(&args),
         Command::Upgrade(args) => control::upgrade(&args),
         Command::Broker(args) => service::broker(&args),
         Command::Guardian(args) => guardian::run(args),
-        Command::Engine => engine::run(),
+        Command::Engine(args) => engine::run(&args),
         Command::Bump(args) => bump::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -13,5 +13,6 @@ pub mod bump;
 pub mod cli;
 mod commands;
 pub mod config;
+mod logging;
 pub mod notify;
 pub mod run;

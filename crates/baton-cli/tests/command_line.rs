@@ -24,6 +24,11 @@ fn what_the_caller_has_to_change_is_one_line_and_exit_code_2() {
         &["serve", "--port", "xdp:nosuchdevice", "--addr", "10.77.0.2/24", "echo"],
         &["serve", "--port", "tap:batontest%d", "echo"],
         &["serve", "--port", "kernel", "--pcap", "x", "echo"],
+        &["events", "--socket", "/no/such/socket"],
+        &["events", "-n", "many"],
+        &["run", "--log", "/no/such/directory/log", "--", "true"],
+        &["run", "--log-level", "debug", "--", "true"],
+        &["service", "--interface", "lo", "--log-level", "loud"],
         &["demo", "--seconds", "-1"],
         &["demo", "--rounds", "0"],
         &["bench", "tce", "--seconds", "nan"],
@@ -57,7 +62,7 @@ fn a_failed_fetch_is_exit_code_1() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["serve", "get", "bump", "demo", "doctor"] {
+    for command in ["serve", "get", "bump", "demo", "doctor", "run", "service", "events"] {
         let output = baton(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"), "{command}");

@@ -6,6 +6,7 @@ use super::descriptors::lifted;
 use super::direct::Watch;
 use super::line::{Line, Whereabouts};
 use super::shared::{Inner, Region, Shared, until};
+use crate::heard;
 use baton_consumer::adoption::{Adoption, Brought};
 use baton_consumer::consumer::{Conn, Consumer, SocketEvent};
 use baton_consumer::memory::SharedMemory;
@@ -14,6 +15,7 @@ use baton_ipc::channel::Parcel;
 use baton_ipc::engine::monotonic;
 use baton_ipc::message::{Reply, Request, Sizes};
 use baton_ipc::queues::{read_queues, write_queues};
+use baton_journal::tuple_of;
 use baton_port::wait::WaitSet;
 use rustix::event::{Timespec, epoll};
 use std::collections::btree_map::Entry;
@@ -114,6 +116,7 @@ impl Inner {
     fn on_parcel(&mut self, shared: &Shared, parcel: Parcel) {
         let mut fds = parcel.fds.into_iter().map(lifted);
         let Some(reply) = Reply::from_bytes(&parcel.bytes) else { return };
+        heard::tell_of(&reply, |id| tuple_of(&self.lines.get(&id)?.fd));
         if let Reply::Stays { id, .. } | Reply::Stand { id, .. } | Reply::Home { id, .. } | Reply::Gone { id, .. } =
             reply
         {
@@ -143,7 +146,11 @@ impl Inner {
             Reply::Engine {} => self.on_engine(shared, fds.next()),
             Reply::Refused { text } => self.refused = Some(text),
             Reply::Info { id, bytes } => self.on_info(id, bytes),
-            answer @ (Reply::Welcome { .. } | Reply::Entry { .. } | Reply::Done { .. } | Reply::Restarted {}) => {
+            answer @ (Reply::Welcome { .. }
+            | Reply::Entry { .. }
+            | Reply::Event { .. }
+            | Reply::Done { .. }
+            | Reply::Restarted {}) => {
                 if answer == (Reply::Restarted {}) {
                     self.report();
                 }
@@ -413,6 +420,7 @@ impl Inner {
         if restoring {
             let _ = self.say(&Request::Restore { id }, Vec::new());
         }
+        heard::tell_of_arrival(id, || tuple_of(&self.lines.get(&id)?.fd));
         self.settle(id);
     }
 

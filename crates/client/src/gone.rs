@@ -7,6 +7,7 @@ use super::adopting::NotAdopted;
 use super::line::Whereabouts;
 use super::shared::{Inner, Region};
 use baton_consumer::adoption::Adoption;
+use baton_journal::{Kind, Level, tell};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,6 +24,10 @@ fn has_ended(process: BorrowedFd<'_>) -> bool {
 
 impl Inner {
     pub(super) fn on_service_gone(&mut self) {
+        // After the handle is dropped nobody minds.
+        if !self.ended {
+            tell(Level::Error, Kind::SERVICE, |event| event.reason("service-gone").text("the service has gone"));
+        }
         self.hang_up();
         let gone = || io::Error::new(ErrorKind::NotConnected, "the service has gone");
         for adopting in self.adopting.values_mut().filter(|adopting| adopting.outcome.is_none()) {

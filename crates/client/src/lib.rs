@@ -36,6 +36,7 @@ mod direct;
 mod events;
 mod files;
 mod gone;
+mod heard;
 mod line;
 mod options;
 pub mod raw;
@@ -45,6 +46,7 @@ mod settings;
 mod shared;
 mod stream;
 mod sys;
+mod told;
 
 pub use adopting::NotAdopted;
 pub use batch::begin as begin_batch;
@@ -58,6 +60,7 @@ use baton_consumer::wake::block_on;
 use baton_ipc::channel::Channel;
 use baton_ipc::message::{Entry, Reply, Request, Selector, VERSION};
 use baton_ipc::placement::Placement;
+use baton_journal::{Kind, Level, tell};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use shared::Shared;
 use std::io::{self, ErrorKind};
@@ -101,7 +104,11 @@ impl Service {
         // One that refuses has hung up, and said why.
         let _ = service.shared.with(|inner| inner.say(&Request::Hello { version: VERSION }, Vec::new()));
         match service.next_answer()? {
-            Reply::Welcome { version } if version == VERSION => Ok(service),
+            Reply::Welcome { version } if version == VERSION => {
+                let at = path.as_ref().display();
+                tell(Level::Info, Kind::PROGRAM, |event| event.text(format!("connected to the service at {at}")));
+                Ok(service)
+            }
             _ => Err(io::Error::new(ErrorKind::Unsupported, "the service is of another version")),
         }
     }
@@ -216,7 +223,8 @@ impl Service {
     /// # Errors
     /// `NotConnected` if the service has gone.
     pub fn list(&self) -> io::Result<Vec<Entry>> {
-        self.ask(|ask| Request::List { ask }).map(|(entries, _)| entries)
+        let entry = |reply| if let Reply::Entry { entry } = reply { Some(entry) } else { None };
+        self.ask(|ask| Request::List { ask }).map(|(replies, _)| replies.into_iter().filter_map(entry).collect())
     }
 
     /// Has connections of programs that are in the kernel handed over, and waits for it.
@@ -256,7 +264,7 @@ impl Service {
     }
 
     /// Asks, and waits for the end of the answer.
-    fn ask(&self, request: impl FnOnce(u64) -> Request) -> io::Result<(Vec<Entry>, Tally)> {
+    fn ask(&self, request: impl FnOnce(u64) -> Request) -> io::Result<(Vec<Reply>, Tally)> {
         self.shared.check()?;
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         *asking += 1;
@@ -264,15 +272,15 @@ impl Service {
             inner.answers.clear();
             inner.say(&request(*asking), Vec::new())
         })??;
-        let mut entries = Vec::new();
+        let mut replies = Vec::new();
         loop {
             match self.next_answer()? {
-                Reply::Entry { entry } => entries.push(entry),
+                reply @ (Reply::Entry { .. } | Reply::Event { .. }) => replies.push(reply),
                 Reply::Done { ask, count, failed, pause_us } if ask == *asking => {
-                    return Ok((entries, Tally { count, failed, pause_us }));
+                    return Ok((replies, Tally { count, failed, pause_us }));
                 }
                 // To a question that was given up when the broker died, and heard by the next.
-                Reply::Done { .. } => entries.clear(),
+                Reply::Done { .. } => replies.clear(),
                 Reply::Restarted {} => {
                     let text = "the service's broker died and was started anew; ask again";
                     return Err(io::Error::new(ErrorKind::ConnectionReset, text));

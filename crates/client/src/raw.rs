@@ -314,6 +314,7 @@ impl RawService {
     fn on_parcel(&mut self, parcel: Parcel) {
         let mut fds = parcel.fds.into_iter();
         let Some(reply) = Reply::from_bytes(&parcel.bytes) else { return };
+        super::heard::tell_of(&reply, |id| baton_journal::tuple_of(&self.lines.get(&id)?.fd));
         match reply {
             Reply::Region { region, .. } => {
                 if let (Some(file), Some(doorbell), Some(completions)) = (fds.next(), fds.next(), fds.next()) {
@@ -341,6 +342,7 @@ impl RawService {
             Reply::Welcome { .. }
             | Reply::Stand { .. }
             | Reply::Entry { .. }
+            | Reply::Event { .. }
             | Reply::Done { .. }
             | Reply::Engine {}
             | Reply::Info { .. } => {}

@@ -18,3 +18,9 @@ pub const ACCOUNT: &str = "BATON_ACCOUNT";
 
 /// `0`: programs are told that the kernel has no io_uring.
 pub const IO_URING: &str = "BATON_IO_URING";
+
+/// Path of the file that the log is appended to.
+pub const LOG: &str = "BATON_LOG";
+
+/// Level of that log; `debug` if it is not set.
+pub const LOG_LEVEL: &str = "BATON_LOG_LEVEL";

@@ -23,6 +23,7 @@ pub mod channel;
 pub mod codec;
 pub mod engine;
 pub mod environment;
+mod event;
 pub mod message;
 pub mod order;
 pub mod placement;

@@ -32,6 +32,7 @@
 use crate::messages;
 use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::region::Layout;
+use baton_journal::Numbered;
 use baton_wire::addr::Tuple;
 
 /// Version of the protocol.
@@ -145,6 +146,16 @@ messages! {
             /// A number for [`Reply::Done`].
             ask: u64,
         },
+        /// Asks for events: [`Reply::Event`] each, then [`Reply::Done`], whose count is the number of
+        /// the last event.
+        20 Events {
+            /// A number for [`Reply::Done`].
+            ask: u64,
+            /// Only those with a higher number.
+            after: u64,
+            /// The last ones, so many at most.
+            most: u16,
+        },
         /// To [`Reply::Restarted`]: the program has this connection.
         15 Has {
             /// The connection.
@@ -249,6 +260,11 @@ messages! {
         10 Entry {
             /// What is known of it.
             entry: Entry,
+        },
+        /// An event of [`Request::Events`].
+        16 Event {
+            /// What happened.
+            event: Numbered,
         },
         /// The end of an answer.
         11 Done {

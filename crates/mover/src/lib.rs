@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod log;
 mod mover;
 mod side;
 mod trip;

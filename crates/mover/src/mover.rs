@@ -2,6 +2,7 @@
 //! of its own, and the connections that are away.
 
 use crate::error::{MoveError, Stayed};
+use crate::log;
 use crate::side::{Side, now};
 use crate::trip::Trip;
 use baton_consumer::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
@@ -197,6 +198,7 @@ impl<P: FrameIo> Mover<P> {
             Ok(planned) => planned,
             Err(cause) => {
                 let error = Aborted { step: Step::Steer, cause: cause.into(), outcome: Outcome::InKernel };
+                log::aborted(baton_journal::tuple_of(&fd), &error);
                 return Err(Box::new(Stayed { fd, error }));
             }
         };
@@ -214,6 +216,7 @@ impl<P: FrameIo> Mover<P> {
             shut: false,
         };
         if let Err(error) = handoff.hand_off(&mut trip) {
+            log::aborted(Some(plan.tuple()), &error);
             return Err(Box::new(Stayed { fd, error }));
         }
         let (conn, shell) = (trip.conn, trip.shell);
@@ -226,6 +229,7 @@ impl<P: FrameIo> Mover<P> {
         self.away
             .insert(name, Away { fd, side: at, conn, plan, shell, handoff, strays: Strays::default(), closed: false });
         self.gather_events();
+        log::moved(plan.tuple());
         Ok(name)
     }
 
@@ -269,8 +273,12 @@ impl<P: FrameIo> Mover<P> {
             }
         }
         self.gather_events();
-        restored.map_err(Box::new)?;
+        if let Err(error) = restored {
+            log::aborted(self.away.get(&name).map(|away| away.plan.tuple()), &error);
+            return Err(Box::new(error));
+        }
         let away = self.away.remove(&name).expect("it was there just now");
+        log::home(away.plan.tuple());
         self.tuples.remove(&away.plan.tuple());
         Ok(away.fd)
     }

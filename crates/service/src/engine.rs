@@ -9,6 +9,7 @@ use baton_engine::frame_io::PortError;
 use baton_ipc::channel::{Channel, Parcel};
 use baton_ipc::engine::{Begin, Runner};
 use baton_ipc::order::{Order, Report};
+use baton_journal::{Kind, Level, tell};
 use baton_port::wait::WaitSet;
 use baton_port::xdp::CopyMode;
 use baton_port::{SteeredPort, Tap, XdpOptions, XdpPort};
@@ -52,8 +53,11 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
     let ledger = SharedLedger::open(ledger).map_err(|e| EngineError::System("the ledger", e))?;
     let begin = Begin { mtu, mac, connections, base, congestion, coalesce, acks };
     let mut runner = Runner::new(control, &begin, &ledger, port);
+    tell(Level::Info, Kind::ENGINE, |event| event.text(format!("drives {device}, without privileges")));
     runner.say(Report::Started {}, sockets);
-    drive(&mut runner)
+    drive(&mut runner)?;
+    tell(Level::Info, Kind::ENGINE, |event| event.text("ends: its broker has gone, and it has no connection"));
+    Ok(())
 }
 
 fn drive(runner: &mut Runner) -> Result<(), EngineError> {

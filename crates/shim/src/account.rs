@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 
 /// Adds one to the counter of this name.
 pub fn count(name: &str) {
+    crate::log::counted(name);
     add(name, 1);
 }
 

@@ -3,6 +3,7 @@
 
 use baton_ipc::environment;
 use baton_ipc::placement::Placement;
+use baton_journal::Level;
 use baton_policy::rules::{Policy, PortRule, Rule, Side, parse_ports};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -13,6 +14,7 @@ pub struct Config {
     pub policy: Policy,
     pub placement: Placement,
     pub account: Option<PathBuf>,
+    pub log: Option<(PathBuf, Level)>,
     pub io_uring: bool,
 }
 
@@ -22,6 +24,7 @@ pub fn config() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     CONFIG.get_or_init(|| {
         let text = |name| std::env::var(name).ok();
+        let level = text(environment::LOG_LEVEL).and_then(|level| level.parse().ok()).unwrap_or(Level::Debug);
         let rule = text(environment::POLICY).and_then(|rule| rule.parse().ok()).unwrap_or_default();
         Config {
             socket: text(environment::SOCKET).map_or_else(|| baton_client::SOCKET.into(), PathBuf::from),
@@ -29,6 +32,7 @@ pub fn config() -> &'static Config {
             placement: text(environment::ENGINE).and_then(|place| place.parse().ok()).unwrap_or_default(),
             account: text(environment::ACCOUNT).map(PathBuf::from),
             io_uring: text(environment::IO_URING).is_none_or(|word| word != "0"),
+            log: text(environment::LOG).map(|path| (PathBuf::from(path), level)),
         }
     })
 }

@@ -39,6 +39,7 @@ mod ended;
 mod epoll;
 mod fork;
 mod gather;
+mod log;
 mod notifier;
 mod options;
 mod os;

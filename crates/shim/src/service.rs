@@ -102,7 +102,10 @@ impl Link {
         baton_client::keep_descriptors_above(crate::descriptors::floor());
         match crate::os::signals::blocked(|| Service::connect_as(&config().socket, config().placement)) {
             Ok(service) => (self.service, self.failed) = (Some(service), None),
-            Err(_) => self.failed = Some(Instant::now()),
+            Err(error) => {
+                crate::log::no_service(&error);
+                self.failed = Some(Instant::now());
+            }
         }
     }
 }

@@ -19,7 +19,8 @@ pub struct At {
 }
 
 impl At {
-    fn connect(&self) -> anyhow::Result<Service> {
+    /// Connects to it.
+    pub fn connect(&self) -> anyhow::Result<Service> {
         Service::connect(&self.socket).map_err(|error| {
             usage(format!("{}: {error}", self.socket.display()), "is 'baton service' running, and for this user?")
         })

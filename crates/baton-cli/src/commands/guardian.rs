@@ -1,5 +1,6 @@
 //! `baton guardian`: the process that a broker starts whose guardian died; not for people.
 
+use crate::logging::Log;
 use crate::run::home;
 use anyhow::Context;
 use baton_apps::signal::Stop;
@@ -13,6 +14,8 @@ use std::path::Path;
 /// Arguments of `baton guardian`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
+    #[command(flatten)]
+    log: Log,
     /// How a broker is started
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
@@ -20,6 +23,7 @@ pub struct Args {
 
 /// Guards the broker at the other end of standard input.
 pub fn run(args: Args) -> anyhow::Result<()> {
+    args.log.open("guardian")?;
     let channel = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     guard(Guardian::of(args.words, channel))
 }

@@ -8,6 +8,7 @@ pub mod control;
 pub mod demo;
 pub mod doctor;
 pub mod engine;
+pub mod events;
 pub mod get;
 pub mod guardian;
 pub mod load;

@@ -1,5 +1,6 @@
 //! `baton run`: a program, unchanged, with its connections on the engine.
 
+use crate::logging::Log;
 use crate::run::account::Account;
 use crate::run::home::Home;
 use crate::run::passing::Passing;
@@ -12,6 +13,7 @@ use baton_apps::fail::{one_line, usage};
 use baton_client::{SOCKET, Service};
 use baton_ipc::environment;
 use baton_ipc::placement::Placement;
+use baton_journal::{Kind, Level, tell};
 use baton_kernel::Rules;
 use baton_policy::rules::{Rule, parse_ports};
 use rustix::process::{Pid, Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
@@ -30,6 +32,7 @@ const LIBRARY: &str = "libbaton_shim.so";
 #[command(after_help = "Examples:\n  baton run -- nginx -g 'daemon off;'\n  \
                   baton run --explain -- curl -O https://example.org/file\n  \
                   baton run --engine direct --steer tc -- redis-server\n  \
+                  baton run --log baton.log -- redis-server\n  \
                   baton run --policy 'after 20 sends' --ports 8000-8999 -- python3 -m http.server 8080\n\n\
                   The service that runs is used; if none does, one is started for the program, which takes\n\
                   root, and programs that are run meanwhile share it. Where there can be none the program\n\
@@ -74,9 +77,19 @@ pub struct Args {
     /// end with exit code 2
     #[arg(long)]
     require: bool,
+    #[command(flatten)]
+    log: Log,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
+}
+
+impl Args {
+    /// Where the service that is started, and the library in the program, log to: each move is told,
+    /// if no level is named.
+    fn log(&self) -> Log {
+        if self.log.file.is_some() { self.log.or(Level::Debug) } else { Log::default() }
+    }
 }
 
 fn ports(text: &str) -> Result<String, String> {
@@ -91,6 +104,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "use --steer tc, or --engine service",
         ));
     }
+    let log = args.log();
+    if log.file.is_some() {
+        log.open("run")?;
+    } else if args.log.level.is_some() {
+        return Err(usage("--log-level says how much is in the log, and there is none", "name its file: --log FILE"));
+    }
     let placement = placement(args);
     let program = program::find(&args.words[0])?;
     let home = Home::create(Path::new("/run"))?;
@@ -103,12 +122,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Err(why) if args.require => return Err(why),
         Err(why) => {
             // The program runs all the same.
-            say(&format!("connections stay in the kernel: {}", one_line(&why)));
+            let text = format!("connections stay in the kernel: {}", one_line(&why));
+            say(&text);
+            tell(Level::Warn, Kind::SERVICE, |event| event.text(text));
             (library().ok(), Used::at(SOCKET))
         }
     };
     if args.explain {
         service.introduce();
+    }
+    if log.file.is_some() && !service.is_ours() {
+        say("the service was started by others and logs where they said; this log has the program's side");
     }
     let policy = policy(args, cpus());
     if args.explain && policy == Rule::Never && args.policy.is_none() {
@@ -122,6 +146,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     command.env(environment::SOCKET, &service.socket);
     command.env(environment::POLICY, policy.to_string()).env(environment::PORTS, args.ports.join(","));
     command.env(environment::ENGINE, placement.to_string()).env(environment::ACCOUNT, account.path());
+    if let (Some(file), Some(level)) = (&log.file, log.level) {
+        command.env(environment::LOG, std::path::absolute(file)?).env(environment::LOG_LEVEL, level.word());
+    }
     if args.no_io_uring {
         command.env(environment::IO_URING, "0");
     }
@@ -227,6 +254,11 @@ impl Used {
         Used { socket: socket.into(), private: None }
     }
 
+    /// Whether this run started it.
+    fn is_ours(&self) -> bool {
+        self.private.as_ref().is_some_and(|private| !private.was_joined())
+    }
+
     fn introduce(&self) {
         if let Some(private) = &self.private {
             let whose =
@@ -274,7 +306,8 @@ fn service(args: &Args, placement: Placement, home: &Path) -> anyhow::Result<Use
     }
     // A device of a program's own takes tc.
     let steer = if placement == Placement::Direct { "tc" } else { args.steer.as_str() };
-    let setup = Setup { steer: steer.to_owned(), rules: args.firewall, interfaces: args.interface.clone() };
+    let setup =
+        Setup { steer: steer.to_owned(), rules: args.firewall, interfaces: args.interface.clone(), log: args.log() };
     match Private::enter(home, setup) {
         Ok(private) => Ok(Used { socket: private.socket(), private: Some(private) }),
         // It may have the interface that was named.

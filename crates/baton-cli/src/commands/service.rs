@@ -1,11 +1,13 @@
 //! `baton service`: the guardian, which starts the broker, which starts the engines.
 
 use super::guardian::guard;
-use crate::config::{self, Config, Id, Level, Names};
+use crate::config::{self, Config, Id, Names};
+use crate::logging::Log;
 use crate::notify::{Word, notify};
 use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_apps::signal::Waiter;
+use baton_journal::{Level, tell};
 use baton_kernel::steer::Kind;
 use baton_service::broker::{self, Broker, Interface};
 use baton_service::guardian::Guardian;
@@ -22,7 +24,9 @@ use std::thread;
 #[command(
     after_help = "Examples:\n  baton service --interface eth0\n  baton service --config /etc/baton/baton.toml\n\n\
                   What is said here comes before what the file says. A signal (SIGTERM, Ctrl-C) brings every\n\
-                  connection back to the kernel first."
+                  connection back to the kernel first.\n\n\
+                  The log goes to standard error, with priorities where that is systemd's journal. The last\n\
+                  thousand events are there as well: baton events"
 )]
 pub struct Args {
     /// Configuration, TOML
@@ -43,6 +47,8 @@ pub struct Args {
     /// Where programs find the service
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    log: Log,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -58,7 +64,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         write!(std::io::stdout(), "{}", config::DEFAULT)?;
         return Ok(());
     }
-    let (_, config) = settings(args)?;
+    let (log, _) = settings(args)?;
     if args.check_config {
         return Ok(());
     }
@@ -66,7 +72,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     // what the system gives.
     let limits = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
-    drop(config);
+    log.open("guardian")?;
     let mut words = vec![own()?, "broker".into()];
     words.extend(std::env::args_os().skip(2));
     guard(Guardian::start(words).context("starting the broker")?)
@@ -81,15 +87,19 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
         std::process::abort();
     }));
     let channel = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
-    let mut words = vec![own()?, "guardian".into(), own()?];
+    let (log, config) = settings(args)?;
+    log.open("broker")?;
+    let mut words = vec![own()?, "guardian".into()];
+    words.extend(log.words()?);
+    words.push(own()?);
     words.extend(std::env::args_os().skip(1));
     let vault = Vault::open(channel, words).context("hearing the guardian")?;
     let mut signals = Waiter::install().context("signals")?;
-    let (level, config) = settings(args)?;
     let names: Vec<&str> = config.interfaces.iter().map(|interface| interface.name.as_str()).collect();
     let serving = format!("serving {} at {}", names.join(", "), config.socket.display());
-    let broker = Broker::start(config, vault)?;
-    tell(level, &serving);
+    let broker = Broker::start(config, vault).inspect_err(|error| {
+        tell(Level::Error, baton_journal::Kind::SERVICE, |event| event.text(format!("cannot start: {error}")));
+    })?;
     // Who does not run under systemd has nobody to tell.
     let _ = notify(Word::Ready(&serving));
     let stopper = broker.stopper();
@@ -98,21 +108,11 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
         let _ = notify(Word::Stopping);
         stopper.stop();
     })?;
-    broker.run()?;
-    tell(level, "every connection is in the kernel again");
-    Ok(())
-}
-
-/// What has begun or ended, for whoever wants to know.
-fn tell(level: Level, text: &str) {
-    if level >= Level::Info {
-        // Nobody is left to tell if standard error is gone.
-        let _ = writeln!(std::io::stderr(), "baton: {text}");
-    }
+    Ok(broker.run()?)
 }
 
 /// What the file and the command line say together.
-fn settings(args: &Args) -> anyhow::Result<(Level, broker::Config)> {
+fn settings(args: &Args) -> anyhow::Result<(Log, broker::Config)> {
     let config = args.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load);
     let mut config = config.map_err(|error| usage(error.what_and_where(), error.remedy()))?;
     if !args.interface.is_empty() {
@@ -137,6 +137,7 @@ fn settings(args: &Args) -> anyhow::Result<(Level, broker::Config)> {
     } else {
         None
     };
+    let log = args.log.or(config.log.into());
     let to_broker = broker::Config {
         mode: config.socket.mode,
         users,
@@ -152,14 +153,16 @@ fn settings(args: &Args) -> anyhow::Result<(Level, broker::Config)> {
         patience: config.engine.patience,
         policy: config.policy,
         rules: config.firewall.rules,
-        ..broker::Config::new(socket, interfaces, engine()?)
+        ..broker::Config::new(socket, interfaces, engine(&log)?)
     };
-    Ok((config.log, to_broker))
+    Ok((log, to_broker))
 }
 
 /// The binary as it is installed when an engine starts: an upgrade replaces the file.
-fn engine() -> anyhow::Result<Vec<OsString>> {
-    Ok(vec![own()?, "engine".into()])
+fn engine(log: &Log) -> anyhow::Result<Vec<OsString>> {
+    let mut words = vec![own()?, "engine".into()];
+    words.extend(log.words()?);
+    Ok(words)
 }
 
 /// This program's file.

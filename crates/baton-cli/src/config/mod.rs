@@ -66,6 +66,20 @@ pub enum Level {
     Info,
     /// Each move.
     Debug,
+    /// Each message between processes.
+    Trace,
+}
+
+impl From<Level> for baton_journal::Level {
+    fn from(level: Level) -> baton_journal::Level {
+        match level {
+            Level::Error => baton_journal::Level::Error,
+            Level::Warn => baton_journal::Level::Warn,
+            Level::Info => baton_journal::Level::Info,
+            Level::Debug => baton_journal::Level::Debug,
+            Level::Trace => baton_journal::Level::Trace,
+        }
+    }
 }
 
 /// What is steered, and how.

@@ -4,15 +4,17 @@
 //!   /run/baton-net-INODE/    locked (flock(2)) by who looks for a service, starts or ends one
 //!     alive                  locked by all of the service's processes: their standard output
 //!     members                locked, shared, by each run that uses it
-//!     with                   how it was started: steering, firewall rules, then interfaces
+//!     with                   how it was started: steering, firewall rules, log, then interfaces
 //!     socket config.toml said
 //! ```
 //!
 //! The kernel drops a lock when its process ends, however it ends. So the holder of the directory's
 //! lock knows which runs and services live, and may remove what killed ones left.
 
+use crate::logging::Log;
 use anyhow::{Context, bail};
 use baton_apps::background::LOOK;
+use baton_journal::Level;
 use baton_kernel::Rules;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Pid;
@@ -44,6 +46,8 @@ pub struct Setup {
     pub rules: Rules,
     /// Names of the interfaces that it steers.
     pub interfaces: Vec<String>,
+    /// Where it logs to, if that is a file.
+    pub log: Log,
 }
 
 impl Place {
@@ -151,7 +155,9 @@ impl Place {
     /// # Errors
     /// As of writing.
     pub fn keep_with(&self, setup: &Setup) -> io::Result<()> {
-        let head = [setup.steer.clone(), setup.rules.word().to_owned()];
+        let level = setup.log.level.map_or("", Level::word);
+        let file = setup.log.file.as_deref().map_or_else(String::new, |file| file.display().to_string());
+        let head = [setup.steer.clone(), setup.rules.word().to_owned(), level.to_owned(), file];
         fs::write(self.file("with"), [&head, setup.interfaces.as_slice()].concat().join("\n"))
     }
 
@@ -162,10 +168,14 @@ impl Place {
     pub fn with(&self) -> anyhow::Result<Setup> {
         let text = fs::read_to_string(self.file("with")).context("reading how the service was started")?;
         let mut lines = text.lines().map(str::to_owned);
-        let (Some(steer), Some(rules)) = (lines.next(), lines.next()) else {
+        let (Some(steer), Some(rules), Some(level), Some(file)) =
+            (lines.next(), lines.next(), lines.next(), lines.next())
+        else {
             bail!("how the service was started is not known")
         };
-        Ok(Setup { steer, rules: rules.parse()?, interfaces: lines.collect() })
+        let file = Some(PathBuf::from(file)).filter(|file| !file.as_os_str().is_empty());
+        let log = Log { file, level: level.parse().ok() };
+        Ok(Setup { steer, rules: rules.parse()?, interfaces: lines.collect(), log })
     }
 }
 
@@ -256,8 +266,11 @@ mod tests {
         let place = Place::find(Path::new("/nowhere"), home.path()).unwrap();
         assert!(place.socket().starts_with(home.path()));
         let interfaces = vec!["a".to_owned(), "b".to_owned()];
-        let setup = Setup { steer: "tc".to_owned(), rules: Rules::Strict, interfaces };
-        place.keep_with(&setup).unwrap();
-        assert_eq!(place.with().unwrap(), setup);
+        let setup = Setup { steer: "tc".to_owned(), rules: Rules::Strict, interfaces, log: Log::default() };
+        let log = Log { file: Some("/var/log/a b".into()), level: Some(Level::Debug) };
+        for setup in [Setup { log, ..setup.clone() }, setup] {
+            place.keep_with(&setup).unwrap();
+            assert_eq!(place.with().unwrap(), setup);
+        }
     }
 }

@@ -192,7 +192,7 @@ fn once_free<T>(mut step: impl FnMut() -> Result<T, SteerError>) -> Result<T, St
 /// # Errors
 /// What it said when it ended.
 pub fn start(place: &Place, _locked: &Locked, setup: &Setup) -> anyhow::Result<Service> {
-    let Setup { steer, rules, interfaces } = setup;
+    let Setup { steer, rules, interfaces, log } = setup;
     place.keep_with(setup)?;
     let (socket, config, said) = (place.socket(), place.file("config.toml"), place.file("said"));
     let mut text = String::from("log = \"error\"\n[socket]\nmode = \"0666\"\n");
@@ -201,6 +201,7 @@ pub fn start(place: &Place, _locked: &Locked, setup: &Setup) -> anyhow::Result<S
     fs::write(&config, text)?;
     let mut command = Command::new(std::env::current_exe().context("finding this program")?);
     command.args(["service", "--steer", steer]).arg("--config").arg(&config).arg("--socket").arg(&socket);
+    command.args(log.words().context("finding the log")?);
     command.args(interfaces.iter().flat_map(|name| ["--interface", name]));
     command.stdin(Stdio::null()).stdout(place.begin_life()?).stderr(File::create(&said)?);
     // A terminal's Ctrl-C does not reach it.

@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Command;
 
 /// Sends and receives 20 times 3,000 bytes over one connection.
-const TALK: &str = "\
+pub const TALK: &str = "\
 import ctypes, os, signal, socket, sys, time
 def talk():
     one = socket.create_connection(('10.67.0.2', 8103), timeout=20)

@@ -10,6 +10,7 @@ mod programs;
 mod restless;
 mod rough;
 mod sharing;
+mod telling;
 mod tls;
 mod world;
 
@@ -217,6 +218,12 @@ alone! {
     what_to_try_is_said_where_nothing_moved:;
     a_program_can_be_had_to_do_without_io_uring:;
     ps_says_bytes_and_rates:;
+}
+
+alone! {
+    telling:
+    a_log_and_events_say_what_moved_and_who_died:;
+    a_log_of_engines_inside_programs_has_both_sides: inside;
 }
 
 #[test]

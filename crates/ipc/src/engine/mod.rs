@@ -17,6 +17,7 @@ use baton_engine::engine::{Activity, Engine, EngineConfig};
 use baton_engine::event::ConnId;
 use baton_engine::frame_io::{FrameIo, PortError};
 use baton_engine::streamer::{ConsumerId, Moved, SuspendError};
+use baton_journal::{Kind, Level, tell};
 use baton_port::SteeredPort;
 use baton_port::wait::{WaitSet, Waitable};
 use baton_tcp::config::{Acks, Congestion};
@@ -152,6 +153,7 @@ impl Runner {
 
     /// Tells the broker something; descriptors come along with [`Report::Started`].
     pub fn say(&mut self, report: Report, fds: Vec<OwnedFd>) {
+        tell(Level::Trace, Kind::MESSAGE, |event| event.text(format!("says {report:?}")));
         // Nobody to hear it is found out by hearing.
         let _ = self.control.send(report.to_bytes(), fds);
     }

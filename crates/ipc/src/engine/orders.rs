@@ -8,6 +8,7 @@ use baton_engine::options::{self, IpFields};
 use baton_engine::region::EngineRegion;
 use baton_engine::streamer::{Adopt, AdoptError, MAX_OPTIONS, SuspendError};
 use baton_engine::tce::{add_carried, tcp_info_bytes, tcp_info_of_closed};
+use baton_journal::{Kind, Level, tell};
 use baton_tcp::options::SocketOption;
 use baton_tcp::snapshot::{Snapshot, Words};
 use baton_tcp::time::Instant;
@@ -25,6 +26,7 @@ impl Runner {
             match self.control.receive() {
                 Ok(Some(parcel)) => {
                     if let Some(order) = Order::from_bytes(&parcel.bytes) {
+                        tell(Level::Trace, Kind::MESSAGE, |event| event.text(format!("heard {order:?}")));
                         self.carry_out(order, parcel.fds);
                     }
                 }

@@ -16,7 +16,8 @@ impl Broker {
         let now = Instant(baton_ipc::engine::monotonic().saturating_sub(self.base));
         let (number, in_program) = (self.sides[at].number(), self.sides[at].owner.is_some());
         if let Ok(steering) = self.kernel.steering(self.sides[at].index) {
-            let _ = if in_program { steering.close_engine(number) } else { steering.set_engine(false) };
+            let closed = if in_program { steering.close_engine(number) } else { steering.set_engine(false) };
+            self.log_failed("leading frames past an engine that has ended", closed);
         }
         for (client, Memory { region, .. }) in &dead.consumers {
             self.tell_client(*client, &Reply::Dead { region: *region }, Vec::new());
@@ -26,6 +27,8 @@ impl Broker {
         let records: BTreeMap<Tuple, u32> =
             (0..ledger.len()).filter_map(|index| Some((ledger.name(index)?, index))).collect();
         let here: Vec<u64> = self.lines.values().filter(|line| line.side == at).map(|line| line.id).collect();
+        let away = here.iter().filter(|id| self.lines[id].is_away()).count();
+        self.log_engine_ended(at, &dead, why, away);
         for id in here {
             let Some(line) = self.lines.get_mut(&id) else { continue };
             match line.state {

@@ -14,6 +14,7 @@ use super::side::{Process, Side};
 use crate::guardian;
 use baton_ipc::channel::Channel;
 use baton_ipc::message::Reply;
+use baton_journal::{Kind, Level};
 use baton_kernel::kernel_side::KernelError;
 use baton_kernel::steer::ENGINES_MAX;
 use baton_port::SteeredPort;
@@ -41,7 +42,12 @@ impl Broker {
         match self.sides.iter().position(its) {
             Some(at) => at,
             // It is served all the same.
-            None => self.give_engine(client, interface).unwrap_or(interface),
+            None => self.give_engine(client, interface).unwrap_or_else(|error| {
+                self.log_client(Level::Warn, Kind::FAILED, client, |event| {
+                    event.text(format!("it gets no engine of its own, and uses the interface's: {error}"))
+                });
+                interface
+            }),
         }
     }
 

@@ -15,6 +15,7 @@ use baton_engine::region::EngineRegion;
 use baton_ipc::message::Reply;
 use baton_ipc::queues::read_two;
 use baton_ipc::record::{self, Phase, Record};
+use baton_journal::{Kind, Level};
 use baton_kernel::Captured;
 use baton_kernel::hops::{Query, Way};
 use baton_kernel::kernel_side::Plan;
@@ -119,7 +120,7 @@ impl Broker {
             match (record, &fds[..]) {
                 (Record::Client { client, pid, uid, raw, direct }, [channel]) => {
                     let Ok(mut program) = Client::new(channel.clone(), *pid, *uid, true) else { continue };
-                    (program.raw, program.direct) = (*raw, *direct);
+                    (program.raw, program.direct, program.told) = (*raw, *direct, true);
                     self.take_up_client(*client, program, estate.short >= POISON);
                 }
                 (Record::Region { region, client, interface }, [file]) => {
@@ -135,6 +136,14 @@ impl Broker {
                 }
                 _ => {}
             }
+        }
+        if estate.generation > 0 {
+            let (programs, connections) = (self.clients.len(), lines.len());
+            self.log(Level::Error, Kind::BROKER, |event| {
+                let text =
+                    format!("the broker before this one died; {programs} programs and {connections} connections");
+                event.reason("broker-died").text(text + " are taken up")
+            });
         }
         for at in 0..self.sides.len() {
             self.on_engine_dead(at, "broker-died");

@@ -60,6 +60,7 @@ impl Broker {
     }
 
     fn not_put_back(&mut self, id: u64, (code, text): Why) {
+        self.log_stays(id, &(code, text.clone()));
         self.note(id);
         let client = self.lines[&id].client;
         self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.into(), text }, Vec::new());

@@ -163,7 +163,9 @@ impl Broker {
         let chosen = planned.and_then(|planned| self.choose(&fd, planned.1).map(|()| planned));
         let (plan, side) = match chosen {
             Ok(planned) => planned,
-            Err((code, text)) => {
+            Err(why) => {
+                self.log_refused(client, &fd, &why);
+                let (code, text) = why;
                 self.discard(client, [fd]);
                 return self.tell_client(client, &Reply::Stays { seq, id: 0, code: code.into(), text }, Vec::new());
             }
@@ -240,6 +242,7 @@ impl Broker {
         let (tuple, client) = (line.tuple, line.client);
         if !free {
             line.may_return_later();
+            self.log_stays(id, &("in-use", "its program uses it just now".into()));
             return self.settled(id, false);
         }
         if self.stopping {
@@ -404,6 +407,8 @@ impl Broker {
         line.seq = 0;
         line.arrive(State::Engine, "handed-over");
         line.is_settled(&self.sides);
+        self.log_moved(id);
+        let Some(line) = self.lines.get_mut(&id) else { return };
         if line.closed {
             line.state = State::Closing;
             self.sides[line.side].tell(&Order::Watch { id }, Vec::new());
@@ -446,7 +451,8 @@ impl Broker {
 
     /// The engine does not have it: the kernel gets it back, but for what its program has
     /// taken in already.
-    pub(super) fn on_not_adopted(&mut self, id: u64, _text: &str) {
+    pub(super) fn on_not_adopted(&mut self, id: u64, text: &str) {
+        self.log_engine_refused(id, text);
         let Some(line) = self.lines.get_mut(&id) else { return };
         let Some(captured) = line.captured.take() else { return };
         self.come_home_as_captured(id, captured, "engine-refused");
@@ -454,6 +460,7 @@ impl Broker {
 
     /// It is in the kernel as it was.
     pub(super) fn stays(&mut self, id: u64, (code, text): Why) {
+        self.log_stays(id, &(code, text.clone()));
         let Some(line) = self.lines.get_mut(&id) else { return };
         (line.stood_still, line.recall) = (None, None);
         let (seq, client, side, tuple) = (line.seq, line.client, line.side, line.tuple);

@@ -31,6 +31,7 @@ extern "C" fn fini() {
 extern "C" fn init() {
     // Read the settings now: a program may change its environment later.
     crate::config::config();
+    crate::log::open();
     // SAFETY: the functions exist as long as the process.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
