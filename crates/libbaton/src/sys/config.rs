@@ -109,7 +109,7 @@ pub unsafe extern "C" fn baton_config_default(config: *mut baton_config) -> c_in
         wait_arg: std::ptr::null_mut(),
     };
     // SAFETY: the caller's promise.
-    super::nothing(unsafe { super::memory::write(config, default) })
+    super::status(unsafe { super::memory::write(config, default) })
 }
 
 /// Converts a configuration to that of the sockets.

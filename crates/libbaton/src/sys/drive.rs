@@ -1,7 +1,7 @@
 //! Creating and driving an engine: frames and time.
 
 use super::config::{baton_config, translate};
-use super::{baton, done, memory, nothing, set_errno};
+use super::{baton, memory, set_errno, status, to_c};
 use baton_socket::posix::{Answer, Errno, Posix};
 use baton_tcp::time::Instant;
 use libc::{c_char, c_int, c_void};
@@ -62,17 +62,17 @@ pub unsafe extern "C" fn baton_free(b: *mut baton) -> c_int {
     // SAFETY: the caller's promise.
     let engine = match unsafe { baton::of(b) } {
         Ok(engine) => engine,
-        Err(errno) => return nothing(Err(errno)),
+        Err(errno) => return status(Err(errno)),
     };
     if engine.waiting.load(Ordering::Relaxed) > 0 || engine.busy.swap(true, Ordering::Acquire) {
-        return nothing(Err(Errno(libc::EBUSY)));
+        return status(Err(Errno(libc::EBUSY)));
     }
     engine.mark.store(0, Ordering::Release);
     // SAFETY: it came from `Box::into_raw`, no call uses it, and without the mark no later
     // call will.
     let engine = unsafe { Box::from_raw(b) };
     if catch_unwind(std::panic::AssertUnwindSafe(|| drop(engine))).is_err() {
-        return nothing(Err(Errno(libc::EIO)));
+        return status(Err(Errno(libc::EIO)));
     }
     0
 }
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn baton_free(b: *mut baton) -> c_int {
 /// `frame` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_input(b: *mut baton, frame: *const c_void, len: usize) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let (engine, frame) = unsafe { (baton::of(b)?, memory::input(frame.cast(), len)?) };
         engine.enter(|posix| posix.input(frame))
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn baton_input(b: *mut baton, frame: *const c_void, len: u
 /// `buf` points to `cap` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_output(b: *mut baton, buf: *mut c_void, cap: usize) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let (engine, buf) = unsafe { (baton::of(b)?, memory::output(buf.cast(), cap)?) };
         engine.enter(|posix| posix.output(buf)).map(|taken| taken.unwrap_or(0))
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn baton_output(b: *mut baton, buf: *mut c_void, cap: usiz
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_frame_bytes(b: *mut baton) -> isize {
     // SAFETY: the caller's promise.
-    done(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| Ok(posix.frame_bytes()))))
+    to_c(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| Ok(posix.frame_bytes()))))
 }
 
 /// Runs the engine at time `now_ns` of the caller's clock: it processes queued frames, due
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn baton_frame_bytes(b: *mut baton) -> isize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_drive(b: *mut baton, now_ns: u64) -> c_int {
     // SAFETY: the caller's promise.
-    nothing(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.drive(Instant(now_ns)))))
+    status(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.drive(Instant(now_ns)))))
 }
 
 /// Returns the time, in nanoseconds of the caller's clock, at which `baton_drive` next has

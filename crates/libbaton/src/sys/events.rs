@@ -1,7 +1,7 @@
 //! Waiting for several descriptors: `poll` and `epoll`. Without a wait callback every timeout
 //! is treated as 0: the calls report what is ready now.
 
-use super::{baton, done, memory, nothing};
+use super::{baton, memory, status, to_c};
 use baton_socket::posix::{Answer, Errno};
 use libc::{c_int, epoll_event, nfds_t, pollfd};
 
@@ -14,7 +14,7 @@ const POLL_MAX: usize = 1 << 20;
 /// `fds` points to `count` entries.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_poll(b: *mut baton, fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         let count = usize::try_from(count).ok().filter(|count| *count <= POLL_MAX).ok_or(Errno(libc::EINVAL))?;
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn baton_poll(b: *mut baton, fds: *mut pollfd, count: nfds
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_epoll_create1(b: *mut baton, flags: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    done(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.epoll_create(flags))))
+    to_c(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.epoll_create(flags))))
 }
 
 /// `epoll_ctl(2)`, with EPOLLET, EPOLLONESHOT and EPOLLRDHUP. Only sockets can be added.
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn baton_epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         let (events, data) = match op {
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn baton_epoll_wait(
     max: c_int,
     timeout_ms: c_int,
 ) -> c_int {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         let max = usize::try_from(max).ok().filter(|max| *max > 0).ok_or(Errno(libc::EINVAL))?;

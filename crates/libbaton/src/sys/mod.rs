@@ -154,7 +154,7 @@ fn set_errno(errno: Errno) {
 }
 
 /// Converts a result to C's convention: a number that is not negative, or -1 with `errno` set.
-fn done<T: TryInto<R>, R: From<i8>>(answer: Answer<T>) -> R {
+fn to_c<T: TryInto<R>, R: From<i8>>(answer: Answer<T>) -> R {
     let answer = answer.and_then(|value| value.try_into().map_err(|_| Errno(libc::EOVERFLOW)));
     answer.unwrap_or_else(|errno| {
         set_errno(errno);
@@ -162,9 +162,9 @@ fn done<T: TryInto<R>, R: From<i8>>(answer: Answer<T>) -> R {
     })
 }
 
-/// As [`done`], for calls that return 0 on success.
-fn nothing(answer: Answer<()>) -> c_int {
-    done(answer.map(|()| 0))
+/// As [`to_c`], for calls that return 0 on success.
+fn status(answer: Answer<()>) -> c_int {
+    to_c(answer.map(|()| 0))
 }
 
 #[cfg(test)]

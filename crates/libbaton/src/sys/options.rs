@@ -1,6 +1,6 @@
 //! Socket options.
 
-use super::{baton, memory, nothing};
+use super::{baton, memory, status};
 use libc::{c_int, c_void, socklen_t};
 
 /// `getsockopt(2)`. SOL_SOCKET: SO_ERROR, SO_TYPE, SO_DOMAIN, SO_PROTOCOL,
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn baton_getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let bytes = unsafe { baton::of(b)? }.enter(|posix| posix.option(fd, level, name))?;
         // SAFETY: the caller's promise.
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn baton_setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let (engine, value) = unsafe { (baton::of(b)?, memory::input(value.cast(), len as usize)?) };
         engine.enter(|posix| posix.set_option(fd, level, name, value))

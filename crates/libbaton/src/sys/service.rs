@@ -4,7 +4,7 @@
 //! through shared references only, except by the one call that frees it, whose caller promises
 //! that no other call uses the handle.
 
-use super::{done, memory, nothing, set_errno};
+use super::{memory, set_errno, status, to_c};
 use baton_client::{NotAdopted, Place, SOCKET, Service, Stream};
 use baton_socket::posix::{Answer, Errno};
 use libc::{c_char, c_int, c_void};
@@ -32,19 +32,19 @@ pub const BATON_PLACE_ENDED: c_int = 3;
 const SERVICE: u64 = u64::from_le_bytes(*b"batonsvc");
 const STREAM: u64 = u64::from_le_bytes(*b"batonstr");
 
-/// The object behind a handle. Opaque to C.
+/// The object that a handle points to. Opaque to C.
 #[repr(C)]
-pub struct Marked<T> {
+pub struct Handle<T> {
     /// The first field, so that the check of an invalid handle reads nothing else.
     mark: AtomicU64,
     inner: T,
 }
 
 /// A connection to a service.
-pub type baton_service = Marked<Service>;
+pub type baton_service = Handle<Service>;
 
 /// A stream on a connection that may move.
-pub type baton_stream = Marked<Stream>;
+pub type baton_stream = Handle<Stream>;
 
 // Calls by several threads at once are sound.
 const _: fn() = || {
@@ -53,17 +53,17 @@ const _: fn() = || {
     shared_by_threads::<baton_stream>();
 };
 
-impl<T> Marked<T> {
-    fn handle(mark: u64, inner: T) -> *mut Marked<T> {
-        Box::into_raw(Box::new(Marked { mark: AtomicU64::new(mark), inner }))
+impl<T> Handle<T> {
+    fn create(mark: u64, inner: T) -> *mut Handle<T> {
+        Box::into_raw(Box::new(Handle { mark: AtomicU64::new(mark), inner }))
     }
 
     /// The object behind a handle, or `EFAULT` if the handle is invalid.
     ///
     /// # Safety
-    /// `handle` is null, points to eight readable bytes, or came from [`Marked::handle`] with this
+    /// `handle` is null, points to eight readable bytes, or came from [`Handle::create`] with this
     /// mark; and it is not freed while the reference is in use.
-    unsafe fn of<'a>(handle: *mut Marked<T>, mark: u64) -> Answer<&'a T> {
+    unsafe fn of<'a>(handle: *mut Handle<T>, mark: u64) -> Answer<&'a T> {
         if handle.is_null() || !handle.is_aligned() {
             return Err(Errno(libc::EFAULT));
         }
@@ -71,17 +71,17 @@ impl<T> Marked<T> {
         if unsafe { (*handle.cast::<AtomicU64>()).load(Ordering::Acquire) } != mark {
             return Err(Errno(libc::EFAULT));
         }
-        // SAFETY: it has the mark that only `handle` sets, one mark for each type.
+        // SAFETY: it has the mark that only `create` sets, one mark for each type.
         Ok(unsafe { &(*handle).inner })
     }
 
     /// Takes the object out of its handle, which is invalid afterwards.
     ///
     /// # Safety
-    /// As for [`Marked::of`], and no other call uses it.
-    unsafe fn take(handle: *mut Marked<T>, mark: u64) -> Answer<T> {
+    /// As for [`Handle::of`], and no other call uses it.
+    unsafe fn take(handle: *mut Handle<T>, mark: u64) -> Answer<T> {
         // SAFETY: the caller's promise.
-        unsafe { Marked::of(handle, mark)? };
+        unsafe { Handle::of(handle, mark)? };
         // SAFETY: it came from `Box::into_raw`, and no other call uses it.
         let marked = unsafe { Box::from_raw(handle) };
         marked.mark.store(0, Ordering::Release);
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn baton_service_connect(path: *const c_char) -> *mut bato
     handle_or_null(guarded(|| {
         // SAFETY: the caller's promise.
         let path = unsafe { memory::text(path) }.map_or(OsStr::new(SOCKET), |path| OsStr::from_bytes(path.to_bytes()));
-        Ok(Marked::handle(SERVICE, Service::connect(path)?))
+        Ok(Handle::create(SERVICE, Service::connect(path)?))
     }))
 }
 
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn baton_service_free(service: *mut baton_service) -> c_in
         return 0;
     }
     // SAFETY: the caller's promise.
-    nothing(guarded(|| unsafe { Marked::take(service, SERVICE) }.map(drop)))
+    status(guarded(|| unsafe { Handle::take(service, SERVICE) }.map(drop)))
 }
 
 /// Hands a connected TCP socket over and waits until the engine has it. From then on the stream
@@ -157,14 +157,14 @@ pub unsafe extern "C" fn baton_service_adopt(
 ) -> *mut baton_stream {
     handle_or_null(guarded(|| {
         // SAFETY: the caller's promise.
-        let service = unsafe { Marked::of(service, SERVICE)? };
+        let service = unsafe { Handle::of(service, SERVICE)? };
         // SAFETY: only queries a descriptor number.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             return Err(Errno(libc::EBADF));
         }
         // SAFETY: it is open, and the caller, who owns it, passes it to us.
         let refused = match service.adopt(unsafe { OwnedFd::from_raw_fd(fd) }) {
-            Ok(stream) => return Ok(Marked::handle(STREAM, stream)),
+            Ok(stream) => return Ok(Handle::create(STREAM, stream)),
             Err(refused) => refused,
         };
         if !why.is_null() && why_len > 0 {
@@ -193,10 +193,10 @@ fn errno_of(refused: NotAdopted) -> Errno {
 /// Makes one call on the stream behind a handle.
 ///
 /// # Safety
-/// As for [`Marked::of`].
+/// As for [`Handle::of`].
 unsafe fn with<T>(stream: *mut baton_stream, call: impl FnOnce(&Stream) -> std::io::Result<T>) -> Answer<T> {
     // SAFETY: the caller's promise.
-    guarded(|| call(unsafe { Marked::of(stream, STREAM)? }).map_err(Errno::from))
+    guarded(|| call(unsafe { Handle::of(stream, STREAM)? }).map_err(Errno::from))
 }
 
 /// `read(2)`, wherever the connection is. A signal does not interrupt the wait of this or of any
@@ -207,7 +207,7 @@ unsafe fn with<T>(stream: *mut baton_stream, call: impl FnOnce(&Stream) -> std::
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_stream_read(stream: *mut baton_stream, buf: *mut c_void, len: usize) -> isize {
     // SAFETY: the caller's promise.
-    done(unsafe { memory::output(buf.cast(), len).and_then(|buf| with(stream, |mut stream| stream.read(buf))) })
+    to_c(unsafe { memory::output(buf.cast(), len).and_then(|buf| with(stream, |mut stream| stream.read(buf))) })
 }
 
 /// `write(2)`, wherever the connection is.
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn baton_stream_read(stream: *mut baton_stream, buf: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_stream_write(stream: *mut baton_stream, buf: *const c_void, len: usize) -> isize {
     // SAFETY: the caller's promise.
-    done(unsafe { memory::input(buf.cast(), len).and_then(|data| with(stream, |mut stream| stream.write(data))) })
+    to_c(unsafe { memory::input(buf.cast(), len).and_then(|data| with(stream, |mut stream| stream.write(data))) })
 }
 
 /// `shutdown(2)`, with SHUT_RD, SHUT_WR or SHUT_RDWR.
@@ -230,10 +230,10 @@ pub unsafe extern "C" fn baton_stream_shutdown(stream: *mut baton_stream, how: c
         libc::SHUT_RD => Shutdown::Read,
         libc::SHUT_WR => Shutdown::Write,
         libc::SHUT_RDWR => Shutdown::Both,
-        _ => return nothing(Err(Errno(libc::EINVAL))),
+        _ => return status(Err(Errno(libc::EINVAL))),
     };
     // SAFETY: the caller's promise.
-    nothing(unsafe { with(stream, |stream| stream.shut(how)) })
+    status(unsafe { with(stream, |stream| stream.shut(how)) })
 }
 
 /// Sets whether reads and writes fail with EAGAIN (`on` is not 0) instead of waiting.
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn baton_stream_shutdown(stream: *mut baton_stream, how: c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_stream_set_nonblocking(stream: *mut baton_stream, on: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    nothing(unsafe {
+    status(unsafe {
         with(stream, |stream| {
             stream.set_nonblocking(on != 0);
             Ok(())
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn baton_stream_set_nonblocking(stream: *mut baton_stream,
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_stream_eventfd(stream: *mut baton_stream) -> c_int {
     // SAFETY: the caller's promise.
-    done(unsafe { with(stream, |stream| Ok(stream.eventfd()?.as_raw_fd())) })
+    to_c(unsafe { with(stream, |stream| Ok(stream.eventfd()?.as_raw_fd())) })
 }
 
 /// Returns where the connection is: one of `BATON_PLACE_...`.
@@ -272,7 +272,7 @@ pub unsafe extern "C" fn baton_stream_eventfd(stream: *mut baton_stream) -> c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_stream_place(stream: *mut baton_stream) -> c_int {
     // SAFETY: the caller's promise.
-    done(unsafe {
+    to_c(unsafe {
         with(stream, |stream| {
             Ok(match stream.place() {
                 Place::Kernel => BATON_PLACE_KERNEL,
@@ -293,9 +293,9 @@ pub unsafe extern "C" fn baton_stream_place(stream: *mut baton_stream) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_stream_restore(stream: *mut baton_stream) -> c_int {
     // SAFETY: the caller's promise; after success the stream is not used again.
-    done(unsafe {
+    to_c(unsafe {
         with(stream, Stream::take_back).and_then(|fd| {
-            guarded(|| Marked::take(stream, STREAM).map(drop))?;
+            guarded(|| Handle::take(stream, STREAM).map(drop))?;
             Ok(fd.into_raw_fd())
         })
     })
@@ -313,5 +313,5 @@ pub unsafe extern "C" fn baton_stream_close(stream: *mut baton_stream) -> c_int 
         return 0;
     }
     // SAFETY: the caller's promise.
-    nothing(guarded(|| unsafe { Marked::take(stream, STREAM) }.map(drop)))
+    status(guarded(|| unsafe { Handle::take(stream, STREAM) }.map(drop)))
 }

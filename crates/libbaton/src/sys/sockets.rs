@@ -1,7 +1,7 @@
 //! Calls that create, name, connect and close sockets.
 
 use super::memory::{address, give_address};
-use super::{baton, done, memory, nothing};
+use super::{baton, memory, status, to_c};
 use baton_socket::posix::{Answer, Errno, Fd, Posix, Side};
 use libc::{c_int, c_ulong, sockaddr, socklen_t};
 use std::net::{Shutdown, SocketAddr};
@@ -14,7 +14,7 @@ use std::net::{Shutdown, SocketAddr};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_socket(b: *mut baton, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    done(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.socket(domain, kind, protocol))))
+    to_c(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.socket(domain, kind, protocol))))
 }
 
 /// `bind(2)`.
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn baton_socket(b: *mut baton, domain: c_int, kind: c_int,
 /// `addr` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_bind(b: *mut baton, fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let (engine, addr) = unsafe { (baton::of(b)?, address(addr, len)?) };
         engine.enter(|posix| posix.bind(fd, addr))
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn baton_bind(b: *mut baton, fd: c_int, addr: *const socka
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_listen(b: *mut baton, fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    nothing(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.listen(fd, backlog))))
+    status(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.listen(fd, backlog))))
 }
 
 /// `accept4(2)`.
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn baton_accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         let (accepted, peer) = engine.blocking(fd, Side::Read, true, |posix| posix.accept(fd, flags))?;
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn baton_accept4(
 /// `addr` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_connect(b: *mut baton, fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let (engine, addr) = unsafe { (baton::of(b)?, address(addr, len)?) };
         let begun = engine.enter(|posix| posix.connect(fd, addr));
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn baton_connect(b: *mut baton, fd: c_int, addr: *const so
 /// `b` came from `baton_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_shutdown(b: *mut baton, fd: c_int, how: c_int) -> c_int {
-    nothing((|| {
+    status((|| {
         let how = match how {
             libc::SHUT_RD => Shutdown::Read,
             libc::SHUT_WR => Shutdown::Write,
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn baton_shutdown(b: *mut baton, fd: c_int, how: c_int) ->
 /// `b` came from `baton_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_close(b: *mut baton, fd: c_int) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         if let Some(until_ns) = engine.enter(|posix| Ok(posix.lingers_until(fd)))? {
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn baton_getsockname(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    nothing(unsafe { give_name(b, addr, len, |posix| posix.local_name(fd)) })
+    status(unsafe { give_name(b, addr, len, |posix| posix.local_name(fd)) })
 }
 
 /// `getpeername(2)`.
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn baton_getpeername(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    nothing(unsafe { give_name(b, addr, len, |posix| posix.peer_name(fd)) })
+    status(unsafe { give_name(b, addr, len, |posix| posix.peer_name(fd)) })
 }
 
 /// Gets a socket's address and writes it to the caller's memory.
@@ -189,7 +189,7 @@ unsafe fn give_name(
 /// `b` came from `baton_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_fcntl(b: *mut baton, fd: c_int, cmd: c_int, arg: c_int) -> c_int {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         match cmd {
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn baton_fcntl(b: *mut baton, fd: c_int, cmd: c_int, arg: 
 /// `arg` points to an `int`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_ioctl(b: *mut baton, fd: c_int, request: c_ulong, arg: *mut c_int) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         let bytes = match request as libc::Ioctl {

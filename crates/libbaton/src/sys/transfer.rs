@@ -1,6 +1,6 @@
 //! Sending and receiving.
 
-use super::{baton, done, memory};
+use super::{baton, memory, to_c};
 use baton_socket::posix::{Answer, Errno, Fd, Posix, Side};
 use libc::{c_int, c_void, iovec, msghdr};
 
@@ -11,7 +11,7 @@ use libc::{c_int, c_void, iovec, msghdr};
 /// `buf` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_send(b: *mut baton, fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let (engine, data) = unsafe { (baton::of(b)?, memory::input(buf.cast(), len)?) };
         send(engine, fd, data, flags)
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn baton_send(b: *mut baton, fd: c_int, buf: *const c_void
 /// `buf` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_recv(b: *mut baton, fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         if flags & libc::MSG_TRUNC != 0 {
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn baton_recv(b: *mut baton, fd: c_int, buf: *mut c_void, 
 /// `parts` points to `count` entries, each of which points to as many bytes as it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_writev(b: *mut baton, fd: c_int, parts: *const iovec, count: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         unsafe { send_parts(baton::of(b)?, fd, memory::parts(parts, count, libc::EINVAL)?, 0) }
     })())
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn baton_writev(b: *mut baton, fd: c_int, parts: *const io
 /// `parts` points to `count` entries, each of which points to as many bytes as it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_readv(b: *mut baton, fd: c_int, parts: *const iovec, count: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         unsafe { recv_parts(baton::of(b)?, fd, memory::parts(parts, count, libc::EINVAL)?, 0) }
     })())
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn baton_readv(b: *mut baton, fd: c_int, parts: *const iov
 /// `msg` points to a message whose parts each point to as many bytes as they say.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_sendmsg(b: *mut baton, fd: c_int, msg: *const msghdr, flags: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let (engine, msg) = unsafe { (baton::of(b)?, memory::read(msg)?) };
         if msg.msg_controllen != 0 {
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn baton_sendmsg(b: *mut baton, fd: c_int, msg: *const msg
 /// they say.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_recvmsg(b: *mut baton, fd: c_int, msg: *mut msghdr, flags: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let (engine, mut head) = unsafe { (baton::of(b)?, memory::read(msg)?) };
         // SAFETY: the caller's promise.

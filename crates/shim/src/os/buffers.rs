@@ -22,8 +22,7 @@ pub(crate) unsafe fn read_buffer<'a>(buf: *mut c_void, len: usize) -> Result<IoS
     if buf.is_null() {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's promise. The bytes may be uninitialized; they are written before they are
-    // read.
+    // SAFETY: the caller's promise. Uninitialized bytes are written before they are read.
     Ok(IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(buf.cast(), len.min(MAX_RW_COUNT)) }))
 }
 
