@@ -19,7 +19,7 @@
 //! zeroed from the system as buckets are first used, so that an engine with few
 //! connections does not pay for many, and growing never stalls.
 
-use crate::prefetch_unsafe::{Whereabouts, prefetch_index};
+use crate::prefetch_unsafe::{TableSpan, prefetch_index};
 use baton_wire::addr::Tuple;
 
 /// Entries in a bucket.
@@ -109,8 +109,8 @@ impl FlowTable {
     }
 
     /// Where the buckets lie.
-    pub fn whereabouts(&self) -> Whereabouts {
-        Whereabouts::of::<[u32; 4]>(self.memory.as_ptr().addr(), self.memory.len())
+    pub fn table_span(&self) -> TableSpan {
+        TableSpan::of::<[u32; 4]>(self.memory.as_ptr().addr(), self.memory.len())
     }
 
     /// Connections in the table.

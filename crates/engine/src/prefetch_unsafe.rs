@@ -46,16 +46,16 @@ pub fn prefetch_index<T>(slice: &[T], index: usize) {
 
 /// Where the values of a table lie, for one who may fetch them but not look.
 #[derive(Clone, Copy, Debug)]
-pub struct Whereabouts {
+pub struct TableSpan {
     base: usize,
     stride: usize,
     count: usize,
 }
 
-impl Whereabouts {
+impl TableSpan {
     /// Of `count` values at `base`.
-    pub const fn of<T>(base: usize, count: usize) -> Whereabouts {
-        Whereabouts { base, stride: size_of::<T>(), count }
+    pub const fn of<T>(base: usize, count: usize) -> TableSpan {
+        TableSpan { base, stride: size_of::<T>(), count }
     }
 
     /// Where the value at `index` begins, if the table has room for it.

@@ -31,7 +31,7 @@
 //!
 //! A timer never fires early, and at most one tick late.
 
-use crate::prefetch_unsafe::{Whereabouts, prefetch_index};
+use crate::prefetch_unsafe::{TableSpan, prefetch_index};
 use baton_tcp::time::Instant;
 
 /// Nanoseconds in a tick, as a shift.
@@ -127,8 +127,8 @@ impl Wheel {
     }
 
     /// Where the entries of all ids lie.
-    pub fn whereabouts(&self) -> Whereabouts {
-        Whereabouts::of::<Entry>(self.entries.as_ptr().addr(), self.entries.len())
+    pub fn table_span(&self) -> TableSpan {
+        TableSpan::of::<Entry>(self.entries.as_ptr().addr(), self.entries.len())
     }
 
     /// Starts to fetch what arming the timer of `id` touches.

@@ -5,10 +5,11 @@
 
 use super::context::bits;
 use super::{ConnId, Streamer};
-use crate::event::{Event, Wish};
 use crate::options::{IP_FIELDS, IpFields};
 use crate::prefetch_unsafe::prefetch_index;
 use crate::region::{Completion, EngineRegion, Events, Identity, MAX_QPS, Request};
+use crate::seam::event::{Event, Wish};
+use crate::seam::kinds::Errno;
 use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
 use std::collections::VecDeque;
@@ -226,7 +227,7 @@ impl Streamer {
         self.note_qp(conn);
         self.handle_doorbell(conn);
         self.publish_acknowledged(conn);
-        self.published(conn).into_iter().for_each(|(flow, record)| record.go_live(flow));
+        self.published(conn).into_iter().for_each(|(flow, record)| record.go_live(&flow.progress()));
         // The slots of what was read may be used again, once it was passed here.
         self.touch(conn);
         self.publish_received();
@@ -297,7 +298,7 @@ impl Streamer {
         let awaited = self.reassembly.has_stranger(&self.flows[owner.0].rx.tuple);
         if !awaited && self.flows[owner.0].unpost() {
             if let Some((flow, record)) = self.published(owner) {
-                record.set_acknowledged(flow);
+                record.set_acknowledged(&flow.acknowledged());
             }
             self.event(Event::Unposted { conn: owner });
             self.answer(id, Completion::Done { token, value: 0 });
@@ -448,24 +449,6 @@ impl Streamer {
     pub(super) fn refuse(&mut self, id: u16, token: u64, errno: u32) {
         self.answer(id, Completion::Failed { token, errno });
     }
-}
-
-/// Linux's numbers of the errors that requests are refused with.
-pub(crate) struct Errno;
-
-impl Errno {
-    pub(crate) const AGAIN: u32 = 11;
-    pub(crate) const NO_OPTION: u32 = 92;
-    pub(crate) const ADDRESS_IN_USE: u32 = 98;
-    pub(crate) const ADDRESS_NOT_AVAILABLE: u32 = 99;
-    pub(crate) const NETWORK_UNREACHABLE: u32 = 101;
-    pub(crate) const CONNECTION_ABORTED: u32 = 103;
-    pub(crate) const CONNECTION_RESET: u32 = 104;
-    pub(crate) const NO_BUFFERS: u32 = 105;
-    pub(crate) const NOT_CONNECTED: u32 = 107;
-    pub(crate) const TIMED_OUT: u32 = 110;
-    pub(crate) const CONNECTION_REFUSED: u32 = 111;
-    pub(crate) const HOST_UNREACHABLE: u32 = 113;
 }
 
 #[cfg(test)]

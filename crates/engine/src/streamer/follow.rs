@@ -10,8 +10,8 @@
 use super::context::Flow;
 use super::place::{copy_in, received_in_order, sums_right};
 use super::{ConnId, Streamer};
-use crate::event::SegmentEvent;
 use crate::frame_io::RxFrame;
+use crate::seam::event::SegmentEvent;
 use baton_wire::packet::Packet;
 use baton_wire::predict::Predicted;
 use baton_wire::tcp::Flags;

@@ -29,27 +29,28 @@ mod headers;
 mod moves;
 mod orders;
 mod place;
+mod publish;
 mod receive;
 mod segment;
 mod transmit;
 
+pub use crate::seam::kinds::{AdoptError, Carried, MAX_OPTIONS};
 pub use consumers::ConsumerId;
-pub(crate) use consumers::Errno;
 pub use context::{Flow, bits};
-pub use moves::{Adopt, AdoptError, Carried, MAX_OPTIONS, Moved, SuspendError, Suspended};
+pub use moves::{Adopt, Moved, SuspendError, Suspended};
 
 use crate::counters::StreamerCounters;
 use crate::endpoint::Endpoint;
-use crate::event::{ConnId, EVENTS_PER_FRAME, Event, SegmentEvent};
 use crate::flow_table::FlowTable;
 use crate::frame_io::{BURST, Capabilities, FrameIo, FrameSink, PortError, RxFrame};
-use crate::ledger::{Ledger, Record};
-use crate::order::Order;
+use crate::ledger::Ledger;
 use crate::reassembly::{Reassembly, Usage};
 use crate::region::EngineRegion;
 use crate::ring::{Consumer, Producer};
+use crate::seam::companion::Companion;
+use crate::seam::event::{ConnId, EVENTS_PER_FRAME, Event, SegmentEvent};
+use crate::seam::order::Order;
 use crate::slab::Slab;
-use crate::tce::Companion;
 use aggregate::Aggregator;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
@@ -177,19 +178,13 @@ impl Streamer {
 
     /// Addresses of the tables of connections.
     pub(crate) fn tables(&self) -> [Range<usize>; 2] {
-        [self.flows.whereabouts().span(), self.table.whereabouts().span()]
+        [self.flows.table_span().span(), self.table.table_span().span()]
     }
 
     /// Writes down in `ledger`, from the next connection on, what peers may learn,
     /// before they can.
     pub fn publish_to(&mut self, ledger: Arc<Ledger>) {
         self.ledger = Some(ledger);
-    }
-
-    /// A connection's flow and record, if it has one.
-    #[inline]
-    fn published(&self, conn: ConnId) -> Option<(&Flow, &Record)> {
-        Some((self.flows.get(conn.0)?, self.ledger.as_ref()?.record(conn)?))
     }
 
     /// Takes up to `limit` frames from the port and acts on them.

@@ -29,16 +29,16 @@
 mod guest;
 mod kinds;
 
-pub use kinds::{Adopt, AdoptError, Carried, MAX_OPTIONS, Moved, SuspendError, Suspended};
+pub use kinds::{Adopt, Moved, SuspendError, Suspended};
 
 use super::consumers::ConsumerId;
 use super::context::{Flow, bits};
 use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
-use crate::event::{Event, Queues, SnapshotHalf, Wish, snapshot_halves};
 use crate::frame_io::{RxFrame, RxMeta};
-use crate::order::Unused;
 use crate::region::{Events, Extent};
+use crate::seam::event::{Event, Wish};
+use crate::seam::kinds::{AdoptError, MAX_OPTIONS, Queues, SnapshotHalf, Unused, snapshot_halves};
 use arrayvec::ArrayVec;
 use baton_tcp::options::SocketOption;
 use baton_tcp::snapshot::Snapshot;
@@ -354,7 +354,7 @@ impl Streamer {
     /// Takes kept frames, as far as the event ring has room.
     #[cold]
     pub(super) fn take_replay(&mut self, now: Instant) -> usize {
-        let room = self.event_room() / crate::event::EVENTS_PER_FRAME;
+        let room = self.event_room() / crate::seam::event::EVENTS_PER_FRAME;
         let mut taken = 0;
         while taken < room
             && let Some((frame, meta)) = self.moves.replay.pop_front()

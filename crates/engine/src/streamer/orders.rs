@@ -3,17 +3,17 @@
 //! An order leaves the ring only once it is done: a full port, or an event ring
 //! without room for what the order produces, stops here and goes on next time.
 
-use super::consumers::Errno;
 use super::context::{Flow, bits};
 use super::headers::{ControlSegment, MAX_HEADER};
 use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
-use crate::event::{Event, Queues, Wish};
 use crate::frame_io::FrameIo;
 use crate::options::IpFields;
-use crate::order::{Open, Order};
 use crate::reassembly::Reassembly;
 use crate::region::{Completion, Events, Identity};
+use crate::seam::event::{Event, Wish};
+use crate::seam::kinds::{Errno, Queues};
+use crate::seam::order::{Open, Order};
 use baton_tcp::command::{CloseReason, Command, Notice, Synchronized, TransmitContext};
 use baton_tcp::segment::{ParkId, Transmitted};
 use baton_tcp::time::Instant;
@@ -102,7 +102,7 @@ impl Streamer {
                 flow.rx.right_edge = flow.rx.right_edge.latest(right_edge);
                 flow.on_ordered_timestamp(ts_recent);
                 if let Some((flow, record)) = self.published(conn) {
-                    record.set_edge(flow);
+                    record.set_edge(&flow.received());
                 }
             }
             Command::Ack { ack, sack } => return self.send_ack(now, port, conn, ack, &sack),
@@ -143,7 +143,7 @@ impl Streamer {
             Command::Fin => {
                 self.flows[conn.0].bits |= bits::FIN_WANTED;
                 if let Some((flow, record)) = self.published(conn) {
-                    record.set_fin(flow);
+                    record.set_fin(flow.tx.tail_pos);
                 }
                 self.activate(conn);
             }
@@ -226,9 +226,9 @@ impl Streamer {
             }
         }
         if let Some((flow, record)) = self.published(conn) {
-            record.open(flow, sync);
+            record.open(&flow.name(), sync);
             if !flow.has(bits::FILLING) {
-                record.go_live(flow);
+                record.go_live(&flow.progress());
             }
         }
         if !self.moves.is_idle() {
@@ -264,9 +264,9 @@ impl Streamer {
             self.publish_acknowledged(conn);
         }
         if let Some((flow, record)) = self.published(conn) {
-            record.set_window(flow);
+            record.set_window(&flow.send_window());
             if resized {
-                record.set_mss(flow);
+                record.set_mss(flow.tx.mss);
             }
         }
         let flow = &self.flows[conn.0];
@@ -292,7 +292,7 @@ impl Streamer {
             flow.tx.nxt_cursor = flow.tx.una_cursor;
         }
         if let Some(record) = self.ledger.as_ref().and_then(|ledger| ledger.record(conn)) {
-            record.set_acknowledged(flow);
+            record.set_acknowledged(&flow.acknowledged());
         }
         qp.set_snd_done(done);
         qp.raise(Events::SEND);
@@ -368,7 +368,7 @@ impl Streamer {
             flow.bits |= bits::FIN_RECEIVED;
         }
         if let Some((flow, record)) = self.published(conn) {
-            record.set_received(flow);
+            record.set_received(&flow.received());
         }
     }
 
@@ -433,7 +433,7 @@ impl Streamer {
                 flow.bits |= bits::ATTACHED;
                 self.note_qp(conn);
                 if let Some((flow, record)) = self.published(conn) {
-                    record.set_qp(flow);
+                    record.set_place(&flow.place());
                 }
                 self.want_buffer_for_parked(conn);
             }

@@ -142,8 +142,8 @@ impl Streamer {
                 // Moved before the consumer may use the slots again; each extent is read once.
                 flow.rx.cursor.seek(flow.rx.rcv_pos, flow.rx.rq_tail, |index| qp.rq_extent(index));
                 if let Some(record) = self.ledger.as_ref().and_then(|ledger| ledger.record(conn)) {
-                    record.set_received(flow);
-                    record.set_edge(flow);
+                    record.set_received(&flow.received());
+                    record.set_edge(&flow.received());
                 }
                 qp.set_rcv_done(flow.rx.rcv_pos);
                 qp.raise(Events::RECV);

@@ -11,8 +11,8 @@
 use super::context::{Flow, bits};
 use super::segment::{Cut, Sender};
 use super::{ConnId, Streamer};
-use crate::event::Event;
 use crate::frame_io::{FrameIo, TxMeta};
+use crate::seam::event::Event;
 use baton_tcp::nagle::{self, Partial};
 use baton_tcp::segment::Transmitted;
 use baton_tcp::time::Instant;

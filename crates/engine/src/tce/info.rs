@@ -3,10 +3,10 @@
 //! is 0.
 
 use super::{Tce, push};
-use crate::event::ConnId;
-use crate::order::{Order, Unused, WRITE_BYTES};
 use crate::region::Completion;
-use crate::streamer::{Carried, Errno};
+use crate::seam::event::ConnId;
+use crate::seam::kinds::{Carried, Errno, Unused};
+use crate::seam::order::{Order, WRITE_BYTES};
 use baton_tcp::info::Info;
 use baton_tcp::snd::{Phase, SenderInfo};
 use baton_tcp::state::State;

@@ -13,11 +13,13 @@ mod newborn;
 mod open;
 
 use crate::counters::TceCounters;
-use crate::event::{ConnId, Event, SegmentEvent, Wish};
-use crate::order::{Order, Unused};
-use crate::prefetch_unsafe::{Whereabouts, prefetch_all};
+use crate::prefetch_unsafe::prefetch_all;
 use crate::region::Completion;
 use crate::ring::{Consumer, Producer};
+use crate::seam::companion::Companion;
+use crate::seam::event::{ConnId, Event, SegmentEvent, Wish};
+use crate::seam::kinds::Unused;
+use crate::seam::order::Order;
 use crate::slab::Slab;
 use crate::wheel::Wheel;
 use baton_tcp::challenge::ChallengeLimiter;
@@ -80,23 +82,6 @@ impl Default for Slot {
 
 /// What the TCE keeps of one connection, in bytes.
 pub const CONTEXT_BYTES: usize = size_of::<Slot>();
-
-/// Where a TCE keeps what it will touch for a connection: all that a Streamer on
-/// the same thread knows of it, and good for nothing but to be fetched early.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Companion {
-    slots: Whereabouts,
-    timers: Whereabouts,
-}
-
-impl Companion {
-    /// Starts to fetch a connection's state and timer.
-    #[inline]
-    pub(crate) fn prefetch(&self, index: u32) {
-        self.slots.prefetch(index);
-        self.timers.prefetch(index);
-    }
-}
 
 /// The connection that an event of the common kinds is about.
 fn conn_of(event: &Event) -> Option<ConnId> {
@@ -190,12 +175,12 @@ impl Tce {
 
     /// For a Streamer on the same thread.
     pub(crate) fn companion(&self) -> Companion {
-        Companion { slots: self.slots.whereabouts(), timers: self.wheel.whereabouts() }
+        Companion { slots: self.slots.table_span(), timers: self.wheel.table_span() }
     }
 
     /// Addresses of the tables of connections.
     pub(crate) fn tables(&self) -> [Range<usize>; 2] {
-        [self.slots.whereabouts().span(), self.wheel.whereabouts().span()]
+        [self.slots.table_span().span(), self.wheel.table_span().span()]
     }
 
     /// Handles the events and timers that are due. Returns how many there were;

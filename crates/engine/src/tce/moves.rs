@@ -3,9 +3,9 @@
 
 use super::open::Begin;
 use super::{Tce, push};
-use crate::event::{ConnId, SnapshotHalf, snapshot_halves};
-use crate::order::{Order, Unused};
-use crate::streamer::{AdoptError, MAX_OPTIONS};
+use crate::seam::event::ConnId;
+use crate::seam::kinds::{AdoptError, MAX_OPTIONS, SnapshotHalf, Unused, snapshot_halves};
+use crate::seam::order::Order;
 use arrayvec::ArrayVec;
 use baton_tcp::command::Command;
 use baton_tcp::options::SocketOption;

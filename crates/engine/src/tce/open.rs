@@ -2,11 +2,11 @@
 //! segments that belong to nothing (RFC 9293 §3.10.7.1, §3.10.7.2).
 
 use super::{Commands, Slot, Tce, push};
-use crate::event::{ConnId, Queues};
 use crate::options::IpFields;
-use crate::order::{Open, Order, Unused};
 use crate::region::Completion;
-use crate::streamer::Errno;
+use crate::seam::event::ConnId;
+use crate::seam::kinds::{Errno, Queues, Unused};
+use crate::seam::order::{Open, Order};
 use baton_tcp::command::Command;
 use baton_tcp::handshake;
 use baton_tcp::listen::{Arrival, Disposition, Listener};

@@ -3,8 +3,9 @@
 
 use super::super::context::{Flow, bits};
 use super::super::{ConnId, Streamer};
-use super::{Carried, Moved};
+use super::Moved;
 use crate::endpoint::HopId;
+use crate::seam::kinds::Carried;
 use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
 

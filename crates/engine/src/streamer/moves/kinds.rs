@@ -1,16 +1,14 @@
 //! What the driver says of a connection that moves, and what it hears.
 
-use crate::event::ConnId;
 use crate::options::IpFields;
 use crate::region::Extent;
+use crate::seam::event::ConnId;
+use crate::seam::kinds::{AdoptError, MAX_OPTIONS};
 use crate::streamer::ConsumerId;
 use arrayvec::ArrayVec;
 use baton_tcp::options::SocketOption;
-use baton_tcp::snapshot::{Inconsistent, Snapshot};
+use baton_tcp::snapshot::Snapshot;
 use baton_wire::addr::{Addr, Tuple};
-
-/// Options that an adoption sets at most.
-pub const MAX_OPTIONS: usize = 8;
 
 /// A connection that comes from another stack.
 #[derive(Clone, Debug)]
@@ -29,35 +27,6 @@ pub struct Adopt<'a> {
     pub via: Option<Addr>,
     /// Options to set, [`MAX_OPTIONS`] at most.
     pub options: &'a [SocketOption],
-}
-
-/// Why a connection was not adopted. Nothing has changed then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum AdoptError {
-    /// The event ring is full: poll, then try again.
-    #[error("the engine is busy")]
-    Busy,
-    /// There is a connection of this name here already.
-    #[error("the engine has a connection of this name")]
-    NameInUse,
-    /// The consumer is not known, or has no free queue pair.
-    #[error("the consumer has no free queue pair")]
-    NoQueuePair,
-    /// No route leads to the peer, or the local address is not ours.
-    #[error("no route to the peer from this address")]
-    NoRoute,
-    /// The engine has as many connections as it was made for.
-    #[error("the engine holds as many connections as it was made for")]
-    TableFull,
-    /// More options than [`MAX_OPTIONS`].
-    #[error("too many options")]
-    Options,
-    /// The snapshot was damaged on its way.
-    #[error("the snapshot is damaged")]
-    Snapshot,
-    /// The snapshot contradicts itself.
-    #[error("{0}")]
-    Inconsistent(#[from] Inconsistent),
 }
 
 /// Why a connection was not suspended. It goes on.
@@ -124,17 +93,6 @@ pub enum Moved {
         /// The new one's SYN, from the TCP header on.
         syn: Box<[u8]>,
     },
-}
-
-/// What a connection has carried since it came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Carried {
-    /// Bytes that the peer has acknowledged, those included that it came with.
-    pub acknowledged: u64,
-    /// Bytes received, those included that it came with and were unread.
-    pub received: u64,
-    /// Bytes posted that were never sent.
-    pub unsent: u64,
 }
 
 /// A connection that stands still. Stream positions count from the start of the

@@ -12,9 +12,9 @@
 //!   [Tuple][Options][Segment NONE]    a SYN, or a segment to no connection
 //! ```
 
+use super::kinds::{Queues, SnapshotHalf};
 use crate::options::IpFields;
-use baton_tcp::segment::{Lengths, ParkId, Placement, Segment, SynOptions, Transmitted};
-use baton_tcp::snapshot::Words;
+use baton_tcp::segment::{self, Lengths, ParkId, Placement, SynOptions, Transmitted};
 use baton_wire::addr::Tuple;
 use baton_wire::packet::Packet;
 use baton_wire::seq::Seq;
@@ -175,23 +175,6 @@ pub enum Event {
         /// What it wants.
         wish: Wish,
     },
-}
-
-/// Half of a snapshot's words.
-pub type SnapshotHalf = [u64; 7];
-
-/// Halves of a snapshot's words, as they travel.
-pub fn snapshot_halves(words: &Words) -> (SnapshotHalf, SnapshotHalf) {
-    (std::array::from_fn(|at| words[at]), std::array::from_fn(|at| words[7 + at]))
-}
-
-/// Bytes that an adopted connection brings along; its consumer posts them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Queues {
-    /// From `snd_una` on, sent or not.
-    pub queued: u32,
-    /// Received and not read, before `rcv_nxt`.
-    pub unread: u32,
 }
 
 /// What a consumer may want of its connection.
@@ -389,8 +372,8 @@ impl SegmentEvent {
 
     /// The segment again, with the rare facts from the entry before, if any.
     #[inline]
-    pub fn segment(&self, sack: SackBlocks, syn: SynOptions, urgent: u16) -> Segment {
-        Segment {
+    pub fn segment(&self, sack: SackBlocks, syn: SynOptions, urgent: u16) -> segment::Segment {
+        segment::Segment {
             seq: self.seq,
             ack: self.ack,
             flags: self.flags,

@@ -4,10 +4,10 @@
 //! As with events an entry is one cache line, and a tuple travels in an entry
 //! of its own before the order that needs it.
 
-use crate::event::{ConnId, Queues, SnapshotHalf};
+use super::event::ConnId;
+use super::kinds::{AdoptError, Queues, SnapshotHalf, Unused};
 use crate::options::IpFields;
 use crate::region::Completion;
-use crate::streamer::AdoptError;
 use baton_tcp::command::{Command, SynReply};
 use baton_wire::addr::Tuple;
 use baton_wire::seq::Seq;
@@ -56,7 +56,7 @@ pub enum Order {
     SnapshotTail(SnapshotHalf),
     /// An option of the connection of the [`Order::Suspended`] that follows.
     SuspendOption(baton_tcp::options::SocketOption),
-    /// Answer to [`crate::event::Event::Suspend`].
+    /// Answer to [`super::event::Event::Suspend`].
     Suspended {
         /// Which connection.
         conn: ConnId,
@@ -115,15 +115,6 @@ pub enum Order {
         /// The bytes.
         bytes: [u8; WRITE_BYTES],
     },
-}
-
-/// What a request that failed leaves unused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Unused {
-    /// Its queue pair.
-    pub qp: Option<u32>,
-    /// The reference on its next hop.
-    pub hop: Option<u16>,
 }
 
 /// How a connection begins for the Streamer; its tuple came before.
