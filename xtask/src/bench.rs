@@ -11,9 +11,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use crate::chores::target;
 use crate::plot;
-use crate::run::{self, cargo};
+use crate::run::{self, cargo, target};
 use crate::tidy::metadata::Metadata;
 
 /// A thing to measure.

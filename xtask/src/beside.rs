@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
+use crate::run;
 use crate::run::cargo;
 use crate::setup::{self, Setup};
-use crate::{chores, run};
 
 /// What is asked for.
 #[derive(PartialEq, Eq, Debug, Default)]
@@ -26,7 +26,7 @@ pub fn command(arguments: &[String]) -> Result<ExitCode> {
     if let Setup::Incomplete(why) = setup::ensure(false)? {
         println!("{why}\n");
     }
-    let log = std::path::absolute(chores::target())?.join("beside");
+    let log = std::path::absolute(run::target())?.join("beside");
     let played = fs::read_to_string(&log).unwrap_or_default();
     if failed {
         cells.extend(last_failed(&played));

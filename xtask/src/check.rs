@@ -96,7 +96,7 @@ fn model_checks() -> Command {
     let mut command = cargo();
     command.args(["test", "--locked", "--package", "baton-engine", "--package", "baton-port"]);
     command.args(["--lib", "--test", "ring_loom", "under_loom"]);
-    command.arg("--target-dir").arg(chores::target().join("loom")).env("RUSTFLAGS", "--cfg loom");
+    command.arg("--target-dir").arg(run::target().join("loom")).env("RUSTFLAGS", "--cfg loom");
     command
 }
 

@@ -16,7 +16,7 @@ pub fn demo(arguments: &[String]) -> Result<ExitCode> {
         println!("{why}\n");
     }
     run::succeed(cargo().args(["build", "--release", "--locked", "--package", "baton", "--package", "baton-shim"]))?;
-    let status = Command::new(target().join("release/baton")).arg("demo").args(arguments).status();
+    let status = Command::new(run::target().join("release/baton")).arg("demo").args(arguments).status();
     Ok(code(status.context("cannot start target/release/baton")?))
 }
 
@@ -222,13 +222,8 @@ fn fuzz_arguments(arguments: &[String]) -> Result<(u32, Vec<String>)> {
 /// `cargo xtask doc`.
 pub fn doc() -> Result<ExitCode> {
     run::succeed(cargo().args(["doc", "--workspace", "--no-deps", "--locked"]))?;
-    println!("Open {}", target().join("doc/baton_engine/index.html").display());
+    println!("Open {}", run::target().join("doc/baton_engine/index.html").display());
     Ok(ExitCode::SUCCESS)
-}
-
-/// Where cargo puts what it builds.
-pub fn target() -> std::path::PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), Into::into)
 }
 
 fn code(status: ExitStatus) -> ExitCode {

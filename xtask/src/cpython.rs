@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::{chores, deb, run};
+use crate::{deb, run};
 
 /// Debian's Python: the tests are of its version.
 const PYTHON: &str = "/usr/bin/python3";
 
 /// Where tests look for them: beside cargo's directory for tests.
 fn place() -> PathBuf {
-    chores::target().join("cpython")
+    run::target().join("cpython")
 }
 
 /// Whether they are there, or there is no Python of Debian's.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::deb::{self, only};
-use crate::{chores, run};
+use crate::run;
 
 /// Packages that depend on the newest kernel of a series, the wanted first.
 const SERIES: [&str; 2] = ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"];
@@ -35,7 +35,7 @@ const MODULES: [&str; 15] = [
 
 /// Where tests look for it: beside cargo's directory for tests.
 fn place() -> PathBuf {
-    chores::target().join("guest")
+    run::target().join("guest")
 }
 
 /// Whether it is there, or cannot be used on this machine anyway.

@@ -106,6 +106,11 @@ pub fn seconds(since: Instant) -> String {
     format!("{:.1} s", since.elapsed().as_secs_f64())
 }
 
+/// Where cargo puts what it builds.
+pub fn target() -> std::path::PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), Into::into)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

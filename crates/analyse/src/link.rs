@@ -11,24 +11,10 @@
 //!
 //! Of any other link type nothing is known: its frames are `not_ip`.
 
+use crate::link_type;
 use crate::read;
 use baton_coalesce::{Frame, Link, Tags};
 use baton_wire::eth::ether_type;
-
-/// Numbers of the link types.
-pub mod link_type {
-    #![allow(missing_docs)]
-    pub const NULL: u16 = 0;
-    pub const ETHERNET: u16 = 1;
-    pub const RAW_BSD: u16 = 12;
-    pub const RAW_OPENBSD: u16 = 14;
-    pub const RAW: u16 = 101;
-    pub const LOOP: u16 = 108;
-    pub const LINUX_SLL: u16 = 113;
-    pub const IPV4: u16 = 228;
-    pub const IPV6: u16 = 229;
-    pub const LINUX_SLL2: u16 = 276;
-}
 
 /// True if frames of this link type can be read.
 pub fn is_known(link: u16) -> bool {

@@ -4,66 +4,12 @@
 //! listens and has everything at the beginning, as a kernel does; see `mover.rs`.
 
 use crate::app::App;
-use crate::chance::Ppm;
+pub use crate::config::{HostConfig, Moves};
 use crate::machine::Machine;
 use crate::mover::Mover;
-use crate::port::PortConfig;
-use baton_engine::engine::EngineConfig;
-use baton_engine::region::{ConsumerRegion, Layout, LayoutError, Region};
-use baton_tcp::time::{Duration, Instant};
+use baton_engine::region::{ConsumerRegion, LayoutError, Region};
+use baton_tcp::time::Instant;
 use baton_wire::packet::Link;
-
-/// What a host is like.
-#[derive(Clone, Debug)]
-pub struct HostConfig {
-    /// Its engine.
-    pub engine: EngineConfig,
-    /// Its port.
-    pub port: PortConfig,
-    /// Streamer and TCE have turns of their own, as on two threads.
-    pub two_threads: bool,
-    /// Longest time from an arrival or an order to the turn that sees it.
-    pub wake: Duration,
-    /// Longest time from a completion to the program's turn.
-    pub program: Duration,
-    /// Frames that leave the port in one turn, at most.
-    pub carry: usize,
-    /// Send and receive buffer of each connection, in bytes.
-    pub buffers: (u32, u32),
-    /// Queue pairs of the program.
-    pub qps: u32,
-    /// Extents in each of their queues.
-    pub queue_depth: u32,
-    /// Its connections move between two engines.
-    pub moves: Option<Moves>,
-}
-
-impl HostConfig {
-    /// The region of its program at an engine.
-    pub fn layout(&self) -> Layout {
-        let (send, receive) = self.buffers;
-        Layout {
-            qps: self.qps,
-            queue_depth: self.queue_depth,
-            requests: 64,
-            data_bytes: u64::from(self.qps) * u64::from(send + receive),
-        }
-    }
-}
-
-/// When and how connections move.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Moves {
-    /// In a turn of the engines some connection begins to move.
-    pub often: Ppm,
-    /// In this turn of the host's engines every connection begins to move.
-    pub at_turn: Option<u64>,
-    /// The other side cannot rebuild it, and it goes on where it was.
-    pub fails: Ppm,
-    /// In a turn of the engines the second one dies, and its connections go on at
-    /// the first.
-    pub dies: Ppm,
-}
 
 /// Who gets a turn.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -3,7 +3,7 @@
 //! Its halves get their turns as on one thread, or each at times of its own as on
 //! two; a turn sees what had arrived by then, and no more.
 
-use crate::host::HostConfig;
+use crate::config::HostConfig;
 use crate::port::SimPort;
 use baton_engine::engine::Engine;
 use baton_engine::ledger::Ledger;

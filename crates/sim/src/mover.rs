@@ -11,7 +11,7 @@
 //! the connection where it was.
 
 use crate::app::App;
-use crate::host::{HostConfig, Moves};
+use crate::config::{HostConfig, Moves};
 use crate::machine::Machine;
 use baton_engine::event::ConnId;
 use baton_engine::ledger::Recovered;

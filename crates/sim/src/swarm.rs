@@ -6,12 +6,11 @@
 //! no world takes long.
 
 use crate::chance::{Ppm, pick, up_to};
-use crate::host::{HostConfig, Moves};
+use crate::config::{AMPLE_BACKLOG, HostConfig, Moves, WorldConfig};
 use crate::link::{LinkConfig, Loss};
 use crate::path::PathMtu;
 use crate::port::PortConfig;
 use crate::script::{Act, Dialogue, Expect, Reader, Script};
-use crate::world::WorldConfig;
 use baton_engine::endpoint::InterfaceConfig;
 use baton_engine::engine::EngineConfig;
 use baton_engine::frame_io::Capabilities;
@@ -24,9 +23,6 @@ use fastrand::Rng;
 const PORT: u16 = 7;
 /// A port where nobody listens.
 const CLOSED_PORT: u16 = 9;
-
-/// A backlog that no workload fills: the server never answers with cookies.
-pub const AMPLE_BACKLOG: u32 = 1024;
 
 /// What the parts of a world have in common.
 struct Common {

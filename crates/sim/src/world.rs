@@ -8,41 +8,17 @@
 
 use crate::agenda::Agenda;
 use crate::app::{Directory, Violation};
-use crate::chance::{Ppm, up_to};
+use crate::chance::up_to;
 use crate::check;
+pub use crate::config::WorldConfig;
 use crate::fins::Fins;
 use crate::forge::forge;
-use crate::host::{Host, HostConfig, Part};
-use crate::link::{Link, LinkConfig, LinkCounters};
-use crate::path::{Passage, PathMtu, pass};
-use crate::script::Dialogue;
+use crate::host::{Host, Part};
+use crate::link::{Link, LinkCounters};
+use crate::path::{Passage, pass};
 use crate::trace::describe;
 use baton_tcp::time::{Duration, Instant};
-use baton_wire::addr::Addr;
 use baton_wire::packet::Link as PacketLink;
-
-/// Everything that a run is made of, all of it from the seed.
-#[derive(Clone, Debug)]
-pub struct WorldConfig {
-    /// The seed.
-    pub seed: u64,
-    /// The client's host and the server's.
-    pub hosts: [HostConfig; 2],
-    /// From client to server, and back.
-    pub links: [LinkConfig; 2],
-    /// A narrower place between the two.
-    pub path_mtu: Option<PathMtu>,
-    /// With a frame goes another that somebody sends in the same name.
-    pub forged: Ppm,
-    /// Addresses of the two.
-    pub addresses: [Addr; 2],
-    /// Ports that the server listens at, and its backlog.
-    pub listen: (Vec<u16>, u32),
-    /// What happens.
-    pub dialogues: Vec<Dialogue>,
-    /// When the faults stop.
-    pub safety: Duration,
-}
 
 /// What a run came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -9,6 +9,7 @@
 //! told it.
 
 mod ack;
+mod acknowledge;
 mod adopt;
 mod arrive;
 mod cc;
@@ -24,6 +25,7 @@ pub mod icmp;
 pub mod info;
 pub mod isn;
 mod keepalive;
+mod lazy;
 pub mod listen;
 pub mod nagle;
 mod open;
@@ -37,6 +39,7 @@ mod reassembly;
 pub mod reset;
 mod run;
 pub mod segment;
+mod set_option;
 pub mod snapshot;
 pub mod snd;
 pub mod state;

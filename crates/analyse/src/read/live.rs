@@ -5,7 +5,7 @@
 //! took off is put back. What the kernel had to drop, its buffer being full, is counted.
 
 use super::{FRAME_MAX, Frame, Sink};
-use crate::link::link_type;
+use crate::link_type;
 use crate::sys::packet::{Kind, PacketSocket, Received};
 use std::io;
 use std::time::Duration;
