@@ -4,6 +4,7 @@
 //!   allow-list with a reason and has an allowed licence.
 //! * `source`: `unsafe` stands in its rooms; pure crates call nothing of the
 //!   operating system; nothing unfinished is left.
+//! * `circles`: no two modules of a folder import each other.
 //! * `text`: paths of one machine, tabs, stray blanks.
 //! * `ratchet`: files stay small, long ones only shrink.
 //!
@@ -11,6 +12,7 @@
 
 pub mod metadata;
 
+mod circles;
 mod crates;
 mod licence;
 mod ratchet;
@@ -80,6 +82,7 @@ pub fn check() -> Result<usize> {
             source::check(&rules, file, &mut findings);
         }
     }
+    circles::check(&rules, &files, &mut findings);
     ratchet::check(&ratchet::load()?, &files, &mut findings);
     let mut findings = excepted(&rules, findings);
     findings.sort();
