@@ -11,8 +11,7 @@
 //! Each side keeps a copy of the other's position and reads the shared one only
 //! when the copy says that it is stuck, so that in the steady state no cache
 //! line changes hands but those of the slots. Nothing waits and nothing is
-//! dropped: a full ring refuses, and its user stops taking in (rule 3 of the
-//! design).
+//! dropped: a full ring refuses the entry, and its user stops taking in work.
 
 mod sys;
 

@@ -38,6 +38,8 @@ pub struct Dependency {
     pub name: String,
     /// `dev`, `build`, or none.
     pub kind: Option<String>,
+    /// What the package calls it, if not by its name.
+    pub rename: Option<String>,
 }
 
 /// A library, binary, test or bench.

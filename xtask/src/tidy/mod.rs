@@ -4,6 +4,9 @@
 //!   allow-list with a reason and has an allowed licence.
 //! * `source`: `unsafe` stands in its rooms; pure crates call nothing of the
 //!   operating system; nothing unfinished is left.
+//! * `names`, `used`: crates that are named exist; dependencies are used.
+//! * `citations`: what is cited can be found from here.
+//! * `english`: comments are in plain English, crate by crate.
 //! * `circles`: no two modules of a folder import each other.
 //! * `text`: paths of one machine, tabs, stray blanks.
 //! * `ratchet`: files stay small, long ones only shrink.
@@ -13,13 +16,17 @@
 pub mod metadata;
 
 mod circles;
+mod citations;
 mod crates;
+mod english;
 mod licence;
+mod names;
 mod ratchet;
 mod rules;
 mod source;
 mod text;
 mod tokens;
+mod used;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -82,7 +89,11 @@ pub fn check() -> Result<usize> {
             source::check(&rules, file, &mut findings);
         }
     }
+    names::check(&rules, &metadata, &files, &mut findings);
+    used::check(&metadata, &files, &mut findings);
     circles::check(&rules, &files, &mut findings);
+    citations::check(&files, &mut findings);
+    english::check(&rules, &files, &mut findings);
     ratchet::check(&ratchet::load()?, &files, &mut findings);
     let mut findings = excepted(&rules, findings);
     findings.sort();
@@ -125,7 +136,9 @@ fn excepted(rules: &Rules, findings: Vec<Finding>) -> Vec<Finding> {
 fn write() -> Result<()> {
     let rules = Rules::load()?;
     crates::write_table(&rules)?;
-    ratchet::write(&ratchet::load()?, &files()?)
+    let files = files()?;
+    english::write(&files)?;
+    ratchet::write(&ratchet::load()?, &files)
 }
 
 /// All text files that git knows or would take.

@@ -302,8 +302,8 @@ impl SegmentEvent {
 
     /// Takes `next` into this run if it continues it: the next bytes, the same
     /// acknowledgment, window and timestamps, and segments of one size, the last
-    /// of which alone may be shorter. What the TCE is told then is exactly what
-    /// single events would have told (rule 6 of the design).
+    /// of which alone may be shorter. The run then tells the TCE
+    /// exactly what single events would have told it.
     #[inline]
     pub fn join(&mut self, next: &SegmentEvent) -> bool {
         let follows = next.conn == self.conn

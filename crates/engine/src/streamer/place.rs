@@ -32,8 +32,7 @@ pub(super) enum Placing {
 
 impl Streamer {
     /// Puts payload whose first byte is `seq` at its final position: only over
-    /// bytes that were not received yet (rule 5 of the design), and only if that makes
-    /// no more than `limit` ranges ahead of `rcv_nxt`.
+    /// bytes that were not received yet, and only if that makes no more than `limit` ranges ahead of `rcv_nxt`.
     #[inline]
     pub(super) fn place(
         &mut self,
