@@ -90,8 +90,8 @@ fn workspace_tests() -> Command {
 }
 
 /// The rings and the wake-up protocol under loom. It replaces atomics in the
-/// whole build, so it has a target directory of its own, lest each build undo the
-/// other.
+/// whole build, so it has a target directory of its own: otherwise each build would undo
+/// the other.
 fn model_checks() -> Command {
     let mut command = cargo();
     command.args(["test", "--locked", "--package", "baton-engine", "--package", "baton-port"]);

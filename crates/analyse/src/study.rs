@@ -19,21 +19,21 @@ pub trait Study: Sink + Send {
     fn merge(&mut self, other: Self);
 }
 
-/// How far the work is, for whoever watches, and a way to stop it.
+/// How far the work has come, for an observer, and a way to stop it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Bytes read of the files, as they are on disk.
     pub bytes: Arc<AtomicU64>,
     /// Frames read.
     pub frames: AtomicU64,
-    /// Set by whoever wants it to end early.
+    /// Set to end the work early.
     pub stop: Arc<AtomicBool>,
 }
 
 /// How the reading of one file went.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Which.
+    /// The capture file.
     pub path: PathBuf,
     /// What stopped it before its end.
     pub trouble: Option<Trouble>,

@@ -74,8 +74,8 @@ impl<W: VnetIo, H: VnetIo> Bump<W, H> {
         Ok(busy)
     }
 
-    /// True while the wire has no room for what the host has sent: to be polled again
-    /// soon, whoever else has something to say.
+    /// True while the wire has no room for what the host has sent: poll again
+    /// soon, even if no descriptor is ready.
     pub fn is_stuck(&self) -> bool {
         self.outward.is_stuck()
     }

@@ -11,7 +11,7 @@
 //! A [`Bump`] stands between two ports of frames with virtio headers
 //! ([`baton_port::vnet`]): the wire, and the TAP device on whose other side the kernel's
 //! stack is. It is a machine without a thread, a clock or a system call of its own:
-//! whoever drives it calls [`Bump::poll`].
+//! its driver calls [`Bump::poll`].
 //!
 //! * *Towards the host* the one coalescer of this house ([`baton_coalesce`]) makes runs
 //!   (RA §3, RSC §4). A run goes to the host as one super-frame: the headers of RA §3.2,

@@ -92,7 +92,7 @@ pub struct AckTemplate<'a> {
 }
 
 impl<'a> AckTemplate<'a> {
-    /// Of a frame that was parsed to `packet`; `None` unless it is an ACK without
+    /// The template of a frame that was parsed to `packet`; `None` unless it is an ACK without
     /// payload, other flags, or options but timestamps (SACK blocks belong to the one
     /// ACK that carries them). `checksum_filled` says that the TCP checksum is
     /// complete, not left to the port.

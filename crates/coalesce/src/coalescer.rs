@@ -7,7 +7,7 @@ use crate::profile::{Limits, Profile, Window};
 use crate::run::Run;
 use crate::verdict::{Cause, Counts, Reason, Verdict};
 
-/// Who is told what becomes of frames. `H` is the caller's handle of a frame: an
+/// Receives what becomes of each frame. `H` is the caller's handle of a frame: an
 /// index in a burst, a buffer, its time, or `()`.
 ///
 /// A slot is a number below [`Limits::cache`]; its run begins with `start` and ends
@@ -26,7 +26,7 @@ pub trait Sink<H> {
     fn flush(&mut self, slot: u32, run: &Run, cause: Cause, at_ns: u64);
 }
 
-/// For whom [`Counts`] are enough.
+/// A sink for callers that need only the [`Counts`].
 impl<H> Sink<H> for () {
     fn pass(&mut self, _: H, _: Reason) {}
     fn start(&mut self, _: u32, _: &Segment, _: H) {}

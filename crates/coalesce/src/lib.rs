@@ -1,5 +1,5 @@
 //! The coalescer: segments that follow each other within a connection become a
-//! **run**, which whoever comes next handles as one.
+//! **run**, which the next stage handles as one segment.
 //!
 //! ```text
 //!   frame --classify--> Bypass(reason, flow?) --------------------> pass     Sink

@@ -138,7 +138,7 @@ impl Engine {
     /// there, or has just looked; returns what was handled.
     ///
     /// # Errors
-    /// As there.
+    /// [`PortError`] when the device is gone.
     pub fn poll_send<P: FrameIo>(
         &mut self,
         now: Instant,

@@ -145,7 +145,7 @@ impl FlowTable {
         if self.bucket(bucket)[PASSED] == 0 {
             return None;
         }
-        // Of a few buckets each may have been passed by somebody.
+        // In a small table every bucket may have overflowed into the next.
         Some(self.following(bucket)).filter(|next| *next != self.home(hash))
     }
 

@@ -1,6 +1,6 @@
 //! The ledger: for each connection, everything that its peer can have learned, kept where
-//! another process can read it. If the engine dies, whoever holds the ledger can rebuild
-//! its connections.
+//! another process can read it. If the engine dies, that process can rebuild its connections
+//! from the ledger.
 //!
 //! A fact is written before any frame can show it to the peer. The Streamer alone writes;
 //! a guardian reads once the engine is gone. [`record`] has the layout of a record,

@@ -43,9 +43,9 @@
 //! Before one side sleeps it says so, then looks at its ring once more
 //! ([`EngineRegion::prepare_sleep`]). After one side has put something into a
 //! ring it asks whether the other sleeps ([`ConsumerRegion::must_wake_engine`]);
-//! if so it is the one that wakes it. Who has put nothing in wakes nobody: two sides that
-//! do would wake each other for ever. How (an eventfd, a condition variable) is
-//! its driver's business: no system call is made here.
+//! if so, it wakes it. A side that has put nothing in wakes nobody, because two such sides
+//! would wake each other for ever. The driver chooses the means (an eventfd, a condition
+//! variable): no system call is made here.
 
 mod consumer_side;
 mod engine_side;

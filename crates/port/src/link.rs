@@ -31,7 +31,7 @@ pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
 }
 
 /// Sets the number of frames that may wait in an interface's queue: for a TAP device, in each of
-/// its queues, for whoever reads it.
+/// its queues, until its reader takes them.
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`, `ENODEV` if there is none of that name, `ENOMEM` if there is

@@ -5,13 +5,13 @@
 //! path up to the local socket, and waking who waits there, once a frame. A queue
 //! with NAPI (`IFF_NAPI`) only takes the frame in; a kernel thread takes what has
 //! gathered, merges what follows each other, and goes up the path once for all of
-//! it. That halves the CPU time of bulk, and delays whoever waits for one answer: so
+//! it. That halves the CPU time of bulk, but delays a program that waits for one answer: so
 //! only frames that follow others of their connection come this way
 //! ([`TxMeta::follows`](baton_engine::frame_io::TxMeta::follows)).
 //!
 //! The kernel's own frames keep coming on the first queue, which a BPF program of one
 //! instruction sees to. The thread runs as batch work (`SCHED_BATCH`): woken, it lets
-//! whoever runs go on, and finds more to merge.
+//! the running thread go on, and finds more to merge.
 //!
 //! Kernel: drivers/net/tun.c (`tun_napi_init`, `tun_set_ebpf`), net/core/dev.c
 //! (`netif_set_threaded`), Documentation/networking/napi.rst.

@@ -1,7 +1,7 @@
 //! The engine's frames of an interface that it shares with the kernel: whatever the
 //! steering program redirects, through a TAP device or AF_XDP sockets.
 //!
-//! The port only carries frames. Who made it decides which (`baton-kernel`, `steer`):
+//! The port only carries frames. Its creator (`baton-kernel`, `steer`) decides which ones:
 //! the kernel's packets never come here.
 
 use aya::programs::links::FdLink;

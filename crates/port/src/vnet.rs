@@ -2,9 +2,9 @@
 //! those who pass frames on instead of ending connections.
 //!
 //! [`FrameIo`](crate::FrameIo) is an endpoint's contract: it says that a TCP checksum
-//! is right and how long segments are. Who stands between a wire and the kernel has to
-//! pass on whatever comes, with all that is known of it: a TAP device and a packet
-//! socket say it in the same header (virtio 1.2 §5.1.6, the legacy form), so between
+//! is right and how long segments are. A relay between a wire and the kernel has to
+//! pass on every frame with everything known about it. A TAP device and a packet
+//! socket describe frames in the same header (virtio 1.2 §5.1.6, the legacy form), so between
 //! these two it is passed on as it is.
 
 use std::io::IoSlice;

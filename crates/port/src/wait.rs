@@ -1,6 +1,6 @@
 //! Sleeping until a port has something to say.
 //!
-//! A port never waits; whoever drives it does, on the descriptors of all that it
+//! A port never waits. Its driver does, on the descriptors of everything that it
 //! waits for (ports, doorbells) at once:
 //!
 //! ```text

@@ -9,7 +9,7 @@ use baton_tcp::time::{Duration, Instant};
 use baton_wire::addr::Addr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Who opened which dialogue: the world's knowledge, by the client's address and
+/// Which end opened which dialogue: the world's knowledge, by the client's address and
 /// port and the server's port.
 pub type Directory = BTreeMap<(Addr, u16, u16), usize>;
 

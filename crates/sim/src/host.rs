@@ -11,7 +11,7 @@ use baton_engine::region::{ConsumerRegion, LayoutError, Region};
 use baton_tcp::time::Instant;
 use baton_wire::packet::Link;
 
-/// Who gets a turn.
+/// A part of a host that gets turns of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Part {
     /// The whole engine, or its Streamer if the TCE has turns of its own.

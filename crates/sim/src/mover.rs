@@ -1,4 +1,4 @@
-//! Who moves connections of a host between its two engines: what the service, the
+//! The mover: it moves connections of a host between its two engines, as the service, the
 //! kernel and the steering program do in a real one.
 //!
 //! ```text
@@ -50,7 +50,7 @@ struct Trip {
     stage: Stage,
 }
 
-/// See the file's head.
+/// Moves connections between the two engines of a host.
 pub struct Mover {
     moves: Moves,
     rng: fastrand::Rng,
@@ -269,7 +269,7 @@ impl Mover {
         self.trips.insert(tuple, trip);
     }
 
-    /// The second engine dies, at times, and whoever was there goes on at the first.
+    /// The second engine dies at times, and its connections go on at the first.
     pub fn let_die(&mut self, now: Instant, calm: bool, config: &HostConfig, machines: &mut [Machine], app: &mut App) {
         if self.spare.is_some() && self.trips.is_empty() && self.loose.is_empty() {
             self.spare.take().into_iter().for_each(|region| app.use_region(1, region));

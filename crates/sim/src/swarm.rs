@@ -102,7 +102,7 @@ pub fn moving_world(seed: u64) -> WorldConfig {
 
 /// Apart from all other dice, so that worlds without moves stay what they were.
 const MOVES: u64 = 0x6d6f_7665;
-/// Likewise, for how segments are received.
+/// Apart from all other dice too: how segments are received.
 const RUNS: u64 = 0x7275_6e73;
 
 /// A name that is opened again is looked for at the first engine, while the second
@@ -248,8 +248,8 @@ fn dialogues(rng: &mut Rng, common: &Common, piece: u32) -> Vec<Dialogue> {
             7 => make.refused(&mut all),
             8 if common.crosses => make.crossed(&mut all),
             9 => make.corked(&mut all),
-            // Of a name used again nobody could say whose connection a cookie that
-            // comes back late makes.
+            // If addresses and ports are used again, a late cookie makes a connection that
+            // cannot be told from its successor.
             10 if common.backlog == AMPLE_BACKLOG => make.reopened(&mut all),
             _ => make.bulk(&mut all),
         }

@@ -343,7 +343,7 @@ impl Tcb {
                 ts_ecr: seg.timestamps.filter(|_| self.is.timestamps).map(|t| t.ecr),
                 ts_now: cx.now.timestamp_ms().wrapping_add(self.ts_offset),
                 ece: self.is.ecn && seg.flags.contains(Flags::ECE) && !seg.flags.contains(Flags::SYN),
-                // Of a run all say the same, and the first of them alone tells anything new.
+                // All segments of a run say the same, so only the first tells anything new.
                 segments: 1,
                 has_data: seg.seg_len() > 0,
                 wnd_changed,

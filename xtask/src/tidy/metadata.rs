@@ -17,7 +17,7 @@ pub struct Metadata {
 /// A package.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Package {
-    /// Its name.
+    /// Its name on crates.io, or in our workspace.
     pub name: String,
     /// Opaque.
     pub id: String,
@@ -45,7 +45,7 @@ pub struct Dependency {
 /// A library, binary, test or bench.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Target {
-    /// Its name.
+    /// What cargo calls it.
     pub name: String,
     /// `lib`, `bin`, `bench`, …
     pub kind: Vec<String>,

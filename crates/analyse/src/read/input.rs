@@ -31,7 +31,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open {}: {source}", path.display())]
 pub struct OpenError {
-    /// Which.
+    /// The capture file.
     pub path: PathBuf,
     /// The operating system's answer.
     pub source: io::Error,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The magic number tells the byte order of all that follows and the unit of the
-//! fraction. Of the link type field the low 16 bits are the link type; above them
-//! stand facts about the frame check sequence.
+//! fraction. The low 16 bits of the link type field are the link type; the bits above
+//! describe the frame check sequence.
 
 use super::{FRAME_MAX, Frame, Sink, Stop};
 use crate::prefetch_unsafe::prefetch;

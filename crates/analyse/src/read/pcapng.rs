@@ -50,9 +50,9 @@ struct Interface {
 /// What times count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Unit {
-    /// So many nanoseconds.
+    /// One unit is this many nanoseconds.
     Times(u64),
-    /// So many of them are a nanosecond.
+    /// This many units are one nanosecond.
     Parts(u64),
     /// Seconds divided by two to this power.
     Binary(u8),

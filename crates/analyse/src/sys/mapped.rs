@@ -10,15 +10,15 @@
 //!
 //! A file may be cut while it is read; the kernel answers a look behind its end with
 //! SIGBUS, which would end the process. So every piece stands in a table while it is
-//! mapped, and a handler of SIGBUS puts a page of ones where the file is gone, which no
-//! capture goes on with, and notes it. A SIGBUS of anybody else's goes to whoever had
-//! the signal before.
+//! mapped. A handler of SIGBUS puts a page of ones where the file is gone (no capture
+//! continues with those) and notes it. A SIGBUS from anywhere else goes to the handler
+//! that was there before.
 //!
 //! What this module upholds: the window lies within the piece, which stays mapped and
 //! readable until it is replaced through `&mut self`, or dropped. The bytes are shared
 //! with the file, so another process may change them while they are looked at; captures
-//! are appended to, not rewritten. Whoever parses them holds every length against its
-//! slice when it uses it.
+//! are appended to, not rewritten. The parsers check every
+//! length against its slice when they use it.
 
 use std::fs::File;
 use std::io;

@@ -2,9 +2,9 @@
 //! neighbours.
 //!
 //! The neighbour table runs as ever, and so a neighbour that connections use is asked
-//! for again when 5 s have passed; but its questions wait here for the driver, who asks
-//! that stack and says what it knows. Of what is not TCP only errors about connections'
-//! segments mean anything here; the interface is steered, so that they come.
+//! for again when 5 s have passed; but its questions wait here for the driver, which asks
+//! that stack and passes on the answer. The only packets without TCP that matter here are
+//! errors about connections' segments; the interface is steered so that they come.
 
 use super::icmp::{pass_on_v4, pass_on_v6};
 use super::ip::Arrival;
@@ -58,8 +58,8 @@ impl Endpoint {
     }
 }
 
-/// Takes a packet that is not TCP. Whose address it was sent to is not known here: that
-/// it quotes a segment of a connection is what counts.
+/// Takes a packet that is not TCP. The engine does not know which addresses are local
+/// here, so a packet counts only if it quotes a segment of a connection.
 pub(super) fn handle_packet(link: &eth::Header, packet: &[u8], out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
     match link.ether_type {
         ether_type::IPV4 => {

@@ -23,7 +23,7 @@
 //! configured, and waiting a second before the first packet serves nobody here;
 //! another host that claims one is counted), multicast listener reports,
 //! fragments (neither made nor reassembled), redirects and router advertisements
-//! (ignored: whoever is on the link could move our traffic with them).
+//! (ignored: any machine on the link could divert our traffic with them).
 
 mod arp;
 mod bucket;

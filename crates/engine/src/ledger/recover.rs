@@ -24,11 +24,11 @@ pub(super) const READINGS: u32 = 64;
 /// A connection as its record, and its consumer's region, say that it was.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recovered {
-    /// Whose.
+    /// The consumer that owns it.
     pub consumer: u16,
     /// Its queue pair.
     pub qp: u32,
-    /// Its name.
+    /// Its addresses and ports.
     pub tuple: Tuple,
     /// Its state, the consumer's queues included.
     pub snapshot: Snapshot,
@@ -47,10 +47,10 @@ pub struct Recovered {
 impl Ledger {
     /// Connection `index` as it was when its engine died, at the time `now` of that
     /// engine's clock. `region` finds a consumer's memory; what it holds is checked.
-    /// `None` if there is none, or if both sides had closed and the peer has acknowledged
-    /// that: then nothing is lost but its last answer. Where it has not, our side is said
-    /// to be open still (CLOSE-WAIT): whoever goes on has to close it again, behind the
-    /// bytes that are here. The FIN then has the sequence number that it had.
+    /// `None` if there is no such connection, or if both sides had closed and the peer has
+    /// acknowledged that: then only our last ACK is lost. If the peer has not, our side is
+    /// reported as still open (CLOSE-WAIT), and the next owner has to close it again behind
+    /// the recovered bytes. The FIN then has the same sequence number as before.
     pub fn recover<'r>(
         &self,
         index: u32,

@@ -159,7 +159,7 @@ impl ConsumerRegion {
         announce_sleep(&self.region.header().consumer_asleep.word, || self.has_completion())
     }
 
-    /// Says that the consumer is awake, whoever woke it.
+    /// Notes that the consumer is awake, for whatever reason.
     pub fn awake(&self) {
         self.region.header().consumer_asleep.word.store(0, Relaxed);
     }
@@ -255,7 +255,7 @@ impl QpConsumer<'_> {
         Events(self.words.events.fetch_and(Events::QUEUED, AcqRel) & Events::ALL)
     }
 
-    /// Who the connection is with.
+    /// The connection's two ends.
     pub fn identity(&self) -> Identity {
         let listener = self.words.listener.load(Acquire);
         let [local_hi, local_lo, remote_hi, remote_lo] =

@@ -212,7 +212,7 @@ impl EngineRegion {
         announce_sleep(&self.region.header().engine_asleep.word, || self.has_work())
     }
 
-    /// Says that the engine is awake, whoever woke it.
+    /// Notes that the engine is awake, for whatever reason.
     pub fn awake(&self) {
         self.region.header().engine_asleep.word.store(0, Relaxed);
     }
@@ -339,7 +339,7 @@ impl QpEngine<'_> {
     }
 
     /// Send extent number `index`; `None`, and counted, if it is empty or lies
-    /// outside the data area. So whoever walks a queue gets somewhere by each
+    /// outside the data area. So a walk along a queue makes progress with each
     /// extent.
     #[inline]
     pub fn sq_extent(&self, index: u32) -> Option<Extent> {

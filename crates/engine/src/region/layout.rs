@@ -200,9 +200,9 @@ pub(super) struct Header {
     pub(super) completion_tail: Line,
     /// Written by the consumer.
     pub(super) completion_head: Line,
-    /// 1 while the engine sleeps; cleared by whoever undertakes to wake it.
+    /// 1 while the engine sleeps; cleared by the side that is going to wake it.
     pub(super) engine_asleep: Line,
-    /// 1 while the consumer sleeps; cleared by whoever undertakes to wake it.
+    /// 1 while the consumer sleeps; cleared by the side that is going to wake it.
     pub(super) consumer_asleep: Line,
 }
 

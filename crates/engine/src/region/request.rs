@@ -164,7 +164,7 @@ pub enum Queue {
     Receive,
 }
 
-/// Who a queue pair's connection is with.
+/// The two ends of a queue pair's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
     /// Our address.
@@ -365,16 +365,16 @@ impl Request {
 pub enum Completion {
     /// Something happened to a queue pair.
     Ready {
-        /// Which.
+        /// The queue pair.
         qp: u32,
         /// What; taken out of the queue pair when the completion is.
         events: Events,
     },
     /// A queue pair was given to a connection or listener.
     Opened {
-        /// Which.
+        /// The queue pair.
         qp: u32,
-        /// Of the request.
+        /// The request's token.
         token: u64,
     },
     /// A listener completed a connection and gave it a queue pair.
@@ -389,21 +389,21 @@ pub enum Completion {
     /// of the receive stream, the unacknowledged and unsent ones at the start of the
     /// send stream. `rcv_done` and `snd_done` count from there once all of it is.
     Adopted {
-        /// Which.
+        /// The queue pair.
         qp: u32,
-        /// Of the adoption.
+        /// The token given with the adoption.
         token: u64,
     },
     /// A request could not be served.
     Failed {
-        /// Of the request.
+        /// The request's token.
         token: u64,
         /// Why: an errno.
         errno: u32,
     },
     /// A request was served.
     Done {
-        /// Of the request.
+        /// The request's token.
         token: u64,
         /// What came of it: bytes written by `Info`, else 0.
         value: u32,

@@ -57,50 +57,50 @@ pub enum Event {
     },
     /// Bytes went to the port.
     Transmitted {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
         /// What went.
         sent: Transmitted,
     },
     /// The consumer's posted buffers now reach this sequence number.
     Posted {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
         /// Just past the last posted byte.
         right_edge: Seq,
     },
     /// The consumer has its buffers back: none is posted.
     Unposted {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
     },
     /// Data waits, the limit lets none of it out, and nothing is in flight.
     Blocked {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
         /// Bytes that wait.
         queued: u32,
     },
     /// An ICMP error about a segment of ours (RFC 9293 §3.9.2.2).
     Icmp {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
         /// What it says.
         error: baton_tcp::icmp::IcmpError,
     },
     /// The slot of a released connection is free again: no event of it follows.
     Released {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
     },
     /// A connection reached ESTABLISHED and no queue pair was free for it.
     NoQueuePair {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
     },
     /// A consumer wants a connection; the tuple came before.
     Connect {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// Its queue pair for it.
         qp: u32,
@@ -120,11 +120,11 @@ pub enum Event {
     /// A connection comes from another stack; its tuple, snapshot and options came
     /// before.
     Adopt {
-        /// Whose it will be.
+        /// The consumer that will own it.
         consumer: u16,
         /// Its queue pair.
         qp: u32,
-        /// Of the adoption.
+        /// The token given with the adoption.
         token: u64,
         /// Next hop of the route, referenced.
         hop: u16,
@@ -135,22 +135,22 @@ pub enum Event {
     },
     /// A connection is about to leave: no event of it follows until `Resume`.
     Suspend {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// A suspended connection stays after all.
     Resume {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// A suspended connection is gone to its new home.
     LetGo {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// A consumer wants to listen at the local half of the tuple before.
     Listen {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// Its queue pair for it.
         qp: u32,
@@ -163,14 +163,14 @@ pub enum Event {
     },
     /// A consumer no longer listens.
     Unlisten {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// The listener's queue pair.
         qp: u32,
     },
     /// A consumer's wish for one of its connections.
     Consumer {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
         /// What it wants.
         wish: Wish,
@@ -190,7 +190,7 @@ pub enum Wish {
     Option(baton_tcp::options::SocketOption),
     /// Write TCP_INFO into the consumer's data area.
     Info {
-        /// Whose request it is.
+        /// The consumer that asks.
         consumer: u16,
         /// The request's token.
         token: u64,

@@ -21,7 +21,7 @@ pub const WRITE_BYTES: usize = 40;
 pub enum Order {
     /// A decision about one connection.
     Tcp {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
         /// What to do.
         command: Command,
@@ -58,30 +58,30 @@ pub enum Order {
     SuspendOption(baton_tcp::options::SocketOption),
     /// Answer to [`super::event::Event::Suspend`].
     Suspended {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
         /// Its snapshot came before; else it cannot leave, or is gone.
         leaves: bool,
     },
     /// A connection's place is free for the SYN that ended its TIME-WAIT.
     Reopened {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
     },
     /// An adoption failed.
     AdoptRefused {
-        /// Whose it would have been.
+        /// The consumer that would have owned it.
         consumer: u16,
-        /// Of the adoption.
+        /// The token given with the adoption.
         token: u64,
-        /// Why.
+        /// The reason.
         why: AdoptError,
         /// What was meant for it and is free again.
         unused: Unused,
     },
     /// Answer a consumer's request.
     Answer {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// The answer.
         completion: Completion,
@@ -90,7 +90,7 @@ pub enum Order {
     },
     /// A listener exists; its local address came before.
     Listening {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// The listener's queue pair.
         qp: u32,
@@ -99,14 +99,14 @@ pub enum Order {
     },
     /// A listener is gone: its queue pair goes back.
     Unlistened {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// The listener's queue pair.
         qp: u32,
     },
     /// Write bytes to a consumer's data area.
     Write {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// Byte offset in the data area.
         offset: u64,
@@ -122,7 +122,7 @@ pub enum Order {
 pub struct Open {
     /// Its index in both halves.
     pub conn: ConnId,
-    /// Whose connection it is, or will be once it is accepted.
+    /// The consumer that owns the connection, or will once it is accepted.
     pub consumer: u16,
     /// Its queue pair if the consumer asked for the connection; else one is
     /// taken when it is established.

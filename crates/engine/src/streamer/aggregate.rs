@@ -49,7 +49,7 @@ pub(super) struct Piece {
 pub(super) struct Unit {
     /// Place in the burst of its first frame.
     pub first: u16,
-    /// Of the connection's name, once it was asked for.
+    /// Hash of the connection's addresses and ports, once it was computed.
     pub hash: u64,
 }
 
@@ -132,7 +132,7 @@ impl Sink<u16> for Burst {
 /// What the next frame may be.
 struct Expected {
     header: HeaderPrediction,
-    /// Of the last such frame.
+    /// The segment of the last such frame.
     segment: Segment,
     /// Where the headers are that it was made of.
     headers: u16,
@@ -175,7 +175,7 @@ impl Aggregator {
         }
     }
 
-    /// The runs of these frames. Who is done with them gives them [back](Aggregator::done).
+    /// The runs of these frames. The caller gives them [back](Aggregator::done) when it is done.
     pub fn take(&mut self, frames: &[RxFrame<'_>]) -> Burst {
         let mut burst = std::mem::take(&mut self.burst);
         // What comes alone finds no company, and is spared the search.

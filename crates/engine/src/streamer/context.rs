@@ -133,7 +133,7 @@ pub struct Receive {
     pub rq_tail: u32,
     /// Payload parked for this connection, in bytes.
     pub parked_bytes: u32,
-    /// The connection's name.
+    /// The connection's addresses and ports.
     pub tuple: Tuple,
 }
 

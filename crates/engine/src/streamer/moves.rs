@@ -215,7 +215,7 @@ impl Streamer {
     /// nothing and sent nothing new.
     ///
     /// # Errors
-    /// As there, but for [`SuspendError::Filling`].
+    /// As [`Streamer::suspend`], except for [`SuspendError::Filling`].
     pub fn suspend_unfilled(&mut self, conn: ConnId, tuple: &Tuple) -> Result<(), SuspendError> {
         if self.event_room() < 2 {
             return Err(SuspendError::Busy);

@@ -202,7 +202,7 @@ impl Streamer {
         let flow = &mut self.flows[conn.0];
         flow.tx.snd_una = sync.snd_una;
         flow.tx.snd_nxt = sync.snd_nxt;
-        // Of what was sent elsewhere it is not known.
+        // Where the last small segment ended is unknown for what another stack sent.
         flow.tx.snd_sml = sync.snd_nxt;
         flow.tx.limit = sync.snd_nxt;
         flow.rx.rcv_nxt = sync.rcv_nxt;

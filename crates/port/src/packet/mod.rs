@@ -139,7 +139,7 @@ impl PacketPort {
 
     /// What became of frames.
     pub fn counters(&mut self) -> PacketCounters {
-        // Of a socket that is broken there is nothing more to count.
+        // A broken socket has nothing more to count.
         let drops = sys_packet::take_drops(self.fd.as_fd()).unwrap_or(0);
         self.counters.rx_ring_full += u64::from(drops);
         self.counters.tx_link_down = self.outbox.link_down;

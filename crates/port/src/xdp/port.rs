@@ -104,8 +104,8 @@ impl XdpPort {
         Ok(Self::new(Some(program), sockets, interface, mtu, driver))
     }
 
-    /// Opens a socket for each queue of `interface` without a program: whoever has
-    /// one there redirects frames into [`XdpPort::sockets`]. That it runs in the
+    /// Opens a socket for each queue of `interface` without loading a program: the program
+    /// that is there redirects frames into [`XdpPort::sockets`]. That it runs in the
     /// generic hook is said by `options`.
     ///
     /// # Errors

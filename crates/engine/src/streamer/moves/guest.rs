@@ -49,8 +49,8 @@ impl Streamer {
         true
     }
 
-    /// The name of the connection that has this place now. Once one has ended it may be
-    /// another: whoever means a connection says its name, too.
+    /// Addresses and ports of the connection that has this index now. Indices are used again
+    /// after a connection's end, so callers name a connection by both.
     pub fn name(&self, conn: ConnId) -> Option<Tuple> {
         self.flows.get(conn.0).map(|flow| flow.rx.tuple)
     }
@@ -108,7 +108,7 @@ impl Streamer {
     }
 
     /// Keeps a SYN, from its TCP header on, that came for a connection: it may open a new one
-    /// in its place, with whoever listens in the stack whose interface this is.
+    /// in its place, with a listener in the stack that owns this interface.
     pub(in super::super) fn keep_syn(&mut self, conn: ConnId, syn: &[u8]) {
         if !self.endpoint.is_guest() || syn.len() > SYN_BYTES {
             return;

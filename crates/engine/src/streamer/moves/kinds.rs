@@ -13,11 +13,11 @@ use baton_wire::addr::{Addr, Tuple};
 /// A connection that comes from another stack.
 #[derive(Clone, Debug)]
 pub struct Adopt<'a> {
-    /// Whose it will be.
+    /// The consumer that will own it.
     pub consumer: ConsumerId,
     /// Comes back in the consumer's `Adopted` and in [`Moved`].
     pub token: u64,
-    /// Its name.
+    /// Its addresses and ports.
     pub tuple: Tuple,
     /// What the other stack says of it.
     pub snapshot: &'a Snapshot,
@@ -48,34 +48,34 @@ pub enum SuspendError {
 pub enum Moved {
     /// It is here now; its first frames may have left.
     Adopted {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// Whose.
+        /// The consumer that owns it.
         consumer: ConsumerId,
-        /// Of the adoption.
+        /// The token given with the adoption.
         token: u64,
         /// Its queue pair.
         qp: u32,
     },
     /// It was not adopted.
     AdoptRefused {
-        /// Whose it would have been.
+        /// The consumer that would have owned it.
         consumer: ConsumerId,
-        /// Of the adoption.
+        /// The token given with the adoption.
         token: u64,
-        /// Why.
+        /// The reason.
         why: AdoptError,
     },
     /// It stands still: `let_go` or `resume` it.
     Suspended(Box<Suspended>),
     /// It cannot leave in its present state, and goes on here.
     Stays {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// It ended before it could leave; its consumer was told.
     Ended {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// Its peer sends urgent data, of which nothing is taken here
@@ -88,7 +88,7 @@ pub enum Moved {
     /// It was in TIME-WAIT, and has ended for a new one of its name (RFC 6191 §2): whose
     /// stack this is listens, if anybody does.
     Reopened {
-        /// Which.
+        /// The connection.
         conn: ConnId,
         /// The new one's SYN, from the TCP header on.
         syn: Box<[u8]>,
@@ -99,13 +99,13 @@ pub enum Moved {
 /// queue pair's streams.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Suspended {
-    /// Which.
+    /// The connection.
     pub conn: ConnId,
-    /// Whose.
+    /// The consumer that owns it.
     pub consumer: ConsumerId,
     /// Its queue pair.
     pub qp: u32,
-    /// Its name.
+    /// Its addresses and ports.
     pub tuple: Tuple,
     /// Its state, the consumer's queues included.
     pub snapshot: Snapshot,
