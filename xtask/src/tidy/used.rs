@@ -8,12 +8,10 @@ use super::{File, Finding};
 pub fn check(metadata: &Metadata, files: &[File], findings: &mut Vec<Finding>) {
     for member in metadata.members() {
         let Some(directory) = directory(&member.manifest_path, files) else { continue };
-        let sources: Vec<&File> =
-            files.iter().filter(|file| file.path.starts_with(&directory) && file.path.ends_with(".rs")).collect();
+        let sources = sources(&directory, files);
         for dependency in &member.dependencies {
             let name = crate_name(metadata, dependency);
-            let wanted = |file: &&&File| is_for(dependency, &file.path[directory.len()..]);
-            if !sources.iter().filter(wanted).any(|file| names(file, &name)) {
+            if !sources.iter().any(|(path, file)| is_for(dependency, path) && names(file, &name)) {
                 findings.push(Finding {
                     path: format!("{directory}Cargo.toml"),
                     line: 0,
@@ -23,6 +21,39 @@ pub fn check(metadata: &Metadata, files: &[File], findings: &mut Vec<Finding>) {
             }
         }
     }
+}
+
+/// Sources of the package in a directory, by their paths there. One that is taken in from
+/// elsewhere by `#[path]` has the path of the file that takes it in.
+fn sources<'f>(directory: &str, files: &'f [File]) -> Vec<(&'f str, &'f File)> {
+    let rust = || files.iter().filter(|file| file.path.ends_with(".rs"));
+    let own = || rust().filter_map(|file| Some((file.path.strip_prefix(directory)?, file)));
+    let taken_in = own().flat_map(|(path, file)| {
+        let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let paths = file.text.lines().filter_map(|line| line.trim().strip_prefix("#[path = \"")?.strip_suffix("\"]"));
+        paths.map(move |taken| (path, normal(folder, taken)))
+    });
+    let taken_in = taken_in.flat_map(|(path, taken)| {
+        let within = taken.strip_suffix("mod.rs").map(str::to_owned);
+        rust()
+            .filter(move |file| {
+                file.path == taken || within.as_ref().is_some_and(|folder| file.path.starts_with(folder))
+            })
+            .map(move |file| (path, file))
+    });
+    own().chain(taken_in).collect()
+}
+
+/// A path as seen from a folder, from the top of the workspace.
+fn normal(folder: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').collect();
+    for part in path.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
 }
 
 /// A package's directory from the top of the workspace, with a slash at its end.
@@ -101,6 +132,14 @@ mod tests {
         assert_eq!(found(None, None, "tests/a.rs", "use some_crate::A;"), 1);
         assert_eq!(found(None, Some("short"), "src/lib.rs", "use short::A;"), 0);
         assert_eq!(found(None, Some("short"), "src/lib.rs", "use some_crate::A;"), 1);
+    }
+
+    #[test]
+    fn a_source_that_is_taken_in_from_elsewhere_counts() {
+        let taken = "#[path = \"../../other/src/lib.rs\"]\nmod other;";
+        assert_eq!(found(Some("dev"), None, "tests/a.rs", taken), 0);
+        assert_eq!(found(None, None, "tests/a.rs", taken), 1);
+        assert_eq!(found(Some("dev"), None, "tests/a.rs", "#[path = \"../../other/src/b.rs\"]\nmod b;"), 1);
     }
 
     #[test]
