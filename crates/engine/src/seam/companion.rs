@@ -3,8 +3,8 @@
 
 use crate::prefetch_unsafe::TableSpan;
 
-/// Where a TCE keeps what it will touch for a connection: all that a Streamer on
-/// the same thread knows of it, and good for nothing but to be fetched early.
+/// Where a TCE keeps a connection's state and timer. A Streamer on the same thread knows the
+/// addresses only, and may do nothing with them but prefetch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Companion {
     pub slots: TableSpan,

@@ -1,10 +1,9 @@
-//! What the Streamer tells the TCE (LC §3.3.1): one entry for each run of
-//! segments it acted upon, one for each burst it sent, and the consumers'
-//! requests.
+//! What the Streamer tells the TCE (LC §3.3.1): one entry for each run of segments that it
+//! received, one for each burst that it sent, and one for each request of a consumer.
 //!
-//! An entry is one cache line. What only some segments have (SACK blocks, SYN
-//! options, a tuple that no connection answers to) travels in entries of its own
-//! *before* the entry that it belongs to, so the plain case stays at one line:
+//! An entry is one cache line. Facts that only some segments have (SACK blocks, SYN options,
+//! the tuple of an unknown connection) travel in entries of their own *before* the segment's
+//! entry, so the plain case stays at one line:
 //!
 //! ```text
 //!   [Segment]                         in-order data, plain ACKs
@@ -51,15 +50,15 @@ pub enum Event {
     Tuple {
         /// The addresses.
         tuple: Tuple,
-        /// Orders that the Streamer had carried out, as its end of the ring counts
-        /// them: it cannot know of a connection that a later one opened.
+        /// Orders that the Streamer had carried out, as its end of the ring counts them: it
+        /// cannot know a connection that a later order opened.
         orders_done: usize,
     },
     /// Bytes went to the port.
     Transmitted {
         /// The connection.
         conn: ConnId,
-        /// What went.
+        /// The range that was sent.
         sent: Transmitted,
     },
     /// The consumer's posted buffers now reach this sequence number.
@@ -85,7 +84,7 @@ pub enum Event {
     Icmp {
         /// The connection.
         conn: ConnId,
-        /// What it says.
+        /// What the error says.
         error: baton_tcp::icmp::IcmpError,
     },
     /// The slot of a released connection is free again: no event of it follows.
@@ -102,7 +101,7 @@ pub enum Event {
     Connect {
         /// The consumer.
         consumer: u16,
-        /// Its queue pair for it.
+        /// The queue pair for it.
         qp: u32,
         /// The request's token.
         token: u64,
@@ -111,9 +110,9 @@ pub enum Event {
         /// Option bits of the request.
         options: u64,
     },
-    /// First half of the snapshot of the [`Event::Adopt`] that follows.
+    /// The first half of the snapshot for the [`Event::Adopt`] that follows.
     SnapshotHead(SnapshotHalf),
-    /// Second half of it.
+    /// The second half.
     SnapshotTail(SnapshotHalf),
     /// An option of the connection of the [`Event::Adopt`] that follows.
     AdoptOption(baton_tcp::options::SocketOption),
@@ -143,7 +142,7 @@ pub enum Event {
         /// The connection.
         conn: ConnId,
     },
-    /// A suspended connection is gone to its new home.
+    /// A suspended connection has moved to another stack.
     LetGo {
         /// The connection.
         conn: ConnId,
@@ -152,7 +151,7 @@ pub enum Event {
     Listen {
         /// The consumer.
         consumer: u16,
-        /// Its queue pair for it.
+        /// The queue pair for it.
         qp: u32,
         /// The request's token.
         token: u64,
@@ -168,7 +167,7 @@ pub enum Event {
         /// The listener's queue pair.
         qp: u32,
     },
-    /// A consumer's wish for one of its connections.
+    /// A consumer's request for one of its connections.
     Consumer {
         /// The connection.
         conn: ConnId,
@@ -182,7 +181,7 @@ pub enum Event {
 pub enum Wish {
     /// No more data will be posted (RFC 9293 CLOSE).
     Shutdown,
-    /// It holds the connection no longer.
+    /// The consumer lets go of the connection.
     Close,
     /// Reset it (RFC 9293 ABORT).
     Abort,
@@ -196,7 +195,7 @@ pub enum Wish {
         token: u64,
         /// Byte offset in the data area.
         offset: u64,
-        /// Room there, in bytes.
+        /// Space there, in bytes.
         len: u32,
     },
 }
@@ -205,10 +204,10 @@ const EMPTY: u8 = 0;
 const PLACED: u8 = 1;
 const PARKED: u8 = 2;
 
-/// Header facts and fate of a received segment or run.
+/// Header fields of a received segment or run, and what was done with its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentEvent {
-    /// Which connection; [`ConnId::NONE`] if the tuple before it names none.
+    /// Which connection; [`ConnId::NONE`] if no connection has the tuple in the entry before.
     pub conn: ConnId,
     /// SEG.SEQ.
     pub seq: Seq,
@@ -251,7 +250,7 @@ impl SegmentEvent {
     /// so `posted` says nothing.
     pub const UNPLACED: u8 = 8;
 
-    /// Packs what a frame told; `posted` is `None` before the Streamer knows the
+    /// Packs the facts of a frame; `posted` is `None` before the Streamer knows the
     /// connection's sequence numbers.
     #[inline]
     pub fn new(
@@ -370,7 +369,7 @@ impl SegmentEvent {
         }
     }
 
-    /// The segment again, with the rare facts from the entry before, if any.
+    /// The segment, with the rare facts from the entry before, if there is one.
     #[inline]
     pub fn segment(&self, sack: SackBlocks, syn: SynOptions, urgent: u16) -> segment::Segment {
         segment::Segment {

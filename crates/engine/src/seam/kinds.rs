@@ -1,8 +1,8 @@
-//! Small types that events and orders carry, or that both halves speak of.
+//! Small types that events and orders carry, or that both halves use.
 
 use baton_tcp::snapshot::{Inconsistent, Words};
 
-/// Options that an adoption sets at most.
+/// The most options that an adoption can set.
 pub const MAX_OPTIONS: usize = 8;
 
 /// Why a connection was not adopted. Nothing has changed then.
@@ -11,7 +11,7 @@ pub enum AdoptError {
     /// The event ring is full: poll, then try again.
     #[error("the engine is busy")]
     Busy,
-    /// There is a connection of this name here already.
+    /// There is a connection with these addresses and ports already.
     #[error("the engine has a connection of this name")]
     NameInUse,
     /// The consumer is not known, or has no free queue pair.
@@ -34,7 +34,7 @@ pub enum AdoptError {
     Inconsistent(#[from] Inconsistent),
 }
 
-/// What a request that failed leaves unused.
+/// Resources that a failed request leaves unused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unused {
     /// Its queue pair.
@@ -63,9 +63,9 @@ pub struct Queues {
 /// What a connection has carried since it came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Carried {
-    /// Bytes that the peer has acknowledged, those included that it came with.
+    /// Bytes that the peer has acknowledged, including those that the connection came with.
     pub acknowledged: u64,
-    /// Bytes received, those included that it came with and were unread.
+    /// Bytes received, including those that the connection came with unread.
     pub received: u64,
     /// Bytes posted that were never sent.
     pub unsent: u64,

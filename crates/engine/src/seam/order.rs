@@ -1,8 +1,8 @@
-//! What the TCE tells the Streamer: connection commands (LC §3.2, §3.3.2) and
-//! the opening, answering and forgetting around them.
+//! What the TCE tells the Streamer: commands for connections (LC §3.2, §3.3.2), and the orders
+//! that open, answer and forget connections.
 //!
-//! As with events an entry is one cache line, and a tuple travels in an entry
-//! of its own before the order that needs it.
+//! As with events, an entry is one cache line, and a tuple travels in an entry of its own
+//! before the order that needs it.
 
 use super::event::ConnId;
 use super::kinds::{AdoptError, Queues, SnapshotHalf, Unused};
@@ -42,7 +42,7 @@ pub enum Order {
         wnd: u16,
         /// Options of a SYN-ACK.
         syn: Option<SynReply>,
-        /// TSval and TSecr, if they go along.
+        /// TSval and TSecr, if the segment has them.
         ts: Option<(u32, u32)>,
     },
     /// Free parked payload that belongs to no connection.
@@ -50,9 +50,9 @@ pub enum Order {
         /// Which payload.
         park: baton_tcp::segment::ParkId,
     },
-    /// First half of the snapshot of the [`Order::Suspended`] that follows.
+    /// The first half of the snapshot for the [`Order::Suspended`] that follows.
     SnapshotHead(SnapshotHalf),
-    /// Second half of it.
+    /// The second half.
     SnapshotTail(SnapshotHalf),
     /// An option of the connection of the [`Order::Suspended`] that follows.
     SuspendOption(baton_tcp::options::SocketOption),
@@ -60,7 +60,7 @@ pub enum Order {
     Suspended {
         /// The connection.
         conn: ConnId,
-        /// Its snapshot came before; else it cannot leave, or is gone.
+        /// True: its snapshot came before. False: it cannot leave, or is gone.
         leaves: bool,
     },
     /// A connection's place is free for the SYN that ended its TIME-WAIT.
@@ -76,7 +76,7 @@ pub enum Order {
         token: u64,
         /// The reason.
         why: AdoptError,
-        /// What was meant for it and is free again.
+        /// Resources that were meant for it and are free again.
         unused: Unused,
     },
     /// Answer a consumer's request.
@@ -85,7 +85,7 @@ pub enum Order {
         consumer: u16,
         /// The answer.
         completion: Completion,
-        /// What was meant for the request and is free again.
+        /// Resources that were meant for the request and are free again.
         unused: Unused,
     },
     /// A listener exists; its local address came before.

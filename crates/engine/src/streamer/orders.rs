@@ -1,7 +1,7 @@
 //! Carrying out what the TCE decided.
 //!
-//! An order leaves the ring only once it is done: a full port, or an event ring
-//! without room for what the order produces, stops here and goes on next time.
+//! An order leaves the ring only once it is done: if the port is full, or the event ring has no
+//! space for what the order produces, the work stops here and continues next time.
 
 use super::context::{Flow, bits};
 use super::headers::{ControlSegment, MAX_HEADER};
@@ -316,7 +316,7 @@ impl Streamer {
         flow.last_ack = flow.rx.rcv_nxt;
         let new = reached.after(flow.tx.snd_nxt);
         if new {
-            // What the sender held back left by the TCE's word: it may again.
+            // The TCE sent what the sender had held back; the sender may go on.
             flow.tx.snd_nxt = reached;
             flow.bits &= !bits::BLOCKED_TOLD;
         }
@@ -335,11 +335,11 @@ impl Streamer {
         true
     }
 
-    /// The TCE counts these bytes as received already. Nothing honest is in the way of
-    /// that (see [`Command::Place`]): where they find no place, their consumer said
-    /// that it had posted more than there is, and it loses the connection.
+    /// The TCE counts these bytes as received already. An honest consumer always has space for
+    /// them (see [`Command::Place`]). If there is none, the consumer claimed to have posted
+    /// more than there is, and it loses the connection.
     fn place_order(&mut self, conn: ConnId, park: ParkId, seq: Seq, skip: u32, len: u32) {
-        // Set aside for the while: placing needs the rest of the Streamer.
+        // Taken out of the Streamer meanwhile: placing needs the rest of it.
         let reassembly = std::mem::replace(&mut self.reassembly, Reassembly::new(0));
         let (from, to) = (skip as usize, skip as usize + len as usize);
         let piece = reassembly.get(park).get(from..to);
@@ -467,7 +467,7 @@ impl Streamer {
         self.detach(conn);
         let flow = &mut self.flows[conn.0];
         let (tuple, hop) = (flow.rx.tuple, flow.tx.hop);
-        // Still on the list of active ones if it is; its turn finds nothing to do.
+        // It may still be on the active list; its turn then finds nothing to do.
         flow.bits &= bits::ACTIVE;
         flow.rx.tuple = Default::default();
         let hash = self.table.hash(&tuple);

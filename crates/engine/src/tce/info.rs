@@ -99,7 +99,7 @@ pub fn add_carried(bytes: &mut [u8; TCP_INFO_BYTES], carried: &Carried) {
     bytes[144..148].copy_from_slice(&unsent.to_ne_bytes());
 }
 
-/// The same of a connection that has ended, of which no more is known.
+/// TCP_INFO of a connection that has ended: nothing more is known of it.
 pub fn tcp_info_of_closed() -> [u8; TCP_INFO_BYTES] {
     let mut out = [0; TCP_INFO_BYTES];
     out[0] = State::Closed.linux();

@@ -49,12 +49,12 @@ const LOOK_AHEAD: usize = 16;
 /// With fewer connections than this their state is in the cache anyway.
 const PREFETCH_FROM: u32 = 512;
 
-/// What a TCE is built with.
+/// Settings of a TCE.
 #[derive(Clone, Debug)]
 pub struct TceConfig {
     /// TCP's choices.
     pub tcp: Config,
-    /// Connections at most, half-open and TIME-WAIT ones included.
+    /// The most connections, including half-open and TIME-WAIT ones.
     pub max_connections: u32,
     /// Largest IP packet of the interface, in bytes.
     pub mtu: u16,
@@ -63,10 +63,10 @@ pub struct TceConfig {
     pub secret: [u8; 16],
 }
 
-/// What the TCE keeps of a connection beside its [`Tcb`].
+/// What the TCE keeps for a connection in addition to its [`Tcb`].
 struct Slot {
     tcb: Option<Tcb>,
-    /// When the wheel will call, or never; later deadlines wait for that call.
+    /// When the timer wheel will fire, or never; later deadlines wait for that.
     armed: Instant,
     /// The listener that counts it as half-open; 0 for none.
     half_open_at: u32,
@@ -108,7 +108,7 @@ pub struct Tce {
     due: VecDeque<u32>,
     listeners: Listeners,
     newborn: Newborn,
-    /// Where a connection that takes the place of an old one has to start.
+    /// The least initial sequence number of a connection that replaces an old one.
     least_iss: Option<Seq>,
     /// From the entries before the event at hand.
     tuple: Tuple,
@@ -127,7 +127,7 @@ pub struct Tce {
 struct Commands<'a> {
     conn: ConnId,
     orders: &'a mut Producer<Order>,
-    /// A [`Command::Release`] went by.
+    /// A [`Command::Release`] was issued.
     released: bool,
 }
 
@@ -191,7 +191,7 @@ impl Tce {
         work
     }
 
-    /// The largest packet of the interface is another, for connections from now on.
+    /// Changes the largest packet of the interface, in bytes, for connections from now on.
     pub fn set_mtu(&mut self, mtu: u16) {
         self.config.mtu = mtu;
     }
@@ -307,7 +307,7 @@ impl Tce {
         }
         let posted = (event.bits & SegmentEvent::UNPLACED == 0).then_some(event.posted);
         let Some(tcb) = self.slots.get(event.conn.0).and_then(|slot| slot.tcb.as_ref()) else {
-            // Released a moment ago; the Streamer has not heard of it yet.
+            // Just released; the Streamer has not heard of it yet.
             self.dispose(event.conn, placement);
             return;
         };
@@ -353,7 +353,7 @@ impl Tce {
         }
     }
 
-    /// The Tcb said its last; the index is free once the Streamer says so too.
+    /// The Tcb is finished; the index is free once the Streamer releases it too.
     fn forget(&mut self, conn: ConnId) {
         let slot = &mut self.slots[conn.0];
         slot.tcb = None;

@@ -18,7 +18,7 @@ use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
 use std::collections::BTreeMap;
 
-/// A listener and whose it is.
+/// A listener and the consumer that owns it.
 struct Entry {
     /// Never 0 and never used again.
     id: u32,

@@ -1,4 +1,4 @@
-//! What the driver says of a connection that moves, and what it hears.
+//! What the driver says about a connection that moves, and what it is told.
 
 use crate::options::IpFields;
 use crate::region::Extent;
@@ -23,7 +23,7 @@ pub struct Adopt<'a> {
     pub snapshot: &'a Snapshot,
     /// What its segments' IP headers say.
     pub ip: IpFields,
-    /// The neighbour that its segments go to; `None` for what the engine's routes say.
+    /// The neighbour that its segments go to; `None` to use the engine's routes.
     pub via: Option<Addr>,
     /// Options to set, [`MAX_OPTIONS`] at most.
     pub options: &'a [SocketOption],
@@ -78,15 +78,15 @@ pub enum Moved {
         /// The connection.
         conn: ConnId,
     },
-    /// Its peer sends urgent data, of which nothing is taken here
-    /// (`baton_tcp::config::Config::refuse_urgent`): the stack that it came from is to have it. Said
-    /// once, and again after each suspension that ends here.
+    /// Its peer sends urgent data, which this engine does not take
+    /// (`baton_tcp::config::Config::refuse_urgent`): the connection belongs back in the stack
+    /// that it came from. Reported once, and again after each suspension that ends here.
     Urgent {
-        /// The connection that has to go home.
+        /// The connection that has to return.
         conn: ConnId,
     },
-    /// It was in TIME-WAIT, and has ended for a new one of its name (RFC 6191 §2): whose
-    /// stack this is listens, if anybody does.
+    /// It was in TIME-WAIT, and has ended for a new one with the same addresses and ports (RFC
+    /// 6191 §2). A listener, if there is one, is in the stack that owns the interface.
     Reopened {
         /// The connection.
         conn: ConnId,
