@@ -59,7 +59,7 @@ impl fmt::Display for Finding {
 }
 
 /// A file under version control, or about to be.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub struct File {
     /// From the top of the workspace.
     pub path: String,

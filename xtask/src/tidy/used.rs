@@ -24,24 +24,27 @@ pub fn check(metadata: &Metadata, files: &[File], findings: &mut Vec<Finding>) {
 }
 
 /// Sources of the package in a directory, by their paths there. One that is taken in from
-/// elsewhere by `#[path]` has the path of the file that takes it in.
+/// elsewhere by `#[path]`, and its modules, have the path of the file that takes it in.
 fn sources<'f>(directory: &str, files: &'f [File]) -> Vec<(&'f str, &'f File)> {
-    let rust = || files.iter().filter(|file| file.path.ends_with(".rs"));
-    let own = || rust().filter_map(|file| Some((file.path.strip_prefix(directory)?, file)));
-    let taken_in = own().flat_map(|(path, file)| {
+    let rust: Vec<&File> = files.iter().filter(|file| file.path.ends_with(".rs")).collect();
+    let mut found: Vec<(&str, &File)> =
+        rust.iter().filter_map(|file| Some((file.path.strip_prefix(directory)?, *file))).collect();
+    let mut next = 0;
+    while let Some(&(path, file)) = found.get(next) {
+        next += 1;
         let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let paths = file.text.lines().filter_map(|line| line.trim().strip_prefix("#[path = \"")?.strip_suffix("\"]"));
-        paths.map(move |taken| (path, normal(folder, taken)))
-    });
-    let taken_in = taken_in.flat_map(|(path, taken)| {
-        let within = taken.strip_suffix("mod.rs").map(str::to_owned);
-        rust()
-            .filter(move |file| {
-                file.path == taken || within.as_ref().is_some_and(|folder| file.path.starts_with(folder))
-            })
-            .map(move |file| (path, file))
-    });
-    own().chain(taken_in).collect()
+        let taken_in =
+            file.text.lines().filter_map(|line| line.trim().strip_prefix("#[path = \"")?.strip_suffix("\"]"));
+        for taken in taken_in.map(|taken| normal(folder, taken)) {
+            let modules = taken.strip_suffix("mod.rs").map_or_else(|| taken.replace(".rs", "/"), str::to_owned);
+            for other in rust.iter().filter(|other| other.path == taken || other.path.starts_with(&modules)) {
+                if !found.contains(&(path, other)) {
+                    found.push((path, other));
+                }
+            }
+        }
+    }
+    found
 }
 
 /// A path as seen from a folder, from the top of the workspace.
@@ -115,6 +118,7 @@ mod tests {
         };
         let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
         let files = [
+            file("crates/other/tests/all.rs", "#[path = \"../src/lib.rs\"]\nmod other;"),
             file("crates/port/Cargo.toml", ""),
             file(&format!("crates/port/{path}"), source),
             file("crates/other/src/lib.rs", "use some_crate::A;"),
@@ -138,6 +142,8 @@ mod tests {
     fn a_source_that_is_taken_in_from_elsewhere_counts() {
         let taken = "#[path = \"../../other/src/lib.rs\"]\nmod other;";
         assert_eq!(found(Some("dev"), None, "tests/a.rs", taken), 0);
+        let through_another = "#[path = \"../../other/tests/all.rs\"]\nmod all;";
+        assert_eq!(found(Some("dev"), None, "tests/a.rs", through_another), 0);
         assert_eq!(found(None, None, "tests/a.rs", taken), 1);
         assert_eq!(found(Some("dev"), None, "tests/a.rs", "#[path = \"../../other/src/b.rs\"]\nmod b;"), 1);
     }
