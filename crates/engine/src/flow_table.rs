@@ -1,13 +1,12 @@
 //! From a connection's tuple to its index: one cache line in the usual case.
 //!
-//! A bucket is one cache line with five entries. An entry is a 32-bit tag of
-//! the hash, a connection index, and a note: a word of the caller's, so that what it
-//! will need beside the context can be fetched along with it. The tuple itself stays
-//! in the connection's context, where the caller compares it. An entry whose home bucket is full goes
-//! to the first bucket behind it with room, and each full bucket that it passes
-//! counts it in `passed`; a search ends at the first bucket that nobody passed, or when
-//! it has been all round.
-//! So removal leaves no tombstones, and a miss costs one line as well.
+//! A bucket is one cache line with five entries. An entry is a 32-bit tag of the hash, a
+//! connection index, and a note: a word of the caller's, with which it can prefetch more than
+//! the context. The tuple itself stays in the connection's context, where the caller compares
+//! it. An entry whose home bucket is full goes to the first bucket behind it with room, and
+//! each full bucket that it passes counts it in `passed`; a search ends at the first bucket
+//! that no entry passed, or after one round. So removal leaves no tombstones, and a miss costs
+//! one line as well.
 //!
 //! ```text
 //!   bucket   | tag x 5 | passed | index + 1 (0: empty) x 5 | note x 5 |   64 bytes
@@ -118,7 +117,7 @@ impl FlowTable {
         self.entries
     }
 
-    /// True if there is none.
+    /// True if there are no connections.
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
@@ -139,7 +138,7 @@ impl FlowTable {
         if bucket + 1 == self.buckets { 0 } else { bucket + 1 }
     }
 
-    /// Where a search for `hash` goes on that found nothing in this bucket, if it does.
+    /// The next bucket for a search for `hash` that found nothing in this one, if it goes on.
     #[inline]
     fn onward(&self, hash: u64, bucket: u32) -> Option<u32> {
         if self.bucket(bucket)[PASSED] == 0 {

@@ -48,12 +48,12 @@ pub struct Published {
 }
 
 impl Ledger {
-    /// Connections that there is room for.
+    /// How many connections it can hold.
     pub fn len(&self) -> u32 {
         self.records().len() as u32
     }
 
-    /// True if there is room for none.
+    /// True if it can hold no connection.
     pub fn is_empty(&self) -> bool {
         self.records().is_empty()
     }
@@ -68,7 +68,7 @@ impl Ledger {
         self.record(ConnId(index)).is_some_and(|record| record.get(LIVE) == 1)
     }
 
-    /// The name of connection `index`, if its record counts.
+    /// Addresses and ports of connection `index`, if its record counts.
     pub fn name(&self, index: u32) -> Option<Tuple> {
         self.record(ConnId(index)).filter(|record| record.get(LIVE) == 1).map(Record::tuple)
     }
@@ -79,8 +79,8 @@ impl Ledger {
         self.record(ConnId(index)).is_some_and(|record| record.get(LIVE) == ENDED && record.tuple() == *tuple)
     }
 
-    /// How far the end of the connection of this name has come, if it is, or was last,
-    /// connection `index`.
+    /// How far the close of this connection has come, if it is, or was last, connection
+    /// `index`.
     pub fn end(&self, index: u32, tuple: &Tuple) -> Option<End> {
         let record = self.record(ConnId(index)).filter(|record| record.tuple() == *tuple)?;
         let fin_at = record.get(FIN_AT);
@@ -95,18 +95,18 @@ impl Ledger {
         }
     }
 
-    /// Stream positions of the connection of this name, if its index is `index` or was it last: bytes
+    /// Stream positions of this connection, if it is, or was last, connection `index`: bytes
     /// acknowledged by the peer, and bytes received.
     pub fn positions(&self, index: u32, tuple: &Tuple) -> Option<(u64, u64)> {
         let record = self.record(ConnId(index)).filter(|record| record.tuple() == *tuple)?;
         let at = UNA + 3 * (record.get(SLOT) & 1) as usize;
-        // Our FIN, which is acknowledged as a byte is, carries none.
+        // Our FIN is acknowledged like a byte, but is not one.
         let sent = record.get(FIN_AT).checked_sub(1).unwrap_or(u64::MAX);
         Some((record.get(at).min(sent), record.get(RECEIVED) & !FIN_RECEIVED))
     }
 
-    /// What the peer of the connection of this name may have learned, if its record
-    /// counts. For tests: it looks at one record after the other.
+    /// What the peer of this connection may have learned, if its record counts. For tests: it
+    /// searches record by record.
     pub fn published(&self, tuple: &Tuple) -> Option<Published> {
         let record = self.records().iter().find(|record| record.get(LIVE) == 1 && record.tuple() == *tuple)?;
         let (snd_base, rcv_base) = halves(record.get(BASES));

@@ -55,13 +55,13 @@ pub fn ring<T: Copy + Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T: Copy + Send> Producer<T> {
-    /// Values that the ring holds at most.
+    /// The most values that the ring holds.
     pub fn capacity(&self) -> usize {
         self.shared.slots.capacity()
     }
 
-    /// Values that may be pushed now without being refused. Exact for a moment;
-    /// from then on it only grows until something is pushed.
+    /// Values that may be pushed now without being refused. Exact when read; it only grows
+    /// until something is pushed.
     #[inline]
     pub fn free(&mut self) -> usize {
         self.head = self.shared.head.0.load(Acquire);
@@ -119,7 +119,7 @@ impl<T: Copy + Send> Producer<T> {
 }
 
 impl<T: Copy + Send> Consumer<T> {
-    /// Values that the ring holds at most.
+    /// The most values that the ring holds.
     pub fn capacity(&self) -> usize {
         self.shared.slots.capacity()
     }

@@ -1,9 +1,9 @@
 //! Dense tables by index that never move what they hold.
 //!
-//! A `Vec` that doubles copies every context it holds: at a million connections
-//! a stall of a tenth of a second. So its room is reserved for as many as there
-//! may be, and the system gives memory to it as it is first used. In one piece it
-//! can be backed by large pages, and where a value lies follows from its index.
+//! A `Vec` that doubles copies every context it holds: at a million connections a stall of a
+//! tenth of a second. So address space is reserved for the most that there may be, and the
+//! system provides memory as it is first used. One piece can be backed by large pages, and a
+//! value's address follows from its index.
 
 use crate::prefetch_unsafe::TableSpan;
 
@@ -17,7 +17,7 @@ pub struct Slab<T> {
 }
 
 impl<T: Default> Slab<T> {
-    /// An empty table with room for `limit` values.
+    /// An empty table for up to `limit` values.
     pub fn new(limit: u32) -> Slab<T> {
         Slab { values: Vec::with_capacity((limit as usize).next_multiple_of(STEP)) }
     }

@@ -15,10 +15,10 @@ use baton_wire::addr::Tuple;
 use baton_wire::seq::{Seq, WindowScale};
 use core::sync::atomic::AtomicU64;
 
-/// Stream positions beyond are none.
+/// Larger stream positions are invalid.
 pub(super) const FAR: u64 = 1 << 62;
 
-/// Times that a record is read in the hope that it stands still.
+/// How often a record is read until two readings agree.
 pub(super) const READINGS: u32 = 64;
 
 /// A connection as its record, and its consumer's region, say that it was.
@@ -74,7 +74,7 @@ impl Ledger {
         if una_pos.max(rcv_pos).max(fin_at.unwrap_or(0)) > FAR {
             return None;
         }
-        // More than its memory it cannot hold.
+        // It cannot hold more than its memory.
         let furthest = una_pos + region.region().layout().data_bytes.min(1 << 30);
         let tail_pos = fin_at.unwrap_or_else(|| words.snd_tail().clamp(una_pos, furthest));
         if tail_pos > furthest || tail_pos + 1 < una_pos {
@@ -101,7 +101,7 @@ impl Ledger {
 }
 
 impl Record {
-    /// It as it stands, of one moment if its writer stands still or is seldom at it.
+    /// A copy, consistent if the writer is stopped or writes seldom.
     fn copy(&self) -> Record {
         let read = || core::array::from_fn::<u64, WORDS, _>(|word| self.get(word));
         let mut words = read();
@@ -114,7 +114,7 @@ impl Record {
         Record(words.map(AtomicU64::new))
     }
 
-    /// The state, without what only the consumer's region says.
+    /// The state, without the parts that only the consumer's region has.
     fn snapshot(&self, now: Instant, ts_offset: u32, una_pos: u64, tail_pos: u64) -> Option<Snapshot> {
         let (facts, sizes) = (self.get(FACTS), self.get(SIZES));
         let (snd_base, rcv_base) = halves(self.get(BASES));
@@ -167,8 +167,8 @@ impl Record {
     }
 }
 
-/// The largest packet that the path carries, as the sizes tell: as in the beginning,
-/// unless payloads are of another size by now than was right then.
+/// The largest packet that the path carries, by the recorded sizes: the initial one, unless the
+/// payload size has changed since.
 pub(super) fn path_mtu(sizes: u64, ipv6: bool, timestamps: bool) -> u16 {
     let [peer_mss, _, path_mtu, mss] = [0, 16, 32, 48].map(|at| (sizes >> at) as u16);
     let (headers, options): (u16, u16) = (if ipv6 { 60 } else { 40 }, if timestamps { 12 } else { 0 });

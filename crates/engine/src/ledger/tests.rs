@@ -1,4 +1,4 @@
-//! What a ledger that anybody may have written to says.
+//! A ledger that an untrusted program has written to.
 
 use super::record::{ADDRESSES, FIN_AT, QP, RECEIVED, UNA, WORDS};
 use super::recover::{FAR, path_mtu};
