@@ -54,7 +54,7 @@ fn is_complete(report: Option<&Report>, sends: u64, receives: u64) -> bool {
     })
 }
 
-/// Queues and memory keep within their bounds.
+/// Queues and memory stay within their bounds.
 ///
 /// # Errors
 /// The first that does not.
@@ -83,8 +83,7 @@ pub fn bounds(host: &mut Host) -> Result<(), Violation> {
 
 /// After the last connection nothing of any is left.
 ///
-/// # Errors
-/// What is.
+/// # Errors The first that is left.
 pub fn nothing_left(hosts: &mut [Host; 2]) -> Result<(), Violation> {
     for machine in hosts.iter_mut().flat_map(|host| &mut host.machines) {
         let parked = machine.streamer().reassembly().bytes;

@@ -22,9 +22,9 @@ pub struct WorldConfig {
     pub hosts: [HostConfig; 2],
     /// From client to server, and back.
     pub links: [LinkConfig; 2],
-    /// A narrower place between the two.
+    /// A router with a smaller MTU between the two.
     pub path_mtu: Option<PathMtu>,
-    /// With a frame goes another that somebody sends in the same name.
+    /// How often a frame is followed by a forged one with the same addresses and ports.
     pub forged: Ppm,
     /// Addresses of the two.
     pub addresses: [Addr; 2],
@@ -36,7 +36,7 @@ pub struct WorldConfig {
     pub safety: Duration,
 }
 
-/// What a host is like.
+/// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     /// Its engine.
@@ -77,13 +77,13 @@ impl HostConfig {
 /// When and how connections move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moves {
-    /// In a turn of the engines some connection begins to move.
+    /// How often some connection begins to move, per turn of the engines.
     pub often: Ppm,
     /// In this turn of the host's engines every connection begins to move.
     pub at_turn: Option<u64>,
-    /// The other side cannot rebuild it, and it goes on where it was.
+    /// How often the other side cannot rebuild a connection, which then goes on where it was.
     pub fails: Ppm,
-    /// In a turn of the engines the second one dies, and its connections go on at
-    /// the first.
+    /// How often the second engine dies, per turn of the engines; its connections go on at the
+    /// first.
     pub dies: Ppm,
 }

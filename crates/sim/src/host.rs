@@ -1,7 +1,7 @@
 //! A simulated host: the real engine, a port, and a program.
 //!
-//! A host whose connections move has two engines of the same code. The first opens,
-//! listens and has everything at the beginning, as a kernel does; see `mover.rs`.
+//! A host whose connections move has two engines of the same code. The first opens, listens and
+//! holds all connections at the beginning, as a kernel does; see `mover.rs`.
 
 use crate::app::App;
 pub use crate::config::{HostConfig, Moves};
@@ -29,7 +29,7 @@ impl Part {
 
 /// A host at work.
 pub struct Host {
-    /// What it is like.
+    /// Its configuration.
     pub config: HostConfig,
     /// Its program.
     pub app: App,
@@ -43,8 +43,7 @@ pub struct Host {
 impl Host {
     /// The client's host, or the server's, with nothing to do yet.
     ///
-    /// # Errors
-    /// If the layout of its region cannot be.
+    /// # Errors If the layout of its region is invalid.
     pub fn new(client: bool, config: HostConfig, seed: u64) -> Result<Host, LayoutError> {
         let layout = config.layout();
         let (mut machines, mut regions) = (Vec::new(), Vec::new());
@@ -101,7 +100,7 @@ impl Host {
         }
     }
 
-    /// When a part wants its next turn; a moment that has passed if at once.
+    /// When a part wants its next turn; a time in the past if at once.
     pub fn wants(&mut self, part: Part, now: Instant) -> Option<Instant> {
         let busy = self.mover.as_ref().is_some_and(Mover::is_busy);
         match part {
@@ -113,7 +112,7 @@ impl Host {
         }
     }
 
-    /// There is no connection, and nothing on its way between the halves.
+    /// True if there is no connection, and nothing waits between the halves.
     pub fn is_at_rest(&mut self) -> bool {
         self.machines.iter_mut().all(Machine::is_at_rest) && !self.mover.as_ref().is_some_and(Mover::is_busy)
     }

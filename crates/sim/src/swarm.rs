@@ -87,7 +87,7 @@ pub fn world(seed: u64) -> WorldConfig {
     }
 }
 
-/// The world of a seed, and connections move in it, however its dice fell.
+/// The world of a seed, in which connections move in any case.
 pub fn moving_world(seed: u64) -> WorldConfig {
     let mut config = world(seed);
     let mut rng = Rng::with_seed(seed ^ MOVES);
@@ -100,13 +100,13 @@ pub fn moving_world(seed: u64) -> WorldConfig {
     config
 }
 
-/// Apart from all other dice, so that worlds without moves stay what they were.
+/// A separate generator for moves, so that worlds without moves stay the same.
 const MOVES: u64 = 0x6d6f_7665;
-/// Apart from all other dice too: how segments are received.
+/// A separate generator for how segments are received.
 const RUNS: u64 = 0x7275_6e73;
 
-/// A name that is opened again is looked for at the first engine, while the second
-/// may hold it in TIME-WAIT.
+/// A tuple that is opened again is looked up at the first engine, while the second may hold it
+/// in TIME-WAIT.
 fn may_move(config: &WorldConfig) -> bool {
     config.dialogues.iter().all(|dialogue| dialogue.from_port == 0 || dialogue.crossed)
 }
@@ -418,7 +418,7 @@ impl Make<'_> {
         }
     }
 
-    /// Small writes that wait for company.
+    /// Small writes that wait to be joined (Nagle, cork).
     fn corked(mut self, all: &mut Vec<Dialogue>) {
         let writes: Vec<u64> = (0..self.rng.u8(1..30)).map(|_| self.size(3_000)).collect();
         let mut client = vec![Act::Cork(true)];

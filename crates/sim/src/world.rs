@@ -47,7 +47,7 @@ pub struct Summary {
     pub digest: u64,
 }
 
-/// Liveness phase, at most: several times the longest backed-off timeout.
+/// Longest liveness phase: several times the longest backed-off timeout.
 const PATIENCE: Duration = Duration::from_secs(1200);
 /// Turns of one run, at most; a run of the largest workload takes a tenth.
 const TURNS: u64 = 3_000_000;
@@ -79,8 +79,7 @@ pub struct World {
 impl World {
     /// The world of `config`, at time 0.
     ///
-    /// # Errors
-    /// [`Violation::Leak`] if the configuration cannot be.
+    /// # Errors [`Violation::Leak`] if the configuration is invalid.
     pub fn new(config: WorldConfig) -> Result<World, Violation> {
         let mut rng = fastrand::Rng::with_seed(config.seed ^ 0x5eed);
         let host = |i: usize| {
@@ -276,7 +275,7 @@ impl World {
         Ok(())
     }
 
-    /// Somebody sends a segment of his own after `frame`, at times.
+    /// At times sends a forged segment after `frame`.
     fn forge_one(&mut self, to: usize, frame: &[u8], link: PacketLink) {
         if self.calm || !self.config.forged.draw(&mut self.rng) {
             return;

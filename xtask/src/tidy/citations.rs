@@ -57,6 +57,7 @@ fn cited(line: &str) -> impl Iterator<Item = &str> {
 
 /// Whether a rule is cited by its number.
 fn numbered_rule(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
     line.match_indices("rule ").any(|(at, word)| {
         let rest = line[at + word.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
         rest.len() < line.len() - at - word.len()
@@ -93,8 +94,8 @@ mod tests {
 
     #[test]
     fn rules_have_to_be_cited_in_words() {
-        for (number, rest) in [("5", " of the plan)"), ("12", " of the"), ("4", "")] {
-            let text = format!("// (rule {number}{rest}");
+        for (word, rest) in [("rule 5", " of the plan)"), ("Rule 12", " of the"), ("rule 4", "")] {
+            let text = format!("// ({word}{rest}");
             assert_eq!(found(&text).len(), 1, "{text}");
         }
         for text in ["// the rule of the house", "// rule 5 applies", "// rule 5 of them"] {
