@@ -1,5 +1,5 @@
-//! Interfaces and network namespaces: the little that ports, tests and demos ask
-//! of the kernel beside frames. All of it works on the calling thread's namespace.
+//! Interfaces and network namespaces: the few things besides frames that ports, tests and demos
+//! ask of the kernel. All functions work on the calling thread's namespace.
 
 use std::fs::File;
 use std::io;

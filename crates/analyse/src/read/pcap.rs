@@ -28,7 +28,7 @@ const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 const MODIFIED: u32 = 0xa1b2_cd34;
 
-/// What a file's header says.
+/// The facts of a file's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     big_endian: bool,
@@ -38,7 +38,7 @@ pub struct Layout {
     link: u16,
 }
 
-/// True for what a pcap file begins with.
+/// True for the magic numbers that a pcap file begins with.
 pub fn is_magic(magic: [u8; 4]) -> bool {
     kind(magic).is_some()
 }
@@ -62,7 +62,7 @@ impl Layout {
         })
     }
 
-    /// Hands the records that are whole in `window` to `sink`; says how many bytes they
+    /// Hands the records that are whole in `window` to `sink`; returns how many bytes they
     /// take, and why there are no more.
     pub fn records(&self, window: &[u8], sink: &mut impl Sink) -> (usize, Stop) {
         if self.big_endian { self.records_of::<true>(window, sink) } else { self.records_of::<false>(window, sink) }
