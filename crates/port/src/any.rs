@@ -183,7 +183,8 @@ impl AnyPort {
     /// Tells the port an address of the endpoint's own. Only a port that shares its
     /// interface with the kernel has to know.
     ///
-    /// # Errors [`PortError`] when its table is full.
+    /// # Errors
+    /// [`PortError`] when its table is full.
     pub fn add_address(&mut self, address: IpAddr) -> Result<(), PortError> {
         match self {
             Self::Xdp(port) => port.add_address(address),

@@ -210,7 +210,8 @@ impl Tap {
 
     /// Whether frames that follow others are merged by the kernel, or why not.
     ///
-    /// # Errors The reason against it.
+    /// # Errors
+    /// The reason against it.
     pub fn merging(&self) -> Result<(), &MergingError> {
         self.merging.as_ref().map(drop).map_err(Box::as_ref)
     }

@@ -83,7 +83,8 @@ pub fn bounds(host: &mut Host) -> Result<(), Violation> {
 
 /// After the last connection nothing of any is left.
 ///
-/// # Errors The first that is left.
+/// # Errors
+/// The first that is left.
 pub fn nothing_left(hosts: &mut [Host; 2]) -> Result<(), Violation> {
     for machine in hosts.iter_mut().flat_map(|host| &mut host.machines) {
         let parked = machine.streamer().reassembly().bytes;

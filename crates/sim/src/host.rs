@@ -43,7 +43,8 @@ pub struct Host {
 impl Host {
     /// The client's host, or the server's, with nothing to do yet.
     ///
-    /// # Errors If the layout of its region is invalid.
+    /// # Errors
+    /// If the layout of its region is invalid.
     pub fn new(client: bool, config: HostConfig, seed: u64) -> Result<Host, LayoutError> {
         let layout = config.layout();
         let (mut machines, mut regions) = (Vec::new(), Vec::new());

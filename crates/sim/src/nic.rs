@@ -21,7 +21,8 @@ pub fn fill_checksum(frame: &mut [u8], start: usize) {
 
 /// The segments of a frame as they go on the wire, checksums complete.
 ///
-/// # Panics If `meta` does not describe this frame: an error of the Streamer.
+/// # Panics
+/// If `meta` does not describe this frame: an error of the Streamer.
 pub fn cut(mut frame: Vec<u8>, meta: TxMeta, link: Link, emit: &mut dyn FnMut(Vec<u8>)) {
     let start = usize::from(meta.checksum_start);
     if meta.gso_size == 0 {

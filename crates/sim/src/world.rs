@@ -79,7 +79,8 @@ pub struct World {
 impl World {
     /// The world of `config`, at time 0.
     ///
-    /// # Errors [`Violation::Leak`] if the configuration is invalid.
+    /// # Errors
+    /// [`Violation::Leak`] if the configuration is invalid.
     pub fn new(config: WorldConfig) -> Result<World, Violation> {
         let mut rng = fastrand::Rng::with_seed(config.seed ^ 0x5eed);
         let host = |i: usize| {

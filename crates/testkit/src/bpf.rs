@@ -102,7 +102,8 @@ pub struct Programs(Ebpf);
 impl Programs {
     /// Compiles and loads them; they are not attached yet.
     ///
-    /// # Panics If that fails; call [`need_root!`](crate::need_root) and
+    /// # Panics
+    /// If that fails; call [`need_root!`](crate::need_root) and
     /// [`need_program!("clang")`](crate::need_program) first.
     #[track_caller]
     pub fn load() -> Programs {

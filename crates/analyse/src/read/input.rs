@@ -61,7 +61,8 @@ impl Input {
     /// Opens a file, or standard input if `path` is `-`. The number of bytes read from the
     /// file, as it is on disk, is added to `progress`.
     ///
-    /// # Errors It cannot be opened, or cannot be read at all.
+    /// # Errors
+    /// It cannot be opened, or cannot be read at all.
     pub fn open(path: &Path, progress: &Arc<AtomicU64>) -> Result<Input, OpenError> {
         let fail = |source| OpenError { path: path.to_owned(), source };
         if path == Path::new("-") {
@@ -105,7 +106,8 @@ impl Input {
 
     /// Takes the first `len` bytes of the window off it.
     ///
-    /// # Panics If the window is shorter.
+    /// # Panics
+    /// If the window is shorter.
     pub fn consume(&mut self, len: usize) {
         match &mut self.bytes {
             Bytes::Read(stream) => {

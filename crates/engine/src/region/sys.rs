@@ -95,7 +95,8 @@ impl Region {
     /// `base` is valid for reads and writes of `len` bytes for as long as `owner`
     /// lives, and this process accesses it only through regions and raw pointers.
     ///
-    /// # Errors [`LayoutError`] if the layout is invalid, or does not fit the memory.
+    /// # Errors
+    /// [`LayoutError`] if the layout is invalid, or does not fit the memory.
     pub unsafe fn from_raw_parts(
         base: NonNull<u8>,
         len: usize,

@@ -131,7 +131,8 @@ impl XdpPort {
 
     /// Takes the frames of `address` from the kernel: it is the endpoint's.
     ///
-    /// # Errors [`PortError`] when there are 256 already.
+    /// # Errors
+    /// [`PortError`] when there are 256 already.
     ///
     /// # Panics
     /// On a port that was opened by [`XdpPort::open_sockets`].
