@@ -1,11 +1,10 @@
 //! When an acknowledgment goes out (RFC 9293 §3.8.6.3, RFC 5681 §4.2, RA §3.4).
 //!
-//! In-order data is acknowledged at the latest with the second full segment, so
-//! a run of two or more gets one ACK right away; less waits for company, at most
-//! `Config::delayed_ack`. At the start of a connection a number of ACKs do not
-//! wait at all, so that they do not slow the peer's slow start (as Linux's quick
-//! ACKs do), until the consumer is seen to answer what it gets: its data will
-//! carry the acknowledgments.
+//! In-order data is acknowledged at the latest with the second full segment, so a run of two or
+//! more gets one ACK right away; less waits for more data, at most `Config::delayed_ack`. At
+//! the start of a connection a number of ACKs do not wait at all, so that they do not slow the
+//! peer's slow start (as Linux's quick ACKs do), until the consumer is seen to answer what it
+//! gets: its data will carry the acknowledgments.
 
 use crate::segment::Lengths;
 
@@ -15,7 +14,7 @@ const QUICK: u8 = 16;
 /// The least that counts as a full segment, in bytes.
 const LEAST_FULL: u16 = 536;
 
-/// What in-order data calls for.
+/// When in-order data is to be acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Need {
     /// An ACK now.
@@ -70,7 +69,7 @@ impl AckPolicy {
         self.last_size = size;
     }
 
-    /// An ACK of its own goes out.
+    /// An ACK without data goes out.
     #[inline]
     pub fn on_pure_ack(&mut self) {
         self.quick = self.quick.saturating_sub(1);
@@ -85,7 +84,7 @@ impl AckPolicy {
         }
     }
 
-    /// The consumer's wish (`TCP_QUICKACK`).
+    /// The consumer's choice (`TCP_QUICKACK`).
     pub fn set_quick(&mut self, on: bool) {
         self.quick = if on { QUICK } else { 0 };
     }

@@ -21,9 +21,9 @@ impl Tcb {
         now
     }
 
-    /// Data beyond a gap has no buffer yet. The one that is asked for comes at once as a
-    /// rule, and only then there is a SACK block to tell: the first duplicate ACK waits for
-    /// it, no longer than other ACKs do. True if one is to go now.
+    /// Data beyond a gap has no buffer yet. Usually the requested buffer comes at once, and
+    /// only then is there a SACK block to report. So the first duplicate ACK waits for it, no
+    /// longer than other ACKs do. True if one is to go now.
     fn gap_waits(&mut self, cx: &Context<'_>) -> bool {
         if core::mem::replace(&mut self.rcv.gap_untold, true) {
             return true;
@@ -40,11 +40,11 @@ impl Tcb {
         self.timers.arm(Timer::DelayedAck, cx.now + delay);
     }
 
-    /// What arrived, as a reply.
+    /// Turns what arrived into a reply.
     pub(crate) fn note_arrival(&mut self, cx: &Context<'_>, seg: &Segment, arrived: Arrived, reply: &mut Reply) {
         reply.ack_now |= match arrived {
             Arrived::InOrder => self.data_in_order(cx, &seg.lengths),
-            // Nothing to acknowledge yet, and nothing lost that a duplicate ACK would tell of.
+            // Nothing to acknowledge yet, and no loss that a duplicate ACK would report.
             Arrived::Held => false,
             Arrived::Ahead => self.gap_waits(cx),
             // RFC 5681 §4.2: at once beyond a gap and when one is filled. Also a

@@ -1,4 +1,4 @@
-//! What a consumer may ask of one connection.
+//! Options that a consumer may set on one connection.
 
 use crate::time::Duration;
 
@@ -11,14 +11,13 @@ pub enum SocketOption {
     Cork(bool),
     /// Probe an idle peer, or do not (`SO_KEEPALIVE` and its three numbers).
     KeepAlive(Option<KeepAlive>),
-    /// Give up once data sent, or data that a closed window holds back, has made
-    /// no progress for so long (`TCP_USER_TIMEOUT`, RFC 5482); `None` for the
-    /// host's number of retransmissions.
+    /// Give up once data sent, or data that a closed window holds back, has made no progress
+    /// for this long (`TCP_USER_TIMEOUT`, RFC 5482); `None` for the host's number of
+    /// retransmissions.
     UserTimeout(Option<Duration>),
-    /// Acknowledge at once for a while instead of waiting for company
-    /// (`TCP_QUICKACK`).
+    /// Acknowledge at once for a while instead of delaying ACKs (`TCP_QUICKACK`).
     QuickAck(bool),
-    /// Stay of an orphan in FIN-WAIT-2 (`TCP_LINGER2`); `None` for the host's.
+    /// How long an orphan stays in FIN-WAIT-2 (`TCP_LINGER2`); `None` for the host's.
     Linger2(Option<Duration>),
 }
 

@@ -1,5 +1,5 @@
-//! What few connections need, boxed once one does: options that a consumer set,
-//! the timers that go with them, urgent data, a path smaller than its link, a reset that waits.
+//! State that few connections need, boxed once one does: options that a consumer set, the
+//! timers that go with them, urgent data, a path smaller than its link, a reset that waits.
 
 use crate::options::KeepAlive;
 use crate::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub(crate) struct Rare {
     pub ts_micros: bool,
     /// RCV.UP of RFC 9293 §3.8.5, once urgent data was announced.
     pub rcv_up: Option<Seq>,
-    /// The peer reset it; what it had sent before waits for room.
+    /// The peer reset it; data that it had sent before waits for buffers.
     pub reset_waits: bool,
 }
 

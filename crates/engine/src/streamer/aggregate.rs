@@ -20,7 +20,7 @@
 //! [`SPARED`] + 1 is searched, until one has a run.
 
 use crate::frame_io::{BURST, RxFrame};
-use baton_coalesce::{Cause, Class, Coalescer, Limits, Profile, Reason, Run, Segment, Sink, Verdict, Window};
+use baton_coalesce::{self as coalesce, Cause, Class, Coalescer, Limits, Profile, Reason, Run, Sink, Verdict, Window};
 use baton_wire::packet::{Link, Packet, Reject};
 use baton_wire::predict::{HeaderPrediction, Predicted};
 use baton_wire::tcp::Flags;
@@ -111,12 +111,12 @@ impl Sink<u16> for Burst {
     }
 
     #[inline]
-    fn start(&mut self, slot: u32, _: &Segment, at: u16) {
+    fn start(&mut self, slot: u32, _: &coalesce::Segment, at: u16) {
         self.ends[slot as usize] = (at, at);
     }
 
     #[inline]
-    fn append(&mut self, slot: u32, _: &Segment, at: u16) {
+    fn append(&mut self, slot: u32, _: &coalesce::Segment, at: u16) {
         let last = &mut self.ends[slot as usize].1;
         self.pieces[usize::from(*last)].next = at;
         *last = at;
@@ -133,7 +133,7 @@ impl Sink<u16> for Burst {
 struct Expected {
     header: HeaderPrediction,
     /// The segment of the last such frame.
-    segment: Segment,
+    segment: coalesce::Segment,
     /// Where the headers are that it was made of.
     headers: u16,
     /// True if that was the frame before this one.
