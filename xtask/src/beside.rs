@@ -1,6 +1,6 @@
 //! `cargo xtask beside`: every cell of the matrix of `crates/baton/tests/beside`.
 //!
-//! What was played is kept in a file, so that a run that was cut off goes on where it was.
+//! Results are kept in a file, so that an interrupted run continues where it stopped.
 
 use std::fs;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::run;
 use crate::run::cargo;
 use crate::setup::{self, Setup};
 
-/// What is asked for.
+/// The arguments.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Wishes {
     again: bool,

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold, step by step.
 //!
-//! Every step runs, whatever came of those before it, so that one round shows
-//! all that is wrong. The cheap ones come first.
+//! Every step runs, even after failures, so that one round shows everything that is wrong. The
+//! cheap ones come first.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -69,7 +69,7 @@ fn tests(steps: &mut Steps, name: &'static str, command: &mut Command) {
             Some(_) => return Ok((Outcome::Passed, counts)),
         };
         if counts.failed == 0 {
-            // Nothing that the runner counted: it did not build, or was ended.
+            // The runner counted nothing: the build failed, or it was killed.
             counts += Counts::FAILED;
         }
         Ok((Outcome::Failed(failure), counts))

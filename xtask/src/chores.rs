@@ -1,4 +1,4 @@
-//! Commands that set up and start a program of the house.
+//! Commands that set up and start one of the project's programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -87,7 +87,7 @@ pub fn programs(arguments: &[String]) -> Result<ExitCode> {
     }
     let mut command = cargo();
     command.args(["test", "--locked", "--package", "baton", "--test", "run"]);
-    // One after another: the machine is a program's own.
+    // One after another: each program has the machine to itself.
     command.args(["--", "--nocapture", "--test-threads=1"]).args(names).env("BATON_PROGRAMS_TIMES", times.to_string());
     Ok(code(command.status().context("cannot start cargo")?))
 }

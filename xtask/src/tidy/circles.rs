@@ -80,7 +80,7 @@ fn folders(files: &[File]) -> Folders {
     for (root, modules) in &crates {
         let crate_names = Names::new(modules);
         for (module, file) in modules {
-            // What is not Rust is another rule's finding.
+            // Another rule reports files that are not Rust.
             let paths = tokens::paths(&file.text, Tests::LeaveOut).unwrap_or_default();
             for used in paths.iter().flat_map(|path| crate_names.modules_used(module, &path.segments)) {
                 let shared = module.iter().zip(&used).take_while(|(a, b)| a == b).count();
@@ -128,8 +128,8 @@ impl Names {
         Some([base, rest].concat())
     }
 
-    /// Modules that a path names: the one that it leads to, and those where what that one
-    /// passes on comes from.
+    /// Modules that a path names: the one that it leads to and, if that one only passes the
+    /// name on, those where the name comes from.
     fn modules_used(&self, module: &Module, path: &[String]) -> Vec<Module> {
         let mut used = Vec::new();
         let mut next = self.absolute(module, path);

@@ -1,11 +1,11 @@
-//! What `cargo metadata` says of the workspace: the few fields that are used.
+//! The output of `cargo metadata`: the few fields that are used.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use crate::run::{self, cargo};
 
-/// Packages and who is a member.
+/// Packages, and which of them are ours.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Metadata {
     /// Ours and those that we depend on, directly or not.
@@ -19,15 +19,15 @@ pub struct Metadata {
 pub struct Package {
     /// Its name on crates.io, or in our workspace.
     pub name: String,
-    /// Opaque.
+    /// An opaque id.
     pub id: String,
     /// SPDX expression.
     pub license: Option<String>,
     /// Absolute path of its `Cargo.toml`.
     pub manifest_path: String,
-    /// What it asks for.
+    /// Its dependencies.
     pub dependencies: Vec<Dependency>,
-    /// What it builds.
+    /// Its targets.
     pub targets: Vec<Target>,
 }
 
@@ -52,7 +52,7 @@ pub struct Target {
 }
 
 impl Metadata {
-    /// Asks cargo, for the one platform that there is.
+    /// Asks cargo, for Linux on this machine's architecture.
     ///
     /// # Errors
     /// If cargo fails, for example because `Cargo.lock` is not up to date.

@@ -1,9 +1,9 @@
-//! `cargo xtask tidy`: the rules of the house that a machine can check.
+//! `cargo xtask tidy`: the project's rules that a machine can check.
 //!
 //! * `crates`: a crate uses only crates above it; every dependency is on the
 //!   allow-list with a reason and has an allowed licence.
-//! * `source`: `unsafe` stands in its rooms; pure crates call nothing of the
-//!   operating system; nothing unfinished is left.
+//! * `source`: `unsafe` is only in files for it; pure crates do not call the operating system;
+//!   no unfinished work is left.
 //! * `names`, `used`: crates that are named exist; dependencies are used.
 //! * `citations`: what is cited can be found from here.
 //! * `english`: comments are in plain English, crate by crate.
@@ -11,7 +11,7 @@
 //! * `text`: paths of one machine, tabs, stray blanks.
 //! * `ratchet`: files stay small, long ones only shrink.
 //!
-//! What the rules allow is in `xtask/tidy.toml`. Taste is left to taste.
+//! `xtask/tidy.toml` lists what the rules allow. Matters of taste are not checked.
 
 pub mod metadata;
 
@@ -48,7 +48,7 @@ pub struct Finding {
     pub line: usize,
     /// The rule's name, as exceptions use it.
     pub rule: &'static str,
-    /// What is wrong and what to do.
+    /// The fault and its remedy.
     pub message: String,
 }
 
@@ -132,7 +132,7 @@ fn excepted(rules: &Rules, findings: Vec<Finding>) -> Vec<Finding> {
     left
 }
 
-/// Renews what follows from other files.
+/// Updates generated parts.
 fn write() -> Result<()> {
     let rules = Rules::load()?;
     crates::write_table(&rules)?;
@@ -153,7 +153,7 @@ pub fn files() -> Result<Vec<File>> {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
             Err(e) => return Err(e).with_context(|| format!("cannot read {path}")),
         };
-        // What is not text (captures, corpora) has no rules.
+        // Files that are not text (captures, corpora) have no rules.
         if let Ok(text) = String::from_utf8(bytes) {
             files.push(File { path: path.to_owned(), text });
         }
