@@ -1,5 +1,5 @@
 //! Compiles the BPF programs with clang. Without clang the build goes on, and
-//! whoever needs a program says what is missing.
+//! code that needs a program reports what is missing.
 
 use std::env;
 use std::path::{Path, PathBuf};

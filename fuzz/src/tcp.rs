@@ -254,7 +254,7 @@ impl Watch {
         Some(snapshot)
     }
 
-    /// Who takes over, and its first commands.
+    /// The Tcb that takes over, and its first commands.
     fn successor(&mut self, snapshot: &Snapshot) -> (Tcb, Vec<Command>) {
         let mut out = Vec::new();
         let mut cx = Context { now: self.now, config: &self.config, challenge: &mut self.limiter };

@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: runs every benchmark and keeps what it measured.
+//! `cargo xtask bench`: runs every benchmark and keeps its results.
 //!
-//! A run lives in `bench/runs/DATE/`: `meta.toml` (commands, commit, kernel, CPU),
-//! each benchmark's words in `NAME.txt`, and what it writes itself (csv, json,
-//! plots) into the directory named by `BATON_BENCH_OUT`.
+//! A run lives in `bench/runs/DATE/`: `meta.toml` (commands, commit, kernel, CPU), each
+//! benchmark's output in `NAME.txt`, and the files that it writes (csv, json, plots) into the
+//! directory named by `BATON_BENCH_OUT`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use crate::chores::target;
 use crate::plot;
-use crate::run::{self, cargo};
+use crate::run::{self, cargo, target};
 use crate::tidy::metadata::Metadata;
 
 /// A thing to measure.
@@ -59,7 +58,7 @@ pub fn command(names: &[String]) -> Result<ExitCode> {
         ]))?;
     }
     fs::create_dir_all(&directory)?;
-    // Written first, so that a run that is broken off still says what it was.
+    // Written first, so that an interrupted run is still described.
     let commands = all.iter().map(|b| run::line(&b.command)).collect();
     fs::write(directory.join("meta.toml"), toml::to_string(&meta(date, commands)?)?)?;
     let mut failed = Vec::new();

@@ -1,17 +1,17 @@
 //! `cargo xtask beside`: every cell of the matrix of `crates/baton-cli/tests/beside`.
 //!
-//! What was played is kept in a file, so that a run that was cut off goes on where it was.
+//! Results are kept in a file, so that an interrupted run continues where it stopped.
 
 use std::fs;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
+use crate::run;
 use crate::run::cargo;
 use crate::setup::{self, Setup};
-use crate::{chores, run};
 
-/// What is asked for.
+/// The arguments.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Wishes {
     again: bool,
@@ -26,7 +26,7 @@ pub fn command(arguments: &[String]) -> Result<ExitCode> {
     if let Setup::Incomplete(why) = setup::ensure(false)? {
         println!("{why}\n");
     }
-    let log = std::path::absolute(chores::target())?.join("beside");
+    let log = std::path::absolute(run::target())?.join("beside");
     let played = fs::read_to_string(&log).unwrap_or_default();
     if failed {
         cells.extend(last_failed(&played));

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold, step by step.
 //!
-//! Every step runs, whatever came of those before it, so that one round shows
-//! all that is wrong. The cheap ones come first.
+//! Every step runs, even after failures, so that one round shows everything that is wrong. The
+//! cheap ones come first.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -69,7 +69,7 @@ fn tests(steps: &mut Steps, name: &'static str, command: &mut Command) {
             Some(_) => return Ok((Outcome::Passed, counts)),
         };
         if counts.failed == 0 {
-            // Nothing that the runner counted: it did not build, or was ended.
+            // The runner counted nothing: the build failed, or it was killed.
             counts += Counts::FAILED;
         }
         Ok((Outcome::Failed(failure), counts))
@@ -90,13 +90,13 @@ fn workspace_tests() -> Command {
 }
 
 /// The rings and the wake-up protocol under loom. It replaces atomics in the
-/// whole build, so it has a target directory of its own, lest each build undo the
-/// other.
+/// whole build, so it has a target directory of its own: otherwise each build would undo
+/// the other.
 fn model_checks() -> Command {
     let mut command = cargo();
     command.args(["test", "--locked", "--package", "baton-engine", "--package", "baton-port"]);
     command.args(["--lib", "--test", "ring_loom", "under_loom"]);
-    command.arg("--target-dir").arg(chores::target().join("loom")).env("RUSTFLAGS", "--cfg loom");
+    command.arg("--target-dir").arg(run::target().join("loom")).env("RUSTFLAGS", "--cfg loom");
     command
 }
 

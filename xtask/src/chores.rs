@@ -1,4 +1,4 @@
-//! Commands that set up and start a program of the house.
+//! Commands that set up and start one of the project's programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ pub fn demo(arguments: &[String]) -> Result<ExitCode> {
         "--package",
         "baton-shim",
     ]))?;
-    let status = Command::new(target().join("release/baton")).arg("demo").args(arguments).status();
+    let status = Command::new(run::target().join("release/baton")).arg("demo").args(arguments).status();
     Ok(code(status.context("cannot start target/release/baton")?))
 }
 
@@ -95,7 +95,7 @@ pub fn programs(arguments: &[String]) -> Result<ExitCode> {
     }
     let mut command = cargo();
     command.args(["test", "--locked", "--package", "baton-cli", "--test", "run"]);
-    // One after another: the machine is a program's own.
+    // One after another: each program has the machine to itself.
     command.args(["--", "--nocapture", "--test-threads=1"]).args(names).env("BATON_PROGRAMS_TIMES", times.to_string());
     Ok(code(command.status().context("cannot start cargo")?))
 }
@@ -230,13 +230,8 @@ fn fuzz_arguments(arguments: &[String]) -> Result<(u32, Vec<String>)> {
 /// `cargo xtask doc`.
 pub fn doc() -> Result<ExitCode> {
     run::succeed(cargo().args(["doc", "--workspace", "--no-deps", "--locked"]))?;
-    println!("Open {}", target().join("doc/baton_engine/index.html").display());
+    println!("Open {}", run::target().join("doc/baton_engine/index.html").display());
     Ok(ExitCode::SUCCESS)
-}
-
-/// Where cargo puts what it builds.
-pub fn target() -> std::path::PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), Into::into)
 }
 
 fn code(status: ExitStatus) -> ExitCode {

@@ -1,19 +1,19 @@
-//! CPython's own tests, which Debian has in a package apart from Python: taken out of it for
-//! the tests of `baton run`, and not installed, since that would renew Python.
+//! CPython's own tests, which Debian has in a separate package: unpacked for the tests of
+//! `baton run`, and not installed, since that would upgrade Python.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::{chores, deb, run};
+use crate::{deb, run};
 
 /// Debian's Python: the tests are of its version.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Where tests look for them: beside cargo's directory for tests.
+/// Where tests look for them: next to cargo's directory for tests.
 fn place() -> PathBuf {
-    chores::target().join("cpython")
+    run::target().join("cpython")
 }
 
 /// Whether they are there, or there is no Python of Debian's.
@@ -29,7 +29,7 @@ pub fn fetch() -> Result<()> {
     let (version, package) = (version.trim(), format!("libpython{}-testsuite", version.trim()));
     let take = |tree: &Path| {
         fs::create_dir_all(&place)?;
-        // At once: half of them would be taken for all.
+        // In one step: a part of them would be taken for all.
         Ok(fs::rename(tree.join(format!("usr/lib/python{version}/test")), place.join("test"))?)
     };
     deb::with_files_of(&package, &place.with_extension("unpacked"), take).context("CPython's tests of sockets")

@@ -1,4 +1,4 @@
-//! What is taken out of a Debian package without installing it.
+//! Takes files out of a Debian package without installing it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 
 use crate::run;
 
-/// Has `take` take what it wants out of a package's files, which are gone afterwards.
-/// `scratch` is a directory for them, which is made.
+/// Calls `take` on the directory of a package's files, which are removed afterwards. They are
+/// unpacked into `scratch`, which is created.
 pub fn with_files_of(package: &str, scratch: &Path, take: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let result = unpack(package, scratch).and_then(|tree| take(&tree));
-    // Whatever happened, and whether there was any.
+    // Whether or not that worked, and whether or not the directory exists.
     let _ = fs::remove_dir_all(scratch);
     result
 }

@@ -1,7 +1,7 @@
 //! Another kernel for tests of what this one may lack (`baton_testkit::vm`): taken out of
 //! Debian's package, without installing it.
 //!
-//! It has to have what steering is made of: TCX links, from Linux 6.6 on.
+//! It has to have TCX links (Linux 6.6 or later), which steering needs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::deb::{self, only};
-use crate::{chores, run};
+use crate::run;
 
 /// Packages that depend on the newest kernel of a series, the wanted first.
 const SERIES: [&str; 2] = ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"];
 
-/// What the tests load, each after those that it needs.
+/// Modules that the tests load, each after those that it needs.
 const MODULES: [&str; 15] = [
     "llc",
     "stp",
@@ -33,9 +33,9 @@ const MODULES: [&str; 15] = [
     "nf_conntrack_netlink",
 ];
 
-/// Where tests look for it: beside cargo's directory for tests.
+/// Where tests look for it: next to cargo's directory for tests.
 fn place() -> PathBuf {
-    chores::target().join("guest")
+    run::target().join("guest")
 }
 
 /// Whether it is there, or cannot be used on this machine anyway.
@@ -44,7 +44,7 @@ pub fn is_settled() -> bool {
     all && place().join("vmlinuz").is_file() || !cfg!(target_arch = "x86_64") || !run::on_path("apt-get")
 }
 
-/// Fetches the package and takes out what is used.
+/// Fetches the package and unpacks the files that are used.
 pub fn fetch() -> Result<()> {
     let place = place();
     let Some(package) = SERIES.iter().find_map(|series| newest(series)) else {
@@ -63,7 +63,7 @@ fn take(package: &str, tree: &Path, place: &Path) -> Result<()> {
         let found = find(&modules, &file).with_context(|| format!("{package} has no {file}"))?;
         fs::copy(found, place.join(file))?;
     }
-    // Last: it says that all is there.
+    // Last: its presence says that everything is there.
     fs::copy(only(&tree.join("boot"), |name| name.starts_with("vmlinuz"))?, place.join("vmlinuz"))?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Chores of the house, as `cargo xtask COMMAND`.
+//! Chores of the project, as `cargo xtask COMMAND`.
 //!
 //! Make and CI only call this. Each command is a module: `setup` (system
 //! packages), `check` (`test`: the list of steps), `tidy`, `rfc`, `beside`, `bench` (with `plot`), and

@@ -35,7 +35,7 @@ struct Requirement {
     exception: Option<String>,
 }
 
-/// How a requirement stands.
+/// The state of a requirement.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Standing {
@@ -96,7 +96,7 @@ pub fn command(flags: &[&str]) -> Result<ExitCode> {
     Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Prints the totals and what is wrong; returns how much that is.
+/// Prints the totals and the faults; returns the number of faults.
 pub fn check() -> Result<usize> {
     let report = report()?;
     for row in report.rows.iter().filter(|row| row.standing == Standing::Unaccounted) {

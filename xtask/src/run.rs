@@ -1,4 +1,4 @@
-//! Starting programs: cargo and whatever else a step needs.
+//! Starting programs: cargo and others that a step needs.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -67,8 +67,8 @@ pub fn line(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Runs a command, shows each line that it prints and gives it to `see`; after
-/// `limit` ends it with everything that it started. `None` if it came to that.
+/// Runs a command, shows each line that it prints and gives it to `see`; after `limit` ends it
+/// with everything that it started. `None` if that happened.
 pub fn watch(command: &mut Command, limit: Option<Duration>, mut see: impl FnMut(&str)) -> Result<Option<ExitStatus>> {
     if limit.is_some() {
         // A group of its own can be ended whole. Not so by default: a developer's
@@ -106,6 +106,11 @@ pub fn seconds(since: Instant) -> String {
     format!("{:.1} s", since.elapsed().as_secs_f64())
 }
 
+/// Where cargo puts what it builds.
+pub fn target() -> std::path::PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), Into::into)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,8 +118,8 @@ mod tests {
     #[test]
     fn a_program_past_its_limit_is_ended_with_its_children() {
         let start = Instant::now();
-        // The inner sleep holds the pipe open: were only the shell ended, the
-        // read would last as long as the sleep.
+        // The inner sleep holds the pipe open: if only the shell were ended, the read would
+        // last as long as the sleep.
         let mut command = program("sh", &["-c", "echo one; sleep 100; echo two"]);
         let mut lines = Vec::new();
         let status = watch(&mut command, Some(Duration::from_millis(200)), |l| lines.push(l.to_owned())).unwrap();

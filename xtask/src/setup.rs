@@ -1,10 +1,9 @@
-//! System packages: what the house needs that cargo does not bring.
+//! System packages that the project needs and cargo does not provide.
 //!
-//! Each is probed for by the program that is used, so that what was
-//! installed by hand counts. What is missing is installed through apt as root;
-//! otherwise the one command to run is printed, with what works without it. The kernel
-//! that some tests boot, and CPython's tests, are unpacked beside what cargo builds, not
-//! installed.
+//! Each is probed for by the program that is used, so that programs installed by hand count.
+//! Missing packages are installed through apt as root; otherwise the one command to run is
+//! printed, with what works without it. The kernel that some tests boot, and CPython's tests,
+//! are unpacked next to cargo's output, not installed.
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -107,7 +106,7 @@ const SERVICES: &[(&str, &[&str])] = &[
     ("ufw", &["ufw"]),
 ];
 
-/// What setting up came to.
+/// The result of setting up.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Setup {
     /// Everything is there.
@@ -138,7 +137,7 @@ pub fn command(flags: &[&str]) -> Result<ExitCode> {
 pub fn ensure(for_run: bool) -> Result<Setup> {
     let setup = ensure_packages(for_run)?;
     if !for_run {
-        // Nothing else needs them, and where Debian's packages cannot be had they never come.
+        // Only tests need them, and without Debian's packages they cannot be fetched at all.
         let fetched = [
             if guest::is_settled() { Ok(()) } else { guest::fetch() },
             if cpython::is_settled() { Ok(()) } else { cpython::fetch() },
@@ -245,7 +244,7 @@ impl NoServices {
                 file.set_permissions(fs::Permissions::from_mode(0o755))?;
                 Ok(NoServices { ours: true })
             }
-            // Somebody has a policy already, as in containers: it is theirs to say.
+            // There is a policy already, as in containers: it decides.
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(NoServices { ours: false }),
             Err(e) => Err(e).with_context(|| format!("cannot write {POLICY}")),
         }

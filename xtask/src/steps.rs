@@ -10,11 +10,11 @@ use crate::run;
 /// How a step ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It holds.
+    /// The check passed.
     Passed,
-    /// It does not; the reason in a line.
+    /// The check failed; the reason in a line.
     Failed(String),
-    /// It could not run here; why.
+    /// The check could not run here; the reason.
     Skipped(String),
 }
 

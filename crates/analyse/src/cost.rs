@@ -1,16 +1,16 @@
-//! What coalescing would save of the CPU: a model of three numbers.
+//! How much CPU time coalescing would save: a model of three numbers.
 //!
-//! Receiving costs so much a frame that the stack sees, so much a byte of it, and
-//! coalescing so much a segment that it looks at:
+//! Receiving has a cost per frame that the stack sees and a cost per byte; coalescing has a
+//! cost per segment that it looks at:
 //!
 //! ```text
 //!   without   frames_in  × frame_ns + bytes × byte_ns
 //!   with      frames_out × frame_ns + bytes × byte_ns + segments × segment_ns
 //! ```
 //!
-//! It is RA §5.2's reading of Figure 11 (x + y/k), with the price of coalescing beside it.
-//! The defaults stand for Linux receiving frames of 1500 bytes over veth, with and
-//! without GRO; other machines and stacks have other numbers, so they are shown and can be set.
+//! It is RA §5.2's reading of Figure 11 (x + y/k), plus the cost of coalescing. The defaults
+//! stand for Linux receiving frames of 1500 bytes over veth, with and without GRO; other
+//! machines and stacks have other numbers, so they are shown and can be set.
 
 use serde::Serialize;
 
@@ -31,16 +31,16 @@ impl Default for Prices {
     }
 }
 
-/// What the model says of a capture.
+/// The model's estimate for a capture.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Estimate {
-    /// The numbers that it was made with.
+    /// The numbers that the estimate was made with.
     pub prices: Prices,
     /// CPU time without coalescing, in seconds.
     pub without_seconds: f64,
     /// CPU time with it, in seconds.
     pub with_seconds: f64,
-    /// What is saved, of 1; negative if coalescing costs more than it saves.
+    /// The share that is saved, of 1; negative if coalescing costs more than it saves.
     pub saved: f64,
 }
 

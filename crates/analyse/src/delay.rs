@@ -1,14 +1,14 @@
-//! How long segments waited for company: from their arrival to the flush of their run.
+//! How long segments were held: from their arrival to the flush of their run.
 //!
-//! Arrivals of segments that are held stand in lists, one for each run, in one table of
-//! at most [`HELD_MAX`] places; a segment that finds it full is held without its delay
-//! being measured, which is counted.
+//! Arrivals of held segments are kept in lists, one for each run, in one table of at most
+//! [`HELD_MAX`] entries. The delay of a segment that finds it full is not measured, and this is
+//! counted.
 
 use hdrhistogram::Histogram;
 
-/// Arrivals that are kept at a time at most.
+/// The most arrivals kept at a time.
 pub const HELD_MAX: usize = 1 << 20;
-/// Longest delay that is told apart, in nanoseconds: an hour.
+/// The longest delay that is distinguished, in nanoseconds: an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 const NONE: u32 = u32::MAX;
 
@@ -18,7 +18,7 @@ struct Held {
     next: u32,
 }
 
-/// Arrivals of what is held, by slot.
+/// Arrivals of held segments, by slot.
 #[derive(Default)]
 pub struct Arrivals {
     held: Vec<Held>,
@@ -31,7 +31,7 @@ pub struct Arrivals {
 #[derive(Clone, Debug)]
 pub struct Delays {
     histogram: Histogram<u64>,
-    /// Those of 0, which are many: they go into the histogram at the end.
+    /// Delays of 0, which are frequent: they go into the histogram at the end.
     zero: u64,
     unmeasured: u64,
 }
@@ -92,21 +92,22 @@ impl Delays {
         }
     }
 
-    /// Adds all that another counted.
+    /// Adds everything that another counted.
     pub fn merge(&mut self, other: &Delays) {
         self.zero += other.zero;
         self.unmeasured += other.unmeasured;
         self.histogram.add(&other.histogram).expect("both have the same bounds");
     }
 
-    /// Median, 99th percentile and largest, in nanoseconds, to three digits; 0 of none.
+    /// Median, 99th percentile and largest, in nanoseconds, to three digits; 0 if there are
+    /// none.
     pub fn percentiles(&self) -> [u64; 3] {
         let mut all = self.histogram.clone();
         all.saturating_record_n(0, self.zero);
         [all.value_at_quantile(0.5), all.value_at_quantile(0.99), all.max()]
     }
 
-    /// Segments whose delay could not be measured, [`HELD_MAX`] being held.
+    /// Segments whose delay was not measured because [`HELD_MAX`] were held.
     pub fn unmeasured(&self) -> u64 {
         self.unmeasured
     }

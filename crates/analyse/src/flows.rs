@@ -1,10 +1,9 @@
 //! The flows that matter most, in a table of fixed size.
 //!
-//! 512 sets of 8 flows. A flow that finds its set full takes the place of the one
-//! with the fewest frames there; that is counted, and what had been counted of the
-//! other is forgotten. So the figures of a flow are exact as long as nothing was
-//! forgotten, and a lower bound else; one of the largest flows is never the smallest
-//! of eight.
+//! 512 sets of 8 flows. A flow that finds its set full takes the place of the one with the
+//! fewest frames there; that is counted, and the counts of the other flow are forgotten. So a
+//! flow's figures are exact as long as nothing was forgotten, and a lower bound otherwise. The
+//! largest flows stay, because none of them is the smallest of eight.
 
 use baton_coalesce::Flow;
 use std::hash::{Hash, Hasher};
@@ -12,7 +11,7 @@ use std::hash::{Hash, Hasher};
 const SETS: usize = 512;
 const WAYS: usize = 8;
 
-/// What is counted of one flow.
+/// The counts of one flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowCounts {
     /// Frames that came in.
@@ -45,7 +44,7 @@ impl Default for Flows {
 }
 
 impl Flows {
-    /// Adds to what is counted of a flow.
+    /// Adds to a flow's counts.
     pub fn add(&mut self, flow: &Flow, counts: FlowCounts) {
         let set = &mut self.sets[set_of(flow)];
         if let Some((_, known)) = set.iter_mut().flatten().find(|(known, _)| known == flow) {
@@ -58,7 +57,7 @@ impl Flows {
         }
     }
 
-    /// Adds all that another table counted.
+    /// Adds everything that another table counted.
     pub fn merge(&mut self, other: &Flows) {
         for (flow, counts) in other.sets.iter().flatten().flatten() {
             self.add(flow, *counts);
@@ -79,7 +78,7 @@ impl Flows {
         self.sets.iter().flatten().flatten().count()
     }
 
-    /// How often a flow had to make room for another.
+    /// How often a flow was replaced by another.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -91,8 +90,8 @@ fn set_of(flow: &Flow) -> usize {
     (hasher.finish() >> 32) as usize % SETS
 }
 
-/// A quick mix of a few words. Flows that somebody chose to collide push each other
-/// out of one set, and cost no more than others.
+/// A quick mix of a few words. Flows that were chosen to collide replace each other within one
+/// set, and cost no more than others.
 struct Mixer(u64);
 
 impl Hasher for Mixer {

@@ -23,6 +23,7 @@ pub mod cost;
 pub mod delay;
 pub mod flows;
 pub mod link;
+pub mod link_type;
 mod prefetch_unsafe;
 pub mod read;
 pub mod report;

@@ -9,26 +9,12 @@
 //! | 113 Linux cooked | 16 bytes, the ethertype in the last two; VLAN tags |
 //! | 276 Linux cooked v2 | 20 bytes, the ethertype in the first two; VLAN tags |
 //!
-//! Of any other link type nothing is known: its frames are `not_ip`.
+//! Other link types are unknown: their frames are `not_ip`.
 
+use crate::link_type;
 use crate::read;
 use baton_coalesce::{Frame, Link, Tags};
 use baton_wire::eth::ether_type;
-
-/// Numbers of the link types.
-pub mod link_type {
-    #![allow(missing_docs)]
-    pub const NULL: u16 = 0;
-    pub const ETHERNET: u16 = 1;
-    pub const RAW_BSD: u16 = 12;
-    pub const RAW_OPENBSD: u16 = 14;
-    pub const RAW: u16 = 101;
-    pub const LOOP: u16 = 108;
-    pub const LINUX_SLL: u16 = 113;
-    pub const IPV4: u16 = 228;
-    pub const IPV6: u16 = 229;
-    pub const LINUX_SLL2: u16 = 276;
-}
 
 /// True if frames of this link type can be read.
 pub fn is_known(link: u16) -> bool {
@@ -59,12 +45,12 @@ fn behind_header(link: u16, bytes: &[u8]) -> Link {
         link_type::LINUX_SLL2 => (20, half(0)),
         _ => (0, None),
     };
-    // A header that is cut off announces nothing.
+    // A truncated header announces nothing.
     let ether_type = ether_type.filter(|_| bytes.len() >= usize::from(len)).unwrap_or(0);
     Link::Read { ether_type, offset: len, tags: Tags::NONE }
 }
 
-/// What an address family stands for. IPv6 has a number of its own on each system.
+/// The ethertype for an address family. IPv6 has a different number on each system.
 fn of_family(link: u16, family: [u8; 4]) -> Option<u16> {
     let of = |family| match family {
         2 => Some(ether_type::IPV4),

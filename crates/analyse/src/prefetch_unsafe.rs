@@ -1,10 +1,10 @@
 //! Asking for memory before it is needed.
 //!
-//! What it upholds: a prefetch is a hint, which reads nothing that the program sees and
-//! faults on no address; it is given the address of a byte of a slice all the same.
+//! What it upholds: a prefetch is a hint, which reads nothing that the program sees and faults
+//! on no address; it is still given only the address of a byte of a slice.
 #![allow(unsafe_code)]
 
-/// Has the line of `bytes[at]` on its way, if there is one.
+/// Prefetches the line of `bytes[at]`, if there is one.
 #[inline(always)]
 pub fn prefetch(bytes: &[u8], at: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! What is said of captures: plain figures, in the form in which `--json` prints them.
+//! The report on captures: plain figures, in the form in which `--json` prints them.
 //!
 //! The names at the top level are part of the interface.
 
@@ -34,7 +34,7 @@ pub struct Report {
     pub flushes: BTreeMap<&'static str, u64>,
     /// Bytes on the wire.
     pub wire_bytes: u64,
-    /// Data segments that the coalescer held, be it alone.
+    /// Data segments that the coalescer held, even if alone.
     pub segments: u64,
     /// From the first to the last frame, in seconds.
     pub seconds: f64,
@@ -46,10 +46,10 @@ pub struct Report {
     pub cpu: Estimate,
     /// The flows with the most frames.
     pub flows: Vec<FlowLine>,
-    /// Flows that are known in all, and how many lost their place in the table: above
-    /// 0, figures of flows are lower bounds.
+    /// How many flows are in the table. If some lost their place, figures of flows are lower
+    /// bounds.
     pub flows_known: usize,
-    /// See above.
+    /// How many flows lost their place in the table.
     pub flows_forgotten: u64,
     /// Frames of link types that cannot be read, by link type.
     pub unknown_links: BTreeMap<u16, u64>,
@@ -57,10 +57,10 @@ pub struct Report {
     pub files: Vec<FileLine>,
 }
 
-/// The rules that held.
+/// The rules that were applied.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Rules {
-    /// Which paper's.
+    /// The paper that the rules are from.
     pub profile: &'static str,
     /// Runs held at a time.
     pub cache: u32,
@@ -79,11 +79,11 @@ pub struct Rules {
 /// Runs of one length, or of neighbouring lengths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct RunLength {
-    /// Shortest.
+    /// Shortest length.
     pub from: u32,
-    /// Longest.
+    /// Longest length.
     pub to: u32,
-    /// How many.
+    /// The number of runs.
     pub runs: u64,
 }
 
@@ -94,18 +94,18 @@ pub struct Delay {
     pub p50: u64,
     /// 99th percentile.
     pub p99: u64,
-    /// Largest.
+    /// Largest delay.
     pub max: u64,
-    /// Segments that are not in these, too many having been held at once.
+    /// Segments that are not included, because too many were held at once.
     pub unmeasured: u64,
 }
 
 /// Acknowledgments of what was received, every second segment of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Acks {
-    /// That a stack makes without coalescing.
+    /// How many a stack makes without coalescing.
     pub without: u64,
-    /// That it makes with ACK offload: one template for a run.
+    /// How many it makes with ACK offload: one template for a run.
     pub with: u64,
     /// The difference.
     pub saved: u64,
@@ -131,7 +131,7 @@ pub struct FlowLine {
 /// One capture.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FileLine {
-    /// Where it is.
+    /// Its path.
     pub path: String,
     /// What stopped the reading before its end.
     pub trouble: Option<String>,

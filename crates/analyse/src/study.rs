@@ -1,8 +1,8 @@
 //! Several captures on several cores.
 //!
-//! Each thread takes the next file that nobody has, reads it to its end into a study of
-//! its own, and adds that to what it has; at the end these are added to one another.
-//! Nothing that is counted depends on the order.
+//! Each thread takes the next free file, reads it to its end into a study of its own, and adds
+//! that to its results; at the end these are added to one another. No count depends on the
+//! order.
 
 use crate::read::{Damage, Input, OpenError, Reader, Sink};
 use std::path::PathBuf;
@@ -10,30 +10,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// What is made of the frames of captures.
+/// An analysis of the frames of captures.
 pub trait Study: Sink + Send {
     /// A capture is at its end.
     fn end(&mut self);
 
-    /// Adds what another study has made of other captures.
+    /// Adds another study's results for other captures.
     fn merge(&mut self, other: Self);
 }
 
-/// How far the work is, for whoever watches, and a way to stop it.
+/// How far the work has come, for an observer, and a way to stop it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Bytes read of the files, as they are on disk.
     pub bytes: Arc<AtomicU64>,
     /// Frames read.
     pub frames: AtomicU64,
-    /// Set by whoever wants it to end early.
+    /// Set to end the work early.
     pub stop: Arc<AtomicBool>,
 }
 
 /// How the reading of one file went.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Which.
+    /// The capture file.
     pub path: PathBuf,
     /// What stopped it before its end.
     pub trouble: Option<Trouble>,
@@ -42,7 +42,7 @@ pub struct Outcome {
 /// What stops the reading of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
-    /// It was not opened: nothing of it counts.
+    /// It could not be opened: nothing counts.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// What came before counts.

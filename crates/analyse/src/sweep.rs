@@ -1,10 +1,10 @@
 //! How much joining depends on the memory and time given to it: RSC Figures 4 to 8 for
 //! any capture, in one pass.
 //!
-//! A frame is parsed once and shown to a coalescer for each point. The points vary one
-//! number at a time and hold the others at the base. To vary connections, a point looks
-//! at the first so many connections of the capture alone, as if there were no others;
-//! `u32::MAX` of them are the whole capture, with the frames that belong to none.
+//! A frame is parsed once and shown to a coalescer for each point. The points vary one number
+//! at a time and hold the others at the base. To vary connections, a point looks only at the
+//! first connections of the capture, as many as its value says, as if there were no others;
+//! `u32::MAX` stands for the whole capture, including frames of no connection.
 
 use crate::read::Frame;
 use crate::study::Study;
@@ -14,14 +14,14 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-/// Connections that are numbered; what comes after is in no point of fewer.
+/// The most connections that are numbered; later ones are only in points for the whole capture.
 const CONNECTIONS_MAX: usize = 65_536;
 
 /// What a point varies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
-    /// The first so many connections alone (RSC Fig. 4 and 5).
+    /// How many of the first connections are looked at (RSC Fig. 4 and 5).
     Connections,
     /// Runs held at a time (Fig. 6).
     Cache,
@@ -48,7 +48,7 @@ impl Axis {
         }
     }
 
-    /// What its numbers count.
+    /// The unit of its numbers.
     pub const fn about(self) -> &'static str {
         match self {
             Axis::Connections => "the capture's first connections, alone",
@@ -87,7 +87,7 @@ impl Axis {
     }
 }
 
-/// What came of one point.
+/// The result of one point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Point {
     /// What is varied.
@@ -146,12 +146,12 @@ impl Sweep {
         Sweep { base, checksums, points, numbers: HashMap::new(), last_ns: 0 }
     }
 
-    /// What the points hold that they do not vary.
+    /// The base values, which a point keeps for the axes that it does not vary.
     pub fn base(&self) -> &Limits {
         &self.base
     }
 
-    /// What came of all points.
+    /// The results of all points.
     pub fn points(&self) -> impl Iterator<Item = &Point> {
         self.points.iter().map(|(point, _)| point)
     }

@@ -1,4 +1,4 @@
-//! One capture, one coalescer, and what became of each frame.
+//! One capture and one coalescer, with the fate of each frame.
 
 use crate::delay::{Arrivals, Delays};
 use crate::flows::{FlowCounts, Flows};
@@ -54,7 +54,7 @@ impl Lengths {
     }
 }
 
-/// What a [`Sink`] hears of, added up.
+/// The sums of everything a [`Sink`] is told.
 #[derive(Default)]
 struct Heard {
     arrivals: Arrivals,
@@ -98,7 +98,7 @@ impl Sink<u64> for Heard {
     }
 }
 
-/// What was counted of a capture, or of several.
+/// The counts of a capture, or of several.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Packet records.
@@ -115,7 +115,7 @@ pub struct Tally {
     pub causes: BTreeMap<&'static str, u64>,
     /// Bytes on the wire.
     pub wire_bytes: u64,
-    /// Eligible segments that were in a run, be it alone.
+    /// Eligible segments that were in a run, even if alone.
     pub segments: u64,
     /// Frames whose link type is not known, by link type.
     pub unknown_links: BTreeMap<u16, u64>,
@@ -158,15 +158,15 @@ impl Analysis {
         }
     }
 
-    /// What was counted. Runs that are still held are not in it: [`Study::end`] first.
+    /// The counts. Runs that are still held are not included: call [`Study::end`] first.
     pub fn tally(&self) -> &Tally {
         &self.done
     }
 
-    /// Notes a frame of which nothing is known.
+    /// Notes a frame whose link type is unknown.
     #[cold]
     fn unknown_link(&mut self, link: u16) {
-        // A capture has few link types; one that is made of them is not to grow a table.
+        // A capture has few link types; a hostile one must not grow a table.
         if self.unknown_links.len() < 64 || self.unknown_links.contains_key(&link) {
             *self.unknown_links.entry(link).or_default() += 1;
         }
@@ -200,7 +200,7 @@ fn flow_of(class: &Class) -> Option<&Flow> {
     }
 }
 
-/// What a frame that goes on alone adds to its flow.
+/// The counts that a frame that goes on alone adds to its flow.
 fn alone(class: &Class) -> FlowCounts {
     let payload_bytes = match class {
         Class::Data(segment) => segment.payload_len.into(),

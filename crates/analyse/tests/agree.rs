@@ -1,5 +1,5 @@
-//! The library beside a second, slow implementation of reader and coalescer, which
-//! shares no code with it: on captures, and on random traffic in the form of captures.
+//! The library against a second, slow implementation of reader and coalescer, which shares no
+//! code with it: on captures, and on random traffic in the form of captures.
 
 mod make;
 #[path = "../../coalesce/tests/slow/mod.rs"]

@@ -4,7 +4,7 @@ mod make;
 
 use baton_analyse::Analysis;
 use baton_analyse::coalesce::{Checksums, Limits, Profile};
-use baton_analyse::link::link_type;
+use baton_analyse::link_type;
 use baton_analyse::read::Input;
 use baton_analyse::study::{self, Progress};
 use baton_analyse::tally::Tally;

@@ -1,4 +1,4 @@
-//! The two ways, joined.
+//! The bump: both directions, joined.
 
 use crate::counters::Counters;
 use crate::inward::Inward;
@@ -9,20 +9,20 @@ use baton_port::PortError;
 use baton_port::vnet::VnetIo;
 use baton_wire::tcp::Acks;
 
-/// Frames taken from the wire in one poll at most.
+/// The most frames taken from the wire in one poll.
 const IN_MAX: usize = 256;
-/// Frames taken from the host in one poll at most, unless more came in.
+/// The most frames taken from the host in one poll, unless more came in.
 const OUT_MAX: usize = 64;
 
-/// What a bump does.
+/// Settings of a bump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// What bounds runs. Its window is not asked: runs end with the burst.
+    /// Limits of runs. Their window is ignored: runs end with the burst.
     pub limits: Limits,
     /// What becomes of the host's ACKs.
     pub acks: Acks,
-    /// The coalescer and the ACKs are left out: frames are carried, no more. What the
-    /// rest costs is measured against it.
+    /// Leaves out the coalescer and the ACKs: frames are only carried. The cost of the rest is
+    /// measured against this.
     pub bare: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct Bump<W, H> {
 }
 
 impl<W: VnetIo, H: VnetIo> Bump<W, H> {
-    /// Between `wire` and `host`.
+    /// A bump between `wire` and `host`.
     pub fn new(wire: W, host: H, options: Options) -> Bump<W, H> {
         let limits = Limits { window: Window::Input, ..options.limits };
         Bump {
@@ -68,14 +68,15 @@ impl<W: VnetIo, H: VnetIo> Bump<W, H> {
             busy = true;
         }
         host.flush()?;
-        // As much as came in: ACKs are not to pile up behind what they answer.
+        // At least as much as came in, so that ACKs do not pile up behind the data that they
+        // answer.
         busy |= outward.pump(host, wire, senders, counters, carried.max(OUT_MAX))?;
         wire.flush()?;
         Ok(busy)
     }
 
-    /// True while the wire has no room for what the host has sent: to be polled again
-    /// soon, whoever else has something to say.
+    /// True while the wire is full and the host's frames wait: poll again soon, even if no
+    /// descriptor is ready.
     pub fn is_stuck(&self) -> bool {
         self.outward.is_stuck()
     }
@@ -90,12 +91,12 @@ impl<W: VnetIo, H: VnetIo> Bump<W, H> {
         &mut self.host
     }
 
-    /// What has passed.
+    /// Counts of frames that passed.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What the coalescer did.
+    /// The coalescer's counts.
     pub fn counts(&self) -> &Counts {
         self.inward.counts()
     }

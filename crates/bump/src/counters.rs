@@ -1,6 +1,6 @@
-//! What has passed.
+//! Counts of frames that passed.
 
-/// Frames by way and fate. What the coalescer did with those from the wire is in its own
+/// Frames by direction and fate. What the coalescer did with those from the wire is in its own
 /// [`Counts`](baton_coalesce::Counts).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
@@ -8,14 +8,14 @@ pub struct Counters {
     pub wire_in: u64,
     /// Their bytes, link headers included.
     pub wire_in_bytes: u64,
-    /// Among them, frames that were super-frames already (merged by the device, or never
-    /// cut on this machine): passed on as they are.
+    /// Of these, frames that were super-frames already (merged by the device, or never cut on
+    /// this machine): passed on as they are.
     pub wire_in_super: u64,
     /// Frames handed to the host.
     pub host_in: u64,
-    /// Among them, runs of two segments or more.
+    /// Of these, runs of two segments or more.
     pub runs: u64,
-    /// Frames that the host's port had no room for: lost.
+    /// Frames lost because the host's port was full.
     pub host_full: u64,
     /// Frames from the host.
     pub host_out: u64,
@@ -25,8 +25,8 @@ pub struct Counters {
     pub wire_out: u64,
     /// Among the host's frames, ACKs that stood for several.
     pub acks_expanded: u64,
-    /// ACKs sent besides those.
+    /// ACKs sent in addition to those.
     pub acks_made: u64,
-    /// Times that the wire had no room, so that a frame waited.
+    /// Times that the wire was full, so that a frame waited.
     pub wire_full: u64,
 }

@@ -95,7 +95,7 @@ impl<H: VnetIo> VnetSink for ToHost<'_, H> {
             }
             let remember = *acks == Acks::EverySecond;
             if frame.vnet.is_super() {
-                // A run already, of which nobody but its virtio header knows the segments.
+                // A run already; only its virtio header describes its segments.
                 coalescer.flush(*now_ns, &mut runs);
                 runs.out.counters.wire_in_super += 1;
                 if remember {
@@ -120,7 +120,7 @@ impl<H: VnetIo> VnetSink for ToHost<'_, H> {
     }
 }
 
-/// Notes what a segment that does not coalesce says of its connection.
+/// Notes what a segment that does not coalesce says about its connection.
 #[cold]
 fn remember_other(frame: &VnetFrame<'_>, flow: &Flow, senders: &mut Senders) {
     let checks = Checks { ip_checksum: false, whole: true };
@@ -242,7 +242,7 @@ impl<H: VnetIo> Sink<u32> for Runs<'_, '_, H> {
     fn flush(&mut self, slot: u32, run: &Run, _: Cause, _: u64) {
         let (first, _) = self.chains[slot as usize];
         if !self.send_run(run, first) {
-            // More than an IP header can say, or a writev can take: one by one.
+            // Longer than an IP header can say, or than a writev can take: sent one by one.
             let mut at = first;
             while let Some(link) = self.links.get(at as usize) {
                 self.out.pass(&self.frames[at as usize]);

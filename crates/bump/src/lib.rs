@@ -11,13 +11,13 @@
 //! A [`Bump`] stands between two ports of frames with virtio headers
 //! ([`baton_port::vnet`]): the wire, and the TAP device on whose other side the kernel's
 //! stack is. It is a machine without a thread, a clock or a system call of its own:
-//! whoever drives it calls [`Bump::poll`].
+//! its driver calls [`Bump::poll`].
 //!
-//! * *Towards the host* the one coalescer of this house ([`baton_coalesce`]) makes runs
-//!   (RA §3, RSC §4). A run goes to the host as one super-frame: the headers of RA §3.2,
-//!   written over a copy of the first segment's, and the payloads where they lie. The
-//!   virtio header says how long segments were, so that the stack goes on estimating its
-//!   peer's segment size right, and that the checksum is settled.
+//! * *Towards the host* the project's one coalescer ([`baton_coalesce`]) makes runs (RA §3, RSC
+//!   §4). A run goes to the host as one super-frame: the headers of RA §3.2, written over a
+//!   copy of the first segment's, and the payloads where they lie. The virtio header says how
+//!   long segments were, so that the stack still estimates its peer's segment size correctly,
+//!   and that the checksum is settled.
 //! * *Towards the wire* a stack that was handed a run answers with one ACK. The ends of
 //!   the segments that it stands for are known, so it is expanded into the sequence that
 //!   the sender would have got had nothing been coalesced (RA §4).
@@ -26,12 +26,12 @@
 //!   goes at once, behind what was held of its connection.
 //! * *Nothing is made up.* A segment that is lost, repeated or out of order is passed on
 //!   as it came, and ends a run. No ACK is sent before the host's, nor beyond it.
-//! * *A full wire pushes back.* What it does not take is kept, and nothing more is read
+//! * *A full wire pushes back.* Frames that it does not take are kept, and nothing more is read
 //!   from the host until it is gone. A full host loses frames, counted, as a NIC does.
 //!
-//! What is bounded: frames of a burst by the port; connections whose segments are
-//! remembered ([`CONNECTIONS`]), of which the one least recently used makes room, and
-//! loses no more than that its next ACK goes out as it is.
+//! The port bounds the frames of a burst. [`CONNECTIONS`] bounds the connections whose segments
+//! are remembered; the least recently used one is forgotten first, and loses only the expansion
+//! of its next ACK.
 
 #![forbid(unsafe_code)]
 

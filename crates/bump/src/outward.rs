@@ -17,7 +17,7 @@ const ACK_MAX: usize = 14 + 16 + 60 + 60;
 pub struct Outward {
     acks: Acks,
     bare: bool,
-    /// What the wire had no room for: of one frame of the host at most.
+    /// Frames that the full wire did not take, from at most one frame of the host.
     stuck: VecDeque<(Vnet, Vec<u8>)>,
 }
 
@@ -30,8 +30,8 @@ impl Outward {
         !self.stuck.is_empty()
     }
 
-    /// Carries up to `limit` frames of what waits, as far as the wire takes it; false if
-    /// there was nothing.
+    /// Carries up to `limit` waiting frames, as far as the wire takes it; false if there was
+    /// nothing.
     pub fn pump<H: VnetIo, W: VnetIo>(
         &mut self,
         host: &mut H,
@@ -128,7 +128,7 @@ fn expand<W: VnetIo>(frame: &VnetFrame<'_>, packet: &Packet, unacked: &mut Unack
     let filled = frame.vnet.flags & NEEDS_CSUM == 0;
     let template = AckTemplate::new(frame.data, packet, filled).filter(|ack| ack.len() <= ACK_MAX);
     let Some(template) = template else {
-        // It acknowledges all the same.
+        // It still acknowledges.
         unacked.expand(packet.ack, Acks::PerRun, |_| ());
         out.send(frame.vnet, frame.data);
         return;

@@ -1,5 +1,5 @@
-//! Which segments each sender on the wire has yet to see acknowledged: what an ACK of
-//! the host is expanded by.
+//! Which segments each sender on the wire has yet to see acknowledged: the host's ACKs are
+//! expanded by this.
 //!
 //! ```text
 //!   hash of the flow -> set of WAYS places, the one least recently used makes room

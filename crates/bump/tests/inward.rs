@@ -79,7 +79,7 @@ fn what_does_not_coalesce_passes_unchanged_and_in_order() {
     let frames = [data.sent(), arp.clone(), udp.clone(), wrong.clone(), fin.sent()];
     let out = arrive(&mut rig(20), frames);
     assert_eq!(out.len(), 5);
-    // What is of no connection passes at once; what is of this one does not overtake.
+    // Frames of no connection pass at once; frames of this one do not overtake.
     assert_eq!(out[..2], [arp, udp]);
     assert_eq!(payload(&out[2].1), [3; 10]);
     assert_eq!(out[3..], [wrong, fin.sent()]);

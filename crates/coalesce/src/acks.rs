@@ -12,11 +12,11 @@ use baton_wire::packet::Packet;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::{Acks, Flags};
 
-/// Where the segments end that one direction of a connection has brought and its
-/// receiver has not acknowledged.
+/// The ends of the segments in one direction of a connection that its receiver has not
+/// acknowledged.
 #[derive(Clone, Debug)]
 pub struct Unacked {
-    /// A ring; what is in it lies in order on the circle of sequence numbers.
+    /// A ring; its entries are in order of sequence numbers, modulo 2^32.
     ends: [Seq; Unacked::MAX],
     first: usize,
     len: usize,
@@ -29,12 +29,12 @@ impl Default for Unacked {
 }
 
 impl Unacked {
-    /// As many are kept: a kernel whose program is slow to read acknowledges hundreds of
-    /// segments at once. Of more, the oldest are forgotten, and their ACKs not made: a
-    /// stretch ACK in their place is correct, only unlike a receiver's.
+    /// The most ends that are kept: a kernel whose program reads slowly acknowledges hundreds
+    /// of segments at once. Beyond that the oldest are forgotten and their ACKs are not made: a
+    /// stretch ACK instead is correct, but unlike a receiver's.
     pub const MAX: usize = 1024;
 
-    /// None.
+    /// No segments.
     pub const fn new() -> Unacked {
         Unacked { ends: [Seq(0); Unacked::MAX], first: 0, len: 0 }
     }
@@ -53,9 +53,9 @@ impl Unacked {
         self.len += 1;
     }
 
-    /// Expands an ACK of the receiver: calls `emit` with the acknowledgment number of
-    /// each frame to be sent, in order, the last one `ack` itself. An ACK that says
-    /// nothing new is just that.
+    /// Expands an ACK of the receiver: calls `emit` with the acknowledgment number of each
+    /// frame to be sent, in order, the last one `ack` itself. An ACK of nothing new is emitted
+    /// alone.
     pub fn expand(&mut self, ack: Seq, acks: Acks, mut emit: impl FnMut(Seq)) {
         let mut second = false;
         while let Some(end) = self.first().filter(|end| end.before_eq(ack)) {
@@ -92,7 +92,7 @@ pub struct AckTemplate<'a> {
 }
 
 impl<'a> AckTemplate<'a> {
-    /// Of a frame that was parsed to `packet`; `None` unless it is an ACK without
+    /// The template of a frame that was parsed to `packet`; `None` unless it is an ACK without
     /// payload, other flags, or options but timestamps (SACK blocks belong to the one
     /// ACK that carries them). `checksum_filled` says that the TCP checksum is
     /// complete, not left to the port.
@@ -155,7 +155,7 @@ mod tests {
             (&[10, 20, 30, 40], 40, &[20, 40]),
             (&[10], 10, &[10]),
             (&[], 10, &[10]),
-            // Part of what came, and within a segment.
+            // Part of the segments, ending within one.
             (&[10, 20, 30, 40], 30, &[20, 30]),
             (&[10, 20, 30, 40], 35, &[20, 35]),
             // An old one, and one around the end of the circle.

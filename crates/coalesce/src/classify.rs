@@ -1,11 +1,10 @@
 //! From a frame to the facts of an eligible segment, or the reason for a bypass.
 //!
-//! Headers are looked at once, front to back, in the order of [`Reason`]. What a
-//! data segment of a normal sender has runs straight through; all else is in cold
-//! functions.
+//! Headers are looked at once, front to back, in the order of [`Reason`]. The checks of a
+//! normal data segment run straight through; everything else is in cold functions.
 //!
-//! [`baton_wire::packet`] asks other questions in another order: it wants what an
-//! endpoint may act upon, this the whole frame or not even that.
+//! [`baton_wire::packet`] checks other things in another order: it looks for what an endpoint
+//! may act upon, while this has to judge any frame, even a truncated one.
 
 use crate::extensions;
 use crate::flow::{Flow, Tags};
@@ -23,7 +22,7 @@ use baton_wire::tcp::{Flags, Timestamps};
 /// Reserved bits and flags of a TCP header, but for PSH.
 const FLAGS_BUT_PSH: u16 = 0x0fff & !Flags::PSH.0;
 
-/// What an IP header says of the TCP segment behind it.
+/// What an IP header says about the TCP segment behind it.
 struct Ip<'a> {
     frame: &'a Frame<'a>,
     /// The frame from the IP header on, as far as it was captured.
@@ -254,7 +253,7 @@ fn other_options(options: &[u8]) -> Option<Option<Timestamps>> {
     Some(timestamps)
 }
 
-/// True if the checksums are right. What is cut off cannot be shown to be.
+/// True if the checksums are right. A truncated segment cannot be shown to be right.
 fn is_right(ip: &Ip<'_>, captured: &[u8], segment_len: usize) -> bool {
     if !ip.flow.is_v6() && checksum::rfc1071(&ip.packet[..ip.header_len]) != 0xffff {
         return false;
@@ -262,7 +261,7 @@ fn is_right(ip: &Ip<'_>, captured: &[u8], segment_len: usize) -> bool {
     if ip.frame.vouched {
         return true;
     }
-    // An IPv4-mapped address' 0xffff is nothing in this arithmetic.
+    // The 0xffff of an IPv4-mapped address counts as 0 in this arithmetic.
     let (src, dst) = (Addr::from(ip.flow.src()), Addr::from(ip.flow.dst()));
     let pseudo = checksum::pseudo(src, dst, PROTOCOL_TCP, segment_len as u32);
     captured.len() == segment_len && checksum::fold(pseudo + checksum::sum(captured)) == 0xffff

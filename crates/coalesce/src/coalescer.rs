@@ -7,7 +7,7 @@ use crate::profile::{Limits, Profile, Window};
 use crate::run::Run;
 use crate::verdict::{Cause, Counts, Reason, Verdict};
 
-/// Who is told what becomes of frames. `H` is the caller's handle of a frame: an
+/// Receives what becomes of each frame. `H` is the caller's handle of a frame: an
 /// index in a burst, a buffer, its time, or `()`.
 ///
 /// A slot is a number below [`Limits::cache`]; its run begins with `start` and ends
@@ -26,7 +26,7 @@ pub trait Sink<H> {
     fn flush(&mut self, slot: u32, run: &Run, cause: Cause, at_ns: u64);
 }
 
-/// For whom [`Counts`] are enough.
+/// A sink for callers that need only the [`Counts`].
 impl<H> Sink<H> for () {
     fn pass(&mut self, _: H, _: Reason) {}
     fn start(&mut self, _: u32, _: &Segment, _: H) {}
@@ -52,7 +52,7 @@ pub struct Coalescer {
 }
 
 impl Coalescer {
-    /// An empty one; what it allocates, it allocates here (about 250 bytes a run).
+    /// An empty coalescer. It allocates only here (about 250 bytes a run).
     pub fn new(limits: Limits) -> Coalescer {
         Coalescer {
             limits,
@@ -69,12 +69,12 @@ impl Coalescer {
         }
     }
 
-    /// What it was made with.
+    /// The limits that it was made with.
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// What has happened so far.
+    /// Counts so far.
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -97,8 +97,8 @@ impl Coalescer {
         self.handle(&classify(frame, checksums), now_ns, handle, sink)
     }
 
-    /// The same for a frame that has been looked at: so several coalescers can
-    /// share one look.
+    /// The same for a frame that has been looked at: several coalescers can share one
+    /// classification.
     #[inline]
     pub fn handle<H, S: Sink<H>>(&mut self, class: &Class, now_ns: u64, handle: H, sink: &mut S) -> Verdict {
         self.begin(now_ns, sink);
@@ -117,8 +117,8 @@ impl Coalescer {
     }
 
     /// The same for a data segment with the headers of the frame handled last, but for sequence
-    /// number and PSH: only what that leaves open is asked. The way of header prediction
-    /// (LA §3.2).
+    /// number and PSH: only the remaining facts are checked. This is header prediction (LA
+    /// §3.2).
     #[inline]
     pub fn handle_next<H, S: Sink<H>>(&mut self, segment: &Segment, now_ns: u64, handle: H, sink: &mut S) -> Verdict {
         self.begin(now_ns, sink);
@@ -133,7 +133,7 @@ impl Coalescer {
         verdict
     }
 
-    /// What comes before a frame's verdict.
+    /// The work before a frame's verdict.
     #[inline]
     fn begin<H, S: Sink<H>>(&mut self, now_ns: u64, sink: &mut S) {
         if let Window::Time(_) = self.limits.window {
@@ -142,7 +142,7 @@ impl Coalescer {
         }
     }
 
-    /// What follows from it.
+    /// The work after a frame's verdict.
     #[inline]
     fn conclude<H, S: Sink<H>>(&mut self, verdict: Verdict, now_ns: u64, sink: &mut S) {
         self.counts.note(verdict);
@@ -154,8 +154,8 @@ impl Coalescer {
         }
     }
 
-    /// Flushes all runs if a window in time has ended by `now_ns`. Frames see to it
-    /// themselves; this is for when none come.
+    /// Flushes all runs if a window in time has ended by `now_ns`. Frames do this themselves;
+    /// call it when none arrive.
     #[inline]
     pub fn expire<H, S: Sink<H>>(&mut self, now_ns: u64, sink: &mut S) {
         let (Window::Time(length), Some(start)) = (self.limits.window, self.window_start_ns) else { return };
@@ -232,7 +232,7 @@ impl Coalescer {
         (bytes > u64::from(self.max_bytes)).then_some(Reason::TooBig)
     }
 
-    /// What counts towards a run's bytes besides payload.
+    /// Bytes besides payload that count towards a run's size.
     #[inline]
     fn overhead(&self, first: &Segment) -> u64 {
         match self.limits.profile {

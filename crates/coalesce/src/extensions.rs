@@ -1,7 +1,7 @@
 //! The walk over IPv6 extension headers, for finding TCP behind them.
 //!
-//! Not that of [`baton_wire::ipv6`], which stops where an endpoint has to: at an
-//! authentication header.
+//! It differs from the walk of [`baton_wire::ipv6`], which stops at an authentication header,
+//! as an endpoint has to.
 
 use baton_wire::ipv6::{self, MAX_EXTENSIONS, next_header};
 

@@ -16,7 +16,7 @@ impl Tags {
     /// The most tags that are kept.
     pub const MAX: usize = 4;
 
-    /// With one more, inside the others; `None` if there are four.
+    /// These tags with one more inside them; `None` if there are four already.
     #[inline]
     pub const fn with(self, tag: VlanTag) -> Option<Tags> {
         if self.0 >> 96 != 0 {
@@ -54,15 +54,15 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Of IPv4, from the bytes of its addresses in network order; `ports` has the
-    /// source port in its upper half.
+    /// An IPv4 flow, from the bytes of its addresses in network order; `ports` has the source
+    /// port in its upper half.
     #[inline]
     pub const fn v4(src: [u8; 4], dst: [u8; 4], ports: u32, tags: Tags) -> Flow {
         let (src, dst) = (u32::from_be_bytes(src) as u128, u32::from_be_bytes(dst) as u128);
         Flow { src, dst, tags, ports, v6: false }
     }
 
-    /// The same of IPv6.
+    /// An IPv6 flow, also from bytes in network order.
     #[inline]
     pub const fn v6(src: [u8; 16], dst: [u8; 16], ports: u32, tags: Tags) -> Flow {
         let (src, dst) = (u128::from_be_bytes(src), u128::from_be_bytes(dst));
@@ -117,8 +117,8 @@ impl Flow {
         if self.v6 { IpAddr::V6(Ipv6Addr::from_bits(bits)) } else { IpAddr::V4(Ipv4Addr::from_bits(bits as u32)) }
     }
 
-    /// Mixed well in its upper bits. Nothing depends on it but speed, and the work
-    /// that a collision makes is bounded by the size of the cache.
+    /// A hash, well mixed in its upper bits. Only speed depends on it, and the work that a
+    /// collision makes is bounded by the size of the cache.
     #[inline]
     pub(crate) const fn hash(&self) -> u64 {
         const fn fold(bits: u128) -> u64 {

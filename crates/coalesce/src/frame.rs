@@ -1,4 +1,4 @@
-//! What goes in: a frame and what is known of it, and what a look at its headers says.
+//! The input: a frame and what is known about it, and what its headers say.
 
 use crate::flow::{Flow, Tags};
 use crate::verdict::Reason;
@@ -42,14 +42,14 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A frame that is all there, for whose checksum nobody vouches.
+    /// A whole frame whose checksum nobody vouches for.
     #[inline]
     pub const fn whole(bytes: &'a [u8], link: Link) -> Frame<'a> {
         Frame { bytes, wire_len: bytes.len() as u32, link, vouched: false }
     }
 }
 
-/// What is asked of checksums.
+/// How checksums are treated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checksums {
     /// None is looked at: the default for captures, many of which were made where
@@ -106,7 +106,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// What a place without a run holds.
+    /// The segment in a slot without a run.
     pub(crate) const fn blank() -> Segment {
         Segment {
             flow: Flow::v4([0; 4], [0; 4], 0, Tags::NONE),

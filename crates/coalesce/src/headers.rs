@@ -51,7 +51,7 @@ impl core::error::Error for HeadersError {}
 /// | TCP checksum | the pseudo header's sum, for the port to go on from | follows from the rest |
 ///
 /// The TCP checksum of the whole would cost a pass over the payload, which RA leaves
-/// out too: whoever takes the run is told that its segments' checksums were right, or
+/// out too: the receiver of the run is told that its segments' checksums were right, or
 /// that the sum is yet to be completed.
 ///
 /// # Errors

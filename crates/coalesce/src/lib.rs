@@ -1,5 +1,5 @@
 //! The coalescer: segments that follow each other within a connection become a
-//! **run**, which whoever comes next handles as one.
+//! **run**, which the next stage handles as one segment.
 //!
 //! ```text
 //!   frame --classify--> Bypass(reason, flow?) --------------------> pass     Sink
@@ -19,7 +19,7 @@
 //! peer expects ([`Unacked`], [`AckTemplate`]; RA §4). Time is an argument, in
 //! nanoseconds of any clock. Nothing is allocated after construction.
 //!
-//! # What holds of any input
+//! # What holds for any input
 //!
 //! * Every frame has one [`Verdict`], counted in [`Counts`].
 //! * Every frame comes out once, in `pass` or in a run; within a connection in the
@@ -48,9 +48,9 @@
 //!   2^32. The echoed timestamp is not compared, nor is anything of an IPv6 flow
 //!   label, an IPv4 identification or a window.
 //! * The headers that count towards 65,535 bytes in a run are its first segment's.
-//! * What is alone (`psh_alone`, `too_big`) flushes its flow's run first and starts
-//!   none. PSH is looked at before size: a segment too big for the buffer that has
-//!   PSH is `psh_alone`.
+//! * A segment that goes on alone (`psh_alone`, `too_big`) flushes its flow's run first and
+//!   starts none. PSH is looked at before size: a segment too big for the buffer that has PSH
+//!   is `psh_alone`.
 //! * A segment that starts a run takes its place in the cache also where the run is
 //!   flushed at once (a limit of 1).
 //! * A window in time begins with its first frame and ends, exclusive, that long

@@ -1,4 +1,4 @@
-//! The same look at a frame that an endpoint has parsed: one parse serves both.
+//! Classification of a frame that an endpoint has parsed already: one parse serves both.
 
 use crate::flow::{Flow, Tags};
 use crate::frame::{Class, Segment};
@@ -7,9 +7,9 @@ use baton_wire::packet::Packet;
 use baton_wire::tcp::Flags;
 
 impl Class {
-    /// What [`classify`](crate::classify) says of a frame that was parsed to `packet`,
-    /// with no word on the TCP checksum: who places the payload sums it as it does, and
-    /// takes a segment whose sum is wrong out of the run again.
+    /// What [`classify`](crate::classify) says of a frame that was parsed to `packet`, without
+    /// the TCP checksum: the code that places the payload sums it, and takes a segment whose
+    /// sum is wrong out of the run again.
     #[inline]
     pub fn of_packet(packet: &Packet, frame: &[u8]) -> Class {
         let flow = flow_of(packet);

@@ -1,4 +1,4 @@
-//! Each segment of a run, for those who go on to handle it as one: its frame, its
+//! Each segment of a run, for code that goes on to handle the run as one: its frame, its
 //! length, acknowledgment and PSH.
 
 use crate::coalescer::Sink;
@@ -8,9 +8,8 @@ use crate::run::Run;
 use crate::verdict::{Cause, Reason};
 use baton_wire::seq::Seq;
 
-/// One segment of a run: what the run as a whole does not say of it and an endpoint
-/// has to know (RA §3.4: congestion control counts acknowledgments, ACK generation
-/// counts segments).
+/// One segment of a run: facts that the run as a whole does not have and an endpoint needs (RA
+/// §3.4: congestion control counts acknowledgments, ACK generation counts segments).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part<H> {
     /// The caller's handle of its frame.
@@ -41,11 +40,11 @@ pub struct Parts<H> {
 }
 
 impl<H> Parts<H> {
-    /// Room for this many segments of a run is made at the start. A longer run, which
-    /// takes a buffer of more bytes than that and no other bound, makes its list grow.
+    /// Space for this many segments of a run is allocated at the start. A longer run, possible
+    /// only with a larger buffer and no other limit, makes its list grow.
     pub const RESERVED: u32 = 8192;
 
-    /// For a coalescer with these limits.
+    /// Parts for a coalescer with these limits.
     pub fn new(limits: &Limits) -> Parts<H> {
         let room = limits.most_segments().min(Self::RESERVED) as usize;
         Parts { lists: (0..limits.cache.get()).map(|_| Vec::with_capacity(room)).collect() }

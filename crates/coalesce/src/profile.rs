@@ -36,7 +36,7 @@ pub enum Window {
     Input,
 }
 
-/// What bounds runs and their number.
+/// Limits of runs and of their number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Limits {
     /// The rules.

@@ -6,8 +6,8 @@ use crate::verdict::Cause;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::Timestamps;
 
-/// What is known of a run as a whole. What is each segment's own (length,
-/// acknowledgment, PSH) is with the [`Sink`](crate::Sink).
+/// The facts of a run as a whole. Each segment's own facts (length, acknowledgment, PSH) are
+/// with the [`Sink`](crate::Sink).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
     /// Its first segment, whose headers become the run's.
@@ -58,7 +58,7 @@ impl Run {
         self.first.seq + self.payload_len
     }
 
-    /// Why a segment of its connection cannot follow, its size apart.
+    /// Why a segment of its connection cannot follow, except for its size.
     #[inline]
     pub(crate) fn refuses(&self, segment: &Segment) -> Option<Cause> {
         if segment.seq != self.end() {

@@ -1,5 +1,5 @@
-//! What the parts beneath Streamer and TCE cost, on one thread, with one
-//! connection and with a million.
+//! The cost of the parts beneath Streamer and TCE, on one thread, with one connection and with
+//! a million.
 //!
 //! `cargo bench -p baton-engine --bench parts`.
 
@@ -23,7 +23,7 @@ fn main() {
     regions(effort);
 }
 
-/// Numbers that jump about, the same in every run.
+/// Scattered numbers, the same in every run.
 fn scattered(count: usize, below: u32) -> Vec<u32> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = || {

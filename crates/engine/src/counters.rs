@@ -1,4 +1,4 @@
-//! Counters: one for each verdict, by name (rule 9 of the design).
+//! Counters: one for each verdict, by name, so that nothing is dropped silently.
 
 macro_rules! counters {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {

@@ -9,26 +9,26 @@ use baton_tcp::config::Config;
 use baton_tcp::time::Instant;
 use core::ops::Range;
 
-/// What an engine is built with.
+/// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// Addresses, gateways, MTU.
     pub interface: InterfaceConfig,
     /// TCP's choices.
     pub tcp: Config,
-    /// Connections at most, half-open and TIME-WAIT ones included.
+    /// The most connections, including half-open and TIME-WAIT ones.
     pub max_connections: u32,
     /// Entries of the order ring, a power of two of at least 128; the event ring
     /// holds twice as many.
     pub ring_entries: usize,
-    /// Bytes of slow-path payload parked at most, all connections together.
+    /// The most bytes of slow-path payload parked, all connections together.
     pub reassembly_bytes: usize,
     /// The same for one connection.
     pub reassembly_bytes_per_connection: u32,
     /// Random bytes: initial sequence numbers, SYN cookies, hash key.
     pub secret: [u8; 32],
-    /// Frames taken from the port in one poll at most. Their acknowledgments go out
-    /// after them, so with more the peer waits longer for each.
+    /// The most frames taken from the port in one poll. Their acknowledgments go out after
+    /// them, so with more the peer waits longer for each.
     pub rx_budget: usize,
     /// Segments that arrive together and are handled as one, at most (RA §3.3); below
     /// two, each is handled alone.
@@ -40,7 +40,7 @@ pub struct EngineConfig {
     pub ttl: u8,
 }
 
-/// Segments of a run at most, unless told.
+/// The default for the most segments in a run.
 pub const COALESCE: u16 = BURST as u16;
 
 impl EngineConfig {
@@ -79,8 +79,8 @@ impl Activity {
     }
 }
 
-/// A Streamer and its TCE on one thread. As one cache serves both, the Streamer
-/// has what the TCE will need for a segment fetched while it waits for its own.
+/// A Streamer and its TCE on one thread. One cache serves both, so the Streamer prefetches what
+/// the TCE will need for a segment along with its own memory.
 pub struct Engine {
     streamer: Streamer,
     tce: Tce,
@@ -134,11 +134,11 @@ impl Engine {
         Ok(Activity { frames, steps })
     }
 
-    /// As [`Engine::poll`], but takes nothing from the port: for who knows that nothing is
-    /// there, or has just looked; returns what was handled.
+    /// As [`Engine::poll`], but takes nothing from the port: for drivers that know that no
+    /// frame waits. Returns what was handled.
     ///
     /// # Errors
-    /// As there.
+    /// [`PortError`] when the device is gone.
     pub fn poll_send<P: FrameIo>(
         &mut self,
         now: Instant,
@@ -149,8 +149,8 @@ impl Engine {
         Ok(steps + self.tce.poll_timed(now, &mut ticks))
     }
 
-    /// The next moment at which [`Engine::poll`] has something to do, if nothing
-    /// arrives before; `Some` of a past moment if there is something now.
+    /// The next moment at which [`Engine::poll`] has something to do, if nothing arrives
+    /// before; a time in the past if there is something now.
     pub fn next_deadline(&mut self) -> Option<Instant> {
         if self.streamer.has_work() || self.tce.has_work() {
             return Some(Instant(0));
@@ -161,11 +161,10 @@ impl Engine {
         }
     }
 
-    /// Addresses of the tables that hold a part of every connection. Each lies in one
-    /// piece and is used in no order, so with many connections most of what a segment
-    /// waits for is the translation of their addresses. A driver may ask the system to
-    /// back them by large pages; before it adds connections, since what was used stays
-    /// where it is.
+    /// Addresses of the tables that hold a part of every connection. Each is one piece of
+    /// memory with random accesses, so with many connections a segment mostly waits for address
+    /// translation. A driver may ask the system to back them by large pages; before it adds
+    /// connections, since pages in use do not move.
     pub fn tables(&self) -> [Range<usize>; 4] {
         let [flows, buckets] = self.streamer.tables();
         let [contexts, timers] = self.tce.tables();
@@ -188,9 +187,9 @@ impl Engine {
         &mut self.tce
     }
 
-    /// The halves, for a thread each. The Streamer's thread calls
-    /// [`Streamer::poll_receive`] and [`Streamer::poll_transmit`] in turn, the
-    /// TCE's [`Tce::poll`].
+    /// Splits the engine into its halves, for a thread each. The Streamer's thread calls
+    /// [`Streamer::poll_receive`] and [`Streamer::poll_transmit`] in turn, the TCE's
+    /// [`Tce::poll`].
     pub fn split(mut self) -> (Streamer, Tce) {
         // Another thread's cache is not to be filled by this one.
         self.streamer.set_companion(None);

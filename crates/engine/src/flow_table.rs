@@ -1,13 +1,12 @@
 //! From a connection's tuple to its index: one cache line in the usual case.
 //!
-//! A bucket is one cache line with five entries. An entry is a 32-bit tag of
-//! the hash, a connection index, and a note: a word of the caller's, so that what it
-//! will need beside the context can be fetched along with it. The tuple itself stays
-//! in the connection's context, where the caller compares it. An entry whose home bucket is full goes
-//! to the first bucket behind it with room, and each full bucket that it passes
-//! counts it in `passed`; a search ends at the first bucket that nobody passed, or when
-//! it has been all round.
-//! So removal leaves no tombstones, and a miss costs one line as well.
+//! A bucket is one cache line with five entries. An entry is a 32-bit tag of the hash, a
+//! connection index, and a note: a word of the caller's, with which it can prefetch more than
+//! the context. The tuple itself stays in the connection's context, where the caller compares
+//! it. An entry whose home bucket is full goes to the first bucket behind it with room, and
+//! each full bucket that it passes counts it in `passed`; a search ends at the first bucket
+//! that no entry passed, or after one round. So removal leaves no tombstones, and a miss costs
+//! one line as well.
 //!
 //! ```text
 //!   bucket   | tag x 5 | passed | index + 1 (0: empty) x 5 | note x 5 |   64 bytes
@@ -19,7 +18,7 @@
 //! zeroed from the system as buckets are first used, so that an engine with few
 //! connections does not pay for many, and growing never stalls.
 
-use crate::prefetch_unsafe::{Whereabouts, prefetch_index};
+use crate::prefetch_unsafe::{TableSpan, prefetch_index};
 use baton_wire::addr::Tuple;
 
 /// Entries in a bucket.
@@ -109,8 +108,8 @@ impl FlowTable {
     }
 
     /// Where the buckets lie.
-    pub fn whereabouts(&self) -> Whereabouts {
-        Whereabouts::of::<[u32; 4]>(self.memory.as_ptr().addr(), self.memory.len())
+    pub fn table_span(&self) -> TableSpan {
+        TableSpan::of::<[u32; 4]>(self.memory.as_ptr().addr(), self.memory.len())
     }
 
     /// Connections in the table.
@@ -118,7 +117,7 @@ impl FlowTable {
         self.entries
     }
 
-    /// True if there is none.
+    /// True if there are no connections.
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
@@ -139,13 +138,13 @@ impl FlowTable {
         if bucket + 1 == self.buckets { 0 } else { bucket + 1 }
     }
 
-    /// Where a search for `hash` goes on that found nothing in this bucket, if it does.
+    /// The next bucket for a search for `hash` that found nothing in this one, if it goes on.
     #[inline]
     fn onward(&self, hash: u64, bucket: u32) -> Option<u32> {
         if self.bucket(bucket)[PASSED] == 0 {
             return None;
         }
-        // Of a few buckets each may have been passed by somebody.
+        // In a small table every bucket may have overflowed into the next.
         Some(self.following(bucket)).filter(|next| *next != self.home(hash))
     }
 

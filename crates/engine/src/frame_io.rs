@@ -62,8 +62,8 @@ pub struct TxMeta {
     pub header_len: u16,
     /// IPv6, for a port that has to tell.
     pub ipv6: bool,
-    /// Bytes of the same connection are under way in front of it: the port may let
-    /// it wait a moment for more of them, as long as it keeps their order.
+    /// Earlier bytes of the same connection are still on their way: the port may hold this
+    /// frame briefly for more of them, as long as it keeps their order.
     pub follows: bool,
 }
 
@@ -73,7 +73,7 @@ pub trait FrameSink {
     fn burst(&mut self, frames: &[RxFrame<'_>]);
 }
 
-/// Frames in a burst, at most.
+/// The most frames in a burst.
 pub const BURST: usize = 64;
 
 /// A source and sink of frames, driven from one thread.
@@ -88,8 +88,8 @@ pub trait FrameIo {
     /// [`PortError`] when the device is gone.
     fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError>;
 
-    /// Room for one frame of `len` bytes, or `None` while the port is full.
-    /// The bytes are whatever they were. Not committed, the room is forgotten.
+    /// A slot for one frame of `len` bytes, or `None` while the port is full. Its bytes are
+    /// arbitrary. A slot that is not committed is dropped.
     fn slot(&mut self, len: usize) -> Option<&mut [u8]>;
 
     /// Sends the first `len` bytes of the slot given last.

@@ -10,24 +10,26 @@
 //!            consumers (shared memory)
 //! ```
 //!
-//! Read [`streamer`] first, then [`tce`], then [`region`], which is what a
-//! consumer sees. [`engine`] joins the halves.
+//! Read [`seam`] first: the events and orders that join the two halves, which never
+//! import each other. Then read [`streamer`], [`tce`], and [`region`], the memory that a
+//! consumer shares with the engine. [`engine`] owns both halves and polls them.
 
 pub mod counters;
 pub mod endpoint;
 pub mod engine;
-pub mod event;
 pub mod flow_table;
 pub mod frame_io;
 pub mod ledger;
 pub mod options;
-pub mod order;
 pub mod prefetch_unsafe;
 pub mod ranges;
 pub mod reassembly;
 pub mod region;
 pub mod ring;
+pub mod seam;
 pub mod slab;
 pub mod streamer;
 pub mod tce;
 pub mod wheel;
+
+pub use seam::{event, order};

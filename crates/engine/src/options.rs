@@ -14,8 +14,8 @@ mod number {
     pub const LINGER2: u32 = 6;
 }
 
-/// Number of the option whose value is [`IpFields::bits`]. It is the Streamer's:
-/// no decision hangs on it.
+/// Number of the option whose value is [`IpFields::bits`]. Only the Streamer uses it: no
+/// decision depends on it.
 pub const IP_FIELDS: u32 = 7;
 
 /// What an application chooses of its segments' IP headers.
@@ -31,12 +31,12 @@ pub struct IpFields {
 }
 
 impl IpFields {
-    /// As option bits of `Connect` and `Listen`, beside the others.
+    /// As option bits of `Connect` and `Listen`, in addition to the others.
     pub const fn bits(self) -> u64 {
         (self.traffic_class as u64) << 8 | (self.ttl as u64) << 16 | (self.fragments as u64) << 24
     }
 
-    /// Of option bits.
+    /// The fields in option bits.
     pub const fn from_bits(bits: u64) -> IpFields {
         IpFields { traffic_class: (bits >> 8) as u8, ttl: (bits >> 16) as u8, fragments: bits >> 24 & 1 != 0 }
     }
@@ -54,7 +54,7 @@ pub const fn most_mss(mss: u16) -> u64 {
     (mss as u64) << 32
 }
 
-/// The MSS that option bits ask for, if they do.
+/// The MSS that option bits ask for, if any.
 pub const fn most_mss_of(bits: u64) -> Option<u16> {
     match (bits >> 32) as u16 {
         0 => None,

@@ -1,5 +1,5 @@
-//! Cache prefetch hints. They change speed and nothing else; where the target
-//! has none they do nothing.
+//! Cache prefetch hints. They change speed and nothing else; on targets without them they do
+//! nothing.
 //!
 //! The only unsafe operation is the prefetch instruction itself, which may be
 //! given any address without a fault.
@@ -23,7 +23,7 @@ pub fn prefetch<T: ?Sized>(target: &T) {
 #[inline(always)]
 pub fn prefetch_all<T>(target: &T) {
     #[cfg(target_arch = "x86_64")]
-    // The last byte too: what is not aligned ends a line further on.
+    // The last byte too: an unaligned value ends one line further on.
     for line in (0..size_of::<T>()).step_by(64).chain([size_of::<T>().saturating_sub(1)]) {
         // SAFETY: a prefetch never faults and writes nothing; SSE is part of x86_64.
         unsafe {
@@ -44,18 +44,18 @@ pub fn prefetch_index<T>(slice: &[T], index: usize) {
     }
 }
 
-/// Where the values of a table lie, for one who may fetch them but not look.
+/// Where the values of a table lie, for code that may prefetch them but not read them.
 #[derive(Clone, Copy, Debug)]
-pub struct Whereabouts {
+pub struct TableSpan {
     base: usize,
     stride: usize,
     count: usize,
 }
 
-impl Whereabouts {
-    /// Of `count` values at `base`.
-    pub const fn of<T>(base: usize, count: usize) -> Whereabouts {
-        Whereabouts { base, stride: size_of::<T>(), count }
+impl TableSpan {
+    /// The span of `count` values at `base`.
+    pub const fn of<T>(base: usize, count: usize) -> TableSpan {
+        TableSpan { base, stride: size_of::<T>(), count }
     }
 
     /// Where the value at `index` begins, if the table has room for it.

@@ -6,10 +6,10 @@
 //!    received   |     range 0      1         2          sorted, never touching
 //! ```
 //!
-//! Bounded: a range more than `N` is refused, and its bytes count as not
-//! received. All positions of a set lie within 2^31 of each other, as a receive
-//! window guarantees. The set lies inline; its owner boxes it when the first
-//! segment comes out of order, so that a connection in order has none.
+//! It is bounded: one range more than `N` is refused, and its bytes count as not received. All
+//! positions of a set lie within 2^31 of each other, as a receive window guarantees. The set
+//! lies inline; its owner boxes it when the first segment comes out of order, so that a
+//! connection in order has none.
 
 use baton_wire::seq::Seq;
 

@@ -1,15 +1,15 @@
 //! The reassembly area: payload that waits for a decision.
 //!
-//! The Streamer parks what its fast path may not place; the TCE later says
-//! *place* or *drop* (LC §3.1). The area is bounded in bytes, the bookkeeping of
-//! each piece included, so that a flood of small pieces is bounded too. Memory is
-//! taken when a piece is parked and given back when it is freed.
+//! The Streamer parks payload that its fast path may not place; the TCE later says *place* or
+//! *drop* (LC §3.1). The area is bounded in bytes, the bookkeeping of each piece included, so
+//! that a flood of small pieces is bounded too. Memory is taken when a piece is parked and
+//! given back when it is freed.
 
 use baton_tcp::segment::ParkId;
 use baton_wire::addr::Tuple;
 use std::collections::BTreeMap;
 
-/// What each piece counts for beside its bytes: its slot and the allocator's.
+/// What each piece counts for in addition to its bytes: its slot and the allocator's.
 const OVERHEAD: usize = 64;
 
 /// Bits of a [`ParkId`] that number the slot; the others are its generation.
@@ -24,7 +24,7 @@ struct Slot {
 pub struct Reassembly {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Pieces that came before their connection was known, by what they came to.
+    /// Tuples of pieces that came before their connection was known.
     strangers: BTreeMap<u32, Tuple>,
     limit: usize,
     used: usize,
@@ -86,8 +86,8 @@ impl Reassembly {
         Some(ParkId(entry.generation << SLOT_BITS | slot))
     }
 
-    /// As [`Reassembly::park`], for payload to no connection: the TCE may open one for
-    /// it, and then it is that one's.
+    /// As [`Reassembly::park`], for payload of an unknown connection: the TCE may open one for
+    /// it, which then owns the piece.
     pub fn park_stranger(&mut self, tuple: Tuple, data: &[u8]) -> Option<ParkId> {
         let id = self.park(data)?;
         self.strangers.insert(id.0, tuple);

@@ -30,22 +30,21 @@
 //! Extent `i` stands in slot `i % queue_depth`. Its slot may be used again once
 //! `snd_done` (or `rcv_done`) has reached its end.
 //!
-//! A consumer has the buffers of an idle connection back by [`Request::Unpost`].
+//! A consumer gets the buffers of an idle connection back by [`Request::Unpost`].
 //!
-//! # Trust
-//! Whatever a consumer can write is read once, checked, then used; what makes no
-//! sense is counted in [`BadInput`] and skipped. The engine keeps every size and
-//! its own ring positions in memory of its own. So a consumer can spoil its own
-//! connections and nothing else. No call here waits, loops over more than a
-//! bounded number of entries, or panics for what the memory holds.
+//! # Trust Everything that a consumer can write is read once, checked, then used; invalid input
+//! is counted in [`BadInput`] and skipped. The engine keeps every size and its own ring
+//! positions in memory of its own. So a consumer can spoil its own connections and nothing
+//! else. No call here waits, loops over more than a bounded number of entries, or panics for
+//! what the memory holds.
 //!
 //! # Going to sleep
 //! Before one side sleeps it says so, then looks at its ring once more
 //! ([`EngineRegion::prepare_sleep`]). After one side has put something into a
 //! ring it asks whether the other sleeps ([`ConsumerRegion::must_wake_engine`]);
-//! if so it is the one that wakes it. Who has put nothing in wakes nobody: two sides that
-//! do would wake each other for ever. How (an eventfd, a condition variable) is
-//! its driver's business: no system call is made here.
+//! if so, it wakes it. A side that has put nothing in wakes nobody, because two such sides
+//! would wake each other for ever. The driver chooses the means (an eventfd, a condition
+//! variable): no system call is made here.
 
 mod consumer_side;
 mod engine_side;

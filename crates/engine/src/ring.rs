@@ -11,8 +11,7 @@
 //! Each side keeps a copy of the other's position and reads the shared one only
 //! when the copy says that it is stuck, so that in the steady state no cache
 //! line changes hands but those of the slots. Nothing waits and nothing is
-//! dropped: a full ring refuses, and its user stops taking in (rule 3 of the
-//! design).
+//! dropped: a full ring refuses the entry, and its user stops taking in work.
 
 mod sys;
 
@@ -56,13 +55,13 @@ pub fn ring<T: Copy + Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T: Copy + Send> Producer<T> {
-    /// Values that the ring holds at most.
+    /// The most values that the ring holds.
     pub fn capacity(&self) -> usize {
         self.shared.slots.capacity()
     }
 
-    /// Values that may be pushed now without being refused. Exact for a moment;
-    /// from then on it only grows until something is pushed.
+    /// Values that may be pushed now without being refused. Exact when read; it only grows
+    /// until something is pushed.
     #[inline]
     pub fn free(&mut self) -> usize {
         self.head = self.shared.head.0.load(Acquire);
@@ -120,7 +119,7 @@ impl<T: Copy + Send> Producer<T> {
 }
 
 impl<T: Copy + Send> Consumer<T> {
-    /// Values that the ring holds at most.
+    /// The most values that the ring holds.
     pub fn capacity(&self) -> usize {
         self.shared.slots.capacity()
     }

@@ -1,11 +1,11 @@
 //! Dense tables by index that never move what they hold.
 //!
-//! A `Vec` that doubles copies every context it holds: at a million connections
-//! a stall of a tenth of a second. So its room is reserved for as many as there
-//! may be, and the system gives memory to it as it is first used. In one piece it
-//! can be backed by large pages, and where a value lies follows from its index.
+//! A `Vec` that doubles copies every context it holds: at a million connections a stall of a
+//! tenth of a second. So address space is reserved for the most that there may be, and the
+//! system provides memory as it is first used. One piece can be backed by large pages, and a
+//! value's address follows from its index.
 
-use crate::prefetch_unsafe::Whereabouts;
+use crate::prefetch_unsafe::TableSpan;
 
 /// Values that are filled in at a time.
 const STEP: usize = 256;
@@ -17,7 +17,7 @@ pub struct Slab<T> {
 }
 
 impl<T: Default> Slab<T> {
-    /// An empty table with room for `limit` values.
+    /// An empty table for up to `limit` values.
     pub fn new(limit: u32) -> Slab<T> {
         Slab { values: Vec::with_capacity((limit as usize).next_multiple_of(STEP)) }
     }
@@ -47,8 +47,8 @@ impl<T: Default> Slab<T> {
     }
 
     /// Where the values lie, those that do not exist yet included.
-    pub fn whereabouts(&self) -> Whereabouts {
-        Whereabouts::of::<T>(self.values.as_ptr().addr(), self.values.capacity())
+    pub fn table_span(&self) -> TableSpan {
+        TableSpan::of::<T>(self.values.as_ptr().addr(), self.values.capacity())
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
     fn values_keep_their_place_while_the_table_grows() {
         let mut table: Slab<u64> = Slab::new(100_000);
         assert!(table.get(0).is_none());
-        let places = table.whereabouts();
+        let places = table.table_span();
         table.grow_to(0);
         table[7] = 42;
         let before = &raw const table[7];

@@ -16,22 +16,21 @@
 //! the wheel's tick reaches a slot of a higher level, its timers move down
 //! (each at most seven times in its life).
 //!
-//! A slot holds notes, an id and a mark each, in chunks of four cache lines. The mark
-//! changes whenever the timer of the id is armed or cancelled, and what the old note
-//! says is void from then on: it is dropped when its turn comes. So arming and
-//! cancelling write the id's own entry and, at most, the end of a list that is in use
-//! anyway, and which ids come next is known before they are needed: with a million
-//! timers nobody waits for memory, as it was with doubly linked lists, whose
-//! neighbours had to be fetched one after the other. When there are twice as many
-//! notes as ids the void ones are swept out, so that the memory is bounded and the
-//! cost is still O(1) over time.
+//! A slot holds notes, an id and a mark each, in chunks of four cache lines. The mark changes
+//! whenever the timer of the id is armed or cancelled, and what the old note says is void from
+//! then on: it is dropped when its turn comes. So arming and cancelling write the id's own
+//! entry and, at most, the end of a list that is in use anyway, and which ids come next is
+//! known before they are needed: with a million timers nothing waits for memory. With doubly
+//! linked lists it did: their neighbours had to be fetched one after the other. When there are
+//! twice as many notes as ids the void ones are swept out, so that the memory is bounded and
+//! the cost is still O(1) over time.
 //!
 //! Entries take 16 bytes an id, and notes 8.3 to 16.6. The memory comes zeroed from
 //! the system on first use, so ids that were never armed cost nothing.
 //!
 //! A timer never fires early, and at most one tick late.
 
-use crate::prefetch_unsafe::{Whereabouts, prefetch_index};
+use crate::prefetch_unsafe::{TableSpan, prefetch_index};
 use baton_tcp::time::Instant;
 
 /// Nanoseconds in a tick, as a shift.
@@ -42,7 +41,7 @@ const SLOTS: usize = 1 << LEVEL_BITS;
 /// Levels: 8 x 6 bits cover the 44 bits that a u64 of nanoseconds leaves.
 const LEVELS: usize = 8;
 
-/// Timers that one call of [`Wheel::expire`] fires or moves down, at most.
+/// The most timers that one call of [`Wheel::expire`] fires or moves down.
 pub const EXPIRE_LIMIT: usize = 4096;
 
 /// Entry of an id: its tick, then its mark, which is odd while the timer is armed.
@@ -69,7 +68,7 @@ struct Head {
 /// Timers of a dense range of ids. See the module's documentation.
 pub struct Wheel {
     entries: Vec<Entry>,
-    /// Room for all that there may be is reserved, so that none ever moves.
+    /// Space for all chunks is reserved, so that none ever moves.
     chunks: Vec<Chunk>,
     /// The first free chunk's number plus 1, or 0.
     free: u32,
@@ -85,7 +84,7 @@ pub struct Wheel {
     notes: usize,
 }
 
-/// Notes at most, for so many ids.
+/// The most notes for this many ids.
 fn most_notes(ids: usize) -> usize {
     2 * ids + NOTES
 }
@@ -127,8 +126,8 @@ impl Wheel {
     }
 
     /// Where the entries of all ids lie.
-    pub fn whereabouts(&self) -> Whereabouts {
-        Whereabouts::of::<Entry>(self.entries.as_ptr().addr(), self.entries.len())
+    pub fn table_span(&self) -> TableSpan {
+        TableSpan::of::<Entry>(self.entries.as_ptr().addr(), self.entries.len())
     }
 
     /// Starts to fetch what arming the timer of `id` touches.
@@ -137,8 +136,8 @@ impl Wheel {
         prefetch_index(&self.entries, id as usize);
     }
 
-    /// Arms the timer of `id` to fire at `at`, in place of when it was to fire
-    /// before. One for the past fires at the next [`Wheel::expire`].
+    /// Arms the timer of `id` to fire at `at`, in place of when it was to fire before. A time
+    /// in the past fires at the next [`Wheel::expire`].
     ///
     /// # Panics
     /// If `id` is out of range.
@@ -152,7 +151,7 @@ impl Wheel {
         } else if before == tick {
             return;
         }
-        // Odd again, and another one: what was noted before is void.
+        // Odd again, and different: older notes become void.
         let mark = u64::from((mark as u32 | 1).wrapping_add(2));
         self.entries[id as usize] = [tick, mark];
         if self.notes >= most_notes(self.entries.len()) - 1 {
@@ -182,7 +181,7 @@ impl Wheel {
     /// something to do; `None` if no timer is armed.
     #[inline]
     pub fn next(&self) -> Option<Instant> {
-        // Void notes alone are nothing to wake up for.
+        // Void notes alone need no wake-up.
         self.next_slot().filter(|_| self.armed > 0).map(|(_, _, tick)| Instant(tick.saturating_mul(1 << TICK_SHIFT)))
     }
 

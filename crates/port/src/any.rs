@@ -40,10 +40,10 @@ pub enum PortSpec {
     },
 }
 
-/// What is wrong with a port as written.
+/// Why a port's description is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SpecError {
-    /// No kind of port of that name.
+    /// There is no kind of port of that name.
     #[error("no port is called `{0}`: write tap:NAME, xdp:INTERFACE, pcap:FILE or memory")]
     Kind(String),
     /// The kind needs a name.
@@ -66,7 +66,7 @@ pub enum SpecError {
         /// The options that it has.
         known: &'static str,
     },
-    /// The value of an option is none.
+    /// The value of an option is invalid.
     #[error("`{0}`: the number of queues is 1 to 64")]
     Queues(String),
 }
@@ -166,8 +166,8 @@ pub enum AnyPort {
 }
 
 impl AnyPort {
-    /// Opens what `spec` says. `memory` gets an end of a wire that nobody else is
-    /// on; to have both use [`MemoryPort::pair`].
+    /// Opens the port that `spec` describes. `memory` gets one end of a wire whose other end is
+    /// unused; use [`MemoryPort::pair`] to get both.
     ///
     /// # Errors
     /// As the port's `open`.
@@ -184,7 +184,7 @@ impl AnyPort {
     /// interface with the kernel has to know.
     ///
     /// # Errors
-    /// [`PortError`] when there is no room for one more.
+    /// [`PortError`] when its table is full.
     pub fn add_address(&mut self, address: IpAddr) -> Result<(), PortError> {
         match self {
             Self::Xdp(port) => port.add_address(address),

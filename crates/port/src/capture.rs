@@ -9,10 +9,10 @@
 //!   receive, commit, gather --blocks--> buffer, bounded --thread--> file or pipe
 //! ```
 //!
-//! The port never waits for the reader: frames that find the buffer full are left
-//! out, counted, and their number stands in the capture at the next frame
-//! (`epb_dropcount`). Super-frames, and checksums that are left to the device, are
-//! captured as the port carries them.
+//! The port never waits for the reader: frames that find the buffer full are left out and
+//! counted, and the capture states their number at the next frame (`epb_dropcount`).
+//! Super-frames, and checksums that are left to the device, are captured as the port carries
+//! them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ use crate::pcapng::{self, Direction};
 use crate::sys::copy_parts;
 use crate::wait::{WaitSet, Waitable};
 
-/// Bytes that wait for the reader at most.
+/// The most bytes that wait for the reader.
 pub const BUFFER_MAX: usize = 32 << 20;
 /// How long closing a capture waits for a reader that takes nothing.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ pub struct CaptureStatus {
     pub failure: Option<String>,
 }
 
-/// What port and writing thread share.
+/// State that the port and the writing thread share.
 #[derive(Default)]
 struct Shared {
     buffer: Vec<u8>,
@@ -65,7 +65,7 @@ struct Queue {
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Plain bytes and flags: whole whatever a panicking thread left.
+        // Plain bytes and flags: valid even after a panic of the other thread.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -77,7 +77,7 @@ pub struct Capture {
     clock: Box<dyn FnMut() -> u64 + Send>,
     captured: u64,
     dropped: u64,
-    /// Of those, the ones that the capture does not say yet.
+    /// The number of those that the capture does not state yet.
     unsaid: u64,
 }
 
@@ -111,7 +111,7 @@ impl Capture {
         Ok(Self { queue, writer: Some(writer), clock: Box::new(clock), captured: 0, dropped: 0, unsaid: 0 })
     }
 
-    /// What became of the frames so far.
+    /// Counts of the frames so far.
     pub fn status(&self) -> CaptureStatus {
         let failure = self.queue.lock().failure.clone();
         CaptureStatus { captured: self.captured, dropped: self.dropped, failure }
@@ -145,7 +145,7 @@ impl Capture {
 }
 
 impl Drop for Capture {
-    /// Has the rest written, for as long as the reader takes it.
+    /// Waits until the rest is written, as long as the reader takes it.
     fn drop(&mut self) {
         let mut shared = self.queue.lock();
         shared.closing = true;
@@ -194,11 +194,12 @@ fn write_all<W: Write>(queue: &Queue, open: impl FnOnce() -> io::Result<W>) {
     queue.changed.notify_all();
 }
 
-/// A port with a capture of everything that passes it; without one it is the port.
+/// A port with a capture of everything that passes it; without a capture it behaves as the port
+/// itself.
 pub struct Captured<P> {
     port: P,
     capture: Option<Capture>,
-    /// The slot while there is a capture: what goes out has to be read here.
+    /// The slot while there is a capture: outgoing frames have to be read here.
     slot: Vec<u8>,
 }
 

@@ -1,8 +1,8 @@
-//! What this machine allows: each thing that a port needs, tried out, and for each
-//! *no* what to do about it.
+//! What this machine allows: tries everything that a port needs, and says for each *no* what to
+//! do about it.
 //!
-//! What is tried is tried in a network namespace of its own, which is gone
-//! afterwards. Interfaces that are there are only asked what they can do.
+//! Trials run in a network namespace of their own, which is gone afterwards. Existing
+//! interfaces are only asked what they can do.
 
 use std::fs;
 use std::io;
@@ -32,12 +32,12 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// It is so.
+    /// A check that succeeded.
     pub fn yes(name: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { name: name.into(), ok: true, needed: false, detail: detail.into(), remedy: String::new() }
     }
 
-    /// It is not.
+    /// A check that failed.
     pub fn no(name: impl Into<String>, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { name: name.into(), ok: false, needed: false, detail: detail.into(), remedy: remedy.into() }
     }
@@ -47,7 +47,7 @@ impl Finding {
         Self { needed, ..self }
     }
 
-    /// From an attempt to open a port.
+    /// A check from an attempt to open a port.
     fn opened(name: &str, result: Result<String, OpenError>) -> Self {
         match result {
             Ok(detail) => Self::yes(name, detail),
@@ -118,12 +118,12 @@ fn capabilities() -> Vec<Finding> {
         .collect()
 }
 
-/// What the kinds of steering are made of.
+/// The features that the kinds of steering need.
 const STEERED_TAP: &str = "TAP with virtio header";
 const TC: &str = "tc programs";
 const XDP: [&str; 2] = ["AF_XDP, driver", "AF_XDP, generic"];
 
-/// Whether connections can be steered to an engine by any kind: one is enough.
+/// Whether connections can be steered to an engine: one kind is enough.
 fn steering(findings: &[Finding]) -> Finding {
     let ok = |name: &str| findings.iter().any(|finding| finding.name == name && finding.ok);
     let kinds = [("tc", ok(STEERED_TAP) && ok(TC)), ("xdp", XDP.into_iter().any(ok))];
@@ -140,7 +140,7 @@ fn steering(findings: &[Finding]) -> Finding {
     found.needed(true)
 }
 
-/// What needs a namespace to be tried in, or at least does no harm without one.
+/// Trials that need a namespace, or at least do no harm in one.
 fn in_namespace() -> Vec<Finding> {
     let namespace = link::unshare_namespace();
     let private = namespace.is_ok();
@@ -196,7 +196,7 @@ fn on_scratch_wire() -> Vec<Finding> {
     vec![Finding::yes("veth", "can be made"), xdp(XDP[0], false), xdp(XDP[1], true), tc]
 }
 
-/// Runs a program with words for arguments; its complaint if it fails.
+/// Runs a program with words for arguments; its error output if it fails.
 fn run(program: &str, arguments: &str) -> io::Result<()> {
     let out = Command::new(program).args(arguments.split(' ')).stdin(Stdio::null()).output();
     let out = out.map_err(|e| io::Error::new(e.kind(), format!("{program} cannot be run: {e}")))?;

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-/// Opening a port failed. The message ends in the remedy.
+/// Opening a port failed. The message ends with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The process lacks a capability or the device belongs to another user.
@@ -52,7 +52,7 @@ pub enum OpenError {
     },
 }
 
-/// An error and what it came from, in one line.
+/// An error and its causes, in one line.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,7 +1,7 @@
 //! A port that loses, repeats, swaps and damages frames, both ways: a test aid.
 //!
-//! The kernel's own `netem` is not on every machine and does nothing for a frame
-//! that has not left this process; this does, and a seed repeats what it did.
+//! The kernel's own `netem` is not on every machine, and does not see frames that stay within
+//! this process. This port handles both, and a seed repeats its faults.
 //!
 //! ```text
 //!   frame --> lost? --> damaged? --> repeated? --> held back? --> on
@@ -21,9 +21,9 @@ use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, Port
 use crate::sys::copy_parts;
 use crate::wait::{WaitSet, Waitable};
 
-/// Frames that overtake one that is held back, at most.
+/// The most frames that overtake one that is held back.
 const OVERTAKEN_MAX: u32 = 8;
-/// Frames held back at once in one direction, at most.
+/// The most frames held back at once in one direction.
 const HELD_MAX: usize = 64;
 
 /// Shares of frames to which something happens, from 0 to 1, in each direction.
@@ -38,11 +38,11 @@ pub struct Faults {
     /// One bit changed. A frame whose checksum the port is to fill in is left
     /// alone: the checksum would vouch for the damage.
     pub corrupt: f64,
-    /// Decides which frames.
+    /// Seed of the choice of frames.
     pub seed: u64,
 }
 
-/// What is wrong with faults as written.
+/// Why a description of faults is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{0}` is no fault: write loss=P, reorder=P, dup=P, corrupt=P (P from 0 to 1) or seed=N, with commas between")]
 pub struct FaultsError(String);
@@ -95,7 +95,7 @@ pub struct FaultCounters {
     pub damaged: u64,
 }
 
-/// What is to happen to one frame.
+/// The faults of one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Fate {
     lost: bool,
@@ -104,7 +104,7 @@ struct Fate {
     held: bool,
 }
 
-/// A frame held back, with what the port is told of it.
+/// A frame held back, with its metadata for the port.
 struct Held<M> {
     data: Vec<u8>,
     meta: M,
@@ -112,7 +112,7 @@ struct Held<M> {
     left: u32,
 }
 
-/// One direction: its dice, its counters, what it holds back.
+/// One direction: its random numbers, its counters, the frames held back.
 struct Way<M> {
     faults: Faults,
     dice: fastrand::Rng,
@@ -127,8 +127,8 @@ impl<M> Way<M> {
     }
 
     fn fate(&mut self, may_damage: bool) -> Fate {
-        // All dice are thrown for each frame, so that one share does not change
-        // what the others hit.
+        // All random numbers are drawn for each frame, so that one share does not change which
+        // frames the others hit.
         let [loss, reorder, dup, corrupt] = std::array::from_fn(|_| self.dice.f64());
         self.counters.frames += 1;
         let lost = loss < self.faults.loss;
@@ -169,11 +169,11 @@ impl<M> Way<M> {
     }
 }
 
-/// A port with faults; without any it is the port.
+/// A port with faults; without any it behaves as the port itself.
 pub struct Faulty<P> {
     port: P,
     ways: Option<Box<Ways>>,
-    /// The slot while there are faults: what goes out may have to be kept.
+    /// The slot while there are faults: outgoing frames may have to be kept.
     slot: Vec<u8>,
 }
 
@@ -190,7 +190,7 @@ impl<P: FrameIo> Faulty<P> {
         faulty
     }
 
-    /// Other faults from now on, or none. Frames that are held back are lost.
+    /// Sets other faults from now on, or none. Frames that are held back are lost.
     pub fn set_faults(&mut self, faults: Option<Faults>) {
         self.ways = faults.map(|faults| Box::new(Ways { rx: Way::new(faults, 0), tx: Way::new(faults, 1) }));
     }
@@ -205,7 +205,7 @@ impl<P: FrameIo> Faulty<P> {
         self.ways.as_ref().map(|ways| (ways.rx.counters, ways.tx.counters))
     }
 
-    /// Sends what was held back, if the port has room: else it is lost.
+    /// Sends what was held back, if the port has space; otherwise it is lost.
     fn release_tx(&mut self) {
         if let Some(ways) = &mut self.ways {
             ways.tx.held.drain(..).for_each(|held| send(&mut self.port, &held.data, held.meta));
@@ -256,7 +256,7 @@ impl<S: FrameSink> FrameSink for Treat<'_, S> {
             let (mut data, mut meta) = (frame.data.to_vec(), frame.meta);
             if fate.damaged {
                 self.way.damage(&mut data);
-                // Nobody vouches for it any longer.
+                // The port no longer vouches for it.
                 meta.checksum_verified = false;
             }
             if fate.repeated {

@@ -1,5 +1,5 @@
-//! What a port of several kinds leaves to whichever it is. Both macros are given the
-//! name of one that calls a method of that: `each!(self, port => port.flush())`.
+//! Forwarding for an enum of ports. Both macros take the name of a macro that calls a method of
+//! the actual port: `each!(self, port => port.flush())`.
 
 /// All of `FrameIo` but its capabilities.
 macro_rules! forward_frames {

@@ -12,15 +12,15 @@
 //!   pcap file       a recorded capture, receive only      nothing
 //! ```
 //!
-//! Who passes frames on, instead of ending connections, has a contract of its own, [`vnet`]:
-//! a TAP device ([`vnet_tap`]) and a packet socket on an interface ([`packet`]).
+//! Code that passes frames on, instead of ending connections, has a contract of its own,
+//! [`vnet`]: a TAP device ([`vnet_tap`]) and a packet socket on an interface ([`packet`]).
 //!
 //! A port knows nothing of TCP beyond where its checksum lies. It is driven
-//! from one thread, never waits, and allocates nothing per frame. Whoever drives
-//! it sleeps outside of it: [`wait`] says on what.
+//! from one thread, never waits, and allocates nothing per frame. Its driver
+//! sleeps outside of it; [`wait`] says on what.
 //!
-//! `unsafe` stands in `sys` (system calls), `slab_unsafe` (the slots that two ends
-//! of the in-memory wire share), and `ring_unsafe` and `umem_unsafe` .
+//! `unsafe` stands in `sys` (system calls), `slab_unsafe` (the slots that two ends of the
+//! in-memory wire share), `ring_unsafe` and `umem_unsafe`.
 #![deny(unsafe_code)]
 
 #[macro_use]

@@ -1,5 +1,5 @@
-//! Interfaces and network namespaces: the little that ports, tests and demos ask
-//! of the kernel beside frames. All of it works on the calling thread's namespace.
+//! Interfaces and network namespaces: the few things besides frames that ports, tests and demos
+//! ask of the kernel. All functions work on the calling thread's namespace.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +31,7 @@ pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
 }
 
 /// Sets the number of frames that may wait in an interface's queue: for a TAP device, in each of
-/// its queues, for whoever reads it.
+/// its queues, until its reader takes them.
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`, `ENODEV` if there is none of that name, `ENOMEM` if there is

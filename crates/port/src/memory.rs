@@ -28,12 +28,12 @@ use crate::slab_unsafe::{Consumer, Producer, slab};
 use crate::sys::{copy_parts, io as sys_io};
 use crate::wait::{WaitSet, Waitable};
 
-/// Ethernet header with room for a VLAN tag, in bytes.
+/// Ethernet header with a VLAN tag, in bytes.
 const LINK_HEADER: usize = 18;
 /// Largest IP packet, in bytes.
 const PACKET_MAX: usize = 65_535;
 
-/// What an in-memory wire is like.
+/// Configuration of an in-memory wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryOptions {
     /// Largest IP packet of one segment, in bytes.
@@ -53,7 +53,7 @@ impl Default for MemoryOptions {
     }
 }
 
-/// What goes with a frame on the wire.
+/// Metadata of a frame on the wire.
 #[derive(Clone, Copy, Default)]
 struct Note {
     len: u32,
@@ -73,7 +73,7 @@ pub struct MemoryPort {
     capabilities: Capabilities,
     /// Frames committed since the last flush.
     committed: usize,
-    /// How the other end, and this one, is woken; without, neither sleeps.
+    /// How the other end and this one are woken; with `None` neither sleeps.
     wake_peer: Option<Arc<Wake>>,
     wake_self: Option<Arc<Wake>>,
 }
@@ -201,7 +201,7 @@ impl Waitable for MemoryPort {
     fn finish_wait(&mut self) {
         if let Some(wake) = &self.wake_self {
             wake.asleep.store(0, Ordering::Relaxed);
-            // Empties the doorbell; that it was not rung is no error.
+            // Empties the doorbell; it is no error if it was not rung.
             let _ = rustix::io::read(&wake.doorbell, &mut [0; 8]);
         }
     }

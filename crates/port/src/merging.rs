@@ -1,17 +1,16 @@
 //! The second queue of a TAP device: what is written to it the kernel merges (GRO)
 //! before it reads it.
 //!
-//! A frame written to an ordinary queue is received within the `write(2)`: the whole
-//! path up to the local socket, and waking who waits there, once a frame. A queue
-//! with NAPI (`IFF_NAPI`) only takes the frame in; a kernel thread takes what has
-//! gathered, merges what follows each other, and goes up the path once for all of
-//! it. That halves the CPU time of bulk, and delays whoever waits for one answer: so
-//! only frames that follow others of their connection come this way
-//! ([`TxMeta::follows`](baton_engine::frame_io::TxMeta::follows)).
+//! A frame written to an ordinary queue is received within the `write(2)`: each frame goes the
+//! whole path up to the local socket and wakes the reader there. A queue with NAPI (`IFF_NAPI`)
+//! only takes the frame in; a kernel thread takes the frames that have gathered, merges those
+//! that follow each other, and goes up the path once for all. That halves the CPU time of bulk,
+//! but delays a program that waits for one answer: so only frames that follow others of their
+//! connection come this way ([`TxMeta::follows`](baton_engine::frame_io::TxMeta::follows)).
 //!
-//! The kernel's own frames keep coming on the first queue, which a BPF program of one
-//! instruction sees to. The thread runs as batch work (`SCHED_BATCH`): woken, it lets
-//! whoever runs go on, and finds more to merge.
+//! The kernel's own frames keep coming on the first queue, because of a BPF program of one
+//! instruction. The thread runs as batch work (`SCHED_BATCH`): woken, it lets the running
+//! thread go on, and finds more to merge.
 //!
 //! Kernel: drivers/net/tun.c (`tun_napi_init`, `tun_set_ebpf`), net/core/dev.c
 //! (`netif_set_threaded`), Documentation/networking/napi.rst.
@@ -55,8 +54,7 @@ pub enum MergingError {
 pub(crate) struct Sysfs(OwnedFd);
 
 impl Sysfs {
-    /// Mounts them where nobody sees it: what lies under `/sys` is of the namespace
-    /// that it was mounted in.
+    /// Mounts them out of sight: `/sys` shows the namespace that it was mounted in.
     pub fn mount() -> Result<Self, MergingError> {
         let at = |e: rustix::io::Errno| MergingError::Step("mounting sysfs", e.into());
         let context = rustix::mount::fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(at)?;
@@ -66,7 +64,7 @@ impl Sysfs {
             .map_err(at)
     }
 
-    /// Queues of a device that somebody is attached to.
+    /// Queues of a device that are attached.
     pub fn queues(&self, device: &str) -> io::Result<usize> {
         let path = format!("class/net/{device}/queues");
         let dir =

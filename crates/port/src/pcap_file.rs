@@ -1,5 +1,5 @@
-//! A recorded capture as a port: its frames are received in order, all at once;
-//! what is sent goes nowhere.
+//! A recorded capture as a port: its frames are received in order, all at once; sent frames are
+//! discarded.
 //!
 //! Reads pcap and pcapng. Bounded: a block longer than [`BLOCK_MAX`] ends the
 //! capture with an error. Only frames of the first interface's link type count.
@@ -21,9 +21,9 @@ pub const BLOCK_MAX: usize = 1 << 20;
 const BLOCK_MIN: u32 = 12;
 /// What a pcapng file begins with.
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// What is said of a block that makes no sense.
+/// The message for an invalid block.
 const DAMAGED: &str = "a damaged block";
-/// Longest frame that can be sent (nowhere), in bytes.
+/// The longest frame that can be sent (and is discarded), in bytes.
 const FRAME_MAX: usize = 14 + 65_535;
 
 /// A capture file as a port.
@@ -73,7 +73,7 @@ impl PcapFile {
         Self::read(path, file)
     }
 
-    /// Reads a capture from anything; `name` is for what is said of it.
+    /// Reads a capture from any source; `name` is used in messages.
     ///
     /// # Errors
     /// It is no such capture.
@@ -99,7 +99,7 @@ impl PcapFile {
             counters: PcapFileCounters::default(),
         };
         while port.interfaces.is_empty() {
-            // A frame before any interface is damage, and met again below.
+            // A frame before any interface is damage, and is reported below.
             match port.step(&mut |_| {}) {
                 Ok(true) => {}
                 Ok(false) => return Err(unsuitable("no interface in it".into())),
@@ -279,7 +279,7 @@ impl FrameIo for PcapFile {
 }
 
 impl Waitable for PcapFile {
-    /// There is nothing to wait for: what has not been received is there now.
+    /// There is nothing to wait for: all remaining frames are available now.
     fn poll_fds(&self, _set: &mut WaitSet) {}
 
     fn prepare_wait(&mut self) -> bool {

@@ -4,7 +4,7 @@
 //! Blocks are appended to a buffer in place: with the crate `pcap-file` each frame
 //! costs an allocation for its options, and its release for Rust 1.88 is of 2022.
 
-/// Way that a frame went (`epb_flags`, bits 0 and 1).
+/// Direction of a frame (`epb_flags`, bits 0 and 1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// The port received it.
@@ -24,8 +24,8 @@ const OPTION_INTERFACE_NAME: u16 = 2;
 const OPTION_TIME_RESOLUTION: u16 = 9;
 const OPTION_FLAGS: u16 = 2;
 const OPTION_DROP_COUNT: u16 = 4;
-/// Bytes of an enhanced packet block beside the frame, at most: fixed fields,
-/// padding, flags, drop count, end of options, length.
+/// The most bytes of an enhanced packet block in addition to the frame: fixed fields, padding,
+/// flags, drop count, end of options, length.
 pub const PACKET_OVERHEAD: usize = 28 + 3 + 8 + 12 + 4 + 4;
 
 fn word(out: &mut Vec<u8>, value: u32) {

@@ -1,7 +1,7 @@
 //! The engine's frames of an interface that it shares with the kernel: whatever the
 //! steering program redirects, through a TAP device or AF_XDP sockets.
 //!
-//! The port only carries frames. Who made it decides which (`baton-kernel`, `steer`):
+//! The port only carries frames. Its creator (`baton-kernel`, `steer`) decides which ones:
 //! the kernel's packets never come here.
 
 use aya::programs::links::FdLink;
@@ -25,14 +25,14 @@ enum Kind {
 }
 
 impl SteeredPort {
-    /// Over a TAP device that frames of an interface with that `mtu` are redirected to.
-    /// `guard` is the program on the device that lets only the engine's own frames out,
-    /// and stays for as long as the device.
+    /// A port over a TAP device that frames of an interface with that `mtu` are redirected to.
+    /// `guard` is the program on the device that lets only the engine's own frames out, and
+    /// stays for as long as the device.
     pub fn tap(tap: Tap, guard: FdLink, mtu: u16) -> Self {
         Self(Kind::Tap { tap, _guard: Some(guard), mtu })
     }
 
-    /// Over a TAP device that another process made, guards and keeps.
+    /// A port over a TAP device that another process made, guards and keeps.
     pub fn lent(tap: Tap, mtu: u16) -> Self {
         Self(Kind::Tap { tap, _guard: None, mtu })
     }
@@ -45,7 +45,7 @@ impl SteeredPort {
         }
     }
 
-    /// Over AF_XDP sockets that frames are redirected to.
+    /// A port over AF_XDP sockets that frames are redirected to.
     pub fn xdp(port: XdpPort) -> Self {
         Self(Kind::Xdp(Box::new(port)))
     }
@@ -64,7 +64,7 @@ macro_rules! each {
 impl FrameIo for SteeredPort {
     fn capabilities(&self) -> Capabilities {
         match &self.0 {
-            // What leaves has to fit the interface, not the device in between.
+            // Outgoing frames have to fit the interface, not the device in between.
             Kind::Tap { tap, mtu, .. } => Capabilities { mtu: *mtu, ..tap.capabilities() },
             Kind::Xdp(port) => port.capabilities(),
         }

@@ -5,9 +5,9 @@
 //! over in super-frames of up to 64 KB, and takes the same in return. Without it
 //! each frame is one segment with its checksums complete.
 //!
-//! One `read(2)` a frame received, one `write(2)` or `writev(2)` a frame sent; what
-//! else there is was measured and is not better (Linux 6.18, 2 virtual CPUs,
-//! 1514-byte frames; `cargo bench -p baton-port` measures again):
+//! One `read(2)` a frame received, one `write(2)` or `writev(2)` a frame sent; the alternatives
+//! were measured and are not better (Linux 6.18, 2 virtual CPUs, 1514-byte frames; `cargo bench
+//! -p baton-port` measures again):
 //!
 //! * reading: `read` 459 ns a frame, of which 222 for one that finds nothing;
 //!   `readv` of two pieces 536; io_uring in batches of 64 544, with registered
@@ -71,8 +71,8 @@ pub struct TapOptions {
     /// Frames carry a virtio header: checksums are left out and super-frames of
     /// up to 64 KB pass, both ways.
     pub vnet_hdr: bool,
-    /// What follows other bytes of its connection goes through a second queue, behind
-    /// which the kernel merges ([`merging`]), where that can be had.
+    /// Frames that follow others of their connection go through a second queue, behind which
+    /// the kernel merges them ([`merging`]), if that is possible.
     pub merge: bool,
 }
 
@@ -87,7 +87,7 @@ impl Default for TapOptions {
 pub struct TapCounters {
     /// Frames that the kernel refused because the interface is down.
     pub tx_link_down: u64,
-    /// Frames that the kernel refused for what is in them, or for want of memory.
+    /// Frames that the kernel refused because of their contents, or for lack of memory.
     pub tx_refused: u64,
     /// Reads too short to hold a frame.
     pub rx_short: u64,
@@ -110,7 +110,7 @@ pub struct Tap {
     pub(crate) counters: TapCounters,
     /// See [`Tap::by_the_arena`].
     by_the_arena: bool,
-    /// What ended the device, until `flush` reports it.
+    /// The error that ended the device, until `flush` reports it.
     gone: Option<io::Error>,
 }
 
@@ -147,7 +147,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Over a TAP device that another process attached to, whose descriptor this is, in
+    /// A port over a TAP device that another process attached to, given its descriptor, in
     /// whichever network namespace it lies. It carries virtio headers and packets of `mtu`
     /// bytes.
     ///
@@ -158,7 +158,7 @@ impl Tap {
             .map_err(|(what, source)| OpenError::System { device: format!("tap:{name}"), what, source })
     }
 
-    /// The rest of opening, on which only a broken kernel fails; with what it was at.
+    /// The rest of opening, which only a broken kernel fails; errors name the step.
     fn set_up(fd: OwnedFd, name: &str, mtu: u16, options: TapOptions) -> Result<Self, (&'static str, io::Error)> {
         let mut offload = 0;
         if options.vnet_hdr {
@@ -166,7 +166,7 @@ impl Tap {
                 .map_err(|e| ("setting the length of the virtio header", e))?;
             offload = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         }
-        // A persistent device keeps what its last user asked for, so always say.
+        // A persistent device keeps its last user's settings, so always set them.
         ioctl::tun_set_offload(fd.as_fd(), offload).map_err(|e| ("setting offloads", e))?;
         let vnet_len = if options.vnet_hdr { VNET_LEN } else { 0 };
         let packet_max = if options.vnet_hdr { PACKET_MAX } else { mtu.into() };
@@ -193,10 +193,11 @@ impl Tap {
         })
     }
 
-    /// Has [`FrameIo::receive`] end once super-frames have filled the arena, though there may be
-    /// more: for a program whose own calls drive its engine. What waits in the device is in the
-    /// kernel's memory, once; taken out before the program has read what it has, it would be
-    /// written to the program's ring while that is in no cache, and read when it is in none again.
+    /// Has [`FrameIo::receive`] end once super-frames have filled the arena, though there may
+    /// be more: for a program whose own calls drive its engine. Frames that wait in the device
+    /// are in the kernel's memory only. Taken out before the program has read its earlier data,
+    /// they would be written to the program's ring while it is not cached, and be out of the
+    /// cache again when they are read.
     #[must_use]
     pub fn by_the_arena(self) -> Tap {
         Tap { by_the_arena: true, ..self }
@@ -210,7 +211,7 @@ impl Tap {
     /// Whether frames that follow others are merged by the kernel, or why not.
     ///
     /// # Errors
-    /// What stood against it.
+    /// The reason against it.
     pub fn merging(&self) -> Result<(), &MergingError> {
         self.merging.as_ref().map(drop).map_err(Box::as_ref)
     }
@@ -368,8 +369,8 @@ fn build_vnet(frame: &[u8], meta: TxMeta) -> [u8; VNET_LEN] {
     header
 }
 
-/// `name`, if nobody else is attached to that device: one with several queues would
-/// take a second program in.
+/// `name`, if no other program is attached to that device: one with several queues would accept
+/// a second.
 fn alone(sysfs: &Sysfs, name: String) -> io::Result<String> {
     match sysfs.queues(&name)? {
         0 | 1 => Ok(name),
@@ -441,7 +442,7 @@ mod tests {
         assert_eq!(meta(DATA_VALID, 0, 0), verified(0));
         assert_eq!(meta(NEEDS_CSUM, GSO_TCPV4, 1448), verified(1448));
         assert_eq!(meta(NEEDS_CSUM, GSO_TCPV6 | GSO_ECN, 1428), verified(1428));
-        // A super-frame of UDP (3, 5) is none of ours.
+        // Super-frames of UDP (3, 5) are not ours.
         assert_eq!(meta(NEEDS_CSUM, 5, 1448), verified(0));
         assert_eq!(parse_vnet(&[]), RxMeta::default());
     }
@@ -465,7 +466,7 @@ mod tests {
         for name in ["", "seventeen-letters", "a/b", "nul\0"] {
             let Err(error) = Tap::open(name, TapOptions::default()) else { panic!("{name:?} was opened") };
             let text = error.to_string();
-            // Without /dev/net/tun the remedy is another one.
+            // Without /dev/net/tun the remedy differs.
             assert!(text.contains("letters") || text.contains("/dev/net/tun"), "{text}");
         }
     }

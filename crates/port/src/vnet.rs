@@ -1,10 +1,10 @@
-//! Frames with a virtio header: what a port that knows offloads gives and takes, for
-//! those who pass frames on instead of ending connections.
+//! Frames with a virtio header: the contract of ports with offloads, for code that passes
+//! frames on instead of ending connections.
 //!
 //! [`FrameIo`](crate::FrameIo) is an endpoint's contract: it says that a TCP checksum
-//! is right and how long segments are. Who stands between a wire and the kernel has to
-//! pass on whatever comes, with all that is known of it: a TAP device and a packet
-//! socket say it in the same header (virtio 1.2 §5.1.6, the legacy form), so between
+//! is right and how long segments are. A relay between a wire and the kernel has to
+//! pass on every frame with everything known about it. A TAP device and a packet
+//! socket describe frames in the same header (virtio 1.2 §5.1.6, the legacy form), so between
 //! these two it is passed on as it is.
 
 use std::io::IoSlice;
@@ -27,7 +27,7 @@ pub const GSO_ECN: u8 = 0x80;
 pub struct Vnet {
     /// [`NEEDS_CSUM`], [`DATA_VALID`].
     pub flags: u8,
-    /// What the frame is to be cut as; 0 for a frame of one segment.
+    /// The kind of segments that the frame is to be cut into; 0 for a frame of one segment.
     pub gso_type: u8,
     /// Length of all headers in bytes, where the frame is to be cut; a hint.
     pub header_len: u16,
@@ -43,7 +43,7 @@ impl Vnet {
     /// Length of the header in bytes.
     pub const LEN: usize = 10;
 
-    /// The header that these bytes are.
+    /// Reads the header from bytes.
     pub const fn from_bytes(bytes: [u8; Vnet::LEN]) -> Vnet {
         let [flags, gso_type, b2, b3, b4, b5, b6, b7, b8, b9] = bytes;
         Vnet {
@@ -80,9 +80,9 @@ impl Vnet {
 /// A received frame.
 #[derive(Clone, Copy, Debug)]
 pub struct VnetFrame<'a> {
-    /// From the Ethernet header on, VLAN tags in their place.
+    /// The frame from the Ethernet header on, VLAN tags in their place.
     pub data: &'a [u8],
-    /// What is known of it.
+    /// Its virtio header.
     pub vnet: Vnet,
 }
 

@@ -14,7 +14,7 @@ use crate::wait::{WaitSet, Waitable};
 /// Ethernet header, two VLAN tags and the largest IP packet, in bytes.
 const FRAME_MAX: usize = 22 + 65_535;
 const ETHERNET_LEN: usize = 14;
-/// Pieces that one frame is sent in at most; `IOV_MAX` less one for the header.
+/// The most pieces of one frame; `IOV_MAX` less one for the header.
 pub const PIECES: usize = 1023;
 
 /// A TAP device, attached; one system call a frame, either way.
@@ -29,7 +29,7 @@ impl VnetTap {
     /// # Errors
     /// [`OpenError`] with the remedy, as of [`Tap::open`].
     pub fn open(name: &str) -> Result<VnetTap, OpenError> {
-        // Nothing is to be merged behind us: frames arrive as they are written.
+        // No merging on the other side: frames arrive as they are written.
         let tap = Tap::open(name, TapOptions { vnet_hdr: true, merge: false })?;
         let buffer = vec![0; Vnet::LEN + FRAME_MAX].into_boxed_slice();
         Ok(VnetTap { tap, buffer })

@@ -1,6 +1,6 @@
 //! Sleeping until a port has something to say.
 //!
-//! A port never waits; whoever drives it does, on the descriptors of all that it
+//! A port never waits. Its driver does, on the descriptors of everything that it
 //! waits for (ports, doorbells) at once:
 //!
 //! ```text
@@ -17,17 +17,16 @@ use crate::sys;
 
 /// A port that can be slept on.
 pub trait Waitable {
-    /// Adds the descriptors that become readable when frames arrive. They stay
-    /// the same for as long as the port is open. A port that adds none never
-    /// has frames later than now.
+    /// Adds the descriptors that become readable when frames arrive. They stay the same for as
+    /// long as the port is open. A port that adds none has all its frames available now.
     fn poll_fds(&self, set: &mut WaitSet);
 
-    /// To be called right before a wait. False if frames are waiting already.
+    /// Call it right before a wait. False if frames are waiting already.
     fn prepare_wait(&mut self) -> bool {
         true
     }
 
-    /// To be called right after a wait.
+    /// Call it right after a wait.
     fn finish_wait(&mut self) {}
 }
 

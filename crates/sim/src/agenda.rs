@@ -7,7 +7,7 @@ use baton_tcp::time::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Planned happenings of type `T`.
+/// Planned events of type `T`.
 #[derive(Debug)]
 pub struct Agenda<T> {
     heap: BinaryHeap<Reverse<Planned<T>>>,

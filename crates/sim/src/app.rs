@@ -9,7 +9,7 @@ use baton_tcp::time::{Duration, Instant};
 use baton_wire::addr::Addr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Who opened which dialogue: the world's knowledge, by the client's address and
+/// Which end opened which dialogue: the world's knowledge, by the client's address and
 /// port and the server's port.
 pub type Directory = BTreeMap<(Addr, u16, u16), usize>;
 
@@ -26,7 +26,7 @@ pub enum Violation {
         /// The byte.
         wrong: WrongByte,
     },
-    /// A connection ended in another way than it had to.
+    /// A connection did not end as it had to.
     #[error("dialogue {id} had to be {expect:?}: {what}")]
     WrongEnd {
         /// Number of the dialogue.
@@ -85,9 +85,9 @@ type Place = (usize, u32);
 
 /// One host's program.
 pub struct App {
-    /// It is the one that opens; else the one that listens.
+    /// True if it opens connections; else it listens.
     client: bool,
-    /// One an engine.
+    /// The program's region at each engine.
     pub(crate) regions: Vec<ConsumerRegion>,
     pub(crate) ends: BTreeMap<Place, End>,
     /// Ends that may have something to do.
@@ -100,7 +100,7 @@ pub struct App {
     openings: Vec<(Instant, usize)>,
     /// Clients whose open the engine has not answered.
     asked: BTreeSet<usize>,
-    /// Requests that wait for room, an engine each.
+    /// Requests that wait for space in the ring, by engine.
     pub(crate) pending: Vec<VecDeque<Request>>,
     /// How each dialogue ended here, by number, clients apart from servers.
     pub reports: BTreeMap<(usize, bool), Report>,
@@ -108,7 +108,7 @@ pub struct App {
     pub ghosts: u64,
     buffers: (u32, u32),
     completions: u64,
-    /// Something other than a completion gave it something to do.
+    /// It has work that no completion announced.
     pub(crate) woken: bool,
     /// What went wrong outside of its turn.
     pub(crate) wrong: Option<Violation>,
@@ -149,7 +149,7 @@ impl App {
         self.openings.push((at, id));
     }
 
-    /// A completion waits.
+    /// True if a completion waits.
     pub fn has_completion(&self) -> bool {
         self.regions.iter().any(ConsumerRegion::has_completion)
     }
@@ -164,7 +164,7 @@ impl App {
         self.ends.is_empty() && self.openings.is_empty() && self.asked.is_empty() && self.strangers.is_empty()
     }
 
-    /// When it wants to run though nothing happens.
+    /// When it wants to run even if nothing happens.
     pub fn alarm(&self, now: Instant) -> Option<Instant> {
         let openings = self.openings.iter().map(|(at, _)| *at);
         let again = {
@@ -318,13 +318,13 @@ impl App {
         Ok(())
     }
 
-    /// A listener got a connection: whose it is stands in the directory, as soon
-    /// as the client's program has heard of it. One that nobody opened was made of
-    /// a cookie that came back twice, the second time after the connection had
-    /// ended: a program gives up on it when nothing is heard.
+    /// A listener got a connection. The directory says which dialogue it belongs to, once the
+    /// client's program has heard of it. A connection that nobody opened comes from a cookie
+    /// that returned twice, the second time after the connection had ended: the program gives
+    /// it up when it hears nothing.
     fn accept(&mut self, qp: u32, stranger: Stranger, now: Instant, dialogues: &[Dialogue], directory: &mut Directory) {
         let identity = self.regions[0].qp(qp).identity();
-        // Taken out, since a tuple may be opened again.
+        // Removed, since a tuple may be opened again.
         match directory.remove(&(identity.remote, identity.remote_port, identity.local_port)) {
             Some(id) => self.begin(id, false, qp, stranger.seen, dialogues),
             None if now.since(stranger.since) > NOBODY => {

@@ -1,11 +1,10 @@
 //! What must hold: while a world runs, and when it has come to rest.
 
 use crate::app::{Report, Violation};
+use crate::config::{AMPLE_BACKLOG, WorldConfig};
 use crate::host::Host;
 use crate::machine::Machine;
 use crate::script::Expect;
-use crate::swarm;
-use crate::world::WorldConfig;
 
 /// `ECONNRESET`.
 const RESET: u32 = 104;
@@ -18,7 +17,7 @@ const REFUSED: u32 = 111;
 /// The first that did not.
 pub fn endings(config: &WorldConfig, hosts: &[Host; 2]) -> Result<(), Violation> {
     let ghosts = hosts[0].app.ghosts + hosts[1].app.ghosts;
-    if ghosts > 0 && config.listen.1 >= swarm::AMPLE_BACKLOG {
+    if ghosts > 0 && config.listen.1 >= AMPLE_BACKLOG {
         return Err(Violation::Leak(format!("{ghosts} connections that nobody opened")));
     }
     for (id, dialogue) in config.dialogues.iter().enumerate() {
@@ -28,7 +27,7 @@ pub fn endings(config: &WorldConfig, hosts: &[Host; 2]) -> Result<(), Violation>
         let fine = match dialogue.expect {
             Expect::Complete => {
                 is_complete(client, sends.0, sends.1) && is_complete(server, sends.1, sends.0)
-                    || config.listen.1 < swarm::AMPLE_BACKLOG && met_by_cookie(client)
+                    || config.listen.1 < AMPLE_BACKLOG && met_by_cookie(client)
             }
             Expect::Refused => client.is_some_and(|report| report.error == REFUSED) && server.is_none(),
             // The reset may come before the accept: then the server's program never hears of it.
@@ -55,7 +54,7 @@ fn is_complete(report: Option<&Report>, sends: u64, receives: u64) -> bool {
     })
 }
 
-/// Queues and memory keep within their bounds.
+/// Queues and memory stay within their bounds.
 ///
 /// # Errors
 /// The first that does not.
@@ -85,7 +84,7 @@ pub fn bounds(host: &mut Host) -> Result<(), Violation> {
 /// After the last connection nothing of any is left.
 ///
 /// # Errors
-/// What is.
+/// The first that is left.
 pub fn nothing_left(hosts: &mut [Host; 2]) -> Result<(), Violation> {
     for machine in hosts.iter_mut().flat_map(|host| &mut host.machines) {
         let parked = machine.streamer().reassembly().bytes;

@@ -16,7 +16,7 @@ pub const OPTION: u64 = 1 << 33;
 /// Token of a request for the buffers of queue pair `n` is `n` more than this.
 pub const UNPOST: u64 = 1 << 34;
 
-/// An end that asks for its buffers back does so within this of posting one.
+/// An end that asks for its buffers back does so within this time after posting one.
 const ASKS_WITHIN: Duration = Duration::from_millis(1);
 
 /// Where an end's receive buffer is.
@@ -30,14 +30,14 @@ enum Holding {
     Waits,
 }
 
-/// How far an end has come.
+/// Progress of an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Its queue pair is the program's.
     Open,
     /// It asked for the close, or the reset, and waits for the engine's last word.
     Closing,
-    /// The queue pair is the engine's again.
+    /// The queue pair belongs to the engine again.
     Done,
 }
 
@@ -78,7 +78,7 @@ pub struct End {
     qp: u32,
     script: Script,
     act: usize,
-    /// Bytes of the act at hand that are posted already.
+    /// Bytes of the current act that are posted already.
     act_sent: u64,
     act_since: Option<Instant>,
     out: Stream,
@@ -86,7 +86,7 @@ pub struct End {
     /// Bytes of the two streams before the queue pair's first ones.
     out_base: u64,
     into_base: u64,
-    /// Its connection is on its way: the program waits.
+    /// Its connection is moving: the program waits.
     pub frozen: bool,
     /// Bytes at the start of the queue pair's stream that it brought along.
     filled: u64,
@@ -109,7 +109,7 @@ pub struct End {
     pub error: u32,
     /// It reset the connection itself.
     pub aborted: bool,
-    /// How far it has come.
+    /// Its progress.
     pub phase: Phase,
 }
 
@@ -174,7 +174,7 @@ impl End {
         self.read
     }
 
-    /// What it had asked of an engine that died; `shut`: but for its FIN.
+    /// What it had asked of an engine that died; with `shut`, without its FIN.
     pub fn wishes(&self, shut: bool) -> Vec<Request> {
         let qp = self.qp;
         let closed = self.script.acts[..self.act].contains(&Act::Shutdown);
@@ -302,7 +302,7 @@ impl End {
         Ok(())
     }
 
-    /// Asks for its buffers back; whether it may have them is the engine's to say.
+    /// Asks for its buffers back; the engine decides whether it gets them.
     fn ask_back(&mut self, region: &ConsumerRegion, asks: &mut VecDeque<Request>) {
         self.holding = Holding::Asked;
         self.wanted = false;
@@ -327,7 +327,7 @@ impl End {
         self.holding = if forgot && !self.wanted { Holding::Waits } else { Holding::Posts };
     }
 
-    /// When it wants to run again though nothing happens.
+    /// When it wants to run again even if nothing happens.
     pub fn alarm(&self) -> Option<Instant> {
         let sleeping = match (self.script.acts.get(self.act), self.act_since) {
             (Some(Act::Sleep(span)), Some(since)) => Some(since + *span),
@@ -389,8 +389,7 @@ impl End {
         moved
     }
 
-    /// Does what it can of the act at hand; true if that is done and it is on to
-    /// the next.
+    /// Does what it can of the current act; true if that is done and the next one begins.
     fn step(
         &mut self,
         now: Instant,
@@ -438,7 +437,7 @@ impl End {
         done
     }
 
-    /// Writes and posts what there is room for; true if anything was.
+    /// Writes and posts as much as there is space for; true if anything was.
     fn post_send(&mut self, region: &ConsumerRegion, bytes: u64) -> bool {
         let mut moved = false;
         let done = region.qp(self.qp).snd_done();

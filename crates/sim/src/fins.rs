@@ -1,7 +1,8 @@
 //! A stream has one end: a FIN that is sent again keeps its number.
 //!
-//! The check looks at what a host sends, whichever of its engines does. It sees what both
-//! programs may miss: a peer that has a FIN ignores the next one (RFC 9293 §3.10.7.4 eighth).
+//! The check looks at what a host sends, whichever of its engines does. It sees what the
+//! programs at both ends may miss: a peer that has a FIN ignores the next one (RFC 9293
+//! §3.10.7.4 eighth).
 
 use crate::app::Violation;
 use crate::trace::describe;
@@ -11,7 +12,7 @@ use baton_wire::seq::Seq;
 use baton_wire::tcp::Flags;
 use std::collections::BTreeMap;
 
-/// The sequence number behind each stream's FIN, by the sender's name of the connection.
+/// The sequence number behind each stream's FIN, by addresses and ports as the sender has them.
 #[derive(Default)]
 pub struct Fins(BTreeMap<Tuple, Seq>);
 

@@ -1,19 +1,19 @@
-//! Somebody who knows the names of connections, but not where their streams stand,
-//! and sends segments in the name of one end (RFC 5961 §1.1, RFC 5927 §1).
+//! An attacker that knows addresses and ports of connections, but not their sequence numbers,
+//! and sends segments with the address of one end (RFC 5961 §1.1, RFC 5927 §1).
 //!
-//! What he sends lies so far from the streams that by those RFCs nothing may come
-//! of it but an acknowledgment.
+//! The forged sequence numbers are so far off that by those RFCs the only effect may be an
+//! acknowledgment.
 
 use crate::nic::seal;
 use baton_wire::packet::{Link, Packet};
 use baton_wire::seq::Seq;
 use baton_wire::tcp::Flags;
 
-/// Farther than anything that is in flight or in a window here.
+/// Farther than any byte in flight or in a window here.
 const FAR: std::ops::Range<u32> = 1 << 24..1 << 30;
 
-/// A segment in the name of the sender of `frame`; `None` if that is no segment of
-/// an open connection.
+/// A segment with the addresses and ports of `frame`; `None` if that is no segment of an open
+/// connection.
 pub fn forge(frame: &[u8], link: Link, rng: &mut fastrand::Rng) -> Option<Vec<u8>> {
     let packet = Packet::parse(frame, link).ok()?;
     if !packet.flags.contains(Flags::ACK) || packet.flags.intersects(Flags::SYN | Flags::RST) {

@@ -1,71 +1,17 @@
 //! A simulated host: the real engine, a port, and a program.
 //!
-//! A host whose connections move has two engines of the same code. The first opens,
-//! listens and has everything at the beginning, as a kernel does; see `mover.rs`.
+//! A host whose connections move has two engines of the same code. The first opens, listens and
+//! holds all connections at the beginning, as a kernel does; see `mover.rs`.
 
 use crate::app::App;
-use crate::chance::Ppm;
+pub use crate::config::{HostConfig, Moves};
 use crate::machine::Machine;
 use crate::mover::Mover;
-use crate::port::PortConfig;
-use baton_engine::engine::EngineConfig;
-use baton_engine::region::{ConsumerRegion, Layout, LayoutError, Region};
-use baton_tcp::time::{Duration, Instant};
+use baton_engine::region::{ConsumerRegion, LayoutError, Region};
+use baton_tcp::time::Instant;
 use baton_wire::packet::Link;
 
-/// What a host is like.
-#[derive(Clone, Debug)]
-pub struct HostConfig {
-    /// Its engine.
-    pub engine: EngineConfig,
-    /// Its port.
-    pub port: PortConfig,
-    /// Streamer and TCE have turns of their own, as on two threads.
-    pub two_threads: bool,
-    /// Longest time from an arrival or an order to the turn that sees it.
-    pub wake: Duration,
-    /// Longest time from a completion to the program's turn.
-    pub program: Duration,
-    /// Frames that leave the port in one turn, at most.
-    pub carry: usize,
-    /// Send and receive buffer of each connection, in bytes.
-    pub buffers: (u32, u32),
-    /// Queue pairs of the program.
-    pub qps: u32,
-    /// Extents in each of their queues.
-    pub queue_depth: u32,
-    /// Its connections move between two engines.
-    pub moves: Option<Moves>,
-}
-
-impl HostConfig {
-    /// The region of its program at an engine.
-    pub fn layout(&self) -> Layout {
-        let (send, receive) = self.buffers;
-        Layout {
-            qps: self.qps,
-            queue_depth: self.queue_depth,
-            requests: 64,
-            data_bytes: u64::from(self.qps) * u64::from(send + receive),
-        }
-    }
-}
-
-/// When and how connections move.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Moves {
-    /// In a turn of the engines some connection begins to move.
-    pub often: Ppm,
-    /// In this turn of the host's engines every connection begins to move.
-    pub at_turn: Option<u64>,
-    /// The other side cannot rebuild it, and it goes on where it was.
-    pub fails: Ppm,
-    /// In a turn of the engines the second one dies, and its connections go on at
-    /// the first.
-    pub dies: Ppm,
-}
-
-/// Who gets a turn.
+/// A part of a host that gets turns of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Part {
     /// The whole engine, or its Streamer if the TCE has turns of its own.
@@ -83,7 +29,7 @@ impl Part {
 
 /// A host at work.
 pub struct Host {
-    /// What it is like.
+    /// Its configuration.
     pub config: HostConfig,
     /// Its program.
     pub app: App,
@@ -98,7 +44,7 @@ impl Host {
     /// The client's host, or the server's, with nothing to do yet.
     ///
     /// # Errors
-    /// If the layout of its region cannot be.
+    /// If the layout of its region is invalid.
     pub fn new(client: bool, config: HostConfig, seed: u64) -> Result<Host, LayoutError> {
         let layout = config.layout();
         let (mut machines, mut regions) = (Vec::new(), Vec::new());
@@ -155,7 +101,7 @@ impl Host {
         }
     }
 
-    /// When a part wants its next turn; a moment that has passed if at once.
+    /// When a part wants its next turn; a time in the past if at once.
     pub fn wants(&mut self, part: Part, now: Instant) -> Option<Instant> {
         let busy = self.mover.as_ref().is_some_and(Mover::is_busy);
         match part {
@@ -167,7 +113,7 @@ impl Host {
         }
     }
 
-    /// There is no connection, and nothing on its way between the halves.
+    /// True if there is no connection, and nothing waits between the halves.
     pub fn is_at_rest(&mut self) -> bool {
         self.machines.iter_mut().all(Machine::is_at_rest) && !self.mover.as_ref().is_some_and(Mover::is_busy)
     }

@@ -20,6 +20,7 @@ pub mod app;
 pub mod chance;
 pub mod check;
 pub mod circle;
+pub mod config;
 pub mod end;
 mod fins;
 pub mod forge;

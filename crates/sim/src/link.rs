@@ -1,4 +1,4 @@
-//! One direction of a link: what a frame suffers on its way.
+//! One direction of a link: what happens to a frame on its way.
 //!
 //! ```text
 //!   send --> queue (bytes, drops at the tail, marks CE above a depth)
@@ -17,7 +17,7 @@ use baton_tcp::time::{Duration, Instant};
 /// How frames get lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Loss {
-    /// They do not.
+    /// No frames get lost.
     #[default]
     None,
     /// Each with the same probability.
@@ -31,7 +31,7 @@ pub enum Loss {
     },
 }
 
-/// What one direction of a link is like.
+/// Configuration of one direction of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkConfig {
     /// Bytes a second; 0 for no limit.
@@ -148,13 +148,13 @@ impl Link {
         Link { config, rng, link_header, free_at, last_arrival, bad_until, counters }
     }
 
-    /// From now on the link is like this.
+    /// Changes the link's configuration.
     pub fn reconfigure(&mut self, config: LinkConfig) {
         self.config = config;
         self.bad_until = Instant(0);
     }
 
-    /// What the link is like.
+    /// The link's configuration.
     pub fn config(&self) -> LinkConfig {
         self.config
     }
@@ -258,7 +258,8 @@ fn is_ip(frame: &[u8], link_header: usize) -> bool {
     !arp && matches!(version, Some(4 | 6))
 }
 
-/// Sets Congestion Experienced in an ECN-capable packet; false if it is none.
+/// Sets Congestion Experienced in an ECN-capable packet; false if the packet is not
+/// ECN-capable.
 fn mark_ce(frame: &mut [u8], link_header: usize) -> bool {
     if !is_ip(frame, link_header) {
         return false;

@@ -3,7 +3,7 @@
 //! Its halves get their turns as on one thread, or each at times of its own as on
 //! two; a turn sees what had arrived by then, and no more.
 
-use crate::host::HostConfig;
+use crate::config::HostConfig;
 use crate::port::SimPort;
 use baton_engine::engine::Engine;
 use baton_engine::ledger::Ledger;
@@ -67,7 +67,7 @@ impl Machine {
         self.inbox.push(frame);
     }
 
-    /// All that arrived was taken.
+    /// True if every frame that arrived was taken.
     pub fn is_drained(&self) -> bool {
         self.inbox.is_empty() && !self.port.has_received()
     }
@@ -124,7 +124,7 @@ impl Machine {
         }
     }
 
-    /// There is no connection, and nothing on its way between the halves.
+    /// True if there is no connection, and nothing waits between the halves.
     pub fn is_at_rest(&mut self) -> bool {
         self.tce().connections() == 0 && !self.tce().has_work() && !self.streamer().has_work()
     }

@@ -1,4 +1,4 @@
-//! Who moves connections of a host between its two engines: what the service, the
+//! The mover: it moves connections of a host between its two engines, as the service, the
 //! kernel and the steering program do in a real one.
 //!
 //! ```text
@@ -6,12 +6,12 @@
 //!   to the first     suspend here -> adopt there -> let go here -> steer
 //! ```
 //!
-//! Either way frames that come meanwhile are kept or lost, never half taken in, and
-//! no engine answers for a name that is the other's. A rebuilding that fails leaves
-//! the connection where it was.
+//! Either way frames that come meanwhile are kept or lost, never half taken in, and no engine
+//! answers for a connection of the other's. A rebuilding that fails leaves the connection where
+//! it was.
 
 use crate::app::App;
-use crate::host::{HostConfig, Moves};
+use crate::config::{HostConfig, Moves};
 use crate::machine::Machine;
 use baton_engine::event::ConnId;
 use baton_engine::ledger::Recovered;
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const PROGRAM: ConsumerId = ConsumerId(0);
 
-/// How far a connection has come on its way.
+/// The step that a moving connection has reached.
 enum Stage {
     /// Its engine was told to stop it.
     Stopping,
@@ -42,7 +42,7 @@ enum Stage {
     Salvaged(Box<Recovered>, Vec<u8>, Option<u32>),
 }
 
-/// A connection on its way.
+/// A moving connection.
 struct Trip {
     from: usize,
     qp: u32,
@@ -50,17 +50,17 @@ struct Trip {
     stage: Stage,
 }
 
-/// See the file's head.
+/// Moves connections between the two engines of a host.
 pub struct Mover {
     moves: Moves,
     rng: fastrand::Rng,
     turns: u64,
     trips: BTreeMap<Tuple, Trip>,
-    /// Names whose frames go to the second engine.
+    /// Tuples whose frames go to the second engine.
     steered: BTreeSet<Tuple>,
-    /// Names to be held no longer once the engine has seen what was on its way to it.
+    /// Tuples that need not be held once the engine has seen the frames on their way to it.
     loose: Vec<(usize, Tuple)>,
-    /// The program's side of the engine that took a dead one's place, until the wreck
+    /// The program's side of the engine that replaces a dead one, until the dead one's region
     /// is empty.
     spare: Option<ConsumerRegion>,
     /// Moves that succeeded.
@@ -70,7 +70,7 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// Nothing on its way.
+    /// A mover with no connection under way.
     pub fn new(moves: Moves, seed: u64) -> Mover {
         Mover {
             moves,
@@ -85,12 +85,12 @@ impl Mover {
         }
     }
 
-    /// Something is on its way.
+    /// True if a connection is moving.
     pub fn is_busy(&self) -> bool {
         !self.trips.is_empty() || !self.loose.is_empty() || self.spare.is_some()
     }
 
-    /// Which engines get a frame: what is no TCP segment both.
+    /// Which engines get a frame: both, if it is no TCP segment.
     pub fn steer(&self, frame: &[u8], link: Link) -> &'static [usize] {
         let Ok(packet) = Packet::parse(frame, link) else { return &[0, 1] };
         let tuple =
@@ -146,7 +146,7 @@ impl Mover {
         }
     }
 
-    /// It goes on where it was.
+    /// The connection goes on where it was.
     fn stay(&mut self, from: usize, qp: u32, tuple: Tuple, app: &mut App) {
         if from == 0 {
             self.steered.remove(&tuple);
@@ -269,7 +269,7 @@ impl Mover {
         self.trips.insert(tuple, trip);
     }
 
-    /// The second engine dies, at times, and whoever was there goes on at the first.
+    /// The second engine dies at times, and its connections go on at the first.
     pub fn let_die(&mut self, now: Instant, calm: bool, config: &HostConfig, machines: &mut [Machine], app: &mut App) {
         if self.spare.is_some() && self.trips.is_empty() && self.loose.is_empty() {
             self.spare.take().into_iter().for_each(|region| app.use_region(1, region));
@@ -281,7 +281,7 @@ impl Mover {
         let ledger = machines[1].ledger.clone();
         let all: Vec<Recovered> =
             (0..ledger.len()).filter_map(|index| ledger.recover(index, now, |_| Some(&wreck))).collect();
-        // One that both sides had closed would be left to the peer's patience.
+        // A connection that both sides had closed would leave its peer to wait for a timeout.
         let (movable, others) = app.at(1);
         let whole = all.len() == movable.len() && all.iter().all(|found| movable.contains(&found.qp));
         if all.is_empty() || !whole || others > 0 || machines[1].tce().connections() as usize != all.len() {
@@ -309,7 +309,7 @@ impl Mover {
         self.trips.insert(tuple, Trip { from: 1, qp, conn: ConnId::NONE, stage });
     }
 
-    /// Forgets names that nobody needs held any more.
+    /// Releases tuples that need not be held any more.
     fn let_loose(&mut self, machines: &mut [Machine]) {
         self.loose.retain(|(side, tuple)| {
             let done = machines[*side].is_drained();
@@ -318,7 +318,7 @@ impl Mover {
             }
             !done
         });
-        // The connection has ended on the second engine: its name is free on both.
+        // The connection has ended on the second engine: its tuple is free on both.
         let ended: Vec<Tuple> = self
             .steered
             .iter()

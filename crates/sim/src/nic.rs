@@ -22,7 +22,7 @@ pub fn fill_checksum(frame: &mut [u8], start: usize) {
 /// The segments of a frame as they go on the wire, checksums complete.
 ///
 /// # Panics
-/// If `meta` describes another frame than this: the Streamer's mistake.
+/// If `meta` does not describe this frame: an error of the Streamer.
 pub fn cut(mut frame: Vec<u8>, meta: TxMeta, link: Link, emit: &mut dyn FnMut(Vec<u8>)) {
     let start = usize::from(meta.checksum_start);
     if meta.gso_size == 0 {

@@ -8,7 +8,7 @@ use baton_engine::streamer::Suspended;
 use baton_wire::addr::Tuple;
 
 impl App {
-    /// Connections that could move: engine, queue pair, name.
+    /// Connections that could move: engine, queue pair, tuple.
     pub fn movable(&self) -> Vec<(usize, u32, Tuple)> {
         let movable = self.ends.iter().filter(|(_, end)| end.is_movable());
         movable
@@ -90,15 +90,15 @@ impl App {
         self.pending[to.0].extend(again);
     }
 
-    /// What the program had wished for a connection whose engine died, it wishes
-    /// again: nobody else knows. `shut`: its FIN is known of.
+    /// Repeats the program's requests for a connection whose engine died: nobody else knows
+    /// them. `shut`: its FIN is known already.
     pub fn wish_again(&mut self, (side, qp): (usize, u32), shut: bool) {
         let Some(end) = self.ends.get(&(side, qp)) else { return };
         let wishes = end.wishes(shut);
         self.pending[side].extend(wishes);
     }
 
-    /// The wreck of a dead engine is not needed any more.
+    /// A dead engine's region is not needed any more.
     pub fn use_region(&mut self, side: usize, region: ConsumerRegion) {
         self.regions[side] = region;
         self.pending[side].clear();

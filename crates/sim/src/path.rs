@@ -1,5 +1,5 @@
-//! A narrower place between two hosts: a router whose next link has a smaller
-//! MTU, which says so (RFC 1191, RFC 8201) or, as some do, says nothing.
+//! A router between two hosts whose next link has a smaller MTU. It reports that (RFC 1191, RFC
+//! 8201) or, as some routers do, drops packets silently.
 
 use baton_tcp::time::Duration;
 use baton_wire::eth::{Header, ether_type};
@@ -7,23 +7,23 @@ use baton_wire::packet::{Link, Packet};
 use baton_wire::{icmpv4, icmpv6, ipv4, ipv6};
 use core::net::IpAddr;
 
-/// What the place is like.
+/// Configuration of the router.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathMtu {
     /// Largest IP packet that passes, in bytes.
     pub mtu: u16,
-    /// It tells the sender of what does not pass.
+    /// It reports packets that do not pass to their sender.
     pub tells: bool,
-    /// How long its word takes.
+    /// How long the report takes.
     pub delay: Duration,
 }
 
-/// What becomes of a frame there.
+/// What happens to a frame there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Passage {
     /// It passes.
     Passes,
-    /// It is dropped without a word.
+    /// It is dropped silently.
     Dropped,
     /// It is dropped, and its sender is sent this frame.
     Refused(Vec<u8>),
@@ -42,8 +42,8 @@ pub fn pass(frame: &[u8], link: Link, narrow: PathMtu) -> Passage {
     }
 }
 
-/// The ICMP error for a packet. It comes in the receiver's name: this world has no
-/// addresses for routers, and hosts do not ask who complains.
+/// The ICMP error for a packet. Its source is the receiver's address: this world has no
+/// addresses for routers, and hosts do not check the source.
 fn complaint(frame: &[u8], packet: &Packet, mtu: u16) -> Option<Vec<u8>> {
     let ip = usize::from(packet.ip_offset);
     let mut out = vec![0; 1300];

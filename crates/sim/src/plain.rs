@@ -1,12 +1,11 @@
 //! A world without surprises, for tests that change one thing about it.
 
 use crate::chance::Ppm;
+use crate::config::{AMPLE_BACKLOG, WorldConfig};
 use crate::host::HostConfig;
 use crate::link::LinkConfig;
 use crate::port::PortConfig;
 use crate::script::{Act, Dialogue, Expect, Reader, Script};
-use crate::swarm::AMPLE_BACKLOG;
-use crate::world::WorldConfig;
 use baton_engine::endpoint::{Cidr, InterfaceConfig};
 use baton_engine::engine::EngineConfig;
 use baton_engine::frame_io::Capabilities;

@@ -16,7 +16,7 @@ use baton_wire::tcp::Flags;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a port is like.
+/// Configuration of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortConfig {
     /// What the engine is told.
@@ -35,9 +35,9 @@ pub struct SimPort {
     slot: Vec<u8>,
     committed: usize,
     overflows: u64,
-    /// Where the engine writes down what peers may learn, before they can.
+    /// The ledger, in which the engine records what peers may learn, before they can.
     pub ledger: Option<Arc<Ledger>>,
-    /// The first frame that says more than was written down.
+    /// The first frame that says more than the ledger.
     pub unpublished: Option<String>,
 }
 
@@ -104,8 +104,8 @@ impl SimPort {
         self.committed -= count;
     }
 
-    /// Rule 4 of the design: what the peer can learn from a frame is in the ledger
-    /// before the port has the frame.
+    /// Everything that the peer can learn from a frame has to be in the ledger before the port
+    /// has the frame.
     fn check_published(&mut self, frame: &[u8]) {
         let Some(ledger) = &self.ledger else { return };
         let Ok(packet) = Packet::parse(frame, self.link()) else { return };

@@ -5,13 +5,13 @@ use baton_tcp::time::Duration;
 /// One step of a program's sending half; the next begins when it is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
-    /// Sends so many bytes of its stream.
+    /// Sends this many bytes of its stream.
     Send(u64),
-    /// Waits until so many bytes in all were received.
+    /// Waits until this many bytes in all were received.
     Await(u64),
     /// Does nothing for a while.
     Sleep(Duration),
-    /// Says that no more is to come.
+    /// Shuts down sending.
     Shutdown,
     /// Resets the connection.
     Abort,
@@ -22,8 +22,8 @@ pub enum Act {
 /// How a program reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reader {
-    /// Stops reading for a while each time that so many bytes were read: the
-    /// window closes.
+    /// Stops reading for a while each time that this many bytes were read, so that the window
+    /// closes.
     pub stall: Option<(u64, Duration)>,
     /// Bytes taken at one go, at most; 0 for all there is.
     pub at_once: u64,
@@ -43,7 +43,7 @@ pub struct Script {
     pub keepalive: bool,
     /// Nagle's algorithm is off.
     pub nodelay: bool,
-    /// Asks for its buffers back soon after one in so many posts; 0 for never.
+    /// Asks for its buffers back soon after one in this many posts; 0 for never.
     pub unposts: u8,
 }
 
@@ -62,7 +62,7 @@ impl Script {
 /// How a connection has to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expect {
-    /// All bytes arrive, both ways, and both close in good order.
+    /// All bytes arrive, both ways, and both close normally.
     Complete,
     /// Nobody listens: the open is refused.
     Refused,

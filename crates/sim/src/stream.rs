@@ -19,14 +19,14 @@ pub struct Stream {
 pub struct WrongByte {
     /// Its position in the stream.
     pub position: u64,
-    /// What was sent.
+    /// The byte that was sent.
     pub expected: u8,
-    /// What came.
+    /// The byte that arrived.
     pub got: u8,
 }
 
 impl Stream {
-    /// Fills `bytes` with what stands at `position`.
+    /// Fills `bytes` with the stream's bytes at `position`.
     pub fn fill(self, position: u64, bytes: &mut [u8]) {
         let mut value = (position + self.phase) % PERIOD;
         for byte in bytes {
@@ -35,7 +35,7 @@ impl Stream {
         }
     }
 
-    /// Compares `bytes` with what stands at `position`.
+    /// Compares `bytes` with the stream's bytes at `position`.
     ///
     /// # Errors
     /// The first byte that differs.

@@ -6,12 +6,11 @@
 //! no world takes long.
 
 use crate::chance::{Ppm, pick, up_to};
-use crate::host::{HostConfig, Moves};
+use crate::config::{AMPLE_BACKLOG, HostConfig, Moves, WorldConfig};
 use crate::link::{LinkConfig, Loss};
 use crate::path::PathMtu;
 use crate::port::PortConfig;
 use crate::script::{Act, Dialogue, Expect, Reader, Script};
-use crate::world::WorldConfig;
 use baton_engine::endpoint::InterfaceConfig;
 use baton_engine::engine::EngineConfig;
 use baton_engine::frame_io::Capabilities;
@@ -24,9 +23,6 @@ use fastrand::Rng;
 const PORT: u16 = 7;
 /// A port where nobody listens.
 const CLOSED_PORT: u16 = 9;
-
-/// A backlog that no workload fills: the server never answers with cookies.
-pub const AMPLE_BACKLOG: u32 = 1024;
 
 /// What the parts of a world have in common.
 struct Common {
@@ -91,7 +87,7 @@ pub fn world(seed: u64) -> WorldConfig {
     }
 }
 
-/// The world of a seed, and connections move in it, however its dice fell.
+/// The world of a seed, in which connections move in any case.
 pub fn moving_world(seed: u64) -> WorldConfig {
     let mut config = world(seed);
     let mut rng = Rng::with_seed(seed ^ MOVES);
@@ -104,13 +100,13 @@ pub fn moving_world(seed: u64) -> WorldConfig {
     config
 }
 
-/// Apart from all other dice, so that worlds without moves stay what they were.
+/// A separate generator for moves, so that worlds without moves stay the same.
 const MOVES: u64 = 0x6d6f_7665;
-/// Likewise, for how segments are received.
+/// A separate generator for how segments are received.
 const RUNS: u64 = 0x7275_6e73;
 
-/// A name that is opened again is looked for at the first engine, while the second
-/// may hold it in TIME-WAIT.
+/// A tuple that is opened again is looked up at the first engine, while the second may hold it
+/// in TIME-WAIT.
 fn may_move(config: &WorldConfig) -> bool {
     config.dialogues.iter().all(|dialogue| dialogue.from_port == 0 || dialogue.crossed)
 }
@@ -252,8 +248,8 @@ fn dialogues(rng: &mut Rng, common: &Common, piece: u32) -> Vec<Dialogue> {
             7 => make.refused(&mut all),
             8 if common.crosses => make.crossed(&mut all),
             9 => make.corked(&mut all),
-            // Of a name used again nobody could say whose connection a cookie that
-            // comes back late makes.
+            // If addresses and ports are used again, a late cookie makes a connection that
+            // cannot be told from its successor.
             10 if common.backlog == AMPLE_BACKLOG => make.reopened(&mut all),
             _ => make.bulk(&mut all),
         }
@@ -422,7 +418,7 @@ impl Make<'_> {
         }
     }
 
-    /// Small writes that wait for company.
+    /// Small writes that wait to be joined (Nagle, cork).
     fn corked(mut self, all: &mut Vec<Dialogue>) {
         let writes: Vec<u64> = (0..self.rng.u8(1..30)).map(|_| self.size(3_000)).collect();
         let mut client = vec![Act::Cork(true)];

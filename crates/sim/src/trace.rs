@@ -3,7 +3,7 @@
 use baton_wire::packet::{Link, Packet};
 use std::fmt::Write as _;
 
-/// What a frame says, in the manner of tcpdump.
+/// A frame in words, in the manner of tcpdump.
 pub fn describe(frame: &[u8], link: Link) -> String {
     let Ok(packet) = Packet::parse(frame, link) else { return format!("{} bytes, not TCP", frame.len()) };
     let mut line = format!(

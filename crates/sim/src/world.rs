@@ -8,41 +8,17 @@
 
 use crate::agenda::Agenda;
 use crate::app::{Directory, Violation};
-use crate::chance::{Ppm, up_to};
+use crate::chance::up_to;
 use crate::check;
+pub use crate::config::WorldConfig;
 use crate::fins::Fins;
 use crate::forge::forge;
-use crate::host::{Host, HostConfig, Part};
-use crate::link::{Link, LinkConfig, LinkCounters};
-use crate::path::{Passage, PathMtu, pass};
-use crate::script::Dialogue;
+use crate::host::{Host, Part};
+use crate::link::{Link, LinkCounters};
+use crate::path::{Passage, pass};
 use crate::trace::describe;
 use baton_tcp::time::{Duration, Instant};
-use baton_wire::addr::Addr;
 use baton_wire::packet::Link as PacketLink;
-
-/// Everything that a run is made of, all of it from the seed.
-#[derive(Clone, Debug)]
-pub struct WorldConfig {
-    /// The seed.
-    pub seed: u64,
-    /// The client's host and the server's.
-    pub hosts: [HostConfig; 2],
-    /// From client to server, and back.
-    pub links: [LinkConfig; 2],
-    /// A narrower place between the two.
-    pub path_mtu: Option<PathMtu>,
-    /// With a frame goes another that somebody sends in the same name.
-    pub forged: Ppm,
-    /// Addresses of the two.
-    pub addresses: [Addr; 2],
-    /// Ports that the server listens at, and its backlog.
-    pub listen: (Vec<u16>, u32),
-    /// What happens.
-    pub dialogues: Vec<Dialogue>,
-    /// When the faults stop.
-    pub safety: Duration,
-}
 
 /// What a run came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,7 +47,7 @@ pub struct Summary {
     pub digest: u64,
 }
 
-/// Liveness phase, at most: several times the longest backed-off timeout.
+/// Longest liveness phase: several times the longest backed-off timeout.
 const PATIENCE: Duration = Duration::from_secs(1200);
 /// Turns of one run, at most; a run of the largest workload takes a tenth.
 const TURNS: u64 = 3_000_000;
@@ -104,7 +80,7 @@ impl World {
     /// The world of `config`, at time 0.
     ///
     /// # Errors
-    /// [`Violation::Leak`] if the configuration cannot be.
+    /// [`Violation::Leak`] if the configuration is invalid.
     pub fn new(config: WorldConfig) -> Result<World, Violation> {
         let mut rng = fastrand::Rng::with_seed(config.seed ^ 0x5eed);
         let host = |i: usize| {
@@ -300,7 +276,7 @@ impl World {
         Ok(())
     }
 
-    /// Somebody sends a segment of his own after `frame`, at times.
+    /// At times sends a forged segment after `frame`.
     fn forge_one(&mut self, to: usize, frame: &[u8], link: PacketLink) {
         if self.calm || !self.config.forged.draw(&mut self.rng) {
             return;

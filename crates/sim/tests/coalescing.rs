@@ -1,4 +1,4 @@
-//! Segments that are handled in runs, beside segments that are handled one by one.
+//! Segments handled in runs, compared with segments handled one by one.
 
 use baton_sim::plain::{exchange, script, world};
 use baton_sim::script::{Act, Dialogue};
@@ -40,10 +40,10 @@ fn swarm_of_one(seed: u64) -> WorldConfig {
     config
 }
 
-/// RA §4: what is on the wire, and when, is the same to the bit, whatever is lost,
-/// repeated, damaged, held up or forged. Only the work behind it is another.
-/// In 440, where the network marks frames (ECN), the area for parked payload was full of what
-/// came ahead of its turn, and what was next was refused for ever.
+/// RA §4: what is on the wire, and when, is the same to the bit, whatever is lost, repeated,
+/// damaged, held up or forged. Only the work behind it differs. In 440, where the network marks
+/// frames (ECN), the area for parked payload was full of what came ahead of its turn, and what
+/// was next was refused for ever.
 #[test]
 fn every_second_segment_acknowledged_is_the_same_on_the_wire_as_no_runs() {
     let mut coalesced = [0; 3];

@@ -1,4 +1,4 @@
-//! What the simulator found, each as the least world that shows it.
+//! Bugs that the simulator found, each as the smallest world that shows it.
 
 use baton_sim::chance::Ppm;
 use baton_sim::host::HostConfig;

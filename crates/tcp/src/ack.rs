@@ -1,17 +1,12 @@
 //! When an acknowledgment goes out (RFC 9293 §3.8.6.3, RFC 5681 §4.2, RA §3.4).
 //!
-//! In-order data is acknowledged at the latest with the second full segment, so
-//! a run of two or more gets one ACK right away; less waits for company, at most
-//! `Config::delayed_ack`. At the start of a connection a number of ACKs do not
-//! wait at all, so that they do not slow the peer's slow start (as Linux's quick
-//! ACKs do), until the consumer is seen to answer what it gets: its data will
-//! carry the acknowledgments.
+//! In-order data is acknowledged at the latest with the second full segment, so a run of two or
+//! more gets one ACK right away; less waits for more data, at most `Config::delayed_ack`. At
+//! the start of a connection a number of ACKs do not wait at all, so that they do not slow the
+//! peer's slow start (as Linux's quick ACKs do), until the consumer is seen to answer what it
+//! gets: its data will carry the acknowledgments.
 
-use crate::rcv::Arrived;
-use crate::segment::{Lengths, Segment};
-use crate::tcb::{Context, Reply, Tcb};
-use crate::time::Duration;
-use crate::timers::Timer;
+use crate::segment::Lengths;
 
 /// ACKs that do not wait, at the start.
 const QUICK: u8 = 16;
@@ -19,7 +14,7 @@ const QUICK: u8 = 16;
 /// The least that counts as a full segment, in bytes.
 const LEAST_FULL: u16 = 536;
 
-/// What in-order data calls for.
+/// When in-order data is to be acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Need {
     /// An ACK now.
@@ -74,7 +69,7 @@ impl AckPolicy {
         self.last_size = size;
     }
 
-    /// An ACK of its own goes out.
+    /// An ACK without data goes out.
     #[inline]
     pub fn on_pure_ack(&mut self) {
         self.quick = self.quick.saturating_sub(1);
@@ -89,54 +84,9 @@ impl AckPolicy {
         }
     }
 
-    /// The consumer's wish (`TCP_QUICKACK`).
+    /// The consumer's choice (`TCP_QUICKACK`).
     pub fn set_quick(&mut self, on: bool) {
         self.quick = if on { QUICK } else { 0 };
-    }
-}
-
-impl Tcb {
-    /// In-order data: true if it is to be acknowledged now; else it will be before long.
-    #[inline]
-    pub(crate) fn data_in_order(&mut self, cx: &Context<'_>, lengths: &Lengths) -> bool {
-        let pending = self.rcv.rcv_nxt.since(self.rcv.last_ack_sent).max(0) as u32;
-        let now = self.ack.on_data(lengths, pending) == Need::Now;
-        if !now && !self.timers.is_armed(Timer::DelayedAck) {
-            self.arm_delayed_ack(cx);
-        }
-        now
-    }
-
-    /// Data beyond a gap has no buffer yet. The one that is asked for comes at once as a
-    /// rule, and only then there is a SACK block to tell: the first duplicate ACK waits for
-    /// it, no longer than other ACKs do. True if one is to go now.
-    fn gap_waits(&mut self, cx: &Context<'_>) -> bool {
-        if core::mem::replace(&mut self.rcv.gap_untold, true) {
-            return true;
-        }
-        if !self.timers.is_armed(Timer::DelayedAck) {
-            self.arm_delayed_ack(cx);
-        }
-        false
-    }
-
-    fn arm_delayed_ack(&mut self, cx: &Context<'_>) {
-        // MUST-40 (RFC 9293 §3.8.6.3): less than half a second, whatever is configured.
-        let delay = cx.config.delayed_ack.min(Duration::from_millis(499));
-        self.timers.arm(Timer::DelayedAck, cx.now + delay);
-    }
-
-    /// What arrived, as a reply.
-    pub(crate) fn note_arrival(&mut self, cx: &Context<'_>, seg: &Segment, arrived: Arrived, reply: &mut Reply) {
-        reply.ack_now |= match arrived {
-            Arrived::InOrder => self.data_in_order(cx, &seg.lengths),
-            // Nothing to acknowledge yet, and nothing lost that a duplicate ACK would tell of.
-            Arrived::Held => false,
-            Arrived::Ahead => self.gap_waits(cx),
-            // RFC 5681 §4.2: at once beyond a gap and when one is filled. Also a
-            // duplicate: our ACK was lost, or the peer's timeout was spurious.
-            Arrived::OutOfOrder | Arrived::FilledGap | Arrived::Duplicate => true,
-        };
     }
 }
 

@@ -1,8 +1,8 @@
 //! Connections that come from another stack, and go to one.
 //!
-//! [`Tcb::snapshot`] says all that a successor needs; [`Tcb::adopt`] goes on from
-//! it. The commands of an adoption are those of a handshake's end, and then of
-//! whatever had happened since:
+//! [`Tcb::snapshot`] contains everything that a successor needs; [`Tcb::adopt`] continues from
+//! it. An adoption issues the commands of a completed handshake, then those for everything that
+//! has happened since:
 //!
 //! ```text
 //!   Synchronized   numbers, scale, timestamps, and how much is in flight
@@ -14,9 +14,9 @@
 //!   Ack            if something received was never acknowledged
 //! ```
 //!
-//! Out-of-order payload is not part of a snapshot: it is forgotten, and the peer,
-//! whom we may have told of it by SACK, sends it again (RFC 2018 §8 lets a receiver
-//! take back what it reported). Running timers start anew.
+//! Out-of-order payload is not part of a snapshot: it is forgotten, and the peer, which may
+//! have seen it in our SACK blocks, sends it again (RFC 2018 §8 lets a receiver take back what
+//! it reported). Running timers start anew.
 
 use crate::ack::AckPolicy;
 use crate::command::{Command, CommandSink, Notice, Synchronized};
@@ -81,7 +81,7 @@ impl Tcb {
             cwnd: seeds.cwnd,
             ssthresh: seeds.ssthresh,
             sack: from.sack,
-            // A clock that ticked in microseconds until now gives no span in milliseconds.
+            // A clock that ticked in microseconds so far gives no span in milliseconds.
             timestamps: from.timestamps.is_some_and(|ts| !ts.microseconds),
         }
     }
@@ -105,11 +105,10 @@ impl Tcb {
         }
     }
 
-    /// What a successor needs to go on from here; `None` if the connection is in no
-    /// state that moves, nobody holds it any more, or its peer has reset it.
-    /// `write_seq` and `copied_seq` are what they would be if the consumer had written
-    /// no more than was sent and had read all that was received: who knows better fills
-    /// them in.
+    /// The state that a successor needs to continue from here; `None` if the connection's state
+    /// cannot move, if it has no owner any more, or if its peer has reset it. `write_seq` and
+    /// `copied_seq` are what they would be if the consumer had written no more than was sent
+    /// and had read everything received; a caller that knows better fills them in.
     pub fn snapshot(&self, cx: &Context<'_>) -> Option<Snapshot> {
         if !self.may_move() {
             return None;
@@ -158,15 +157,15 @@ impl Tcb {
         }
     }
 
-    /// Gives up what is parked and says what a successor needs, as
-    /// [`Tcb::snapshot`]: the connection is about to leave. An acknowledgment that waits for
-    /// company goes first: a kernel cannot be told that it is owed, and a peer whose one segment
-    /// in flight was taken would wait for its retransmission timer, here and wherever else the
-    /// connection leaves before an acknowledgment is due.
+    /// Drops parked payload and returns what a successor needs, as [`Tcb::snapshot`]: the
+    /// connection is about to leave. A delayed acknowledgment goes first: a kernel cannot be
+    /// told that it is owed, and a peer whose one segment in flight was taken would wait for
+    /// its retransmission timer, here and wherever else the connection leaves before an
+    /// acknowledgment is due.
     pub fn suspend(&mut self, cx: &Context<'_>, out: &mut impl CommandSink) -> Option<Snapshot> {
         if !self.may_move() {
             if self.reset_waits() {
-                // Nobody sends again what would be given up: it ends here.
+                // Nobody would send the dropped data again, so the connection ends here.
                 self.reset(out);
             }
             return None;
@@ -183,11 +182,11 @@ impl Tcb {
         state && !self.is.orphan && !self.reset_waits()
     }
 
-    /// It stays after all. Time has passed: what ran out meanwhile is due now.
+    /// The connection stays after all. Timers that ran out meanwhile are due now.
     pub fn resume(&mut self, _cx: &mut Context<'_>, out: &mut impl CommandSink) {
         self.is.untold = true;
         self.tell_transmit(out);
-        // The peer may have waited for an answer to what was dropped.
+        // The peer may have waited for an answer to dropped segments.
         if self.state.is_synchronized() {
             self.send_ack(None, out);
         }
@@ -206,8 +205,8 @@ impl Tcb {
 }
 
 impl Snapshot {
-    /// What is added to our millisecond clock for TSvals that go on from here, if
-    /// the snapshot was taken just `now`.
+    /// The offset to our millisecond clock for TSvals that continue from the snapshot's, if the
+    /// snapshot was taken just `now`.
     pub fn ts_offset(&self, now: Instant) -> u32 {
         self.timestamps.map_or(0, |ts| ts.tsval.wrapping_sub(now.timestamp_ms()))
     }
@@ -229,8 +228,8 @@ fn facts(from: &Snapshot) -> Is {
 }
 
 impl Receiver {
-    /// A receiver that goes on where another stack's left off: nothing is posted,
-    /// and what was promised stays promised.
+    /// A receiver that continues where another stack's stopped: no buffer is posted, and the
+    /// promised window stays promised.
     fn adopt(from: &Snapshot, unposted: u32) -> Receiver {
         let scale = from.scales.map_or(WindowScale::default(), |scales| scales.rcv);
         let ts_recent = from.timestamps.map_or(Some(0), |ts| ts.ts_recent);

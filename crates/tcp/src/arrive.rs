@@ -35,16 +35,16 @@ const PROVOKED_ACK_MS: u32 = 500;
 /// Ranges that one call sends again; more are left to a timer that is due at once.
 const MAX_RETRANSMITS: usize = 4;
 
-/// What is to be done with a segment.
+/// What to do with a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// It is good: acknowledgment, window, text, FIN.
+    /// It is acceptable: process acknowledgment, window, text, FIN.
     Process,
     /// Nothing.
     Ignore,
-    /// Say where we stand (RFC 9293 §3.10.7.4 first).
+    /// Send an ACK with our numbers (RFC 9293 §3.10.7.4 first).
     Acknowledge,
-    /// Say where we stand, within the host's budget (RFC 5961).
+    /// Send a challenge ACK, within the host's budget (RFC 5961).
     Challenge,
     /// The peer reset the connection.
     Reset,
@@ -57,7 +57,7 @@ pub(crate) enum Verdict {
 }
 
 impl Tcb {
-    /// Everything that header prediction does not take.
+    /// Handles every segment that header prediction does not.
     pub(crate) fn segment_arrives(
         &mut self,
         cx: &mut Context<'_>,
@@ -180,7 +180,7 @@ impl Tcb {
         Verdict::Ignore
     }
 
-    /// What of a segment is old, for D-SACK (RFC 2883 §4).
+    /// The old part of a segment, for D-SACK (RFC 2883 §4).
     fn duplicate_of(&self, seg: &Segment) -> Option<(Seq, Seq)> {
         let end = (seg.seq + seg.lengths.len).earliest(self.rcv.rcv_nxt);
         let recent = self.rcv.rcv_nxt.since(seg.seq) <= 1 << 24;
@@ -197,8 +197,8 @@ impl Tcb {
         if self.rcv.on_probe() {
             self.tell_receive(out);
         }
-        // Data is answered always: the peer needs to know. Two ends that only
-        // tell each other where they stand must come to rest.
+        // Data is answered always: the peer needs to know. Two ends that only send each other
+        // ACKs must come to rest.
         if seg.lengths.len > 0 || self.may_provoke(cx) {
             self.send_ack(dsack, out);
         }
@@ -281,7 +281,7 @@ impl Tcb {
         }
     }
 
-    /// Nobody is left to read what comes.
+    /// Nobody is left to read the data.
     fn orphan_gets_data(&self, seg: &Segment) -> bool {
         let (seq, _) = self.text_position(seg);
         // SHLD-3 (RFC 9293 §3.6.1): say with a reset that data was lost.
@@ -321,8 +321,8 @@ impl Tcb {
         self.send_again(cx, out);
     }
 
-    /// An ACK that a later one overtook. RFC 9293 §3.10.7.4 lets it be ignored; its SACK
-    /// blocks may say what later ones had no room for, and are taken in, as in Linux.
+    /// An ACK that a later one overtook. RFC 9293 §3.10.7.4 lets it be ignored; its SACK blocks
+    /// may report ranges that later ones had no space for, and are used, as in Linux.
     #[cold]
     fn overtaken_ack(&mut self, cx: &mut Context<'_>, seg: &Segment, out: &mut impl CommandSink) {
         if self.is.sack && !seg.sack.is_empty() {
@@ -343,7 +343,7 @@ impl Tcb {
                 ts_ecr: seg.timestamps.filter(|_| self.is.timestamps).map(|t| t.ecr),
                 ts_now: cx.now.timestamp_ms().wrapping_add(self.ts_offset),
                 ece: self.is.ecn && seg.flags.contains(Flags::ECE) && !seg.flags.contains(Flags::SYN),
-                // Of a run all say the same, and the first of them alone tells anything new.
+                // All segments of a run say the same, so only the first tells anything new.
                 segments: 1,
                 has_data: seg.seg_len() > 0,
                 wnd_changed,
@@ -366,7 +366,7 @@ impl Tcb {
             let Some((seq, end)) = self.snd.next_retransmit(cx.now) else {
                 self.is.behind = false;
                 if repeats > 0 {
-                    // What they leave of the window is for new data.
+                    // The rest of the window is for new data.
                     self.tell_transmit(out);
                 }
                 return;

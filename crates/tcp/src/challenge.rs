@@ -1,9 +1,9 @@
 //! How many challenge ACKs a host sends (RFC 5961 §7).
 //!
-//! One budget serves all connections, so an attacker who can count the challenge
-//! ACKs on a connection of his own could tell whether a guess on somebody else's
-//! used one up (CVE-2016-5696). So the budget of each second is drawn at random
-//! between half of the limit and one and a half times it, as Linux does.
+//! One budget serves all connections, so an attacker that can count the challenge ACKs on its
+//! own connection could tell whether a guess about another connection used one up
+//! (CVE-2016-5696). So the budget of each second is drawn at random between half of the limit
+//! and one and a half times it, as Linux does.
 
 use crate::time::{Duration, Instant};
 

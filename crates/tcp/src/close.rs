@@ -32,8 +32,8 @@ impl Tcb {
         }
     }
 
-    /// The consumer let go of both directions. Data that it had not read is the
-    /// caller's to notice: then [`Tcb::abort`] (RFC 9293 §3.6.1).
+    /// The consumer let go of both directions. The caller checks for unread data and then calls
+    /// [`Tcb::abort`] (RFC 9293 §3.6.1).
     pub fn release(&mut self, cx: &mut Context<'_>, out: &mut impl CommandSink) {
         if self.is_closed() || self.is.orphan {
             return;
@@ -133,7 +133,7 @@ impl Tcb {
         self.end(reason, false, out);
     }
 
-    /// As [`Tcb::finish`]; `told`: the consumer knows already, since TIME-WAIT.
+    /// As [`Tcb::finish`]; with `told` the consumer knows already, since TIME-WAIT.
     pub(crate) fn end(&mut self, reason: CloseReason, told: bool, out: &mut impl CommandSink) {
         self.timers = Timers::new();
         self.rcv.drop_parked(out);

@@ -1,8 +1,8 @@
 //! What a [`crate::tcb::Tcb`] asks of the Streamer.
 //!
-//! The TCE puts the connection in front of each and writes them to the command
-//! ring. A handler issues at most [`MAX_COMMANDS`] per call, so that the TCE can
-//! see to it beforehand that the ring has room.
+//! The TCE puts the connection in front of each and writes them to the command ring. A handler
+//! issues at most [`MAX_COMMANDS`] per call, so that the TCE can make sure beforehand that the
+//! ring has space.
 
 use crate::segment::ParkId;
 use baton_wire::seq::{Seq, WindowScale};
@@ -11,14 +11,13 @@ use baton_wire::tcp::{Flags, SackBlocks};
 /// The most commands that one call into a `Tcb` issues.
 pub const MAX_COMMANDS: usize = 32;
 
-/// Ranges ahead of `rcv_nxt` that a connection may have: the Streamer refuses what
-/// would make one more, and the TCE remembers each, so that the two never disagree
-/// about what is there.
+/// Ranges ahead of `rcv_nxt` that a connection may have: the Streamer refuses payload that
+/// would make one more, and the TCE remembers each, so that the two always agree on the ranges.
 pub const MAX_RANGES: usize = 80;
 
-/// Of [`MAX_RANGES`], those that only a [`Command::Place`] may make. What arrives on
-/// the fast path leaves them free, and with so many ranges a `Tcb` has nothing placed
-/// ahead of its turn: so a `Place` always finds room.
+/// Of [`MAX_RANGES`], those that only a [`Command::Place`] may make. The fast path leaves them
+/// free, and at that many ranges a `Tcb` places nothing ahead of its turn, so a `Place` always
+/// finds a free range.
 pub const PLACE_RANGES: usize = 16;
 
 /// SYN options that we send (RFC 9293 §3.7.1).
@@ -52,8 +51,8 @@ pub struct Synchronized {
     pub sack: bool,
     /// Whether ECN was agreed on (RFC 3168 §6.1.1): data goes out as ECT(0).
     pub ecn: bool,
-    /// Shift of the peer's windows, if windows are scaled. This and what follows the
-    /// Streamer only writes down, for who comes after it.
+    /// Shift of the peer's windows, if windows are scaled. The Streamer only records this and
+    /// the following fields, for its successor.
     pub snd_wscale: Option<WindowScale>,
     /// MSS that the peer announced.
     pub peer_mss: u16,
@@ -88,7 +87,7 @@ pub struct TransmitContext {
     pub push: bool,
 }
 
-/// Things that a consumer is told; the Streamer completes them to its queue.
+/// Notices to a consumer; the Streamer writes them to its completion queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// An active open completed, or a passive one reached ESTABLISHED.
@@ -152,8 +151,8 @@ pub enum Command {
         /// How many.
         count: u16,
     },
-    /// Send a segment that only headers make up: SYN, SYN-ACK, RST, probe,
-    /// keepalive. The window field is final (unscaled for a SYN).
+    /// Send a segment of headers alone: SYN, SYN-ACK, RST, probe, keepalive. The window field
+    /// is final (unscaled for a SYN).
     Control {
         /// Control bits.
         flags: Flags,
@@ -165,7 +164,7 @@ pub enum Command {
         wnd: u16,
         /// Options of a SYN.
         syn: Option<SynReply>,
-        /// TSecr if the timestamps option goes along.
+        /// TSecr if the segment has the timestamps option.
         ts_ecr: Option<u32>,
     },
     /// Send `[seq, end)` again, at most as far as it was sent before; a FIN
@@ -177,10 +176,10 @@ pub enum Command {
         /// Just past the last.
         end: Seq,
     },
-    /// Move parked payload to its final position: `len` bytes whose first has
-    /// sequence number `seq`, found `skip` bytes into the parked payload. They count
-    /// as received from here on, so it must not fail: while payload is parked for a
-    /// connection its consumer takes no room back, and see [`PLACE_RANGES`].
+    /// Move parked payload to its final position: `len` bytes whose first has sequence number
+    /// `seq`, found `skip` bytes into the parked payload. They count as received from here on,
+    /// so it must not fail: while payload is parked for a connection its consumer cannot take
+    /// buffers back; see also [`PLACE_RANGES`].
     Place {
         /// Which payload.
         park: ParkId,
@@ -190,7 +189,7 @@ pub enum Command {
         skip: u32,
         /// Bytes to place.
         len: u32,
-        /// What lies behind them stays parked, for another `Place` or a `Drop`.
+        /// The bytes behind them stay parked, for another `Place` or a `Drop`.
         rest: bool,
     },
     /// Forget parked payload.

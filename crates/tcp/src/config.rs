@@ -34,11 +34,11 @@ pub struct Config {
     pub rto_min: Duration,
     /// Upper bound of the retransmission timeout (RFC 6298 §2.5: at least 60 s).
     pub rto_max: Duration,
-    /// Delay of an ACK that waits for company; 499 ms at most (RFC 9293 §3.8.6.3).
+    /// The longest delay of an ACK; 499 ms at most (RFC 9293 §3.8.6.3).
     pub delayed_ack: Duration,
     /// 2 MSL, the stay in TIME-WAIT (Linux 60 s).
     pub time_wait: Duration,
-    /// FIN-WAIT-2 of a connection that nobody holds any more (Linux 60 s).
+    /// The stay in FIN-WAIT-2 of a connection without an owner (Linux 60 s).
     pub fin_wait2: Duration,
     /// SYNs repeated before an active open fails: R2 of RFC 9293 §3.8.3, which asks
     /// for 3 minutes. Linux's 6 give 127 s, one more gives 247 s.
@@ -50,9 +50,10 @@ pub struct Config {
     /// How segments that arrive in a run are acknowledged: as if each had come alone, or
     /// all at once.
     pub acks: Acks,
-    /// Urgent data is left to another stack that the connection can go to. A segment that points
-    /// to some is dropped, all but its acknowledgment, and told of by
-    /// [`Notice::UrgentRefused`](crate::command::Notice::UrgentRefused): the peer sends it again.
+    /// Urgent data is left to another stack that the connection can go to. A segment that
+    /// points to some is dropped, except for its acknowledgment, and reported by
+    /// [`Notice::UrgentRefused`](crate::command::Notice::UrgentRefused): the peer sends it
+    /// again.
     pub refuse_urgent: bool,
     /// Challenge ACKs a second, all connections together (RFC 5961 §7).
     pub challenge_acks_per_second: u32,

@@ -14,7 +14,7 @@ pub struct Open {
     pub iss: Seq,
     /// What the path carries.
     pub path: Path,
-    /// Bytes of room that the consumer has posted already.
+    /// Bytes of receive buffers that the consumer has posted already.
     pub rcv_space: u32,
     /// Added to the millisecond clock for our TSval ([`crate::isn::Key::ts_offset`]).
     pub ts_offset: u32,
@@ -36,9 +36,8 @@ pub(crate) struct Agreed {
 }
 
 impl Agreed {
-    /// What `syn` and our own offer come to. A SYN that answers ours grants ECN
-    /// with ECE alone; one that opens asks for it with ECE and CWR
-    /// (RFC 3168 §6.1.1).
+    /// The options agreed on by `syn` and our own offer. A SYN that answers ours grants ECN
+    /// with ECE alone; one that opens asks for it with ECE and CWR (RFC 3168 §6.1.1).
     pub fn with(config: &Config, path: Path, syn: &Segment) -> Agreed {
         let asked = syn.flags.without(Flags::ACK | Flags::SYN);
         let ecn = if syn.flags.contains(Flags::ACK) {

@@ -7,7 +7,7 @@ use crate::tcb::{Context, Tcb};
 use crate::time::Duration;
 use baton_wire::seq::{Seq, WindowScale};
 
-/// A connection's facts at one moment. Sizes and windows are in bytes.
+/// A connection's facts at one time. Sizes and windows are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
     /// State.
@@ -44,7 +44,7 @@ pub struct Info {
     pub rcv_nxt: Seq,
     /// Receive window.
     pub rcv_wnd: u32,
-    /// Room that the consumer has posted ahead of `rcv_nxt`.
+    /// Bytes of buffers that the consumer has posted ahead of `rcv_nxt`.
     pub rcv_space: u32,
     /// Payloads parked in the reassembly area.
     pub parked: u32,

@@ -1,14 +1,13 @@
 //! TCP's decisions: pure functions of (state, input, time).
 //!
-//! This crate is what the TCP Control Engine (TCE) thinks with. It never sees
-//! payload, a device or a clock. What arrived is told to a [`tcb::Tcb`] as a
-//! [`segment::Segment`] with its [`segment::Placement`]; what shall happen comes
-//! back as [`command::Command`]s. The Streamer, which moves the bytes, keeps its
-//! own copy of the few fields it needs (LC §3.1), and the two are weakly
-//! consistent: a `Tcb` knows of transmitted data only once `on_transmitted` has
-//! told it.
+//! The TCP Control Engine (TCE) makes its decisions with this crate, which never sees payload,
+//! a device or a clock. A [`tcb::Tcb`] is told of arrivals as [`segment::Segment`]s, each with
+//! its [`segment::Placement`]; it answers with [`command::Command`]s. The Streamer, which moves
+//! the bytes, keeps its own copy of the few fields it needs (LC §3.1), and the two are weakly
+//! consistent: a `Tcb` learns of transmitted data only by `on_transmitted`.
 
 mod ack;
+mod acknowledge;
 mod adopt;
 mod arrive;
 mod cc;
@@ -24,6 +23,7 @@ pub mod icmp;
 pub mod info;
 pub mod isn;
 mod keepalive;
+mod lazy;
 pub mod listen;
 pub mod nagle;
 mod open;
@@ -37,6 +37,7 @@ mod reassembly;
 pub mod reset;
 mod run;
 pub mod segment;
+mod set_option;
 pub mod snapshot;
 pub mod snd;
 pub mod state;

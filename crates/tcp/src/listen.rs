@@ -1,4 +1,4 @@
-//! LISTEN: what a listener makes of a segment (RFC 9293 §3.10.7.2).
+//! LISTEN: how a listener answers a segment (RFC 9293 §3.10.7.2).
 //!
 //! A listener is a bound on half-open connections and the memory of when it last
 //! answered with a cookie. It makes no connection itself: its [`Disposition`]
@@ -55,7 +55,7 @@ pub struct Listener {
     cookies_until: Instant,
 }
 
-/// What a listener needs to know beside the segment.
+/// What a listener needs to know in addition to the segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// The time.
@@ -64,7 +64,7 @@ pub struct Arrival<'a> {
     pub config: &'a Config,
     /// The host's secret.
     pub key: &'a Key,
-    /// The connection's name, from our side.
+    /// The connection's addresses and ports, from our side.
     pub tuple: &'a Tuple,
     /// What the path carries.
     pub path: Path,

@@ -1,10 +1,10 @@
 //! When less than a full segment may leave: Nagle's algorithm and the sender's
 //! half of silly-window avoidance (RFC 9293 §3.7.4, §3.8.6.2.1).
 //!
-//! As in Linux (`tcp_nagle_check`), a partial segment waits for none but another partial
-//! segment (Minshall's modification): an answer that ends in one would wait else for the
-//! ACK of its last full segment, which a receiver that delays ACKs (RFC 9293 §3.8.6.3)
-//! sends 40 ms later when their number is odd.
+//! As in Linux (`tcp_nagle_check`), a partial segment waits only for another partial segment
+//! (Minshall's modification). Otherwise the end of an answer would wait for the ACK of its last
+//! full segment, which a receiver that delays ACKs (RFC 9293 §3.8.6.3) sends 40 ms later if the
+//! number of segments is odd.
 //!
 //! The Streamer asks this each time it cuts the end of what is queued, so it is
 //! a function of a few numbers that it has at hand.
@@ -14,7 +14,7 @@
 pub struct Partial {
     /// Its payload in bytes.
     pub bytes: u32,
-    /// It holds the last byte of what is queued; else the window cuts it off.
+    /// It holds the last queued byte; otherwise the window cuts it off.
     pub last: bool,
     /// A segment smaller than the MSS was sent and is not acknowledged.
     pub small_in_flight: bool,

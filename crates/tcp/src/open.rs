@@ -60,15 +60,15 @@ impl Tcb {
         tcb.is.passive = true;
         tcb.agree(&cookie.agreed);
         tcb.rcv.ts_recent = ack.timestamps.map_or(0, |t| t.val);
-        // When the SYN-ACK left nobody remembers: as if it had been repeated, so that
-        // only a timestamp gives an RTT (Karn).
+        // Nobody remembers when the SYN-ACK left, so it counts as repeated: only a timestamp
+        // gives an RTT (Karn).
         tcb.snd.on_sent(cx.now, open.iss, open.iss + 1, false, 0);
         tcb.snd.on_sent(cx.now, open.iss, open.iss + 1, true, 0);
         tcb.establish(cx, ack, Event::AckOfSyn, out);
         tcb
     }
 
-    /// What only a SYN says: timestamp and initial window.
+    /// Takes the facts that only a SYN has: timestamp and initial window.
     fn take_syn(&mut self, syn: &Segment) {
         self.rcv.ts_recent = syn.timestamps.map_or(0, |t| t.val);
         self.take_window(syn, u32::from(syn.wnd));
@@ -90,8 +90,8 @@ impl Tcb {
         } else {
             (Flags::SYN | Flags::ACK, self.rcv.rcv_nxt, self.rcv.ts_recent)
         };
-        // RFC 3168 §6.1.1.1: a SYN sent again asks for no ECN, which something on
-        // the path may have dropped it for.
+        // RFC 3168 §6.1.1.1: a SYN sent again asks for no ECN, since something on the path may
+        // have dropped it for that.
         self.is.ecn &= !(again && opening);
         if self.is.ecn {
             flags |= if opening { Flags::ECE | Flags::CWR } else { Flags::ECE };

@@ -1,4 +1,4 @@
-//! What the path to a peer carries, as far as TCP has to know.
+//! The path to a peer: packet size and MSS.
 
 /// The smallest MSS that we cut data to, whatever a peer or an ICMP error says,
 /// in bytes (Linux: `TCP_MIN_SND_MSS`, 48; less lets a peer make us send a
@@ -33,7 +33,7 @@ impl Path {
         Path { mtu: self.mtu.min(most), ..self }
     }
 
-    /// The MSS of a peer that does not say (RFC 9293 §3.7.1).
+    /// The MSS of a peer that sends no MSS option (RFC 9293 §3.7.1).
     pub const fn default_mss(self) -> u16 {
         // MUST-15 (RFC 9293 §3.7.1)
         if self.ipv6 { 1220 } else { 536 }

@@ -1,10 +1,10 @@
 //! Zero-window probes and the override of silly-window avoidance
 //! (RFC 9293 §3.8.6.1, §3.8.6.2.1).
 //!
-//! A probe into a closed window is a segment without data just before
-//! `snd_una`, which every peer answers with where it stands (as Linux does): no
-//! byte is in flight that might be taken for lost. A window too small for the
-//! sender to bother with is used up after a while, by what fits.
+//! A probe into a closed window is a segment without data just before `snd_una`, which every
+//! peer answers with its numbers (as in Linux): no byte is in flight that might be taken for
+//! lost. A window too small to be worth a segment is used after a while, by as many bytes as
+//! fit.
 
 use crate::command::{Command, CommandSink};
 use crate::tcb::{Context, Tcb};
@@ -15,8 +15,8 @@ use baton_wire::tcp::Flags;
 /// How long a small window is left unused (RFC 9293 §3.8.6.2.1: 0.1 to 1 s).
 const OVERRIDE: Duration = Duration::from_millis(500);
 
-/// Probes that an orphan may send, answered or not: a peer must not be able to
-/// keep what nobody holds (RFC 6429; Linux: `tcp_orphan_retries`).
+/// Probes that an orphan may send, answered or not: a peer must not be able to keep a
+/// connection that nobody owns (RFC 6429; Linux: `tcp_orphan_retries`).
 const ORPHAN_PROBES: u8 = 8;
 
 impl Tcb {
@@ -57,11 +57,11 @@ impl Tcb {
         }
         let usable = self.usable_window();
         if usable > 0 {
-            // MUST-38 (RFC 9293 §3.8.6.2.1), rule 4: the override timeout.
+            // MUST-38 (RFC 9293 §3.8.6.2.1), (4): the override timeout.
             let snd_nxt = self.snd.snd_nxt();
             let len = usable.min(u32::from(self.eff_snd_mss()));
             out.command(Command::Retransmit { seq: snd_nxt, end: snd_nxt + len });
-            // The Streamer tells us if something is held back still.
+            // The Streamer reports it if data is still held back.
             return;
         }
         // MUST-37 (RFC 9293 §3.8.6.1): only probes that nobody answers are counted.

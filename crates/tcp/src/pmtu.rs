@@ -1,6 +1,6 @@
-//! Path MTU: told by ICMP (RFC 1191, RFC 8201), or suspected when full segments
-//! keep getting lost and nobody tells (black hole; RFC 4821 in its simplest form,
-//! as Linux's `tcp_mtu_probing`).
+//! Path MTU: reported by ICMP (RFC 1191, RFC 8201), or suspected when full segments keep
+//! getting lost without a report (black hole; RFC 4821 in its simplest form, as Linux's
+//! `tcp_mtu_probing`).
 
 use crate::command::{Command, CommandSink, Notice};
 use crate::expire::R1;
@@ -16,8 +16,8 @@ const RAISE_AFTER: Duration = Duration::from_secs(600);
 /// Typical MTUs below which a router that does not say may have one (RFC 1191 §7.1).
 const PLATEAUS: [u16; 8] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 552];
 
-/// Timeouts in a row after which segments are made smaller still, and after which
-/// their size is found innocent. The first time is R1.
+/// Timeouts in a row after which segments are made smaller, and after which their size is no
+/// longer suspected. The first time is R1.
 const FURTHER: u8 = R1 + 2;
 const INNOCENT: u8 = R1 + 4;
 
@@ -71,13 +71,13 @@ impl Tcb {
                 let in_flight = self.snd.snd_nxt().since(self.snd.snd_una()).max(0) as u32;
                 let least = least(self.path);
                 let smaller = [(self.path.mtu / 2).min(SAFE).max(least), least];
-                // An MTU at which what is in flight would be cut: what fits as it is
-                // was not lost for its size.
+                // An MTU at which what is in flight would be cut: segments that fit were not
+                // lost because of their size.
                 let mtu = smaller.into_iter().find(|&mtu| {
                     let saved = self.path.mtu.saturating_sub(mtu);
                     saved > 0 && in_flight > u32::from(self.eff_snd_mss().saturating_sub(saved))
                 });
-                // A peer that closed its window over what is in flight drops it for that.
+                // A peer that closed its window over data in flight drops it for that reason.
                 if let Some(mtu) = mtu.filter(|_| self.snd_wnd > 0) {
                     self.lower_path_mtu(cx, mtu);
                 }
@@ -109,7 +109,7 @@ impl Tcb {
         }
     }
 
-    /// What is in flight is cut anew and sent again.
+    /// Data in flight is cut anew and sent again.
     fn lower_path_mtu(&mut self, cx: &Context<'_>, mtu: u16) {
         self.path.mtu = mtu;
         self.snd.on_mtu_reduced(cx.now, self.eff_snd_mss());

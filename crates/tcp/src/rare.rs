@@ -1,13 +1,11 @@
-//! What few connections need, boxed once one does: options that a consumer set,
-//! the timers that go with them, urgent data, a path smaller than its link, a reset that waits.
+//! State that few connections need, boxed once one does: options that a consumer set, the
+//! timers that go with them, urgent data, a path smaller than its link, a reset that waits.
 
 use crate::options::KeepAlive;
-use crate::tcb::Tcb;
 use crate::time::{Duration, Instant};
-use crate::timers::Timer;
 use baton_wire::seq::Seq;
 
-/// See the file's head.
+/// State that only few connections have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rare {
     // MUST-25 (RFC 9293 §3.8.4): off unless asked for.
@@ -28,12 +26,12 @@ pub(crate) struct Rare {
     pub ts_micros: bool,
     /// RCV.UP of RFC 9293 §3.8.5, once urgent data was announced.
     pub rcv_up: Option<Seq>,
-    /// The peer reset it; what it had sent before waits for room.
+    /// The peer reset it; data that it had sent before waits for buffers.
     pub reset_waits: bool,
 }
 
 impl Rare {
-    fn new(now: Instant) -> Rare {
+    pub fn new(now: Instant) -> Rare {
         Rare {
             keepalive: None,
             keepalive_sent: 0,
@@ -46,31 +44,6 @@ impl Rare {
             ts_micros: false,
             rcv_up: None,
             reset_waits: false,
-        }
-    }
-}
-
-impl Tcb {
-    pub(crate) fn rare(&mut self) -> &mut Rare {
-        let heard = self.last_heard;
-        self.rare.get_or_insert_with(|| Box::new(Rare::new(heard)))
-    }
-
-    pub(crate) fn reset_waits(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.reset_waits)
-    }
-
-    /// Arms the one timer for both of the rare deadlines.
-    pub(crate) fn arm_rare(&mut self) {
-        let at = self.rare.as_ref().map_or(Instant::NEVER, |rare| rare.user_at.min(rare.path_mtu_at));
-        self.timers.arm(Timer::Rare, at);
-    }
-
-    /// Something moved: an acknowledgment of new data, or the first byte in flight.
-    #[inline]
-    pub(crate) fn note_progress(&mut self, now: Instant) {
-        if let Some(rare) = &mut self.rare {
-            rare.stalled_since = now;
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Receiver {
     pub last_ack_sent: Seq,
     /// TS.Recent of RFC 7323 §4.3.
     pub ts_recent: u32,
-    /// TS.Recent is not known yet: the next acceptable segment says it.
+    /// TS.Recent is not known yet: the next acceptable segment sets it.
     pub ts_unknown: bool,
     /// Most room seen: RCV.BUFF of RFC 9293 §3.8.6.2.2.
     rcv_buff: u32,
@@ -160,9 +160,9 @@ impl Receiver {
         self.reassembly.is_none() && !self.fin_known
     }
 
-    /// The Streamer placed `[seq, end)`, of which `new_bytes` were new, and says
-    /// that all before `rcv_nxt` is there. Either side may know more than the
-    /// other for a while.
+    /// The Streamer placed `[seq, end)`, of which `new_bytes` were new, and reports that
+    /// everything before `rcv_nxt` has arrived. Either side may know more than the other for a
+    /// while.
     #[inline]
     pub fn on_placed(&mut self, seq: Seq, end: Seq, rcv_nxt: Seq, new_bytes: u32) -> Arrived {
         let had_gap = self.has_gap();
@@ -250,7 +250,7 @@ impl Receiver {
                 continue;
             }
             let skip = start.since(parked.seq) as u32;
-            // It was promised a place: what no room is posted for yet goes on waiting.
+            // It lies in the promised window: the part without posted buffers goes on waiting.
             let rest = parked.end.after(end);
             if rest {
                 self.reassembly.get_or_insert_default().put_back(Parked { start: end, ..parked });
@@ -262,7 +262,7 @@ impl Receiver {
         placed
     }
 
-    /// Gives up whatever is parked.
+    /// Drops everything that is parked.
     pub fn drop_parked(&mut self, out: &mut impl CommandSink) {
         while let Some(park) = self.reassembly.as_mut().and_then(|r| r.take_any()) {
             out.command(Command::Drop { park });
@@ -285,7 +285,7 @@ impl Receiver {
         self.reassembly.as_ref().map_or(0, |r| r.parked())
     }
 
-    /// The peer's FIN stands at `seq`. The first word on this counts.
+    /// The peer's FIN stands at `seq`. The first report of it counts.
     pub fn on_fin(&mut self, seq: Seq) {
         if !self.fin_known && seq.after_eq(self.rcv_nxt) {
             self.fin_known = true;
@@ -329,18 +329,18 @@ impl Receiver {
         true
     }
 
-    /// The consumer took back what it had posted. The promise stays.
+    /// The consumer took back its posted buffers. The promise stays.
     pub fn on_unposted(&mut self) {
         self.posted = self.rcv_nxt;
     }
 
-    /// The peer asked whether the window is still closed. Then all that is posted
-    /// is offered, and taken for the buffer's size: a consumer that posts less at
-    /// once than it used to would else wait for ever. What the scaled field cannot
-    /// tell is rounded up; the surplus is parked. True if the promise moved.
+    /// The peer asked whether the window is still closed. Then all that is posted is offered,
+    /// and taken for the buffer's size: otherwise a consumer that posts less at once than
+    /// before would wait for ever. A window that the scaled field cannot express is rounded up;
+    /// the surplus is parked. True if the promise moved.
     pub fn on_probe(&mut self) -> bool {
         let room = self.room();
-        // What the field cannot tell, being scaled, is no window either.
+        // A window that the scaled field cannot express counts as closed.
         if self.window_field() > 0 || room == 0 {
             return false;
         }

@@ -30,7 +30,7 @@ pub(crate) struct Parked {
     pub end: Seq,
 }
 
-/// See the file's head.
+/// Ranges placed beyond RCV.NXT, and parked payload.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reassembly {
     /// Disjoint, none touching another, the most recently changed first

@@ -6,11 +6,11 @@
 //!   per run                                   ^     one ACK
 //! ```
 //!
-//! The segments of a run agree in everything but their bytes. So the acknowledgment that
-//! they carry is news with the first, and what is left is when each of them is
-//! acknowledged. Here each has its turn, and what comes of it is what would have come of it
-//! alone, delayed and quick ACKs included: only that ACKs which follow each other at equal
-//! distances are one command.
+//! The segments of a run agree in everything but their bytes. So the acknowledgment that they
+//! carry is new with the first only, and it remains to decide when each of them is
+//! acknowledged. Each takes its turn here, with the same result as if it had come alone,
+//! delayed and quick ACKs included; ACKs that follow each other at equal distances become one
+//! command.
 
 use crate::command::{Command, CommandSink};
 use crate::segment::{Lengths, Segment};
@@ -27,7 +27,7 @@ struct Template {
 }
 
 impl Template {
-    /// With one more; or `None` if that lies elsewhere.
+    /// The same with one more ACK; `None` if its distance differs.
     #[inline]
     fn with(self, ack: Seq) -> Option<Template> {
         let step = if self.count == 1 { ack.since(self.first).max(0) as u32 } else { self.step };

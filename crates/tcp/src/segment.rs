@@ -1,4 +1,4 @@
-//! What the Streamer tells of a received segment, or of a run of segments.
+//! What the Streamer reports of a received segment, or of a run of segments.
 //!
 //! A run is two or more in-sequence segments of one connection that travel
 //! through the engine as one. It keeps each segment's length and acknowledgment
@@ -87,9 +87,9 @@ pub struct ParkId(pub u32);
 /// What the Streamer already did with a segment's payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// Fast path: what was new is at its final position. `rcv_nxt` is the
-    /// Streamer's next expected byte after it (in order, so bytes parked or
-    /// missing are not counted). `new_bytes` of 0 means it was a duplicate.
+    /// Fast path: new bytes are at their final position. `rcv_nxt` is the Streamer's next
+    /// expected byte after it (in order, so bytes parked or missing are not counted).
+    /// `new_bytes` of 0 means it was a duplicate.
     Placed {
         /// The Streamer's `rcv_nxt` after placement.
         rcv_nxt: Seq,

@@ -1,8 +1,8 @@
 //! A connection's protocol state while neither side runs it: what crosses when it
 //! moves between the kernel and the engine.
 //!
-//! Plain data with no descriptor, no clock and no payload. The mover carries the
-//! bytes of the two queues beside it; their places in sequence space are here:
+//! Plain data with no descriptor, no clock and no payload. The mover carries the bytes of the
+//! two queues separately; their places in sequence space are here:
 //!
 //! ```text
 //!  send      snd_una            snd_nxt             write_seq
@@ -20,9 +20,9 @@
 //! FIN-WAIT-2 (`write_seq` counts it, `snd_nxt` too once it was sent), the peer's
 //! once it is CLOSE-WAIT (`rcv_nxt` counts it).
 //!
-//! What is not here is given up, as if lost by the network: payload beyond a gap
-//! (the peer sends it again, RFC 2018 §8), which of our bytes the peer reported by
-//! SACK, the state of loss recovery and running timers.
+//! The rest is dropped, as if lost by the network: payload beyond a gap (the peer sends it
+//! again, RFC 2018 §8), which of our bytes the peer reported by SACK, the state of loss
+//! recovery and running timers.
 
 mod words;
 
@@ -76,7 +76,7 @@ pub struct Snapshot {
     pub ecn: bool,
     /// Timestamps, if agreed on.
     pub timestamps: Option<Timestamps>,
-    /// What the next side starts its estimates from.
+    /// Values that the next side starts its estimates from.
     pub seeds: Seeds,
 }
 
@@ -195,8 +195,8 @@ fn near(from: Seq, to: Seq) -> bool {
 }
 
 impl Snapshot {
-    /// Whether the numbers can be those of a connection. Both sides ask before they
-    /// act on a snapshot: it may have lain where somebody else can write.
+    /// Whether the numbers can be those of a connection. Both sides ask before they act on a
+    /// snapshot: it may have been in memory that another process can write to.
     ///
     /// # Errors
     /// The first rule that it breaks.

@@ -1,5 +1,5 @@
-//! BPF programs of others, for tests of what becomes of them: they count what they see, and let
-//! it pass or drop it.
+//! BPF programs that stand for other people's, for tests of coexistence: they count packets,
+//! and pass or drop them.
 
 use aya::Ebpf;
 use aya::maps::Array;
@@ -54,7 +54,8 @@ char LICENSE[] __attribute__((section("license"), used)) = "GPL";
 pub struct Object(PathBuf);
 
 impl Object {
-    /// With one for `ip route .. encap bpf out`, in the section `lwt_xmit`, that lets all pass.
+    /// A file with a program for `ip route .. encap bpf out`, in the section `lwt_xmit`, that
+    /// lets all pass.
     ///
     /// # Panics
     /// If it cannot be compiled.
@@ -63,7 +64,7 @@ impl Object {
         Object::compile(FOR_ROUTES)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -95,14 +96,14 @@ pub enum Order {
     Last,
 }
 
-/// Programs that count what they see together. Dropped, they are taken off.
+/// Programs that share one count of packets. When dropped, they are detached.
 pub struct Programs(Ebpf);
 
 impl Programs {
-    /// Compiles and loads them; attached to nothing yet.
+    /// Compiles and loads them; they are not attached yet.
     ///
     /// # Panics
-    /// If they cannot be; call [`need_root!`](crate::need_root) and
+    /// If that fails; call [`need_root!`](crate::need_root) and
     /// [`need_program!("clang")`](crate::need_program) first.
     #[track_caller]
     pub fn load() -> Programs {
@@ -110,7 +111,7 @@ impl Programs {
         Programs(Ebpf::load_file(&object.0).expect("the programs load"))
     }
 
-    /// Attaches one to a control group (version 2), beside what is there.
+    /// Attaches one to a control group (version 2), in addition to what is there.
     ///
     /// # Panics
     /// If the kernel says no.
@@ -124,7 +125,7 @@ impl Programs {
         let program: &mut CgroupSkb = program.try_into().expect("it is one for control groups");
         program.load().expect("it loads");
         let group = File::open(directory).expect("the group is there");
-        // A link stands beside others by itself.
+        // A link coexists with others by default.
         program.attach(group, kind, CgroupAttachMode::Single).expect("it is attached");
     }
 
@@ -159,7 +160,7 @@ impl Programs {
         program.attach(socket).expect("it is attached");
     }
 
-    /// Packets that they have seen.
+    /// Packets that they have counted.
     ///
     /// # Panics
     /// If the kernel does not tell.

@@ -1,4 +1,4 @@
-//! C programs against the library, as its users build them.
+//! Builds C programs against the library, as its users do.
 
 use crate::run;
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ pub fn inputs(name: &str) -> Vec<Vec<u8>> {
     let entries = fs::read_dir(corpus).unwrap_or_else(|error| panic!("corpus of {name}: {error}"));
     let mut inputs: Vec<_> = entries.map(|entry| fs::read(entry.unwrap().path()).unwrap()).collect();
     assert!(!inputs.is_empty(), "the corpus of {name} is empty");
-    // What is made of them by a seed is the same everywhere.
+    // Seeds give the same result everywhere.
     inputs.sort();
     inputs
 }

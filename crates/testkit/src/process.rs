@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a program may take to end after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Longest wait for anything: a guard against hanging, on a machine that does much else.
+/// The longest wait for anything: a guard against hanging, even on a busy machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
 /// Runs a command to its end and returns what it printed.
@@ -30,7 +30,7 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// Runs a command to its end, whatever that is.
+/// Runs a command to its end, also if it fails.
 ///
 /// # Panics
 /// If it cannot be started.
@@ -40,7 +40,8 @@ pub fn output(command: &mut Command) -> Output {
 }
 
 /// Builds the library of a package beside a program of this build, which loads it from there.
-/// Cargo builds none for who cannot link to it. `directory` is any of the workspace's.
+/// Cargo does not build it for tests that cannot link to it. `directory` is any of the
+/// workspace's.
 ///
 /// # Panics
 /// If it cannot be built.

@@ -20,7 +20,7 @@ use std::{env, fs, io};
 /// The environment variable that names the directory for raw figures.
 pub const OUT_VARIABLE: &str = "BATON_BENCH_OUT";
 
-/// How much work is wanted of a benchmark.
+/// How much work a benchmark should do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effort {
     /// `cargo bench`: measure.
@@ -64,7 +64,7 @@ pub struct Rounds<'a> {
 }
 
 impl<'a> Rounds<'a> {
-    /// Contenders that do `operations` operations a call.
+    /// A set of contenders that do `operations` operations per call.
     pub fn new(title: &str, operations: usize) -> Rounds<'a> {
         Rounds { title: title.to_owned(), operations, contenders: Vec::new() }
     }
@@ -78,8 +78,7 @@ impl<'a> Rounds<'a> {
         });
     }
 
-    /// Adds a contender that says itself how long its operations took, without
-    /// what it had to prepare for them.
+    /// Adds a contender that returns how long its operations took, without their preparation.
     pub fn add_timed(&mut self, name: impl Into<String>, run: impl FnMut() -> Duration + 'a) {
         self.contenders.push(Contender { name: name.into(), run: Box::new(run), ns: Vec::new() });
     }

@@ -11,7 +11,7 @@ use std::{env, fs, thread};
 /// The environment variable that names the file of skips.
 pub const LOG_VARIABLE: &str = "BATON_SKIP_LOG";
 
-/// How much of the test did not run.
+/// How much of the test did not run: all of it, or a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
     /// Nothing that counts: the test is skipped.

@@ -1,4 +1,4 @@
-//! The kernel's description of its own types (BTF), which some kernels have not: hidden for a test.
+//! The kernel's description of its own types (BTF), which some kernels lack: hidden for a test.
 
 use crate::process::run;
 use std::env;

@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 pub struct Kernel(PathBuf);
 
 impl Kernel {
-    /// The one that set-up put into cargo's target directory, of which `scratch`
+    /// The kernel that set-up put into cargo's target directory, of which `scratch`
     /// (`CARGO_TARGET_TMPDIR`) is a part.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ pub fn is_guest() -> bool {
     env::var_os(GUEST).is_some()
 }
 
-/// What has to be there in a guest before anything else: file systems, modules.
+/// Prepares a guest before anything else: file systems, modules.
 ///
 /// # Panics
 /// If something cannot be mounted or loaded.
@@ -80,8 +80,8 @@ pub fn enter() {
     }
 }
 
-/// Runs a test of this binary in a guest that has these modules, each after those that
-/// it needs, and these programs. What it printed.
+/// Runs a test of this binary in a guest that has these modules, each after those that it
+/// needs, and these programs. Returns what it printed.
 ///
 /// # Panics
 /// If the test fails there, or the guest does not end by itself.
@@ -131,7 +131,7 @@ fn contents(kernel: &Kernel, modules: &[&str], programs: &[&str], directory: &Pa
     for place in ["proc", "sys", "dev", "run", "tmp", "bin", "etc", "modules"] {
         archive.directory(place);
     }
-    // Before /dev is mounted there has to be something to print to.
+    // Output needs a device before /dev is mounted.
     archive.console();
     for (order, name) in modules.iter().enumerate() {
         let file = fs::read(kernel.0.join(format!("{name}.ko.xz")))?;
@@ -165,8 +165,8 @@ fn find(program: &str) -> io::Result<PathBuf> {
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{program} is not installed")))
 }
 
-/// A program without what only a debugger reads, where that can be taken off: the guest
-/// has it all in its memory.
+/// A program without debug information, if it can be stripped: the guest keeps all files in
+/// memory.
 fn stripped(program: &Path, directory: &Path) -> io::Result<Vec<u8>> {
     let to = directory.join("stripped");
     let strip = Command::new("strip").arg("-o").arg(&to).arg(program).status();

@@ -17,10 +17,13 @@
 //! by what the CPU has ([`Kernel`]).
 
 mod kernel;
+mod safe;
 mod sys;
 
 use crate::addr::Addr;
-pub use kernel::{Kernel, KernelKind, copy_and_sum, copy_and_sum_raw, kernel, set_kernel, sum, sum_raw};
+pub use kernel::{Kernel, KernelKind, kernel, set_kernel};
+pub use safe::{copy_and_sum, sum};
+pub use sys::{copy_and_sum_raw, sum_raw};
 
 /// The loop of RFC 1071 §4.1, one 16-bit word at a time: what every kernel is
 /// compared with. Returns the folded sum, not its complement.

@@ -24,7 +24,7 @@ pub mod unreachable {
     pub const FRAGMENTATION_NEEDED: u8 = 4;
 }
 
-/// A message. Of an error, `quote` is the start of the packet that it is about:
+/// A message. The `quote` of an error is the start of the packet that it is about:
 /// see [`crate::quote::QuotedTcp`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {

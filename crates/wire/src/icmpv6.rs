@@ -25,7 +25,7 @@ const ADVERTISEMENT: u8 = 136;
 const SOURCE_LINK: u8 = 1;
 const TARGET_LINK: u8 = 2;
 
-/// A message. Of an error, `quote` is the start of the packet that it is about:
+/// A message. The `quote` of an error is the start of the packet that it is about:
 /// see [`crate::quote::QuotedTcp`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
@@ -80,7 +80,7 @@ pub enum Message<'a> {
     /// Asks for a neighbour's link-layer address. Valid only with a hop limit of
     /// 255 (RFC 4861 §7.1.1), which is the caller's to check.
     NeighbourSolicitation {
-        /// Whose address.
+        /// The address asked about.
         target: Ipv6Addr,
         /// Link-layer address of the sender.
         source_link: Option<MacAddr>,
@@ -88,7 +88,7 @@ pub enum Message<'a> {
     /// Tells a link-layer address. Valid only with a hop limit of 255 (RFC 4861
     /// §7.1.2), which is the caller's to check.
     NeighbourAdvertisement {
-        /// Whose address.
+        /// The address that is announced.
         target: Ipv6Addr,
         /// The sender is a router.
         router: bool,

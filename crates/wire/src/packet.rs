@@ -18,11 +18,9 @@ use crate::checksum;
 use crate::eth::{VlanTag, VlanTags, ether_type};
 use crate::ipv6;
 use crate::seq::Seq;
+pub use crate::tcp::PROTOCOL_TCP;
 use crate::tcp::options::{OptionsIter, TIMESTAMPS_WORD, TcpOption};
 use crate::tcp::{Flags, Timestamps};
-
-/// Protocol number of TCP.
-pub const PROTOCOL_TCP: u8 = 6;
 
 /// What a frame starts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,7 +13,7 @@ use crate::{ipv4, ipv6};
 /// Names of the quoted segment, as its sender wrote them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QuotedTcp {
-    /// Source address: that of whoever the error came to.
+    /// Source address: the address that the error was sent to.
     pub src: Addr,
     /// Destination address.
     pub dst: Addr,

@@ -10,6 +10,9 @@ use crate::seq::Seq;
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
+/// Protocol number of TCP.
+pub const PROTOCOL_TCP: u8 = 6;
+
 /// Control bits of a TCP header, AE (RFC 9768's, formerly NS) included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]

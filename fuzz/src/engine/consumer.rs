@@ -9,7 +9,7 @@
 //! Bytes of the script scribble over the hostile region while both engines are
 //! polled. Afterwards the honest stream, which shared engine A with it all the
 //! time, has to be whole and to go on: a bad consumer loses its own connections
-//! and nothing else (rule 8 of the design).
+//! and nothing else.
 
 use super::region_unsafe::{Hostage, LAYOUT, Script};
 use baton_engine::endpoint::InterfaceConfig;

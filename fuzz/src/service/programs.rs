@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// Messages of one script at most.
 const STEPS: usize = 300;
 
-/// Whoever says nothing for so long hangs.
+/// A process that says nothing for this long hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs one script.
@@ -97,7 +97,7 @@ fn play(path: &Path, script: &mut Script<'_>) -> bool {
     stopped
 }
 
-/// Whoever behaves is answered, whatever others do, and knows nothing of what is theirs.
+/// An honest program is answered, whatever others do, and learns nothing about them.
 fn list(honest: &mut Channel) {
     honest.send(Request::List { ask: 5 }.to_bytes(), Vec::new()).unwrap();
     loop {

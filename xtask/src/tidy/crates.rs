@@ -223,6 +223,7 @@ mod tests {
                 .map(|(name, kind)| crate::tidy::metadata::Dependency {
                     name: (*name).into(),
                     kind: kind.map(str::to_owned),
+                    rename: None,
                 })
                 .collect(),
             targets: vec![],

@@ -6,7 +6,7 @@
 //! ```
 //! The old form `MIT/Apache-2.0` means `OR`.
 
-/// Whether `expression` can be satisfied with the `allowed` licences alone. What
+/// Whether `expression` can be satisfied with the `allowed` licences alone. An expression that
 /// is not understood is not allowed.
 pub fn allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");

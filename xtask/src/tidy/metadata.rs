@@ -1,11 +1,11 @@
-//! What `cargo metadata` says of the workspace: the few fields that are used.
+//! The output of `cargo metadata`: the few fields that are used.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use crate::run::{self, cargo};
 
-/// Packages and who is a member.
+/// Packages, and which of them are ours.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Metadata {
     /// Ours and those that we depend on, directly or not.
@@ -17,17 +17,17 @@ pub struct Metadata {
 /// A package.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Package {
-    /// Its name.
+    /// Its name on crates.io, or in our workspace.
     pub name: String,
-    /// Opaque.
+    /// An opaque id.
     pub id: String,
     /// SPDX expression.
     pub license: Option<String>,
     /// Absolute path of its `Cargo.toml`.
     pub manifest_path: String,
-    /// What it asks for.
+    /// Its dependencies.
     pub dependencies: Vec<Dependency>,
-    /// What it builds.
+    /// Its targets.
     pub targets: Vec<Target>,
 }
 
@@ -38,19 +38,21 @@ pub struct Dependency {
     pub name: String,
     /// `dev`, `build`, or none.
     pub kind: Option<String>,
+    /// What the package calls it, if not by its name.
+    pub rename: Option<String>,
 }
 
 /// A library, binary, test or bench.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Target {
-    /// Its name.
+    /// What cargo calls it.
     pub name: String,
     /// `lib`, `bin`, `bench`, …
     pub kind: Vec<String>,
 }
 
 impl Metadata {
-    /// Asks cargo, for the one platform that there is.
+    /// Asks cargo, for Linux on this machine's architecture.
     ///
     /// # Errors
     /// If cargo fails, for example because `Cargo.lock` is not up to date.

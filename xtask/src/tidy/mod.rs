@@ -1,23 +1,32 @@
-//! `cargo xtask tidy`: the rules of the house that a machine can check.
+//! `cargo xtask tidy`: the project's rules that a machine can check.
 //!
 //! * `crates`: a crate uses only crates above it; every dependency is on the
 //!   allow-list with a reason and has an allowed licence.
-//! * `source`: `unsafe` stands in its rooms; pure crates call nothing of the
-//!   operating system; nothing unfinished is left.
+//! * `source`: `unsafe` is only in files for it; pure crates do not call the operating system;
+//!   no unfinished work is left.
+//! * `names`, `used`: crates that are named exist; dependencies are used.
+//! * `citations`: what is cited can be found from here.
+//! * `english`: comments are in plain English, crate by crate.
+//! * `circles`: no two modules of a folder import each other.
 //! * `text`: paths of one machine, tabs, stray blanks.
 //! * `ratchet`: files stay small, long ones only shrink.
 //!
-//! What the rules allow is in `xtask/tidy.toml`. Taste is left to taste.
+//! `xtask/tidy.toml` lists what the rules allow. Matters of taste are not checked.
 
 pub mod metadata;
 
+mod circles;
+mod citations;
 mod crates;
+mod english;
 mod licence;
+mod names;
 mod ratchet;
 mod rules;
 mod source;
 mod text;
 mod tokens;
+mod used;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -39,7 +48,7 @@ pub struct Finding {
     pub line: usize,
     /// The rule's name, as exceptions use it.
     pub rule: &'static str,
-    /// What is wrong and what to do.
+    /// The fault and its remedy.
     pub message: String,
 }
 
@@ -50,7 +59,7 @@ impl fmt::Display for Finding {
 }
 
 /// A file under version control, or about to be.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub struct File {
     /// From the top of the workspace.
     pub path: String,
@@ -80,6 +89,11 @@ pub fn check() -> Result<usize> {
             source::check(&rules, file, &mut findings);
         }
     }
+    names::check(&rules, &metadata, &files, &mut findings);
+    used::check(&metadata, &files, &mut findings);
+    circles::check(&rules, &files, &mut findings);
+    citations::check(&files, &mut findings);
+    english::check(&rules, &files, &mut findings);
     ratchet::check(&ratchet::load()?, &files, &mut findings);
     let mut findings = excepted(&rules, findings);
     findings.sort();
@@ -118,11 +132,13 @@ fn excepted(rules: &Rules, findings: Vec<Finding>) -> Vec<Finding> {
     left
 }
 
-/// Renews what follows from other files.
+/// Updates generated parts.
 fn write() -> Result<()> {
     let rules = Rules::load()?;
     crates::write_table(&rules)?;
-    ratchet::write(&ratchet::load()?, &files()?)
+    let files = files()?;
+    english::write(&files)?;
+    ratchet::write(&ratchet::load()?, &files)
 }
 
 /// All text files that git knows or would take.
@@ -137,7 +153,7 @@ pub fn files() -> Result<Vec<File>> {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
             Err(e) => return Err(e).with_context(|| format!("cannot read {path}")),
         };
-        // What is not text (captures, corpora) has no rules.
+        // Files that are not text (captures, corpora) have no rules.
         if let Ok(text) = String::from_utf8(bytes) {
             files.push(File { path: path.to_owned(), text });
         }

@@ -7,8 +7,8 @@ use super::{File, Finding};
 /// Macros that mark what is unfinished or left from a search for a bug.
 const UNFINISHED_MACROS: &[&str] = &["dbg", "todo", "unimplemented"];
 
-/// What belongs to the operating system: pure crates take time and frames as
-/// arguments. `std::io` is allowed for its error type, `std::net` for addresses.
+/// Paths that belong to the operating system: pure crates take time and frames as arguments.
+/// `std::io` is allowed for its error type, `std::net` for addresses.
 const IMPURE: &[&[&str]] = &[
     &["std", "env"],
     &["std", "fs"],

@@ -33,6 +33,79 @@ pub fn paths(source: &str, tests: Tests) -> Result<Vec<Path>, String> {
     Ok(found)
 }
 
+/// A name that a `use` at the top of a file brings into it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Import {
+    /// The name, after `as` if there is one.
+    pub name: String,
+    /// The path that it stands for.
+    pub segments: Vec<String>,
+}
+
+/// Names that a file's own `use` items bring in, those of tests left out. Globs name nothing.
+///
+/// # Errors
+/// If the source is not Rust.
+pub fn imports(source: &str) -> Result<Vec<Import>, String> {
+    let stream: TokenStream = source.parse().map_err(|e| format!("not Rust: {e}"))?;
+    let tokens: Vec<TokenTree> = stream.into_iter().collect();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        if is_test_attribute(&tokens[at..]) {
+            at = skip_item(&tokens, at);
+        } else if is_ident(&tokens[at], "use") {
+            import(&tokens[at + 1..], &[], &mut found);
+            at = skip_item(&tokens, at);
+        } else {
+            at += 1;
+        }
+    }
+    Ok(found)
+}
+
+/// Takes the comma-separated trees of a `use`, up to its semicolon.
+fn import(tokens: &[TokenTree], prefix: &[String], found: &mut Vec<Import>) {
+    let is_end = |token: &TokenTree| matches!(token, TokenTree::Punct(p) if [',', ';'].contains(&p.as_char()));
+    let mut rest = tokens;
+    while !rest.is_empty() {
+        let len = rest.iter().position(is_end).unwrap_or(rest.len());
+        let (tree, after) = rest.split_at(len);
+        let mut segments = prefix.to_vec();
+        segments.extend(tree.iter().filter_map(|token| match token {
+            TokenTree::Ident(word) => Some(word.to_string()),
+            _ => None,
+        }));
+        match tree.last() {
+            Some(TokenTree::Group(group)) => import(&group.stream().into_iter().collect::<Vec<_>>(), &segments, found),
+            Some(TokenTree::Ident(_)) => found.push(named(segments)),
+            // A glob, or nothing behind the last comma.
+            _ => {}
+        }
+        if is_punct(after.first(), ';') {
+            break;
+        }
+        rest = after.get(1..).unwrap_or_default();
+    }
+}
+
+/// The import of a path that may end in `self` or in `as` and a name.
+fn named(mut segments: Vec<String>) -> Import {
+    let renamed = segments.len() > 2 && segments[segments.len() - 2] == "as";
+    let name = if renamed { segments.pop() } else { None };
+    if renamed {
+        segments.pop();
+    }
+    if segments.len() > 1 && segments.last().is_some_and(|last| last == "self") {
+        segments.pop();
+    }
+    Import { name: name.or_else(|| segments.last().cloned()).unwrap_or_default(), segments }
+}
+
+fn is_ident(token: &TokenTree, name: &str) -> bool {
+    matches!(token, TokenTree::Ident(ident) if ident == name)
+}
+
 fn walk(stream: TokenStream, prefix: &[String], tests: Tests, found: &mut Vec<Path>) {
     let tokens: Vec<TokenTree> = stream.into_iter().collect();
     let mut at = 0;
@@ -143,6 +216,15 @@ mod tests {
         let found = names("// std::fs::a\nfn f() { assert!(x(std::fs::read(\"std::fs::b\")), \"\"); }", Tests::Keep);
         assert!(found.contains(&"std::fs::read".to_owned()), "{found:?}");
         assert!(!found.iter().any(|f| f.ends_with('a') || f.ends_with('b')), "{found:?}");
+    }
+
+    #[test]
+    fn imports_are_named_with_what_they_stand_for() {
+        let source = "use a::b;\npub use super::{c, d::{self, E as F}};\nuse g::*;\nfn f() { use h::i; }\n\
+                      #[cfg(test)]\nuse j::k;\nuse l as m;";
+        let found: Vec<_> =
+            imports(source).unwrap().into_iter().map(|i| format!("{}={}", i.name, i.segments.join("::"))).collect();
+        assert_eq!(found, ["b=a::b", "c=super::c", "d=super::d", "F=super::d::E", "m=l"]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open {}: {source}", path.display())]
 pub struct OpenError {
-    /// Which.
+    /// The capture file.
     pub path: PathBuf,
     /// The operating system's answer.
     pub source: io::Error,
@@ -49,7 +49,7 @@ enum Bytes {
     Mapped(Mapped),
 }
 
-/// What is read, and a buffer of it.
+/// The source, and a buffer of its bytes.
 struct Stream {
     source: Box<dyn Read + Send>,
     buffer: Box<[u8]>,
@@ -58,11 +58,11 @@ struct Stream {
 }
 
 impl Input {
-    /// Opens a file, or standard input if `path` is `-`. What was read of the file, as it
-    /// is on disk, is added to `progress`, in bytes.
+    /// Opens a file, or standard input if `path` is `-`. The number of bytes read from the
+    /// file, as it is on disk, is added to `progress`.
     ///
     /// # Errors
-    /// It cannot be opened, or not be read at all.
+    /// It cannot be opened, or cannot be read at all.
     pub fn open(path: &Path, progress: &Arc<AtomicU64>) -> Result<Input, OpenError> {
         let fail = |source| OpenError { path: path.to_owned(), source };
         if path == Path::new("-") {
@@ -95,7 +95,7 @@ impl Input {
         Ok(Input { bytes: Bytes::Read(Stream { source, buffer, start: 0, end: 0 }), offset: 0 })
     }
 
-    /// What is there to look at.
+    /// The current window.
     #[inline]
     pub fn window(&self) -> &[u8] {
         match &self.bytes {
@@ -107,7 +107,7 @@ impl Input {
     /// Takes the first `len` bytes of the window off it.
     ///
     /// # Panics
-    /// If the window has not as many.
+    /// If the window is shorter.
     pub fn consume(&mut self, len: usize) {
         match &mut self.bytes {
             Bytes::Read(stream) => {
@@ -172,9 +172,9 @@ fn compression(first: &[u8]) -> Compression {
 /// Bytes that a decoder is given at once.
 const PIECE: usize = 512;
 
-/// Gives a decoder the same pieces whatever pieces come, so that damage is found at the same
-/// place each time; small ones, since what a decoder has made of the piece in which it finds
-/// the damage is lost.
+/// Gives a decoder pieces of a fixed size, however the input arrives, so that damage is found
+/// at the same place each time. They are small, because the output from the piece in which the
+/// decoder finds the damage is lost.
 struct Even<R>(BufReader<R>);
 
 impl<R: Read> Even<R> {
@@ -193,7 +193,7 @@ impl<R: Read> Read for Even<R> {
                 Ok(len) => got += len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if got == 0 => return Err(error),
-                // It is told again.
+                // The error is reported again.
                 Err(_) => break,
             }
         }

@@ -1,16 +1,16 @@
 //! Frames of an interface, as they are received: as `tcpdump -Q in` would see them, without a file.
 //!
-//! A packet socket (`packet(7)`) sees what is received, above the kernel's own receive
-//! offload (GRO): turn that off to see what the wire carries. A VLAN tag that the kernel
-//! took off is put back. What the kernel had to drop, its buffer being full, is counted.
+//! A packet socket (`packet(7)`) sees what is received, above the kernel's own receive offload
+//! (GRO): turn that off to see what the wire carries. A VLAN tag that the kernel took off is
+//! put back. Frames that the kernel dropped because its buffer was full are counted.
 
 use super::{FRAME_MAX, Frame, Sink};
-use crate::link::link_type;
+use crate::link_type;
 use crate::sys::packet::{Kind, PacketSocket, Received};
 use std::io;
 use std::time::Duration;
 
-/// Frames taken at once, at most.
+/// The most frames taken at once.
 const BURST: usize = 256;
 const MAC_ADDRESSES: usize = 12;
 const TAG: usize = 4;
@@ -37,8 +37,8 @@ impl Live {
         Ok(Live { socket, link, buffer: vec![0; TAG + FRAME_MAX].into_boxed_slice() })
     }
 
-    /// Hands frames to `sink` as they come, after waiting for the first for at most
-    /// `wait`; says how many.
+    /// Hands frames to `sink` as they come, after waiting for the first for at most `wait`;
+    /// returns how many there were.
     ///
     /// # Errors
     /// The operating system's answer, such as that the interface is gone.

@@ -4,13 +4,13 @@
 //!   file, pipe, gzip, zstd --Input--> window of bytes --pcap | pcapng--> Frame --> Sink
 //! ```
 //!
-//! A window is a piece of the capture that lies in memory as it stands in the file; a
-//! frame is a view into it. Nothing is copied on the way but the rest of a record that
-//! a window cuts, and nothing is allocated for a length that a file claims: a block that
-//! does not fit the window is stepped over, or is damage.
+//! A window is a piece of the capture that is in memory exactly as in the file; a frame is a
+//! view into it. Nothing is copied on the way but the rest of a record that a window cuts, and
+//! nothing is allocated for a length that a file claims: a block that does not fit the window
+//! is stepped over, or is damage.
 //!
 //! Reading ends at the first damage, which is named by its offset in the (uncompressed)
-//! capture. What came before it has been handed out.
+//! capture. Everything before it has been handed out.
 
 mod input;
 mod live;
@@ -27,9 +27,9 @@ pub const FRAME_MAX: usize = 262_144;
 /// A frame of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame<'a> {
-    /// What was captured of it.
+    /// The captured bytes.
     pub data: &'a [u8],
-    /// Its length on the wire, in bytes; never less than what was captured.
+    /// Its length on the wire, in bytes; never less than the captured bytes.
     pub wire_len: u32,
     /// When it was captured, in nanoseconds since 1970.
     pub time_ns: u64,
@@ -49,7 +49,7 @@ impl<F: FnMut(&Frame<'_>)> Sink for F {
     }
 }
 
-/// Where a capture stops making sense.
+/// Where a capture becomes invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("damaged at byte {offset}: {what}")]
 pub struct Damage {
@@ -63,10 +63,10 @@ pub struct Damage {
 enum Stop {
     /// The window ends before the record does.
     More,
-    /// A block of `len` bytes, of no interest and too long for the window; its last four
-    /// bytes are to be `trailer`.
+    /// A block of `len` bytes that is skipped and too long for the window; its last four bytes
+    /// have to be `trailer`.
     Skip { len: u64, trailer: [u8; 4] },
-    /// The record makes no sense.
+    /// The record is invalid.
     Damage(&'static str),
 }
 
@@ -85,7 +85,7 @@ struct LongBlock {
     start: u64,
     /// Bytes of it that are still to come, but for the last four.
     rest: u64,
-    /// What the last four have to say.
+    /// The value that the last four must have.
     trailer: [u8; 4],
 }
 
@@ -96,7 +96,7 @@ pub struct Reader {
     long: Option<LongBlock>,
 }
 
-/// What is said of a capture that stops short.
+/// The message for a capture that ends early.
 const CUT: &str = "it ends in the middle of a record";
 
 impl Reader {

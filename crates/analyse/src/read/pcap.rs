@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The magic number tells the byte order of all that follows and the unit of the
-//! fraction. Of the link type field the low 16 bits are the link type; above them
-//! stand facts about the frame check sequence.
+//! fraction. The low 16 bits of the link type field are the link type; the bits above
+//! describe the frame check sequence.
 
 use super::{FRAME_MAX, Frame, Sink, Stop};
 use crate::prefetch_unsafe::prefetch;
@@ -28,7 +28,7 @@ const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 const MODIFIED: u32 = 0xa1b2_cd34;
 
-/// What a file's header says.
+/// The facts of a file's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     big_endian: bool,
@@ -38,7 +38,7 @@ pub struct Layout {
     link: u16,
 }
 
-/// True for what a pcap file begins with.
+/// True for the magic numbers that a pcap file begins with.
 pub fn is_magic(magic: [u8; 4]) -> bool {
     kind(magic).is_some()
 }
@@ -62,7 +62,7 @@ impl Layout {
         })
     }
 
-    /// Hands the records that are whole in `window` to `sink`; says how many bytes they
+    /// Hands the records that are whole in `window` to `sink`; returns how many bytes they
     /// take, and why there are no more.
     pub fn records(&self, window: &[u8], sink: &mut impl Sink) -> (usize, Stop) {
         if self.big_endian { self.records_of::<true>(window, sink) } else { self.records_of::<false>(window, sink) }

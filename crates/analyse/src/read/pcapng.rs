@@ -14,7 +14,7 @@
 
 use super::{FRAME_MAX, Frame, Sink, Stop};
 
-/// What a section, and so a file, begins with; the same in both byte orders.
+/// The bytes that a section, and so a file, begins with; the same in both byte orders.
 pub const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
@@ -33,7 +33,7 @@ pub const BLOCK_MAX: usize = 2 * FRAME_MAX;
 /// Interfaces of a section: a number that only a damaged or hostile file exceeds.
 const INTERFACES_MAX: usize = 65_536;
 
-/// What is said of a block whose two lengths are not the same.
+/// The message for a block whose two lengths differ.
 pub const LENGTHS_DIFFER: &str = "a block whose two lengths differ";
 
 /// An interface that frames were captured on.
@@ -47,12 +47,12 @@ struct Interface {
     offset: i64,
 }
 
-/// What times count.
+/// The unit of times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Unit {
-    /// So many nanoseconds.
+    /// One unit is this many nanoseconds.
     Times(u64),
-    /// So many of them are a nanosecond.
+    /// This many units are one nanosecond.
     Parts(u64),
     /// Seconds divided by two to this power.
     Binary(u8),
@@ -103,7 +103,7 @@ impl<'a> Body<'a> {
 }
 
 impl Section {
-    /// Hands the frames of the blocks that are whole in `window` to `sink`; says how many
+    /// Hands the frames of the blocks that are whole in `window` to `sink`; returns how many
     /// bytes these blocks take, and why there are no more.
     pub fn blocks(&mut self, window: &[u8], sink: &mut impl Sink) -> (usize, Stop) {
         let mut at = 0;
@@ -205,7 +205,7 @@ impl Section {
     }
 }
 
-/// What a unit of time is, from the option's one byte.
+/// The unit of time, from the option's one byte.
 fn unit(resolution: u8) -> Option<Unit> {
     let power = resolution & 0x7f;
     if resolution & 0x80 != 0 {

@@ -11,7 +11,7 @@ const MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 /// 8 MiB.
 const WINDOW_LOG_MAX: u32 = 23;
 
-/// True for what a zstd file begins with.
+/// True for the bytes that a zstd file begins with.
 pub fn is_magic(first: &[u8]) -> bool {
     first.starts_with(&MAGIC)
         || first.first_chunk().is_some_and(|&magic| u32::from_le_bytes(magic) & 0xffff_fff0 == 0x184d_2a50)
@@ -35,7 +35,7 @@ impl<R: Read> Frames<R> {
 impl<R: Read> Read for Frames<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.read(buf).map_err(|error| match error.to_string() {
-            // libzstd has no code for it that the wrapper would keep.
+            // libzstd has no error code for this that the wrapper would keep.
             text if text.contains("too much memory") => {
                 io::Error::other(format!("{text}; have it unpacked: zstd -dc --long=31 FILE | baton trace -"))
             }

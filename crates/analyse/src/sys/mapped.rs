@@ -5,20 +5,19 @@
 //!                   ^ page boundary, at or before what is not consumed yet
 //! ```
 //!
-//! Of large frames only the headers are looked at, and bytes that nobody copies cost
-//! nothing but their share of a page's mapping.
+//! Only the headers of large frames are looked at, and bytes that are not copied cost only
+//! their share of a page's mapping.
 //!
-//! A file may be cut while it is read; the kernel answers a look behind its end with
-//! SIGBUS, which would end the process. So every piece stands in a table while it is
-//! mapped, and a handler of SIGBUS puts a page of ones where the file is gone, which no
-//! capture goes on with, and notes it. A SIGBUS of anybody else's goes to whoever had
-//! the signal before.
+//! A file may be cut while it is read; the kernel answers an access beyond its end with SIGBUS,
+//! which would end the process. So every piece stands in a table while it is mapped. A handler
+//! of SIGBUS puts a page of ones where the file is gone (no capture continues with those) and
+//! notes it. A SIGBUS from anywhere else goes to the handler that was there before.
 //!
 //! What this module upholds: the window lies within the piece, which stays mapped and
 //! readable until it is replaced through `&mut self`, or dropped. The bytes are shared
 //! with the file, so another process may change them while they are looked at; captures
-//! are appended to, not rewritten. Whoever parses them holds every length against its
-//! slice when it uses it.
+//! are appended to, not rewritten. The parsers check every
+//! length against its slice when they use it.
 
 use std::fs::File;
 use std::io;
@@ -33,7 +32,7 @@ use std::sync::{Arc, Once};
 const PIECE: u64 = 8 << 20;
 /// A multiple of every page size that there is.
 const BOUNDARY: u64 = 64 << 10;
-/// Files that are mapped at a time at most; others are read.
+/// The most files that are mapped at a time; others are read.
 const FILES: usize = 64;
 
 /// Where a piece is, for the handler. A free place has length 0.
@@ -41,7 +40,7 @@ struct Place {
     taken: AtomicBool,
     start: AtomicUsize,
     len: AtomicUsize,
-    /// A look behind the file's end was caught.
+    /// An access beyond the file's end was caught.
     cut: AtomicBool,
 }
 
@@ -54,7 +53,7 @@ static PLACES: [Place; FILES] = [const {
     }
 }; FILES];
 
-/// What was done with SIGBUS before.
+/// The previous action for SIGBUS.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 static INSTALL: Once = Once::new();
 
@@ -101,7 +100,7 @@ impl Mapped {
         Ok(mapped.map(0).is_ok().then_some(mapped))
     }
 
-    /// What is there to look at.
+    /// The current window.
     #[inline]
     pub fn window(&self) -> &[u8] {
         if self.address.is_null() {
@@ -112,7 +111,7 @@ impl Mapped {
         unsafe { slice::from_raw_parts(self.address.add(self.start), self.piece - self.start) }
     }
 
-    /// Takes `len` bytes off the window, which has as many.
+    /// Takes `len` bytes off the window, which has at least as many.
     pub fn consume(&mut self, len: usize) {
         assert!(len <= self.piece - self.start, "more consumed than there is");
         self.start += len;

@@ -69,8 +69,8 @@ impl PacketSocket {
         let socket = PacketSocket(unsafe { OwnedFd::from_raw_fd(fd) });
         socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
         socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        // What this machine sends is not what it receives; and on a loopback device
-        // every frame would come twice.
+        // Frames that this machine sends are not received ones; and on a loopback device every
+        // frame would come twice.
         socket.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
         // Without CAP_NET_ADMIN the queue stays within net.core.rmem_max.
         if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, QUEUE).is_err() {
@@ -109,7 +109,7 @@ impl PacketSocket {
         check(set).map(drop)
     }
 
-    /// Waits until there is a frame; false if none came for so long, or a signal did.
+    /// Waits until there is a frame; false on timeout or signal.
     pub fn wait(&self, time: Duration) -> io::Result<bool> {
         let time =
             Timespec { tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
@@ -120,7 +120,7 @@ impl PacketSocket {
         }
     }
 
-    /// Receives a frame into `buffer`, or what fits of it, if there is one.
+    /// Receives a frame, if there is one, into `buffer`, truncated if it does not fit.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         let mut control = Control([0; 256]);
         let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -175,7 +175,7 @@ impl PacketSocket {
         Ok(Some(received))
     }
 
-    /// Frames dropped since the last call, the queue being full.
+    /// Frames dropped since the last call because the queue was full.
     pub fn dropped(&self) -> u64 {
         let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut len = size_of::<libc::tpacket_stats>() as libc::socklen_t;

@@ -1,6 +1,5 @@
-//! A million connections on one engine: what they cost in memory while idle, and
-//! what a request on one of them costs beside the only connection of another
-//! engine.
+//! A million connections on one engine: their memory while idle, and the cost of a request on
+//! one of them compared with the only connection of another engine.
 //!
 //! Peers are simulated by their frames (`peers`), made before the clock runs. A
 //! request is 64 bytes in and 64 bytes out: a segment received, placed, decided
@@ -26,13 +25,13 @@ use std::time::Duration;
 const SIZE: u32 = 64;
 /// Requests between two looks at the clock.
 const BATCH: usize = 4096;
-/// Rounds of a measurement: before as many requests, one at a time, are over, no
-/// answer that waits to be acknowledged times out.
+/// Rounds of a measurement: within this many requests, one at a time, no answer that waits for
+/// its acknowledgment times out.
 const ROUNDS: usize = 41;
 /// Stream bytes that fit into the buffers that all connections share.
 const BUFFER: u32 = 1 << 30;
 
-/// What a peer has to remember of its connection.
+/// A peer's state of its connection.
 #[derive(Clone, Copy)]
 struct Sender {
     /// Our first sequence number.

@@ -1,4 +1,4 @@
-//! What a driver does for tables of many connections.
+//! Large pages for tables of many connections, as a driver asks for them.
 //!
 //! What this module upholds: the advice given here leaves what is in the memory as
 //! it is, so any addresses will do.

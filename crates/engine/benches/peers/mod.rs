@@ -1,8 +1,8 @@
-//! An engine, its consumer, and far ends that are nothing but numbers: their frames are
+//! An engine, its consumer, and far ends that are simulated by their numbers: their frames are
 //! stamped from templates, and a wire carries them.
 //!
-//! The engine's tables are backed by large pages where the system grants them to who asks,
-//! as a driver of this engine (`baton_socket`'s `Host`) does.
+//! The engine's tables are backed by large pages where the system grants them on request, as a
+//! driver of this engine (`baton_socket`'s `Host`) does.
 
 mod large_pages_unsafe;
 
@@ -32,7 +32,7 @@ const AN_ADDRESS: u32 = 50_000;
 const FIRST_PORT: u16 = 10_000;
 /// Offset of the TCP header.
 const TCP: usize = 34;
-/// Nanoseconds that a poll is said to take.
+/// Nanoseconds that a poll takes by the simulated clock.
 const TICK: u64 = 1_000;
 
 /// The far end of the connection of this number.
@@ -101,7 +101,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// With a consumer's memory of this layout. `configure` has the last word on the engine.
+    /// A server whose consumer's memory has this layout. `configure` makes the last changes to
+    /// the engine's settings.
     pub fn new(layout: Layout, wire: Wire, configure: impl FnOnce(&mut EngineConfig)) -> Server {
         let addresses = vec!["10.0.0.2/8".parse().expect("an address")];
         let mut config = EngineConfig::new(InterfaceConfig::ethernet(MAC, addresses), [7; 32]);
@@ -129,7 +130,7 @@ impl Server {
         }
     }
 
-    /// Hands frames over and returns what was sent upon them.
+    /// Hands frames over and returns the frames sent in answer.
     pub fn exchange(&mut self, frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         self.wire.bring(frames);
         self.wire.until = self.wire.frames.len();
@@ -139,8 +140,7 @@ impl Server {
         self.wire.kept.take().unwrap_or_default()
     }
 
-    /// Opens connections, 64 at the most; of each the next sequence number that its peer
-    /// expects.
+    /// Opens at most 64 connections; returns the next sequence number that each peer expects.
     pub fn open(&mut self, peers: &[Peer]) -> Vec<u32> {
         self.exchange(Vec::new());
         let answers = self.exchange(peers.iter().map(|peer| peer.syn()).collect());

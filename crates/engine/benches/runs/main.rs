@@ -1,12 +1,13 @@
-//! What handling segments in runs saves an engine that receives, beside RA §5.
+//! How much a receiving engine saves by handling segments in runs, next to the figures of RA
+//! §5.
 //!
-//! `cargo bench -p baton-engine --bench runs`. Senders are nothing but numbers; frames of
-//! 1448 bytes of payload are made before the clock runs, and no cache holds them. Counted is
-//! the engine's whole work on them: parse, coalesce, look up, copy with checksum, decide,
-//! acknowledge. There is no kernel, no driver and no program, of which the paper's figures
-//! consist for the greater part: what it calls per-packet work was buffers, queues and
-//! hooks, and here there is none of these to be saved. A run has 65,535 bytes at most (RA §3),
-//! so of a burst of 64 such segments the first 45 are one at the most.
+//! `cargo bench -p baton-engine --bench runs`. Senders are simulated by their numbers; frames
+//! of 1448 bytes of payload are made before the clock runs, and no cache holds them. The time
+//! covers the engine's whole work on them: parse, coalesce, look up, copy with checksum,
+//! decide, acknowledge. There is no kernel, driver or program, which make up most of the
+//! paper's figures: its per-packet work was buffers, queues and hooks, and there are none here
+//! to save. A run has at most 65,535 bytes (RA §3), so of a burst of 64 such segments at most
+//! the first 45 are one run.
 
 #[path = "../peers/mod.rs"]
 mod peers;
@@ -39,9 +40,9 @@ fn medians(effort: Effort, set: &mut Rounds<'_>) -> Vec<f64> {
     set.medians()
 }
 
-/// RA Fig. 11: the cost of a segment over the limit, and how far it is x + y/k. With checksums
-/// and with the port's word side by side: what was made earlier or later has its memory
-/// elsewhere, which moves its cost by more than a checksum does.
+/// RA Fig. 11: the cost of a segment over the limit, and how far it is x + y/k. Measured side
+/// by side with checksums and with a port that vouches for them: rigs made at other times have
+/// their memory elsewhere, which changes the cost by more than a checksum does.
 fn limits(effort: Effort, name: &str, acks: Acks) {
     let kinds = [("checksums", false), ("port vouches", true)];
     let all: Vec<(u16, [RefCell<Rig>; 2])> = [0]
@@ -119,7 +120,7 @@ fn nothing_to_coalesce(effort: Effort) {
     }
 }
 
-/// RA Table 1: what comes alone waits for nothing and is acknowledged as before.
+/// RA Table 1: single segments wait for nothing and are acknowledged as before.
 fn one_at_a_time(effort: Effort) {
     let mut set = Rounds::new("a segment that comes alone", SEGMENTS as usize);
     for (name, limit) in [("no coalescer", 0), ("runs of 20", 20), ("runs of 64", 64)] {
@@ -131,7 +132,7 @@ fn one_at_a_time(effort: Effort) {
     println!("  segments a second here: {:.0} and {:.0}", 1e9 / ns[0], 1e9 / ns[1]);
 }
 
-/// The next connection of a walk that jumps about.
+/// The next connection of a scattered walk.
 fn step(at: &mut u32, connections: u32) -> u32 {
     *at = (*at + 6_101) % connections;
     *at

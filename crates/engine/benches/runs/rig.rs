@@ -19,7 +19,7 @@ struct Sender {
     seq: u32,
 }
 
-/// See the file's head.
+/// An engine with a bulk receiver, and its senders.
 pub struct Rig {
     server: Server,
     senders: Vec<Sender>,
@@ -29,7 +29,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// So many connections, all open, with room for `RING` bytes each. `vouched`: the port
+    /// Opens `connections` connections with room for `RING` bytes each. `vouched`: the port
     /// has verified checksums.
     pub fn new(connections: u32, limit: u16, acks: Acks, vouched: bool) -> Rig {
         let layout = Layout { qps: connections + 64, queue_depth: 4, requests: 64, data_bytes: u64::from(RING) };
@@ -50,8 +50,8 @@ impl Rig {
         rig
     }
 
-    /// Receives so many segments of each connection named, `burst` frames at a time; the
-    /// time that the engine took.
+    /// Receives the given number of segments of each connection in `turns`, `burst` frames at
+    /// a time. Returns the time that the engine took.
     pub fn receive(&mut self, turns: impl Iterator<Item = (u32, u32)>, burst: usize) -> Duration {
         let tick = (self.server.now / 1_000_000) as u32;
         let mut frames = Vec::new();

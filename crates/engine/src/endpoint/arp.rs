@@ -1,8 +1,8 @@
-//! ARP (RFC 826): who has an IPv4 address, and telling that we do.
+//! ARP (RFC 826): finding the owner of an IPv4 address, and announcing our own.
 //!
-//! What a packet may change is as on Linux: a request for us makes its sender
-//! known, any other packet only refreshes who is known already (the merge flag of
-//! RFC 826), and a known address younger than a second stays (`locktime`).
+//! A packet may change the same as on Linux: a request for us adds its sender to the table, any
+//! other packet only refreshes known neighbours (the merge flag of RFC 826), and an address
+//! learned less than a second ago stays (`locktime`).
 
 use super::neighbour::{Solicit, Source};
 use super::{Endpoint, Verdict};

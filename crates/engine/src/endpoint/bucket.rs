@@ -1,4 +1,4 @@
-//! A token bucket: so many a second on average, so many at once.
+//! A token bucket: a rate per second on average, and a burst at once.
 
 use baton_tcp::time::{Duration, Instant};
 

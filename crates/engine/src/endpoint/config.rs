@@ -1,4 +1,4 @@
-//! What an interface is told when it is brought up.
+//! Configuration of an interface.
 
 use baton_wire::addr::Addr;
 use core::fmt;
@@ -82,8 +82,8 @@ pub struct InterfaceConfig {
     pub ethernet: bool,
     /// The 802.1Q VLAN that we are in, 1 to 4094; `None` for untagged frames.
     pub vlan: Option<u16>,
-    /// The interface is another stack's, and so are its addresses: nothing is announced,
-    /// asked or answered here. `addresses` is empty; connections come by adoption.
+    /// The interface and its addresses belong to another stack: nothing is announced, asked or
+    /// answered here. `addresses` is empty; connections come by adoption.
     pub guest: bool,
 }
 
@@ -102,7 +102,7 @@ impl InterfaceConfig {
         }
     }
 
-    /// An Ethernet interface of another stack's, with its MTU: see `guest`.
+    /// An Ethernet interface that belongs to another stack, with its MTU; see `guest`.
     pub fn guest(mac: [u8; 6], mtu: u16) -> InterfaceConfig {
         InterfaceConfig { mtu, guest: true, ..InterfaceConfig::ethernet(mac, Vec::new()) }
     }

@@ -1,10 +1,10 @@
 //! Guest of an interface: another stack answers for the addresses, and knows the
 //! neighbours.
 //!
-//! The neighbour table runs as ever, and so a neighbour that connections use is asked
-//! for again when 5 s have passed; but its questions wait here for the driver, who asks
-//! that stack and says what it knows. Of what is not TCP only errors about connections'
-//! segments mean anything here; the interface is steered, so that they come.
+//! The neighbour table works as usual, so a neighbour that connections use is asked for again
+//! when 5 s have passed; but its questions wait here for the driver, which asks that stack and
+//! passes on the answer. The only packets without TCP that matter here are errors about
+//! connections' segments; the interface is steered so that they come.
 
 use super::icmp::{pass_on_v4, pass_on_v6};
 use super::ip::Arrival;
@@ -16,8 +16,7 @@ use baton_wire::eth::{self, ether_type};
 use baton_wire::{icmpv4, icmpv6, ipv4, ipv6};
 
 impl Endpoint {
-    /// Takes a reference on the hop through this very neighbour; `None` without room for
-    /// one more.
+    /// Takes a reference on the hop through this neighbour; `None` if the table is full.
     pub fn hop_via(&mut self, now: Instant, neighbour: Addr) -> Option<HopId> {
         if !self.config.ethernet {
             return Some(HopId::BARE);
@@ -38,12 +37,12 @@ impl Endpoint {
         self.neighbours.learn((neighbour, mac), source, false, now, &mut self.outbox);
     }
 
-    /// The other stack has lost sight of the neighbour, or forgotten it.
+    /// The other stack no longer knows the neighbour's link address.
     pub fn doubt_neighbour(&mut self, now: Instant, neighbour: Addr) {
         self.neighbours.doubt(neighbour, now);
     }
 
-    /// The interface has another link address from now on.
+    /// Changes the interface's link address.
     pub fn set_mac(&mut self, mac: [u8; 6]) {
         self.config.mac = mac;
         self.neighbours.set_own(LinkAddress { mac, vlan: self.config.vlan });
@@ -58,8 +57,8 @@ impl Endpoint {
     }
 }
 
-/// Takes a packet that is not TCP. Whose address it was sent to is not known here: that
-/// it quotes a segment of a connection is what counts.
+/// Takes a packet that is not TCP. The engine does not know which addresses are local
+/// here, so a packet counts only if it quotes a segment of a connection.
 pub(super) fn handle_packet(link: &eth::Header, packet: &[u8], out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
     match link.ether_type {
         ether_type::IPV4 => {

@@ -1,8 +1,7 @@
 //! ICMP and ICMPv6: echoes, refusals, and errors about our TCP segments.
 //!
-//! Everything that we send here is rate-limited (RFC 1812 §4.3.2.8, RFC 4443
-//! §2.4(f)), goes back to where the frame came from, and answers only what was
-//! sent to us alone, never an error.
+//! Everything that we send here is rate-limited (RFC 1812 §4.3.2.8, RFC 4443 §2.4(f)), goes
+//! back to where the frame came from, and answers only unicast messages, never an error.
 
 use super::ip::Arrival;
 use super::neighbour::Source;
@@ -79,7 +78,7 @@ impl Endpoint {
         Verdict::EchoReply
     }
 
-    /// Says that there is no such port or protocol here.
+    /// Reports that there is no such port or protocol here.
     pub(super) fn refuse_v4(&mut self, now: Instant, arrival: &Arrival<'_>, code: u8) -> Verdict {
         let quote = quote(arrival, usize::from(self.config.mtu).min(LONGEST_ERROR_V4), ERROR_HEADERS_V4);
         self.refuse(now, arrival, |this| this.answer_v4(arrival, &V4::Unreachable { code, quote }))
@@ -147,7 +146,7 @@ fn pass_on(arrival: &Arrival<'_>, quote: &[u8], kind: IcmpKind, out: &mut dyn Fn
     Verdict::IcmpError
 }
 
-/// As much of the packet as an error of `longest` bytes has room for.
+/// As much of the packet as fits an error of `longest` bytes.
 fn quote<'a>(arrival: &Arrival<'a>, longest: usize, headers: usize) -> &'a [u8] {
     let room = longest.saturating_sub(headers);
     arrival.packet.get(..room).unwrap_or(arrival.packet)

@@ -19,9 +19,9 @@ const TTL: u8 = 64;
 pub(super) struct Arrival<'a> {
     /// The frame's link header, if the port has any.
     pub(super) link: Option<&'a eth::Header>,
-    /// From whom.
+    /// The sender.
     pub(super) src: Addr,
-    /// To whom: us, or a multicast group.
+    /// The destination: us, or a multicast group.
     pub(super) dst: Addr,
     /// Time to live or hop limit.
     pub(super) hop_limit: u8,
@@ -37,8 +37,8 @@ impl Arrival<'_> {
         (Ipv6Addr::from_bits(self.src.0), Ipv6Addr::from_bits(self.dst.0))
     }
 
-    /// False for what was sent to many, be it on the link or by address: nothing
-    /// of it is echoed or refused (RFC 1122 §3.2.2, RFC 4443 §2.4(e)).
+    /// False for a broadcast or multicast, on the link or by address: it is neither echoed nor
+    /// refused (RFC 1122 §3.2.2, RFC 4443 §2.4(e)).
     pub(super) fn is_to_us_alone(&self) -> bool {
         !self.link.is_some_and(|link| link.dst.is_multicast()) && !is_multicast(self.dst)
     }
@@ -66,8 +66,8 @@ impl Endpoint {
         if !self.is_ours(dst) {
             return Verdict::NotOurs;
         }
-        // Broadcast, multicast and loopback are no source, nor are we (RFC 1122
-        // §3.2.1.3).
+        // Broadcast, multicast and loopback addresses are not valid sources, and neither are
+        // our own (RFC 1122 §3.2.1.3).
         if !self.routes.is_host(src) || self.is_ours(src) {
             return Verdict::Malformed;
         }

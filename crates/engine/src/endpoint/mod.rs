@@ -1,8 +1,8 @@
 //! Endpoint mode: Baton as a host of its own on a link.
 //!
-//! What a TCP/IP host does besides TCP stands here: it answers ARP, neighbour
-//! solicitations and echo requests, refuses what it does not serve, finds its
-//! neighbours' link addresses, and passes on what ICMP says of its connections.
+//! This is the part of a TCP/IP host that is not TCP: it answers ARP, neighbour solicitations
+//! and echo requests, refuses other protocols, finds its neighbours' link addresses, and passes
+//! on ICMP errors about its connections.
 //!
 //! ```text
 //!   frame, not TCP --handle_frame--> arp | ndisc | icmp --> Verdict, IcmpForTcp
@@ -12,18 +12,17 @@
 //!   link_header <--------------------- '
 //! ```
 //!
-//! An [`Endpoint`] has no clock and does no I/O: it is told the time, and what it
-//! wants to send waits in a bounded outbox until its driver takes it. All that a
-//! stranger can make it keep is bounded: 4096 neighbours, 256 frames.
+//! An [`Endpoint`] has no clock and does no I/O: it is told the time, and what it wants to send
+//! waits in a bounded outbox until its driver takes it. Everything that a stranger can make it
+//! keep is bounded: 4096 neighbours, 256 frames.
 //!
-//! On an interface that is another stack's it is a guest (`guest.rs`): of all this only
-//! the neighbour table is left, and its questions go to that stack.
+//! On an interface that belongs to another stack it is a guest (`guest.rs`): only the neighbour
+//! table is used, and its questions go to that stack.
 //!
-//! Left out, on purpose: duplicate address detection (the addresses are
-//! configured, and waiting a second before the first packet serves nobody here;
-//! another host that claims one is counted), multicast listener reports,
-//! fragments (neither made nor reassembled), redirects and router advertisements
-//! (ignored: whoever is on the link could move our traffic with them).
+//! Left out, on purpose: duplicate address detection (the addresses are configured, and waiting
+//! a second before the first packet gains nothing; another host that claims one is counted),
+//! multicast listener reports, fragments (neither made nor reassembled), redirects and router
+//! advertisements (ignored: any machine on the link could divert our traffic with them).
 
 mod arp;
 mod bucket;
@@ -75,13 +74,13 @@ pub enum Verdict {
     Refused,
     /// Somebody else uses an address of ours.
     AddressConflict,
-    /// Would have been answered, but for the rate limit.
+    /// Not answered because of the rate limit.
     RateLimited,
     /// Addressed to somebody else.
     NotOurs,
     /// Contradicts its own lengths, checksum or format.
     Malformed,
-    /// Well formed, and of no concern.
+    /// Well formed, and ignored.
     Ignored,
 }
 
@@ -101,11 +100,11 @@ impl Verdict {
     ];
 }
 
-/// Frames by verdict, and what was lost for want of room.
+/// Frames by verdict, and losses for lack of space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     verdicts: [u64; Verdict::ALL.len()],
-    /// Frames that the outbox had no room for.
+    /// Frames that found the outbox full.
     pub outbox_overflows: u64,
     /// Hops refused because every entry of the table was in use.
     pub neighbours_full: u64,
@@ -131,7 +130,7 @@ pub struct Endpoint {
     scratch: Vec<u8>,
     /// Scratch of a poll: neighbours to ask for.
     asks: Vec<Solicit>,
-    /// Questions for the stack whose interface it is.
+    /// Questions for the stack that owns the interface.
     questions: VecDeque<Addr>,
     announced: bool,
     counters: Counters,
@@ -212,7 +211,7 @@ impl Endpoint {
         }
     }
 
-    /// True on an interface of another stack's.
+    /// True on an interface that belongs to another stack.
     pub fn is_guest(&self) -> bool {
         self.config.guest
     }
@@ -238,8 +237,8 @@ impl Endpoint {
         hop
     }
 
-    /// Takes a reference on the next hop back to `remote`, who sent `frame`: a
-    /// neighbour not known yet is taken to be where the frame came from.
+    /// Takes a reference on the next hop back to `remote`, the sender of `frame`. An unknown
+    /// neighbour gets the frame's source address.
     pub fn hop_from_frame(&mut self, now: Instant, remote: Addr, frame: &[u8]) -> Option<HopId> {
         if self.config.ethernet && self.routes.next_hop(remote) == Some(remote) {
             let source = frame.get(6..12).and_then(|mac| mac.try_into().ok());
@@ -270,10 +269,9 @@ impl Endpoint {
         self.neighbours.confirm(hop, now);
     }
 
-    /// Sends a packet (IP header first) through `hop` as soon as its neighbour's
-    /// address is known, and sees to it that it is asked for. Four packets of up
-    /// to 128 bytes wait for one neighbour, the oldest making room; false if this
-    /// one is too big to wait.
+    /// Sends a packet (IP header first) through `hop` as soon as its neighbour's address is
+    /// known, and sees to it that it is asked for. Up to four packets of up to 128 bytes wait
+    /// for one neighbour; a fifth replaces the oldest. False if this one is too big to wait.
     pub fn hold(&mut self, hop: HopId, packet: &[u8]) -> bool {
         self.neighbours.hold(hop, packet, &mut self.outbox)
     }

@@ -1,6 +1,6 @@
 //! Neighbour discovery (RFC 4861): solicitations and advertisements.
 //!
-//! Whoever is not on the link cannot take part: the hop limit must still be 255
+//! Machines beyond the link cannot take part: the hop limit must still be 255
 //! (§7.1). Router advertisements and redirects are ignored.
 
 use super::ip::Arrival;

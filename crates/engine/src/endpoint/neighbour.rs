@@ -14,11 +14,11 @@
 //!       +------------- answer, or forward progress -------+-------------+
 //! ```
 //!
-//! An entry that connections hold (`refs`) counts as used, so when its 30 s end
-//! it goes straight to Probe and is asked by unicast while its address still
-//! serves; one that nobody holds has no timer, and its age is seen at its next
-//! use. Entries held cannot be evicted; the others are, least recently used
-//! first, so a flood of strangers costs a stranger's entry and nothing else.
+//! An entry that connections hold (`refs`) counts as used, so when its 30 s end it goes
+//! straight to Probe and is asked by unicast while its address still serves; one that nobody
+//! holds has no timer, and its age is seen at its next use. Entries held cannot be evicted; the
+//! others are, least recently used first, so a flood of unknown senders can only evict unused
+//! entries.
 //!
 //! The link header of each entry lies ready in an array of its own: sending a
 //! frame costs one access to it.
@@ -43,8 +43,8 @@ pub const HELD_BYTES: usize = 128;
 
 /// REACHABLE_TIME of RFC 4861 §10, not randomised.
 const REACHABLE_TIME: Duration = Duration::from_secs(30);
-/// The same where another stack is asked, which has times of its own: its entry is to
-/// stay in use, and what it finds out to be known here soon.
+/// The same if another stack is asked, which has times of its own: its entry has to stay in
+/// use, and its findings have to arrive here soon.
 const TOLD_TIME: Duration = Duration::from_secs(5);
 /// DELAY_FIRST_PROBE_TIME of RFC 4861 §10.
 const DELAY_FIRST_PROBE: Duration = Duration::from_secs(5);
@@ -133,7 +133,7 @@ impl Neighbours {
         }
     }
 
-    /// Asks another stack, not the neighbours themselves.
+    /// Makes the table ask another stack instead of the neighbours.
     pub(super) fn asking_a_host(self) -> Neighbours {
         Neighbours { reachable_time: TOLD_TIME, ..self }
     }
@@ -188,8 +188,8 @@ impl Neighbours {
         }
     }
 
-    /// Sends `packet` through `hop` if it is resolved, else lets it wait for the
-    /// address, the oldest making room; false if it is too big to wait.
+    /// Sends `packet` through `hop` if it is resolved, else lets it wait for the address in
+    /// place of the oldest, if the queue is full; false if it is too big to wait.
     pub(super) fn hold(&mut self, hop: HopId, packet: &[u8], outbox: &mut Outbox) -> bool {
         if let Some(header) = self.header(hop) {
             return outbox.push(&[header, packet]);
@@ -208,8 +208,8 @@ impl Neighbours {
         true
     }
 
-    /// Takes in that `addr` is at `mac`. Only with `create` does a stranger get
-    /// an entry. True if anything was learned or confirmed.
+    /// Notes that `addr` is at `mac`. Only with `create` does an unknown address get an entry.
+    /// True if anything was learned or confirmed.
     pub(super) fn learn(
         &mut self,
         (addr, mac): (Addr, [u8; 6]),
@@ -249,8 +249,8 @@ impl Neighbours {
         changed
     }
 
-    /// `addr` may not be where it was: if connections use it, it is asked for at once,
-    /// and its address serves until then.
+    /// The link address of `addr` may have changed: if connections use it, it is asked for at
+    /// once, and the old address serves until then.
     pub(super) fn doubt(&mut self, addr: Addr, now: Instant) {
         let Some(&hop) = self.index.get(&addr) else { return };
         let doubtful = |entry: &mut Entry| entry.refs > 0 && matches!(entry.state, State::Reachable | State::Delay);
@@ -434,7 +434,7 @@ fn ethertype(addr: Addr) -> u16 {
     if addr.is_v4() { 0x0800 } else { 0x86dd }
 }
 
-/// What `source` may change about `entry` by saying that it is at `mac`.
+/// What a message from `source` that names `mac` may change about `entry`.
 fn news_of(entry: &Entry, mac: [u8; 6], source: Source, now: Instant) -> News {
     let confirmed = entry.state == State::Reachable && entry.reachable_until > now;
     let differs = entry.mac != mac;

@@ -1,7 +1,7 @@
 //! Frames that the endpoint wants to send, until its driver takes them.
 //!
-//! Bounded: what does not fit is counted and forgotten, as if lost on the wire.
-//! Buffers of frames that left are used again.
+//! It is bounded: frames that do not fit are counted and dropped, as if lost on the wire.
+//! Buffers of sent frames are reused.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Adds one frame made of `parts`; false, and counted, if there is no room.
+    /// Adds one frame made of `parts`; false, and counted, if it is full.
     pub(super) fn push(&mut self, parts: &[&[u8]]) -> bool {
         if self.frames.len() == CAPACITY {
             self.overflows += 1;
@@ -45,7 +45,7 @@ impl Outbox {
         Some(&self.taken)
     }
 
-    /// Frames that found no room.
+    /// Frames dropped because it was full.
     pub(super) fn overflows(&self) -> u64 {
         self.overflows
     }

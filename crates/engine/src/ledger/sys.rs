@@ -4,7 +4,7 @@
 //! record is, zeroed or written by ledgers only, valid for reads and writes until
 //! `owner` is dropped, and only ever accessed as atomics.
 
-use super::Record;
+use super::record::Record;
 use core::any::Any;
 use core::ptr::NonNull;
 use std::sync::Arc;

@@ -1,7 +1,10 @@
-//! What a ledger that anybody may have written to says.
+//! A ledger that an untrusted program has written to.
 
+use super::record::{ADDRESSES, FIN_AT, QP, RECEIVED, UNA, WORDS};
+use super::recover::{FAR, path_mtu};
 use super::*;
-use crate::region::{Layout, Region};
+use crate::region::{EngineRegion, Layout, Region};
+use baton_tcp::time::Instant;
 
 #[test]
 fn what_a_program_writes_into_its_record_harms_nobody() {

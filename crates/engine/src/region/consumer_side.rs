@@ -1,8 +1,8 @@
 //! The consumer's side of a region.
 //!
-//! It keeps to the protocol that bounds the completion ring (see `layout.rs`)
-//! and, like the engine's side, never panics for what the memory holds: the
-//! engine may have died in the middle of a write.
+//! It keeps to the protocol that bounds the completion ring (see `layout.rs`) and, like the
+//! engine's side, never panics, whatever the memory holds: the engine may have died in the
+//! middle of a write.
 
 use super::layout::QpWords;
 use super::request::{Completion, Events, Extent, Identity, Queue, Request};
@@ -70,12 +70,12 @@ impl ConsumerRegion {
     /// If `qp` is not below the layout's `qps`.
     #[inline]
     pub fn ring_doorbell(&self, qp: u32) {
-        // The swap also orders: either the engine's take of the doorbell comes
-        // after it and sees the cursors, or it came before and we see 0 here.
+        // The swap also orders memory: either the engine's take of the doorbell comes after it
+        // and sees the cursors, or it came before and we see 0 here.
         if self.region.qp(qp).rung.swap(1, AcqRel) != 0 {
             return;
         }
-        // At most one entry a queue pair, and the ring has room for them all.
+        // There is at most one entry per queue pair, and the ring has space for all.
         let tail = self.doorbell_tail.get();
         self.region.doorbell(tail).store(qp, Relaxed);
         let tail = tail.wrapping_add(1);
@@ -84,7 +84,7 @@ impl ConsumerRegion {
         self.untold.set(true);
     }
 
-    /// Asks something of the engine.
+    /// Sends a request to the engine.
     ///
     /// # Errors
     /// [`RequestError::Full`], and nothing was asked.
@@ -159,7 +159,7 @@ impl ConsumerRegion {
         announce_sleep(&self.region.header().consumer_asleep.word, || self.has_completion())
     }
 
-    /// Says that the consumer is awake, whoever woke it.
+    /// Notes that the consumer is awake, for whatever reason.
     pub fn awake(&self) {
         self.region.header().consumer_asleep.word.store(0, Relaxed);
     }
@@ -188,7 +188,7 @@ impl ConsumerRegion {
         self.region.copy_in(to, src);
     }
 
-    /// Where the bytes of `to` go, for who writes them in another way than
+    /// Where the bytes of `to` go, for callers that write them by other means than
     /// [`ConsumerRegion::write`]: `to.len()` bytes, valid for writes while the region is.
     ///
     /// # Panics
@@ -255,7 +255,7 @@ impl QpConsumer<'_> {
         Events(self.words.events.fetch_and(Events::QUEUED, AcqRel) & Events::ALL)
     }
 
-    /// Who the connection is with.
+    /// The connection's two ends.
     pub fn identity(&self) -> Identity {
         let listener = self.words.listener.load(Acquire);
         let [local_hi, local_lo, remote_hi, remote_lo] =
@@ -303,8 +303,7 @@ impl QpConsumer<'_> {
         self.words.snd_tail.store(position, Release);
     }
 
-    /// Says how far received bytes were read: what lies behind goes along if the
-    /// connection moves.
+    /// Says how far received bytes were read: unread bytes go along if the connection moves.
     #[inline]
     pub fn set_rcv_read(&self, position: u64) {
         self.words.rcv_read.store(position as u32, Release);

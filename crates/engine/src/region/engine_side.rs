@@ -10,10 +10,10 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::Arc;
 
-/// Bad ring entries that one call skips before it gives up for this time.
+/// The most invalid ring entries that one call skips.
 const SKIP: u32 = 64;
 
-/// What a consumer wrote that makes no sense; each is a count since the start.
+/// Invalid input of a consumer; each is a count since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BadInput {
     /// Doorbells for queue pairs that do not exist.
@@ -24,7 +24,7 @@ pub struct BadInput {
     pub positions: u64,
     /// Extents that are empty or do not lie within the data area.
     pub extents: u64,
-    /// Completions for which there was no room.
+    /// Completions dropped because the ring was full.
     pub completions: u64,
 }
 
@@ -66,7 +66,7 @@ impl EngineRegion {
         &self.region
     }
 
-    /// What was found to make no sense so far.
+    /// Invalid input so far.
     pub fn bad_input(&self) -> BadInput {
         self.bad.get()
     }
@@ -117,8 +117,8 @@ impl EngineRegion {
         taken
     }
 
-    /// Reads the consumer's doorbell tail; false if there is nothing. A tail
-    /// that cannot be makes the ring count as empty, up to there.
+    /// Reads the consumer's doorbell tail; false if there is nothing. An impossible tail makes
+    /// the ring count as empty up to there.
     fn refresh_doorbells(&self, head: &mut u32) -> bool {
         let tail = self.region.header().doorbell_tail.word.load(Acquire);
         self.doorbell_tail.set(tail);
@@ -129,7 +129,7 @@ impl EngineRegion {
         tail != *head
     }
 
-    /// The next request that makes sense.
+    /// The next valid request.
     pub fn pop_request(&self) -> Option<Request> {
         let geometry = self.region.geometry();
         let header = self.region.header();
@@ -180,8 +180,7 @@ impl EngineRegion {
         true
     }
 
-    /// Entries free in the completion ring; none while the consumer's position
-    /// cannot be.
+    /// Entries free in the completion ring; 0 while the consumer's position is impossible.
     pub fn completion_free(&self) -> u32 {
         let (head, tail) = (self.region.header().completion_head.word.load(Acquire), self.completion_tail.get());
         let completions = self.region.geometry().completions;
@@ -212,7 +211,7 @@ impl EngineRegion {
         announce_sleep(&self.region.header().engine_asleep.word, || self.has_work())
     }
 
-    /// Says that the engine is awake, whoever woke it.
+    /// Notes that the engine is awake, for whatever reason.
     pub fn awake(&self) {
         self.region.header().engine_asleep.word.store(0, Relaxed);
     }
@@ -339,7 +338,7 @@ impl QpEngine<'_> {
     }
 
     /// Send extent number `index`; `None`, and counted, if it is empty or lies
-    /// outside the data area. So whoever walks a queue gets somewhere by each
+    /// outside the data area. So a walk along a queue makes progress with each
     /// extent.
     #[inline]
     pub fn sq_extent(&self, index: u32) -> Option<Extent> {
@@ -396,8 +395,8 @@ impl QpEngine<'_> {
         self.words.error.store(errno, Release);
     }
 
-    /// Tells the consumer of `events`: a Ready completion is put into the ring
-    /// unless one is there already. Cursors are to be set before.
+    /// Tells the consumer of `events`: a Ready completion is put into the ring unless one is
+    /// there already. Set the cursors before.
     #[inline]
     pub fn raise(&self, events: Events) {
         let before = self.words.events.fetch_or(events.0 | Events::QUEUED, AcqRel);
@@ -406,8 +405,7 @@ impl QpEngine<'_> {
         }
     }
 
-    /// Writes who the connection is with; to be done before the consumer is told
-    /// of the queue pair.
+    /// Writes the connection's two ends; call it before the consumer is told of the queue pair.
     pub fn write_identity(&self, identity: &Identity) {
         let (local, remote) = (identity.local.0, identity.remote.0);
         let halves = [(local >> 64) as u64, local as u64, (remote >> 64) as u64, remote as u64];
@@ -419,8 +417,8 @@ impl QpEngine<'_> {
         self.words.listener.store(identity.listener, Release);
     }
 
-    /// True if the consumer has seen all that was raised, a RELEASED above all:
-    /// what it still hears of a queue pair must not be of the next connection.
+    /// True if the consumer has seen all raised events, above all a RELEASED: later events of
+    /// the queue pair must not be mistaken for the next connection's.
     pub fn is_quiet(&self) -> bool {
         self.words.events.load(Acquire) == 0
     }

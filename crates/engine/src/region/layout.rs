@@ -1,10 +1,9 @@
 //! The picture of a region, and the words that it is made of.
 //!
-//! One region belongs to one consumer. Every word in it is an atomic, so that
-//! reading one while the other side writes it is defined; which side writes a
-//! word is said beside it. Offsets and sizes come from a [`Layout`] that each
-//! side keeps in its own memory: what the header says is only read to open a
-//! region that somebody else made.
+//! One region belongs to one consumer. Every word in it is an atomic, so that reading one while
+//! the other side writes it is defined; each word's comment says which side writes it. Offsets
+//! and sizes come from a [`Layout`] that each side keeps in its own memory: the header is only
+//! read to open a region that another process made.
 //!
 //! ```text
 //!  0          header: sizes, then ring indices and sleep flags, a line each
@@ -34,8 +33,8 @@
 //!   has at most `requests` of them under way. (An *Opened* that answers a
 //!   request is counted here as well, which errs on the safe side.)
 //!
-//! So `2 * qps + requests` entries suffice. A consumer that breaks the protocol
-//! can fill the ring; the engine then counts what it could not say and goes on.
+//! So `2 * qps + requests` entries suffice. A consumer that breaks the protocol can fill the
+//! ring; the engine then counts the dropped completions and goes on.
 
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -75,7 +74,7 @@ pub struct Layout {
     pub data_bytes: u64,
 }
 
-/// A layout that cannot be.
+/// An invalid layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LayoutError {
     /// `qps` is 0 or more than [`MAX_QPS`].
@@ -98,7 +97,7 @@ pub enum LayoutError {
     Header,
 }
 
-/// Where everything lies: computed from a [`Layout`], trusted from then on.
+/// Offsets of all parts: computed from a [`Layout`], trusted from then on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
     pub(super) layout: Layout,
@@ -200,9 +199,9 @@ pub(super) struct Header {
     pub(super) completion_tail: Line,
     /// Written by the consumer.
     pub(super) completion_head: Line,
-    /// 1 while the engine sleeps; cleared by whoever undertakes to wake it.
+    /// 1 while the engine sleeps; cleared by the side that is going to wake it.
     pub(super) engine_asleep: Line,
-    /// 1 while the consumer sleeps; cleared by whoever undertakes to wake it.
+    /// 1 while the consumer sleeps; cleared by the side that is going to wake it.
     pub(super) consumer_asleep: Line,
 }
 

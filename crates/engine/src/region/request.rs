@@ -1,8 +1,8 @@
 //! What consumer and engine say to each other: requests, completions, events,
 //! extents; and how they are written into words.
 //!
-//! Decoding takes words by value, so that what was checked is what is used, and
-//! knows no panic: what makes no sense is `None`, and its reader counts it.
+//! Decoding takes words by value, so that the checked value is the one used, and never panics:
+//! invalid input is `None`, and its reader counts it.
 
 use baton_wire::addr::Addr;
 use core::fmt;
@@ -22,11 +22,11 @@ impl Events {
     pub const ACCEPTED: Events = Events(1 << 1);
     /// `rcv_done` moved on.
     pub const RECV: Events = Events(1 << 2);
-    /// `snd_done` moved on: room to send.
+    /// `snd_done` moved on: there is space to send.
     pub const SEND: Events = Events(1 << 3);
     /// The peer's FIN was reached: the receive stream ends at `rcv_done`.
     pub const PEER_FIN: Events = Events(1 << 4);
-    /// The connection is gone; `error` says whether in good order.
+    /// The connection is gone; `error` says whether it failed.
     pub const CLOSED: Events = Events(1 << 5);
     /// `error` was set.
     pub const ERROR: Events = Events(1 << 6);
@@ -34,11 +34,11 @@ impl Events {
     pub const URGENT: Events = Events(1 << 7);
     /// Data waits for which no receive buffer is posted.
     pub const WANT_BUFFER: Events = Events(1 << 8);
-    /// The queue pair is the engine's again: the consumer, who closed it, no
-    /// longer touches it nor the memory that was posted on it.
+    /// The queue pair belongs to the engine again: the consumer, which closed it, must no
+    /// longer touch it or the memory that was posted on it.
     pub const RELEASED: Events = Events(1 << 9);
-    /// The connection went to another stack, with what `snd_sent` says of the send
-    /// stream; close the queue pair.
+    /// The connection moved to another stack, with the send stream up to `snd_sent`; close the
+    /// queue pair.
     pub const MOVED: Events = Events(1 << 10);
 
     /// A Ready completion for this queue pair is in the completion ring.
@@ -58,7 +58,7 @@ impl Events {
         self.0 & other.0 != 0
     }
 
-    /// These but for the bits of `other`.
+    /// These bits without those of `other`.
     #[inline]
     pub const fn without(self, other: Events) -> Events {
         Events(self.0 & !other.0)
@@ -110,7 +110,7 @@ impl fmt::Debug for Events {
 /// A stretch of the data area. Made only by checking it against the area, so it
 /// lies within the data area of the region that made it.
 ///
-/// Without padding: connections keep several, and a place in a queue beside each.
+/// Without padding: connections keep several, each together with a place in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(Rust, packed(4))]
 pub struct Extent {
@@ -164,7 +164,7 @@ pub enum Queue {
     Receive,
 }
 
-/// Who a queue pair's connection is with.
+/// The two ends of a queue pair's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
     /// Our address.
@@ -218,7 +218,7 @@ pub enum Request {
         /// The listener.
         qp: u32,
     },
-    /// Send a FIN after what is posted.
+    /// Send a FIN after the posted bytes.
     Shutdown {
         /// The connection.
         qp: u32,
@@ -254,7 +254,7 @@ pub enum Request {
         qp: u32,
         /// Where to, counted from the start of the data area.
         offset: u64,
-        /// Room there, in bytes.
+        /// Space there, in bytes.
         len: u32,
     },
     /// Take back the buffers of an idle connection: all that was received is
@@ -333,9 +333,8 @@ impl Request {
         words
     }
 
-    /// A request out of its words; `None` if the kind is unknown or the queue
-    /// pair is not below `qps`. Ports, addresses, options and offsets are the
-    /// engine's to judge.
+    /// Decodes a request from its words; `None` if the kind is unknown or the queue pair is not
+    /// below `qps`. The engine checks ports, addresses, options and offsets.
     pub(super) fn decode(words: [u64; 8], qps: u32) -> Option<Request> {
         let [head, token, local_hi, local_lo, remote_hi, remote_lo, mixed, value] = words;
         let qp = (head >> 32) as u32;
@@ -365,16 +364,16 @@ impl Request {
 pub enum Completion {
     /// Something happened to a queue pair.
     Ready {
-        /// Which.
+        /// The queue pair.
         qp: u32,
-        /// What; taken out of the queue pair when the completion is.
+        /// The events; taken out of the queue pair together with the completion.
         events: Events,
     },
     /// A queue pair was given to a connection or listener.
     Opened {
-        /// Which.
+        /// The queue pair.
         qp: u32,
-        /// Of the request.
+        /// The request's token.
         token: u64,
     },
     /// A listener completed a connection and gave it a queue pair.
@@ -384,26 +383,26 @@ pub enum Completion {
         /// The listener's queue pair.
         listener: u32,
     },
-    /// A queue pair was given to a connection that comes from another stack. What
-    /// it brings along is for the consumer to post: the unread bytes at the start
-    /// of the receive stream, the unacknowledged and unsent ones at the start of the
-    /// send stream. `rcv_done` and `snd_done` count from there once all of it is.
+    /// A queue pair was given to a connection that comes from another stack. The consumer has
+    /// to post what it brings along: the unread bytes at the start of the receive stream, the
+    /// unacknowledged and unsent ones at the start of the send stream. `rcv_done` and
+    /// `snd_done` count from there once all of it is.
     Adopted {
-        /// Which.
+        /// The queue pair.
         qp: u32,
-        /// Of the adoption.
+        /// The token given with the adoption.
         token: u64,
     },
     /// A request could not be served.
     Failed {
-        /// Of the request.
+        /// The request's token.
         token: u64,
         /// Why: an errno.
         errno: u32,
     },
     /// A request was served.
     Done {
-        /// Of the request.
+        /// The request's token.
         token: u64,
         /// What came of it: bytes written by `Info`, else 0.
         value: u32,
@@ -439,8 +438,8 @@ impl Completion {
         }
     }
 
-    /// A completion out of its words; `None` if it makes no sense. The events of
-    /// a `Ready` are the queue pair's to fill in.
+    /// Decodes a completion from its words; `None` if it is invalid. The events of a `Ready`
+    /// are filled in from the queue pair.
     pub(super) fn decode(words: [u64; 2], qps: u32) -> Option<Completion> {
         let (kind, high, value) = (words[0] as u32, (words[0] >> 32) as u32, words[1]);
         let qp = Some(high).filter(|&qp| qp < qps);

@@ -10,9 +10,9 @@
 //! * Every offset used here is within `geometry.total`: ring indices are masked,
 //!   queue pair indices asserted, extents checked against the data area again.
 //!
-//! The bytes of the data area may change while they are copied, as those of a
-//! buffer that a device reads by DMA would: a consumer that writes what it has
-//! posted sends garbage of its own. Nothing is decided by bytes read there.
+//! The bytes of the data area may change while they are copied, as those of a buffer that a
+//! device reads by DMA would: a consumer that writes to posted memory only sends its own
+//! garbage. No decision depends on bytes read there.
 
 use super::layout::{CompletionWords, ExtentWords, Geometry, Header, Layout, LayoutError, QpWords, RequestWords};
 use super::request::{Extent, Queue};
@@ -27,8 +27,9 @@ use std::sync::Arc;
 
 /// Alignment that the words of a region need.
 pub(super) const ALIGN: usize = 128;
-/// Up to here, in bytes, the loop that copies and sums is the faster copy: 1448 bytes that no
-/// cache holds, received, cost 190 ns with it and 255 with the C library's (`benches/runs`).
+/// Up to this many bytes the loop that copies and sums is faster than a plain copy: 1448 bytes
+/// that no cache holds, received, cost 190 ns with it and 255 with the C library's
+/// (`benches/runs`).
 const SEGMENT: usize = 4096;
 
 /// The shared memory of one consumer; see [`crate::region`].
@@ -63,8 +64,8 @@ impl Drop for Heap {
 }
 
 impl Region {
-    /// A new region on the heap, for a consumer in this process. Region is taken
-    /// from the system as it is used.
+    /// A new region on the heap, for a consumer in this process. The system provides its memory
+    /// as it is used.
     ///
     /// # Errors
     /// [`LayoutError`] names the size that is out of range.
@@ -95,7 +96,7 @@ impl Region {
     /// lives, and this process accesses it only through regions and raw pointers.
     ///
     /// # Errors
-    /// [`LayoutError`] if the layout cannot be, or does not fit the memory.
+    /// [`LayoutError`] if the layout is invalid, or does not fit the memory.
     pub unsafe fn from_raw_parts(
         base: NonNull<u8>,
         len: usize,

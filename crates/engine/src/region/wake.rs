@@ -1,4 +1,4 @@
-//! Going to sleep without missing a call, and calling only who sleeps.
+//! Going to sleep without missing a wake-up, and waking only a side that sleeps.
 //!
 //! ```text
 //!   sleeper                          caller
@@ -12,8 +12,8 @@
 
 use core::sync::atomic::Ordering::{self, Relaxed, SeqCst};
 
-/// An atomic word: the standard library's, or in a model loom's. Its methods are
-/// those of `AtomicU32`.
+/// An atomic word: the standard library's, or loom's in a model. Its methods are those of
+/// `AtomicU32`.
 pub trait Word {
     /// Reads it.
     fn load(&self, order: Ordering) -> u32;
@@ -54,8 +54,7 @@ word!(loom::sync::atomic);
 
 /// Says that this side is about to sleep; false if `more` work turned up.
 pub fn announce_sleep<W: Word>(asleep: &W, more: impl FnOnce() -> bool) -> bool {
-    // A store would do; of a swap, loom too knows that it comes after the last
-    // caller's swap.
+    // A store would do, but loom orders only a swap after the last caller's swap.
     asleep.swap(1, Relaxed);
     W::fence(SeqCst);
     if more() {
@@ -65,7 +64,7 @@ pub fn announce_sleep<W: Word>(asleep: &W, more: impl FnOnce() -> bool) -> bool 
     true
 }
 
-/// True if the other side sleeps and it is the caller who now has to wake it.
+/// True if the other side sleeps and the caller now has to wake it.
 #[inline]
 pub fn claim_wake<W: Word>(asleep: &W) -> bool {
     W::fence(SeqCst);

@@ -1,5 +1,5 @@
-//! Receive aggregation (RA §3): the frames of a burst as the runs that they form, in
-//! front of the lookup of connections.
+//! Receive aggregation (RA §3): joins the frames of a burst into runs before connections are
+//! looked up.
 //!
 //! ```text
 //!   burst   | a | b | a | ARP | a | b | c |
@@ -11,16 +11,16 @@
 //! waits for the next one, and nothing is shared or locked. A frame's handle is its place
 //! in the burst; a run is a chain of them.
 //!
-//! Header prediction (LA §3.2) saves the parse where it can: a frame whose headers are
-//! those of the segment before it but for the sequence number is what that one was. It is
-//! up to the coalescer where it belongs.
+//! Header prediction (LA §3.2) saves the parse where it can: a frame whose headers equal those
+//! of the segment before it, except for the sequence number, needs no parse. The coalescer
+//! still decides which run it belongs to.
 //!
-//! What does not coalesce, say many connections that take turns, is spared the search: where
-//! [`VAIN`] bursts in a row had no two segments to join, it is one burst in [`SPARED`] + 1 that
-//! is looked at, until one has.
+//! Traffic that does not coalesce, such as many connections that take turns, is spared the
+//! search: after [`VAIN`] bursts in a row without two segments to join, only one burst in
+//! [`SPARED`] + 1 is searched, until one has a run.
 
 use crate::frame_io::{BURST, RxFrame};
-use baton_coalesce::{Cause, Class, Coalescer, Limits, Profile, Reason, Run, Segment, Sink, Verdict, Window};
+use baton_coalesce::{self as coalesce, Cause, Class, Coalescer, Limits, Profile, Reason, Run, Sink, Verdict, Window};
 use baton_wire::packet::{Link, Packet, Reject};
 use baton_wire::predict::{HeaderPrediction, Predicted};
 use baton_wire::tcp::Flags;
@@ -29,9 +29,9 @@ use core::num::NonZeroU32;
 /// Behind the last piece of a run.
 const END: u16 = u16::MAX;
 
-/// Bursts in a row without a run of two, after which others are spared the search.
+/// After this many bursts in a row without a run of two, the search is skipped.
 const VAIN: u32 = 8;
-/// Bursts that are spared it then, before one is tried again.
+/// How many bursts skip the search before the next one tries again.
 const SPARED: u32 = 15;
 
 /// A frame of the burst.
@@ -49,7 +49,7 @@ pub(super) struct Piece {
 pub(super) struct Unit {
     /// Place in the burst of its first frame.
     pub first: u16,
-    /// Of the connection's name, once it was asked for.
+    /// Hash of the connection's addresses and ports, once it was computed.
     pub hash: u64,
 }
 
@@ -64,8 +64,8 @@ pub(super) struct Burst {
 }
 
 impl Burst {
-    /// A frame's headers, or why it is no TCP segment. What was predicted is made of the
-    /// headers before it in `room`.
+    /// A frame's headers, or why it is no TCP segment. A predicted frame's headers are built in
+    /// `room` from those before it.
     #[inline]
     pub fn headers<'a>(&'a self, at: u16, room: &'a mut Option<Packet>) -> Result<&'a Packet, Reject> {
         let piece = &self.pieces[usize::from(at)];
@@ -92,7 +92,7 @@ impl Burst {
         self.pieces.push(Piece { headers, predicted, next: END });
     }
 
-    /// What goes on alone, in its turn.
+    /// A frame that goes on alone, in its turn.
     fn alone(&mut self, at: u16) {
         self.units.push(Unit { first: at, hash: 0 });
     }
@@ -111,12 +111,12 @@ impl Sink<u16> for Burst {
     }
 
     #[inline]
-    fn start(&mut self, slot: u32, _: &Segment, at: u16) {
+    fn start(&mut self, slot: u32, _: &coalesce::Segment, at: u16) {
         self.ends[slot as usize] = (at, at);
     }
 
     #[inline]
-    fn append(&mut self, slot: u32, _: &Segment, at: u16) {
+    fn append(&mut self, slot: u32, _: &coalesce::Segment, at: u16) {
         let last = &mut self.ends[slot as usize].1;
         self.pieces[usize::from(*last)].next = at;
         *last = at;
@@ -132,21 +132,21 @@ impl Sink<u16> for Burst {
 /// What the next frame may be.
 struct Expected {
     header: HeaderPrediction,
-    /// Of the last such frame.
-    segment: Segment,
+    /// The segment of the last such frame.
+    segment: coalesce::Segment,
     /// Where the headers are that it was made of.
     headers: u16,
-    /// That was the frame before this one.
+    /// True if that was the frame before this one.
     follows: bool,
 }
 
 /// What makes runs of a burst.
 pub(super) struct Aggregator {
-    /// `None` where runs are not to have two segments.
+    /// `None` if runs are limited to one segment.
     coalescer: Option<Coalescer>,
     /// Bursts searched in vain since the last run of two, up to [`VAIN`].
     vain: u32,
-    /// Bursts that are yet to be spared the search.
+    /// How many of the next bursts skip the search.
     spared: u32,
     predicts: bool,
     link: Link,
@@ -154,9 +154,9 @@ pub(super) struct Aggregator {
 }
 
 impl Aggregator {
-    /// Of runs of up to `limit` segments; below two there are none.
+    /// An aggregator for runs of up to `limit` segments; with a limit below two it makes none.
     pub fn new(limit: u16, predicts: bool, link: Link) -> Aggregator {
-        // As many runs as a burst can have: none has to make room for another.
+        // Space for as many runs as a burst can have, so that no run evicts another.
         let slots = BURST as u32;
         let limits = Limits {
             segments: NonZeroU32::new(limit.into()),
@@ -175,10 +175,10 @@ impl Aggregator {
         }
     }
 
-    /// The runs of these frames. Who is done with them gives them [back](Aggregator::done).
+    /// The runs of these frames. The caller gives them [back](Aggregator::done) when it is done.
     pub fn take(&mut self, frames: &[RxFrame<'_>]) -> Burst {
         let mut burst = std::mem::take(&mut self.burst);
-        // What comes alone finds no company, and is spared the search.
+        // A single frame has no run to join, so it skips the search.
         if frames.len() > 1
             && self.is_worth_a_search()
             && let Some(mut coalescer) = self.coalescer.take()
@@ -247,7 +247,7 @@ impl Aggregator {
             };
             burst.push(Ok(headers), None);
             let verdict = coalescer.handle(&class, 0, at, burst);
-            // A run of two is the sign of more; making a prediction costs half a parse.
+            // A run of two suggests that more follow; making a prediction costs half a parse.
             if verdict == Verdict::Merge
                 && self.predicts
                 && let Class::Data(segment) = class
@@ -268,7 +268,7 @@ fn parse(frame: &RxFrame<'_>, link: Link, burst: &mut Burst) -> Result<(u16, Pac
     Ok((burst.packets.len() as u16 - 1, packet))
 }
 
-/// What a frame is to the coalescer. A super-frame is a run already, of the port's making.
+/// What a frame is to the coalescer. A super-frame is already a run, made by the port.
 #[inline]
 fn class_of(packet: &Packet, frame: &RxFrame<'_>) -> Class {
     match Class::of_packet(packet, frame.data) {
@@ -327,7 +327,7 @@ mod tests {
     fn what_does_not_coalesce_is_spared_the_search_until_it_does() {
         let mut aggregator = Aggregator::new(20, true, Link::Ethernet);
         let (stranger, next) = (frame(2, 1100), frame(1, 1100));
-        // Now and then one in vain is nothing yet.
+        // A few bursts without runs do not stop the search yet.
         for _ in 0..2 * VAIN {
             assert_eq!(units(&mut aggregator, &next), 1);
             assert_eq!(units(&mut aggregator, &stranger), 2);

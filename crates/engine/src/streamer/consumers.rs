@@ -1,14 +1,15 @@
 //! The consumers: their regions, queue pairs, doorbells and requests.
 //!
-//! What a consumer says is checked here, once, before anything acts on it. A
-//! consumer that breaks the rules of its queues loses the connection at hand.
+//! Everything that a consumer writes is checked here, once, before anything acts on it. A
+//! consumer that breaks the rules of its queues loses the connection concerned.
 
 use super::context::bits;
 use super::{ConnId, Streamer};
-use crate::event::{Event, Wish};
 use crate::options::{IP_FIELDS, IpFields};
 use crate::prefetch_unsafe::prefetch_index;
 use crate::region::{Completion, EngineRegion, Events, Identity, MAX_QPS, Request};
+use crate::seam::event::{Event, Wish};
+use crate::seam::kinds::Errno;
 use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
 use std::collections::VecDeque;
@@ -23,13 +24,13 @@ const PER_POLL: usize = 256;
 /// Events that one request adds at most.
 const EVENTS_PER_REQUEST: usize = 2;
 
-/// A consumer's region and who its queue pairs belong to.
+/// A consumer's region, and the connection of each of its queue pairs.
 pub(super) struct ConsumerSlot {
     pub region: EngineRegion,
     /// Connection of each queue pair; `NONE` while it is free, `LISTENER` while
     /// it listens, `ENDED` while the consumer holds on to an ended connection.
     owners: Vec<ConnId>,
-    /// Free again, the longest first.
+    /// Queue pairs that are free again, the longest free first.
     free: VecDeque<u32>,
 }
 
@@ -53,8 +54,8 @@ impl ConsumerSlot {
         Some(qp)
     }
 
-    /// A queue pair that is free and that its consumer has let go of in its own
-    /// mind too: it has seen the RELEASED. Most often that is the first one.
+    /// A free queue pair whose consumer has seen that it was released. Usually that is the
+    /// first one.
     fn take_free(&mut self) -> Option<u32> {
         let places = self.free.len().min(PER_POLL);
         let place = (0..places).find(|&place| self.region.qp(self.free[place]).is_quiet())?;
@@ -66,8 +67,8 @@ impl ConsumerSlot {
         self.free.push_back(qp);
     }
 
-    /// Starts to fetch what a segment and a doorbell of this queue pair touch. One
-    /// that is not there is no harm.
+    /// Starts to fetch what a segment and a doorbell of this queue pair touch. An index out of
+    /// range does no harm.
     #[inline]
     pub(super) fn prefetch(&self, qp: u32) {
         if qp < self.owners.len() as u32 {
@@ -81,8 +82,8 @@ impl ConsumerSlot {
     }
 }
 
-/// A queue pair in the flow table's word for a connection: below 22 bits of its
-/// number that of its consumer, plus 1. Consumers that do not fit have none.
+/// A queue pair in the flow table's word for a connection: below 22 bits of its number that of
+/// its consumer, plus 1. Consumers whose number does not fit are left out.
 fn note_of(consumer: u16, qp: u32) -> u32 {
     (u32::from(consumer) + 1).checked_mul(MAX_QPS).map_or(0, |consumer| consumer | qp)
 }
@@ -105,7 +106,7 @@ impl Streamer {
         }
     }
 
-    /// Takes a consumer in; its region is polled from now on.
+    /// Attaches a consumer; its region is polled from now on.
     pub fn attach_consumer(&mut self, region: EngineRegion) -> ConsumerId {
         let slot = ConsumerSlot { region, owners: Vec::new(), free: VecDeque::new() };
         let index = self.consumers.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -134,7 +135,7 @@ impl Streamer {
         (owner.0 < ENDED.0).then_some(owner)
     }
 
-    /// True if a consumer has said something that was not looked at yet.
+    /// True if a consumer has rung a doorbell or made a request that was not handled yet.
     pub fn has_doorbells(&self) -> bool {
         self.consumers.iter().flatten().any(|slot| slot.region.has_work())
     }
@@ -177,7 +178,7 @@ impl Streamer {
         }
         let Some(Some(slot)) = self.consumers.get(usize::from(flow.consumer)) else { return };
         let qp = slot.region.qp(flow.qp);
-        // Cursors only ever move forward; what moves back is ignored.
+        // Cursors only ever move forward; a cursor that moves back is ignored.
         let (snd_tail, rcv_limit) = (qp.snd_tail(), qp.rcv_limit());
         if !flow.has(bits::FIN_WANTED) {
             flow.tx.tail_pos = flow.tx.tail_pos.max(snd_tail);
@@ -196,7 +197,7 @@ impl Streamer {
         if more && flow.has(bits::SYNCHRONIZED) {
             flow.bits &= !bits::WANT_TOLD;
             let edge = flow.posted_edge();
-            // A few segments' worth is worth a word; less waits for the next event.
+            // The TCE is told of a few segments' worth at once; less waits for the next event.
             let gain = edge.since(flow.rx.posted_told);
             let tight = flow.rx.posted_told.since(flow.rx.rcv_nxt) < 2 * i32::from(flow.tx.mss);
             if tight || gain >= 4 * i32::from(flow.tx.mss) || flow.rx.parked_bytes > 0 {
@@ -226,8 +227,8 @@ impl Streamer {
         self.note_qp(conn);
         self.handle_doorbell(conn);
         self.publish_acknowledged(conn);
-        self.published(conn).into_iter().for_each(|(flow, record)| record.go_live(flow));
-        // The slots of what was read may be used again, once it was passed here.
+        self.published(conn).into_iter().for_each(|(flow, record)| record.go_live(&flow.progress()));
+        // Entries that were read here may be used again.
         self.touch(conn);
         self.publish_received();
         self.want_buffer_for_parked(conn);
@@ -279,9 +280,8 @@ impl Streamer {
         }
     }
 
-    /// The consumer wants its buffers back. They are, if nothing lies in them that
-    /// is not told yet: what waits to be placed, what lies beyond a gap, what is not
-    /// acknowledged.
+    /// The consumer wants its buffers back. It gets them unless they hold bytes that are still
+    /// needed: parked, beyond a gap, or not acknowledged.
     fn request_unpost(&mut self, id: u16, qp: u32, token: u64) {
         let owner = self.consumer(id).map_or(ConnId::NONE, |slot| slot.owner(qp));
         if owner == ENDED {
@@ -291,13 +291,13 @@ impl Streamer {
         if owner.0 > ENDED.0 {
             return self.refuse(id, token, Errno::NOT_CONNECTED);
         }
-        // What was posted before the request belongs to what it takes back.
+        // Buffers posted before the request are among those taken back.
         self.handle_doorbell(owner);
-        // What came before the connection was known waits for a place in them too.
+        // Payload that came before the connection was known also needs these buffers.
         let awaited = self.reassembly.has_stranger(&self.flows[owner.0].rx.tuple);
         if !awaited && self.flows[owner.0].unpost() {
             if let Some((flow, record)) = self.published(owner) {
-                record.set_acknowledged(flow);
+                record.set_acknowledged(&flow.acknowledged());
             }
             self.event(Event::Unposted { conn: owner });
             self.answer(id, Completion::Done { token, value: 0 });
@@ -306,7 +306,7 @@ impl Streamer {
         }
     }
 
-    /// Passes a wish on, if the queue pair has a connection.
+    /// Passes a consumer's request on to the TCE, if the queue pair has a connection.
     fn wish(&mut self, id: u16, qp: u32, wish: Wish) {
         let owner = self.consumer(id).map_or(ConnId::NONE, |slot| slot.owner(qp));
         let lets_go = matches!(wish, Wish::Close | Wish::Abort);
@@ -316,14 +316,14 @@ impl Streamer {
         if owner.0 >= ENDED.0 {
             return;
         }
-        // What was posted before the wish belongs to the stream that it ends.
+        // Bytes posted before the request belong to the stream that it ends.
         self.handle_doorbell(owner);
         let flow = &mut self.flows[owner.0];
         let mut wish = wish;
         if lets_go {
             flow.bits |= bits::ABANDONED;
             if flow.has(bits::FILLING) {
-                // What it brought along will never be sent.
+                // The bytes that it brought along will never be sent.
                 wish = Wish::Abort;
             }
         }
@@ -389,7 +389,7 @@ impl Streamer {
         false
     }
 
-    /// No connection has this name, here or on its way.
+    /// True if no connection has these addresses and ports, here or on its way.
     fn is_free(&self, tuple: &Tuple) -> bool {
         self.find(tuple).is_none() && !self.moves.holds(tuple)
     }
@@ -403,14 +403,14 @@ impl Streamer {
         }
     }
 
-    /// Says who a queue pair's connection is with, before the consumer is told of it.
+    /// Writes the two ends of a queue pair's connection, before the consumer is told of it.
     pub(super) fn describe_qp(&mut self, id: u16, qp: u32, identity: &Identity) {
         if let Some(region) = self.region(id) {
             region.qp(qp).write_identity(identity);
         }
     }
 
-    /// A queue pair that the consumer never knew of is free again.
+    /// Frees a queue pair that the consumer never knew of.
     pub(super) fn return_qp(&mut self, id: u16, qp: u32) {
         if let Some(slot) = self.consumer(id) {
             slot.free_qp(qp);
@@ -448,24 +448,6 @@ impl Streamer {
     pub(super) fn refuse(&mut self, id: u16, token: u64, errno: u32) {
         self.answer(id, Completion::Failed { token, errno });
     }
-}
-
-/// Linux's numbers of the errors that requests are refused with.
-pub(crate) struct Errno;
-
-impl Errno {
-    pub(crate) const AGAIN: u32 = 11;
-    pub(crate) const NO_OPTION: u32 = 92;
-    pub(crate) const ADDRESS_IN_USE: u32 = 98;
-    pub(crate) const ADDRESS_NOT_AVAILABLE: u32 = 99;
-    pub(crate) const NETWORK_UNREACHABLE: u32 = 101;
-    pub(crate) const CONNECTION_ABORTED: u32 = 103;
-    pub(crate) const CONNECTION_RESET: u32 = 104;
-    pub(crate) const NO_BUFFERS: u32 = 105;
-    pub(crate) const NOT_CONNECTED: u32 = 107;
-    pub(crate) const TIMED_OUT: u32 = 110;
-    pub(crate) const CONNECTION_REFUSED: u32 = 111;
-    pub(crate) const HOST_UNREACHABLE: u32 = 113;
 }
 
 #[cfg(test)]

@@ -95,15 +95,15 @@ pub mod bits {
     pub const BLOCKED_TOLD: u32 = 1 << 14;
     /// The consumer was told that a buffer is wanted.
     pub const WANT_TOLD: u32 = 1 << 15;
-    /// Adopted, and the consumer has not posted yet what the connection brought
-    /// along: `tail_pos` and `rcv_pos` say how far that reaches. Not `ATTACHED` yet.
+    /// Adopted, but the consumer has not posted yet what the connection brought along, which
+    /// reaches to `tail_pos` and `rcv_pos`. Not `ATTACHED` yet.
     pub const FILLING: u32 = 1 << 16;
-    /// On its way to another home: nothing is sent, and nothing arrives, for the
-    /// tuple is out of the flow table.
+    /// Moving to another stack: nothing is sent, and nothing arrives, because the tuple is out
+    /// of the flow table.
     pub const SUSPENDED: u32 = 1 << 17;
     /// About to leave: nothing new is sent.
     pub const QUIET: u32 = 1 << 18;
-    /// What is queued leaves, though the connection is corked; until nothing is queued.
+    /// Queued data leaves although the connection is corked, until nothing is queued.
     pub const PUSH: u32 = 1 << 19;
     /// The driver was told that urgent data is left to another stack.
     pub const URGENT_TOLD: u32 = 1 << 20;
@@ -127,13 +127,13 @@ pub struct Receive {
     pub rq_limit: u64,
     /// Where `rcv_pos` lies in the receive queue.
     pub cursor: Cursor,
-    /// Out-of-order bytes already placed; only while there are any.
+    /// Out-of-order bytes already placed; `None` while there are none.
     pub ranges: Option<Box<Ranges<MAX_RANGES>>>,
     /// Tail of the receive queue as last read.
     pub rq_tail: u32,
     /// Payload parked for this connection, in bytes.
     pub parked_bytes: u32,
-    /// The connection's name.
+    /// The connection's addresses and ports.
     pub tuple: Tuple,
 }
 
@@ -247,16 +247,16 @@ impl Default for Flow {
     }
 }
 
-/// How far behind the fast path an order of the TCE may say TS.Recent, in the
-/// peer's ticks: 4 hours of milliseconds, 16 s of microseconds. What is further
-/// behind the TCE found outdated (RFC 7323 §5.5).
+/// How far an order's TS.Recent may lag behind the fast path's, in the peer's ticks: 4 hours of
+/// milliseconds, 16 s of microseconds. If it lags further, the TCE found the old value outdated
+/// (RFC 7323 §5.5).
 const TS_LAG: u32 = 1 << 24;
 
 impl Flow {
-    /// A segment of the fast path, which has a TSval not before TS.Recent. The
-    /// reply may leave before the TCE hears of the segment: were the echo the
-    /// TCE's alone, the peer would take its own silence before this segment for
-    /// the round trip, and its timeout would double with each one.
+    /// Notes the TSval of a fast-path segment, which is not before TS.Recent. The reply may
+    /// leave before the TCE hears of the segment. If only the TCE chose the echo, the peer
+    /// would count its own silence before this segment as round trip, and its timeout would
+    /// double each time.
     #[inline]
     pub fn on_timestamp(&mut self, seq: Seq, ts_val: u32) {
         if seq.before_eq(self.last_ack) {
@@ -264,7 +264,7 @@ impl Flow {
         }
     }
 
-    /// The TCE's word, which may lag behind the fast path.
+    /// Takes the TCE's value, which may lag behind the fast path.
     #[inline]
     pub fn on_ordered_timestamp(&mut self, ts_recent: u32) {
         if self.rx.ts_recent.wrapping_sub(ts_recent) > TS_LAG {
@@ -297,10 +297,10 @@ impl Flow {
         self.tx.snd_sml.after(self.tx.snd_una) && !self.tx.snd_sml.after(self.tx.snd_nxt)
     }
 
-    /// Forgets every posted extent, so that the next one of each queue begins where
-    /// its stream stands. False, and nothing is forgotten, while a byte between here
-    /// and the peer may need one: parked, beyond a gap, or not acknowledged. Nor while
-    /// the peer sees a closed window: it sends nothing that would ask for a buffer again.
+    /// Forgets every posted extent, so that the next one of each queue begins where its stream
+    /// stands. Returns false, and forgets nothing, while a byte may still need one (parked,
+    /// beyond a gap, or not acknowledged), or while the peer sees a closed window: then it
+    /// sends nothing that would ask for a buffer again.
     pub fn unpost(&mut self) -> bool {
         let open = self.has(bits::SYNCHRONIZED | bits::ATTACHED) && self.bits & (bits::TOUCHED | bits::SUSPENDED) == 0;
         let received = self.rx.ranges.is_none() && self.rx.parked_bytes == 0;
@@ -336,7 +336,7 @@ mod tests {
         flow.rx.ts_recent = 100;
         flow.on_timestamp(Seq(1000), 300);
         assert_eq!(flow.rx.ts_recent, 300);
-        // The TCE's word of an earlier segment comes late and takes nothing back.
+        // The TCE's value from an earlier segment comes late and takes nothing back.
         flow.on_ordered_timestamp(200);
         assert_eq!(flow.rx.ts_recent, 300);
         // The earliest segment that is not acknowledged counts (RFC 7323 §4.2).

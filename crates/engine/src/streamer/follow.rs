@@ -1,24 +1,24 @@
 //! The segments of a run behind its first (RA §3, LA §3.2).
 //!
-//! The first of a run goes the long way: its connection is looked up, its flags, its
-//! acknowledgment and its timestamp are validated, and it begins an event. Those behind it
-//! that agree with it in all but their bytes need none of this, for nothing is decided in
-//! between: orders are carried out between bursts. What is left is to place each and to
-//! lengthen the event. One that does not agree goes the long way too, and begins an event
-//! of its own: so the TCE hears of every acknowledgment, window and timestamp.
+//! The first segment of a run takes the long path: its connection is looked up, its flags,
+//! acknowledgment and timestamp are validated, and it begins an event. Later segments that
+//! differ only in their bytes need none of this, because nothing is decided in between: orders
+//! are carried out between bursts. Each is placed and lengthens the event. A segment that
+//! differs otherwise takes the long path too and begins an event of its own, so the TCE hears
+//! of every acknowledgment, window and timestamp.
 
 use super::context::Flow;
 use super::place::{copy_in, received_in_order, sums_right};
 use super::{ConnId, Streamer};
-use crate::event::SegmentEvent;
 use crate::frame_io::RxFrame;
+use crate::seam::event::SegmentEvent;
 use baton_wire::packet::Packet;
 use baton_wire::predict::Predicted;
 use baton_wire::tcp::Flags;
 
 impl Streamer {
-    /// Takes the next segment of the run at hand; false if it is to go the long way.
-    /// `packet` is its headers, but for what was predicted of it.
+    /// Takes the next segment of the current run; false if it has to take the long path.
+    /// `packet` holds its headers, except for predicted fields.
     #[inline]
     pub(super) fn follow(
         &mut self,
@@ -40,9 +40,9 @@ impl Streamer {
         }
         let Some(Some(slot)) = consumers.get(usize::from(flow.consumer)) else { return false };
         let summed = !frame.meta.checksum_verified;
-        // The sum is asked for though it be the port's word that counts: so a segment of a run
-        // costs 105 ns, without 130 (`benches/runs`). Without room it goes the long way, which
-        // parks it.
+        // The sum is computed even if the port vouches for it: that way a segment of a run
+        // costs 105 ns, otherwise 130 (`benches/runs`). Without space the segment takes the
+        // long path, which parks it.
         let Some(sum) = copy_in(flow, &slot.region, 0, packet.payload(frame.data), true) else { return false };
         counters.rx_segments += 1;
         if summed && !sums_right(predicted.map_or_else(|| packet.header_sum(frame.data), |hit| hit.header_sum), sum) {

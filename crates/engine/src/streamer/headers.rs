@@ -1,8 +1,8 @@
 //! Headers of what the Streamer sends.
 //!
-//! A [`Template`] holds what does not change between a connection's segments.
-//! It is as large as a context's half, so it is kept for the connections that
-//! sent last, in a small cache, and not for idle ones.
+//! A [`Template`] holds what does not change between a connection's segments. It is as large as
+//! half a context, so a small cache keeps it for the connections that sent last, and idle
+//! connections have none.
 
 use super::context::Flow;
 use super::{ConnId, Streamer};
@@ -37,7 +37,7 @@ pub(super) struct TemplateCache {
 #[derive(Clone)]
 struct Kept {
     conn: ConnId,
-    /// The link header that it was made with: it changes with the neighbour.
+    /// The link header that the template was made with; it changes with the neighbour.
     link: [u8; LINK],
     link_len: u8,
     template: Template,

@@ -16,10 +16,9 @@
 //! and serves the connections that may send, in round robin. Neither ever waits
 //! for the TCE: what validation needs is in the connection's own [`Flow`].
 //!
-//! Room in the event ring is reserved, never hoped for. Orders may produce one
-//! event each, so an order ring's worth of event places belongs to them; frames
-//! and new data stop when only that reserve is left. So neither ring can wait
-//! for the other in a circle.
+//! Space in the event ring is reserved before it is used. Orders may produce one event each, so
+//! an order ring's worth of event entries is reserved for them; frames and new data stop when
+//! only that reserve is left. So the two rings cannot deadlock.
 
 mod aggregate;
 mod consumers;
@@ -29,27 +28,28 @@ mod headers;
 mod moves;
 mod orders;
 mod place;
+mod publish;
 mod receive;
 mod segment;
 mod transmit;
 
+pub use crate::seam::kinds::{AdoptError, Carried, MAX_OPTIONS};
 pub use consumers::ConsumerId;
-pub(crate) use consumers::Errno;
 pub use context::{Flow, bits};
-pub use moves::{Adopt, AdoptError, Carried, MAX_OPTIONS, Moved, SuspendError, Suspended};
+pub use moves::{Adopt, Moved, SuspendError, Suspended};
 
 use crate::counters::StreamerCounters;
 use crate::endpoint::Endpoint;
-use crate::event::{ConnId, EVENTS_PER_FRAME, Event, SegmentEvent};
 use crate::flow_table::FlowTable;
 use crate::frame_io::{BURST, Capabilities, FrameIo, FrameSink, PortError, RxFrame};
-use crate::ledger::{Ledger, Record};
-use crate::order::Order;
+use crate::ledger::Ledger;
 use crate::reassembly::{Reassembly, Usage};
 use crate::region::EngineRegion;
 use crate::ring::{Consumer, Producer};
+use crate::seam::companion::Companion;
+use crate::seam::event::{ConnId, EVENTS_PER_FRAME, Event, SegmentEvent};
+use crate::seam::order::Order;
 use crate::slab::Slab;
-use crate::tce::Companion;
 use aggregate::Aggregator;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
@@ -62,19 +62,19 @@ use moves::Moves;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a Streamer is built with.
+/// Settings of a Streamer.
 #[derive(Clone, Debug)]
 pub struct StreamerConfig {
-    /// Connections at most, half-open and TIME-WAIT ones included.
+    /// The most connections, including half-open and TIME-WAIT ones.
     pub max_connections: u32,
-    /// Bytes of slow-path payload parked at most, all connections together.
+    /// The most bytes of slow-path payload parked, all connections together.
     pub reassembly_bytes: usize,
-    /// Bytes of slow-path payload parked at most for one connection.
+    /// The most bytes of slow-path payload parked for one connection.
     pub reassembly_bytes_per_connection: u32,
     /// Key of the flow table's hash; from a random source, so that nobody can
     /// choose colliding tuples.
     pub hash_key: [u64; 2],
-    /// Segments of a run at most (RA §3.3); below two, each is handled alone.
+    /// The most segments in a run (RA §3.3); below two, each is handled alone.
     pub coalesce: u16,
     /// Header prediction (LA §3.2) where there are runs; off only to compare.
     pub header_prediction: bool,
@@ -95,24 +95,24 @@ pub struct Streamer {
     consumers: Vec<Option<ConsumerSlot>>,
     /// Connections that may have something to send, in order of service.
     active: VecDeque<ConnId>,
-    /// Connections that received in this burst and owe their consumer a word.
+    /// Connections that received in this burst and whose consumer is to be told.
     touched: Vec<ConnId>,
     /// Segments of a run that become one event.
     run: Option<SegmentEvent>,
     /// The connection of the last segment: most often of the next one too.
     last_conn: ConnId,
-    /// What makes runs of a burst.
+    /// Joins the frames of a burst into runs.
     aggregator: Aggregator,
     /// Scratch of a partly known segment: its new pieces.
     gaps: Vec<(Seq, Seq)>,
     templates: TemplateCache,
-    /// Connections between two homes.
+    /// Connections that are moving.
     moves: Moves,
-    /// Where somebody else can read what peers may have learned.
+    /// Where another process can read what peers may have learned.
     ledger: Option<Arc<Ledger>>,
-    /// Where a retransmission goes on that a full port stopped.
+    /// Where a retransmission that a full port stopped continues.
     resume: Option<Seq>,
-    /// ACKs sent of a template that a full port stopped.
+    /// How many ACKs of a template were sent when a full port stopped it.
     acks_sent: u16,
     /// Walk of the ephemeral port choice.
     port_step: u32,
@@ -120,7 +120,7 @@ pub struct Streamer {
     order_tuple: Tuple,
     events: Producer<Event>,
     orders: Consumer<Order>,
-    /// Event places kept for what orders produce.
+    /// Event entries reserved for what orders produce.
     event_reserve: usize,
     ip_id: u16,
     counters: StreamerCounters,
@@ -169,27 +169,21 @@ impl Streamer {
         }
     }
 
-    /// From now on what the TCE will need for a connection is on its way to this
-    /// thread's cache while the Streamer still waits for its own; or, without, not.
+    /// With a companion, the Streamer prefetches what the TCE will need for a connection along
+    /// with its own memory; with `None` it does not.
     pub(crate) fn set_companion(&mut self, companion: Option<Companion>) {
         self.companion = companion;
     }
 
     /// Addresses of the tables of connections.
     pub(crate) fn tables(&self) -> [Range<usize>; 2] {
-        [self.flows.whereabouts().span(), self.table.whereabouts().span()]
+        [self.flows.table_span().span(), self.table.table_span().span()]
     }
 
     /// Writes down in `ledger`, from the next connection on, what peers may learn,
     /// before they can.
     pub fn publish_to(&mut self, ledger: Arc<Ledger>) {
         self.ledger = Some(ledger);
-    }
-
-    /// A connection's flow and record, if it has one.
-    #[inline]
-    fn published(&self, conn: ConnId) -> Option<(&Flow, &Record)> {
-        Some((self.flows.get(conn.0)?, self.ledger.as_ref()?.record(conn)?))
     }
 
     /// Takes up to `limit` frames from the port and acts on them.
@@ -225,13 +219,13 @@ impl Streamer {
         Ok(work)
     }
 
-    /// The next moment at which [`Streamer::poll_transmit`] has something to do
-    /// without a frame, an order or a doorbell.
+    /// The next time at which [`Streamer::poll_transmit`] has something to do without a frame,
+    /// an order or a doorbell.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.endpoint.next_deadline()
     }
 
-    /// True if something waits that only a full ring or port held back.
+    /// True if work waits that a full ring or port held back.
     pub fn has_work(&mut self) -> bool {
         !self.active.is_empty() || !self.orders.is_empty() || self.moves.has_work()
     }
@@ -261,7 +255,7 @@ impl Streamer {
         self.orders.high_water()
     }
 
-    /// Event places that frames and new data may use.
+    /// Event entries that frames and new data may use.
     fn event_room(&mut self) -> usize {
         self.events.free().saturating_sub(self.event_reserve)
     }
@@ -276,7 +270,7 @@ impl Streamer {
     #[inline]
     fn event(&mut self, event: Event) {
         if let Some(run) = self.run.take() {
-            // What was collected happened before.
+            // The collected run happened before this event.
             assert!(self.events.push(Event::Segment(run)).is_ok(), "event room is reserved before it is used");
         }
         assert!(self.events.push(event).is_ok(), "event room is reserved before it is used");

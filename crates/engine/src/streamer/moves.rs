@@ -1,7 +1,6 @@
-//! Connections between two homes: adoption, suspension, and the frames meanwhile.
+//! Connections that move between stacks: adoption, suspension, and the frames meanwhile.
 //!
-//! The driver is the one who moves them; a consumer can neither forge a connection
-//! nor take one away.
+//! Only the driver moves them; a consumer can neither forge a connection nor take one away.
 //!
 //! ```text
 //!   adopt      hold(tuple)      frames of it are kept
@@ -17,10 +16,10 @@
 //!              resume(conn)     or it goes on here, and kept frames are taken
 //! ```
 //!
-//! A name that is held is in no flow table, so a frame of it comes to
-//! [`Streamer::hold_frame`] by the way of segments that nobody knows, and costs the
-//! others nothing. What is kept is bounded; what is not kept is lost, as if by the
-//! network, and so is payload that came out of order: the peer sends it again.
+//! A held tuple is in no flow table, so its frames come to [`Streamer::hold_frame`] as segments
+//! of unknown connections do, at no cost to others. The number of kept frames is bounded;
+//! further frames are lost, as if by the network, and so is payload that came out of order: the
+//! peer sends it again.
 //!
 //! What an adopted connection brings along (its unread, unacknowledged and unsent
 //! bytes) is the consumer's to post, at the start of its two streams. Until it has
@@ -29,16 +28,16 @@
 mod guest;
 mod kinds;
 
-pub use kinds::{Adopt, AdoptError, Carried, MAX_OPTIONS, Moved, SuspendError, Suspended};
+pub use kinds::{Adopt, Moved, SuspendError, Suspended};
 
 use super::consumers::ConsumerId;
 use super::context::{Flow, bits};
 use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
-use crate::event::{Event, Queues, SnapshotHalf, Wish, snapshot_halves};
 use crate::frame_io::{RxFrame, RxMeta};
-use crate::order::Unused;
 use crate::region::{Events, Extent};
+use crate::seam::event::{Event, Wish};
+use crate::seam::kinds::{AdoptError, MAX_OPTIONS, Queues, SnapshotHalf, Unused, snapshot_halves};
 use arrayvec::ArrayVec;
 use baton_tcp::options::SocketOption;
 use baton_tcp::snapshot::Snapshot;
@@ -50,19 +49,19 @@ use std::collections::{BTreeMap, VecDeque};
 const HELD_FRAMES: usize = 64;
 /// Bytes of frames kept, of all connections together, at most.
 const HELD_BYTES: usize = 4 << 20;
-/// Wishes kept of a suspended connection's consumer, at most, beside its last one.
+/// The most requests kept of a suspended connection's consumer, in addition to its last one.
 const WISHES: usize = 16;
-/// Events that putting a suspended connection back adds: its resumption, the
-/// wishes, what was posted meanwhile.
+/// Events that putting a suspended connection back adds: its resumption, the requests, what was
+/// posted meanwhile.
 const PUT_BACK_EVENTS: usize = WISHES + 3;
 /// Events that an adoption adds: tuple, two halves, options, the adoption itself.
 const ADOPT_EVENTS: usize = 4 + MAX_OPTIONS;
 
-/// A name between two homes.
+/// A tuple whose connection is moving.
 struct Held {
     /// The connection that is leaving; none if it comes, or has left.
     conn: Option<ConnId>,
-    /// It has left: what still comes is dropped.
+    /// It has left: frames that still arrive are dropped.
     gone: bool,
     frames: Vec<(Box<[u8]>, RxMeta)>,
     wishes: Vec<Wish>,
@@ -74,7 +73,7 @@ impl Held {
     }
 }
 
-/// All names between two homes, and what the driver has not heard of yet.
+/// All tuples whose connections are moving, and results that the driver has not fetched yet.
 #[derive(Default)]
 pub(super) struct Moves {
     held: BTreeMap<Tuple, Held>,
@@ -84,7 +83,7 @@ pub(super) struct Moves {
     told: VecDeque<Moved>,
     /// SYNs that came for connections, until it is known whether they may take their place.
     syns: VecDeque<(ConnId, Box<[u8]>)>,
-    /// Connections that cannot leave, to be put back once there is room for it.
+    /// Connections that cannot leave, to be put back once the event ring has space.
     staying: Vec<ConnId>,
     /// From the orders before a `Suspended`.
     pub head: SnapshotHalf,
@@ -103,7 +102,7 @@ impl Moves {
         !self.replay.is_empty()
     }
 
-    /// Something is left to be done without any frame, order or doorbell.
+    /// True if work is left that no frame, order or doorbell announces.
     pub fn has_work(&self) -> bool {
         self.has_replay() || !self.staying.is_empty()
     }
@@ -118,7 +117,7 @@ impl Moves {
         }
     }
 
-    /// The name is free again; its frames go where `replay` says.
+    /// Frees the tuple; its kept frames are replayed or dropped, as `replay` says.
     fn end(&mut self, tuple: &Tuple, replay: bool) -> Vec<Wish> {
         if !replay {
             self.forget_frames(tuple);
@@ -141,8 +140,8 @@ impl Streamer {
         true
     }
 
-    /// Holds a name no longer; what was kept of it is dropped. A connection that is
-    /// leaving is not touched.
+    /// Stops holding a tuple, and drops the frames kept for it. A connection that is leaving is
+    /// not touched.
     pub fn unhold(&mut self, tuple: &Tuple) {
         if self.moves.held.get(tuple).is_some_and(|held| held.conn.is_none()) {
             self.moves.end(tuple, false);
@@ -210,12 +209,12 @@ impl Streamer {
         self.suspend_unfilled(conn, tuple)
     }
 
-    /// [`Streamer::suspend`], also where the consumer has not posted what the connection
-    /// brought along, and never may. Such a one is what was captured: it has received
-    /// nothing and sent nothing new.
+    /// [`Streamer::suspend`], even if the consumer has not posted what the connection brought
+    /// along, and never may. Such a connection is still exactly what was captured: it has
+    /// received nothing and sent nothing new.
     ///
     /// # Errors
-    /// As there, but for [`SuspendError::Filling`].
+    /// As [`Streamer::suspend`], except for [`SuspendError::Filling`].
     pub fn suspend_unfilled(&mut self, conn: ConnId, tuple: &Tuple) -> Result<(), SuspendError> {
         if self.event_room() < 2 {
             return Err(SuspendError::Busy);
@@ -225,7 +224,7 @@ impl Streamer {
         if !here || !flow.has(bits::SYNCHRONIZED) || flow.bits & bits::SUSPENDED != 0 {
             return Err(SuspendError::NotOpen);
         }
-        // What was posted until now goes along.
+        // Bytes posted until now move with it.
         self.handle_doorbell(conn);
         let flow = &mut self.flows[conn.0];
         flow.bits = flow.bits & !bits::QUIET | bits::SUSPENDED;
@@ -263,15 +262,15 @@ impl Streamer {
         }
     }
 
-    /// A suspended connection was rebuilt elsewhere: it is forgotten without a word
-    /// to the peer. Its name stays held, and frames of it are dropped, until
-    /// [`Streamer::unhold`]: an answer would come from the wrong stack. Returns what
-    /// the consumer wished meanwhile.
+    /// A suspended connection was rebuilt elsewhere: it is forgotten, and the peer is told
+    /// nothing. Its tuple stays held, and its frames are dropped, until [`Streamer::unhold`]:
+    /// an answer would come from the wrong stack. Returns the consumer's requests made
+    /// meanwhile.
     ///
     /// # Errors
     /// As for [`Streamer::suspend`].
     pub fn let_go(&mut self, now: Instant, conn: ConnId, tuple: &Tuple) -> Result<Vec<Wish>, SuspendError> {
-        // What its consumer asked before it learned of the move counts.
+        // Requests that its consumer made before it learned of the move still count.
         self.handle_doorbells(now);
         if self.event_room() < 1 {
             return Err(SuspendError::Busy);
@@ -321,7 +320,7 @@ impl Streamer {
         if self.standing(conn) == Some(*tuple) { Ok(()) } else { Err(SuspendError::NotOpen) }
     }
 
-    /// Back into the flow table, with what was kept.
+    /// Puts it back into the flow table, and replays what was kept.
     fn put_back(&mut self, conn: ConnId, tuple: &Tuple) {
         let hash = self.table.hash(tuple);
         assert!(self.table.insert(hash, conn.0).is_ok(), "it was there before");
@@ -336,7 +335,7 @@ impl Streamer {
         self.activate(conn);
     }
 
-    /// Keeps a frame whose connection is between two homes; false if it is not.
+    /// Keeps a frame whose connection is moving; false if it is not.
     #[cold]
     pub(super) fn hold_frame(&mut self, frame: &RxFrame<'_>, tuple: &Tuple) -> bool {
         let Moves { held, bytes, .. } = &mut self.moves;
@@ -351,10 +350,10 @@ impl Streamer {
         true
     }
 
-    /// Takes kept frames, as far as the event ring has room.
+    /// Handles kept frames, as far as the event ring has space.
     #[cold]
     pub(super) fn take_replay(&mut self, now: Instant) -> usize {
-        let room = self.event_room() / crate::event::EVENTS_PER_FRAME;
+        let room = self.event_room() / crate::seam::event::EVENTS_PER_FRAME;
         let mut taken = 0;
         while taken < room
             && let Some((frame, meta)) = self.moves.replay.pop_front()
@@ -406,7 +405,7 @@ impl Streamer {
         let options = std::mem::take(&mut self.moves.options);
         let flow = &self.flows[conn.0];
         if (snapshot.snd_nxt, snapshot.rcv_nxt) != (flow.tx.snd_nxt, flow.rx.rcv_nxt) {
-            // Its consumer had promised more room than there was, and is about to lose it.
+            // Its consumer had promised more buffers than there were, and is about to lose it.
             return self.moves.staying.push(conn);
         }
         let suspended = self.describe(conn, tuple, snapshot, options);
@@ -458,12 +457,12 @@ impl Streamer {
         }
     }
 
-    /// Keeps a wish for a suspended connection.
+    /// Keeps a request for a suspended connection.
     pub(super) fn wish_later(&mut self, conn: ConnId, wish: Wish) {
         let tuple = self.flows[conn.0].rx.tuple;
         let Some(held) = self.moves.held.get_mut(&tuple) else { return };
         if matches!(wish, Wish::Close | Wish::Abort) {
-            // Nothing that was wished before matters but the order of the stream's end.
+            // Earlier requests do not matter, except the order of the stream's end.
             held.wishes.retain(|wish| *wish == Wish::Shutdown);
             held.wishes.push(wish);
         } else if held.wishes.len() < WISHES && !held.wishes.contains(&wish) {
@@ -472,8 +471,8 @@ impl Streamer {
     }
 }
 
-/// Bytes before `rcv_pos` that the consumer says it has not read; what cannot be
-/// counts as none.
+/// Bytes before `rcv_pos` that the consumer says it has not read; an impossible number counts
+/// as 0.
 fn unread_bytes(flow: &Flow, rcv_read: u32) -> u32 {
     let unread = (flow.rx.rcv_pos as u32).wrapping_sub(rcv_read);
     if u64::from(unread) > flow.rx.rcv_pos.min(1 << 30) { 0 } else { unread }

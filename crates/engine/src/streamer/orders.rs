@@ -1,19 +1,19 @@
 //! Carrying out what the TCE decided.
 //!
-//! An order leaves the ring only once it is done: a full port, or an event ring
-//! without room for what the order produces, stops here and goes on next time.
+//! An order leaves the ring only once it is done: if the port is full, or the event ring has no
+//! space for what the order produces, the work stops here and continues next time.
 
-use super::consumers::Errno;
 use super::context::{Flow, bits};
 use super::headers::{ControlSegment, MAX_HEADER};
 use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
-use crate::event::{Event, Queues, Wish};
 use crate::frame_io::FrameIo;
 use crate::options::IpFields;
-use crate::order::{Open, Order};
 use crate::reassembly::Reassembly;
 use crate::region::{Completion, Events, Identity};
+use crate::seam::event::{Event, Wish};
+use crate::seam::kinds::{Errno, Queues};
+use crate::seam::order::{Open, Order};
 use baton_tcp::command::{CloseReason, Command, Notice, Synchronized, TransmitContext};
 use baton_tcp::segment::{ParkId, Transmitted};
 use baton_tcp::time::Instant;
@@ -102,7 +102,7 @@ impl Streamer {
                 flow.rx.right_edge = flow.rx.right_edge.latest(right_edge);
                 flow.on_ordered_timestamp(ts_recent);
                 if let Some((flow, record)) = self.published(conn) {
-                    record.set_edge(flow);
+                    record.set_edge(&flow.received());
                 }
             }
             Command::Ack { ack, sack } => return self.send_ack(now, port, conn, ack, &sack),
@@ -143,7 +143,7 @@ impl Streamer {
             Command::Fin => {
                 self.flows[conn.0].bits |= bits::FIN_WANTED;
                 if let Some((flow, record)) = self.published(conn) {
-                    record.set_fin(flow);
+                    record.set_fin(flow.tx.tail_pos);
                 }
                 self.activate(conn);
             }
@@ -202,7 +202,7 @@ impl Streamer {
         let flow = &mut self.flows[conn.0];
         flow.tx.snd_una = sync.snd_una;
         flow.tx.snd_nxt = sync.snd_nxt;
-        // Of what was sent elsewhere it is not known.
+        // Where the last small segment ended is unknown for what another stack sent.
         flow.tx.snd_sml = sync.snd_nxt;
         flow.tx.limit = sync.snd_nxt;
         flow.rx.rcv_nxt = sync.rcv_nxt;
@@ -226,9 +226,9 @@ impl Streamer {
             }
         }
         if let Some((flow, record)) = self.published(conn) {
-            record.open(flow, sync);
+            record.open(&flow.name(), sync);
             if !flow.has(bits::FILLING) {
-                record.go_live(flow);
+                record.go_live(&flow.progress());
             }
         }
         if !self.moves.is_idle() {
@@ -264,9 +264,9 @@ impl Streamer {
             self.publish_acknowledged(conn);
         }
         if let Some((flow, record)) = self.published(conn) {
-            record.set_window(flow);
+            record.set_window(&flow.send_window());
             if resized {
-                record.set_mss(flow);
+                record.set_mss(flow.tx.mss);
             }
         }
         let flow = &self.flows[conn.0];
@@ -292,7 +292,7 @@ impl Streamer {
             flow.tx.nxt_cursor = flow.tx.una_cursor;
         }
         if let Some(record) = self.ledger.as_ref().and_then(|ledger| ledger.record(conn)) {
-            record.set_acknowledged(flow);
+            record.set_acknowledged(&flow.acknowledged());
         }
         qp.set_snd_done(done);
         qp.raise(Events::SEND);
@@ -316,7 +316,7 @@ impl Streamer {
         flow.last_ack = flow.rx.rcv_nxt;
         let new = reached.after(flow.tx.snd_nxt);
         if new {
-            // What the sender held back left by the TCE's word: it may again.
+            // The TCE sent what the sender had held back; the sender may go on.
             flow.tx.snd_nxt = reached;
             flow.bits &= !bits::BLOCKED_TOLD;
         }
@@ -335,11 +335,11 @@ impl Streamer {
         true
     }
 
-    /// The TCE counts these bytes as received already. Nothing honest is in the way of
-    /// that (see [`Command::Place`]): where they find no place, their consumer said
-    /// that it had posted more than there is, and it loses the connection.
+    /// The TCE counts these bytes as received already. An honest consumer always has space for
+    /// them (see [`Command::Place`]). If there is none, the consumer claimed to have posted
+    /// more than there is, and it loses the connection.
     fn place_order(&mut self, conn: ConnId, park: ParkId, seq: Seq, skip: u32, len: u32) {
-        // Set aside for the while: placing needs the rest of the Streamer.
+        // Taken out of the Streamer meanwhile: placing needs the rest of it.
         let reassembly = std::mem::replace(&mut self.reassembly, Reassembly::new(0));
         let (from, to) = (skip as usize, skip as usize + len as usize);
         let piece = reassembly.get(park).get(from..to);
@@ -368,7 +368,7 @@ impl Streamer {
             flow.bits |= bits::FIN_RECEIVED;
         }
         if let Some((flow, record)) = self.published(conn) {
-            record.set_received(flow);
+            record.set_received(&flow.received());
         }
     }
 
@@ -433,7 +433,7 @@ impl Streamer {
                 flow.bits |= bits::ATTACHED;
                 self.note_qp(conn);
                 if let Some((flow, record)) = self.published(conn) {
-                    record.set_qp(flow);
+                    record.set_place(&flow.place());
                 }
                 self.want_buffer_for_parked(conn);
             }
@@ -467,7 +467,7 @@ impl Streamer {
         self.detach(conn);
         let flow = &mut self.flows[conn.0];
         let (tuple, hop) = (flow.rx.tuple, flow.tx.hop);
-        // Still on the list of active ones if it is; its turn finds nothing to do.
+        // It may still be on the active list; its turn then finds nothing to do.
         flow.bits &= bits::ACTIVE;
         flow.rx.tuple = Default::default();
         let hash = self.table.hash(&tuple);

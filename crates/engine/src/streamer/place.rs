@@ -1,5 +1,5 @@
-//! Placing: payload at its final position in the consumer's buffers, over bytes
-//! not yet received only, copied and summed in one pass (LC §3.3.1, LA §4).
+//! Placing: puts payload at its final position in the consumer's buffers, only over bytes not
+//! yet received, copied and summed in one pass (LC §3.3.1, LA §4).
 //!
 //! ```text
 //!   rcv_pos            rq_limit
@@ -15,14 +15,14 @@ use baton_tcp::command::{MAX_RANGES, PLACE_RANGES};
 use baton_wire::checksum;
 use baton_wire::seq::Seq;
 
-/// Ranges that the fast path may make: the others are for what the TCE has placed.
+/// The most ranges that the fast path makes; the rest are for payload that the TCE places.
 pub(super) const FAST_RANGES: usize = MAX_RANGES - PLACE_RANGES;
 
 /// What became of payload that was to be placed.
 pub(super) enum Placing {
-    /// It is in place; so many bytes were new.
+    /// It is in place; this many bytes were new.
     Done(u32),
-    /// Posted buffers do not reach so far.
+    /// Posted buffers do not reach that far.
     NoBuffer,
     /// The checksum is wrong: nothing counts as received.
     Corrupt,
@@ -32,8 +32,7 @@ pub(super) enum Placing {
 
 impl Streamer {
     /// Puts payload whose first byte is `seq` at its final position: only over
-    /// bytes that were not received yet (rule 5 of the design), and only if that makes
-    /// no more than `limit` ranges ahead of `rcv_nxt`.
+    /// bytes that were not received yet, and only if that makes no more than `limit` ranges ahead of `rcv_nxt`.
     #[inline]
     pub(super) fn place(
         &mut self,
@@ -129,7 +128,7 @@ impl Streamer {
         Placing::Done(new_bytes)
     }
 
-    /// One completion a connection and burst: how far its stream reaches now.
+    /// Writes one completion for each connection and burst: how far its stream reaches now.
     pub(super) fn publish_received(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
         for conn in touched.drain(..) {
@@ -142,8 +141,8 @@ impl Streamer {
                 // Moved before the consumer may use the slots again; each extent is read once.
                 flow.rx.cursor.seek(flow.rx.rcv_pos, flow.rx.rq_tail, |index| qp.rq_extent(index));
                 if let Some(record) = self.ledger.as_ref().and_then(|ledger| ledger.record(conn)) {
-                    record.set_received(flow);
-                    record.set_edge(flow);
+                    record.set_received(&flow.received());
+                    record.set_edge(&flow.received());
                 }
                 qp.set_rcv_done(flow.rx.rcv_pos);
                 qp.raise(Events::RECV);
@@ -152,20 +151,20 @@ impl Streamer {
         self.touched = touched;
     }
 
-    /// A connection owes its consumer a completion.
+    /// Notes that a connection's consumer is owed a completion.
     pub(super) fn touch(&mut self, conn: ConnId) {
         let Streamer { flows, touched, .. } = self;
         touch(&mut flows[conn.0], conn, touched);
     }
 
-    /// Places parked payload on the TCE's word; true if all of it was placed.
+    /// Places parked payload as the TCE ordered; true if all of it was placed.
     pub(super) fn place_parked(&mut self, conn: ConnId, seq: Seq, payload: &[u8]) -> bool {
         matches!(self.place(conn, seq, payload, None, MAX_RANGES), Placing::Done(_))
     }
 }
 
-/// Copies `payload` to the consumer's buffers, `ahead` bytes past `rcv_nxt`;
-/// returns its sum if asked for (else 0), or `None` if they do not reach.
+/// Copies `payload` to the consumer's buffers, `ahead` bytes past `rcv_nxt`; returns its sum if
+/// asked for (else 0), or `None` if the buffers do not reach that far.
 #[inline]
 pub(super) fn copy_in(flow: &mut Flow, region: &EngineRegion, ahead: u32, payload: &[u8], sum: bool) -> Option<u32> {
     let rx = &mut flow.rx;

@@ -6,19 +6,18 @@
 //! new ACK information or not. The bytes go to the consumer in one pass of copy
 //! and checksum and count as received once the sum is right.
 //!
-//! **Slow path**: everything else that belongs to a connection, and what belongs
-//! to none. The payload is parked in the reassembly area and the TCE disposes
-//! of it.
+//! **Slow path**: everything else that belongs to a connection, and segments that belong to
+//! none. The payload is parked in the reassembly area, and the TCE decides about it.
 
 use super::aggregate::{Burst, Unit};
 use super::context::{Flow, bits};
 use super::place::{FAST_RANGES, Placing, sums_right};
 use super::{ConnId, Streamer};
 use crate::endpoint::Verdict;
-use crate::event::{Event, SegmentEvent};
 use crate::frame_io::RxFrame;
 use crate::prefetch_unsafe::prefetch_all;
 use crate::region::Events;
+use crate::seam::event::{Event, SegmentEvent};
 use baton_tcp::segment::{Lengths, Placement, SynOptions};
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
@@ -50,8 +49,8 @@ impl Streamer {
         self.aggregator.done(burst);
     }
 
-    /// Sees to it that the memory which the units of a burst need is on its way while
-    /// others are worked on, in two steps.
+    /// Prefetches the memory that the units of a burst need while others are handled, in two
+    /// steps.
     fn look_ahead(&mut self, burst: &mut Burst) {
         let mut units = std::mem::take(&mut burst.units);
         for unit in &mut units {
@@ -72,7 +71,7 @@ impl Streamer {
         burst.units = units;
     }
 
-    /// Acts on a run, or on a frame alone. `ahead`: its connection's hash is known.
+    /// Handles a run, or a single frame. `ahead`: its connection's hash is known.
     #[inline]
     fn handle_unit(&mut self, now: Instant, frames: &[RxFrame<'_>], burst: &Burst, unit: &Unit, ahead: bool) {
         let frame = &frames[usize::from(unit.first)];
@@ -176,7 +175,7 @@ impl Streamer {
         self.want_buffer(conn, packet);
         let payload = packet.payload(frame.data);
         let rx = &mut self.flows[conn.0].rx;
-        // What is next finds room once more: all that is parked may be waiting for it.
+        // The next expected segment is always kept: everything parked may be waiting for it.
         let next = packet.seq.before_eq(rx.rcv_nxt) && (packet.seq + packet.payload_len).after(rx.rcv_nxt);
         let more = if next { LONGEST } else { 0 };
         let parked = &mut rx.parked_bytes;
@@ -203,7 +202,7 @@ impl Streamer {
             self.counters.drop_not_ours += 1;
             return;
         }
-        // MUST-63 (RFC 9293 §3.9.2.3): nor is what has no valid source.
+        // MUST-63 (RFC 9293 §3.9.2.3): nor are segments without a valid source.
         if !self.endpoint.is_peer(packet.src) {
             self.counters.drop_source += 1;
             return;
@@ -213,7 +212,8 @@ impl Streamer {
         }
         self.counters.rx_unknown += 1;
         if packet.flags.contains(Flags::SYN) {
-            // The answer goes back where the SYN came from, without asking around.
+            // The answer goes to the link address that the SYN came from, without address
+            // resolution.
             if let Some(hop) = self.endpoint.hop_from_frame(now, packet.src, frame.data) {
                 self.endpoint.hop_release(hop);
             }
@@ -301,8 +301,8 @@ impl Streamer {
         right
     }
 
-    /// Asks the consumer for a buffer if this payload, promised a place, has none.
-    /// Nobody may be reading, and what is parked would wait for ever.
+    /// Asks the consumer for a buffer if this payload lies in the offered window but has none.
+    /// Otherwise, if nobody is reading, parked payload would wait for ever.
     fn want_buffer(&mut self, conn: ConnId, packet: &Packet) {
         let flow = &self.flows[conn.0];
         let end = packet.seq + packet.payload_len;
@@ -336,7 +336,7 @@ impl Streamer {
         }
     }
 
-    /// What is not a TCP segment goes to the endpoint, or is counted and dropped.
+    /// Hands frames without a TCP segment to the endpoint, or counts and drops them.
     fn handle_other(&mut self, now: Instant, frame: &[u8], reject: Reject) {
         match reject {
             Reject::Malformed => self.counters.drop_malformed += 1,

@@ -30,7 +30,7 @@ pub(super) struct Cut {
     pub ecn: u8,
 }
 
-/// All that sending one connection's segments touches.
+/// The state that sending one connection's segments needs.
 pub(super) struct Sender<'a> {
     pub now: Instant,
     pub flow: &'a mut Flow,
@@ -78,8 +78,8 @@ impl Sender<'_> {
         true
     }
 
-    /// What full segments of a turn have in common, for a port that they are
-    /// copied into one by one.
+    /// What the full segments of a turn have in common, for a port that takes copies one by
+    /// one.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         let template = self.template.filter(|_| !self.capabilities.tx_gather)?;
         let sum = (!self.capabilities.tx_checksum).then_some(0);
@@ -183,8 +183,8 @@ impl Sender<'_> {
         while done < frame.len() {
             let at = pos + done as u64;
             if !cursor.seek(at, self.flow.tx.sq_tail, |index| qp.sq_extent(index)) {
-                // Taken back a moment ago: its own stream suffers, and no other
-                // frame's bytes go out.
+                // The consumer has just taken it back: only its own stream suffers, and no
+                // other frame's bytes go out.
                 frame[done..].fill(0);
                 break;
             }
@@ -209,7 +209,7 @@ impl Sender<'_> {
         while done < cut.len {
             let at = pos + u64::from(done);
             if count == MAX_PARTS || !cursor.seek(at, self.flow.tx.sq_tail, |index| qp.sq_extent(index)) {
-                // Taken back, or in more pieces than a frame may have.
+                // It was taken back, or has more pieces than a frame may have.
                 self.counters.hostile_consumer += 1;
                 return Some(0);
             }

@@ -1,18 +1,17 @@
 //! Sending: cut segments straight from the consumer's send queue, one pass of
 //! copy and checksum into the frame (LC §3.2).
 //!
-//! What may be sent is the TCE's to say, in one number (`limit`); when it is
-//! worth sending is said by [`baton_tcp::nagle`]. Ports that cut super-frames are
-//! given up to 64 KB at once, but never more than half a window: were a whole one a
-//! single frame and were that lost, nothing behind it could tell, and the repair would
-//! wait for a timer (Linux's `tcp_cwnd_test` holds two in flight for the same reason).
-//! Ports that gather are given references.
+//! The TCE says how much may be sent, in one number (`limit`); [`baton_tcp::nagle`] says when
+//! sending is worth it. Ports that cut super-frames get up to 64 KB at once, but never more
+//! than half a window: if a whole window were one frame and were lost, no later segment would
+//! reveal the loss, and the repair would wait for a timer (Linux's `tcp_cwnd_test` holds two in
+//! flight for the same reason). Ports that gather are given references.
 
 use super::context::{Flow, bits};
 use super::segment::{Cut, Sender};
 use super::{ConnId, Streamer};
-use crate::event::Event;
 use crate::frame_io::{FrameIo, TxMeta};
+use crate::seam::event::Event;
 use baton_tcp::nagle::{self, Partial};
 use baton_tcp::segment::Transmitted;
 use baton_tcp::time::Instant;
@@ -64,7 +63,7 @@ impl Streamer {
         }
     }
 
-    /// What sends this connection's segments; `None` if it has no consumer.
+    /// The state for sending this connection's segments; `None` if it has no consumer.
     fn sender(&mut self, now: Instant, conn: ConnId) -> Option<Sender<'_>> {
         let ready = self.ready_template(conn);
         let Streamer { flows, consumers, templates, capabilities, counters, ip_id, .. } = self;
@@ -197,8 +196,8 @@ impl Streamer {
         let Streamer { flows, templates, capabilities, counters, ip_id, .. } = self;
         let flow = &mut flows[conn.0];
         let Some(template) = templates.template(conn) else { return true };
-        // What arrived since is for later ACKs to say: the TCE counts segments. But what
-        // was said before is said no more.
+        // Later ACKs cover what arrived since: the TCE counts segments. An earlier
+        // acknowledgment is not repeated.
         let ack = if ack.after(flow.last_ack) { ack } else { flow.rx.rcv_nxt };
         let sent = super::segment::send_ack(now, port, flow, template, capabilities, ip_id, ack, sack);
         if let Some(len) = sent {

@@ -3,10 +3,10 @@
 //! is 0.
 
 use super::{Tce, push};
-use crate::event::ConnId;
-use crate::order::{Order, Unused, WRITE_BYTES};
 use crate::region::Completion;
-use crate::streamer::{Carried, Errno};
+use crate::seam::event::ConnId;
+use crate::seam::kinds::{Carried, Errno, Unused};
+use crate::seam::order::{Order, WRITE_BYTES};
 use baton_tcp::info::Info;
 use baton_tcp::snd::{Phase, SenderInfo};
 use baton_tcp::state::State;
@@ -99,7 +99,7 @@ pub fn add_carried(bytes: &mut [u8; TCP_INFO_BYTES], carried: &Carried) {
     bytes[144..148].copy_from_slice(&unsent.to_ne_bytes());
 }
 
-/// The same of a connection that has ended, of which no more is known.
+/// TCP_INFO of a connection that has ended: nothing more is known of it.
 pub fn tcp_info_of_closed() -> [u8; TCP_INFO_BYTES] {
     let mut out = [0; TCP_INFO_BYTES];
     out[0] = State::Closed.linux();

@@ -13,11 +13,13 @@ mod newborn;
 mod open;
 
 use crate::counters::TceCounters;
-use crate::event::{ConnId, Event, SegmentEvent, Wish};
-use crate::order::{Order, Unused};
-use crate::prefetch_unsafe::{Whereabouts, prefetch_all};
+use crate::prefetch_unsafe::prefetch_all;
 use crate::region::Completion;
 use crate::ring::{Consumer, Producer};
+use crate::seam::companion::Companion;
+use crate::seam::event::{ConnId, Event, SegmentEvent, Wish};
+use crate::seam::kinds::Unused;
+use crate::seam::order::Order;
 use crate::slab::Slab;
 use crate::wheel::Wheel;
 use baton_tcp::challenge::ChallengeLimiter;
@@ -47,12 +49,12 @@ const LOOK_AHEAD: usize = 16;
 /// With fewer connections than this their state is in the cache anyway.
 const PREFETCH_FROM: u32 = 512;
 
-/// What a TCE is built with.
+/// Settings of a TCE.
 #[derive(Clone, Debug)]
 pub struct TceConfig {
     /// TCP's choices.
     pub tcp: Config,
-    /// Connections at most, half-open and TIME-WAIT ones included.
+    /// The most connections, including half-open and TIME-WAIT ones.
     pub max_connections: u32,
     /// Largest IP packet of the interface, in bytes.
     pub mtu: u16,
@@ -61,10 +63,10 @@ pub struct TceConfig {
     pub secret: [u8; 16],
 }
 
-/// What the TCE keeps of a connection beside its [`Tcb`].
+/// What the TCE keeps for a connection in addition to its [`Tcb`].
 struct Slot {
     tcb: Option<Tcb>,
-    /// When the wheel will call, or never; later deadlines wait for that call.
+    /// When the timer wheel will fire, or never; later deadlines wait for that.
     armed: Instant,
     /// The listener that counts it as half-open; 0 for none.
     half_open_at: u32,
@@ -80,23 +82,6 @@ impl Default for Slot {
 
 /// What the TCE keeps of one connection, in bytes.
 pub const CONTEXT_BYTES: usize = size_of::<Slot>();
-
-/// Where a TCE keeps what it will touch for a connection: all that a Streamer on
-/// the same thread knows of it, and good for nothing but to be fetched early.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Companion {
-    slots: Whereabouts,
-    timers: Whereabouts,
-}
-
-impl Companion {
-    /// Starts to fetch a connection's state and timer.
-    #[inline]
-    pub(crate) fn prefetch(&self, index: u32) {
-        self.slots.prefetch(index);
-        self.timers.prefetch(index);
-    }
-}
 
 /// The connection that an event of the common kinds is about.
 fn conn_of(event: &Event) -> Option<ConnId> {
@@ -123,7 +108,7 @@ pub struct Tce {
     due: VecDeque<u32>,
     listeners: Listeners,
     newborn: Newborn,
-    /// Where a connection that takes the place of an old one has to start.
+    /// The least initial sequence number of a connection that replaces an old one.
     least_iss: Option<Seq>,
     /// From the entries before the event at hand.
     tuple: Tuple,
@@ -142,7 +127,7 @@ pub struct Tce {
 struct Commands<'a> {
     conn: ConnId,
     orders: &'a mut Producer<Order>,
-    /// A [`Command::Release`] went by.
+    /// A [`Command::Release`] was issued.
     released: bool,
 }
 
@@ -190,12 +175,12 @@ impl Tce {
 
     /// For a Streamer on the same thread.
     pub(crate) fn companion(&self) -> Companion {
-        Companion { slots: self.slots.whereabouts(), timers: self.wheel.whereabouts() }
+        Companion { slots: self.slots.table_span(), timers: self.wheel.table_span() }
     }
 
     /// Addresses of the tables of connections.
     pub(crate) fn tables(&self) -> [Range<usize>; 2] {
-        [self.slots.whereabouts().span(), self.wheel.whereabouts().span()]
+        [self.slots.table_span().span(), self.wheel.table_span().span()]
     }
 
     /// Handles the events and timers that are due. Returns how many there were;
@@ -206,7 +191,7 @@ impl Tce {
         work
     }
 
-    /// The largest packet of the interface is another, for connections from now on.
+    /// Changes the largest packet of the interface, in bytes, for connections from now on.
     pub fn set_mtu(&mut self, mtu: u16) {
         self.config.mtu = mtu;
     }
@@ -322,7 +307,7 @@ impl Tce {
         }
         let posted = (event.bits & SegmentEvent::UNPLACED == 0).then_some(event.posted);
         let Some(tcb) = self.slots.get(event.conn.0).and_then(|slot| slot.tcb.as_ref()) else {
-            // Released a moment ago; the Streamer has not heard of it yet.
+            // Just released; the Streamer has not heard of it yet.
             self.dispose(event.conn, placement);
             return;
         };
@@ -368,7 +353,7 @@ impl Tce {
         }
     }
 
-    /// The Tcb said its last; the index is free once the Streamer says so too.
+    /// The Tcb is finished; the index is free once the Streamer releases it too.
     fn forget(&mut self, conn: ConnId) {
         let slot = &mut self.slots[conn.0];
         slot.tcb = None;

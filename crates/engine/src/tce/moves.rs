@@ -3,9 +3,9 @@
 
 use super::open::Begin;
 use super::{Tce, push};
-use crate::event::{ConnId, SnapshotHalf, snapshot_halves};
-use crate::order::{Order, Unused};
-use crate::streamer::{AdoptError, MAX_OPTIONS};
+use crate::seam::event::ConnId;
+use crate::seam::kinds::{AdoptError, MAX_OPTIONS, SnapshotHalf, Unused, snapshot_halves};
+use crate::seam::order::Order;
 use arrayvec::ArrayVec;
 use baton_tcp::command::Command;
 use baton_tcp::options::SocketOption;
@@ -34,12 +34,12 @@ impl Arriving {
 }
 
 impl Tce {
-    /// Makes a connection of what another stack says of it.
+    /// Makes a connection from another stack's snapshot.
     pub(super) fn adopt(&mut self, now: Instant, mut begin: Begin) {
         let (words, options) = self.arriving.take();
         let tuple = self.tuple;
         let refused = match Snapshot::from_words(&words).ok_or(AdoptError::Snapshot) {
-            // A segment, or a request, may have opened one of this name just now.
+            // A segment, or a request, may just have opened one with these addresses and ports.
             _ if self.newborn.find(&tuple).is_some() => AdoptError::NameInUse,
             Ok(snapshot) if snapshot.check().is_ok() => {
                 begin.ts_offset = Some(snapshot.ts_offset(now));
@@ -64,8 +64,7 @@ impl Tce {
         }
     }
 
-    /// A connection is about to leave: says what its successor needs, and lets its
-    /// timers rest.
+    /// A connection is about to leave: reports what its successor needs, and stops its timers.
     pub(super) fn suspend(&mut self, now: Instant, conn: ConnId) {
         let mut snapshot = None;
         self.with(now, conn, |tcb, cx, out| {
@@ -92,7 +91,7 @@ impl Tce {
         }
     }
 
-    /// It has left: forgotten here, without a word to the peer.
+    /// It has left: it is forgotten here, and the peer is told nothing.
     pub(super) fn let_go(&mut self, conn: ConnId) {
         if self.holds(conn) {
             self.slots[conn.0].suspended = false;

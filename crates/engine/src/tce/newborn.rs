@@ -6,7 +6,7 @@
 //! tuple it says how many orders it had carried out, and what was opened by a
 //! later one is looked for here.
 
-use crate::event::ConnId;
+use crate::seam::event::ConnId;
 use baton_wire::addr::Tuple;
 use std::collections::VecDeque;
 

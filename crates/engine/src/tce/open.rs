@@ -2,11 +2,11 @@
 //! segments that belong to nothing (RFC 9293 §3.10.7.1, §3.10.7.2).
 
 use super::{Commands, Slot, Tce, push};
-use crate::event::{ConnId, Queues};
 use crate::options::IpFields;
-use crate::order::{Open, Order, Unused};
 use crate::region::Completion;
-use crate::streamer::Errno;
+use crate::seam::event::ConnId;
+use crate::seam::kinds::{Errno, Queues, Unused};
+use crate::seam::order::{Open, Order};
 use baton_tcp::command::Command;
 use baton_tcp::handshake;
 use baton_tcp::listen::{Arrival, Disposition, Listener};
@@ -18,7 +18,7 @@ use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
 use std::collections::BTreeMap;
 
-/// A listener and whose it is.
+/// A listener and the consumer that owns it.
 struct Entry {
     /// Never 0 and never used again.
     id: u32,

@@ -82,9 +82,8 @@ fn neighbouring_tuples_spread_evenly() {
         high[(hash >> 54) as usize] += 1;
         low[hash as usize % BINS] += 1;
     }
-    // 256 a bin expected, standard deviation 16: chi-squared over 1023 degrees of
-    // freedom stays below 1230 with probability 0.99999. More even than chance is
-    // no fault here.
+    // 256 a bin expected, standard deviation 16: chi-squared over 1023 degrees of freedom stays
+    // below 1230 with probability 0.99999. A distribution more even than chance is fine here.
     for bins in [high, low] {
         let chi: f64 = bins.iter().map(|&count| (f64::from(count) - 256.0).powi(2) / 256.0).sum();
         assert!(chi < 1230.0, "chi-squared {chi}");

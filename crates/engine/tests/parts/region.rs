@@ -121,7 +121,7 @@ fn nobody_is_woken_for_nothing() {
     assert!(!consumer.must_wake_engine(), "once");
     assert!(engine.complete(Completion::Adopted { qp: 2, token: 7 }));
     assert!(engine.must_wake_consumer() && !engine.must_wake_consumer());
-    // What is put in while the other side is awake it finds before it sleeps.
+    // Entries put in while the other side is awake are found before it sleeps.
     engine.awake();
     consumer.request(&Request::Shutdown { qp: 2 }).unwrap();
     assert!(!consumer.must_wake_engine() && !engine.prepare_sleep());
@@ -242,8 +242,8 @@ fn extents_are_read_as_posted_and_slots_come_round() {
     assert_eq!(ours.rq_tail(), 6);
 }
 
-/// An engine that says as much as it ever may and a consumer that never listens
-/// but when it has to: the ring holds it all.
+/// An engine that writes as many completions as it may, and a consumer that reads only when it
+/// has to: the ring holds them all.
 #[derive(Clone, Debug)]
 enum Step {
     Connect,

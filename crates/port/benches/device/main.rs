@@ -1,5 +1,5 @@
-//! The cost of the bare device: the same frames read and written, and nothing done
-//! with them. What an engine needs beyond these is its own.
+//! The cost of the bare device: the same frames read and written, and nothing else. Any further
+//! cost is the engine's own.
 //!
 //! Everything runs on one thread in namespaces made for it; the kernel's part of a
 //! read or write happens inside the call, so this thread's CPU time is all there is.

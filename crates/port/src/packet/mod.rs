@@ -1,5 +1,4 @@
-//! A packet socket on an interface: whatever arrives there, with virtio headers, and
-//! whatever is to leave there.
+//! A packet socket on an interface: receives and sends all its frames, with virtio headers.
 //!
 //! ```text
 //!   receive   the kernel copies each frame into a ring that we read (no system call)
@@ -7,10 +6,9 @@
 //!             a longer one goes at once, and is cut by the device or the kernel
 //! ```
 //!
-//! A socket hears of frames before they reach the interface's tc hook. So with
-//! [`PacketOptions::take`] a BPF program there (`bpf/programs/bump.c`) drops all of them: the
-//! kernel's own stack hears of none. Socket and program are held by descriptors alone,
-//! and are gone with them.
+//! A socket gets frames before they reach the interface's tc hook. So with
+//! [`PacketOptions::take`] a BPF program there (`bpf/programs/bump.c`) drops all of them, and the
+//! kernel's own stack gets none. Socket and program exist only as long as their descriptors.
 //!
 //! A frame that is longer than a slot (merged by the device, or a super-frame of this
 //! machine) comes through the socket's queue instead. A VLAN tag, which the kernel takes
@@ -44,7 +42,7 @@ pub const BURST: usize = 256;
 const RING: u32 = 4 << 20;
 /// Bytes of a block of the ring: the kernel makes one without a hole.
 const BLOCK: u32 = 64 << 10;
-/// What lies in a slot before the frame, in bytes, with room to spare.
+/// Bytes in a slot before the frame, rounded up.
 const OVERHEAD: u32 = 128;
 /// Bytes that may wait in the socket, either way.
 const BUFFER: i32 = 4 << 20;
@@ -58,12 +56,11 @@ const TAG: usize = 4;
 /// How a packet port is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PacketOptions {
-    /// Frames are taken from the kernel's stack, which does not hear of them; else it
-    /// goes on as before, and the port hears of them too.
+    /// Frames are kept from the kernel's stack; otherwise both the stack and the port get them.
     pub take: bool,
 }
 
-/// What became of frames, beside those that passed.
+/// Counts of frames that did not pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PacketCounters {
     /// Lost because the ring was full.
@@ -139,7 +136,7 @@ impl PacketPort {
 
     /// What became of frames.
     pub fn counters(&mut self) -> PacketCounters {
-        // Of a socket that is broken there is nothing more to count.
+        // A broken socket has nothing more to count.
         let drops = sys_packet::take_drops(self.fd.as_fd()).unwrap_or(0);
         self.counters.rx_ring_full += u64::from(drops);
         self.counters.tx_link_down = self.outbox.link_down;
@@ -206,7 +203,7 @@ fn set_up(fd: &OwnedFd, mtu: u32) -> io::Result<PacketRing> {
     Ok(PacketRing::new(map, slot as usize))
 }
 
-/// Has the kernel's stack hear of no frame of the interface.
+/// Keeps the interface's frames from the kernel's stack.
 fn take(interface: &str) -> Result<(FdLink, Ebpf), OpenError> {
     let unsuitable = |what: String, remedy: &str| OpenError::Unsuitable {
         device: format!("packet:{interface}"),
@@ -223,7 +220,7 @@ fn take(interface: &str) -> Result<(FdLink, Ebpf), OpenError> {
     attached.map(|link| (link, ebpf)).map_err(|e| unsuitable(chain(&e), remedy))
 }
 
-/// Before all that is attached there already: nothing else changes the frames.
+/// Attached before all other programs, so that nothing else changes the frames.
 fn attach(program: &mut SchedClassifier, interface: &str) -> Result<FdLink, ProgramError> {
     program.load()?;
     let order = TcAttachOptions::TcxOrder(LinkOrder::first());
@@ -319,7 +316,7 @@ impl VnetIo for PacketPort {
             }
         }
         if total == 0 && std::mem::take(&mut self.woken) {
-            // Down is not gone: it may come back.
+            // The interface is down, not gone: it may come back.
             sys::xsk::take_error(self.fd.as_fd()).ok();
             match link::index(&self.interface) {
                 Ok(index) if index == self.index => {}

@@ -1,4 +1,4 @@
-//! What is to leave through a packet socket.
+//! Frames that leave through a packet socket.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -25,9 +25,9 @@ pub struct Outbox {
     sent: usize,
     /// Frames lost because the interface is down.
     pub link_down: u64,
-    /// Frames refused for what is in them.
+    /// Frames refused because of their contents.
     pub refused: u64,
-    /// What ended the interface.
+    /// The error that ended the interface.
     pub gone: Option<io::Error>,
 }
 
@@ -45,7 +45,7 @@ impl Outbox {
         }
     }
 
-    /// Sends one frame, or keeps a copy; false if there is no room for it.
+    /// Sends one frame, or keeps a copy; false if the queue is full.
     pub fn send(&mut self, fd: &OwnedFd, vnet: Vnet, pieces: &[IoSlice<'_>]) -> bool {
         let len = Vnet::LEN + pieces.iter().map(|piece| piece.len()).sum::<usize>();
         if len > self.slot_len {
@@ -93,7 +93,7 @@ impl Outbox {
         true
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends waiting frames, as far as the socket takes them.
     pub fn flush(&mut self, fd: &OwnedFd) {
         while self.sent < self.lens.len() && self.gone.is_none() {
             match self.send_waiting(fd) {

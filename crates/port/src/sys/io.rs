@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use baton_engine::frame_io::PayloadPart;
 
-/// Pieces that one [`write_gather`] takes at most, header pieces included.
+/// The most pieces that one [`write_gather`] takes, header pieces included.
 pub const GATHER_PARTS: usize = 64;
 
 fn check(n: isize) -> io::Result<usize> {

@@ -23,7 +23,7 @@ pub fn copy_parts(to: &mut [u8], header: &[u8], payload: &[PayloadPart]) {
     head.copy_from_slice(header);
     for part in payload {
         let (piece, after) = rest.split_at_mut(part.len);
-        // SAFETY: whoever passes a part vouches that it is valid for reads during
+        // SAFETY: the caller that passes a part vouches that it is valid for reads during
         // the call; `piece` is as long and, being ours alone, does not overlap it.
         unsafe { std::ptr::copy_nonoverlapping(part.ptr, piece.as_mut_ptr(), part.len) };
         rest = after;

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use super::io::own;
 use super::xsk::{Map, get_option, set_option};
 
-/// A new packet socket, which hears of nothing until it is bound.
+/// A new packet socket, which receives nothing until it is bound.
 ///
 /// # Errors
 /// As `socket(2)`'s.
@@ -40,7 +40,7 @@ pub fn make_ring(fd: &OwnedFd, block: u32, blocks: u32, slot: u32, slots: u32) -
     Map::ring(fd.as_fd(), block as usize * blocks as usize, 0)
 }
 
-/// Has the interface take in frames for everybody, for as long as the socket is open.
+/// Makes the interface promiscuous as long as the socket is open.
 ///
 /// # Errors
 /// As `setsockopt(2)`'s.
@@ -74,7 +74,7 @@ pub fn bind(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
     if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Frames that the ring had no room for since the last call.
+/// Frames dropped since the last call because the ring was full.
 ///
 /// # Errors
 /// As `getsockopt(2)`'s.

@@ -14,7 +14,7 @@ pub struct Map {
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread; what is done with
-// its bytes is up to whoever holds it.
+// its bytes is up to its holder.
 unsafe impl Send for Map {}
 
 impl Map {

@@ -1,6 +1,6 @@
-//! What an interface's driver can do with XDP, asked of the kernel (Linux 6.3 and
-//! later; generic netlink family `netdev`, Documentation/netlink/specs/netdev.yaml).
-//! Asking changes nothing on the interface.
+//! What an interface's driver can do with XDP, according to the kernel (Linux 6.3 and later;
+//! generic netlink family `netdev`, Documentation/netlink/specs/netdev.yaml). Asking changes
+//! nothing on the interface.
 
 use std::io;
 

@@ -13,7 +13,7 @@ use crate::sys::copy_parts;
 use crate::wait::{WaitSet, Waitable};
 use crate::{link, sys};
 
-/// Ethernet header with room for a VLAN tag, in bytes.
+/// Ethernet header with a VLAN tag, in bytes.
 const LINK_HEADER: u32 = 18;
 /// Headroom that the kernel keeps in each chunk, in bytes (`XDP_PACKET_HEADROOM`).
 const HEADROOM: u32 = 256;
@@ -60,7 +60,7 @@ pub struct XdpMode {
 /// Frames by what became of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct XdpCounters {
-    /// What the program did with them; zeroes if it is somebody else's.
+    /// The program's counts; zeroes if it belongs to another process.
     pub program: ProgramCounters,
     /// Dropped because the receive ring was full or no chunk was free.
     pub rx_full: u64,
@@ -74,8 +74,8 @@ pub struct XdpCounters {
 
 /// An AF_XDP port on an interface.
 pub struct XdpPort {
-    // Dropped first: no frame is redirected to a socket that is gone. None if
-    // somebody else's program redirects.
+    // Dropped first: no frame is redirected to a socket that is gone. `None` if another
+    // process's program redirects.
     program: Option<Program>,
     sockets: Vec<Socket>,
     /// The socket to receive from next.
@@ -104,9 +104,9 @@ impl XdpPort {
         Ok(Self::new(Some(program), sockets, interface, mtu, driver))
     }
 
-    /// Opens a socket for each queue of `interface` without a program: whoever has
-    /// one there redirects frames into [`XdpPort::sockets`]. That it runs in the
-    /// generic hook is said by `options`.
+    /// Opens a socket for each queue of `interface` without loading a program: the program that
+    /// is there redirects frames into [`XdpPort::sockets`]. `options` say whether it runs in
+    /// the generic hook.
     ///
     /// # Errors
     /// [`OpenError`] with the remedy.
@@ -132,7 +132,7 @@ impl XdpPort {
     /// Takes the frames of `address` from the kernel: it is the endpoint's.
     ///
     /// # Errors
-    /// [`PortError`] when there is no room for one more (256).
+    /// [`PortError`] when there are 256 already.
     ///
     /// # Panics
     /// On a port that was opened by [`XdpPort::open_sockets`].

@@ -1,4 +1,4 @@
-//! `sim`: runs worlds out of seeds, and says how to run again one that failed.
+//! `sim`: runs worlds from seeds, and says how to repeat one that failed.
 #![forbid(unsafe_code)]
 
 use baton_sim::swarm;

@@ -76,8 +76,8 @@ impl Snapshot {
             | fact(self.timestamps.is_some_and(|ts| ts.ts_recent.is_some()), TS_RECENT)
     }
 
-    /// A snapshot out of words; `None` if the first one names no state. Whether its
-    /// numbers make sense is for [`Snapshot::check`] to say.
+    /// Decodes a snapshot; `None` if the first word names no state. [`Snapshot::check`] checks
+    /// its numbers.
     pub fn from_words(words: &Words) -> Option<Snapshot> {
         let [
             head,
@@ -157,7 +157,7 @@ mod tests {
             let snapshot = Snapshot::from_words(&words).expect("a state");
             let again = Snapshot::from_words(&snapshot.to_words());
             prop_assert_eq!(again, Some(snapshot.clone()));
-            // Checking knows no panic either.
+            // Checking does not panic either.
             let _ = (snapshot.check(), snapshot.unacked_bytes(), snapshot.unsent_bytes(), snapshot.unread_bytes());
         }
 

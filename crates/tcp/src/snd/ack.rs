@@ -8,7 +8,7 @@ use crate::cc::Acked;
 use crate::time::{Duration, Instant};
 use baton_wire::seq::Seq;
 
-/// What one acknowledgment told, summed up.
+/// The sums of one acknowledgment.
 #[derive(Default)]
 pub(super) struct Tally {
     /// Bytes that `snd_una` moved by.
@@ -36,8 +36,8 @@ pub(super) struct Tally {
 }
 
 impl AckInput<'_> {
-    /// How many of the acknowledgments that this stands for told of `part` of the
-    /// `whole` bytes.
+    /// How many of the acknowledgments that this stands for covered `part` of the `whole`
+    /// bytes.
     #[inline]
     fn acks_for(&self, part: u32, whole: u32) -> u16 {
         let acks = self.segments.max(1);
@@ -216,10 +216,9 @@ impl Sender {
         tally.delivered -= counted.min(tally.delivered);
     }
 
-    /// One RTT sample: by our own record of sending, or, if repeated data was
-    /// acknowledged, by the timestamp (Karn's algorithm, RFC 6298 §3; RFC 7323 §4.1).
-    /// What lies behind a hole that was filled had waited for it, so it does not
-    /// count either.
+    /// One RTT sample: by our own record of sending, or, if repeated data was acknowledged, by
+    /// the timestamp (Karn's algorithm, RFC 6298 §3; RFC 7323 §4.1). Data behind a hole that
+    /// was filled had waited for it, so it does not count either.
     fn take_sample(&mut self, now: Instant, a: &AckInput<'_>, tally: &Tally) -> Option<Duration> {
         if tally.newly_acked == 0 {
             return None;
@@ -231,7 +230,7 @@ impl Sender {
                 if ms > i32::MAX as u32 {
                     return None;
                 }
-                // Within one tick of the clock all that is known is the tick.
+                // Within one tick of the clock only the tick is known.
                 Duration::from_millis(u64::from(ms.max(1)))
             }
             _ => return None,

@@ -1,10 +1,10 @@
-//! A sender that goes on where another stack's left off.
+//! A sender that continues where another stack's stopped.
 //!
-//! What is in flight was sent at a time that nobody told: it stands as one burst,
-//! sent now and more than once. So by Karn's algorithm only a timestamp that comes
-//! back gives a round-trip time, RACK (RFC 8985 §6.2 step 2) does not take its
-//! delivery for news of the path, and nothing of it is deemed lost too early. A
-//! probe or timeout repeats what stays unacknowledged.
+//! The time at which the data in flight was sent is unknown: it counts as one burst, sent now
+//! and more than once. So by Karn's algorithm only a timestamp that comes back gives a
+//! round-trip time, RACK (RFC 8985 §6.2 step 2) does not infer the path's state from its
+//! delivery, and none of it is deemed lost too early. A probe or timeout repeats the part that
+//! stays unacknowledged.
 
 use super::flight::{Burst, RETRANSMITTED};
 use super::{Data, Sender};
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// As it is while the connection is about to leave, or Nagle's algorithm waits.
+    /// The state while the connection is about to leave, or Nagle's algorithm waits.
     #[test]
     fn new_data_that_is_held_back_is_no_probe() {
         let mut sender = Sender::adopt(&Config::default(), &Seed { queued: 5_000, ..seed() }, NOW);

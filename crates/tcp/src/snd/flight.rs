@@ -185,8 +185,8 @@ impl Flight {
         }
     }
 
-    /// Joins the record at `index` with the one before it if both are SACKED:
-    /// nothing about them matters any more but that. True if so.
+    /// Joins the record at `index` with the one before it if both are SACKED: only that mark
+    /// still matters. True if so.
     pub(crate) fn join_sacked(&mut self, index: usize) -> bool {
         let Flight::Spilled(list) = self else { return false };
         if index == 0 || index >= list.len() || !list[index].has(SACKED) || !list[index - 1].has(SACKED) {

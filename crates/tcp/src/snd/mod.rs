@@ -1,4 +1,4 @@
-//! The sending side: what is in flight, what of it is lost, how much more may go.
+//! The sending side: what is in flight, which part of it is lost, how much more may go.
 //!
 //! A [`Sender`] learns of transmitted ranges ([`Sender::on_sent`]), of
 //! acknowledgments ([`Sender::on_ack`]) and of time ([`Sender::on_deadline`]). It
@@ -86,7 +86,7 @@ pub struct AckInput<'a> {
     pub snd_wnd: Window,
 }
 
-/// What an acknowledgment brought about.
+/// The effects of an acknowledgment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AckOutcome {
     /// Bytes (SYN and FIN counted) that `snd_una` moved by.

@@ -150,8 +150,8 @@ fn urgent_data_is_announced_when_its_end_moves() {
     }
 }
 
-/// Linux takes the last urgent byte out of the stream, and tells of it by POLLPRI. Whoever can give
-/// the connection back to it must not have taken the segment.
+/// Linux takes the last urgent byte out of the stream, and announces it by POLLPRI. A stack
+/// that can give the connection back to Linux must not have taken the segment.
 #[test]
 fn urgent_data_that_is_refused_is_sent_again() {
     let mut rig = Rig::established_with(Config { refuse_urgent: true, ..plain() });

@@ -77,9 +77,9 @@ struct Burst {
     count: u16,
     size: u16,
     last: u16,
-    /// The peer's clock went on by so much.
+    /// How far the peer's clock went on.
     ticks: u32,
-    /// Of what we sent, so much is acknowledged.
+    /// How many of the bytes that we sent are acknowledged.
     acked: u32,
     wait: u64,
 }

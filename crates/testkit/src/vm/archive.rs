@@ -14,7 +14,7 @@ const DIRECTORY: u32 = 0o040_755;
 const FILE: u32 = 0o100_755;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
-/// See the file's head.
+/// An archive under construction.
 pub struct Archive {
     bytes: Vec<u8>,
     made: BTreeSet<String>,

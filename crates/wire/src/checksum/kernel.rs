@@ -5,7 +5,6 @@
 //! found at the first call, unless [`set_kernel`] chose another (the off switch
 //! is [`KernelKind::Portable`]).
 
-use super::sys;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 /// The kernels that there are.
@@ -37,8 +36,8 @@ impl Kernel {
     pub fn new(kind: KernelKind) -> Option<Kernel> {
         let available = match kind {
             KernelKind::Portable => true,
-            KernelKind::Avx2 => sys::has_avx2(),
-            KernelKind::Avx512 => sys::has_avx512(),
+            KernelKind::Avx2 => has_avx2(),
+            KernelKind::Avx512 => has_avx512(),
         };
         available.then_some(Kernel(kind))
     }
@@ -51,22 +50,6 @@ impl Kernel {
     /// Which one it is.
     pub const fn kind(self) -> KernelKind {
         self.0
-    }
-
-    /// The partial sum of `data`.
-    #[inline]
-    pub fn sum(self, data: &[u8]) -> u32 {
-        sys::sum(self, data)
-    }
-
-    /// Copies `src` to `dst` and returns the partial sum of what it copied.
-    ///
-    /// # Panics
-    /// If the lengths differ.
-    #[inline]
-    pub fn copy_and_sum(self, dst: &mut [u8], src: &[u8]) -> u32 {
-        assert_eq!(dst.len(), src.len(), "copy_and_sum between slices of different length");
-        sys::copy_and_sum(self, dst, src)
     }
 }
 
@@ -102,19 +85,18 @@ pub fn set_kernel(kernel: Kernel) {
     CHOSEN.store(code, Ordering::Relaxed);
 }
 
-/// The partial sum of `data`.
-#[inline]
-pub fn sum(data: &[u8]) -> u32 {
-    kernel().sum(data)
+/// True if the AVX2 kernel may run.
+fn has_avx2() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
 }
 
-/// Copies `src` to `dst` and returns the partial sum of what it copied.
-///
-/// # Panics
-/// If the lengths differ.
-#[inline]
-pub fn copy_and_sum(dst: &mut [u8], src: &[u8]) -> u32 {
-    kernel().copy_and_sum(dst, src)
+/// True if the AVX-512 kernel may run.
+fn has_avx512() -> bool {
+    #[cfg(all(target_arch = "x86_64", baton_avx512))]
+    return std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bw");
+    #[cfg(not(all(target_arch = "x86_64", baton_avx512)))]
+    return false;
 }
-
-pub use sys::{copy_and_sum_raw, sum_raw};

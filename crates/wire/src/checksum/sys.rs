@@ -22,22 +22,6 @@ mod portable;
 use super::fold64;
 use super::kernel::{Kernel, KernelKind, kernel};
 
-/// True if the AVX2 kernel may run.
-pub(super) fn has_avx2() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("avx2");
-    #[cfg(not(target_arch = "x86_64"))]
-    return false;
-}
-
-/// True if the AVX-512 kernel may run.
-pub(super) fn has_avx512() -> bool {
-    #[cfg(all(target_arch = "x86_64", baton_avx512))]
-    return std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bw");
-    #[cfg(not(all(target_arch = "x86_64", baton_avx512)))]
-    return false;
-}
-
 /// How far ahead of the loop lines are fetched, in bytes: all of a segment.
 const AHEAD: usize = 2048;
 

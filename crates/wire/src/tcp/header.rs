@@ -112,7 +112,7 @@ impl Header {
 pub fn fill_checksum(segment: &mut [u8], src: crate::addr::Addr, dst: crate::addr::Addr) -> Result<(), BuildError> {
     let len = u32::try_from(segment.len()).map_err(|_| BuildError::TooLong)?;
     segment.get_mut(16..18).ok_or(BuildError::BufferTooSmall)?.fill(0);
-    let pseudo = crate::checksum::pseudo(src, dst, crate::packet::PROTOCOL_TCP, len);
+    let pseudo = crate::checksum::pseudo(src, dst, super::PROTOCOL_TCP, len);
     let field = crate::checksum::finish(pseudo + crate::checksum::sum(segment));
     segment[16..18].copy_from_slice(&field.to_be_bytes());
     Ok(())

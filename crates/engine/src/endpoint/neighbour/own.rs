@@ -27,7 +27,7 @@ impl LinkAddress {
 }
 
 impl Neighbours {
-    /// Our link address is another from now on.
+    /// Changes our link address.
     pub(in super::super) fn set_own(&mut self, own: LinkAddress) {
         self.own = own;
         for (header, entry) in self.headers.iter_mut().zip(&self.entries) {

@@ -58,7 +58,7 @@ impl State {
 /// What a message says of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) struct News {
-    /// The address is another than the one known.
+    /// The address differs from the known one.
     pub(in super::super) differs: bool,
     /// It answers a question of ours, so both directions work.
     pub(in super::super) solicited: bool,

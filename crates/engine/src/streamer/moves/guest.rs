@@ -1,10 +1,11 @@
-//! What the driver does for connections on an interface that is another stack's:
-//! says where their frames go, and lets what is in flight land before they leave.
+//! What the driver does for connections on an interface of another stack: it says where their
+//! frames go, and lets data in flight land before they leave.
 
 use super::super::context::{Flow, bits};
 use super::super::{ConnId, Streamer};
-use super::{Carried, Moved};
+use super::Moved;
 use crate::endpoint::HopId;
+use crate::seam::kinds::Carried;
 use baton_tcp::time::Instant;
 use baton_wire::addr::{Addr, Tuple};
 
@@ -13,8 +14,8 @@ const SYNS: usize = 64;
 const SYN_BYTES: usize = 1500;
 
 impl Streamer {
-    /// A neighbour whose link address is wanted, or to be confirmed: the answer is
-    /// [`Streamer::learn_neighbour`], and none means that it is not there.
+    /// A neighbour whose link address is wanted, or to be confirmed: the driver answers with
+    /// [`Streamer::learn_neighbour`]; no answer means that the neighbour is absent.
     pub fn poll_question(&mut self) -> Option<Addr> {
         self.endpoint.pop_question()
     }
@@ -24,7 +25,7 @@ impl Streamer {
         self.endpoint.place_neighbour(now, neighbour, mac);
     }
 
-    /// A neighbour is no longer known to be where it was: it is asked for.
+    /// A neighbour's link address may have changed: it is asked for again.
     pub fn doubt_neighbour(&mut self, now: Instant, neighbour: Addr) {
         self.endpoint.doubt_neighbour(now, neighbour);
     }
@@ -34,8 +35,8 @@ impl Streamer {
         self.endpoint.set_mac(mac);
     }
 
-    /// A connection's segments go to another neighbour from now on. False if there is no
-    /// such connection, or no room for one more neighbour.
+    /// A connection's segments go to another neighbour from now on. False if there is no such
+    /// connection, or no space for one more neighbour.
     pub fn reroute(&mut self, now: Instant, conn: ConnId, tuple: &Tuple, via: Addr) -> bool {
         if !self.called(conn, tuple).is_some_and(|flow| flow.has(bits::SYNCHRONIZED)) {
             return false;
@@ -48,8 +49,8 @@ impl Streamer {
         true
     }
 
-    /// The name of the connection that has this place now. Once one has ended it may be
-    /// another: whoever means a connection says its name, too.
+    /// Addresses and ports of the connection that has this index now. Indices are used again
+    /// after a connection's end, so callers name a connection by both.
     pub fn name(&self, conn: ConnId) -> Option<Tuple> {
         self.flows.get(conn.0).map(|flow| flow.rx.tuple)
     }
@@ -73,7 +74,7 @@ impl Streamer {
         }
     }
 
-    /// What a connection has carried; none of one that is not here.
+    /// What a connection has carried; `None` if it is not here.
     pub fn carried(&self, conn: ConnId, tuple: &Tuple) -> Option<Carried> {
         let in_flight = |flow: &Flow| u64::from(flow.tx.snd_nxt.since(flow.tx.snd_una).unsigned_abs());
         self.called(conn, tuple).map(|flow| Carried {
@@ -83,11 +84,11 @@ impl Streamer {
         })
     }
 
-    /// True once nothing of a connection is on its way: all that was sent is acknowledged,
-    /// and nothing received lies beyond a gap or waits for a buffer. That would be
-    /// forgotten if the connection left now, though the peer may know of it by SACK, and
-    /// be slow to believe that it has to be sent again. True, too, for no connection, and
-    /// where the gap is urgent data, which never fills it here.
+    /// True once nothing of a connection is in flight: everything sent is acknowledged, and
+    /// nothing received lies beyond a gap or waits for a buffer. Such data would be forgotten
+    /// if the connection left now, although the peer may have it reported by SACK and would be
+    /// slow to send it again. Also true if there is no such connection, and if the gap is
+    /// urgent data, which never arrives here.
     pub fn is_settled(&self, conn: ConnId, tuple: &Tuple) -> bool {
         self.called(conn, tuple).filter(|flow| flow.has(bits::SYNCHRONIZED)).is_none_or(|flow| {
             let whole = flow.rx.ranges.is_none() && flow.rx.parked_bytes == 0;
@@ -107,7 +108,7 @@ impl Streamer {
     }
 
     /// Keeps a SYN, from its TCP header on, that came for a connection: it may open a new one
-    /// in its place, with whoever listens in the stack whose interface this is.
+    /// in its place, with a listener in the stack that owns this interface.
     pub(in super::super) fn keep_syn(&mut self, conn: ConnId, syn: &[u8]) {
         if !self.endpoint.is_guest() || syn.len() > SYN_BYTES {
             return;

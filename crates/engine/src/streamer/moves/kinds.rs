@@ -1,63 +1,32 @@
-//! What the driver says of a connection that moves, and what it hears.
+//! What the driver says about a connection that moves, and what it is told.
 
-use crate::event::ConnId;
 use crate::options::IpFields;
 use crate::region::Extent;
+use crate::seam::event::ConnId;
+use crate::seam::kinds::{AdoptError, MAX_OPTIONS};
 use crate::streamer::ConsumerId;
 use arrayvec::ArrayVec;
 use baton_tcp::options::SocketOption;
-use baton_tcp::snapshot::{Inconsistent, Snapshot};
+use baton_tcp::snapshot::Snapshot;
 use baton_wire::addr::{Addr, Tuple};
-
-/// Options that an adoption sets at most.
-pub const MAX_OPTIONS: usize = 8;
 
 /// A connection that comes from another stack.
 #[derive(Clone, Debug)]
 pub struct Adopt<'a> {
-    /// Whose it will be.
+    /// The consumer that will own it.
     pub consumer: ConsumerId,
     /// Comes back in the consumer's `Adopted` and in [`Moved`].
     pub token: u64,
-    /// Its name.
+    /// Its addresses and ports.
     pub tuple: Tuple,
     /// What the other stack says of it.
     pub snapshot: &'a Snapshot,
     /// What its segments' IP headers say.
     pub ip: IpFields,
-    /// The neighbour that its segments go to; `None` for what the engine's routes say.
+    /// The neighbour that its segments go to; `None` to use the engine's routes.
     pub via: Option<Addr>,
     /// Options to set, [`MAX_OPTIONS`] at most.
     pub options: &'a [SocketOption],
-}
-
-/// Why a connection was not adopted. Nothing has changed then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum AdoptError {
-    /// The event ring is full: poll, then try again.
-    #[error("the engine is busy")]
-    Busy,
-    /// There is a connection of this name here already.
-    #[error("the engine has a connection of this name")]
-    NameInUse,
-    /// The consumer is not known, or has no free queue pair.
-    #[error("the consumer has no free queue pair")]
-    NoQueuePair,
-    /// No route leads to the peer, or the local address is not ours.
-    #[error("no route to the peer from this address")]
-    NoRoute,
-    /// The engine has as many connections as it was made for.
-    #[error("the engine holds as many connections as it was made for")]
-    TableFull,
-    /// More options than [`MAX_OPTIONS`].
-    #[error("too many options")]
-    Options,
-    /// The snapshot was damaged on its way.
-    #[error("the snapshot is damaged")]
-    Snapshot,
-    /// The snapshot contradicts itself.
-    #[error("{0}")]
-    Inconsistent(#[from] Inconsistent),
 }
 
 /// Why a connection was not suspended. It goes on.
@@ -79,75 +48,64 @@ pub enum SuspendError {
 pub enum Moved {
     /// It is here now; its first frames may have left.
     Adopted {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// Whose.
+        /// The consumer that owns it.
         consumer: ConsumerId,
-        /// Of the adoption.
+        /// The token given with the adoption.
         token: u64,
         /// Its queue pair.
         qp: u32,
     },
     /// It was not adopted.
     AdoptRefused {
-        /// Whose it would have been.
+        /// The consumer that would have owned it.
         consumer: ConsumerId,
-        /// Of the adoption.
+        /// The token given with the adoption.
         token: u64,
-        /// Why.
+        /// The reason.
         why: AdoptError,
     },
     /// It stands still: `let_go` or `resume` it.
     Suspended(Box<Suspended>),
     /// It cannot leave in its present state, and goes on here.
     Stays {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// It ended before it could leave; its consumer was told.
     Ended {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
-    /// Its peer sends urgent data, of which nothing is taken here
-    /// (`baton_tcp::config::Config::refuse_urgent`): the stack that it came from is to have it. Said
-    /// once, and again after each suspension that ends here.
+    /// Its peer sends urgent data, which this engine does not take
+    /// (`baton_tcp::config::Config::refuse_urgent`): the connection belongs back in the stack
+    /// that it came from. Reported once, and again after each suspension that ends here.
     Urgent {
-        /// The connection that has to go home.
+        /// The connection that has to return.
         conn: ConnId,
     },
-    /// It was in TIME-WAIT, and has ended for a new one of its name (RFC 6191 §2): whose
-    /// stack this is listens, if anybody does.
+    /// It was in TIME-WAIT, and has ended for a new one with the same addresses and ports (RFC
+    /// 6191 §2). A listener, if there is one, is in the stack that owns the interface.
     Reopened {
-        /// Which.
+        /// The connection.
         conn: ConnId,
         /// The new one's SYN, from the TCP header on.
         syn: Box<[u8]>,
     },
 }
 
-/// What a connection has carried since it came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Carried {
-    /// Bytes that the peer has acknowledged, those included that it came with.
-    pub acknowledged: u64,
-    /// Bytes received, those included that it came with and were unread.
-    pub received: u64,
-    /// Bytes posted that were never sent.
-    pub unsent: u64,
-}
-
 /// A connection that stands still. Stream positions count from the start of the
 /// queue pair's streams.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Suspended {
-    /// Which.
+    /// The connection.
     pub conn: ConnId,
-    /// Whose.
+    /// The consumer that owns it.
     pub consumer: ConsumerId,
     /// Its queue pair.
     pub qp: u32,
-    /// Its name.
+    /// Its addresses and ports.
     pub tuple: Tuple,
     /// Its state, the consumer's queues included.
     pub snapshot: Snapshot,

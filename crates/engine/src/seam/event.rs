@@ -1,10 +1,9 @@
-//! What the Streamer tells the TCE (LC §3.3.1): one entry for each run of
-//! segments it acted upon, one for each burst it sent, and the consumers'
-//! requests.
+//! What the Streamer tells the TCE (LC §3.3.1): one entry for each run of segments that it
+//! received, one for each burst that it sent, and one for each request of a consumer.
 //!
-//! An entry is one cache line. What only some segments have (SACK blocks, SYN
-//! options, a tuple that no connection answers to) travels in entries of its own
-//! *before* the entry that it belongs to, so the plain case stays at one line:
+//! An entry is one cache line. Facts that only some segments have (SACK blocks, SYN options,
+//! the tuple of an unknown connection) travel in entries of their own *before* the segment's
+//! entry, so the plain case stays at one line:
 //!
 //! ```text
 //!   [Segment]                         in-order data, plain ACKs
@@ -12,9 +11,9 @@
 //!   [Tuple][Options][Segment NONE]    a SYN, or a segment to no connection
 //! ```
 
+use super::kinds::{Queues, SnapshotHalf};
 use crate::options::IpFields;
-use baton_tcp::segment::{Lengths, ParkId, Placement, Segment, SynOptions, Transmitted};
-use baton_tcp::snapshot::Words;
+use baton_tcp::segment::{self, Lengths, ParkId, Placement, SynOptions, Transmitted};
 use baton_wire::addr::Tuple;
 use baton_wire::packet::Packet;
 use baton_wire::seq::Seq;
@@ -51,58 +50,58 @@ pub enum Event {
     Tuple {
         /// The addresses.
         tuple: Tuple,
-        /// Orders that the Streamer had carried out, as its end of the ring counts
-        /// them: it cannot know of a connection that a later one opened.
+        /// Orders that the Streamer had carried out, as its end of the ring counts them: it
+        /// cannot know a connection that a later order opened.
         orders_done: usize,
     },
     /// Bytes went to the port.
     Transmitted {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
-        /// What went.
+        /// The range that was sent.
         sent: Transmitted,
     },
     /// The consumer's posted buffers now reach this sequence number.
     Posted {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
         /// Just past the last posted byte.
         right_edge: Seq,
     },
     /// The consumer has its buffers back: none is posted.
     Unposted {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
     },
     /// Data waits, the limit lets none of it out, and nothing is in flight.
     Blocked {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
         /// Bytes that wait.
         queued: u32,
     },
     /// An ICMP error about a segment of ours (RFC 9293 §3.9.2.2).
     Icmp {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
-        /// What it says.
+        /// What the error says.
         error: baton_tcp::icmp::IcmpError,
     },
     /// The slot of a released connection is free again: no event of it follows.
     Released {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
     },
     /// A connection reached ESTABLISHED and no queue pair was free for it.
     NoQueuePair {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
     },
     /// A consumer wants a connection; the tuple came before.
     Connect {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
-        /// Its queue pair for it.
+        /// The queue pair for it.
         qp: u32,
         /// The request's token.
         token: u64,
@@ -111,20 +110,20 @@ pub enum Event {
         /// Option bits of the request.
         options: u64,
     },
-    /// First half of the snapshot of the [`Event::Adopt`] that follows.
+    /// The first half of the snapshot for the [`Event::Adopt`] that follows.
     SnapshotHead(SnapshotHalf),
-    /// Second half of it.
+    /// The second half.
     SnapshotTail(SnapshotHalf),
     /// An option of the connection of the [`Event::Adopt`] that follows.
     AdoptOption(baton_tcp::options::SocketOption),
     /// A connection comes from another stack; its tuple, snapshot and options came
     /// before.
     Adopt {
-        /// Whose it will be.
+        /// The consumer that will own it.
         consumer: u16,
         /// Its queue pair.
         qp: u32,
-        /// Of the adoption.
+        /// The token given with the adoption.
         token: u64,
         /// Next hop of the route, referenced.
         hop: u16,
@@ -135,24 +134,24 @@ pub enum Event {
     },
     /// A connection is about to leave: no event of it follows until `Resume`.
     Suspend {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// A suspended connection stays after all.
     Resume {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
-    /// A suspended connection is gone to its new home.
+    /// A suspended connection has moved to another stack.
     LetGo {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// A consumer wants to listen at the local half of the tuple before.
     Listen {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
-        /// Its queue pair for it.
+        /// The queue pair for it.
         qp: u32,
         /// The request's token.
         token: u64,
@@ -163,35 +162,18 @@ pub enum Event {
     },
     /// A consumer no longer listens.
     Unlisten {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// The listener's queue pair.
         qp: u32,
     },
-    /// A consumer's wish for one of its connections.
+    /// A consumer's request for one of its connections.
     Consumer {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
         /// What it wants.
         wish: Wish,
     },
-}
-
-/// Half of a snapshot's words.
-pub type SnapshotHalf = [u64; 7];
-
-/// Halves of a snapshot's words, as they travel.
-pub fn snapshot_halves(words: &Words) -> (SnapshotHalf, SnapshotHalf) {
-    (std::array::from_fn(|at| words[at]), std::array::from_fn(|at| words[7 + at]))
-}
-
-/// Bytes that an adopted connection brings along; its consumer posts them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Queues {
-    /// From `snd_una` on, sent or not.
-    pub queued: u32,
-    /// Received and not read, before `rcv_nxt`.
-    pub unread: u32,
 }
 
 /// What a consumer may want of its connection.
@@ -199,7 +181,7 @@ pub struct Queues {
 pub enum Wish {
     /// No more data will be posted (RFC 9293 CLOSE).
     Shutdown,
-    /// It holds the connection no longer.
+    /// The consumer lets go of the connection.
     Close,
     /// Reset it (RFC 9293 ABORT).
     Abort,
@@ -207,13 +189,13 @@ pub enum Wish {
     Option(baton_tcp::options::SocketOption),
     /// Write TCP_INFO into the consumer's data area.
     Info {
-        /// Whose request it is.
+        /// The consumer that asks.
         consumer: u16,
         /// The request's token.
         token: u64,
         /// Byte offset in the data area.
         offset: u64,
-        /// Room there, in bytes.
+        /// Space there, in bytes.
         len: u32,
     },
 }
@@ -222,10 +204,10 @@ const EMPTY: u8 = 0;
 const PLACED: u8 = 1;
 const PARKED: u8 = 2;
 
-/// Header facts and fate of a received segment or run.
+/// Header fields of a received segment or run, and what was done with its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentEvent {
-    /// Which connection; [`ConnId::NONE`] if the tuple before it names none.
+    /// Which connection; [`ConnId::NONE`] if no connection has the tuple in the entry before.
     pub conn: ConnId,
     /// SEG.SEQ.
     pub seq: Seq,
@@ -268,7 +250,7 @@ impl SegmentEvent {
     /// so `posted` says nothing.
     pub const UNPLACED: u8 = 8;
 
-    /// Packs what a frame told; `posted` is `None` before the Streamer knows the
+    /// Packs the facts of a frame; `posted` is `None` before the Streamer knows the
     /// connection's sequence numbers.
     #[inline]
     pub fn new(
@@ -319,8 +301,8 @@ impl SegmentEvent {
 
     /// Takes `next` into this run if it continues it: the next bytes, the same
     /// acknowledgment, window and timestamps, and segments of one size, the last
-    /// of which alone may be shorter. What the TCE is told then is exactly what
-    /// single events would have told (rule 6 of the design).
+    /// of which alone may be shorter. The run then tells the TCE
+    /// exactly what single events would have told it.
     #[inline]
     pub fn join(&mut self, next: &SegmentEvent) -> bool {
         let follows = next.conn == self.conn
@@ -387,10 +369,10 @@ impl SegmentEvent {
         }
     }
 
-    /// The segment again, with the rare facts from the entry before, if any.
+    /// The segment, with the rare facts from the entry before, if there is one.
     #[inline]
-    pub fn segment(&self, sack: SackBlocks, syn: SynOptions, urgent: u16) -> Segment {
-        Segment {
+    pub fn segment(&self, sack: SackBlocks, syn: SynOptions, urgent: u16) -> segment::Segment {
+        segment::Segment {
             seq: self.seq,
             ack: self.ack,
             flags: self.flags,

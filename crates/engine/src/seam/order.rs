@@ -1,13 +1,13 @@
-//! What the TCE tells the Streamer: connection commands (LC §3.2, §3.3.2) and
-//! the opening, answering and forgetting around them.
+//! What the TCE tells the Streamer: commands for connections (LC §3.2, §3.3.2), and the orders
+//! that open, answer and forget connections.
 //!
-//! As with events an entry is one cache line, and a tuple travels in an entry
-//! of its own before the order that needs it.
+//! As with events, an entry is one cache line, and a tuple travels in an entry of its own
+//! before the order that needs it.
 
-use crate::event::{ConnId, Queues, SnapshotHalf};
+use super::event::ConnId;
+use super::kinds::{AdoptError, Queues, SnapshotHalf, Unused};
 use crate::options::IpFields;
 use crate::region::Completion;
-use crate::streamer::AdoptError;
 use baton_tcp::command::{Command, SynReply};
 use baton_wire::addr::Tuple;
 use baton_wire::seq::Seq;
@@ -21,7 +21,7 @@ pub const WRITE_BYTES: usize = 40;
 pub enum Order {
     /// A decision about one connection.
     Tcp {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
         /// What to do.
         command: Command,
@@ -42,7 +42,7 @@ pub enum Order {
         wnd: u16,
         /// Options of a SYN-ACK.
         syn: Option<SynReply>,
-        /// TSval and TSecr, if they go along.
+        /// TSval and TSecr, if the segment has them.
         ts: Option<(u32, u32)>,
     },
     /// Free parked payload that belongs to no connection.
@@ -50,47 +50,47 @@ pub enum Order {
         /// Which payload.
         park: baton_tcp::segment::ParkId,
     },
-    /// First half of the snapshot of the [`Order::Suspended`] that follows.
+    /// The first half of the snapshot for the [`Order::Suspended`] that follows.
     SnapshotHead(SnapshotHalf),
-    /// Second half of it.
+    /// The second half.
     SnapshotTail(SnapshotHalf),
     /// An option of the connection of the [`Order::Suspended`] that follows.
     SuspendOption(baton_tcp::options::SocketOption),
-    /// Answer to [`crate::event::Event::Suspend`].
+    /// Answer to [`super::event::Event::Suspend`].
     Suspended {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
-        /// Its snapshot came before; else it cannot leave, or is gone.
+        /// True: its snapshot came before. False: it cannot leave, or is gone.
         leaves: bool,
     },
     /// A connection's place is free for the SYN that ended its TIME-WAIT.
     Reopened {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
     },
     /// An adoption failed.
     AdoptRefused {
-        /// Whose it would have been.
+        /// The consumer that would have owned it.
         consumer: u16,
-        /// Of the adoption.
+        /// The token given with the adoption.
         token: u64,
-        /// Why.
+        /// The reason.
         why: AdoptError,
-        /// What was meant for it and is free again.
+        /// Resources that were meant for it and are free again.
         unused: Unused,
     },
     /// Answer a consumer's request.
     Answer {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// The answer.
         completion: Completion,
-        /// What was meant for the request and is free again.
+        /// Resources that were meant for the request and are free again.
         unused: Unused,
     },
     /// A listener exists; its local address came before.
     Listening {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// The listener's queue pair.
         qp: u32,
@@ -99,14 +99,14 @@ pub enum Order {
     },
     /// A listener is gone: its queue pair goes back.
     Unlistened {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// The listener's queue pair.
         qp: u32,
     },
     /// Write bytes to a consumer's data area.
     Write {
-        /// Which consumer.
+        /// The consumer.
         consumer: u16,
         /// Byte offset in the data area.
         offset: u64,
@@ -117,21 +117,12 @@ pub enum Order {
     },
 }
 
-/// What a request that failed leaves unused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Unused {
-    /// Its queue pair.
-    pub qp: Option<u32>,
-    /// The reference on its next hop.
-    pub hop: Option<u16>,
-}
-
 /// How a connection begins for the Streamer; its tuple came before.
 #[derive(Clone, Copy, Debug)]
 pub struct Open {
     /// Its index in both halves.
     pub conn: ConnId,
-    /// Whose connection it is, or will be once it is accepted.
+    /// The consumer that owns the connection, or will once it is accepted.
     pub consumer: u16,
     /// Its queue pair if the consumer asked for the connection; else one is
     /// taken when it is established.
