@@ -1,4 +1,4 @@
-//! What a program's library tells the log of what it hears from the broker and from engines.
+//! Events of the library inside a program: messages of the broker, and arrivals in engines.
 
 use baton_ipc::message::Reply;
 use baton_journal::{Event, Kind, Level, is_on, tell};

@@ -8,7 +8,7 @@ use std::io;
 impl Service {
     /// The last events of the service, `most` of those whose numbers are above `after`, the oldest
     /// first; and the number of the service's last event. Root and the service's user see all, other
-    /// users what is about their own programs or about no program.
+    /// users see those about their own programs or about no program.
     ///
     /// # Errors
     /// `NotConnected` if the service has gone, `ConnectionReset` if its broker died meanwhile: then

@@ -153,7 +153,7 @@ messages! {
             ask: u64,
             /// Only those with a higher number.
             after: u64,
-            /// The last ones, so many at most.
+            /// At most this many, the last ones.
             most: u16,
         },
         /// To [`Reply::Restarted`]: the program has this connection.
@@ -263,7 +263,7 @@ messages! {
         },
         /// An event of [`Request::Events`].
         16 Event {
-            /// What happened.
+            /// The event with its number.
             event: Numbered,
         },
         /// The end of an answer.

@@ -63,7 +63,7 @@ impl FromStr for Level {
     }
 }
 
-/// What an event is about: a word that never changes its meaning. The limit counts each kind alone.
+/// The subject of an event: a word that never changes its meaning. The limit counts each kind alone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Kind(pub Cow<'static, str>);
 
@@ -76,7 +76,7 @@ impl Kind {
     pub const STEERING: Kind = Kind(Cow::Borrowed("steering"));
     /// An engine started or ended.
     pub const ENGINE: Kind = Kind(Cow::Borrowed("engine"));
-    /// A broker died, or took up what another left.
+    /// A broker died, or took up the connections of a dead one.
     pub const BROKER: Kind = Kind(Cow::Borrowed("broker"));
     /// A guardian died or was started.
     pub const GUARDIAN: Kind = Kind(Cow::Borrowed("guardian"));
@@ -122,9 +122,9 @@ const TEXT: usize = 400;
 pub struct Event {
     /// Microseconds since 1970 began (UTC).
     pub at_us: u64,
-    /// How grave it is.
+    /// Its level.
     pub level: Level,
-    /// What it is about.
+    /// Its subject.
     pub kind: Kind,
     /// The connection.
     pub tuple: Option<Tuple>,
@@ -172,7 +172,7 @@ impl Event {
         Event { reason: code.into(), ..self }
     }
 
-    /// It took so many microseconds.
+    /// With its duration in microseconds.
     pub fn took_us(self, took_us: u64) -> Event {
         Event { took_us: Some(took_us), ..self }
     }

@@ -59,7 +59,7 @@ fn of_suppressed(Suppressed { kind, level, count }: Suppressed) -> Event {
     Event::new(level, kind).reason("suppressed").text(format!("{count} more suppressed"))
 }
 
-/// Gives an event to whoever subscribed.
+/// Gives an event to the process's `tracing` subscriber.
 fn emit(event: &Event) {
     macro_rules! at {
         ($level:ident) => {

@@ -1,4 +1,4 @@
-//! What the processes of a service tell about themselves: [`Event`]s.
+//! The processes of a service, and its library in programs, tell [`Event`]s about themselves.
 //!
 //! ```text
 //!   broker:   Journal::tell --> Limit --> Ring (the last thousand: `baton events`)

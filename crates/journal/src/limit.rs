@@ -1,5 +1,5 @@
-//! At most so many events of a kind are told in a second. The rest is counted, and the count is
-//! told once that second is over.
+//! Each kind has a limit: [`PER_SECOND`] events are told in a second. The rest is counted, and the
+//! count is told once that second is over.
 
 use crate::event::{Kind, Level};
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl Limit {
         false
     }
 
-    /// What was not told in seconds that are over, each once.
+    /// Counts of the events that were suppressed in seconds that are over. Each is given once.
     pub fn overdue(&mut self, now: Instant) -> Vec<Suppressed> {
         let over = |window: &Window| now.saturating_duration_since(window.began) >= SECOND;
         let due = self.0.iter_mut().filter(|(_, window)| over(window));

@@ -1,4 +1,4 @@
-//! The last events of a broker, numbered, for whoever asks later.
+//! The last events of a broker, numbered. `baton events` asks for them.
 
 use crate::event::Event;
 use std::collections::VecDeque;

@@ -11,8 +11,8 @@
 //! messages to it get lost when journald starts anew, and `baton events --json` has the fields.
 //!
 //! There are no spans, so `tracing` alone is enough: this is its subscriber. A line is one
-//! `write(2)`, which appends as a whole; nothing is kept back, no lock is taken, and what a reader
-//! of standard error has no room for is left out. A library inside
+//! `write(2)`, which appends as a whole; nothing is kept back, and no lock is taken. A line is
+//! left out if the reader of standard error has no room for it. A library inside
 //! a program can use it: it calls the kernel, not libc, and it writes to a descriptor only while that
 //! still is the file it opened, since a program may close descriptors that it does not know.
 
@@ -45,14 +45,14 @@ struct Sink {
     output: Output,
 }
 
-/// Has events down to this level go to standard error. `process` is what lines call this process.
-/// Where somebody subscribed before, it stays as it was.
+/// Sends events down to this level to standard error. `process` is the name of this process in each
+/// line. If the process has a subscriber already, that one stays, and nothing changes.
 pub fn to_standard_error(process: impl Into<String>, level: Level) {
     let is_journal = std::env::var("JOURNAL_STREAM").is_ok_and(|stream| is_of(&stream));
     install(process.into(), level, Output::Error { is_journal });
 }
 
-/// Has them go to the end of a file, which [`append`] has opened.
+/// Sends them to the end of a file, which [`append`] has opened.
 ///
 /// # Errors
 /// As of `fstat(2)`.
@@ -79,7 +79,7 @@ fn install(process: String, level: Level, output: Output) {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
-    // Fails where somebody subscribed before, who stays.
+    // Fails if there is a subscriber already: that one stays.
     let _ = tracing::subscriber::set_global_default(Sink { process, level, output });
 }
 

@@ -1,6 +1,6 @@
 //! Moments as RFC 3339 writes them.
 
-/// The moment so many microseconds after 1970 began (UTC), with microseconds.
+/// Writes a moment, given in microseconds since 1970-01-01 (UTC), with its microseconds.
 pub(crate) fn rfc3339(at_us: u64) -> String {
     let (seconds, micros) = (at_us / 1_000_000, at_us % 1_000_000);
     let (year, month, day) = date(seconds / 86_400);
@@ -8,8 +8,8 @@ pub(crate) fn rfc3339(at_us: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }
 
-/// Year, month and day so many days after 1970-01-01 in the Gregorian calendar. Years begin in March
-/// here, so that a leap day is the last of its year; 400 years have 146,097 days.
+/// Year, month and day of a number of days since 1970-01-01 in the Gregorian calendar. Years begin
+/// in March here, so that a leap day is the last of its year; 400 years have 146,097 days.
 fn date(days: u64) -> (u64, u64, u64) {
     // Days since 0000-03-01.
     let days = days + 719_468;

@@ -1,4 +1,4 @@
-//! What a mover tells the log of its connections.
+//! Events of a mover's connections.
 
 use crate::error::MoveError;
 use baton_journal::{Event, Kind, Level, tell};

@@ -186,7 +186,7 @@ impl Vault {
         if self.kept.iter().all(|(key, kept)| guardian.tell(*key, kept).is_ok()) {
             self.guardian = Some(guardian);
             self.journal.tell(Level::Info, Kind::GUARDIAN, |event| {
-                event.text(format!("another guardian keeps what there is: process {pid}"))
+                event.text(format!("another guardian keeps the connections: process {pid}"))
             });
         }
     }

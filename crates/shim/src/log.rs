@@ -6,8 +6,8 @@ use baton_journal::{Kind, Level, sink, tell};
 use std::fs;
 use std::io;
 
-/// Has what happens here go to the end of that file, if there is one. It is opened as the program
-/// starts: later the program may be another user, or elsewhere in the file system.
+/// Sends this program's events to the end of that file, if one is named. The file is opened as the
+/// program starts: later the program may be another user, or have another root directory.
 pub fn open() {
     let Some((path, level)) = &config().log else { return };
     let name = fs::read_to_string("/proc/self/comm").map_or("program".to_owned(), |name| name.trim().to_owned());
@@ -17,7 +17,7 @@ pub fn open() {
     }
 }
 
-/// Tells of what is counted: why a connection stays in the kernel, or comes home.
+/// Tells of a counted reason for which a connection stays in the kernel, or comes home.
 pub fn counted(name: &str) {
     let tell = |kind, reason: &str, text: &str| {
         tell(Level::Debug, kind, |event| event.reason(reason.to_owned()).text(text));

@@ -31,7 +31,7 @@ fn end(world: &World, mut running: Running) {
     assert!(running.child().wait().unwrap().success());
 }
 
-/// What `baton events` prints with these words.
+/// The lines that `baton events` prints with these words.
 fn events(world: &World, words: &[&str]) -> Vec<String> {
     let socket = place(world).unwrap().join("socket");
     let out = output(Command::new(baton()).arg("events").args(words).arg("--socket").arg(socket));

@@ -1,5 +1,5 @@
-//! What the broker tells its journal: where each connection is and why, its programs, its engines,
-//! and what it is asked for. `baton events` shows it.
+//! The broker's events: where each connection is and why, its programs, its engines, and requests of
+//! people. `baton events` shows them.
 //!
 //! Every move is an event of its own at `debug`. At `info` there is a sum of them instead, every
 //! [`SUM_EVERY`] while something moves.
@@ -56,7 +56,7 @@ fn level_of(code: &str) -> Level {
     if FAULTS.contains(&code) { Level::Warn } else { Level::Debug }
 }
 
-/// What a process is called (`proc(5)`), for people; empty if it has gone.
+/// A process's name (`proc(5)`), for people; empty if the process has gone.
 fn name_of(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).map(|name| name.trim().to_owned()).unwrap_or_default()
 }
@@ -158,8 +158,8 @@ impl Broker {
         });
     }
 
-    /// A program uses the service, once it does. Who connects only to ask is not told of: the ring
-    /// would be full of `baton ps`.
+    /// Tells of a program at its first request that uses the service. A client that only asks is not
+    /// told of: the ring would be full of `baton ps`.
     fn log_connected(&mut self, client: u32, request: &Request) {
         let uses =
             matches!(request, Request::Adopt { .. } | Request::Raw { .. } | Request::Direct {} | Request::Join { .. });
@@ -270,7 +270,7 @@ impl Broker {
         self.log(Level::Info, Kind::SERVICE, |event| event.text("ends; every connection is in the kernel again"));
     }
 
-    /// What is due: the sum of moves, counts of what was suppressed.
+    /// Tells the sum of moves and the counts of suppressed events, if they are due.
     pub(super) fn log_sum(&mut self, at_once: bool) {
         let is_due = |since: Instant| at_once || since.elapsed() >= SUM_EVERY;
         if self.sum.since.is_some_and(is_due)

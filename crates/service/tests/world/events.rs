@@ -1,4 +1,4 @@
-//! What a service tells of itself, as `baton events` asks for it.
+//! Events of a service, by the request that `baton events` makes.
 
 use crate::common::kernels::wait_for;
 use crate::common::{Role, World};
@@ -99,7 +99,7 @@ fn a_flood_of_refusals_is_told_as_a_number() {
             of("not-tcp").len() as u64 + counts.sum::<u64>() == FLOOD
         });
         assert!(of("not-tcp").len() as u64 <= most, "{} of at most {most}", of("not-tcp").len());
-        // What was told before is there still.
+        // Earlier events are there still.
         find(&events(&service), Kind::STEERING, "");
     });
 }
