@@ -52,6 +52,8 @@ fn describe(root: &Path, architecture: &str) -> Result<()> {
     Ok(())
 }
 
+/// `iproute2` and `nftables` are for `baton doctor`: it tries steering on a wire, and looks for NAT.
+/// What is suggested is for `baton demo`.
 fn control(architecture: &str, size: &str, depends: &str) -> String {
     format!(
         "Package: baton\n\
@@ -61,8 +63,9 @@ fn control(architecture: &str, size: &str, depends: &str) -> String {
          Section: net\n\
          Priority: optional\n\
          Installed-Size: {size}\n\
-         Depends: {depends}\n\
-         Suggests: ethtool, iproute2, nginx, wrk\n\
+         Depends: {depends}, iproute2\n\
+         Recommends: nftables\n\
+         Suggests: curl, ethtool, nginx, wrk\n\
          Description: TCP offload NIC in software\n \
          Baton takes established TCP connections over from the kernel, runs them in an\n \
          engine in user space, and gives them back. Programs run unchanged under\n \

@@ -23,7 +23,7 @@ mod tree;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{env, fs};
+use std::{env, fs, process};
 
 use anyhow::{Context, Result, bail};
 
@@ -58,7 +58,8 @@ pub fn install(arguments: &[String]) -> Result<ExitCode> {
         bail!("--prefix {prefix}: must be an absolute path without a slash at its end, such as /usr/local");
     }
     let built = built(from)?;
-    let tree = Tree::make(&built, &chores::target().join("install"), &prefix)?;
+    let scratch = chores::target().join(format!("install-{}", process::id()));
+    let tree = Tree::make(&built, &scratch, &prefix)?;
     install::copy(&tree, Path::new(&destdir.unwrap_or_default()))?;
     tree.remove()?;
     Ok(ExitCode::SUCCESS)
