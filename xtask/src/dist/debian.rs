@@ -53,7 +53,7 @@ fn describe(root: &Path, architecture: &str) -> Result<()> {
 }
 
 /// `iproute2` and `nftables` are for `baton doctor`: it tries steering on a wire, and looks for NAT.
-/// What is suggested is for `baton demo`.
+/// `baton demo` uses the suggested packages.
 fn control(architecture: &str, size: &str, depends: &str) -> String {
     format!(
         "Package: baton\n\

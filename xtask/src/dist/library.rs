@@ -63,7 +63,7 @@ pub fn pkg_config(prefix: &str) -> Result<String> {
     Ok(filled)
 }
 
-/// What the static library needs besides itself.
+/// Libraries that the static library needs.
 fn private_libraries() -> Result<String> {
     let filled = pkg_config("/usr")?;
     let line = filled.lines().find_map(|line| line.strip_prefix("Libs.private:"));

@@ -1,4 +1,4 @@
-//! `cargo xtask dist` and `cargo xtask install`: what users get.
+//! `cargo xtask dist` and `cargo xtask install`: the files that users get.
 //!
 //! ```text
 //!   cargo build --profile dist, or --from DIRECTORY

@@ -1,7 +1,7 @@
 //! `copyright`: Baton's licences, and those of what is linked into its programs.
 //!
-//! The list follows `cargo metadata` from the shipped packages along normal dependencies. What
-//! only builds or tests, and macros, which run in the compiler, are not in the programs. Each
+//! The list follows `cargo metadata` from the shipped packages along normal dependencies. Build
+//! dependencies, test dependencies and macros, which run in the compiler, are not in the programs. Each
 //! text is written once, with the names of those that it belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,11 +13,11 @@ use serde::Deserialize;
 
 use crate::tidy::metadata::{self, Metadata};
 
-/// Begins of names of files with licences. `COPYING` is the GPL of a library that has a choice
+/// How names of files with licences begin. `COPYING` is the GPL of a library that has a choice
 /// of licences, of which we take the other.
 const NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
-/// What is needed of `cargo metadata` besides [`Metadata`].
+/// The part of cargo's answer that [`Metadata`] leaves out.
 #[derive(Deserialize)]
 struct Graph {
     packages: Vec<Package>,

@@ -8,8 +8,8 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// What mounts the kernel's file systems below a root (`$0`) and enters it. Mounts end with the
-/// command, whose own mount namespace they are in.
+/// Mounts the kernel's file systems below a root (`$0`) and enters it. The command has a mount
+/// namespace of its own, and the mounts end with it.
 const ENTER: &str = "\
 set -e
 mount --make-rprivate /
@@ -20,7 +20,7 @@ mount --types tmpfs tmpfs \"$0/run\"
 exec chroot \"$0\" \"$@\"
 ";
 
-/// What is downloaded, in bytes.
+/// Size of the download, in bytes.
 const BYTES: usize = 300_000;
 
 pub struct Machine {
@@ -56,7 +56,7 @@ impl Machine {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = self.ours.command("unshare");
         command.args(["--mount", "sh", "-c", ENTER]).arg(&self.root.path).args(words);
-        // What this test's own cargo sets is not for there.
+        // Cargo's variables for this test are of no use there.
         command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         command
     }
@@ -133,7 +133,7 @@ fn said(out: &Output) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
 }
 
-/// What is downloaded: its place tells each byte.
+/// The bytes of the download: each follows from its place.
 fn pattern() -> Vec<u8> {
     (0..BYTES).map(|place| (place % 251) as u8).collect()
 }

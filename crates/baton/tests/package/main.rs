@@ -1,9 +1,9 @@
-//! What is released, as a user gets it: one set of files in the Debian package, the tarball and
+//! The release as a user gets it: one set of files in the Debian package, the tarball and
 //! `make install`; the package in a clean Debian, from `dpkg --install` to `dpkg --purge`; and
 //! the C library's names.
 //!
-//! `cargo xtask dist` packs the programs of this build, which take no other build's time; the
-//! layout is what is tested.
+//! `cargo xtask dist` packs the programs of this test build, so that nothing is built twice. The
+//! layout is tested, not the optimizer.
 
 mod library;
 mod machine;
@@ -98,7 +98,7 @@ fn the_same_files_are_in_each_package_and_installed() {
     ] {
         assert!(tarball.contains(file), "{file} is not in {tarball:#?}");
     }
-    // `dpkg-deb --contents` begins each line with a mode and an owner, who has a slash.
+    // Each line begins with a mode and an owner such as `root/root`, which has a slash, too.
     let contents = run(Command::new("dpkg-deb").arg("--contents").arg(package(".deb")));
     let contents: Vec<&str> = contents.lines().map(|line| line.split_once(" ./").unwrap().1).collect();
     let rooted: Vec<String> = contents.iter().map(|path| format!("/{path}")).collect();
@@ -112,7 +112,7 @@ fn the_same_files_are_in_each_package_and_installed() {
     xtask("install", &[("--destdir", &destdir), ("--prefix", Path::new("/usr"))]);
     let found = run(Command::new("find").current_dir(&destdir).args([".", "-not", "-type", "d"]));
     assert_eq!(listed(&found), tarball);
-    // What its owner changed stays.
+    // A configuration that somebody has changed stays.
     let configuration = destdir.join("etc/baton/baton.toml");
     fs::write(&configuration, "log = \"debug\"\n").unwrap();
     let said = xtask("install", &[("--destdir", &destdir), ("--prefix", Path::new("/usr"))]);

@@ -13,7 +13,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What there is besides the essential packages: the package's dependency, and what the test uses.
+/// Packages besides the essential ones: the dependency of ours, and those that the test uses.
 const USED: [&str; 6] = ["iproute2", "passwd", "curl", "gcc", "libc6-dev", "pkg-config"];
 
 /// Where dpkg keeps its records.
@@ -97,8 +97,8 @@ impl Root {
         }
     }
 
-    /// Every file, by its path from there, with what users and groups there are. Without what
-    /// dpkg and the loader keep for themselves, and copies of older lists of users.
+    /// Paths of all files, and the lines of the lists of users and groups. [`KEPT`] and backups of
+    /// these lists are left out.
     pub fn contents(&self) -> BTreeSet<String> {
         let found = run(Command::new("find").current_dir(&self.path).args([".", "-xdev", "-printf", "%P\\n"]));
         let is_kept = |path: &str| KEPT.iter().any(|kept| Path::new(path).starts_with(kept));
