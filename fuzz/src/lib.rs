@@ -5,6 +5,7 @@
 //! committed corpora (`tests/corpus.rs` of each crate includes its module), so a
 //! module uses nothing but its crate and what that uses.
 
+pub mod client;
 pub mod coalesce;
 pub mod engine;
 pub mod port;

@@ -1,5 +1,4 @@
-//! Targets for what stands before the engine: the service's client ([`messages`],
-//! [`played`]), and, on both sides of a wire, sockets called in any
+//! A target for what stands before the engine: on both sides of a wire, sockets called in any
 //! order with any arguments, and frames that are cut, changed, repeated or made up.
 //!
 //! ```text
@@ -7,10 +6,6 @@
 //!                              ^ lost, changed, repeated, made up
 //! ```
 
-#[path = "socket/messages.rs"]
-pub mod messages;
-#[path = "socket/played.rs"]
-pub mod played;
 #[path = "script.rs"]
 pub mod script;
 
@@ -24,8 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets of this module.
-pub const TARGETS: &[Target] =
-    &[("socket_posix", posix), ("socket_messages", messages::messages), ("socket_played", played::played)];
+pub const TARGETS: &[Target] = &[("socket_posix", posix)];
 
 /// Calls of one script at most.
 const CALLS: usize = 1000;

@@ -53,7 +53,7 @@ pub fn command(names: &[String]) -> Result<ExitCode> {
             "--release",
             "--locked",
             "--package",
-            "baton",
+            "baton-cli",
             "--package",
             "baton-shim",
         ]))?;

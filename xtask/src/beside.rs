@@ -1,4 +1,4 @@
-//! `cargo xtask beside`: every cell of the matrix of `crates/baton/tests/beside`.
+//! `cargo xtask beside`: every cell of the matrix of `crates/baton-cli/tests/beside`.
 //!
 //! What was played is kept in a file, so that a run that was cut off goes on where it was.
 
@@ -39,7 +39,7 @@ pub fn command(arguments: &[String]) -> Result<ExitCode> {
         let _ = fs::remove_file(&log);
     }
     let mut command = cargo();
-    command.args(["test", "--locked", "--package", "baton", "--test", "beside"]);
+    command.args(["test", "--locked", "--package", "baton-cli", "--test", "beside"]);
     command.args(["--", "--nocapture", "--test-threads=4"]);
     command.env("BATON_BESIDE", "all").env("BATON_BESIDE_ONLY", cells.join(",")).env("BATON_BESIDE_LOG", &log);
     command.envs(at_once.map(|number| ("BATON_BESIDE_AT_ONCE", number.to_string())));

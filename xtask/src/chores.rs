@@ -15,7 +15,15 @@ pub fn demo(arguments: &[String]) -> Result<ExitCode> {
     if let Setup::Incomplete(why) = setup::ensure(true)? {
         println!("{why}\n");
     }
-    run::succeed(cargo().args(["build", "--release", "--locked", "--package", "baton", "--package", "baton-shim"]))?;
+    run::succeed(cargo().args([
+        "build",
+        "--release",
+        "--locked",
+        "--package",
+        "baton-cli",
+        "--package",
+        "baton-shim",
+    ]))?;
     let status = Command::new(target().join("release/baton")).arg("demo").args(arguments).status();
     Ok(code(status.context("cannot start target/release/baton")?))
 }
@@ -51,7 +59,7 @@ pub fn interop(arguments: &[String]) -> Result<ExitCode> {
         println!("{why}\n");
     }
     let mut command = cargo();
-    command.args(["test", "--locked", "--package", "baton", "--test", "interop"]);
+    command.args(["test", "--locked", "--package", "baton-cli", "--test", "interop"]);
     // One after another, so that a row's time is its own.
     command.args(["--", "--nocapture", "--test-threads=1"]);
     command.env("BATON_INTEROP_BYTES", bytes.to_string());
@@ -65,7 +73,7 @@ pub fn bump(arguments: &[String]) -> Result<ExitCode> {
         println!("{why}\n");
     }
     let mut command = cargo();
-    command.args(["test", "--locked", "--package", "baton", "--test", "bump"]);
+    command.args(["test", "--locked", "--package", "baton-cli", "--test", "bump"]);
     command.args(["--", "--nocapture", "--test-threads=1"]);
     command.env("BATON_BUMP_BYTES", bytes.to_string());
     Ok(code(command.status().context("cannot start cargo")?))
@@ -86,7 +94,7 @@ pub fn programs(arguments: &[String]) -> Result<ExitCode> {
         println!("{why}\n");
     }
     let mut command = cargo();
-    command.args(["test", "--locked", "--package", "baton", "--test", "run"]);
+    command.args(["test", "--locked", "--package", "baton-cli", "--test", "run"]);
     // One after another: the machine is a program's own.
     command.args(["--", "--nocapture", "--test-threads=1"]).args(names).env("BATON_PROGRAMS_TIMES", times.to_string());
     Ok(code(command.status().context("cannot start cargo")?))
@@ -112,7 +120,7 @@ pub fn kills(arguments: &[String]) -> Result<ExitCode> {
         println!("{why}\n");
     }
     let mut command = cargo();
-    command.args(["test", "--locked", "--package", "baton", "--test", "kills"]);
+    command.args(["test", "--locked", "--package", "baton-cli", "--test", "kills"]);
     // One after another: each counts what there is in the whole system.
     command.args(["--", "--nocapture", "--test-threads=1"]).args(kinds).envs(settings);
     Ok(code(command.status().context("cannot start cargo")?))

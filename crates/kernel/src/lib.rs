@@ -22,7 +22,7 @@
 //! A concern is a file, with `capture_…` and `restore_…` side by side: `sequence`,
 //! `send_queue`, `receive_queue`, `windows`, `agreed`, `timestamps`, [`socket_options`],
 //! `buffers`, `half_closed`, `seeds`. What is believed about the kernel is tried out by
-//! [`probe`]; [`handoff`] has the order of a move and its way back, [`policy`] which
+//! [`probe`]; [`handoff`] has the order of a move and its way back, `baton-policy` which
 //! connections move.
 //!
 //! Limits. `TCP_REPAIR` shows neither TS.Recent nor what is queued beyond a gap (the peer

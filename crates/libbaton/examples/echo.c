@@ -1,6 +1,6 @@
-/* Two engines in one program, joined by handing frames from one to the other: one
- * listens and echoes, driven by epoll; the other connects and checks what comes
- * back. Then the same once more with a blocking client.
+/* Two engines in one program, which passes frames from one to the other. One engine
+ * listens and echoes, driven by epoll. The other connects and checks the echo, first with
+ * a non-blocking client, then with a blocking one.
  *
  *   cc echo.c $(pkg-config --cflags --libs libbaton) -o echo && ./echo
  */
@@ -24,7 +24,7 @@ static void check(int ok, const char *what)
     }
 }
 
-/* --- the world: time, and a wire between two engines --- */
+/* --- time, and a wire between the two engines --- */
 
 static baton *server, *client;
 static uint64_t now_ns = 1000000000;
@@ -35,7 +35,7 @@ static int carry(baton *from, baton *to)
     ssize_t len;
     int moved = 0;
     while ((len = baton_output(from, frame, sizeof frame)) > 0) {
-        /* A full queue loses the frame, as a wire would. */
+        /* A full queue drops the frame, as a wire would. */
         baton_input(to, frame, (size_t)len);
         moved = 1;
     }
@@ -45,7 +45,7 @@ static int carry(baton *from, baton *to)
 
 static int echo_turn(void);
 
-/* One moment of the world. Nothing on the wire: time goes to the next deadline. */
+/* One step of the simulation. If the wire is idle, time advances to the next deadline. */
 static void step(uint64_t until_ns)
 {
     check(baton_drive(client, now_ns) == 0, "baton_drive");
@@ -89,7 +89,7 @@ static struct sockaddr_in address(const char *text, uint16_t port)
     return sin;
 }
 
-/* --- the server: an echo over epoll, with a buffer a connection --- */
+/* --- the server: an echo with epoll, and one buffer for each connection --- */
 
 struct peer {
     int fd;
@@ -150,7 +150,7 @@ static int echo_turn(void)
 
 /* --- the clients --- */
 
-/* The byte at a stream position: a ramp of prime period. */
+/* The byte at a stream position: a ramp whose period is a prime number. */
 static char ramp(size_t at)
 {
     return (char)(at % 251);
@@ -161,7 +161,7 @@ static void check_info(int fd)
     struct tcp_info info = {0};
     socklen_t len = sizeof info;
     check(baton_getsockopt(client, fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0, "TCP_INFO");
-    check(info.tcpi_state == TCP_ESTABLISHED && info.tcpi_snd_mss > 500, "what TCP_INFO says");
+    check(info.tcpi_state == TCP_ESTABLISHED && info.tcpi_snd_mss > 500, "the values of TCP_INFO");
 }
 
 static void nonblocking_client(const struct sockaddr_in *to)
@@ -232,7 +232,7 @@ int main(void)
     nonblocking_client(&at);
     blocking_client(&at);
 
-    /* The closes are to arrive before the end. */
+    /* Let the FINs arrive before the end. */
     for (int i = 0; i < 100; i++)
         step(UINT64_MAX);
     check(baton_free(client) == 0 && baton_free(server) == 0, "baton_free");

@@ -1,5 +1,5 @@
-//! C programs against the library, as its users build them: with `cc`, through
-//! the pkg-config file, shared and static, and under valgrind.
+//! Builds C programs against the library as its users do: with `cc`, through the pkg-config file,
+//! shared and static, and under valgrind.
 
 use baton_testkit::{c, need_program, run};
 use std::fs;
@@ -9,17 +9,17 @@ use std::sync::OnceLock;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A directory of this test's own, below the target directory.
+/// This test's own directory below the target directory.
 fn scratch() -> &'static Path {
     static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
     SCRATCH.get_or_init(|| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c_abi");
-        fs::create_dir_all(&path).expect("the target directory can be written");
+        fs::create_dir_all(&path).expect("the target directory is writable");
         path
     })
 }
 
-/// The pkg-config file with the places of this build.
+/// The pkg-config file, filled in with the paths of this build.
 fn pkg_config_file() -> PathBuf {
     let template = fs::read_to_string(Path::new(ROOT).join("libbaton.pc.in")).expect("the template");
     let libdir = c::libraries().display().to_string();
@@ -30,9 +30,9 @@ fn pkg_config_file() -> PathBuf {
         ("@version@", env!("CARGO_PKG_VERSION")),
     ];
     let text = fill.iter().fold(template, |text, (name, value)| text.replace(name, value));
-    assert!(!text.contains('@'), "a place was not filled:\n{text}");
+    assert!(!text.contains('@'), "a placeholder was not filled in:\n{text}");
     let path = scratch().join("libbaton.pc");
-    fs::write(&path, text).expect("the target directory can be written");
+    fs::write(&path, text).expect("the target directory is writable");
     path
 }
 
@@ -57,7 +57,7 @@ fn the_example_echoes_through_the_shared_library() {
     assert_eq!(said.trim(), "OK");
 }
 
-/// Builds a program with the static library; it has to find everything in order.
+/// Builds a program with the static library and runs it; it must print OK.
 fn runs_clean(source: &str, name: &str) {
     let said = run(&mut Command::new(build_static(source, name)));
     assert_eq!(said.trim(), "OK");

@@ -2,8 +2,12 @@
 //! of its own, and the connections that are away.
 
 use crate::error::{MoveError, Stayed};
+use crate::log;
 use crate::side::{Side, now};
 use crate::trip::Trip;
+use baton_consumer::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
+use baton_consumer::memory::Memory;
+use baton_consumer::secret::random_secret;
 use baton_engine::endpoint::InterfaceConfig;
 use baton_engine::engine::{Engine, EngineConfig};
 use baton_engine::frame_io::FrameIo;
@@ -15,9 +19,6 @@ use baton_kernel::kernel_side::{KernelError, KernelSide, Plan};
 use baton_kernel::steer::{self, Kind};
 use baton_kernel::{Captured, Failed, Strays};
 use baton_port::SteeredPort;
-use baton_socket::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
-use baton_socket::host::random_secret;
-use baton_socket::memory::Memory;
 use baton_tcp::config::Config;
 use baton_wire::addr::Tuple;
 use std::collections::{BTreeMap, VecDeque};
@@ -197,6 +198,7 @@ impl<P: FrameIo> Mover<P> {
             Ok(planned) => planned,
             Err(cause) => {
                 let error = Aborted { step: Step::Steer, cause: cause.into(), outcome: Outcome::InKernel };
+                log::aborted(baton_journal::tuple_of(&fd), &error);
                 return Err(Box::new(Stayed { fd, error }));
             }
         };
@@ -214,6 +216,7 @@ impl<P: FrameIo> Mover<P> {
             shut: false,
         };
         if let Err(error) = handoff.hand_off(&mut trip) {
+            log::aborted(Some(plan.tuple()), &error);
             return Err(Box::new(Stayed { fd, error }));
         }
         let (conn, shell) = (trip.conn, trip.shell);
@@ -226,6 +229,7 @@ impl<P: FrameIo> Mover<P> {
         self.away
             .insert(name, Away { fd, side: at, conn, plan, shell, handoff, strays: Strays::default(), closed: false });
         self.gather_events();
+        log::moved(plan.tuple());
         Ok(name)
     }
 
@@ -269,8 +273,12 @@ impl<P: FrameIo> Mover<P> {
             }
         }
         self.gather_events();
-        restored.map_err(Box::new)?;
+        if let Err(error) = restored {
+            log::aborted(self.away.get(&name).map(|away| away.plan.tuple()), &error);
+            return Err(Box::new(error));
+        }
         let away = self.away.remove(&name).expect("it was there just now");
+        log::home(away.plan.tuple());
         self.tuples.remove(&away.plan.tuple());
         Ok(away.fd)
     }

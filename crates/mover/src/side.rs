@@ -4,10 +4,10 @@
 //! says so in one way or another; its engine goes on with nothing to send to, so that its
 //! connections can still leave it.
 
+use baton_consumer::consumer::Consumer;
 use baton_engine::engine::Engine;
 use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, TxMeta};
 use baton_kernel::kernel_side::KernelSide;
-use baton_socket::consumer::Consumer;
 use std::time::Instant;
 
 /// See the file's head.

@@ -13,9 +13,9 @@
 //! to let it go on. Only if the kernel may have received something since (after unsteer)
 //! is it adopted anew, from what the kernel says.
 
-use crate::engine_side;
 use crate::error::MoveError;
 use crate::side::{Side, now};
+use baton_consumer::consumer::Conn;
 use baton_engine::event::{ConnId, Wish};
 use baton_engine::streamer::{ConsumerId, Moved, SuspendError, Suspended};
 use baton_kernel::Captured;
@@ -23,7 +23,6 @@ use baton_kernel::handoff::Steps;
 use baton_kernel::kernel_side::{KernelSide, Plan};
 use baton_policy::Refusal;
 use baton_port::FrameIo;
-use baton_socket::consumer::Conn;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -79,7 +78,7 @@ impl<P: FrameIo> Trip<'_, P> {
     fn adopt(&mut self, captured: &Captured) -> Result<(), MoveError> {
         let window = captured.protocol.rcv_wnd();
         let adoption = self.side.consumer.expect_adoption();
-        if let Err(error) = self.side.consumer.bring(adoption, engine_side::brought(captured), window) {
+        if let Err(error) = self.side.consumer.bring(adoption, baton_bridge::brought(captured), window) {
             self.side.consumer.forget_adoption(adoption);
             return Err(MoveError::Buffers(error));
         }
@@ -87,7 +86,7 @@ impl<P: FrameIo> Trip<'_, P> {
         match result {
             Ok((conn, qp)) => {
                 self.conn = Some((conn, Conn(qp)));
-                self.shell = Some(engine_side::shell(captured));
+                self.shell = Some(baton_bridge::shell(captured));
                 Ok(())
             }
             Err(error) => {
@@ -98,8 +97,8 @@ impl<P: FrameIo> Trip<'_, P> {
     }
 
     fn adopted(&mut self, captured: &Captured, token: u64) -> Result<(ConnId, u32), MoveError> {
-        let options = engine_side::options(captured);
-        let adopt = engine_side::adoption(captured, &options, self.plan.way.via, PROGRAM, token);
+        let options = baton_bridge::options(captured);
+        let adopt = baton_bridge::adoption(captured, &options, self.plan.way.via, PROGRAM, token);
         let time = now(self.started);
         // The neighbour is known before the first segment leaves.
         self.side.engine.streamer().adopt(time, &adopt)?;
@@ -237,7 +236,7 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
 
     fn capture(&mut self) -> Result<Captured, MoveError> {
         let captured = self.kernel.capture(self.fd)?;
-        if let Err(refusal) = engine_side::fits(&captured, self.side.consumer.brings_at_most()) {
+        if let Err(refusal) = baton_bridge::fits(&captured, self.side.consumer.brings_at_most()) {
             let error = self.kernel.refuse(refusal);
             // Nothing was changed: it is an ordinary socket again.
             baton_kernel::release(self.fd, &captured).map_err(baton_kernel::kernel_side::KernelError::from)?;
@@ -284,7 +283,7 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
             return Err(MoveError::Ended);
         };
         self.shut = left.shut && !suspended.snapshot.has_our_fin();
-        let captured = engine_side::departed(shell, &suspended, send, left);
+        let captured = baton_bridge::departed(shell, &suspended, send, left);
         self.standing = Some(suspended);
         Ok(captured)
     }

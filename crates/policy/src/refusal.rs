@@ -90,6 +90,11 @@ impl Refusal {
         self.texts().0
     }
 
+    /// What it means, as a clause for people.
+    pub const fn text(self) -> &'static str {
+        self.texts().1
+    }
+
     /// What a person can do about it.
     pub const fn remedy(self) -> &'static str {
         self.texts().2
@@ -205,7 +210,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.texts().1)
+        f.write_str(self.text())
     }
 }
 

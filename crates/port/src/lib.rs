@@ -27,7 +27,6 @@
 mod forward;
 
 pub mod any;
-pub mod bpf;
 pub mod capture;
 pub mod doctor;
 pub mod error;

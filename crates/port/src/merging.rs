@@ -26,7 +26,6 @@ use aya::{Ebpf, EbpfError};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-use crate::bpf;
 use crate::sys::{io as sys_io, ioctl};
 
 /// Why frames are not merged.
@@ -96,7 +95,7 @@ pub(crate) fn attach(
     flags: libc::c_int,
 ) -> Result<OwnedFd, MergingError> {
     let step = |what| move |e| MergingError::Step(what, e);
-    let mut ebpf = Ebpf::load(bpf::queue().ok_or(MergingError::NotBuilt)?)?;
+    let mut ebpf = Ebpf::load(baton_bpf::queue().ok_or(MergingError::NotBuilt)?)?;
     let program = ebpf.program_mut("first_queue").expect("queue.c has a program of that name");
     let program: &mut SocketFilter = program.try_into()?;
     program.load()?;

@@ -4,14 +4,15 @@
 //! privilege. It sleeps on the device, the doorbells and the broker.
 
 use crate::privileges;
+use baton_consumer::memory::SharedLedger;
 use baton_engine::frame_io::PortError;
+use baton_ipc::channel::{Channel, Parcel};
+use baton_ipc::engine::{Begin, Runner};
+use baton_ipc::order::{Order, Report};
+use baton_journal::{Kind, Level, tell};
 use baton_port::wait::WaitSet;
 use baton_port::xdp::CopyMode;
 use baton_port::{SteeredPort, Tap, XdpOptions, XdpPort};
-use baton_socket::memory::SharedLedger;
-use baton_socket::service::channel::{Channel, Parcel};
-use baton_socket::service::engine::{Begin, Runner};
-use baton_socket::service::order::{Order, Report};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -52,8 +53,11 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
     let ledger = SharedLedger::open(ledger).map_err(|e| EngineError::System("the ledger", e))?;
     let begin = Begin { mtu, mac, connections, base, congestion, coalesce, acks };
     let mut runner = Runner::new(control, &begin, &ledger, port);
+    tell(Level::Info, Kind::ENGINE, |event| event.text(format!("drives {device}, without privileges")));
     runner.say(Report::Started {}, sockets);
-    drive(&mut runner)
+    drive(&mut runner)?;
+    tell(Level::Info, Kind::ENGINE, |event| event.text("ends: its broker has gone, and it has no connection"));
+    Ok(())
 }
 
 fn drive(runner: &mut Runner) -> Result<(), EngineError> {

@@ -16,10 +16,11 @@
 //! [`Vault`]: crate::vault::Vault
 
 use crate::priority;
-use crate::record::Key;
+use baton_ipc::channel::Channel;
+use baton_ipc::messages;
+use baton_ipc::record::Key;
+use baton_journal::{Kind, Level, tell};
 use baton_port::wait::WaitSet;
-use baton_socket::messages;
-use baton_socket::service::channel::Channel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -129,6 +130,7 @@ impl Guardian {
         priority::go_first();
         let broker = Broker::start(&words)?;
         let guardian = Guardian { words, kept: BTreeMap::new(), broker, stopping: false };
+        guardian.tell_started();
         // One that dies before it has read this is seen to have died.
         let _ = guardian.hand_over();
         Ok(guardian)
@@ -168,6 +170,11 @@ impl Guardian {
         }
     }
 
+    fn tell_started(&self) {
+        let pid = self.broker.child.as_ref().map_or(0, Child::id);
+        tell(Level::Info, Kind::BROKER, |event| event.text(format!("the broker is process {pid}")));
+    }
+
     fn say_stop(&mut self) {
         // One that cannot hear it any more is told when it is started anew.
         let _ = self.broker.channel.send_now(&ToBroker::Stop {}.to_bytes(), &[], PATIENCE);
@@ -202,20 +209,32 @@ impl Guardian {
     /// Starts another broker in the place of one that has died.
     fn revive(&mut self) {
         loop {
+            let mut status = None;
             if let Some(mut child) = self.broker.child.take() {
                 let _ = child.kill();
-                let _ = child.wait();
+                status = child.wait().ok();
             }
+            tell(Level::Error, Kind::BROKER, |event| {
+                let how = status.map(|status| format!(" ({status})")).unwrap_or_default();
+                event.reason("broker-died").text(format!("the broker died{how}; another is started"))
+            });
             if self.broker.born.elapsed() < TOO_SHORT {
                 std::thread::sleep(PAUSE);
             }
-            if let Ok(broker) = Broker::start(&self.words) {
-                self.broker = broker;
-                if self.hand_over().is_ok() {
-                    return;
+            match Broker::start(&self.words) {
+                Ok(broker) => {
+                    self.broker = broker;
+                    self.tell_started();
+                    if self.hand_over().is_ok() {
+                        return;
+                    }
                 }
-            } else {
-                self.broker.born = Instant::now();
+                Err(error) => {
+                    tell(Level::Warn, Kind::BROKER, |event| {
+                        event.text(format!("no broker can be started, and it is tried again: {error}"))
+                    });
+                    self.broker.born = Instant::now();
+                }
             }
         }
     }

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! * [`broker`] brings every connection home, from whatever dies.
-//! * [`guardian`] keeps what the broker has ([`record`]) and starts another if it dies; the
+//! * [`guardian`] keeps what the broker has ([`baton_ipc::record`]) and starts another if it dies; the
 //!   broker starts another guardian likewise ([`vault`]).
 //! * [`engine`] is a process of the same binary. It has what the broker sent it, and
 //!   nothing else.
-//! * What the two say to each other is [`baton_socket::service::order`], also where the engine is
-//!   inside a program; programs speak [`baton_socket::service`].
+//! * What the two say to each other is [`baton_ipc::order`], also where the engine is
+//!   inside a program; programs speak [`baton_ipc::message`].
 #![forbid(unsafe_code)]
 
 pub mod broker;
@@ -21,5 +21,4 @@ pub mod engine;
 pub mod guardian;
 mod priority;
 mod privileges;
-pub mod record;
 pub mod vault;

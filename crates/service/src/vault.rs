@@ -2,9 +2,10 @@
 //! guardian dies.
 
 use crate::guardian::{ToBroker, ToGuardian, pair, start};
-use crate::record::{Key, Record};
+use baton_ipc::channel::Channel;
+use baton_ipc::record::{Key, Record};
+use baton_journal::{Journal, Kind, Level};
 use baton_port::wait::WaitSet;
-use baton_socket::service::channel::Channel;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -35,12 +36,18 @@ pub struct Vault {
     guardian: Option<Guardian>,
     guarded: bool,
     kept: BTreeMap<Key, Kept>,
+    journal: Journal,
 }
 
 impl Vault {
     /// Of a broker that nobody guards.
     pub fn none() -> Vault {
-        Vault { words: Vec::new(), guardian: None, guarded: false, kept: BTreeMap::new() }
+        Vault { words: Vec::new(), guardian: None, guarded: false, kept: BTreeMap::new(), journal: Journal::after(0) }
+    }
+
+    /// Tells this journal from now on.
+    pub(crate) fn tell_to(&mut self, journal: Journal) {
+        self.journal = journal;
     }
 
     /// Of a broker that a guardian started, at the other end of `channel`: with what its
@@ -73,7 +80,13 @@ impl Vault {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Vault { words, guardian: Some(Guardian { child: None, channel }), guarded: true, kept })
+        Ok(Vault {
+            words,
+            guardian: Some(Guardian { child: None, channel }),
+            guarded: true,
+            kept,
+            journal: Journal::after(0),
+        })
     }
 
     /// Whether somebody keeps what is put here.
@@ -149,16 +162,32 @@ impl Vault {
 
     /// A new guardian, which keeps all that the old one kept.
     fn revive(&mut self) {
+        if self.guardian.is_some() {
+            self.journal.tell(Level::Error, Kind::GUARDIAN, |event| {
+                event.reason("guardian-died").text("the guardian died, or does not answer; another is started")
+            });
+        }
         if let Some(mut child) = self.guardian.take().and_then(|guardian| guardian.child) {
             // It may live, and not do its work.
             let _ = child.kill();
             let _ = child.wait();
         }
-        let Ok((ours, theirs)) = pair() else { return };
-        let Ok(child) = start(&self.words, theirs) else { return };
+        let started = pair().and_then(|(ours, theirs)| Ok((ours, start(&self.words, theirs)?)));
+        let (ours, child) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                return self.journal.tell(Level::Warn, Kind::GUARDIAN, |event| {
+                    event.text(format!("no guardian can be started, and it is tried again: {error}"))
+                });
+            }
+        };
+        let pid = child.id();
         let guardian = Guardian { child: Some(child), channel: Channel::new(ours) };
         if self.kept.iter().all(|(key, kept)| guardian.tell(*key, kept).is_ok()) {
             self.guardian = Some(guardian);
+            self.journal.tell(Level::Info, Kind::GUARDIAN, |event| {
+                event.text(format!("another guardian keeps what there is: process {pid}"))
+            });
         }
     }
 

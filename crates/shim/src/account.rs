@@ -1,28 +1,25 @@
-//! What was moved, what was not, and why: counted where `baton run` reads it.
+//! Counters that `baton run` reads: what moved, what did not, and why.
 //!
-//! The counters lie in a file that all processes of one run map, so that a process that is
-//! killed has told what it did, and that it can be read meanwhile:
-//!
-//! ```text
-//!   file = [entry; ENTRIES]      entry = count (8 bytes) | name, ended by zero (120 bytes)
-//! ```
-//!
-//! Names are entered under a lock of the file, and stay. Without a file nothing is counted.
+//! The counters are in a file that all processes of one run map ([`baton_ipc::account`]). So
+//! `baton run` can read them at any time, and the counts of a process that is killed are not lost.
+//! Without a file nothing is counted.
 
 use crate::config::config;
-use crate::sys::counters::{Counters, ENTRIES, NAME};
+use crate::os::counters::Counters;
+use baton_ipc::account::{COUNT, ENTRIES, ENTRY, NAME};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::{pread, pwrite};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
-/// A name and its number of times.
+/// Adds one to the counter of this name.
 pub fn count(name: &str) {
+    crate::log::counted(name);
     add(name, 1);
 }
 
-/// As [`count`], more than once.
+/// Adds `times` to the counter of this name.
 pub fn add(name: &str, times: u64) {
     if let Some(account) = account()
         && let Some(at) = account.find(name).or_else(|| account.enter(name))
@@ -31,7 +28,8 @@ pub fn add(name: &str, times: u64) {
     }
 }
 
-/// Bytes that a call carried: counted at once, so that they are known of a program that is killed.
+/// Adds the bytes that a call moved. They are counted at once, so that the count is right even if
+/// the program is killed.
 pub fn add_bytes(sent: bool, count: usize) {
     static PLACES: [OnceLock<Option<usize>>; 2] = [const { OnceLock::new() }; 2];
     let Some(account) = account() else { return };
@@ -64,9 +62,9 @@ impl Account {
         (0..ENTRIES).find(|at| self.counters.is_named(*at, name))
     }
 
-    /// Enters a name that is not there yet; none if there is no room.
+    /// Adds a name, unless another process has added it. Returns `None` if the file is full.
     fn enter(&self, name: &str) -> Option<usize> {
-        // What is longer is told by its beginning.
+        // A longer name is truncated.
         let ends = (0..NAME).rev().find(|at| name.is_char_boundary(*at))?;
         let name = &name[..ends];
         flock(&self.file, FlockOperation::LockExclusive).ok()?;
@@ -74,9 +72,9 @@ impl Account {
             let free = (0..ENTRIES).find(|at| self.counters.is_named(*at, ""))?;
             let mut bytes = [0; NAME];
             bytes[..name.len()].copy_from_slice(name.as_bytes());
-            let offset = (free * (NAME + 8) + 8) as u64;
+            let offset = (free * ENTRY + COUNT) as u64;
             pwrite(&self.file, &bytes, offset).ok()?;
-            // The mapping is of the same pages.
+            // The mapping shows the same pages, so the counter's name is there from now on.
             pread(&self.file, &mut bytes, offset).ok()?;
             Some(free)
         });

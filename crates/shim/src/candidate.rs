@@ -1,44 +1,46 @@
-//! A connection that is in the kernel, and may move: when it is time, and why it is not yet.
+//! A connection in the kernel that may move: decides when it moves, and records why it has not
+//! moved yet.
 //!
-//! The policy is asked as seldom as it can change its mind: when the connection is there,
-//! after as many requests to send as it says, and every [`PATIENCE`] after that.
+//! The policy is asked only when its answer can change: when the connection is established, after
+//! the number of requests to send that the policy names, and after every [`RETRY_SENDS`] requests
+//! from then on.
 
 use crate::config::config;
+use crate::os::socket;
 use crate::sharing::Sharing;
-use crate::sys::socket;
 use crate::table::Slot;
 use baton_policy::rules::{Decision, History, Known, Room, Rule, Wait};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-/// Requests to send after which what did not move then is tried again.
-const PATIENCE: u64 = 64;
+/// The number of requests to send after which a connection that could not move is tried again.
+const RETRY_SENDS: u64 = 64;
 
-/// See the file's head.
+/// A connection in the kernel that may move.
 pub struct Candidate {
-    /// Device and inode: whether the descriptor is the socket still.
+    /// Device and inode of the socket, to detect that the descriptor names another one.
     pub identity: (u64, u64),
     ports: (u16, u16),
     stage: Stage,
-    /// Requests to send before it is asked again whether it moves.
+    /// The number of requests to send at which the policy is asked again.
     ask_at: u64,
-    /// Why it has not moved, as far as that was asked.
-    waits_for: &'static str,
-    /// Children have it too.
+    /// Why it has not moved, as of the last time the policy was asked.
+    reason: &'static str,
+    /// The groups of children that share it.
     pub shared: Vec<Sharing>,
 }
 
-/// How far a candidate has come.
+/// The progress of a candidate towards a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// No connection yet: a socket that was put into an epoll set before.
+    /// A socket without a connection that was added to an epoll set.
     Fresh,
-    /// `connect` has not ended yet.
+    /// `connect` is in progress.
     Connecting,
     Connected,
 }
 
-/// Whether a candidate may go now.
+/// Whether a candidate may move now.
 pub enum Ready {
     Go,
     NotYet,
@@ -47,21 +49,24 @@ pub enum Ready {
 
 impl Candidate {
     fn new(identity: (u64, u64), ports: (u16, u16), stage: Stage) -> Candidate {
-        Candidate { identity, ports, stage, ask_at: 0, waits_for: "", shared: Vec::new() }
+        Candidate { identity, ports, stage, ask_at: 0, reason: "", shared: Vec::new() }
     }
 
-    /// What is no connection yet.
+    /// A socket without a connection.
     pub fn fresh(identity: (u64, u64)) -> Candidate {
         Candidate::new(identity, (0, 0), Stage::Fresh)
     }
 
-    /// What has just moved home for a fork, after so many requests to send. It was counted as
-    /// one that moved.
+    /// A connection that has just moved home for a fork, after `sends` requests to send. It has been
+    /// counted as moved.
     pub fn parked(identity: (u64, u64), ports: (u16, u16), sends: u64, sharing: Sharing) -> Candidate {
         Candidate { ask_at: sends + 1, shared: vec![sharing], ..Candidate::new(identity, ports, Stage::Connected) }
     }
 
-    /// A new connection; why it stays, or none for what is no connection of IP.
+    /// A new connection.
+    ///
+    /// # Errors
+    /// The reason why it stays in the kernel, or `None` if it is not an IP connection.
     pub fn begin(fd: RawFd, connecting: bool) -> Result<Candidate, Option<&'static str>> {
         let local = socket::name(fd, false).ok_or(None)?;
         let peer = if connecting { local } else { socket::name(fd, true).ok_or(None)? };
@@ -84,7 +89,7 @@ impl Candidate {
         self.stage == Stage::Fresh
     }
 
-    /// True if it is time to see whether it may go, after so many requests to send.
+    /// True if, after `sends` requests to send, it is time to check whether it may move.
     pub fn is_due(&self, sends: u64) -> bool {
         match self.stage {
             Stage::Fresh => false,
@@ -93,7 +98,7 @@ impl Candidate {
         }
     }
 
-    /// The rule that it moves by.
+    /// The policy's rule for it.
     pub fn rule(&self) -> Rule {
         config().policy.rule(&self.known(0, 0))
     }
@@ -103,22 +108,22 @@ impl Candidate {
         Known { local_port, remote_port, sends, bytes, history: History::New }
     }
 
-    /// Asks the policy, and if it is not to move yet, when to ask again. It has made so many
-    /// requests to send, and carried so many bytes.
+    /// Asks the policy and records when to ask again. `sends` is its number of requests to send,
+    /// `bytes` gives the number of bytes that it has carried.
     fn ask(&mut self, sends: u64, bytes: impl FnOnce() -> u64) -> Decision {
         let decision = config().policy.decide(&self.known(sends, bytes()), Room { connections: 0, at_most: 1 });
-        self.waits_for = decision.code();
+        self.reason = decision.code();
         match decision {
             Decision::NotYet(Wait::Sends(more)) => self.ask_at = sends + more.get(),
-            Decision::NotYet(_) => self.ask_at = sends + PATIENCE,
-            // If it does not, there was no moment without a call on it.
-            Decision::Move => self.waits_for = "in-use",
+            Decision::NotYet(_) => self.ask_at = sends + RETRY_SENDS,
+            // If it does not move after this, the cause is a call in the kernel at each attempt.
+            Decision::Move => self.reason = "in-use",
             Decision::Never(_) => {}
         }
         decision
     }
 
-    /// Whether it may go now.
+    /// Whether it may move now.
     pub fn is_ready(&mut self, fd: RawFd, slot: &Slot) -> Ready {
         if slot.kernel_calls.load(Ordering::Relaxed) > 0 {
             return Ready::NotYet;
@@ -130,7 +135,7 @@ impl Candidate {
             return Ready::Never("inherited");
         }
         if !self.shared.is_empty() {
-            self.ask_at = sends + PATIENCE;
+            self.ask_at = sends + RETRY_SENDS;
             return Ready::NotYet;
         }
         if socket::identity(fd) != Some(self.identity) {
@@ -152,22 +157,22 @@ impl Candidate {
         }
     }
 
-    /// The service has refused it after so many requests to send, for this reason; true if it
-    /// may be tried again.
-    pub fn waits(&mut self, why: &str, sends: u64) -> bool {
-        const MAY_GO_LATER: [&str; 5] =
+    /// Called when the service has refused it, after `sends` requests to send. Returns true if the
+    /// reason may pass, so that it is tried again later.
+    pub fn retries_after(&mut self, why: &str, sends: u64) -> bool {
+        const RETRYABLE: [&str; 5] =
             ["waits-for-sends", "waits-for-room", "large-transfers", "no-buffers", "rules-changed"];
-        let later = MAY_GO_LATER.into_iter().find(|later| *later == why);
-        if let Some(why) = later {
-            (self.waits_for, self.ask_at) = (why, sends + PATIENCE);
+        let retryable = RETRYABLE.into_iter().find(|code| *code == why);
+        if let Some(why) = retryable {
+            (self.reason, self.ask_at) = (why, sends + RETRY_SENDS);
         }
-        later.is_some()
+        retryable.is_some()
     }
 
-    /// It has come to its end: why it never moved, if that is to be told here, by the last of
-    /// those that had it.
+    /// Called when it ends. Returns why it never moved, for the counters. If processes share it, only
+    /// the last one reports.
     pub fn why_it_stayed(&self) -> Option<&'static str> {
-        let told = self.stage == Stage::Connected && !self.waits_for.is_empty();
-        (told && !self.shared.iter().any(Sharing::lasts)).then_some(self.waits_for)
+        let was_asked = self.stage == Stage::Connected && !self.reason.is_empty();
+        (was_asked && !self.shared.iter().any(Sharing::lasts)).then_some(self.reason)
     }
 }

@@ -1,41 +1,38 @@
-//! What `baton run` tells the programs that it starts, by their environment.
-//!
-//! | variable | meaning |
-//! | --- | --- |
-//! | `BATON_SOCKET` | where the service listens |
-//! | `BATON_POLICY` | when a connection moves: a rule of [`baton_policy::rules`] |
-//! | `BATON_PORTS` | ports, either side's, that the rule is for; others never move |
-//! | `BATON_ENGINE` | where the engine runs: a [`Placement`] |
-//! | `BATON_ACCOUNT` | file of the counters |
-//! | `BATON_IO_URING` | `0`: programs are told that the kernel has no io_uring |
+//! The settings that `baton run` passes to the programs it starts, as environment variables
+//! ([`environment`]).
 
+use baton_ipc::environment;
+use baton_ipc::placement::Placement;
+use baton_journal::Level;
 use baton_policy::rules::{Policy, PortRule, Rule, Side, parse_ports};
-use baton_socket::service::Placement;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// See the file's head.
+/// The settings.
 pub struct Config {
     pub socket: PathBuf,
     pub policy: Policy,
     pub placement: Placement,
     pub account: Option<PathBuf>,
+    pub log: Option<(PathBuf, Level)>,
     pub io_uring: bool,
 }
 
-/// As the process was started. What makes no sense is as if it was not there: `baton run`
-/// has checked it, and a program is not the place to complain.
+/// The settings with which the process was started. An invalid value counts as missing: `baton run`
+/// has checked the values, and a program cannot report the error.
 pub fn config() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     CONFIG.get_or_init(|| {
         let text = |name| std::env::var(name).ok();
-        let rule = text("BATON_POLICY").and_then(|rule| rule.parse().ok()).unwrap_or_default();
+        let level = text(environment::LOG_LEVEL).and_then(|level| level.parse().ok()).unwrap_or(Level::Debug);
+        let rule = text(environment::POLICY).and_then(|rule| rule.parse().ok()).unwrap_or_default();
         Config {
-            socket: text("BATON_SOCKET").map_or_else(|| baton_socket::service::SOCKET.into(), PathBuf::from),
-            policy: policy(rule, &text("BATON_PORTS").unwrap_or_default()),
-            placement: text("BATON_ENGINE").and_then(|place| place.parse().ok()).unwrap_or_default(),
-            account: text("BATON_ACCOUNT").map(PathBuf::from),
-            io_uring: text("BATON_IO_URING").is_none_or(|word| word != "0"),
+            socket: text(environment::SOCKET).map_or_else(|| baton_client::SOCKET.into(), PathBuf::from),
+            policy: policy(rule, &text(environment::PORTS).unwrap_or_default()),
+            placement: text(environment::ENGINE).and_then(|place| place.parse().ok()).unwrap_or_default(),
+            account: text(environment::ACCOUNT).map(PathBuf::from),
+            io_uring: text(environment::IO_URING).is_none_or(|word| word != "0"),
+            log: text(environment::LOG).map(|path| (PathBuf::from(path), level)),
         }
     })
 }

@@ -1,79 +1,80 @@
-//! One connection of the program: where it is, and how it gets there.
+//! One connection of the program: where it is, and how it moves.
 //!
 //! ```text
 //!              enter                hand_over
 //!   accept ------------> Kernel -----------------> Moved
 //!   connect                |  settle                 |  bring_home
 //!                          v                         v
-//!                  an ordinary descriptor   <--------+------> Over, if it had ended
+//!                  an ordinary descriptor   <--------+------> Ended, if it had ended
 //! ```
 //!
-//! Calls hold the slot's lock for reading while they look at a stream, never while they
-//! wait; who moves a connection holds it for writing. A connection that is `Kernel` waits
-//! for its policy; calls on it are the kernel's, and counted while they may wait there, since
-//! who waits on a socket must not lose it.
+//! A call holds the slot's lock for reading while it uses a stream, but never while it waits. A
+//! thread that moves a connection holds it for writing. A connection in the state `Kernel` waits
+//! for the policy. The kernel serves the calls on it. They are counted while they may wait there,
+//! because a connection must not move while a thread waits on its socket.
 
 use crate::account;
 use crate::candidate::{Candidate, Ready};
+use crate::connections;
 use crate::descriptors::duplicate;
+use crate::ended::Ended;
 use crate::epoll;
-use crate::everything;
-use crate::over::Over;
+use crate::os::socket::{self, Name};
 use crate::service;
 use crate::sharing::Sharing;
-use crate::sys::socket::{self, Name};
-use crate::table::{self, Named, Reading, Slot};
+use crate::table::{self, Reading, Slot, SlotRef};
+use baton_client::{NotAdopted, Stream};
+use baton_consumer::held::interrupted;
 use baton_policy::rules::{BULK_CALL, Rule};
-use baton_socket::held::interrupted;
-use baton_socket::service::{NotAdopted, Stream};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What is behind a slot's lock.
+/// The data under a slot's lock.
 #[derive(Default)]
 pub struct Body {
     pub state: State,
 }
 
 impl Body {
-    /// There is no connection yet.
+    /// True for a socket without a connection.
     fn is_fresh(&self) -> bool {
         matches!(&self.state, State::Kernel(candidate) if candidate.is_fresh())
     }
 }
 
-/// See the file's head.
+/// The state of a connection.
 #[derive(Default)]
 pub enum State {
     #[default]
     Free,
     Kernel(Candidate),
     Moved(Moved),
-    Over(Over),
+    Ended(Ended),
 }
 
-/// A connection that the service has.
+/// A connection in an engine of the service.
 pub struct Moved {
     pub stream: Stream,
     pub local: Name,
     pub peer: Name,
-    /// The socket's device and inode.
+    /// Device and inode of the socket.
     pub identity: (u64, u64),
     rule: Rule,
-    /// Bytes that large calls moved.
+    /// The number of bytes that large calls moved.
     bulk: AtomicU64,
 }
 
 impl Moved {
-    /// It was reset, or both sides have closed: for the kernel it is connected no more.
-    pub fn is_over(&self) -> bool {
+    /// True if it was reset or closed by both sides: then the kernel would report `ENOTCONN`.
+    pub fn has_ended(&self) -> bool {
         const CLOSE: u8 = 7;
-        let there = self.stream.readiness();
+        let readiness = self.stream.readiness();
         let is_closed = || self.stream.tcp_info().map_or(true, |info| info.first() == Some(&CLOSE));
-        there.ended && (there.failed || is_closed())
+        readiness.ended && (readiness.failed || is_closed())
     }
 
-    /// Counts what a call moved; false if the connection is to go home for it.
+    /// Counts the bytes that a call moved. Returns false if the policy wants the connection home for
+    /// bulk transfer.
     fn keeps(&self, count: usize) -> bool {
         if count < BULK_CALL {
             return true;
@@ -83,15 +84,15 @@ impl Moved {
     }
 }
 
-/// A connection that is not in the kernel, and stays where it is while this lives.
+/// A connection that is not in the kernel, with the slot's lock: it does not move while this exists.
 pub struct Held {
-    pub named: Named,
+    pub slot_ref: SlotRef,
     body: Reading,
 }
 
 impl Held {
     pub fn slot(&self) -> &'static Slot {
-        self.named.slot
+        self.slot_ref.slot
     }
 
     pub fn moved(&self) -> Option<&Moved> {
@@ -102,26 +103,26 @@ impl Held {
         self.moved().map(|moved| &moved.stream)
     }
 
-    /// Counts what a call moved, and brings home what is better off there.
+    /// Counts the bytes that a call moved, and brings the connection home if the policy says so.
     pub fn count(self, count: usize) {
         if !self.moved().is_none_or(|moved| moved.keeps(count)) {
-            let named = self.named;
+            let slot_ref = self.slot_ref;
             drop(self);
-            bring_home_named(&named, "bulk");
+            bring_slot_home(&slot_ref, "bulk");
         }
     }
 
-    pub fn over(&self) -> Option<&Over> {
-        if let State::Over(over) = &self.body.state { Some(over) } else { None }
+    pub fn ended(&self) -> Option<&Ended> {
+        if let State::Ended(ended) = &self.body.state { Some(ended) } else { None }
     }
 }
 
-/// A call of the kernel on a connection that may move: it does not meanwhile.
+/// A call in the kernel on a connection that may move. The connection does not move while this exists.
 #[must_use]
 pub struct KernelCall(Option<&'static Slot>);
 
 impl KernelCall {
-    /// On what is no connection of ours.
+    /// A call on a descriptor that the library does not know.
     pub fn none() -> KernelCall {
         KernelCall(None)
     }
@@ -140,86 +141,87 @@ impl Drop for KernelCall {
     }
 }
 
-/// Whose a call is.
-pub enum Place {
+/// Where a call is served: in the kernel, or by this library.
+pub enum CallTarget {
     Kernel(KernelCall),
     Carried(Held),
 }
 
-/// The connection that a descriptor is, if it is not in the kernel.
+/// The connection of a descriptor, if it is not in the kernel.
 pub fn at(fd: RawFd) -> Option<Held> {
-    hold(table::named(fd)?)
+    hold(table::find(fd)?)
 }
 
-/// The same, for who looked it up before.
-pub fn held(named: Named) -> Option<Held> {
-    if interrupted() { None } else { hold(named) }
+/// As [`at`], for a slot that the caller has found.
+pub fn held(slot_ref: SlotRef) -> Option<Held> {
+    if interrupted() { None } else { hold(slot_ref) }
 }
 
-fn hold(named: Named) -> Option<Held> {
-    let body = named.read()?;
-    let is_carried = matches!(body.state, State::Moved(_) | State::Over(_));
-    if is_carried { hold_carried(named, body) } else { None }
+fn hold(slot_ref: SlotRef) -> Option<Held> {
+    let body = slot_ref.read()?;
+    let is_carried = matches!(body.state, State::Moved(_) | State::Ended(_));
+    if is_carried { hold_carried(slot_ref, body) } else { None }
 }
 
-/// None of what the service has given back: the kernel's socket is an ordinary one from here on.
-fn hold_carried(named: Named, body: Reading) -> Option<Held> {
-    let held = Held { named, body };
+/// Returns `None` if the service has given the connection back: its socket is then an ordinary one.
+fn hold_carried(slot_ref: SlotRef, body: Reading) -> Option<Held> {
+    let held = Held { slot_ref, body };
     if held.stream().is_some_and(Stream::is_given_back) {
         drop(held);
-        bring_home_named(&named, "urgent-data");
+        bring_slot_home(&slot_ref, "urgent-data");
         return None;
     }
     Some(held)
 }
 
-/// Whose a call on a descriptor is. A connection whose time has come moves first.
-pub fn place(fd: RawFd) -> Place {
-    let Some(named) = table::named(fd) else { return Place::Kernel(KernelCall::none()) };
-    let looked = whose(&named);
-    if !matches!(&looked, (_, true)) {
-        return looked.0;
+/// Decides where a call on a descriptor is served. A connection that is due to move is moved first.
+pub fn target(fd: RawFd) -> CallTarget {
+    let Some(slot_ref) = table::find(fd) else { return CallTarget::Kernel(KernelCall::none()) };
+    let found = current_target(&slot_ref);
+    if !matches!(&found, (_, true)) {
+        return found.0;
     }
-    drop(looked);
-    hand_over(fd, &named);
-    whose(&named).0
+    drop(found);
+    hand_over(fd, &slot_ref);
+    current_target(&slot_ref).0
 }
 
-/// Whose it is now, and whether it is due to move.
-fn whose(named: &Named) -> (Place, bool) {
-    let ordinary = (Place::Kernel(KernelCall::none()), false);
-    let Some(body) = named.read() else { return ordinary };
+/// Where a call would be served now, and whether the connection is due to move.
+fn current_target(slot_ref: &SlotRef) -> (CallTarget, bool) {
+    let ordinary = (CallTarget::Kernel(KernelCall::none()), false);
+    let Some(body) = slot_ref.read() else { return ordinary };
     match &body.state {
         State::Free => ordinary,
         State::Kernel(candidate) => {
-            let sends = named.slot.sends.load(Ordering::Relaxed);
-            (Place::Kernel(KernelCall::on(named.slot)), candidate.is_due(sends))
+            let sends = slot_ref.slot.sends.load(Ordering::Relaxed);
+            (CallTarget::Kernel(KernelCall::on(slot_ref.slot)), candidate.is_due(sends))
         }
-        State::Moved(_) | State::Over(_) => {
-            hold_carried(*named, body).map_or(ordinary, |held| (Place::Carried(held), false))
+        State::Moved(_) | State::Ended(_) => {
+            hold_carried(*slot_ref, body).map_or(ordinary, |held| (CallTarget::Carried(held), false))
         }
     }
 }
 
-/// As [`place`], for a request to send.
-pub fn place_to_send(fd: RawFd) -> Place {
-    if let Some(named) = table::named(fd) {
-        named.slot.sends.fetch_add(1, Ordering::Relaxed);
+/// As [`target`], for a request to send, which is counted.
+pub fn target_to_send(fd: RawFd) -> CallTarget {
+    if let Some(slot_ref) = table::find(fd) {
+        slot_ref.slot.sends.fetch_add(1, Ordering::Relaxed);
     }
-    place(fd)
+    target(fd)
 }
 
-/// Calls are made past us: nothing moves any more.
+/// True once the program makes calls that the library cannot see: no connection moves after that.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// From now on all is in the kernel: the program makes calls that nobody sees.
+/// Brings all connections home and keeps every later one in the kernel, because the program makes
+/// calls that the library cannot see.
 pub fn stop(why: &str) {
     STOPPED.store(true, Ordering::Relaxed);
-    everything::bring_home(why);
+    connections::bring_home(why);
 }
 
-/// A socket that is no connection yet is put into an epoll set.
-pub fn foresee(fd: RawFd) {
+/// Registers a socket without a connection that the program adds to an epoll set.
+pub fn register_early(fd: RawFd) {
     if socket::is_unconnected(fd)
         && let Some(identity) = socket::identity(fd)
     {
@@ -228,14 +230,15 @@ pub fn foresee(fd: RawFd) {
     }
 }
 
-/// True if nothing is known of a connection of this descriptor.
+/// True if the descriptor has no known connection.
 pub fn is_new(fd: RawFd) -> bool {
-    table::named(fd).is_none_or(|named| named.read().is_none_or(|body| body.is_fresh()))
+    table::find(fd).is_none_or(|slot_ref| slot_ref.read().is_none_or(|body| body.is_fresh()))
 }
 
-/// The program has a new connection: accepted, or (perhaps only begun to be) connected.
+/// Registers a new connection of the program: one that was accepted, or that `connect` has made or
+/// begun.
 pub fn begin(fd: RawFd, connecting: bool) {
-    let early = table::named(fd);
+    let early = table::find(fd);
     let candidate = match Candidate::begin(fd, connecting) {
         Ok(_) if STOPPED.load(Ordering::Relaxed) => Err(Some("io-uring")),
         candidate => candidate,
@@ -244,71 +247,71 @@ pub fn begin(fd: RawFd, connecting: bool) {
         Ok(candidate) => candidate,
         Err(Some(why)) => {
             account::count(&format!("stays {why}"));
-            return early.into_iter().for_each(|named| bring_home_named(&named, why));
+            return early.into_iter().for_each(|slot_ref| bring_slot_home(&slot_ref, why));
         }
         Err(None) => return,
     };
     let moves = !connecting && candidate.is_due(0);
-    let named = match early {
-        Some(named) => {
-            let Some(mut body) = named.write() else { return };
+    let slot_ref = match early {
+        Some(slot_ref) => {
+            let Some(mut body) = slot_ref.write() else { return };
             let State::Kernel(fresh) = &mut body.state else { return };
             let shared = std::mem::take(&mut fresh.shared);
             *fresh = candidate;
             fresh.shared = shared;
-            named
+            slot_ref
         }
         None => match table::enter(fd, State::Kernel(candidate), socket::is_nonblocking(fd)) {
-            Some(named) => named,
+            Some(slot_ref) => slot_ref,
             None => return,
         },
     };
     if moves {
-        hand_over(fd, &named);
+        hand_over(fd, &slot_ref);
     }
 }
 
-/// Has the service take a connection over, if it may go now.
-fn hand_over(fd: RawFd, named: &Named) {
-    let Some(mut body) = named.write() else { return };
+/// Hands a connection over to the service, if it may move now.
+fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
+    let Some(mut body) = slot_ref.write() else { return };
     let State::Kernel(candidate) = &mut body.state else { return };
-    match candidate.is_ready(fd, named.slot) {
+    match candidate.is_ready(fd, slot_ref.slot) {
         Ready::Go => {}
         Ready::NotYet => return,
-        Ready::Never(why) => return stay(named, &mut body, why),
+        Ready::Never(why) => return stay(slot_ref, &mut body, why),
     }
-    if let Some(why) = epoll::withdraw(named.slot) {
-        return stay(named, &mut body, why);
+    if let Some(why) = epoll::withdraw(slot_ref.slot) {
+        return stay(slot_ref, &mut body, why);
     }
     match adopt(fd, candidate) {
         Ok(moved) => {
-            epoll::arrive(named.slot, &moved.stream);
+            epoll::arrive(slot_ref.slot, &moved.stream);
             body.state = State::Moved(moved);
             account::count("moved");
         }
         Err(why) => {
-            if candidate.waits(&why, named.slot.sends.load(Ordering::Relaxed)) {
-                return epoll::put_back(named.slot);
+            if candidate.retries_after(&why, slot_ref.slot.sends.load(Ordering::Relaxed)) {
+                return epoll::put_back(slot_ref.slot);
             }
-            epoll::put_back(named.slot);
+            epoll::put_back(slot_ref.slot);
             if baton_kernel::is_captured(socket::borrow(fd)).unwrap_or(false) {
-                // The service was killed over it: the kernel does not have it any more.
-                epoll::leave(named.slot);
-                body.state = State::Over(Over::default());
+                // The service was killed during the handover, and the kernel's connection is gone.
+                epoll::leave(slot_ref.slot);
+                body.state = State::Ended(Ended::default());
                 return account::count("stays lost");
             }
-            stay(named, &mut body, &why);
+            stay(slot_ref, &mut body, &why);
         }
     }
 }
 
-/// It is the kernel's for good.
-fn stay(named: &Named, body: &mut Body, why: &str) {
+/// Leaves a connection in the kernel for good.
+fn stay(slot_ref: &SlotRef, body: &mut Body, why: &str) {
     if !body.is_fresh() {
         account::count(&format!("stays {why}"));
     }
-    epoll::leave(named.slot);
-    table::settle(named, body);
+    epoll::leave(slot_ref.slot);
+    table::settle(slot_ref, body);
 }
 
 fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
@@ -319,7 +322,7 @@ fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
     let adopted = service::with(|service| (service.adopt(lent), service.devices().is_empty()));
     let (adopted, nowhere) = adopted.ok_or("no-service")?;
     let stream = adopted.map_err(|NotAdopted { code, text, .. }| {
-        // Which rule it is stands behind the colon.
+        // The name of the rule follows the colon.
         if let ("firewall-rule", Some((_, rule))) = (&*code, text.split_once(": ")) {
             account::count(&format!("rule {rule}"));
         }
@@ -332,49 +335,49 @@ fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
     Ok(Moved { stream, local, peer, identity, rule, bulk: AtomicU64::new(0) })
 }
 
-/// Makes a connection an ordinary one of the kernel, for this reason.
+/// Makes a connection an ordinary one of the kernel, and counts the reason.
 pub fn bring_home(fd: RawFd, why: &str) {
-    if let Some(named) = table::named(fd) {
-        bring_home_named(&named, why);
+    if let Some(slot_ref) = table::find(fd) {
+        bring_slot_home(&slot_ref, why);
     }
 }
 
-/// As [`bring_home`], for who looked it up.
-pub fn bring_home_named(named: &Named, why: &str) {
-    let Some(mut body) = named.write() else { return };
+/// As [`bring_home`], for a slot that the caller has found.
+pub fn bring_slot_home(slot_ref: &SlotRef, why: &str) {
+    let Some(mut body) = slot_ref.write() else { return };
     match &body.state {
-        State::Free | State::Over(_) => {}
-        State::Kernel(_) => stay(named, &mut body, why),
+        State::Free | State::Ended(_) => {}
+        State::Kernel(_) => stay(slot_ref, &mut body, why),
         State::Moved(moved) => {
-            account_for(moved);
+            count_bytes_at_home(moved);
             let Ok(lent) = moved.stream.take_back() else {
-                let over = Over::of(&moved.stream);
-                body.state = State::Over(over);
+                let ended = Ended::of(&moved.stream);
+                body.state = State::Ended(ended);
                 return;
             };
-            // What the service used; the program's own is the same socket.
+            // This is the service's duplicate; the program has its own descriptor of the socket.
             drop(lent);
             account::count(&format!("home {why}"));
-            epoll::put_back(named.slot);
-            epoll::leave(named.slot);
-            drop(table::settle(named, &mut body));
+            epoll::put_back(slot_ref.slot);
+            epoll::leave(slot_ref.slot);
+            drop(table::settle(slot_ref, &mut body));
         }
     }
 }
 
-/// The program has closed a descriptor, or is about to: with the last one its connection.
+/// Called when the program closes a descriptor. With the last one its connection ends.
 pub fn close(fd: RawFd) {
-    let Some((named, state)) = table::close(fd) else { return };
-    epoll::leave(named.slot);
-    tell(&state);
+    let Some((slot_ref, state)) = table::close(fd) else { return };
+    epoll::leave(slot_ref.slot);
+    count_outcome(&state);
     drop(state);
 }
 
-/// A connection, or the program, has come to its end: what became of it is counted.
-pub fn tell(state: &State) {
+/// Called when a connection or the program ends: counts what became of the connection.
+pub fn count_outcome(state: &State) {
     match state {
-        State::Moved(moved) => account_for(moved),
-        // Who has it last tells of one that several processes have.
+        State::Moved(moved) => count_bytes_at_home(moved),
+        // If processes share it, only the last one reports.
         State::Kernel(candidate) => {
             if let Some(why) = candidate.why_it_stayed() {
                 account::count(&format!("stays {why}"));
@@ -384,9 +387,9 @@ pub fn tell(state: &State) {
     }
 }
 
-/// What went over it while it was back in the kernel did not go over the engine, for which each call
-/// counted it.
-pub fn account_for(moved: &Moved) {
+/// Moves bytes from the counters of the engine to those of the kernel. Each call counted its bytes for
+/// the engine, but some went through the kernel while the service had the connection there.
+pub fn count_bytes_at_home(moved: &Moved) {
     let (sent, received) = moved.stream.take_bytes_at_home();
     if sent + received > 0 {
         account::add("bytes received", received.wrapping_neg());
@@ -396,36 +399,36 @@ pub fn account_for(moved: &Moved) {
     }
 }
 
-/// Everything is in the kernel after this, for a fork. What a child gives back by an exec may
-/// move again.
+/// Brings everything home for a fork. A connection that is closed on exec may move again once the
+/// children have executed other programs.
 pub fn park_all(sharing: Option<&Sharing>) {
-    for (named, fds) in table::all() {
+    for (slot_ref, fds) in table::all() {
         match sharing {
-            Some(sharing) if !fds.iter().any(|fd| socket::is_inherited(*fd)) => park(&named, fds[0], sharing),
-            _ => bring_home_named(&named, "fork"),
+            Some(sharing) if !fds.iter().any(|fd| socket::is_inherited(*fd)) => park(&slot_ref, fds[0], sharing),
+            _ => bring_slot_home(&slot_ref, "fork"),
         }
     }
 }
 
-fn park(named: &Named, fd: RawFd, sharing: &Sharing) {
-    let Some(mut body) = named.write() else { return };
+fn park(slot_ref: &SlotRef, fd: RawFd, sharing: &Sharing) {
+    let Some(mut body) = slot_ref.write() else { return };
     match &mut body.state {
-        State::Free | State::Over(_) => {}
+        State::Free | State::Ended(_) => {}
         State::Kernel(candidate) => candidate.shared.push(sharing.clone()),
         State::Moved(moved) => {
-            account_for(moved);
+            count_bytes_at_home(moved);
             let ports = (moved.local.port().unwrap_or(0), moved.peer.port().unwrap_or(0));
             let home = moved.stream.take_back();
             let Ok(lent) = home else {
-                let over = Over::of(&moved.stream);
-                body.state = State::Over(over);
+                let ended = Ended::of(&moved.stream);
+                body.state = State::Ended(ended);
                 return;
             };
             drop(lent);
             account::count("home fork");
-            epoll::put_back(named.slot);
+            epoll::put_back(slot_ref.slot);
             let identity = socket::identity(fd).unwrap_or_default();
-            let sends = named.slot.sends.load(Ordering::Relaxed);
+            let sends = slot_ref.slot.sends.load(Ordering::Relaxed);
             body.state = State::Kernel(Candidate::parked(identity, ports, sends, sharing.clone()));
         }
     }

@@ -1,15 +1,16 @@
-//! Descriptors of ours in a program's table: as far up as may be, since programs expect
-//! theirs to be small and in a row, and only as many as `ulimit -n` says.
+//! The library's own descriptors in the program's table. They have the highest numbers possible,
+//! because programs expect their own to be small and consecutive. The limit (`ulimit -n`) is raised
+//! for them where the hard limit allows it.
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
-/// Descriptors that the limit is raised by.
+/// The number of descriptors by which the limit is raised.
 const MORE: u64 = 65_536;
 
-/// The lowest number that is ours.
+/// The lowest number of the library's descriptors.
 pub fn floor() -> RawFd {
     static FLOOR: OnceLock<RawFd> = OnceLock::new();
     *FLOOR.get_or_init(|| {
@@ -22,12 +23,12 @@ pub fn floor() -> RawFd {
     })
 }
 
-/// A duplicate among ours, or among the program's if there is no room there.
+/// Duplicates a descriptor to a number of the library, or to any other if there is no room.
 pub fn duplicate(fd: impl AsFd) -> std::io::Result<OwnedFd> {
     Ok(fcntl_dupfd_cloexec(&fd, floor()).or_else(|_| fcntl_dupfd_cloexec(&fd, 0))?)
 }
 
-/// The same descriptor under such a number.
+/// Moves a descriptor to a number of the library.
 pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     duplicate(&fd).unwrap_or(fd)
 }

@@ -1,41 +1,45 @@
-//! Epoll sets that hold connections which are not in the kernel, beside what is.
+//! Epoll sets that have connections in an engine in addition to other descriptors.
 //!
 //! ```text
-//!   program   epoll_ctl(set, connection) --> entry: events, data, what was reported last
+//!   program   epoll_ctl(set, connection) --> entry: events, data, the last report
 //!                                              ^ woken by the stream's watch
-//!   epoll_wait   ready entries of ours first, then the kernel's set, in which our bell is:
-//!                rung when an entry becomes ready while somebody sleeps there
+//!   epoll_wait   first the ready entries, then the kernel's set, which has our notifier:
+//!                it is notified when an entry becomes ready while a thread sleeps on the set
 //! ```
 //!
-//! The kernel's set never has the husk of a connection: it would be writable always. An
-//! entry is taken out of it before its connection is handed over and put back when it comes
-//! home, so whatever the program asked for holds wherever the connection is. Where engines run
-//! in this process, their devices are in the kernel's set too: one of those who sleep is woken.
+//! The kernel's set never has the husk of a connection, which would always be writable. The
+//! kernel's entry is removed before the connection is handed over, and is added again when the
+//! connection comes home, so the program's interest holds wherever the connection is. If engines
+//! run in this process, the kernel's set also has their devices, and a frame wakes one of the
+//! threads that sleep.
 //!
-//! Level, edge and one-shot are decided when entries are collected, by the rules of the
-//! kernel's `fs/eventpoll.c`: an entry by level stays on the list while it is ready; one by
-//! edge is reported with all that it is ready for, and again only after something arrived, or
-//! room came that was missed; a one-shot one is asleep until it is modified.
+//! Level, edge and one-shot are decided when entries are collected, by the rules of the kernel's
+//! `fs/eventpoll.c`. A level-triggered entry stays on the ready list while it is ready. An
+//! edge-triggered one is reported with everything that it is ready for, and again only after data
+//! has arrived or after a write that had found no room finds room. A one-shot entry is disabled
+//! by its report until it is modified.
 
 mod entry;
 mod nested;
+mod wait;
 
 pub use entry::Entry;
 #[cfg(test)]
 pub(crate) use entry::tests;
 pub use nested::{changed as nested_changed, refresh};
+pub(crate) use wait::{KernelWait, wait};
 
-use crate::bell::Bell;
 use crate::connection::{Held, State, at, bring_home, held};
 use crate::gather::Gather;
+use crate::notifier::Notifier;
+use crate::os::epoll::{Interest, control, random};
+use crate::os::socket::is_inherited;
 use crate::service::{self, Attendance};
 use crate::sharing::Sharing;
-use crate::sys::epoll::{Interest, control, random};
-use crate::sys::socket::is_inherited;
 use crate::table::{self, Slot, locked};
-use baton_socket::held::Counted;
-use baton_socket::service::engine::monotonic;
-use baton_socket::service::{Readiness, Stream};
+use baton_client::{Readiness, Stream};
+use baton_consumer::held::Counted;
+use baton_ipc::engine::monotonic;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLEXCLUSIVE, c_int};
 use rustix::event::EventfdFlags;
 use std::collections::{HashMap, VecDeque};
@@ -49,37 +53,37 @@ static SETS: RwLock<Sets> = RwLock::new(None);
 /// An epoll set of the program.
 pub struct Set {
     fd: RawFd,
-    /// The bell's data in the kernel's set, and the devices'.
-    pub mark: u64,
-    pub device_mark: u64,
-    /// Which devices are in it: [`Attendance::changes`].
+    /// The data of the notifier's and of the devices' events in the kernel's set.
+    pub notifier_data: u64,
+    pub device_data: u64,
+    /// The version of the list of devices that are in it: [`Attendance::changes`].
     devices: AtomicU64,
-    bell: Option<Arc<Bell>>,
-    bell_is_in: AtomicBool,
+    notifier: Option<Arc<Notifier>>,
+    notifier_is_in: AtomicBool,
     entries: Mutex<HashMap<(u32, RawFd), Arc<Entry>>>,
     ready: Mutex<VecDeque<Arc<Entry>>>,
     gather: Mutex<Gather>,
-    /// Threads that are in the kernel's `epoll_wait`, or about to be.
+    /// The number of threads that are in the kernel's `epoll_wait` or about to enter it.
     pub sleepers: AtomicU32,
-    /// It is in another set, or polled: it has to look ready to the kernel.
+    /// It is in another set, or polled: the kernel must see when it is ready.
     nested: AtomicBool,
-    /// Its bell was rung since somebody looked whether it should ring.
-    rang: AtomicBool,
-    /// Sets that are in it.
+    /// It was notified since its entries were checked last.
+    notified: AtomicBool,
+    /// The sets that are in it.
     inner: Mutex<Vec<nested::Inner>>,
-    /// Other processes that have it too.
+    /// The other processes that share it.
     shared: Mutex<Shared>,
 }
 
-/// See [`Set::is_shared`].
+/// How long other processes share a set: see [`Set::is_shared`].
 #[derive(Default)]
 struct Shared {
     for_good: bool,
     until: Vec<Sharing>,
 }
 
-/// What a descriptor is ready for that is in no kernel, as far as engines were heard; none if
-/// it is.
+/// The readiness of a connection, as of the last events from its engine, or `None` if it is in the
+/// kernel.
 pub fn readiness(fd: RawFd) -> Option<Readiness> {
     at(fd).map(|held| readiness_of(&held))
 }
@@ -87,9 +91,9 @@ pub fn readiness(fd: RawFd) -> Option<Readiness> {
 fn readiness_of(held: &Held) -> Readiness {
     match held.stream() {
         Some(stream) => {
-            let there = stream.readiness_heard();
-            // An error is told once.
-            Readiness { failed: there.failed && !held.slot().told.load(Ordering::Relaxed), ..there }
+            let readiness = stream.readiness_heard();
+            // An error is reported once.
+            Readiness { failed: readiness.failed && !held.slot().error_reported.load(Ordering::Relaxed), ..readiness }
         }
         None => Readiness { readable: true, writable: true, peer_finished: true, ended: true, ..Readiness::default() },
     }
@@ -97,33 +101,33 @@ fn readiness_of(held: &Held) -> Readiness {
 
 impl Set {
     fn new(fd: RawFd) -> Set {
-        let bell = Bell::new(EventfdFlags::NONBLOCK).ok().map(Arc::new);
+        let notifier = Notifier::new(EventfdFlags::NONBLOCK).ok().map(Arc::new);
         Set {
             fd,
-            mark: random(),
-            device_mark: random(),
+            notifier_data: random(),
+            device_data: random(),
             devices: AtomicU64::new(0),
-            bell,
-            bell_is_in: AtomicBool::new(false),
+            notifier,
+            notifier_is_in: AtomicBool::new(false),
             entries: Mutex::default(),
             ready: Mutex::default(),
             gather: Mutex::default(),
             sleepers: AtomicU32::new(0),
             nested: AtomicBool::new(false),
-            rang: AtomicBool::new(false),
+            notified: AtomicBool::new(false),
             inner: Mutex::default(),
             shared: Mutex::default(),
         }
     }
 
-    /// True while another process has the set, and might wait on it.
+    /// True while another process has the set and could wait on it.
     fn is_shared(&self) -> bool {
         let mut shared = locked(&self.shared);
         shared.until.retain(Sharing::lasts);
         shared.for_good || !shared.until.is_empty()
     }
 
-    /// A child has it from now on: for good, if it is not closed on exec.
+    /// Records that a child shares the set from now on: for good, unless it is closed on exec.
     fn share(&self, sharing: Option<&Sharing>) {
         let mut shared = locked(&self.shared);
         shared.until.retain(Sharing::lasts);
@@ -133,14 +137,14 @@ impl Set {
         }
     }
 
-    /// An entry is ready: whoever sleeps in the kernel is woken.
-    fn tell(&self) {
+    /// Called when an entry is ready: wakes the threads that sleep in the kernel.
+    fn wake(&self) {
         let nested = self.nested.load(Ordering::Relaxed);
         if nested {
-            self.rang.store(true, Ordering::Release);
+            self.notified.store(true, Ordering::Release);
         }
         if nested || self.sleepers.load(Ordering::SeqCst) > 0 {
-            self.bell.iter().for_each(|bell| bell.ring());
+            self.notifier.iter().for_each(|notifier| notifier.notify());
         }
     }
 
@@ -148,30 +152,30 @@ impl Set {
         !locked(&self.ready).is_empty()
     }
 
-    /// The bell is in the kernel's set from now on.
+    /// Adds the notifier to the kernel's set.
     fn prepare(&self) -> Result<(), i32> {
-        if self.bell_is_in.load(Ordering::Acquire) {
+        if self.notifier_is_in.load(Ordering::Acquire) {
             return Ok(());
         }
-        let bell = self.bell.as_ref().ok_or(libc::ENOMEM)?.as_fd().as_raw_fd();
+        let notifier = self.notifier.as_ref().ok_or(libc::ENOMEM)?.as_fd().as_raw_fd();
         let level = if self.nested.load(Ordering::Relaxed) { 0 } else { EPOLLET as u32 };
-        let interest = Interest { events: libc::EPOLLIN as u32 | level, data: self.mark };
-        match control(self.fd, EPOLL_CTL_ADD, bell, Some(interest)) {
+        let interest = Interest { events: libc::EPOLLIN as u32 | level, data: self.notifier_data };
+        match control(self.fd, EPOLL_CTL_ADD, notifier, Some(interest)) {
             Ok(()) | Err(libc::EEXIST) => {}
             Err(error) => return Err(error),
         }
-        self.bell_is_in.store(true, Ordering::Release);
+        self.notifier_is_in.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// The wait that is about to begin looks after devices, too, if there are any.
+    /// Prepares the wait that is about to begin to include the devices, if there are any.
     pub fn attend(&self) -> Option<Attendance> {
-        // What looks ready to the kernel by a device would make another set look so, too.
-        let may = self.bell_is_in.load(Ordering::Acquire) && !self.nested.load(Ordering::Acquire);
+        // Not in a nested set: a readable device would make the outer set look ready.
+        let may = self.notifier_is_in.load(Ordering::Acquire) && !self.nested.load(Ordering::Acquire);
         let attendance = service::attend().filter(|_| may)?;
         if self.devices.swap(attendance.changes, Ordering::AcqRel) != attendance.changes {
-            let interest = Interest { events: (libc::EPOLLIN | EPOLLEXCLUSIVE) as u32, data: self.device_mark };
-            // One that has gone meanwhile brings nothing.
+            let interest = Interest { events: (libc::EPOLLIN | EPOLLEXCLUSIVE) as u32, data: self.device_data };
+            // An error means that the device has been closed; it is not needed.
             for device in service::devices() {
                 let _ = control(self.fd, EPOLL_CTL_ADD, device, Some(interest));
             }
@@ -179,12 +183,13 @@ impl Set {
         Some(attendance)
     }
 
-    /// Reports of ours, `room` at most; what engines have said since is taken in before.
+    /// Collects at most `room` events of connections in an engine. Polls the engines first.
     pub fn collect(&self, room: usize) -> Vec<Interest> {
         if locked(&self.entries).is_empty() && !self.has_ready() {
             return Vec::new();
         }
-        // Whoever has not read yet what it was told of need not be told of more at once.
+        // If the program has not read the input of an earlier report, there is no hurry to poll for
+        // more.
         let first = locked(&self.ready).front().cloned();
         if first.is_some_and(|entry| entry.has_input()) {
             service::glance()
@@ -192,7 +197,7 @@ impl Set {
             service::look()
         }
         let mut batch = std::mem::take(&mut *locked(&self.ready));
-        // No lock may be held while descriptors are looked up.
+        // Looking descriptors up takes the slots' locks, which come first in the lock order.
         let mut gather = std::mem::take(&mut *locked(&self.gather));
         let (mut found, mut again) = (Vec::new(), Vec::new());
         while found.len() < room {
@@ -205,43 +210,44 @@ impl Set {
             }
         }
         *locked(&self.gather) = gather;
-        let for_others = !batch.is_empty();
+        let some_left = !batch.is_empty();
         let mut ready = locked(&self.ready);
-        // What found no room comes first, what came meanwhile next, what was told last.
+        // The order: entries that found no room, entries that became ready during this call, and last
+        // those that have been reported.
         let came = std::mem::take(&mut *ready);
         *ready = batch.into_iter().chain(came).chain(again).collect();
         if self.nested.load(Ordering::Relaxed) && ready.is_empty() {
-            self.bell.iter().for_each(|bell| bell.clear());
+            self.notifier.iter().for_each(|notifier| notifier.clear());
         }
         drop(ready);
-        if for_others {
-            self.tell();
+        if some_left {
+            self.wake();
         }
         found
     }
 
-    /// Many of its connections are busy.
+    /// True if many of its connections are busy.
     pub fn is_busy(&self) -> bool {
         locked(&self.gather).is_many(monotonic)
     }
 
     fn enter(&self, entry: Arc<Entry>) {
-        locked(&self.entries).insert((entry.named.slot.number(), entry.fd), entry);
+        locked(&self.entries).insert((entry.slot_ref.slot.number(), entry.fd), entry);
     }
 
     fn push(&self, entry: Arc<Entry>) {
         locked(&self.ready).push_back(entry);
-        self.tell();
+        self.wake();
     }
 
     fn drop_entry(&self, entry: &Entry) {
         entry.drop_out();
-        locked(&self.entries).remove(&(entry.named.slot.number(), entry.fd));
+        locked(&self.entries).remove(&(entry.slot_ref.slot.number(), entry.fd));
         locked(&self.ready).retain(|other| !std::ptr::eq(&**other, entry));
     }
 }
 
-/// The set that a descriptor is; of one that we did not see being made, from now on.
+/// The set of a descriptor. A set whose creation the library did not see is known from now on.
 pub fn set(fd: RawFd) -> Arc<Set> {
     let known = Counted::new(|| SETS.read().unwrap_or_else(PoisonError::into_inner));
     if let Some(set) = known.as_ref().and_then(|sets| sets.get(&fd)) {
@@ -258,15 +264,15 @@ fn write() -> Counted<RwLockWriteGuard<'static, Sets>> {
     Counted::new(|| SETS.write().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The program has closed it.
+/// Called when the program has closed a set's descriptor.
 pub fn close(fd: RawFd) {
     table::forget(fd);
     let set = write().as_mut().and_then(|sets| sets.remove(&fd));
     if let Some(set) = set.filter(|set| set.fd == fd) {
         let entries: Vec<_> = locked(&set.entries).drain().map(|(_, entry)| entry).collect();
         for entry in entries {
-            locked(&entry.named.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
-            if let Some(held) = held(entry.named)
+            locked(&entry.slot_ref.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
+            if let Some(held) = held(entry.slot_ref)
                 && let Some(stream) = held.stream()
             {
                 entry.unwatch(stream);
@@ -275,14 +281,15 @@ pub fn close(fd: RawFd) {
     }
 }
 
-/// A second descriptor is the same set.
+/// Records that a second descriptor names the same set.
 pub fn duplicate(from: RawFd, to: RawFd) {
     let same = set(from);
     table::enter_set(to);
     write().get_or_insert_default().insert(to, same);
 }
 
-/// It looks ready to the kernel whenever entries of ours are.
+/// Called when a set is added to another set or polled: from now on it looks ready to the kernel
+/// whenever one of its entries is.
 pub fn nest(fd: RawFd) {
     let set = set(fd);
     if !set.nested.swap(true, Ordering::AcqRel) {
@@ -291,19 +298,19 @@ pub fn nest(fd: RawFd) {
                 let _ = control(set.fd, EPOLL_CTL_DEL, device, None);
             }
         }
-        if set.bell_is_in.swap(false, Ordering::AcqRel)
-            && let Some(bell) = &set.bell
+        if set.notifier_is_in.swap(false, Ordering::AcqRel)
+            && let Some(notifier) = &set.notifier
         {
-            let _ = control(set.fd, EPOLL_CTL_DEL, bell.as_fd().as_raw_fd(), None);
+            let _ = control(set.fd, EPOLL_CTL_DEL, notifier.as_fd().as_raw_fd(), None);
             let _ = set.prepare();
         }
         if set.has_ready() {
-            set.tell();
+            set.wake();
         }
     }
 }
 
-/// `epoll_ctl` on a connection that we know: done, failed so, or the kernel's.
+/// `epoll_ctl` on a connection that the library knows.
 pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Result<(), i32> {
     let of_kernel = || control(set_fd, what, fd, (what != EPOLL_CTL_DEL).then_some(interest));
     if set_fd == fd {
@@ -313,9 +320,9 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
     if what == EPOLL_CTL_ADD && set.is_shared() {
         bring_home(fd, "epoll-shared");
     }
-    let Some(named) = table::named(fd) else { return of_kernel() };
-    let Some(body) = named.read() else { return of_kernel() };
-    let key = (named.slot.number(), fd);
+    let Some(slot_ref) = table::find(fd) else { return of_kernel() };
+    let Some(body) = slot_ref.read() else { return of_kernel() };
+    let key = (slot_ref.slot.number(), fd);
     let known = locked(&set.entries).get(&key).cloned();
     let stream = match &body.state {
         State::Free => return of_kernel(),
@@ -324,7 +331,7 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
             None
         }
         State::Moved(moved) => Some(&moved.stream),
-        State::Over(_) => None,
+        State::Ended(_) => None,
     };
     if !matches!(body.state, State::Kernel(_)) && breaks_exclusion(what, known.as_deref(), interest.events) {
         return Err(libc::EINVAL);
@@ -334,9 +341,9 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
             if !matches!(body.state, State::Kernel(_)) {
                 set.prepare()?;
             }
-            let entry = Entry::new(&set, named, fd, interest);
+            let entry = Entry::new(&set, slot_ref, fd, interest);
             set.enter(entry.clone());
-            locked(&named.slot.entries).push(entry.clone());
+            locked(&slot_ref.slot.entries).push(entry.clone());
             stream.into_iter().for_each(|stream| entry.watch(stream));
             entry.wake();
         }
@@ -346,7 +353,7 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
         }
         (EPOLL_CTL_DEL, Some(entry)) => {
             stream.into_iter().for_each(|stream| entry.unwatch(stream));
-            locked(&named.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
+            locked(&slot_ref.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
             set.drop_entry(&entry);
         }
         _ if matches!(body.state, State::Kernel(_)) => {}
@@ -357,8 +364,8 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
     Ok(())
 }
 
-/// What is exclusive is so from the beginning, for good, and with few events besides (the
-/// kernel's `do_epoll_ctl`).
+/// True for a forbidden use of `EPOLLEXCLUSIVE`. Only `EPOLL_CTL_ADD` may set it, and only together
+/// with a few events; such an entry cannot be modified (the kernel's `do_epoll_ctl`).
 fn breaks_exclusion(what: c_int, known: Option<&Entry>, events: u32) -> bool {
     const WITH_IT: c_int =
         libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
@@ -370,18 +377,18 @@ fn breaks_exclusion(what: c_int, known: Option<&Entry>, events: u32) -> bool {
     }
 }
 
-/// Takes a connection that is about to be handed over out of the kernel's sets; why not, if
-/// that could not be undone, or others wait there too.
+/// Removes a connection that is about to be handed over from the kernel's sets. Returns the reason
+/// why it must stay, if the removal could not be undone or other processes wait on a set.
 pub fn withdraw(slot: &Slot) -> Option<&'static str> {
     let entries = locked(&slot.entries);
-    // Whether the kernel has reported one is not to be known.
+    // Nothing tells whether the kernel has reported a one-shot entry.
     if entries.iter().any(|entry| entry.is_one_shot()) {
         return Some("epoll-oneshot");
     }
     if entries.iter().filter_map(|entry| entry.set.upgrade()).any(|set| set.is_shared()) {
         return Some("epoll-shared");
     }
-    // The kernel takes nothing out that has no number any more.
+    // The kernel cannot remove an entry whose descriptor is closed.
     if entries.iter().any(|entry| entry.is_closed()) {
         return Some("epoll-closed");
     }
@@ -393,11 +400,11 @@ pub fn withdraw(slot: &Slot) -> Option<&'static str> {
     None
 }
 
-/// It was handed over: its entries are ours.
+/// Called after a handover: the library's entries report on the connection from now on.
 pub fn arrive(slot: &Slot, stream: &Stream) {
     for entry in locked(&slot.entries).iter() {
         if let Some(set) = entry.set.upgrade() {
-            // A set that takes no bell had no room for the connection either.
+            // An error means that the set has no room; then the connection had none either.
             let _ = set.prepare();
             entry.begin_anew();
             entry.watch(stream);
@@ -406,7 +413,7 @@ pub fn arrive(slot: &Slot, stream: &Stream) {
     }
 }
 
-/// The kernel's sets have it again, but under numbers that were closed.
+/// Adds a connection to the kernel's sets again, except for descriptors that were closed.
 pub fn put_back(slot: &Slot) {
     for entry in locked(&slot.entries).iter().filter(|entry| !entry.is_closed()) {
         if let Some(set) = entry.set.upgrade() {
@@ -415,7 +422,7 @@ pub fn put_back(slot: &Slot) {
     }
 }
 
-/// No set has it as ours any more.
+/// Removes the library's entries for a connection from all sets.
 pub fn leave(slot: &Slot) {
     let entries = std::mem::take(&mut *locked(&slot.entries));
     for entry in entries {
@@ -425,25 +432,26 @@ pub fn leave(slot: &Slot) {
     }
 }
 
-/// All sets stay as they are while this lives: a fork.
+/// The lock on all sets during a fork.
 pub struct Frozen(Counted<RwLockWriteGuard<'static, Sets>>);
 
-/// Every set is shared with a child from now on.
+/// Locks all sets for a fork, and records that a child shares them.
 pub fn freeze(sharing: Option<&Sharing>) -> Frozen {
     let sets = write();
     for set in sets.iter().flat_map(HashMap::values) {
         set.share(sharing);
-        if set.bell_is_in.swap(false, Ordering::AcqRel)
-            && let Some(bell) = &set.bell
+        if set.notifier_is_in.swap(false, Ordering::AcqRel)
+            && let Some(notifier) = &set.notifier
         {
-            let _ = control(set.fd, EPOLL_CTL_DEL, bell.as_fd().as_raw_fd(), None);
+            let _ = control(set.fd, EPOLL_CTL_DEL, notifier.as_fd().as_raw_fd(), None);
         }
     }
     Frozen(sets)
 }
 
 impl Frozen {
-    /// In the child: locks of sets may be held by threads that are no more.
+    /// Called in the child, where threads that no longer exist may hold locks of the sets: replaces all
+    /// sets.
     pub fn child(&mut self) {
         let fds: Vec<RawFd> = self.0.iter().flat_map(HashMap::keys).copied().collect();
         let fresh = |fd| {
@@ -452,7 +460,7 @@ impl Frozen {
             (fd, Arc::new(set))
         };
         let before = self.0.replace(fds.into_iter().map(fresh).collect());
-        // Nothing of it is touched any more.
+        // Do not run destructors, which would take locks.
         std::mem::forget(before);
     }
 }

@@ -1,66 +1,66 @@
-//! A process that forks or becomes another program.
+//! Handling of fork.
 //!
-//! Before a fork every connection comes home and the service is left: the child begins with
-//! ordinary descriptors, no thread, nothing of the service, and connects for itself when it
-//! has a connection of its own. The parent's connections may move again once nobody shares
-//! them any more ([`sharing`]). What another thread does meanwhile waits until the fork is
-//! done, so that nothing is half done in the child.
+//! Before a fork every connection comes home and the connection to the service is closed. So the
+//! child begins with ordinary descriptors, without the library's thread, and connects to the
+//! service itself when it has a connection of its own. The parent's connections may move again
+//! once no child shares them ([`sharing`]). Other threads that use the library wait until the
+//! fork is done, so that the child never sees a half-finished change.
 
 use crate::connection::park_all;
-use crate::everything;
+use crate::connections;
 use crate::service::{self, Exclusive};
-use crate::{bell, epoll, sharing, table};
-use baton_socket::held::interrupted;
+use crate::{epoll, notifier, sharing, table};
+use baton_consumer::held::interrupted;
 use std::cell::RefCell;
 
-/// What stands still during a fork.
+/// The locks that are held during a fork.
 struct Frozen {
     _link: Exclusive,
     sets: epoll::Frozen,
     table: table::Frozen,
-    childs: Option<sharing::Frozen>,
+    child_end: Option<sharing::FrozenEnd>,
 }
 
 thread_local! {
     static FROZEN: RefCell<Option<Frozen>> = const { RefCell::new(None) };
 }
 
-/// Before: in the parent.
+/// Called before a fork, in the parent.
 pub fn prepare() {
     if interrupted() {
-        // A handler forks in the middle of a call of ours: what it forks has no use for
-        // connections, and the locks are its own thread's.
+        // A signal handler forks inside a call of this library, whose locks this thread holds. Its
+        // child is not expected to use the connections.
         return;
     }
-    let (sharing, childs) = sharing::begin().unzip();
+    let (sharing, child_end) = sharing::begin().unzip();
     park_all(sharing.as_ref());
     let mut link = service::exclusive();
-    // What was handed over meanwhile.
-    while link.service.is_some() && everything::is_away() {
+    // Other threads may have handed connections over before the lock was taken.
+    while link.service.is_some() && connections::any_moved() {
         drop(link);
         park_all(sharing.as_ref());
         link = service::exclusive();
     }
-    // Its thread ends with its last stream.
+    // The service's thread ends with its last stream.
     drop(link.service.take());
     let sets = epoll::freeze(sharing.as_ref());
-    let childs = childs.map(sharing::Held::freeze);
-    let frozen = Frozen { _link: link, sets, table: table::freeze(), childs };
+    let child_end = child_end.map(sharing::ChildEnd::freeze);
+    let frozen = Frozen { _link: link, sets, table: table::freeze(), child_end };
     let _ = FROZEN.try_with(|place| place.replace(Some(frozen)));
 }
 
-/// After: in the parent.
+/// Called after a fork, in the parent.
 pub fn parent() {
     let _ = FROZEN.try_with(RefCell::take);
 }
 
-/// After: in the child.
+/// Called after a fork, in the child.
 pub fn child() {
-    bell::forked();
+    notifier::forked();
     let frozen = FROZEN.try_with(RefCell::take).ok().flatten();
     if let Some(mut frozen) = frozen {
         frozen.sets.child();
         frozen.table.child();
-        frozen.childs.take().into_iter().for_each(sharing::Frozen::keep);
+        frozen.child_end.take().into_iter().for_each(sharing::FrozenEnd::keep);
     }
 }

@@ -1,44 +1,43 @@
-//! Letting requests gather: where many connections are busy at once and the engine is inside
-//! the program, a thread that has nothing to do naps before it waits for the next frame.
+//! Letting requests gather: if many connections are busy and the engine is inside the program, a
+//! thread without work takes a nap before it waits for the next frame.
 //!
-//! Each look at the devices and each wait costs as much for one frame as for ten, and each wait
-//! that a frame ends costs its sender a wake-up; and answers that leave together find their
-//! receiver in one piece of work, too. So requests of many connections are cheaper by the
-//! dozen, and since each waits for those before it anyway, the nap makes none of them later.
-//! Where a few connections go to and fro it would: those are looked for at once, see
-//! [`crate::patience`].
+//! A poll of the devices, or a wait, costs as much for one frame as for ten. Each frame that ends a
+//! wait costs its sender a wake-up, and replies that leave together wake their receiver once. So
+//! the requests of many connections are cheaper in batches; each of them waits for those before it
+//! anyway, so the nap delays none. With few connections, in request and reply, a nap would cost
+//! latency; there the thread polls ([`crate::busy_poll`]).
 
 use std::time::Duration;
 
-/// How long a nap is asked to be; the kernel's timers add some 50 µs.
+/// The length of a nap; the kernel's timers add about 50 µs.
 pub const NAP: Duration = Duration::from_micros(80);
 
-/// Reports from one count to the next.
+/// The number of reports in a round.
 const ROUND: u32 = 16;
 
-/// Different connections among them from which there are many.
+/// The number of different connections in a round from which they count as many.
 const MANY: u32 = 14;
 
-/// Time that they may take, in nanoseconds: else there is nothing to gather.
+/// The longest duration of a round in nanoseconds: in a longer one there is nothing to gather.
 const SOON_NS: u64 = 500_000;
 
-/// What a set has reported lately.
+/// The recent reports of an epoll set.
 #[derive(Debug, Default)]
 pub struct Gather {
-    /// Number of the count.
+    /// The number of the round.
     round: u32,
     reports: u32,
     connections: u32,
-    /// When it began.
+    /// When the round began, in nanoseconds.
     since: u64,
     many: bool,
 }
 
 impl Gather {
-    /// A connection is reported. `seen` is its own: the count that it was in last. `clock` is
-    /// read when a count ends, in nanoseconds.
+    /// Counts a report of a connection. `seen` belongs to the connection and has the last round in
+    /// which it was reported. `clock` gives nanoseconds and is read when a round ends.
     pub fn on_report(&mut self, seen: &mut u32, clock: impl FnOnce() -> u64) {
-        // The first count has number 0, as what was never counted has.
+        // Rounds are numbered from 1: a connection that was never reported has 0.
         let round = self.round.wrapping_add(1);
         self.connections += u32::from(std::mem::replace(seen, round) != round);
         self.reports += 1;
@@ -49,7 +48,7 @@ impl Gather {
         }
     }
 
-    /// True if many connections are busy now: what nobody has reported for long is over.
+    /// True if many connections are busy now. The result of a round expires after a while.
     pub fn is_many(&self, clock: impl FnOnce() -> u64) -> bool {
         self.many && clock().saturating_sub(self.since) <= 4 * SOON_NS
     }
@@ -59,12 +58,12 @@ impl Gather {
 mod tests {
     use super::*;
 
-    /// So many rounds of reports of so many connections in turn, at this distance.
+    /// Reports `connections` in turn for a number of rounds, one report every `distance_ns`.
     fn after(connections: usize, rounds: usize, distance_ns: u64) -> bool {
         later(connections, rounds, distance_ns, 0)
     }
 
-    /// The same, and then for so long nothing.
+    /// As [`after`], followed by a silence.
     fn later(connections: usize, rounds: usize, distance_ns: u64, silence_ns: u64) -> bool {
         let (mut gather, mut seen, mut now) = (Gather::default(), vec![0; connections], 1 << 40);
         for _ in 0..rounds * ROUND as usize / connections {
@@ -77,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn many_connections_that_are_busy_are_told_from_few_and_from_idle_ones() {
+    fn many_busy_connections_differ_from_few_and_from_idle_ones() {
         assert!(after(16, 3, 10_000));
         assert!(after(64, 8, 10_000));
         assert!(!after(8, 8, 10_000), "few");
-        assert!(!after(64, 8, 100_000), "seldom");
-        assert!(!after(16, 1, 10_000), "at first nothing is known");
+        assert!(!after(64, 8, 100_000), "rare reports");
+        assert!(!after(16, 1, 10_000), "nothing is known in the first round");
         assert!(later(16, 3, 10_000, SOON_NS));
-        assert!(!later(16, 3, 10_000, 10 * SOON_NS), "they are busy no more");
+        assert!(!later(16, 3, 10_000, 10 * SOON_NS), "they are no longer busy");
     }
 }

@@ -1,28 +1,29 @@
-//! Options of a connection that is not in the kernel.
+//! Socket options of a connection in an engine.
 //!
-//! What the stream knows is asked of it and told to it; what only says how calls behave, or
-//! only hints, is kept on the husk, where it is when the connection comes home. What is
-//! neither brings the connection home first.
+//! Options that affect the stream are read from it and set on it. Options that only affect the
+//! behaviour of calls, or are hints, are kept on the husk, where they still are when the connection
+//! comes home. Any other option brings the connection home first.
 
 use crate::connection::Moved;
+use crate::os::socket::TCP_INQ;
 use crate::table::Slot;
-use baton_socket::service::Probing;
+use baton_client::Probing;
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, c_int};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What is to be done with a call.
+/// How a call is served.
 pub enum Answer {
-    /// This is the value.
+    /// The call succeeds with this value.
     Value(Vec<u8>),
-    /// It was set.
+    /// The option was set.
     Set,
-    /// It failed so.
+    /// The call fails with this error number.
     Failed(i32),
-    /// The husk knows.
+    /// The call is made on the husk.
     Husk,
-    /// Only the kernel can: the connection comes home first.
+    /// The connection comes home first, and the kernel serves the call.
     Home,
 }
 
@@ -61,7 +62,7 @@ pub fn get(moved: &Moved, slot: &Slot, level: c_int, name: c_int) -> Answer {
         (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
             answer(stream.user_timeout().map(|span| int(span.map_or(0, |span| span.as_millis() as c_int))))
         }
-        // The size of what is sent, which a husk does not know.
+        // The size of the segments that are sent, which the husk does not know.
         (IPPROTO_TCP, libc::TCP_MAXSEG) => answer(stream.tcp_info().map(|info| {
             let size = info.get(16..20).and_then(|word| word.try_into().ok());
             int(size.map_or(0, c_int::from_ne_bytes))
@@ -72,31 +73,28 @@ pub fn get(moved: &Moved, slot: &Slot, level: c_int, name: c_int) -> Answer {
     }
 }
 
-/// What went wrong since it was told last.
+/// The pending error of the connection, which is reported once, or 0.
 fn error(moved: &Moved, slot: &Slot) -> c_int {
     if let Ok(Some(error)) = moved.stream.take_error() {
         return crate::transfer::errno(&error);
     }
-    // A read is told of it behind what has come before, a write at once.
+    // A read reports the error after the data that came before it, a write at once.
     let found = || moved.stream.peek(&mut [0]).err().or_else(|| moved.stream.send_pieces(&[], 0, false).err());
     if moved.stream.readiness().failed
         && let Some(error) = found()
-        && !slot.told.swap(true, Ordering::Relaxed)
+        && !slot.error_reported.swap(true, Ordering::Relaxed)
     {
         return crate::transfer::errno(&error);
     }
     0
 }
 
-/// Whether `recvmsg` says how much is left (`linux/tcp.h`).
-pub const TCP_INQ: c_int = 36;
-
-/// They change when segments leave, never what arrives.
+/// True for options that affect when segments are sent, but not which bytes.
 fn is_hint(name: c_int) -> bool {
     matches!(name, libc::TCP_QUICKACK | libc::TCP_NOTSENT_LOWAT | libc::TCP_THIN_LINEAR_TIMEOUTS)
 }
 
-/// `setsockopt(2)` with a value that is long enough for an int.
+/// `setsockopt(2)`.
 pub fn set(moved: &Moved, level: c_int, name: c_int, value: &[u8]) -> Answer {
     let stream = &moved.stream;
     let word = |at: usize| Some(c_int::from_ne_bytes(value.get(4 * at..4 * at + 4)?.try_into().ok()?));
@@ -107,7 +105,7 @@ pub fn set(moved: &Moved, level: c_int, name: c_int, value: &[u8]) -> Answer {
             .map_or(Answer::Failed(libc::ENOENT), |name| done(stream.set_congestion(name)));
     }
     let Some(first) = word(0) else {
-        // Some options of IP take a byte.
+        // Some IP options accept a single byte.
         return if level == SOL_SOCKET || level == IPPROTO_TCP { Answer::Failed(libc::EINVAL) } else { Answer::Home };
     };
     match (level, name) {
@@ -129,7 +127,7 @@ pub fn set(moved: &Moved, level: c_int, name: c_int, value: &[u8]) -> Answer {
         (IPPROTO_IP, libc::IP_TOS) | (IPPROTO_IPV6, libc::IPV6_TCLASS) if (0..=255).contains(&first) => {
             both(stream.set_traffic_class(first as u8))
         }
-        // The husk clamps and doubles as any socket does, and is asked for it.
+        // The husk clamps and doubles the value as any socket does, and reports it to `getsockopt`.
         (SOL_SOCKET, libc::SO_SNDBUF) if first > 0 => both(stream.set_send_buffer(first as u32)),
         (SOL_SOCKET, libc::SO_RCVBUF) if first > 0 => both(stream.set_receive_buffer(first as u32)),
         (SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_REUSEADDR | libc::SO_REUSEPORT) => Answer::Husk,
@@ -137,25 +135,25 @@ pub fn set(moved: &Moved, level: c_int, name: c_int, value: &[u8]) -> Answer {
         (SOL_SOCKET, libc::SO_RCVLOWAT) if first <= 1 => Answer::Husk,
         (IPPROTO_IP, libc::IP_MTU_DISCOVER) if !needs_kernel(first) => Answer::Husk,
         (IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) if !needs_kernel(first) => Answer::Husk,
-        // An open connection's segments are as large as before (net/ipv4/tcp.c, `do_tcp_setsockopt`).
+        // It has no effect on an open connection (net/ipv4/tcp.c, `do_tcp_setsockopt`).
         (IPPROTO_TCP, libc::TCP_MAXSEG | TCP_INQ) => Answer::Husk,
         (IPPROTO_TCP, name) if is_hint(name) => Answer::Husk,
         _ => Answer::Home,
     }
 }
 
-/// A way of path MTU discovery that is not the engine's, which never lets a packet be fragmented, nor
-/// sends one that is too long. What is no way at all the husk refuses.
-fn needs_kernel(way: c_int) -> bool {
-    const WAYS: std::ops::RangeInclusive<c_int> = libc::IP_PMTUDISC_DONT..=libc::IP_PMTUDISC_OMIT;
-    WAYS.contains(&way) && !matches!(way, libc::IP_PMTUDISC_WANT | libc::IP_PMTUDISC_DO)
+/// True for a mode of path MTU discovery that the engine does not have: it never lets a packet be
+/// fragmented, and never sends one that is too long. The husk refuses an invalid mode.
+fn needs_kernel(mode: c_int) -> bool {
+    const MODES: std::ops::RangeInclusive<c_int> = libc::IP_PMTUDISC_DONT..=libc::IP_PMTUDISC_OMIT;
+    MODES.contains(&mode) && !matches!(mode, libc::IP_PMTUDISC_WANT | libc::IP_PMTUDISC_DO)
 }
 
 fn both(set: io::Result<()>) -> Answer {
     answer(set.map(|()| Answer::Husk))
 }
 
-/// Probes as the stream has them, or would, with something changed.
+/// Changes the keepalive settings of a stream, which begin with Linux's defaults.
 fn keep(moved: &Moved, change: impl FnOnce(&mut Probing), on: bool) -> io::Result<()> {
     let default = Probing { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 };
     let mut probing = moved.stream.keepalive()?.unwrap_or(default);
@@ -169,7 +167,7 @@ fn probing(moved: &Moved, name: c_int, value: c_int) -> Answer {
         return Answer::Failed(libc::EINVAL);
     }
     match moved.stream.keepalive() {
-        // Numbers of probes that are not on are the kernel's to keep.
+        // While keepalive is off, the kernel stores its settings.
         Ok(None) => return Answer::Home,
         Ok(Some(_)) => {}
         Err(error) => return Answer::Failed(crate::transfer::errno(&error)),

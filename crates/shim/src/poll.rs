@@ -1,31 +1,32 @@
-//! `poll` and `select` over connections that are not in the kernel, beside what is.
+//! `poll` and `select` on a mix of connections in an engine and other descriptors.
 //!
-//! The kernel is asked about its own descriptors and this thread's bell; ours are looked at
-//! before and after. In what the kernel sees, ours have the number -1, which it passes over.
+//! The kernel polls its own descriptors and this thread's notifier. The connections in an engine
+//! are examined before and after that. In the list for the kernel they have the number -1, which
+//! the kernel ignores.
 
-use crate::bell;
 use crate::bits::bits;
 use crate::connection::{Held, at};
 use crate::epoll;
+use crate::notifier;
+use crate::os::signals::{self, Ran};
 use crate::service;
-use crate::sys::signals::{self, Ran};
-use crate::table::{Named, is_known, is_set};
-use baton_socket::service::{Stream, begin_batch};
+use crate::table::{SlotRef, is_known, is_set};
+use baton_client::{Stream, begin_batch};
 use libc::{POLLERR, POLLHUP, POLLIN, c_short, pollfd};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// True if any of them may be ours.
+/// True if any of the descriptors may be a connection or an epoll set that the library knows.
 pub fn concerns(fds: &[pollfd]) -> bool {
     fds.iter().any(|fd| is_known(fd.fd))
 }
 
-/// The kernel's poll: descriptors, and how long.
-pub type Sleep<'a> = &'a mut dyn FnMut(&mut [pollfd], Option<Duration>) -> Result<usize, i32>;
+/// The kernel's poll, with descriptors and a time limit.
+pub type KernelPoll<'a> = &'a mut dyn FnMut(&mut [pollfd], Option<Duration>) -> Result<usize, i32>;
 
-/// `poll(2)`.
-pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> Result<usize, i32> {
+/// `poll(2)` on any descriptors. `sleep` is the kernel's poll.
+pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: KernelPoll<'_>) -> Result<usize, i32> {
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
     for fd in fds.iter().filter(|fd| is_set(fd.fd)) {
         epoll::nest(fd.fd);
@@ -33,27 +34,27 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
     let mut left = timeout;
     let ran = signals::ran();
     loop {
-        let moved = moved(fds);
-        let mut kernels = without(fds, &moved);
+        let moved = in_engine(fds);
+        let mut kernel_fds = kernel_list(fds, &moved);
         for fd in fds.iter().filter(|fd| is_set(fd.fd)) {
             epoll::refresh(fd.fd);
         }
         if moved.is_empty() {
-            sleep(&mut kernels, left)?;
-        } else if look_at_once(&mut kernels, sleep)? || has_input(fds, &moved) {
+            sleep(&mut kernel_fds, left)?;
+        } else if kernel_has_ready(&mut kernel_fds, sleep)? || has_input(fds, &moved) {
             service::glance();
         } else {
             service::look();
-            if look(fds, &moved) == 0 && left != Some(Duration::ZERO) {
-                let slept = wait(fds, &moved, &mut kernels, left, (sleep, ran));
+            if update_revents(fds, &moved) == 0 && left != Some(Duration::ZERO) {
+                let slept = wait(fds, &moved, &mut kernel_fds, left, (sleep, ran));
                 service::look();
-                // As in fs/select.c `do_poll`: what there is comes before a signal.
-                slept.or_else(|error| if look(fds, &moved) > 0 { Ok(()) } else { Err(error) })?;
+                // As in fs/select.c `do_poll`: ready descriptors are reported before a signal.
+                slept.or_else(|error| if update_revents(fds, &moved) > 0 { Ok(()) } else { Err(error) })?;
             }
         }
-        look_at_sets_again(&mut kernels, sleep);
-        let ours = look(fds, &moved);
-        let ready = ours + take(fds, &kernels, &moved);
+        recheck_sets(&mut kernel_fds, sleep);
+        let ours = update_revents(fds, &moved);
+        let ready = ours + copy_kernel_results(fds, &kernel_fds, &moved);
         left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if ready > 0 || left == Some(Duration::ZERO) {
             if service::is_direct() {
@@ -64,115 +65,120 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: Sleep<'_>) -> 
     }
 }
 
-/// True if one of ours is known to have what the caller wants to read: whatever else has come can
-/// wait a moment.
+/// True if a connection in an engine has input that the caller asks for. Then the engines need not be
+/// polled again before the call returns.
 fn has_input(fds: &mut [pollfd], moved: &[usize]) -> bool {
-    look(fds, moved) > 0 && moved.iter().any(|place| fds[*place].revents & POLLIN != 0)
+    update_revents(fds, moved) > 0 && moved.iter().any(|place| fds[*place].revents & POLLIN != 0)
 }
 
-/// True if one of the kernel's is ready already.
-fn look_at_once(kernels: &mut [pollfd], sleep: Sleep<'_>) -> Result<bool, i32> {
-    let any = kernels.iter().any(|fd| fd.fd >= 0);
-    Ok(any && sleep(kernels, Some(Duration::ZERO))? > 0)
+/// True if one of the kernel's descriptors is ready now.
+fn kernel_has_ready(kernel_fds: &mut [pollfd], sleep: KernelPoll<'_>) -> Result<bool, i32> {
+    let any = kernel_fds.iter().any(|fd| fd.fd >= 0);
+    Ok(any && sleep(kernel_fds, Some(Duration::ZERO))? > 0)
 }
 
-/// What made a set look ready may have been nothing: then the kernel is asked once more.
-fn look_at_sets_again(kernels: &mut [pollfd], sleep: Sleep<'_>) {
-    for set in kernels.iter_mut().filter(|fd| fd.revents != 0 && is_set(fd.fd)) {
+/// Checks epoll sets that look ready once more: the event that made a set ready may have been
+/// spurious.
+fn recheck_sets(kernel_fds: &mut [pollfd], sleep: KernelPoll<'_>) {
+    for set in kernel_fds.iter_mut().filter(|fd| fd.revents != 0 && is_set(fd.fd)) {
         epoll::refresh(set.fd);
         set.revents = 0;
-        // A signal that came meanwhile is met by the next wait.
+        // If a signal interrupts this, the next wait reports it.
         let _ = sleep(std::slice::from_mut(set), Some(Duration::ZERO));
     }
 }
 
-/// Waits for all of them.
+/// Sleeps until one of the descriptors may be ready.
 fn wait(
     fds: &mut [pollfd],
     moved: &[usize],
-    kernels: &mut Vec<pollfd>,
+    kernel_fds: &mut Vec<pollfd>,
     left: Option<Duration>,
-    (sleep, ran): (Sleep<'_>, Ran),
+    (sleep, ran): (KernelPoll<'_>, Ran),
 ) -> Result<(), i32> {
     let mut watches = Watches::default();
-    kernels.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });
-    // What changed before the watch was set is found by looking again. One that went home by
-    // then has none: it is the kernel's to tell of.
-    let changed = watches.all.len() < moved.len() || look(fds, moved) > 0;
-    // Devices of our own engines are waited for too; what comes is looked at afterwards.
+    kernel_fds.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });
+    // A change before the watches were set is found by examining the connections again. A
+    // connection that went home by then has no watch; the kernel reports on it.
+    let changed = watches.all.len() < moved.len() || update_revents(fds, moved) > 0;
+    // The wait includes the devices of this process's engines; the caller polls the engines
+    // afterwards.
     let attendance = service::attend();
     let devices = attendance.iter().flat_map(|_| service::devices());
-    kernels.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
+    kernel_fds.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
     if !changed && signals::ran() != ran {
         return Err(libc::EINTR);
     }
-    sleep(kernels, if changed { Some(Duration::ZERO) } else { left })?;
+    sleep(kernel_fds, if changed { Some(Duration::ZERO) } else { left })?;
     Ok(())
 }
 
-/// Places of those that are not in the kernel.
-fn moved(fds: &[pollfd]) -> Vec<usize> {
+/// The positions of connections that are not in the kernel.
+fn in_engine(fds: &[pollfd]) -> Vec<usize> {
     (0..fds.len()).filter(|place| is_known(fds[*place].fd) && at(fds[*place].fd).is_some()).collect()
 }
 
-fn look(fds: &mut [pollfd], moved: &[usize]) -> usize {
+/// Sets the results of the connections in an engine. Returns how many are ready.
+fn update_revents(fds: &mut [pollfd], moved: &[usize]) -> usize {
     let mut count = 0;
     for &fd in moved {
-        let there = epoll::readiness(fds[fd].fd).map_or(0, |there| bits(&there));
+        let ready = epoll::readiness(fds[fd].fd).map_or(0, |readiness| bits(&readiness));
         let asked = fds[fd].events | POLLERR | POLLHUP;
-        // The bits of both calls are the same numbers.
-        fds[fd].revents = there as c_short & asked;
+        // The events of `poll` and of epoll have the same bits.
+        fds[fd].revents = ready as c_short & asked;
         count += usize::from(fds[fd].revents != 0);
     }
     count
 }
 
-fn without(fds: &[pollfd], moved: &[usize]) -> Vec<pollfd> {
-    let mut kernels: Vec<_> = fds.iter().map(|fd| pollfd { revents: 0, ..*fd }).collect();
-    moved.iter().for_each(|at| kernels[*at].fd = -1);
-    kernels
+/// The list for the kernel, without the connections in an engine.
+fn kernel_list(fds: &[pollfd], moved: &[usize]) -> Vec<pollfd> {
+    let mut kernel_fds: Vec<_> = fds.iter().map(|fd| pollfd { revents: 0, ..*fd }).collect();
+    moved.iter().for_each(|at| kernel_fds[*at].fd = -1);
+    kernel_fds
 }
 
-/// Takes the kernel's word for its own. A connection that was handed over meanwhile is
-/// looked at anew: what the kernel said of it was the husk's.
-fn take(fds: &mut [pollfd], kernels: &[pollfd], moved: &[usize]) -> usize {
+/// Copies the kernel's results for its own descriptors. The result for a connection that was handed
+/// over during the call is dropped, because it is that of the husk.
+fn copy_kernel_results(fds: &mut [pollfd], kernel_fds: &[pollfd], moved: &[usize]) -> usize {
     let mut count = 0;
     let mut ours = moved.iter().copied().peekable();
     for (place, fd) in fds.iter_mut().enumerate() {
         if ours.next_if_eq(&place).is_some() {
             continue;
         }
-        let gone = is_known(fd.fd) && at(fd.fd).is_some();
-        fd.revents = if gone { 0 } else { kernels[place].revents };
+        let was_handed_over = is_known(fd.fd) && at(fd.fd).is_some();
+        fd.revents = if was_handed_over { 0 } else { kernel_fds[place].revents };
         count += usize::from(fd.revents != 0);
     }
     count
 }
 
-/// Watches of one wait.
+/// The watches that one wait sets; dropping it removes them.
 #[derive(Default)]
 struct Watches {
-    all: Vec<(RawFd, Named, u64)>,
-    wait: Option<bell::Wait>,
+    all: Vec<(RawFd, SlotRef, u64)>,
+    wait: Option<notifier::ThreadWait>,
 }
 
 impl Watches {
-    /// Has this thread's bell ring for all of them; its descriptor.
+    /// Sets a watch on each connection, which notifies this thread. Returns the descriptor of the
+    /// thread's notifier.
     fn set(&mut self, fds: &[pollfd], moved: &[usize]) -> Result<RawFd, i32> {
-        let bell = &self.wait.insert(bell::begin()?).bell;
+        let notifier = &self.wait.insert(notifier::begin()?).notifier;
         for (fd, held) in moved.iter().filter_map(|place| Some((fds[*place].fd, at(fds[*place].fd)?))) {
             if let Some(stream) = held.stream() {
-                self.all.push((fd, held.named, stream.watch(Waker::from(bell.clone()))));
+                self.all.push((fd, held.slot_ref, stream.watch(Waker::from(notifier.clone()))));
             }
         }
-        Ok(bell.as_fd().as_raw_fd())
+        Ok(notifier.as_fd().as_raw_fd())
     }
 }
 
 impl Drop for Watches {
     fn drop(&mut self) {
-        for (fd, named, watch) in self.all.drain(..) {
-            let held = at(fd).filter(|held| held.named.is(&named));
+        for (fd, slot_ref, watch) in self.all.drain(..) {
+            let held = at(fd).filter(|held| held.slot_ref.is(&slot_ref));
             held.as_ref().and_then(Held::stream).into_iter().for_each(|stream: &Stream| stream.unwatch(watch));
         }
     }
@@ -182,26 +188,26 @@ impl Drop for Watches {
 mod tests {
     use super::*;
     use crate::connection::State;
-    use crate::over::Over;
+    use crate::ended::Ended;
     use crate::table;
 
-    /// As by a thread that forks.
+    /// Another thread that forks brings connections home.
     #[test]
-    fn who_goes_home_before_the_wait_is_asked_of_the_kernel() {
+    fn a_connection_that_goes_home_before_the_wait_is_polled_by_the_kernel() {
         const OURS: RawFd = 700_003;
         let _turn = table::tests::TURN.lock().unwrap();
-        table::enter(OURS, State::Over(Over::default()), false).unwrap();
+        table::enter(OURS, State::Ended(Ended::default()), false).unwrap();
         let mut fds = [OURS, 0].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
         let mut spans = Vec::new();
-        let told = poll(&mut fds, None, &mut |kernels, left| {
+        let reported = poll(&mut fds, None, &mut |kernel_fds, left| {
             spans.push(left);
             if spans.len() == 1 {
                 drop(table::close(OURS));
             }
-            let asked = kernels.iter_mut().find(|fd| fd.fd == OURS);
+            let asked = kernel_fds.iter_mut().find(|fd| fd.fd == OURS);
             Ok(asked.into_iter().map(|fd| fd.revents = POLLIN).count())
         });
         let at_once = Some(Duration::ZERO);
-        assert_eq!((told, fds[0].revents, spans), (Ok(1), POLLIN, vec![at_once, at_once, None]));
+        assert_eq!((reported, fds[0].revents, spans), (Ok(1), POLLIN, vec![at_once, at_once, None]));
     }
 }

@@ -1,17 +1,18 @@
-//! The program's connection to the service: made when it is first needed, since a program
-//! that moves nothing needs none, and ended before a fork.
+//! The program's connection to the service. It is made when it is first needed, since a program
+//! that moves nothing needs none, and is closed before a fork.
 
 use crate::config::config;
-use baton_socket::held::Counted;
-use baton_socket::service::{Attending, Placement, Service};
+use baton_client::{Attending, Service};
+use baton_consumer::held::Counted;
+use baton_ipc::placement::Placement;
 use std::os::fd::RawFd;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-/// Time after which a service that was not there is looked for again.
+/// The time after a failed attempt to connect before the next one.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// See the file's head.
+/// The link to the service, and when the last attempt to connect failed.
 pub struct Link {
     pub service: Option<Service>,
     failed: Option<Instant>,
@@ -23,18 +24,19 @@ fn read() -> Counted<RwLockReadGuard<'static, Link>> {
     Counted::new(|| LINK.read().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Nobody hands anything over while this is held.
+/// Locks the link for this thread alone: no connection is handed over while it is held.
 pub fn exclusive() -> Exclusive {
     Counted::new(|| LINK.write().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// See [`exclusive`].
+/// The lock that [`exclusive`] takes.
 pub type Exclusive = Counted<RwLockWriteGuard<'static, Link>>;
 
-/// Does something with the service; none if there is none.
+/// Calls `run` with the service, after connecting if necessary. Returns `None` if there is no
+/// service.
 pub fn with<R>(run: impl FnOnce(&Service) -> R) -> Option<R> {
     let link = read();
-    // What one that was killed had goes on or ends without it.
+    // If the service was killed, its connections go on or end without it; connect to the next.
     if link.service.as_ref().is_none_or(Service::is_gone) {
         drop(link);
         exclusive().connect();
@@ -43,14 +45,14 @@ pub fn with<R>(run: impl FnOnce(&Service) -> R) -> Option<R> {
     link.service.as_ref().map(run)
 }
 
-/// Takes in what engines have said, if a service is in use.
+/// Processes the events of the engines, if a service is in use.
 pub fn look() {
     if let Some(service) = &read().service {
         service.look();
     }
 }
 
-/// The same, unless somebody did so lately: for a call that need not wait.
+/// As [`look`], unless it was done recently. For a call that can return without it.
 pub fn glance() {
     if let Some(service) = &read().service {
         service.glance();
@@ -62,15 +64,15 @@ pub fn is_direct() -> bool {
     config().placement == Placement::Direct
 }
 
-/// A wait that also looks after the devices of this process's own engines.
+/// A wait that includes the devices of this process's own engines.
 pub struct Attendance {
-    /// Another number whenever the devices are others.
+    /// Changes whenever the list of devices changes.
     pub changes: u64,
     _attending: Attending,
 }
 
-/// Begins such a wait, if there are devices, or have been. Whoever finds one of them readable takes in
-/// what came ([`look`]).
+/// Begins such a wait, if there are devices, or have been. A caller that finds a device readable must
+/// call [`look`].
 pub fn attend() -> Option<Attendance> {
     if !is_direct() {
         return None;
@@ -81,7 +83,7 @@ pub fn attend() -> Option<Attendance> {
     (changes > 0).then(|| Attendance { changes, _attending: service.attend() })
 }
 
-/// The devices now.
+/// The descriptors of the devices at this moment.
 pub fn devices() -> Vec<RawFd> {
     read().service.as_ref().map_or_else(Vec::new, Service::devices)
 }
@@ -93,14 +95,17 @@ pub fn is_used() -> bool {
 
 impl Link {
     fn connect(&mut self) {
-        let there = self.service.as_ref().is_some_and(|service| !service.is_gone());
-        if there || self.failed.is_some_and(|failed| failed.elapsed() < AGAIN) {
+        let is_connected = self.service.as_ref().is_some_and(|service| !service.is_gone());
+        if is_connected || self.failed.is_some_and(|failed| failed.elapsed() < AGAIN) {
             return;
         }
-        baton_socket::service::keep_descriptors_above(crate::descriptors::floor());
-        match crate::sys::signals::blocked(|| Service::connect_as(&config().socket, config().placement)) {
+        baton_client::keep_descriptors_above(crate::descriptors::floor());
+        match crate::os::signals::blocked(|| Service::connect_as(&config().socket, config().placement)) {
             Ok(service) => (self.service, self.failed) = (Some(service), None),
-            Err(_) => self.failed = Some(Instant::now()),
+            Err(error) => {
+                crate::log::no_service(&error);
+                self.failed = Some(Instant::now());
+            }
         }
     }
 }

@@ -1,51 +1,52 @@
-//! How long a child shares what its parent had when it forked.
+//! Finds out how long children share the descriptors that their parent had when it forked.
 //!
-//! Each fork has a pair of sockets that are closed on exec: the parent keeps one, the child
-//! the other, and so does every child of it. Once all of them have ended or become other
-//! programs, the parent's end says that nobody is there, and what is closed on exec is the
-//! parent's alone again. But for what a child takes along into another program under a new
-//! number: before it does, it sends the inodes of its sockets, 8 bytes each.
+//! Each fork makes a pair of sockets that are closed on exec. The parent keeps one end, the child
+//! the other, which its own children inherit. Once all of them have ended or executed other
+//! programs, the parent's end reports the end of the stream, and the parent's close-on-exec
+//! descriptors are its own again. An exception is a socket that a child duplicates to another
+//! number and passes to another program: before the exec the child sends the inodes of the
+//! sockets that the program inherits, 8 bytes each.
 
 use crate::descriptors::{floor, out_of_the_way};
-use crate::sys::socket::{identity, is_inherited};
+use crate::os::socket::{identity, is_inherited};
 use crate::table::{Locked, locked};
-use baton_socket::held::interrupted;
+use baton_consumer::held::interrupted;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
 
-/// The ends that this process keeps, as the child of its parents, and their inodes.
+/// The ends that this process has as a child of its parents, and the inodes of these ends.
 static KEPT: Mutex<Vec<(OwnedFd, u64)>> = Mutex::new(Vec::new());
 
-/// Children of one fork, and theirs.
+/// The children of one fork, and their children.
 #[derive(Clone)]
-pub struct Sharing(Arc<Parents>);
+pub struct Sharing(Arc<ParentEnd>);
 
 /// The parent's end.
-struct Parents {
+struct ParentEnd {
     end: OwnedFd,
     taken: Mutex<Vec<u64>>,
 }
 
 /// The child's end.
-pub struct Held(OwnedFd);
+pub struct ChildEnd(OwnedFd);
 
-/// The same; no other thread has to do with such ends while this lives.
-pub struct Frozen {
+/// The child's end during a fork, with the lock on [`KEPT`].
+pub struct FrozenEnd {
     end: OwnedFd,
     kept: Locked<'static, Vec<(OwnedFd, u64)>>,
 }
 
-/// For a fork that is about to be; none if the process may have no more descriptors.
-pub fn begin() -> Option<(Sharing, Held)> {
+/// Makes the pair for a fork. Returns `None` if the process has reached its limit of descriptors.
+pub fn begin() -> Option<(Sharing, ChildEnd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (parents, childs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
-    let sharing = Sharing(Arc::new(Parents { end: out_of_the_way(parents), taken: Mutex::default() }));
-    Some((sharing, Held(out_of_the_way(childs))))
+    let (parent_end, child_end) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    let sharing = Sharing(Arc::new(ParentEnd { end: out_of_the_way(parent_end), taken: Mutex::default() }));
+    Some((sharing, ChildEnd(out_of_the_way(child_end))))
 }
 
 impl Sharing {
-    /// True while one of them is what it was.
+    /// True while one of the children still runs the same program.
     pub fn lasts(&self) -> bool {
         let mut taken = locked(&self.0.taken);
         let mut bytes = [0; 512];
@@ -61,34 +62,34 @@ impl Sharing {
         }
     }
 
-    /// True if another program has a socket from them, as far as [`Sharing::lasts`] heard.
+    /// True if a child passed the socket to another program, as of the last [`Sharing::lasts`].
     pub fn took(&self, inode: u64) -> bool {
         locked(&self.0.taken).contains(&inode)
     }
 }
 
-impl Held {
-    pub fn freeze(self) -> Frozen {
-        Frozen { end: self.0, kept: locked(&KEPT) }
+impl ChildEnd {
+    pub fn freeze(self) -> FrozenEnd {
+        FrozenEnd { end: self.0, kept: locked(&KEPT) }
     }
 }
 
-impl Frozen {
-    /// In the child: kept as long as it is this program.
+impl FrozenEnd {
+    /// Called in the child: keeps the end until this process executes another program.
     pub fn keep(mut self) {
         let inode = identity(self.end.as_raw_fd()).map_or(0, |(_, inode)| inode);
         self.kept.push((self.end, inode));
     }
 }
 
-/// True if this process may have something to tell a parent.
+/// True if this process has parents to report to, or if that cannot be checked now.
 pub fn is_child() -> bool {
     interrupted() || !locked(&KEPT).is_empty()
 }
 
-/// This process, or what it starts, is about to become another program: its parents are told
-/// which sockets that gets.
-pub fn tell_what_is_taken() {
+/// Called before this process or a child of it executes another program: reports to the parents which
+/// sockets that program inherits.
+pub fn report_inherited() {
     if interrupted() {
         return;
     }
@@ -103,14 +104,14 @@ pub fn tell_what_is_taken() {
         .flat_map(|(_, inode)| inode.to_ne_bytes())
         .collect();
     for (end, inode) in kept.iter() {
-        // A program that closes what it does not know may have closed it.
+        // The program may have closed this descriptor without knowing it.
         if identity(end.as_raw_fd()).is_some_and(|(_, now)| now == *inode) {
             let _ = send(end, &sockets, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     }
 }
 
-/// All of this process.
+/// All descriptors of this process.
 fn descriptors() -> Vec<RawFd> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return (0..floor()).collect() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parent_hears_what_was_taken_and_when_nobody_is_there() {
+    fn a_parent_learns_which_sockets_were_taken_and_when_no_child_is_left() {
         let (sharing, held) = begin().unwrap();
         assert!(sharing.lasts());
         let inodes = [7u64, u64::MAX].map(u64::to_ne_bytes).concat();
@@ -129,6 +130,6 @@ mod tests {
         assert!(sharing.lasts() && sharing.took(7) && sharing.took(u64::MAX) && !sharing.took(8));
         send(&held.0, &9u64.to_ne_bytes(), SendFlags::NOSIGNAL).unwrap();
         drop(held);
-        assert!(!sharing.lasts() && sharing.took(9), "said before the end");
+        assert!(!sharing.lasts() && sharing.took(9), "the inode was sent before the end");
     }
 }

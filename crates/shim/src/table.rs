@@ -1,30 +1,30 @@
-//! Which descriptors of the program are connections or epoll sets that we know.
+//! The descriptors of the program that are known connections or epoll sets.
 //!
 //! ```text
 //!   INDEX   descriptor -> 0 | number of a slot + 1 | SET
-//!   slots   what is known of a connection, whatever number of descriptors name it
+//!   slots   one for each connection, however many descriptors name it
 //! ```
 //!
-//! One load tells that a descriptor is none of ours, which is all that a call on any other
-//! costs. Slots are never freed, only used again: who looks one up while another thread
-//! closes it finds that out by the generation, under the slot's lock.
+//! One load tells that a descriptor is unknown; that is the whole cost of a call on any other
+//! descriptor. Slots are never freed, only reused. A thread that finds a slot while another closes
+//! it detects that by the generation, under the slot's lock.
 //!
-//! Nothing is held while a lock of a slot is taken: `INDEX` is atomic, and the list of free
-//! slots is locked by itself, last. A fork locks that list, so that it is whole in the child;
-//! any lock of a slot may be held there by a thread that is no more, so a child never looks at
-//! a slot from before ([`Frozen::child`]).
+//! No lock of this file is held while a slot's lock is taken: `INDEX` is atomic, and the lock of
+//! the list of free slots is the last in the order. A fork locks that list, so that it is
+//! consistent in the child. A slot's lock may be held there by a thread that no longer exists, so a
+//! child never uses a slot from before the fork ([`Frozen::child`]).
 
 use crate::connection::{Body, State};
 use crate::epoll::Entry;
-use baton_socket::held::{Counted, interrupted};
+use baton_consumer::held::{Counted, interrupted};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Descriptors above are never ours.
+/// Descriptors from this number on are never known.
 const DESCRIPTORS: usize = 1 << 20;
 
-/// The descriptor is an epoll set.
+/// The value of the index for an epoll set.
 const SET: u32 = u32::MAX;
 
 const CHUNK: usize = 256;
@@ -36,7 +36,7 @@ static FREE: Mutex<Free> = Mutex::new(Free { numbers: Vec::new(), first: 0, next
 
 struct Free {
     numbers: Vec<u32>,
-    /// The slots of this process are from this one on, and before `next`.
+    /// The slots of this process are `first..next`.
     first: u32,
     next: u32,
 }
@@ -47,37 +47,37 @@ pub struct Slot {
     number: OnceLock<u32>,
     pub body: RwLock<Body>,
     generation: AtomicU64,
-    /// Descriptors that name it.
+    /// The descriptors that name it.
     pub fds: Mutex<Vec<RawFd>>,
-    /// Calls of the kernel that may wait on its socket.
+    /// The number of calls in the kernel that may wait on its socket.
     pub kernel_calls: AtomicU32,
-    /// Requests to send.
+    /// The number of requests to send.
     pub sends: AtomicU64,
-    /// Times that a write found no room.
+    /// The number of times that a write found no room.
     pub full: AtomicU64,
     pub nonblocking: AtomicBool,
-    /// What ended it was told.
-    pub told: AtomicBool,
-    /// Where epoll sets have it.
+    /// The error that ended it was reported to the program.
+    pub error_reported: AtomicBool,
+    /// Its entries in epoll sets.
     pub entries: Mutex<Vec<Arc<Entry>>>,
 }
 
-/// A slot as a descriptor named it.
+/// A reference to a slot as a descriptor named it: outdated once the slot's generation changes.
 #[derive(Clone, Copy)]
-pub struct Named {
+pub struct SlotRef {
     pub slot: &'static Slot,
     generation: u64,
 }
 
-/// A lock that nobody sleeps with.
+/// A lock that a thread does not hold while it sleeps.
 pub type Locked<'a, T> = Counted<MutexGuard<'a, T>>;
 
 pub fn locked<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
-    // What a panic left is as true as it was.
+    // A panic does not leave the data inconsistent.
     Counted::new(|| mutex.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A slot that is looked at, or changed.
+/// The locks of a slot for reading and for writing.
 pub type Reading = Counted<RwLockReadGuard<'static, Body>>;
 pub type Writing = Counted<RwLockWriteGuard<'static, Body>>;
 
@@ -85,29 +85,30 @@ fn word(fd: RawFd) -> Option<&'static AtomicU32> {
     INDEX.get(usize::try_from(fd).ok()?)
 }
 
-/// True if a call on it may be ours.
+/// True if the descriptor may be a known connection or epoll set.
 #[inline]
 pub fn is_known(fd: RawFd) -> bool {
     word(fd).is_some_and(|word| word.load(Ordering::Relaxed) != 0)
 }
 
-/// True if it is an epoll set.
+/// True if the descriptor is a known epoll set.
 pub fn is_set(fd: RawFd) -> bool {
     word(fd).is_some_and(|word| word.load(Ordering::Acquire) == SET)
 }
 
-/// The connection that a descriptor is.
-pub fn named(fd: RawFd) -> Option<Named> {
+/// The slot of a descriptor's connection. Returns `None` in a signal handler that interrupted this
+/// library.
+pub fn find(fd: RawFd) -> Option<SlotRef> {
     if interrupted() { None } else { lookup(fd) }
 }
 
-fn lookup(fd: RawFd) -> Option<Named> {
+fn lookup(fd: RawFd) -> Option<SlotRef> {
     let word = word(fd)?.load(Ordering::Acquire);
     if word == 0 || word == SET {
         return None;
     }
     let slot = slot(word - 1);
-    Some(Named { slot, generation: slot.generation.load(Ordering::Acquire) })
+    Some(SlotRef { slot, generation: slot.generation.load(Ordering::Acquire) })
 }
 
 fn slot(number: u32) -> &'static Slot {
@@ -121,28 +122,28 @@ impl Slot {
     }
 }
 
-impl Named {
-    /// What it is now; none if it was let go of since.
+impl SlotRef {
+    /// Locks the slot for reading. Returns `None` if it was released since.
     pub fn read(&self) -> Option<Reading> {
         let slot = self.slot;
         let body = Counted::new(|| slot.body.read().unwrap_or_else(PoisonError::into_inner));
         (self.slot.generation.load(Ordering::Acquire) == self.generation).then_some(body)
     }
 
-    /// The same, and nobody else does anything with it.
+    /// Locks the slot for writing. Returns `None` if it was released since.
     pub fn write(&self) -> Option<Writing> {
         let slot = self.slot;
         let body = Counted::new(|| slot.body.write().unwrap_or_else(PoisonError::into_inner));
         (self.slot.generation.load(Ordering::Acquire) == self.generation).then_some(body)
     }
 
-    pub fn is(&self, other: &Named) -> bool {
+    pub fn is(&self, other: &SlotRef) -> bool {
         std::ptr::eq(self.slot, other.slot) && self.generation == other.generation
     }
 }
 
-/// Knows a descriptor as this from now on; none if there is no room.
-pub fn enter(fd: RawFd, state: State, nonblocking: bool) -> Option<Named> {
+/// Enters a descriptor as a connection in this state. Returns `None` if there is no room.
+pub fn enter(fd: RawFd, state: State, nonblocking: bool) -> Option<SlotRef> {
     let word = word(fd)?;
     let number = {
         let mut free = locked(&FREE);
@@ -163,44 +164,45 @@ pub fn enter(fd: RawFd, state: State, nonblocking: bool) -> Option<Named> {
     *locked(&slot.fds) = vec![fd];
     slot.sends.store(0, Ordering::Relaxed);
     slot.nonblocking.store(nonblocking, Ordering::Relaxed);
-    slot.told.store(false, Ordering::Relaxed);
+    slot.error_reported.store(false, Ordering::Relaxed);
     word.store(number + 1, Ordering::Release);
-    Some(Named { slot, generation })
+    Some(SlotRef { slot, generation })
 }
 
-/// Knows an epoll set.
+/// Enters a descriptor as an epoll set.
 pub fn enter_set(fd: RawFd) {
     word(fd).into_iter().for_each(|word| word.store(SET, Ordering::Release));
 }
 
-/// Knows nothing of a descriptor any more.
+/// Removes a descriptor.
 pub fn forget(fd: RawFd) {
     word(fd).into_iter().for_each(|word| word.store(0, Ordering::Release));
 }
 
-/// A second descriptor names the same.
+/// Records that a second descriptor names the same connection.
 pub fn duplicate(from: RawFd, to: RawFd) {
-    let (Some(named), Some(word)) = (named(from), word(to)) else { return };
-    if let Some(_body) = named.read() {
-        locked(&named.slot.fds).push(to);
-        word.store(named.slot.number() + 1, Ordering::Release);
+    let (Some(slot_ref), Some(word)) = (find(from), word(to)) else { return };
+    if let Some(_body) = slot_ref.read() {
+        locked(&slot_ref.slot.fds).push(to);
+        word.store(slot_ref.slot.number() + 1, Ordering::Release);
     }
 }
 
-/// One descriptor less; what it was if it was the last.
-pub fn close(fd: RawFd) -> Option<(Named, State)> {
-    let named = named(fd)?;
-    let mut body = named.write()?;
+/// Removes a closed descriptor. If it was the last of its connection, releases the slot and returns the
+/// state.
+pub fn close(fd: RawFd) -> Option<(SlotRef, State)> {
+    let slot_ref = find(fd)?;
+    let mut body = slot_ref.write()?;
     forget(fd);
-    let mut fds = locked(&named.slot.fds);
+    let mut fds = locked(&slot_ref.slot.fds);
     fds.retain(|other| *other != fd);
-    fds.is_empty().then(|| (named, release(named.slot, &mut body)))
+    fds.is_empty().then(|| (slot_ref, release(slot_ref.slot, &mut body)))
 }
 
-/// It is nobody's any more: all its descriptors are ordinary ones.
-pub fn settle(named: &Named, body: &mut Body) -> State {
-    locked(&named.slot.fds).drain(..).for_each(forget);
-    release(named.slot, body)
+/// Releases a slot: all its descriptors are ordinary ones from now on.
+pub fn settle(slot_ref: &SlotRef, body: &mut Body) -> State {
+    locked(&slot_ref.slot.fds).drain(..).for_each(forget);
+    release(slot_ref.slot, body)
 }
 
 fn release(slot: &'static Slot, body: &mut Body) -> State {
@@ -210,21 +212,21 @@ fn release(slot: &'static Slot, body: &mut Body) -> State {
     state
 }
 
-/// All connections, each as one of its descriptors names it.
-pub fn all() -> Vec<(Named, Vec<RawFd>)> {
+/// All connections, each with its descriptors.
+pub fn all() -> Vec<(SlotRef, Vec<RawFd>)> {
     let Free { first, next, .. } = *locked(&FREE);
     let fds = |number| locked(&slot(number).fds).clone();
     let known = (first..next).map(fds).filter(|fds| !fds.is_empty());
     known.filter_map(|fds| Some((lookup(fds[0])?, fds))).collect()
 }
 
-/// All descriptors that are known.
+/// All known descriptors.
 pub fn known() -> Vec<RawFd> {
     let known = |(fd, word): (usize, &AtomicU32)| (word.load(Ordering::Relaxed) != 0).then_some(fd as RawFd);
     INDEX.iter().enumerate().filter_map(known).collect()
 }
 
-/// Nobody enters anything while this lives: a fork.
+/// The lock during a fork: no descriptor is entered while this exists.
 pub struct Frozen(Locked<'static, Free>);
 
 pub fn freeze() -> Frozen {
@@ -232,7 +234,8 @@ pub fn freeze() -> Frozen {
 }
 
 impl Frozen {
-    /// In the child: what was known is not, but epoll sets, and no slot is used again.
+    /// Called in the child: forgets all connections but not the epoll sets, and never reuses a slot from
+    /// before the fork.
     pub fn child(&mut self) {
         self.0.numbers.clear();
         for word in &INDEX[..] {
@@ -252,21 +255,21 @@ pub(crate) mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// Tests that use the one table there is take turns.
+    /// Serialises the tests that use the global table.
     pub(crate) static TURN: Mutex<()> = Mutex::new(());
 
-    /// Whoever closes a connection while another thread forks holds its slot's locks.
+    /// A thread may hold a slot's locks while another thread forks.
     #[test]
-    fn a_child_does_not_look_at_what_threads_that_are_no_more_hold() {
+    fn a_child_does_not_wait_for_locks_of_threads_that_no_longer_exist() {
         let _turn = TURN.lock().unwrap();
         let before = enter(700_000, State::Free, false).unwrap();
         let closing = locked(&before.slot.fds);
         freeze().child();
-        let (tell, told) = mpsc::channel();
-        thread::spawn(move || tell.send(all().len()));
-        let seen = told.recv_timeout(Duration::from_secs(10)).expect("it waits for nobody");
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || sender.send(all().len()));
+        let seen = receiver.recv_timeout(Duration::from_secs(10)).expect("the child waits for no lock");
         drop(closing);
-        assert_eq!((seen, named(700_000).is_none()), (0, true));
+        assert_eq!((seen, find(700_000).is_none()), (0, true));
         let after = enter(700_000, State::Free, false).unwrap();
         assert!(!std::ptr::eq(after.slot, before.slot) && all().len() == 1);
     }

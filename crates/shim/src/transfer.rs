@@ -1,12 +1,12 @@
-//! Reading and writing a connection that is not in the kernel, as the kernel would do it.
+//! Reading and writing a connection in an engine, with the kernel's semantics.
 
 use crate::account;
-use crate::bell::Sleep;
-use crate::connection::{Held, KernelCall, Moved, Place, bring_home_named, place, place_to_send};
-use crate::patience;
-use crate::sys::signals::broken_pipe;
-use crate::sys::socket::timeout;
-use baton_socket::held::interrupted;
+use crate::busy_poll;
+use crate::connection::{CallTarget, Held, KernelCall, Moved, bring_slot_home, target, target_to_send};
+use crate::notifier::StreamWait;
+use crate::os::signals::broken_pipe;
+use crate::os::socket::timeout;
+use baton_consumer::held::interrupted;
 use libc::{
     MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int,
 };
@@ -16,27 +16,27 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::Ordering;
 
-/// Bytes that are taken from a file at once: a second-level cache still has them when they
-/// are sent.
+/// The number of bytes that are read from a file at once: small enough that they are still in the
+/// second-level cache when they are sent.
 const PIECE: usize = 64 << 10;
 
 thread_local! {
-    /// Where they are meanwhile, if they have to be copied; a handler that interrupts a copy has
-    /// its own.
+    /// The buffer for bytes of a file that must be copied. A signal handler that interrupts a copy
+    /// gets its own.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What came of a call.
+/// The result of a call.
 pub enum Done<T> {
-    /// It was carried.
+    /// The library has served the call.
     Carried(T),
-    /// It failed so (`errno`).
+    /// The call fails with this error number.
     Failed(i32),
-    /// It is the kernel's: to be made while this lives.
+    /// The kernel serves the call, which must be made while this value exists.
     Kernel(KernelCall),
 }
 
-/// As the kernel says it.
+/// The kernel's number for an error.
 pub fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(match error.kind() {
         ErrorKind::WouldBlock => libc::EAGAIN,
@@ -51,45 +51,45 @@ pub fn errno(error: &io::Error) -> i32 {
     })
 }
 
-/// Whether a call that finds nothing to do waits: that is settled when it begins.
+/// Whether a call waits if it would block. This is decided when the call begins.
 fn may_wait(held: &Held, flags: c_int) -> bool {
     flags & MSG_DONTWAIT == 0 && !held.slot().nonblocking.load(Ordering::Relaxed)
 }
 
-/// What came of a call whose descriptor was closed while it waited.
-fn lost(count: usize) -> Done<usize> {
+/// The result of a call whose descriptor was closed while it waited.
+fn closed_during_wait(count: usize) -> Done<usize> {
     if count > 0 { Done::Carried(count) } else { Done::Failed(libc::EBADF) }
 }
 
-/// `recv(2)` and its like.
+/// `recv(2)` and similar calls.
 pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usize> {
     if interrupted() {
         return Done::Failed(libc::EAGAIN);
     }
     let want: usize = bufs.iter().map(|buf| buf.len()).sum();
-    let mut sleep = Sleep::new(fd);
+    let mut sleep = StreamWait::new(fd);
     let (mut got, mut waits) = (0, None);
     loop {
-        if sleep.has_lost_it() {
-            return lost(got);
+        if sleep.descriptor_was_closed() {
+            return closed_during_wait(got);
         }
-        let held = match place(fd) {
-            Place::Carried(held) => held,
-            Place::Kernel(_) if got > 0 => return Done::Carried(got),
-            Place::Kernel(call) => return Done::Kernel(call),
+        let held = match target(fd) {
+            CallTarget::Carried(held) => held,
+            CallTarget::Kernel(_) if got > 0 => return Done::Carried(got),
+            CallTarget::Kernel(call) => return Done::Kernel(call),
         };
         if flags & MSG_OOB != 0 {
-            // There is none: what has urgent data does not move.
+            // There is no urgent data: a connection with urgent data comes home.
             return Done::Failed(libc::EINVAL);
         }
         if flags & MSG_ERRQUEUE != 0 {
             return Done::Failed(libc::EAGAIN);
         }
         let may_wait = *waits.get_or_insert_with(|| may_wait(&held, flags));
-        // A peek that is to be whole waits until all is there at once.
+        // A peek with MSG_WAITALL waits until all bytes are there at once.
         let peeks_whole = flags & MSG_PEEK != 0 && flags & MSG_WAITALL != 0 && may_wait;
         let moved = if want == 0 {
-            // Whoever has no room waits for something to come all the same (`sock_rcvlowat`).
+            // A call without room still waits until a byte has arrived (`sock_rcvlowat`).
             held.receive_piece(&mut [0], MSG_PEEK).map(|_| 0)
         } else {
             held.receive(bufs, got, flags)
@@ -110,56 +110,56 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
             Err(error) => error,
         };
         let error = match error {
-            libc::EAGAIN if may_wait => match sleep.on(held, || timeout(fd, false)) {
+            libc::EAGAIN if may_wait => match sleep.wait_on(held, || timeout(fd, false)) {
                 Ok(()) => continue,
                 Err(error) => error,
             },
             libc::EAGAIN => libc::EAGAIN,
             _ if got > 0 => return Done::Carried(got),
-            error if held.tells() => error,
+            error if held.reports_error() => error,
             _ => return Done::Carried(0),
         };
         return if got > 0 { Done::Carried(got) } else { Done::Failed(error) };
     }
 }
 
-/// `send(2)` and its like.
+/// `send(2)` and similar calls.
 pub fn send(fd: RawFd, bufs: &[IoSlice<'_>], flags: c_int) -> Done<usize> {
     let want = bufs.iter().map(|buf| buf.len()).sum();
     send_by(fd, want, flags, |held, put| held.send(bufs, put, flags & MSG_MORE != 0))
 }
 
-/// `sendfile(2)`: so many bytes of a file, from byte `at` on.
+/// `sendfile(2)`: sends `count` bytes of a file, from byte `at` on.
 pub fn send_file(fd: RawFd, file: BorrowedFd<'_>, at: u64, count: usize) -> Done<usize> {
     send_by(fd, count, 0, |held, put| held.send_file(file, at + put as u64, count - put))
 }
 
-/// Sends `want` bytes, by what sends those from a number on that there is room for, or none at
-/// their end.
+/// Sends `want` bytes by calling `step(held, offset)` until it is done. `step` sends as many bytes from
+/// that offset on as fit, and returns their number, or 0 at the end of its source.
 fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> Result<usize, i32>) -> Done<usize> {
     if interrupted() {
         return Done::Failed(libc::EAGAIN);
     }
-    let mut sleep = Sleep::new(fd);
+    let mut sleep = StreamWait::new(fd);
     let (mut put, mut waits) = (0, None);
     let mut first = true;
     loop {
-        if sleep.has_lost_it() {
-            return lost(put);
+        if sleep.descriptor_was_closed() {
+            return closed_during_wait(put);
         }
-        let whose = if std::mem::take(&mut first) { place_to_send(fd) } else { place(fd) };
-        let held = match whose {
-            Place::Carried(held) => held,
-            Place::Kernel(_) if put > 0 => return Done::Carried(put),
-            Place::Kernel(call) => return Done::Kernel(call),
+        let found = if std::mem::take(&mut first) { target_to_send(fd) } else { target(fd) };
+        let held = match found {
+            CallTarget::Carried(held) => held,
+            CallTarget::Kernel(_) if put > 0 => return Done::Carried(put),
+            CallTarget::Kernel(call) => return Done::Kernel(call),
         };
         if flags & MSG_FASTOPEN != 0 {
             return Done::Failed(libc::EISCONN);
         }
         if flags & MSG_OOB != 0 {
-            let named = held.named;
+            let slot_ref = held.slot_ref;
             drop(held);
-            bring_home_named(&named, "urgent-data");
+            bring_slot_home(&slot_ref, "urgent-data");
             continue;
         }
         let may_wait = *waits.get_or_insert_with(|| may_wait(&held, flags));
@@ -180,26 +180,26 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
                 continue;
             }
             Err(libc::ENOBUFS) => {
-                let named = held.named;
+                let slot_ref = held.slot_ref;
                 drop(held);
-                bring_home_named(&named, "no-buffers");
+                bring_slot_home(&slot_ref, "no-buffers");
                 continue;
             }
             Err(error) => error,
         };
         let error = match error {
-            // Nothing needs no room.
+            // Sending zero bytes cannot block.
             libc::EAGAIN if want == 0 => return Done::Carried(0),
             libc::EAGAIN => {
                 held.slot().full.fetch_add(1, Ordering::Relaxed);
-                match if may_wait { sleep.on(held, || timeout(fd, true)) } else { Err(libc::EAGAIN) } {
+                match if may_wait { sleep.wait_on(held, || timeout(fd, true)) } else { Err(libc::EAGAIN) } {
                     Ok(()) => continue,
                     Err(error) => error,
                 }
             }
             libc::EPIPE => libc::EPIPE,
             _ if put > 0 => return Done::Carried(put),
-            error if held.tells() => error,
+            error if held.reports_error() => error,
             _ => libc::EPIPE,
         };
         if put > 0 {
@@ -213,19 +213,20 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
 }
 
 impl Held {
-    /// Nothing more will come.
+    /// True if no more data will arrive.
     pub fn is_at_end(&self) -> bool {
         self.stream().is_none_or(|stream| stream.readiness().peer_finished)
     }
 
-    /// True if a call is to fail with what it found: not if that is what ended the connection, and
-    /// another call was told. A call that has moved something is not told, but the next.
-    fn tells(&self) -> bool {
+    /// True if a call must fail with the error it found. False if the error is the one that ended the
+    /// connection and another call has reported it. A call that has moved bytes does not report it; the
+    /// next call does.
+    fn reports_error(&self) -> bool {
         let has_failed = self.moved().is_some_and(|moved| moved.stream.readiness().failed);
-        !has_failed || !self.slot().told.swap(true, Ordering::Relaxed)
+        !has_failed || !self.slot().error_reported.swap(true, Ordering::Relaxed)
     }
 
-    /// Moves what there is into `bufs`, beyond their first `skip` bytes.
+    /// Receives what is available into `bufs`, after their first `skip` bytes.
     fn receive(&self, bufs: &mut [IoSliceMut<'_>], mut skip: usize, flags: c_int) -> Result<usize, i32> {
         let mut total = 0;
         for buf in bufs {
@@ -235,7 +236,7 @@ impl Held {
             }
             let room = &mut buf[std::mem::take(&mut skip)..];
             if total > 0 && flags & MSG_PEEK != 0 {
-                // A peek of several pieces gives the first.
+                // A peek into several buffers fills only the first: a second would see the same bytes.
                 break;
             }
             let len = room.len();
@@ -256,41 +257,41 @@ impl Held {
     fn receive_piece(&self, buf: &mut [u8], flags: c_int) -> Result<usize, i32> {
         let peek = flags & MSG_PEEK != 0;
         let Some(moved) = self.moved() else {
-            return Ok(self.over().map_or(0, |over| over.read(buf, peek)));
+            return Ok(self.ended().map_or(0, |ended| ended.read(buf, peek)));
         };
-        // What is only counted away is read into nothing (tcp(7), MSG_TRUNC).
-        let mut nowhere = if flags & MSG_TRUNC != 0 { vec![0; buf.len().min(1 << 20)] } else { Vec::new() };
-        let into = if flags & MSG_TRUNC != 0 { &mut nowhere[..] } else { buf };
+        // MSG_TRUNC discards the bytes (tcp(7)).
+        let mut discarded = if flags & MSG_TRUNC != 0 { vec![0; buf.len().min(1 << 20)] } else { Vec::new() };
+        let into = if flags & MSG_TRUNC != 0 { &mut discarded[..] } else { buf };
         let read = |into: &mut [u8]| if peek { moved.stream.peek(into) } else { (&moved.stream).read(into) };
         let read = read(into).or_else(|error| {
             if error.kind() != ErrorKind::WouldBlock {
                 return Err(error);
             }
-            // What an engine has said since is here only when it is looked for.
+            // `readiness` polls the engine; data may have arrived since the read.
             if moved.stream.readiness().readable { read(into) } else { Err(error) }
         });
         match read {
             Ok(count) => {
                 if !peek {
                     account::add_bytes(false, count);
-                    patience::carried(count);
+                    busy_poll::count_bytes(count);
                 }
                 Ok(count)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(libc::EAGAIN),
-            // An error is told once; then there is the end.
-            Err(_) if self.slot().told.load(Ordering::Relaxed) => Ok(0),
+            // An error is reported once; after that a read returns the end of the stream.
+            Err(_) if self.slot().error_reported.load(Ordering::Relaxed) => Ok(0),
             Err(error) => Err(errno(&error)),
         }
     }
 
-    /// Moves what there is room for out of `bufs`, beyond their first `skip` bytes.
+    /// Sends as much of `bufs` as fits, after their first `skip` bytes.
     fn send(&self, bufs: &[IoSlice<'_>], skip: usize, more: bool) -> Result<usize, i32> {
         let Some(moved) = self.moved() else { return Err(libc::EPIPE) };
         self.sent(moved.stream.send_pieces(bufs, skip, more))
     }
 
-    /// Moves what there is room for of a file, from byte `at` on, piece by piece.
+    /// Sends as much of a file as fits, from byte `at` on, piece by piece.
     fn send_file(&self, file: BorrowedFd<'_>, at: u64, count: usize) -> Result<usize, i32> {
         let Some(moved) = self.moved() else { return Err(libc::EPIPE) };
         let mut put = 0;
@@ -313,7 +314,7 @@ impl Held {
         Ok(put)
     }
 
-    /// The same of one piece, by a copy that this thread reads first.
+    /// Sends one piece of a file that this thread first reads into its buffer.
     fn send_copied(&self, moved: &Moved, file: BorrowedFd<'_>, at: u64, len: usize, more: bool) -> Result<usize, i32> {
         let mut buffer = BUFFER.try_with(Cell::take).unwrap_or_default();
         buffer.resize(PIECE, 0);
@@ -322,22 +323,22 @@ impl Held {
             Ok(len) => self.sent(moved.stream.send_pieces(&[IoSlice::new(&buffer[..len])], 0, more)),
             Err(error) => Err(error.raw_os_error()),
         };
-        // A thread that is about to end has none.
+        // While thread-local data is destroyed the buffer is not kept.
         let _ = BUFFER.try_with(|place| place.set(buffer));
         sent
     }
 
-    /// What came of sending.
+    /// Counts the bytes sent, or converts the error.
     fn sent(&self, sent: io::Result<usize>) -> Result<usize, i32> {
         match sent {
             Ok(count) => {
                 account::add_bytes(true, count);
-                patience::carried(count);
+                busy_poll::count_bytes(count);
                 Ok(count)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(libc::EAGAIN),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(libc::EPIPE),
-            Err(_) if self.slot().told.load(Ordering::Relaxed) => Err(libc::EPIPE),
+            Err(_) if self.slot().error_reported.load(Ordering::Relaxed) => Err(libc::EPIPE),
             Err(error) => Err(errno(&error)),
         }
     }

@@ -1,9 +1,11 @@
-//! Every call on a connection, by a C program that prints what came of each: the same with
-//! its connections in the kernel, and on the engine.
+//! A C program makes every call on connections and prints each result. The test runs it with the
+//! connections in the kernel and in the engine, and compares the output.
 
 #[path = "../../service/tests/common/mod.rs"]
 mod common;
 
+use baton_ipc::account::{BYTES, entries};
+use baton_ipc::environment;
 use baton_testkit::{Running, build_beside, need_program, need_root, run};
 use common::{World, be_the_engine};
 use std::io::{BufRead, BufReader};
@@ -11,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Not a test: what the others start as an engine.
+/// Not a test of its own: the other tests start this as the engine's process.
 #[test]
 fn the_engines_process() {
     be_the_engine();
 }
 
-/// The library.
+/// The path of the preload library, which is built once.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -28,7 +30,7 @@ fn library() -> &'static Path {
     })
 }
 
-/// The C program.
+/// The path of the C program, which is built once.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -40,10 +42,10 @@ fn program() -> &'static Path {
     })
 }
 
-/// Seconds that a test may take: one that hangs fails by its name, with what it printed until then.
-const LONGEST: &str = "60";
+/// The time limit of a test in seconds: one that hangs fails under its own name, with its output so far.
+const TIME_LIMIT: &str = "60";
 
-/// What the program prints when it runs one test, with this environment.
+/// The output of the program for one test, with these environment variables.
 fn transcript(world: &World<'_>, test: &str, environment: &[(&str, &Path)]) -> String {
     let mut peer = world.wire.peer.command(program().to_str().unwrap());
     let mut peer = Running::start(peer.args(["peer", "10.66.0.1"]).stdout(Stdio::piped()));
@@ -52,45 +54,39 @@ fn transcript(world: &World<'_>, test: &str, environment: &[(&str, &Path)]) -> S
     assert_eq!(ready, "ready\n");
     let variables = environment.iter().map(|(name, value)| format!("{name}={}", value.display()));
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", LONGEST, "env"]).args(variables).arg(program()).args(["run", "10.66.0.2", test]);
-    // Not by `ip netns exec`, which is a program of its own.
+    command.args(["--signal=KILL", TIME_LIMIT, "env"]).args(variables).arg(program()).args(["run", "10.66.0.2", test]);
+    // Enter the namespace directly, without the extra process of `ip netns exec`.
     world.wire.ours.enter(|| run(&mut command))
 }
 
-/// Runs a test with the engine in this place, and in the kernel; how many connections moved,
-/// and why others came home.
+/// Runs a test in the kernel and in an engine at this placement, and compares. Returns the counters of
+/// the run in the engine.
 fn compare(test: &str, engine: &str) -> Vec<(String, u64)> {
     let mut counted = Vec::new();
     World::enter(|world| {
         let account = world.socket.with_file_name("account");
-        std::fs::write(&account, [0; 8192]).unwrap();
+        std::fs::write(&account, [0; BYTES]).unwrap();
         let kernels = transcript(world, test, &[]);
         let environment = [
             ("LD_PRELOAD", library()),
-            ("BATON_SOCKET", world.socket),
-            ("BATON_PORTS", Path::new("9000,9002")),
-            ("BATON_ENGINE", Path::new(engine)),
-            ("BATON_ACCOUNT", &account),
+            (environment::SOCKET, world.socket),
+            (environment::PORTS, Path::new("9000,9002")),
+            (environment::ENGINE, Path::new(engine)),
+            (environment::ACCOUNT, &account),
         ];
         let ours = transcript(world, test, &environment);
         let (kernels, ours): (Vec<&str>, Vec<&str>) = (kernels.lines().collect(), ours.lines().collect());
-        assert!(kernels.len() > 4, "it does something: {kernels:?}");
+        assert!(kernels.len() > 4, "the test prints too little: {kernels:?}");
         let both = kernels.iter().zip(&ours).enumerate();
         let differ: Vec<_> = both.filter(|(_, (kernels, ours))| kernels != ours).collect();
-        assert!(differ.is_empty(), "line, the kernel's, and the engine's: {differ:#?}");
+        assert!(differ.is_empty(), "these lines differ (number, kernel, engine): {differ:#?}");
         assert_eq!(kernels.len(), ours.len());
-        counted = std::fs::read(&account).unwrap().chunks(128).filter_map(entry).collect();
+        counted = entries(&std::fs::read(&account).unwrap());
     });
     counted
 }
 
-fn entry(bytes: &[u8]) -> Option<(String, u64)> {
-    let (count, name) = bytes.split_first_chunk::<8>()?;
-    let name: Vec<u8> = name.iter().copied().take_while(|byte| *byte != 0).collect();
-    (!name.is_empty()).then(|| (String::from_utf8(name).unwrap(), u64::from_ne_bytes(*count)))
-}
-
-/// So many connections moved, and these came home for a reason.
+/// Asserts how many connections moved, and how many came home for each reason.
 #[track_caller]
 fn moved(counted: &[(String, u64)], moved: u64, home: &[(&str, u64)]) {
     let of = |name: &str| counted.iter().find(|(entry, _)| entry == name).map_or(0, |(_, count)| *count);
@@ -127,55 +123,55 @@ macro_rules! calls {
 }
 
 calls! {
-    addresses_are_the_connections: "names", 1;
+    addresses_are_those_of_the_connection: "names", 1;
     options_are_those_of_a_socket: "options", 1, "getsockopt" 1;
     each_way_to_read_gives_what_the_kernel_gives: "reads", 1;
     each_way_to_write_sends_what_the_kernel_sends: "messages", 1;
     files_are_sent_and_streams_of_libc_come_home: "files", 2, "splice" 1, "stdio" 1;
-    poll_and_select_mix_with_what_is_the_kernels: "polls", 1;
+    poll_and_select_mix_with_kernel_descriptors: "polls", 1;
     time_limits_hold: "timeouts", 1;
-    sets_are_in_sets_and_are_polled: "nested", 5;
-    bytes_leave_as_they_are_to: "settings", 1;
-    urgent_data_is_the_kernels: "urgent", 8, "urgent-data" 8;
+    epoll_sets_are_nested_and_polled: "nested", 5;
+    options_control_when_bytes_are_sent: "settings", 1;
+    urgent_data_brings_connections_home: "urgent", 8, "urgent-data" 8;
     a_call_that_succeeds_leaves_errno: "errno", 1, "fork" 1;
-    epoll_is_by_level_by_edge_and_once: "sets", 1;
+    epoll_is_level_triggered_edge_triggered_and_one_shot: "sets", 1;
     descriptors_are_duplicated_and_replaced: "descriptors", 1;
-    signals_interrupt_as_they_do_the_kernels_calls: "signals", 1;
+    signals_interrupt_calls_as_in_the_kernel: "signals", 1;
     threads_share_a_connection: "threads", 1;
-    every_end_is_seen_by_both: "ends", 8, "linger" 1;
+    both_ends_see_every_kind_of_close: "ends", 8, "linger" 1;
     processes_share_and_inherit: "processes", 3, "fork" 2;
-    what_a_child_takes_along_is_the_parents_no_more: "taken", 1, "fork" 1;
+    a_descriptor_that_a_child_takes_along_is_shared: "taken", 1, "fork" 1;
     connections_are_made_without_waiting: "connecting", 2;
     a_socket_may_be_watched_before_it_is_connected: "watched", 1;
-    waits_take_masks_of_signals: "masks", 1;
-    calls_by_number_are_the_same: "numbers", 1;
-    strangers_get_ordinary_descriptors: "strangers", 2, "sent-away" 1, "inherited" 1;
-    children_that_libc_does_not_know_share_too: "clones", 1, "fork" 1;
-    what_io_uring_reads_is_in_the_kernel: "rings", 1, "io-uring" 1;
-    what_only_the_kernel_can_do_it_does: "homes", 8,
+    waits_accept_signal_masks: "masks", 1;
+    calls_by_number_match_calls_by_name: "numbers", 1;
+    other_programs_get_ordinary_descriptors: "strangers", 2, "sent-away" 1, "inherited" 1;
+    children_made_without_libc_share_connections: "clones", 1, "fork" 1;
+    io_uring_brings_connections_home: "rings", 1, "io-uring" 1;
+    calls_that_need_the_kernel_bring_connections_home: "homes", 8,
         "stdio" 1, "splice" 1, "sendfile-of-no-file" 1, "urgent-data" 1, "signals-for-data" 1, "setsockopt" 1,
         "connected-anew" 1;
     sets_hold_all_kinds_of_descriptors: "mixtures", 1;
-    what_is_watched_once_before_it_is_connected_stays: "early", 0;
-    a_reset_takes_no_data_away: "resets", 41;
+    a_one_shot_watch_from_before_the_connect_keeps_it_in_the_kernel: "early", 0;
+    a_reset_discards_no_data: "resets", 41;
     connections_begin_with_data: "fastopen", 6;
-    what_is_done_asynchronously_is_in_the_kernel: "asynchronous", 2, "aio" 2;
-    each_handler_lets_calls_go_on_or_not: "handlers", 1;
-    handlers_may_leave_what_they_interrupted: "leaving", 1;
-    what_is_unusual_is_as_the_kernel_does_it: "unusual", 1;
-    what_has_ended_answers_every_call: "afterwards", 96;
-    what_others_do_is_seen_by_who_waits: "together", 55;
-    what_is_accepted_is_as_its_listener_and_its_past: "accepted", 16;
-    what_found_no_room_ends_as_in_the_kernel: "partly", 6;
-    both_families_are_as_the_kernels: "families", 4;
-    what_is_no_connection_is_the_kernels: "beginnings", 16, "connected-anew" 16;
+    asynchronous_io_brings_connections_home: "asynchronous", 2, "aio" 2;
+    each_handler_restarts_or_interrupts_calls: "handlers", 1;
+    handlers_may_leave_with_longjmp: "leaving", 1;
+    unusual_calls_match_the_kernel: "unusual", 1;
+    ended_connections_answer_every_call: "afterwards", 96;
+    waiting_calls_see_changes_by_other_threads: "together", 55;
+    accepted_connections_have_inherited_options_and_early_data: "accepted", 16;
+    partial_sends_end_as_in_the_kernel: "partly", 6;
+    both_address_families_match_the_kernel: "families", 4;
+    sockets_without_connections_match_the_kernel: "beginnings", 16, "connected-anew" 16;
     threads_are_cancelled_in_their_calls: "cancelled", 28;
-    mistakes_are_answered_as_by_the_kernel: "mistaken", 2, "setsockopt" 1;
+    mistakes_fail_as_in_the_kernel: "mistaken", 2, "setsockopt" 1;
 }
 
-/// In the service it is seen a moment later, when its engine had its turn.
+/// Only with the engine in the program: an engine in the service sees the reset when it runs next.
 #[test]
-fn a_reset_that_has_come_is_seen_by_whoever_asks_for_the_peer() {
+fn getpeername_sees_a_reset_that_has_arrived() {
     need_root!();
     need_program!("clang");
     moved(&compare("over", "direct"), 50, &[]);

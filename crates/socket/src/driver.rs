@@ -1,4 +1,4 @@
-//! The threads that drive an engine, and how they and others sleep.
+//! The threads that drive an engine, and how they sleep.
 
 use crate::stack::{Shared, Stats, now};
 use baton_engine::engine::Engine;
@@ -6,12 +6,9 @@ use baton_engine::frame_io::{FrameIo, PortError};
 use baton_engine::streamer::{ConsumerId, Streamer};
 use baton_engine::tce::Tce;
 use baton_port::wait::{WaitSet, Waitable};
-use rustix::event::{EventfdFlags, eventfd};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -20,65 +17,6 @@ const RX_BUDGET: usize = 256;
 
 /// Polls between two updates of the statistics while there is no pause.
 const STATS_EVERY: u32 = 4096;
-
-/// Wakes a driver that sleeps on its descriptors.
-pub(crate) struct Doorbell(OwnedFd);
-
-impl Doorbell {
-    pub(crate) fn new() -> io::Result<Doorbell> {
-        Ok(Doorbell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    pub(crate) fn ring(&self) {
-        // Only a counter at its maximum refuses, and that wakes as well.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-    }
-
-    fn clear(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
-    }
-}
-
-impl AsFd for Doorbell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl Wake for Doorbell {
-    fn wake(self: Arc<Self>) {
-        self.ring();
-    }
-}
-
-/// Unparks a thread.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Blocks the thread until `poll` is ready; `TimedOut` after `timeout`.
-pub(crate) fn block_on<R>(
-    timeout: Option<Duration>,
-    mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>,
-) -> io::Result<R> {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
-    loop {
-        if let Poll::Ready(result) = poll(&mut cx) {
-            return result;
-        }
-        match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-            None => thread::park(),
-            Some(Duration::ZERO) => return Err(io::ErrorKind::WouldBlock.into()),
-            Some(left) => thread::park_timeout(left),
-        }
-    }
-}
 
 /// Both halves on one thread.
 pub(crate) fn spawn_one<P>(shared: Arc<Shared>, engine: Engine, port: P) -> io::Result<Vec<JoinHandle<()>>>
@@ -128,7 +66,7 @@ fn sleep<P: Waitable>(
     let slept = if port.prepare_wait() && !shared.stop.load(Ordering::Acquire) {
         let mut set = WaitSet::new();
         port.poll_fds(&mut set);
-        set.add(&shared.doorbell.0);
+        set.add(&shared.doorbell);
         let timeout = timeout.map(|span| Duration::from_nanos(span.0));
         let slept = set.wait(timeout).map(|_| ());
         shared.doorbell.clear();

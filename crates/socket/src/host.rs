@@ -4,7 +4,7 @@
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
 //! # use baton_port::memory::{MemoryOptions, MemoryPort};
-//! # use baton_socket::consumer::SocketEvent;
+//! # use baton_consumer::consumer::SocketEvent;
 //! # use baton_socket::host::{Host, HostConfig};
 //! # use baton_tcp::time::Instant;
 //! # let (port, _other) = MemoryPort::pair(MemoryOptions::default());
@@ -26,9 +26,10 @@
 //! # }
 //! ```
 
-use crate::consumer::{Conn, Consumer, ConsumerConfig};
-use crate::memory::Memory;
 use crate::sys::large_pages;
+use baton_consumer::consumer::{Conn, Consumer, ConsumerConfig};
+use baton_consumer::memory::Memory;
+use baton_consumer::secret::random_secret;
 use baton_engine::endpoint::{Cidr, InterfaceConfig};
 use baton_engine::engine::{Activity, Engine, EngineConfig};
 use baton_engine::frame_io::{FrameIo, PortError};
@@ -41,16 +42,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The consumer that a host attaches.
 pub(crate) const OURS: ConsumerId = ConsumerId(0);
-
-/// A secret for [`EngineConfig::new`], of the process's own random source.
-pub fn random_secret() -> [u8; 32] {
-    let random = std::hash::RandomState::new();
-    let mut secret = [0; 32];
-    for (n, place) in (0u64..).zip(secret.chunks_mut(8)) {
-        place.copy_from_slice(&std::hash::BuildHasher::hash_one(&random, n).to_le_bytes());
-    }
-    secret
-}
 
 /// What a host is built with.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! `TcpListener` and `TcpStream` of a [`crate::stack::Stack`]: blocking like the
 //! standard library's, and `futures`' `AsyncRead` and `AsyncWrite`.
 
-use crate::consumer::{Conn, Listener};
-use crate::driver::block_on;
 use crate::stack::{Shared, Side};
+use baton_consumer::consumer::{Conn, Listener};
+use baton_consumer::wake::block_on;
 use baton_engine::region::Identity;
 use baton_tcp::options::SocketOption;
 use futures_io::{AsyncRead, AsyncWrite};

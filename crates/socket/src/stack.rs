@@ -14,11 +14,12 @@
 //! on its port and an eventfd; who rings a doorbell wakes it if it sleeps. A
 //! blocked thread is a task whose waker unparks it, so there is one way to wait.
 
-use crate::consumer::{Attempt, Conn, Consumer, Listener, SocketEvent};
-use crate::driver::{self, Doorbell};
+use crate::driver;
 use crate::host::{Host, HostConfig};
 use crate::net::{TcpListener, TcpStream};
-use crate::waiters::Waiters;
+use baton_consumer::consumer::{Attempt, Conn, Consumer, Listener, SocketEvent};
+use baton_consumer::waiters::Waiters;
+use baton_consumer::wake::{Doorbell, block_on};
 use baton_engine::counters::{StreamerCounters, TceCounters};
 use baton_engine::frame_io::{FrameIo, PortError};
 use baton_port::wait::Waitable;
@@ -342,7 +343,7 @@ impl Stack {
             inner.listeners.insert(listener.0, Accepting::default());
             io::Result::Ok(listener)
         })?;
-        driver::block_on(None, |cx| self.shared.with(|inner| inner.poll_listening(listener, cx)))?;
+        block_on(None, |cx| self.shared.with(|inner| inner.poll_listening(listener, cx)))?;
         Ok(TcpListener::new(self.shared.clone(), listener, addr))
     }
 
@@ -352,9 +353,9 @@ impl Stack {
     /// What the network said: `ConnectionRefused`, `TimedOut`, `HostUnreachable`.
     pub fn connect(&self, remote: SocketAddr) -> io::Result<TcpStream> {
         let attempt = self.begin_connect(remote)?;
-        let conn = driver::block_on(None, |cx| self.shared.with(|inner| inner.poll_opening(attempt, cx)))?;
+        let conn = block_on(None, |cx| self.shared.with(|inner| inner.poll_opening(attempt, cx)))?;
         let stream = TcpStream::new(self.shared.clone(), conn);
-        driver::block_on(None, |cx| self.shared.with(|inner| inner.poll_established(conn, cx)))?;
+        block_on(None, |cx| self.shared.with(|inner| inner.poll_established(conn, cx)))?;
         Ok(stream)
     }
 

@@ -1,8 +1,8 @@
 //! What an idle connection costs, all told: engine, queue pair, stream. A test
 //! program of its own, since it looks at the whole process's memory.
 
+use baton_consumer::consumer::SocketEvent;
 use baton_port::memory::{MemoryOptions, MemoryPort};
-use baton_socket::consumer::SocketEvent;
 use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::Instant;
 

@@ -1,8 +1,8 @@
 //! A target for what the processes of the service say to each other, as bytes.
 
+use baton_ipc::order::{Order, Report};
+use baton_ipc::record::Record;
 use baton_service::guardian::{ToBroker, ToGuardian};
-use baton_service::record::Record;
-use baton_socket::service::order::{Order, Report};
 
 macro_rules! holds {
     ($data:ident, $($kind:ty),*) => {

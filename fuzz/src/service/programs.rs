@@ -7,11 +7,11 @@
 //! ```
 
 use super::script::Script;
+use baton_ipc::channel::Channel;
+use baton_ipc::message::{RawSizes, Reply, Request, Selector, VERSION};
+use baton_ipc::queues::write_queues;
 use baton_service::broker::{Broker, Config};
 use baton_service::vault::Vault;
-use baton_socket::service::channel::Channel;
-use baton_socket::service::message::{RawSizes, Reply, Request, Selector, VERSION};
-use baton_socket::service::write_queues;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io::ErrorKind;

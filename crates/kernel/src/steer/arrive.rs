@@ -4,12 +4,11 @@
 //! §3.6.1, RFC 6191 §2). It went to the engine by its name, and belongs to whoever listens. So
 //! it is put before the kernel as any frame of that interface: firewall, routes, and listeners
 //! that are bound to a device see it as it was. A BPF program that is run once does it
-//! (`bpf/arrive.c`), since a packet socket only sends.
+//! (`bpf/programs/arrive.c`), since a packet socket only sends.
 
 use crate::raw;
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
-use baton_port::bpf;
 use baton_wire::addr::Tuple;
 use baton_wire::packet::PROTOCOL_TCP;
 use baton_wire::tcp::Flags;
@@ -37,7 +36,7 @@ impl Arrivals {
     /// # Errors
     /// [`SteerError`] with the remedy.
     pub fn open() -> Result<Arrivals, SteerError> {
-        let object = bpf::arrive().ok_or(SteerError::NotBuilt)?;
+        let object = baton_bpf::arrive().ok_or(SteerError::NotBuilt)?;
         let mut ebpf = EbpfLoader::new().load(object).map_err(|error| SteerError::kernel(LOADING, error))?;
         let program = ebpf.program_mut(PROGRAM).expect("arrive.c has a program of that name");
         let program: &mut SchedClassifier = program.try_into().expect("it is a classifier");

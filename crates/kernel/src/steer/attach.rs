@@ -6,7 +6,6 @@ use aya::programs::links::{FdLink, LinkOrder};
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
-use baton_port::bpf;
 
 use super::error::{SteerError, os_error};
 use super::maps::{Maps, NAMES};
@@ -65,7 +64,7 @@ pub fn attach(interface: &str, index: u32, kind: Kind, options: Options) -> Resu
 
 /// Loads the object; with `pins`, its maps are those that are there, or stay there.
 fn load(options: Options, pins: Option<&Pins>) -> Result<Ebpf, SteerError> {
-    let object = bpf::steer().ok_or(SteerError::NotBuilt)?;
+    let object = baton_bpf::steer().ok_or(SteerError::NotBuilt)?;
     let mut loader = EbpfLoader::new();
     loader.map_max_entries("TUPLES", options.tuples_max);
     for name in NAMES {

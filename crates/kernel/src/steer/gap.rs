@@ -6,12 +6,11 @@
 //! `tcp_check_sack_reneging`); with BBR, as seen on Linux 6.18, with a window of one segment
 //! until all of that is acknowledged. So a moment without one is waited for.
 //!
-//! A BPF program looks into the kernel's socket (`bpf/gap.c`), of which it knows the layout by the
+//! A BPF program looks into the kernel's socket (`bpf/programs/gap.c`), of which it knows the layout by the
 //! kernel's BTF.
 
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
-use baton_port::bpf;
 use baton_wire::addr::{Addr, Tuple};
 
 use super::error::SteerError;
@@ -32,7 +31,7 @@ impl Gaps {
     /// # Errors
     /// [`SteerError`]: this kernel has no BTF, say, or is locked down.
     pub fn open() -> Result<Gaps, SteerError> {
-        let object = bpf::gap().ok_or(SteerError::NotBuilt)?;
+        let object = baton_bpf::gap().ok_or(SteerError::NotBuilt)?;
         let mut ebpf = EbpfLoader::new().load(object).map_err(|error| SteerError::kernel(LOADING, error))?;
         let program = ebpf.program_mut(PROGRAM).expect("gap.c has a program of that name");
         let program: &mut SchedClassifier = program.try_into().expect("it is a classifier");
@@ -57,7 +56,7 @@ impl Gaps {
     }
 }
 
-/// A connection's name behind an empty link header, as `bpf/gap.c` wants it.
+/// A connection's name behind an empty link header, as `bpf/programs/gap.c` wants it.
 fn name_of(tuple: &Tuple) -> Vec<u8> {
     let mut name = vec![0; ETHERNET];
     let is_v4 = tuple.local.is_v4();

@@ -1,4 +1,4 @@
-//! The maps of the steering programs; layout and order as in `bpf/steer.c`.
+//! The maps of the steering programs; layout and order as in `bpf/programs/steer.c`.
 //!
 //! ```text
 //!   TUPLES   local (16) remote (16) local port (2) remote port (2) VLANs (2, 2)

@@ -9,7 +9,7 @@
 //!
 //! An ICMP error has the 4-tuple of the segment that it quotes.
 //!
-//! Two kinds with one map layout ([`Kind`]); the programs are `bpf/steer.c`:
+//! Two kinds with one map layout ([`Kind`]); the programs are `bpf/programs/steer.c`:
 //!
 //! * **tc**: on the interface's ingress (a TCX link, Linux 6.6) hits are redirected to
 //!   the egress of a TAP device, so that its reader gets them, super-frames and unfilled

@@ -1,4 +1,4 @@
-//! What an engine is made with.
+//! The configuration of an engine.
 
 use super::baton_wait_fn;
 use super::memory::{input, text};
@@ -16,71 +16,71 @@ pub const BATON_CUBIC: c_int = 0;
 /// Congestion control: NewReno (RFC 6582).
 pub const BATON_RENO: c_int = 1;
 
-/// What an engine is made with. Fill it by `baton_config_default`, then set at
-/// least `addresses`. Nothing that it points to is needed after `baton_new`.
+/// The configuration of an engine. Fill it with `baton_config_default`, then set at least
+/// `addresses`. The strings and the secret are not needed after `baton_new`.
 #[repr(C)]
 pub struct baton_config {
-    /// Bytes of this structure.
+    /// Size of this structure in bytes.
     pub size: usize,
     /// Addresses with prefix lengths, separated by spaces:
     /// `"10.77.0.2/24 fd00::2/64"`.
     pub addresses: *const c_char,
-    /// Where IPv4 packets for other networks go; NULL for nowhere.
+    /// The next hop for IPv4 packets to other networks; NULL for none.
     pub gateway_v4: *const c_char,
-    /// Where IPv6 packets for other networks go; NULL for nowhere.
+    /// The next hop for IPv6 packets to other networks; NULL for none.
     pub gateway_v6: *const c_char,
-    /// Frames have an Ethernet header (1, the default), or are bare IP packets (0).
+    /// 1 if frames have an Ethernet header (the default), 0 if they are bare IP packets.
     pub ethernet: c_int,
     /// Ethernet address; all zero for a random one.
     pub mac: [u8; 6],
-    /// Largest IP packet in bytes; default 1500.
+    /// Length in bytes of the largest IP packet; default 1500.
     pub mtu: u16,
-    /// 32 random bytes for sequence numbers and SYN cookies; NULL for the
-    /// process's own source.
+    /// 32 random bytes for sequence numbers and SYN cookies; NULL to let the library
+    /// generate them.
     pub secret: *const u8,
     /// `BATON_CUBIC` or `BATON_RENO`.
     pub congestion: c_int,
-    /// Sockets at most, those that wait to be accepted included; default 4096.
+    /// Maximum number of sockets, including those that wait to be accepted; default 4096.
     pub max_sockets: u32,
-    /// Bytes of each socket's send and receive buffer, a power of two; default
-    /// 262144. Memory is taken as it is used.
+    /// Size in bytes of each socket's send buffer, and of its receive buffer; a power of two,
+    /// default 262144. Memory is allocated as it is used.
     pub buffer_bytes: u32,
-    /// Frames that wait in each direction at most; default 1024.
+    /// Maximum number of frames that are queued in each direction; default 1024.
     pub queue_frames: u32,
-    /// Stay in TIME-WAIT in milliseconds; default 60000.
+    /// Duration of TIME-WAIT in milliseconds; default 60000.
     pub time_wait_ms: u32,
-    /// Selective acknowledgments are offered and taken (RFC 2018): 1, the default, or 0.
+    /// 1 to negotiate selective acknowledgments (RFC 2018), the default, or 0.
     pub sack: c_int,
-    /// Timestamps are offered and taken (RFC 7323 §3): 1, the default, or 0.
+    /// 1 to negotiate timestamps (RFC 7323 §3), the default, or 0.
     pub timestamps: c_int,
-    /// Windows are scaled (RFC 7323 §2): 1, the default, or 0.
+    /// 1 to negotiate window scaling (RFC 7323 §2), the default, or 0.
     pub window_scaling: c_int,
-    /// ECN is asked for and granted (RFC 3168): 0, the default, or 1.
+    /// 1 to negotiate ECN (RFC 3168), or 0, the default.
     pub ecn: c_int,
-    /// SYNs repeated before a connect fails, 1 to 127; default 7, which is 247 s (Linux's
-    /// `tcp_syn_retries`).
+    /// Number of times that a SYN is repeated before a connect fails, 1 to 127; default 7, which
+    /// takes 247 s (Linux's `tcp_syn_retries`).
     pub syn_retries: u8,
-    /// SYN-ACKs repeated before a half-open connection is forgotten, 1 to 127; default 5
-    /// (`tcp_synack_retries`).
+    /// Number of times that a SYN-ACK is repeated before a half-open connection is dropped, 1 to
+    /// 127; default 5 (`tcp_synack_retries`).
     pub synack_retries: u8,
-    /// Data repeated without progress before a connection is given up, 1 to 127; default 15
-    /// (`tcp_retries2`).
+    /// Number of times that data is repeated without progress before a connection is aborted, 1
+    /// to 127; default 15 (`tcp_retries2`).
     pub retries: u8,
-    /// The time at the start, in nanoseconds of the caller's clock.
+    /// The current time, in nanoseconds of the caller's clock.
     pub now_ns: u64,
-    /// What blocking calls wait by, or NULL. It is to move frames in and out, let
-    /// time pass until `until_ns` at most, call `baton_drive`, and return 0; else
-    /// the call that waits fails with `EINTR`. It may use other calls on the
-    /// engine, but may not free it.
+    /// The callback that blocking calls wait with, or NULL. It must move frames in and out, let
+    /// time pass until `until_ns` at most, call `baton_drive`, and return 0. If it returns
+    /// another value, the call that waits fails with `EINTR`. It may make other calls on the
+    /// engine, but must not free it.
     pub wait: Option<baton_wait_fn>,
-    /// Passed to `wait`.
+    /// The first argument of `wait`.
     pub wait_arg: *mut c_void,
 }
 
 /// Fills a configuration with the defaults. Returns 0, or -1 with `errno` set.
 ///
 /// # Safety
-/// `config` is NULL or leads to a `baton_config` to be written.
+/// `config` is NULL or points to writable memory for a `baton_config`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_config_default(config: *mut baton_config) -> c_int {
     let default = baton_config {
@@ -109,13 +109,16 @@ pub unsafe extern "C" fn baton_config_default(config: *mut baton_config) -> c_in
         wait_arg: std::ptr::null_mut(),
     };
     // SAFETY: the caller's promise.
-    super::nothing(unsafe { super::memory::write(config, default) })
+    super::status(unsafe { super::memory::write(config, default) })
 }
 
-/// A configuration as the sockets take it, or what is wrong with it.
+/// Converts a configuration to that of the sockets.
+///
+/// # Errors
+/// A line that names the field and says what is wrong with it.
 ///
 /// # Safety
-/// The strings end in a zero byte and `secret` leads to 32 bytes.
+/// The strings are zero-terminated, and `secret` is NULL or points to 32 bytes.
 pub(super) unsafe fn translate(config: &baton_config) -> Result<PosixConfig, String> {
     // SAFETY: the caller's promise.
     let string = |ptr| unsafe { text(ptr) }.map(|text| text.to_string_lossy().into_owned());
@@ -124,12 +127,12 @@ pub(super) unsafe fn translate(config: &baton_config) -> Result<PosixConfig, Str
         .split_whitespace()
         .map(|text| text.parse().map_err(|error| format!("addresses: {error}")))
         .collect::<Result<_, _>>()?;
-    let first = *addresses.first().ok_or("addresses: none given; for example \"10.77.0.2/24\"")?;
+    let first = *addresses.first().ok_or("addresses: none given; set one, for example \"10.77.0.2/24\"")?;
     let gateway = |name: &str, ptr, v6: bool| match string(ptr) {
         None => Ok(None),
         Some(text) => match text.parse::<IpAddr>() {
             Ok(ip) if ip.is_ipv6() == v6 => Ok(Some(Addr::from(ip))),
-            _ => Err(format!("{name}: {text:?} is not an address of that kind")),
+            _ => Err(format!("{name}: {text:?} is not an address of that family")),
         },
     };
     let mut host = HostConfig::new(first);
@@ -160,12 +163,12 @@ pub(super) unsafe fn translate(config: &baton_config) -> Result<PosixConfig, Str
         return Err(format!("buffer_bytes: {} is not a power of two", config.buffer_bytes));
     }
     within("queue_frames", config.queue_frames, 1, 1 << 16)?;
-    // Connections that nobody holds any more are still to be finished.
+    // Connections whose sockets are closed still need a place until TCP has ended them.
     host.engine.max_connections = 2 * config.max_sockets + 1024;
     host.consumer.connections = config.max_sockets;
     host.consumer.stream_buffer = config.buffer_bytes;
     host.consumer.stream_buffers = 2 * config.max_sockets;
-    // The caller said how large they are.
+    // The caller has fixed the buffer size.
     host.consumer.large_buffers = 0;
     Ok(PosixConfig {
         host,
@@ -175,7 +178,7 @@ pub(super) unsafe fn translate(config: &baton_config) -> Result<PosixConfig, Str
     })
 }
 
-/// What the connections of this host agree on, and how long they try.
+/// The protocol options that connections negotiate, and their limits on repetition.
 fn protocol(config: &baton_config, tcp: &mut Config) -> Result<(), String> {
     let on = |name: &str, value: c_int| match value {
         0 | 1 => Ok(value == 1),
@@ -201,6 +204,6 @@ fn within(name: &str, value: u32, least: u32, most: u32) -> Result<(), String> {
     if (least..=most).contains(&value) {
         Ok(())
     } else {
-        Err(format!("{name}: {value} is not within {least} to {most}"))
+        Err(format!("{name}: {value} is not in the range {least} to {most}"))
     }
 }

@@ -1,19 +1,20 @@
-//! Making and driving an engine: frames, time.
+//! Creating and driving an engine: frames and time.
 
 use super::config::{baton_config, translate};
-use super::{baton, done, memory, nothing, set_errno};
+use super::{baton, memory, set_errno, status, to_c};
 use baton_socket::posix::{Answer, Errno, Posix};
 use baton_tcp::time::Instant;
 use libc::{c_char, c_int, c_void};
 use std::panic::catch_unwind;
 use std::sync::atomic::Ordering;
 
-/// Makes an engine. NULL on failure, with `errno` set; then `err`, if it is not
-/// NULL, has a line of at most `err_len` bytes that says why.
+/// Creates an engine. Returns NULL on failure, with `errno` set; if `err` is not NULL, the
+/// reason is then written to it as one line of at most `err_len` bytes, including the
+/// terminating zero.
 ///
 /// # Safety
-/// `config` leads to a configuration whose strings end in a zero byte; `err` is
-/// NULL or leads to `err_len` bytes.
+/// `config` points to a configuration whose strings are zero-terminated; `err` is NULL or
+/// points to `err_len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_new(config: *const baton_config, err: *mut c_char, err_len: usize) -> *mut baton {
     let explain = |errno: c_int, why: &str| {
@@ -29,10 +30,10 @@ pub unsafe extern "C" fn baton_new(config: *const baton_config, err: *mut c_char
     if config.is_null() || !config.is_aligned() {
         return explain(libc::EFAULT, "no configuration");
     }
-    // SAFETY: not null, aligned, and a configuration by the caller's promise; its
-    // size is looked at first.
+    // SAFETY: not null, aligned, and a configuration by the caller's promise; its size is
+    // checked first.
     if unsafe { (*config).size } != size_of::<baton_config>() {
-        return explain(libc::EINVAL, "size: not that of this library's baton_config");
+        return explain(libc::EINVAL, "size: not the size of this library's baton_config");
     }
     // SAFETY: as above, and the size is right.
     let config = unsafe { &*config };
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn baton_new(config: *const baton_config, err: *mut c_char
     }
 }
 
-/// Frees an engine and all its sockets; peers hear nothing. NULL is no error.
+/// Frees an engine and all its sockets; nothing is sent to the peers. NULL is allowed.
 /// Returns 0, or -1 with `errno` set: `EBUSY` while a call is in progress.
 ///
 /// # Safety
@@ -61,74 +62,75 @@ pub unsafe extern "C" fn baton_free(b: *mut baton) -> c_int {
     // SAFETY: the caller's promise.
     let engine = match unsafe { baton::of(b) } {
         Ok(engine) => engine,
-        Err(errno) => return nothing(Err(errno)),
+        Err(errno) => return status(Err(errno)),
     };
     if engine.waiting.load(Ordering::Relaxed) > 0 || engine.busy.swap(true, Ordering::Acquire) {
-        return nothing(Err(Errno(libc::EBUSY)));
+        return status(Err(Errno(libc::EBUSY)));
     }
     engine.mark.store(0, Ordering::Release);
-    // SAFETY: it came from `Box::into_raw`, no call uses it, and without the mark
-    // none will.
+    // SAFETY: it came from `Box::into_raw`, no call uses it, and without the mark no later
+    // call will.
     let engine = unsafe { Box::from_raw(b) };
     if catch_unwind(std::panic::AssertUnwindSafe(|| drop(engine))).is_err() {
-        return nothing(Err(Errno(libc::EIO)));
+        return status(Err(Errno(libc::EIO)));
     }
     0
 }
 
-/// Gives one frame to the engine; `baton_drive` then looks at it. Returns 0, or
-/// -1 with `errno` set: `ENOBUFS` if too many wait, `EMSGSIZE` if it is longer
-/// than `baton_frame_bytes`. A frame that was not taken may be dropped.
+/// Queues one received frame for the engine; the next `baton_drive` processes it. Returns 0,
+/// or -1 with `errno` set: `ENOBUFS` if the queue is full, `EMSGSIZE` if the frame is longer
+/// than `baton_frame_bytes`. The caller may drop a frame that was not accepted.
 ///
 /// # Safety
-/// `frame` leads to `len` bytes.
+/// `frame` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_input(b: *mut baton, frame: *const c_void, len: usize) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let (engine, frame) = unsafe { (baton::of(b)?, memory::input(frame.cast(), len)?) };
         engine.enter(|posix| posix.input(frame))
     })())
 }
 
-/// Takes one frame to be sent: its length, 0 if there is none, or -1 with `errno`
-/// set: `EINVAL` if `cap` is less than `baton_frame_bytes`.
+/// Takes one frame that is to be sent. Returns its length, 0 if no frame is ready, or -1 with
+/// `errno` set: `EINVAL` if `cap` is less than `baton_frame_bytes`.
 ///
 /// # Safety
-/// `buf` leads to `cap` bytes.
+/// `buf` points to `cap` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_output(b: *mut baton, buf: *mut c_void, cap: usize) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let (engine, buf) = unsafe { (baton::of(b)?, memory::output(buf.cast(), cap)?) };
         engine.enter(|posix| posix.output(buf)).map(|taken| taken.unwrap_or(0))
     })())
 }
 
-/// Bytes of the largest frame that comes or goes; -1 with `errno` set.
+/// Returns the length in bytes of the largest frame in either direction, or -1 with `errno`
+/// set.
 ///
 /// # Safety
 /// `b` came from `baton_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_frame_bytes(b: *mut baton) -> isize {
     // SAFETY: the caller's promise.
-    done(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| Ok(posix.frame_bytes()))))
+    to_c(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| Ok(posix.frame_bytes()))))
 }
 
-/// Lets the engine work, at time `now_ns` of the caller's clock: frames given,
-/// timers due, what calls asked for. Returns 0, or -1 with `errno` set.
+/// Runs the engine at time `now_ns` of the caller's clock: it processes queued frames, due
+/// timers, and requests from earlier calls. Returns 0, or -1 with `errno` set.
 ///
 /// # Safety
 /// `b` came from `baton_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_drive(b: *mut baton, now_ns: u64) -> c_int {
     // SAFETY: the caller's promise.
-    nothing(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.drive(Instant(now_ns)))))
+    status(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.drive(Instant(now_ns)))))
 }
 
-/// When `baton_drive` has something to do, in nanoseconds of the caller's clock,
-/// if no frame comes and no call is made before: `UINT64_MAX` for never, a time
-/// that has passed for now. 0 with `errno` set if `b` is no engine.
+/// Returns the time, in nanoseconds of the caller's clock, at which `baton_drive` next has
+/// work to do if no frame arrives and no call is made before then. A time in the past means
+/// now; `UINT64_MAX` means never. Returns 0 with `errno` set if `b` is not an engine.
 ///
 /// # Safety
 /// `b` came from `baton_new`.

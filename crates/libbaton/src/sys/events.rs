@@ -1,20 +1,20 @@
-//! Waiting for many: `poll` and `epoll`. Without a wait callback a timeout counts
-//! as 0: they say what is ready now.
+//! Waiting for several descriptors: `poll` and `epoll`. Without a wait callback every timeout
+//! is treated as 0: the calls report what is ready now.
 
-use super::{baton, done, memory, nothing};
+use super::{baton, memory, status, to_c};
 use baton_socket::posix::{Answer, Errno};
 use libc::{c_int, epoll_event, nfds_t, pollfd};
 
-/// Most descriptors of one `baton_poll`.
+/// The largest number of descriptors that one `baton_poll` accepts.
 const POLL_MAX: usize = 1 << 20;
 
-/// `poll(2)` over descriptors of the engine.
+/// `poll(2)` on descriptors of the engine.
 ///
 /// # Safety
-/// `fds` leads to `count` entries.
+/// `fds` points to `count` entries.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_poll(b: *mut baton, fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         let count = usize::try_from(count).ok().filter(|count| *count <= POLL_MAX).ok_or(Errno(libc::EINVAL))?;
@@ -24,8 +24,8 @@ pub unsafe extern "C" fn baton_poll(b: *mut baton, fds: *mut pollfd, count: nfds
         until_ready(engine, timeout_ms, || {
             let mut ready = 0;
             for at in 0..count {
-                // SAFETY: an entry that the caller promised, aligned as checked; not
-                // held over the wait, where the caller may look at it.
+                // SAFETY: an entry that the caller promised, and aligned as checked above; the
+                // reference does not outlive this turn, so the wait callback may read it.
                 let entry = unsafe { &mut *fds.add(at) };
                 let fd = entry.fd;
                 let mask = match fd {
@@ -40,21 +40,20 @@ pub unsafe extern "C" fn baton_poll(b: *mut baton, fds: *mut pollfd, count: nfds
     })())
 }
 
-/// `epoll_create1(2)`. The instance is closed by `baton_close`.
+/// `epoll_create1(2)`. Close the instance with `baton_close`.
 ///
 /// # Safety
 /// `b` came from `baton_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_epoll_create1(b: *mut baton, flags: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    done(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.epoll_create(flags))))
+    to_c(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.epoll_create(flags))))
 }
 
-/// `epoll_ctl(2)`, with EPOLLET, EPOLLONESHOT and EPOLLRDHUP. Only sockets can be
-/// watched.
+/// `epoll_ctl(2)`, with EPOLLET, EPOLLONESHOT and EPOLLRDHUP. Only sockets can be added.
 ///
 /// # Safety
-/// `event` is NULL or leads to an event.
+/// `event` is NULL or points to an event.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_epoll_ctl(
     b: *mut baton,
@@ -63,7 +62,7 @@ pub unsafe extern "C" fn baton_epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         let (events, data) = match op {
@@ -78,7 +77,7 @@ pub unsafe extern "C" fn baton_epoll_ctl(
 /// `epoll_wait(2)`.
 ///
 /// # Safety
-/// `events` leads to room for `max` events.
+/// `events` points to an array of `max` events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_epoll_wait(
     b: *mut baton,
@@ -87,7 +86,7 @@ pub unsafe extern "C" fn baton_epoll_wait(
     max: c_int,
     timeout_ms: c_int,
 ) -> c_int {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         let max = usize::try_from(max).ok().filter(|max| *max > 0).ok_or(Errno(libc::EINVAL))?;
@@ -106,8 +105,8 @@ pub unsafe extern "C" fn baton_epoll_wait(
     })())
 }
 
-/// Asks `look` until something is ready or `timeout_ms` has passed; a negative
-/// one never does.
+/// Repeats `look` until it finds something ready or `timeout_ms` has passed. A negative timeout
+/// is infinite.
 fn until_ready(engine: &baton, timeout_ms: c_int, mut look: impl FnMut() -> Answer<usize>) -> Answer<usize> {
     let now = engine.enter(|posix| Ok(posix.now().0))?;
     let until_ns = match u64::try_from(timeout_ms) {

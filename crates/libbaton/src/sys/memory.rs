@@ -1,16 +1,16 @@
-//! The caller's memory: checked pointers to slices, strings and addresses.
+//! The caller's memory: checks pointers and turns them into slices, strings and addresses.
 
 use baton_socket::posix::{Answer, Errno};
 use libc::{c_char, c_int, iovec, sockaddr, socklen_t};
 use std::ffi::CStr;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Most parts of a `readv` or `writev`, as Linux's `UIO_MAXIOV`.
+/// The largest number of parts of a `readv` or `writev`: Linux's `UIO_MAXIOV`.
 const PARTS_MAX: usize = 1024;
 
 const FAULT: Errno = Errno(libc::EFAULT);
 
-/// Bytes of `struct sockaddr_in` and of `struct sockaddr_in6`.
+/// Sizes of `struct sockaddr_in` and of `struct sockaddr_in6` in bytes.
 const IN_BYTES: usize = 16;
 const IN6_BYTES: usize = 28;
 
@@ -18,10 +18,10 @@ fn checked_len(len: usize) -> Answer<usize> {
     if isize::try_from(len).is_ok() { Ok(len) } else { Err(Errno(libc::EINVAL)) }
 }
 
-/// `len` bytes to read.
+/// The caller's `len` bytes, to read.
 ///
 /// # Safety
-/// `ptr` leads to `len` readable bytes that nobody writes meanwhile, or is null.
+/// `ptr` is null, or points to `len` readable bytes that are not written during the call.
 pub(super) unsafe fn input<'a>(ptr: *const u8, len: usize) -> Answer<&'a [u8]> {
     match checked_len(len)? {
         0 => Ok(&[]),
@@ -31,10 +31,10 @@ pub(super) unsafe fn input<'a>(ptr: *const u8, len: usize) -> Answer<&'a [u8]> {
     }
 }
 
-/// `len` bytes to write.
+/// The caller's `len` bytes, to write.
 ///
 /// # Safety
-/// `ptr` leads to `len` bytes that only this call uses meanwhile, or is null.
+/// `ptr` is null, or points to `len` bytes that nothing else uses during the call.
 pub(super) unsafe fn output<'a>(ptr: *mut u8, len: usize) -> Answer<&'a mut [u8]> {
     match checked_len(len)? {
         0 => Ok(&mut []),
@@ -44,8 +44,12 @@ pub(super) unsafe fn output<'a>(ptr: *mut u8, len: usize) -> Answer<&'a mut [u8]
     }
 }
 
-/// The parts of a `readv` or `writev`, or of a message, whose count has another type
-/// in each libc. `too_many` is what more than a thousand are refused with.
+/// The parts of a `readv`, a `writev` or a message. The type of a message's count differs
+/// between libcs.
+///
+/// # Errors
+/// `too_many` if there are more than [`PARTS_MAX`], `EFAULT` for a bad pointer, `EINVAL` if the
+/// lengths overflow.
 ///
 /// # Safety
 /// As for [`input`], for `count` entries.
@@ -66,19 +70,19 @@ pub(super) unsafe fn parts<'a>(ptr: *const iovec, count: impl TryInto<usize>, to
     Ok(parts)
 }
 
-/// A string; `None` if the pointer is null.
+/// A zero-terminated string, or `None` if the pointer is null.
 ///
 /// # Safety
-/// `ptr` is null or leads to a string that ends in a zero byte.
+/// `ptr` is null or points to a zero-terminated string.
 pub(super) unsafe fn text<'a>(ptr: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: not null, and ended by the caller's promise.
+    // SAFETY: not null, and zero-terminated by the caller's promise.
     (!ptr.is_null()).then(|| unsafe { CStr::from_ptr(ptr) })
 }
 
 /// Reads a value.
 ///
 /// # Safety
-/// As for [`input`], for one `T`, any bytes of which make one.
+/// As for [`input`], for one `T`; any bytes are a valid `T`.
 pub(super) unsafe fn read<T: Copy>(ptr: *const T) -> Answer<T> {
     // SAFETY: not null, and readable by the caller's promise.
     if ptr.is_null() { Err(FAULT) } else { Ok(unsafe { ptr.read_unaligned() }) }
@@ -123,8 +127,8 @@ pub(super) unsafe fn address(ptr: *const sockaddr, len: socklen_t) -> Answer<Soc
     }
 }
 
-/// Writes a socket address, cut to the room there is, and how long it is. Both
-/// pointers may be null together: the address is not wanted.
+/// Writes a socket address, truncated to the caller's room, and its full length. If both
+/// pointers are null, the caller does not want the address.
 ///
 /// # Safety
 /// As for [`output`], for `*len` bytes and for one length.
@@ -147,12 +151,12 @@ pub(super) unsafe fn give_address(addr: SocketAddr, ptr: *mut sockaddr, len: *mu
     bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
     // SAFETY: the same promises as this function's.
     unsafe { give_bytes(&bytes[..size], ptr.cast(), len) }?;
-    // SAFETY: as above; an address says its whole length, even if it was cut.
+    // SAFETY: as above. The full length is reported even if the address was truncated.
     unsafe { write(len, size as socklen_t) }
 }
 
-/// Writes one control message of TCP's that says a number; how much of the `room` bytes it
-/// took, 0 if they do not do.
+/// Writes one control message of level IPPROTO_TCP that carries a number. Returns how many of
+/// the `room` bytes it used, or 0 if they are too few.
 ///
 /// # Safety
 /// As for [`output`], for `room` bytes.
@@ -161,7 +165,7 @@ pub(super) unsafe fn give_control(ptr: *mut u8, room: usize, kind: c_int, number
     if room < LEN {
         return Ok(0);
     }
-    // `struct cmsghdr`, filled up to the size of its length (CMSG_SPACE).
+    // `struct cmsghdr` and the number, padded as CMSG_SPACE does.
     let mut bytes = [0; LEN.next_multiple_of(size_of::<usize>())];
     bytes[..size_of::<usize>()].copy_from_slice(&LEN.to_ne_bytes());
     let words = [libc::IPPROTO_TCP, kind, number];
@@ -174,7 +178,7 @@ pub(super) unsafe fn give_control(ptr: *mut u8, room: usize, kind: c_int, number
     Ok(count)
 }
 
-/// Writes bytes, cut to the room that `*len` says, and sets `*len` to how many.
+/// Writes bytes, truncated to `*len`, and sets `*len` to the number written.
 ///
 /// # Safety
 /// As for [`output`], for `*len` bytes and for one length.

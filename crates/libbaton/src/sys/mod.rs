@@ -1,15 +1,15 @@
 //! The boundary to C, and the only unsafe code of this crate.
 //!
-//! What these modules uphold:
-//! * A `baton *` is used only after it was found not null, aligned, and marked as
-//!   an engine, and so are the handles of [`service`]; the mark goes when it is freed.
-//!   (A pointer to memory that is not readable at all cannot be told.)
-//! * `Posix` is reached only through [`baton::enter`], which one call holds at a
-//!   time; so no two `&mut` to it exist, not even when a wait callback calls back.
-//! * Memory of the caller is read or written only within the lengths that it
-//!   gave, and no reference to it outlives the call.
-//! * No panic leaves: all work happens within [`baton::enter`] or [`service::guarded`],
-//!   which catch it.
+//! Safety rules of these modules:
+//! * A `baton *` is used only after a check that it is not null, is aligned, and has the mark
+//!   of an engine. The same holds for the handles of [`service`]. Freeing a handle clears the
+//!   mark. (A pointer to unreadable memory cannot be detected.)
+//! * `Posix` is reached only through [`baton::enter`], which one call holds at a time; so no
+//!   two `&mut` to it exist, not even when a wait callback calls back.
+//! * The caller's memory is read or written only within the lengths that the caller gave, and
+//!   no reference to it outlives the call.
+//! * No panic crosses into C: all work happens within [`baton::enter`] or
+//!   [`service::guarded`], which catch panics.
 
 mod config;
 mod drive;
@@ -26,22 +26,22 @@ use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// First word of an engine; nothing else begins so.
+/// The first word of an engine; no other object begins with it.
 const MARK: u64 = u64::from_le_bytes(*b"batonabi");
 
-/// Makes time pass; see [`config::baton_config`].
+/// Lets time pass while a call blocks; see [`config::baton_config`].
 pub type baton_wait_fn = unsafe extern "C" fn(arg: *mut c_void, until_ns: u64) -> c_int;
 
 /// An engine and its sockets. Opaque to C.
 #[repr(C)]
 pub struct baton {
-    /// First, so that what is no engine is read no further.
+    /// The first field, so that the check of an invalid handle reads nothing else.
     mark: AtomicU64,
     /// A call is in progress.
     busy: AtomicBool,
-    /// A panic was caught: the sockets' state is not to be trusted.
+    /// A panic was caught: the state of the sockets may be inconsistent.
     dead: AtomicBool,
-    /// Calls that are in the wait callback.
+    /// Number of calls that are in the wait callback.
     waiting: AtomicU32,
     wait: Option<baton_wait_fn>,
     wait_arg: *mut c_void,
@@ -61,22 +61,22 @@ impl baton {
         }
     }
 
-    /// The engine behind a handle; `EFAULT` if it is none.
+    /// The engine behind a handle, or `EFAULT` if the handle is invalid.
     ///
     /// # Safety
-    /// A pointer that is not null leads to eight readable bytes, or `b` came from
-    /// `baton_new`; and it is not freed while the reference is used.
+    /// `b` is null, points to eight readable bytes, or came from `baton_new`; and it is not freed
+    /// while the reference is in use.
     unsafe fn of<'a>(b: *mut baton) -> Answer<&'a baton> {
         if b.is_null() || !b.is_aligned() {
             return Err(Errno(libc::EFAULT));
         }
-        // SAFETY: not null, aligned, and eight bytes are readable by the caller's
-        // promise; of an engine they are the mark.
+        // SAFETY: not null, aligned, and eight bytes are readable by the caller's promise; an
+        // engine begins with the mark.
         let mark = unsafe { (*b.cast::<AtomicU64>()).load(Ordering::Acquire) };
         if mark != MARK {
             return Err(Errno(libc::EFAULT));
         }
-        // SAFETY: it bears the mark that only `new` sets.
+        // SAFETY: it has the mark that only `new` sets.
         Ok(unsafe { &*b })
     }
 
@@ -92,7 +92,7 @@ impl baton {
         let posix = unsafe { &mut *self.posix.get() };
         let done = catch_unwind(AssertUnwindSafe(|| work(posix))).unwrap_or_else(|panic| {
             self.dead.store(true, Ordering::Relaxed);
-            // Dropping it could panic again.
+            // Dropping the payload could panic again.
             std::mem::forget(panic);
             Err(Errno(libc::EIO))
         });
@@ -100,8 +100,11 @@ impl baton {
         done
     }
 
-    /// Lets the caller's callback make time pass, until `until_ns` at the latest.
-    /// `EAGAIN` once that time has come or if there is no callback.
+    /// Calls the caller's wait callback, which returns at `until_ns` at the latest.
+    ///
+    /// # Errors
+    /// `EAGAIN` if `until_ns` has passed or there is no callback, `EINTR` if the callback asks to
+    /// stop.
     fn wait(&self, until_ns: u64) -> Answer<()> {
         let wait = self.wait.ok_or(Errno(libc::EAGAIN))?;
         let (now, next) = self.enter(|posix| Ok((posix.now().0, posix.next_deadline())))?;
@@ -110,14 +113,15 @@ impl baton {
         }
         let until_ns = next.map_or(until_ns, |next| next.0.min(until_ns));
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the callback and its argument are what `baton_new` was given, for
-        // use by the thread that calls; `busy` is not held, so it may call back.
+        // SAFETY: `baton_new` was given the callback and its argument for use by the calling
+        // thread; `busy` is not held, so the callback may call the engine.
         let stop = unsafe { wait(self.wait_arg, until_ns) };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         if stop == 0 { Ok(()) } else { Err(Errno(libc::EINTR)) }
     }
 
-    /// Tries `call` until it does not say `EAGAIN`, as long as the socket may wait.
+    /// Repeats `call` until it returns something other than `EAGAIN`, or the socket's time limit
+    /// has passed. Calls it once if the call may not wait.
     fn blocking<T>(
         &self,
         fd: Fd,
@@ -149,8 +153,8 @@ fn set_errno(errno: Errno) {
     unsafe { *libc::__errno_location() = errno.0 }
 }
 
-/// An outcome as C has it: -1 and `errno`, or a number that is not negative.
-fn done<T: TryInto<R>, R: From<i8>>(answer: Answer<T>) -> R {
+/// Converts a result to C's convention: a number that is not negative, or -1 with `errno` set.
+fn to_c<T: TryInto<R>, R: From<i8>>(answer: Answer<T>) -> R {
     let answer = answer.and_then(|value| value.try_into().map_err(|_| Errno(libc::EOVERFLOW)));
     answer.unwrap_or_else(|errno| {
         set_errno(errno);
@@ -158,9 +162,9 @@ fn done<T: TryInto<R>, R: From<i8>>(answer: Answer<T>) -> R {
     })
 }
 
-/// As [`done`], for calls that succeed with 0.
-fn nothing(answer: Answer<()>) -> c_int {
-    done(answer.map(|()| 0))
+/// As [`to_c`], for calls that return 0 on success.
+fn status(answer: Answer<()>) -> c_int {
+    to_c(answer.map(|()| 0))
 }
 
 #[cfg(test)]
@@ -182,7 +186,7 @@ mod tests {
         assert_eq!(engine.enter(|_| Ok(1)), Ok(1));
         assert_eq!(engine.enter::<()>(|_| panic!("on purpose")), Err(Errno(libc::EIO)));
         let engine = Box::into_raw(Box::new(engine));
-        // SAFETY: as `baton_new` would have given it out, and freed once.
+        // SAFETY: the handle is as `baton_new` makes it, and is freed once.
         unsafe {
             assert_eq!(drive::baton_drive(engine, 1), -1);
             assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EIO));

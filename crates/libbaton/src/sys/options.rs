@@ -1,6 +1,6 @@
 //! Socket options.
 
-use super::{baton, memory, nothing};
+use super::{baton, memory, status};
 use libc::{c_int, c_void, socklen_t};
 
 /// `getsockopt(2)`. SOL_SOCKET: SO_ERROR, SO_TYPE, SO_DOMAIN, SO_PROTOCOL,
@@ -11,7 +11,7 @@ use libc::{c_int, c_void, socklen_t};
 /// IP_TTL, IP_MTU_DISCOVER. IPPROTO_IPV6: IPV6_V6ONLY, IPV6_TCLASS, IPV6_UNICAST_HOPS.
 ///
 /// # Safety
-/// `value` leads to `*len` bytes.
+/// `value` points to `*len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_getsockopt(
     b: *mut baton,
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn baton_getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let bytes = unsafe { baton::of(b)? }.enter(|posix| posix.option(fd, level, name))?;
         // SAFETY: the caller's promise.
@@ -29,16 +29,16 @@ pub unsafe extern "C" fn baton_getsockopt(
     })())
 }
 
-/// `setsockopt(2)`, of those that can be set among `baton_getsockopt`'s. SO_RCVBUF
-/// and SO_SNDBUF say how much of the engine's `buffer_bytes` a socket uses: at least
-/// 2048, at most all of it; what holds is told, not doubled as in Linux. A window
-/// that the peer was promised before is not taken back. The congestion control is the
-/// engine's. TCP_MAXSEG counts for the connections that the socket opens later.
-/// IP_MTU_DISCOVER takes IP_PMTUDISC_WANT and IP_PMTUDISC_DO, which are one here, and
-/// IP_PMTUDISC_DONT; else EINVAL.
+/// `setsockopt(2)`, with those options of `baton_getsockopt` that are not read-only. SO_RCVBUF
+/// and SO_SNDBUF set how much of the engine's `buffer_bytes` a socket uses: at least 2048, at
+/// most all of it. Reading them back returns the value in effect, not doubled as in Linux. A
+/// window that was advertised to the peer before is not withdrawn. The congestion control is
+/// that of the engine. TCP_MAXSEG applies to connections that the socket opens later.
+/// IP_MTU_DISCOVER accepts IP_PMTUDISC_WANT and IP_PMTUDISC_DO, which have the same effect
+/// here, and IP_PMTUDISC_DONT; any other value fails with EINVAL.
 ///
 /// # Safety
-/// `value` leads to `len` bytes.
+/// `value` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_setsockopt(
     b: *mut baton,
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn baton_setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let (engine, value) = unsafe { (baton::of(b)?, memory::input(value.cast(), len as usize)?) };
         engine.enter(|posix| posix.set_option(fd, level, name, value))

@@ -1,29 +1,29 @@
-//! Calls that make, name, connect and end sockets.
+//! Calls that create, name, connect and close sockets.
 
 use super::memory::{address, give_address};
-use super::{baton, done, memory, nothing};
+use super::{baton, memory, status, to_c};
 use baton_socket::posix::{Answer, Errno, Fd, Posix, Side};
 use libc::{c_int, c_ulong, sockaddr, socklen_t};
 use std::net::{Shutdown, SocketAddr};
 
-/// `socket(2)`: AF_INET or AF_INET6, SOCK_STREAM, with SOCK_NONBLOCK or without.
-/// The descriptor is the engine's and means nothing to the kernel.
+/// `socket(2)`: AF_INET or AF_INET6, and SOCK_STREAM with or without SOCK_NONBLOCK. The
+/// descriptor is valid for this engine only; the kernel does not know it.
 ///
 /// # Safety
 /// `b` came from `baton_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_socket(b: *mut baton, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    done(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.socket(domain, kind, protocol))))
+    to_c(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.socket(domain, kind, protocol))))
 }
 
 /// `bind(2)`.
 ///
 /// # Safety
-/// `addr` leads to `len` bytes.
+/// `addr` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_bind(b: *mut baton, fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let (engine, addr) = unsafe { (baton::of(b)?, address(addr, len)?) };
         engine.enter(|posix| posix.bind(fd, addr))
@@ -37,13 +37,13 @@ pub unsafe extern "C" fn baton_bind(b: *mut baton, fd: c_int, addr: *const socka
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_listen(b: *mut baton, fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    nothing(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.listen(fd, backlog))))
+    status(unsafe { baton::of(b) }.and_then(|engine| engine.enter(|posix| posix.listen(fd, backlog))))
 }
 
 /// `accept4(2)`.
 ///
 /// # Safety
-/// `addr` and `len` are NULL, or `addr` leads to `*len` bytes.
+/// `addr` and `len` are NULL, or `addr` points to `*len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_accept4(
     b: *mut baton,
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn baton_accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         let (accepted, peer) = engine.blocking(fd, Side::Read, true, |posix| posix.accept(fd, flags))?;
@@ -65,22 +65,22 @@ pub unsafe extern "C" fn baton_accept4(
     })())
 }
 
-/// `connect(2)`. A blocking socket waits by the engine's wait callback; without
-/// one, and on a non-blocking socket, it fails with `EINPROGRESS` and is connected
-/// once the socket is writable.
+/// `connect(2)`. On a blocking socket it waits with the engine's wait callback. Without a
+/// callback, and on a non-blocking socket, it fails with `EINPROGRESS`; the socket is
+/// connected once it is writable.
 ///
 /// # Safety
-/// `addr` leads to `len` bytes.
+/// `addr` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_connect(b: *mut baton, fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let (engine, addr) = unsafe { (baton::of(b)?, address(addr, len)?) };
         let begun = engine.enter(|posix| posix.connect(fd, addr));
         if begun != Err(Errno(libc::EINPROGRESS)) {
             return begun;
         }
-        // As a call that is to be repeated, which a second `connect` is.
+        // A second `connect` reports the progress of the first; `blocking` repeats it on EAGAIN.
         let ended = engine.blocking(fd, Side::Write, true, |posix| match posix.connect(fd, addr) {
             Err(Errno(libc::EALREADY)) => Err(Errno(libc::EAGAIN)),
             ended => ended,
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn baton_connect(b: *mut baton, fd: c_int, addr: *const so
 /// `b` came from `baton_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_shutdown(b: *mut baton, fd: c_int, how: c_int) -> c_int {
-    nothing((|| {
+    status((|| {
         let how = match how {
             libc::SHUT_RD => Shutdown::Read,
             libc::SHUT_WR => Shutdown::Write,
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn baton_shutdown(b: *mut baton, fd: c_int, how: c_int) ->
 /// `b` came from `baton_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_close(b: *mut baton, fd: c_int) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         if let Some(until_ns) = engine.enter(|posix| Ok(posix.lingers_until(fd)))? {
@@ -123,9 +123,9 @@ pub unsafe extern "C" fn baton_close(b: *mut baton, fd: c_int) -> c_int {
     })())
 }
 
-/// Waits until all was acknowledged, or the time has come.
+/// Waits until the peer has acknowledged everything, or until `until_ns`.
 fn linger(engine: &baton, fd: Fd, until_ns: u64) -> Answer<()> {
-    // Not connected is no reason not to close.
+    // A socket that is not connected is closed all the same.
     let _ = engine.enter(|posix| posix.shutdown(fd, Shutdown::Write));
     while engine.enter(|posix| posix.unsent(fd)).is_ok_and(|unsent| unsent > 0) {
         match engine.wait(until_ns) {
@@ -140,7 +140,7 @@ fn linger(engine: &baton, fd: Fd, until_ns: u64) -> Answer<()> {
 /// `getsockname(2)`.
 ///
 /// # Safety
-/// `addr` leads to `*len` bytes.
+/// `addr` points to `*len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_getsockname(
     b: *mut baton,
@@ -149,13 +149,13 @@ pub unsafe extern "C" fn baton_getsockname(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    nothing(unsafe { give_name(b, addr, len, |posix| posix.local_name(fd)) })
+    status(unsafe { give_name(b, addr, len, |posix| posix.local_name(fd)) })
 }
 
 /// `getpeername(2)`.
 ///
 /// # Safety
-/// `addr` leads to `*len` bytes.
+/// `addr` points to `*len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_getpeername(
     b: *mut baton,
@@ -164,10 +164,10 @@ pub unsafe extern "C" fn baton_getpeername(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    nothing(unsafe { give_name(b, addr, len, |posix| posix.peer_name(fd)) })
+    status(unsafe { give_name(b, addr, len, |posix| posix.peer_name(fd)) })
 }
 
-/// Asks for a name and writes it to the caller's memory.
+/// Gets a socket's address and writes it to the caller's memory.
 ///
 /// # Safety
 /// As for [`give_address`], and `b` came from `baton_new`.
@@ -183,13 +183,13 @@ unsafe fn give_name(
     unsafe { give_address(name, addr, len) }
 }
 
-/// `fcntl(2)` with F_GETFL (`arg` is not looked at) or F_SETFL (of O_NONBLOCK).
+/// `fcntl(2)` with F_GETFL (`arg` is ignored) or F_SETFL (only O_NONBLOCK is used).
 ///
 /// # Safety
 /// `b` came from `baton_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_fcntl(b: *mut baton, fd: c_int, cmd: c_int, arg: c_int) -> c_int {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         match cmd {
@@ -206,10 +206,10 @@ pub unsafe extern "C" fn baton_fcntl(b: *mut baton, fd: c_int, cmd: c_int, arg: 
 /// `ioctl(2)` with FIONREAD (SIOCINQ), TIOCOUTQ (SIOCOUTQ) or FIONBIO.
 ///
 /// # Safety
-/// `arg` leads to an `int`.
+/// `arg` points to an `int`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_ioctl(b: *mut baton, fd: c_int, request: c_ulong, arg: *mut c_int) -> c_int {
-    nothing((|| {
+    status((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         let bytes = match request as libc::Ioctl {

@@ -1,31 +1,31 @@
 //! Sending and receiving.
 
-use super::{baton, done, memory};
+use super::{baton, memory, to_c};
 use baton_socket::posix::{Answer, Errno, Fd, Posix, Side};
 use libc::{c_int, c_void, iovec, msghdr};
 
-/// `send(2)` with MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL (always so) and MSG_EOR (which marks
-/// nothing: TCP has no records).
+/// `send(2)` with MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL (always in effect) and MSG_EOR (without
+/// effect: TCP has no records).
 ///
 /// # Safety
-/// `buf` leads to `len` bytes.
+/// `buf` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_send(b: *mut baton, fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let (engine, data) = unsafe { (baton::of(b)?, memory::input(buf.cast(), len)?) };
         send(engine, fd, data, flags)
     })())
 }
 
-/// `recv(2)` with MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL and MSG_TRUNC, which drops the
-/// bytes and tells how many they were (`buf` may be NULL).
+/// `recv(2)` with MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL and MSG_TRUNC, which discards the bytes
+/// and returns their number (`buf` may be NULL).
 ///
 /// # Safety
-/// `buf` leads to `len` bytes.
+/// `buf` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_recv(b: *mut baton, fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let engine = unsafe { baton::of(b)? };
         if flags & libc::MSG_TRUNC != 0 {
@@ -39,10 +39,10 @@ pub unsafe extern "C" fn baton_recv(b: *mut baton, fd: c_int, buf: *mut c_void, 
 /// `writev(2)`.
 ///
 /// # Safety
-/// `parts` leads to `count` entries, each to as many bytes as it says.
+/// `parts` points to `count` entries, each of which points to as many bytes as it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_writev(b: *mut baton, fd: c_int, parts: *const iovec, count: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         unsafe { send_parts(baton::of(b)?, fd, memory::parts(parts, count, libc::EINVAL)?, 0) }
     })())
@@ -51,23 +51,23 @@ pub unsafe extern "C" fn baton_writev(b: *mut baton, fd: c_int, parts: *const io
 /// `readv(2)`.
 ///
 /// # Safety
-/// `parts` leads to `count` entries, each to as many bytes as it says.
+/// `parts` points to `count` entries, each of which points to as many bytes as it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_readv(b: *mut baton, fd: c_int, parts: *const iovec, count: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         unsafe { recv_parts(baton::of(b)?, fd, memory::parts(parts, count, libc::EINVAL)?, 0) }
     })())
 }
 
-/// `sendmsg(2)`, with the flags of `baton_send`. An address is not looked at, as on
-/// every connected socket; control data is refused with EINVAL.
+/// `sendmsg(2)`, with the flags of `baton_send`. An address is ignored, as on every connected
+/// socket; control data is refused with EINVAL.
 ///
 /// # Safety
-/// `msg` leads to a message whose parts each lead to as many bytes as they say.
+/// `msg` points to a message whose parts each point to as many bytes as they say.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_sendmsg(b: *mut baton, fd: c_int, msg: *const msghdr, flags: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let (engine, msg) = unsafe { (baton::of(b)?, memory::read(msg)?) };
         if msg.msg_controllen != 0 {
@@ -78,16 +78,16 @@ pub unsafe extern "C" fn baton_sendmsg(b: *mut baton, fd: c_int, msg: *const msg
     })())
 }
 
-/// `recvmsg(2)`, with the flags of `baton_recv`. There is no address, and no control data
-/// but TCP_CM_INQ if TCP_INQ is on: the other lengths become 0, and `msg_flags` 0 or, if
-/// there was no room for that, MSG_CTRUNC.
+/// `recvmsg(2)`, with the flags of `baton_recv`. `msg_namelen` becomes 0. The only control
+/// message is TCP_CM_INQ, if TCP_INQ is on; otherwise `msg_controllen` becomes 0. `msg_flags`
+/// becomes 0, or MSG_CTRUNC if the control buffer was too small.
 ///
 /// # Safety
-/// `msg` leads to a message whose parts and control buffer each lead to as many bytes as
+/// `msg` points to a message whose parts and control buffer each point to as many bytes as
 /// they say.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn baton_recvmsg(b: *mut baton, fd: c_int, msg: *mut msghdr, flags: c_int) -> isize {
-    done((|| {
+    to_c((|| {
         // SAFETY: the caller's promise.
         let (engine, mut head) = unsafe { (baton::of(b)?, memory::read(msg)?) };
         // SAFETY: the caller's promise.
@@ -109,10 +109,10 @@ pub unsafe extern "C" fn baton_recvmsg(b: *mut baton, fd: c_int, msg: *mut msghd
     })())
 }
 
-/// Sends all parts, or on a non-blocking socket what fits.
+/// Sends all parts, or on a non-blocking socket as much as fits.
 ///
 /// # Safety
-/// Each part leads to as many bytes as it says.
+/// Each part points to as many bytes as it says.
 unsafe fn send_parts(engine: &baton, fd: Fd, parts: &[iovec], flags: c_int) -> Answer<usize> {
     in_turn(parts, |part, _| {
         // SAFETY: the caller's promise.
@@ -121,8 +121,8 @@ unsafe fn send_parts(engine: &baton, fd: Fd, parts: &[iovec], flags: c_int) -> A
     })
 }
 
-/// Calls for each part in turn, with what the calls before it made in all, until one
-/// does not use its part up. What came before an error is told instead of it.
+/// Makes `call` for each part in turn, with the number of bytes moved so far, until one moves
+/// less than its part. Returns the total. An error is returned only if nothing was moved.
 fn in_turn(parts: &[iovec], mut call: impl FnMut(&iovec, usize) -> Answer<usize>) -> Answer<usize> {
     let mut total = 0;
     for part in parts {
@@ -140,10 +140,10 @@ fn in_turn(parts: &[iovec], mut call: impl FnMut(&iovec, usize) -> Answer<usize>
     Ok(total)
 }
 
-/// Fills the parts in turn, as one [`recv`] would a buffer of their length.
+/// Fills the parts in turn, as one [`recv`] would fill a buffer of their total length.
 ///
 /// # Safety
-/// Each part leads to as many bytes as it says.
+/// Each part points to as many bytes as it says.
 unsafe fn recv_parts(engine: &baton, fd: Fd, parts: &[iovec], flags: c_int) -> Answer<usize> {
     let len = parts.iter().map(|part| part.iov_len).sum();
     if flags & libc::MSG_TRUNC != 0 {
@@ -154,7 +154,7 @@ unsafe fn recv_parts(engine: &baton, fd: Fd, parts: &[iovec], flags: c_int) -> A
         return unsafe { peek_parts(engine, fd, parts, len, flags) };
     }
     in_turn(parts, |part, total| {
-        // What came first is enough, unless all is wanted: only for that the call waits.
+        // The call waits for the first bytes only, unless MSG_WAITALL asks for all.
         let wait = if total == 0 || flags & libc::MSG_WAITALL != 0 { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: the caller's promise.
         let buf = unsafe { memory::output(part.iov_base.cast(), part.iov_len)? };
@@ -162,14 +162,14 @@ unsafe fn recv_parts(engine: &baton, fd: Fd, parts: &[iovec], flags: c_int) -> A
     })
 }
 
-/// A second look would begin where the first one did, so there is one for all parts.
+/// Peeks once for all parts: a second peek would begin at the same byte as the first.
 ///
 /// # Safety
-/// Each part leads to as many bytes as it says.
+/// Each part points to as many bytes as it says.
 unsafe fn peek_parts(engine: &baton, fd: Fd, parts: &[iovec], len: usize, flags: c_int) -> Answer<usize> {
     let mut seen = Vec::new();
     let got = recv_with(engine, fd, len, flags, |posix, _| {
-        // At least a byte, so that what there is instead of bytes is told.
+        // At least one byte, so that the end of the stream and errors are reported.
         seen.resize(posix.unread(fd).unwrap_or(0).clamp(1, len.max(1)).min(len), 0);
         posix.recv(fd, &mut seen, flags)
     })?;
@@ -183,7 +183,7 @@ unsafe fn peek_parts(engine: &baton, fd: Fd, parts: &[iovec], len: usize, flags:
     Ok(got)
 }
 
-/// Sends all of `data`, or on a non-blocking socket what fits.
+/// Sends all of `data`, or on a non-blocking socket as much as fits.
 fn send(engine: &baton, fd: Fd, data: &[u8], flags: c_int) -> Answer<usize> {
     let may_wait = flags & libc::MSG_DONTWAIT == 0;
     let mut sent = 0;
@@ -199,12 +199,14 @@ fn send(engine: &baton, fd: Fd, data: &[u8], flags: c_int) -> Answer<usize> {
     }
 }
 
-/// Receives what there is, waiting for the first of it; with MSG_WAITALL all.
+/// Receives what is available, and waits for the first byte; with MSG_WAITALL it waits until
+/// `buf` is full.
 fn recv(engine: &baton, fd: Fd, buf: &mut [u8], flags: c_int) -> Answer<usize> {
     recv_with(engine, fd, buf.len(), flags, |posix, at| posix.recv(fd, &mut buf[at..], flags))
 }
 
-/// As [`recv`], of `len` bytes; `take` takes what there is from one of them on.
+/// As [`recv`], for `len` bytes. `take(posix, at)` takes the available bytes from offset `at`
+/// on.
 fn recv_with(
     engine: &baton,
     fd: Fd,
@@ -219,7 +221,7 @@ fn recv_with(
         match engine.blocking(fd, Side::Read, may_wait, |posix| take(posix, got)) {
             Ok(0) => return Ok(got),
             Ok(count) => got += count,
-            // What was received is told first; the error stays for the next call.
+            // The bytes received so far are returned; the next call reports the error.
             Err(Errno(libc::EAGAIN | libc::EINTR)) if got > 0 => return Ok(got),
             Err(errno) => return Err(errno),
         }

@@ -1,4 +1,4 @@
-/* What must be true, or the program ends with the line that was not. */
+/* EXPECT(what) ends the program with the line and the text of `what` unless `what` holds. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

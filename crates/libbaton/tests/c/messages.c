@@ -1,5 +1,5 @@
-/* Messages in parts, bytes that are looked at, dropped and counted: between two
- * engines whose frames are handed across. */
+/* Two engines that exchange frames: messages in parts, and bytes that are peeked at,
+ * discarded and counted. */
 #include "expect.h"
 
 #include <baton.h>
@@ -16,7 +16,7 @@
 static baton *ends[2];
 static uint64_t now_ns = 1000000;
 static int peer = -1;
-/* What the peer sends while the other one waits. */
+/* What the peer sends while the other end waits. */
 static const char *later;
 
 static int step(void *arg, uint64_t until_ns)
@@ -79,19 +79,19 @@ int main(void)
     struct msghdr msg = {.msg_iov = parts, .msg_iovlen = 3, .msg_flags = 77, .msg_namelen = 9};
     EXPECT(baton_recvmsg(ends[0], fd, &msg, MSG_PEEK | MSG_DONTWAIT) == -1 && errno == EAGAIN);
 
-    /* Looking takes nothing, and goes on from part to part. */
+    /* A peek removes nothing, and fills part after part. */
     later = "0123456789";
     EXPECT(baton_recvmsg(ends[0], fd, &msg, MSG_PEEK) == 10);
     EXPECT(!strcmp(a, "012") && !strcmp(b, "3456") && !strcmp(c, "789"));
     EXPECT(msg.msg_flags == 0 && msg.msg_namelen == 0 && msg.msg_controllen == 0);
     EXPECT(asked(fd, FIONREAD) == 10);
 
-    /* What is dropped needs no place. */
+    /* MSG_TRUNC needs no buffer. */
     EXPECT(baton_recv(ends[0], fd, NULL, 4, MSG_TRUNC) == 4);
     EXPECT(baton_recv(ends[0], fd, NULL, 100, MSG_TRUNC | MSG_PEEK) == 6);
     EXPECT(asked(fd, FIONREAD) == 6);
 
-    /* What came first is enough, unless all is wanted. */
+    /* The call returns what is there, unless MSG_WAITALL asks for all. */
     msg.msg_iovlen = 2;
     later = "abcd";
     EXPECT(baton_recvmsg(ends[0], fd, &msg, 0) == 6 && !strcmp(a, "456") && !strncmp(b, "789", 3));
@@ -99,21 +99,21 @@ int main(void)
     later = "efg";
     EXPECT(baton_recvmsg(ends[0], fd, &msg, MSG_WAITALL) == 7 && !strcmp(a, "abc") && !strcmp(b, "defg"));
 
-    /* How much is left stands beside it, if it was asked for. */
+    /* With TCP_INQ a control message says how many bytes are left. */
     int one = 1;
-    union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } beside;
+    union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control;
     EXPECT(baton_setsockopt(ends[0], fd, IPPROTO_TCP, TCP_INQ, &one, sizeof one) == 0);
     later = "hijklmnop";
-    msg.msg_control = &beside;
-    msg.msg_controllen = sizeof beside;
-    EXPECT(baton_recvmsg(ends[0], fd, &msg, 0) == 7 && !msg.msg_flags && msg.msg_controllen == sizeof beside);
+    msg.msg_control = &control;
+    msg.msg_controllen = sizeof control;
+    EXPECT(baton_recvmsg(ends[0], fd, &msg, 0) == 7 && !msg.msg_flags && msg.msg_controllen == sizeof control);
     struct cmsghdr *first = CMSG_FIRSTHDR(&msg);
     EXPECT(first && first->cmsg_level == IPPROTO_TCP && first->cmsg_type == TCP_CM_INQ);
     EXPECT(first->cmsg_len == CMSG_LEN(sizeof(int)) && *(int *)CMSG_DATA(first) == 2);
-    msg.msg_controllen = sizeof beside.head;
+    msg.msg_controllen = sizeof control.head;
     EXPECT(baton_recvmsg(ends[0], fd, &msg, 0) == 2 && msg.msg_flags == MSG_CTRUNC && msg.msg_controllen == 0);
 
-    /* The other way. */
+    /* In the other direction. */
     memcpy(a, "one", 3);
     memcpy(b, "four", 4);
     EXPECT(baton_sendmsg(ends[0], fd, &msg, MSG_NOSIGNAL) == 7);

@@ -1,5 +1,4 @@
-/* What a wrong call gets: an errno, never a crash. And what the rest of the
- * surface says of itself. */
+/* A wrong call sets errno and never crashes. The rest of the interface is called too. */
 #include "expect.h"
 
 #include <baton.h>
@@ -91,7 +90,7 @@ static void pointers(baton *b)
     EXPECT(baton_bind(b, fd, addr, sizeof sin) == 0);
     FAILS(baton_getsockname(b, fd, addr, NULL), EFAULT);
     EXPECT(baton_getsockname(b, fd, addr, &len) == 0 && len == sizeof sin && sin.sin_port != 0);
-    len = 4; /* cut, but told whole */
+    len = 4; /* truncated, but the full length is reported */
     EXPECT(baton_getsockname(b, fd, addr, &len) == 0 && len == sizeof sin);
     FAILS(baton_getsockopt(b, fd, SOL_SOCKET, SO_TYPE, &value, NULL), EFAULT);
     len = sizeof value;
@@ -172,17 +171,17 @@ static void blocking(void)
     int fd = baton_socket(self, AF_INET, SOCK_STREAM, 0);
     struct timeval half = {0, 500000};
     EXPECT(baton_listen(self, fd, 1) == 0);
-    FAILS(baton_accept4(self, fd, NULL, NULL, 0), EINTR); /* the callback gave up */
+    FAILS(baton_accept4(self, fd, NULL, NULL, 0), EINTR); /* the callback asked to stop */
     turns = 0;
     EXPECT(baton_setsockopt(self, fd, SOL_SOCKET, SO_RCVTIMEO, &half, sizeof half) == 0);
-    FAILS(baton_accept4(self, fd, NULL, NULL, 0), EAGAIN); /* the time was up */
+    FAILS(baton_accept4(self, fd, NULL, NULL, 0), EAGAIN); /* the time limit passed */
     EXPECT(turns > 0 && turns < 1000);
     EXPECT(baton_free(self) == 0);
 
     self = make("10.0.0.1/24", NULL, NULL);
     fd = baton_socket(self, AF_INET, SOCK_STREAM, 0);
     EXPECT(baton_listen(self, fd, 1) == 0);
-    FAILS(baton_accept4(self, fd, NULL, NULL, 0), EAGAIN); /* nothing to wait by */
+    FAILS(baton_accept4(self, fd, NULL, NULL, 0), EAGAIN); /* there is no wait callback */
     for (int i = 0; i < 7; i++)
         EXPECT(baton_socket(self, AF_INET, SOCK_STREAM, 0) >= 0);
     FAILS(baton_socket(self, AF_INET, SOCK_STREAM, 0), EMFILE);

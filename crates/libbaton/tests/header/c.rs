@@ -1,11 +1,11 @@
-//! Rust declarations of the boundary as C ones.
+//! Translates Rust declarations of the boundary to C.
 
 use syn::{
     Attribute, Expr, Fields, FnArg, GenericArgument, Item, Lit, Meta, Pat, PathArguments, PointerMutability,
     ReturnType, Type,
 };
 
-/// The C declaration of an item; `None` for what C does not see.
+/// The C declaration of an item, or `None` if C does not see the item.
 pub fn declaration(item: &Item) -> Option<String> {
     match item {
         Item::Fn(function) if function.sig.abi.is_some() => {
@@ -19,7 +19,7 @@ pub fn declaration(item: &Item) -> Option<String> {
             Some(format!("{}#define {} {value}\n", comment(&constant.attrs, ""), constant.ident))
         }
         Item::Type(alias) if is_public(&alias.vis) => {
-            // Any other is a handle, which the opening declares.
+            // Any other alias is a handle, which the opening of the header declares.
             let Type::FnPtr(function) = &*alias.ty else { return None };
             let arguments = function.inputs.iter().map(|input| {
                 let (name, _) = input.name.as_ref().expect("a named argument");
@@ -28,7 +28,7 @@ pub fn declaration(item: &Item) -> Option<String> {
             let declared = call(&format!("(*{})", alias.ident), arguments.collect());
             Some(format!("{}typedef {};\n", comment(&alias.attrs, ""), result(&function.output, &declared)))
         }
-        // One with fields of its own is opaque to C.
+        // A structure with private fields is opaque to C.
         Item::Struct(record) if record.fields.iter().all(|field| is_public(&field.vis)) => {
             let Fields::Named(fields) = &record.fields else { panic!("{}: unnamed fields", record.ident) };
             let name = &record.ident;
@@ -53,7 +53,7 @@ fn argument(argument: &FnArg) -> String {
     variable(&argument.ty, &name.ident.to_string())
 }
 
-/// `name(arguments)`, a line or one an argument.
+/// `name(arguments)`, on one line if it is short, else with one argument a line.
 fn call(name: &str, arguments: Vec<String>) -> String {
     let line = format!("{name}({})", arguments.join(", "));
     if line.len() < 85 { line } else { format!("{name}(\n    {})", arguments.join(",\n    ")) }
@@ -66,7 +66,7 @@ fn result(output: &ReturnType, declared: &str) -> String {
     }
 }
 
-/// `ty name` in C's order.
+/// A declaration of `name` with type `ty`, in C's syntax.
 fn variable(ty: &Type, name: &str) -> String {
     match ty {
         Type::Ptr(pointer) => {
@@ -81,13 +81,13 @@ fn variable(ty: &Type, name: &str) -> String {
         Type::Path(path) => {
             let last = path.path.segments.last().expect("a path");
             if let PathArguments::AngleBracketed(inner) = &last.arguments {
-                // `Option` of a function: a pointer that may be null.
+                // An `Option` of a function is a pointer that may be null.
                 let Some(GenericArgument::Type(inner)) = inner.args.first() else { panic!("{name}: no type within") };
                 return variable(inner, name);
             }
             format!("{} {name}", named(&last.ident.to_string()))
         }
-        _ => panic!("{name}: a type that C has not"),
+        _ => panic!("{name}: a type without a C equivalent"),
     }
 }
 
@@ -116,7 +116,8 @@ fn named(rust: &str) -> &str {
     }
 }
 
-/// Doc comments as a C comment; the heading of the safety section is Rust's.
+/// Doc comments as a C comment, without the heading of the safety section and without links to
+/// other Rust items.
 fn comment(attributes: &[Attribute], indent: &str) -> String {
     let mut lines: Vec<String> = attributes.iter().filter_map(doc).collect();
     lines.retain(|line| line != "# Safety");

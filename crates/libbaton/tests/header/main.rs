@@ -1,40 +1,40 @@
-//! `include/baton.h` is made from the sources of the boundary; this test makes it
-//! again and compares. `BATON_BLESS=1 cargo test -p libbaton --test header`
-//! writes it.
+//! `include/baton.h` is generated from the sources of the boundary. This test generates it
+//! again and compares. `BATON_BLESS=1 cargo test -p libbaton --test header` writes it.
 //!
-//! Made here and not by a tool: the known one is not under a licence that this
-//! project takes, and what is needed of C is little.
+//! The test has its own generator: the licence of the known tool is not among those that this
+//! project accepts, and the boundary needs little of C.
 
 mod c;
 
 use std::fs;
 use std::path::Path;
 
-/// Where the declarations are, in the order of the header.
+/// The files that have the declarations, in the order of the header.
 const SOURCES: &[&str] = &["mod", "config", "drive", "sockets", "transfer", "options", "events", "service"];
 
 const OPENING: &str = "\
 /* Baton: TCP sockets on an engine that the caller drives.
  *
- * Made from the sources by a test; see crates/libbaton/tests/header.
+ * Generated from the sources by a test; see crates/libbaton/tests/header.
  *
- * Calls named after those of POSIX do what POSIX says, with Linux's numbers: they
- * return -1 and set errno. A handle that is none fails with EFAULT. SIGPIPE is never
- * raised.
+ * A call that is named after a POSIX call does what POSIX says, with Linux's
+ * constants. On failure it returns -1 and sets errno. An invalid handle fails with
+ * EFAULT. SIGPIPE is never raised.
  *
  * An engine's calls start no thread and read no clock. One thread at a time may use
  * an engine; a call that finds another in progress fails with EBUSY. After an
  * internal error every call on the engine fails with EIO.
  *
- * The calls baton_service_... and baton_stream_... hand sockets of the kernel to a
- * Baton service, which has engine and privileges. A connection to a service has a
- * thread of its own, which takes no signals. Any number of threads may call at once.
- * An internal error is EIO.
+ * The calls baton_service_... and baton_stream_... hand kernel sockets to a Baton
+ * service, which runs the engine and has the privileges. A connection to a service
+ * has a thread of its own, which blocks all signals. Any number of threads may make
+ * these calls at once. After an internal error a call fails with EIO.
  *
- * In a child made by fork(2) every call on its parent's handles fails with ENOTCONN,
- * except those that free them: baton_stream_close closes the child's copy of the
- * descriptor there, and leaves the parent's connection alone. A child may connect to
- * the service by itself; whose connection it is to have restores it before. */
+ * In a child of fork(2) every call on a handle of the parent fails with ENOTCONN,
+ * except the calls that free handles: baton_stream_close closes the child's copy of
+ * the descriptor and leaves the parent's connection alone. A child may connect to
+ * the service itself. To pass a connection on to a child, the parent restores it
+ * before the fork. */
 #ifndef BATON_H
 #define BATON_H
 
@@ -56,7 +56,7 @@ typedef struct baton baton;
 /* A connection to a service. */
 typedef struct baton_service baton_service;
 
-/* A stream over a connection that may move. */
+/* A stream on a connection that may move. */
 typedef struct baton_stream baton_stream;
 ";
 
@@ -85,7 +85,7 @@ fn generate(root: &Path) -> String {
 }
 
 #[test]
-fn the_header_is_that_of_the_sources() {
+fn the_header_matches_the_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path = root.join("include/baton.h");
     let made = generate(root);
@@ -93,7 +93,10 @@ fn the_header_is_that_of_the_sources() {
         fs::write(&path, &made).expect("include/ can be written");
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert!(made == committed, "include/baton.h is not what the sources say; BATON_BLESS=1 writes it");
+    assert!(
+        made == committed,
+        "include/baton.h differs from the sources; run this test with BATON_BLESS=1 to write it"
+    );
 }
 
 #[test]

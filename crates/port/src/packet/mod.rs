@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A socket hears of frames before they reach the interface's tc hook. So with
-//! [`PacketOptions::take`] a BPF program there (`bpf/bump.c`) drops all of them: the
+//! [`PacketOptions::take`] a BPF program there (`bpf/programs/bump.c`) drops all of them: the
 //! kernel's own stack hears of none. Socket and program are held by descriptors alone,
 //! and are gone with them.
 //!
@@ -34,7 +34,7 @@ use crate::error::{OpenError, chain};
 use crate::sys::packet as sys_packet;
 use crate::vnet::{NEEDS_CSUM, Vnet, VnetFrame, VnetIo, VnetSink};
 use crate::wait::{WaitSet, Waitable};
-use crate::{bpf, link, sys};
+use crate::{link, sys};
 use ring_unsafe::PacketRing;
 use send::Outbox;
 
@@ -213,7 +213,7 @@ fn take(interface: &str) -> Result<(FdLink, Ebpf), OpenError> {
         what,
         remedy: remedy.into(),
     };
-    let Some(object) = bpf::bump() else {
+    let Some(object) = baton_bpf::bump() else {
         return Err(unsuitable("built without the BPF program".into(), "install clang and build again"));
     };
     let mut ebpf = Ebpf::load(object).map_err(|e| unsuitable(chain(&e), "run as root, or with CAP_BPF"))?;

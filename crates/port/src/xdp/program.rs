@@ -1,4 +1,4 @@
-//! The XDP program `bpf/endpoint.c`: loaded, attached, told addresses and sockets.
+//! The XDP program `bpf/programs/endpoint.c`: loaded, attached, told addresses and sockets.
 //!
 //! It is attached through a BPF link, which the kernel takes off with the last
 //! descriptor of it: also when this process is killed.
@@ -9,8 +9,6 @@ use std::os::fd::AsRawFd;
 use aya::maps::{HashMap, MapData, MapError, PerCpuArray, XskMap};
 use aya::programs::{ProgramError, Xdp, XdpMode};
 use aya::{Ebpf, EbpfError};
-
-use crate::bpf;
 
 /// Queues that the program can serve (`QUEUES_MAX` there).
 pub const QUEUES_MAX: u32 = 64;
@@ -127,5 +125,5 @@ fn take(ebpf: &mut Ebpf, name: &str) -> aya::maps::Map {
 
 /// The compiled program.
 fn object() -> Result<&'static [u8], ProgramSetupError> {
-    bpf::endpoint().ok_or(ProgramSetupError::NotBuilt)
+    baton_bpf::endpoint().ok_or(ProgramSetupError::NotBuilt)
 }

@@ -3,7 +3,7 @@
 use super::Broker;
 use super::lines::{Goal, Line, State};
 use super::side::Side;
-use baton_socket::service::message::{Reply, Selector};
+use baton_ipc::message::{Reply, Selector};
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 
@@ -54,11 +54,13 @@ impl Broker {
 
     pub(super) fn begin_handoff(&mut self, asker: Asker, which: Selector) {
         let visible = self.visible(asker.0, which);
+        self.log_asked(Some(asker), &format!("{} connections are to go to the engine", visible.len()));
         self.fetch(Some(asker), visible, 0, Then::Answer);
     }
 
     pub(super) fn begin_home(&mut self, asker: Asker, which: Selector) {
         let visible = self.visible(asker.0, which);
+        self.log_asked(Some(asker), &format!("{} connections are to come home", visible.len()));
         for id in &visible {
             // What is wanted at home does not leave it by itself.
             self.lines.get_mut(id).expect("it was found").returns = None;
@@ -68,6 +70,7 @@ impl Broker {
 
     /// Everything goes back to the kernel first.
     pub(super) fn begin_stop(&mut self, asker: Option<Asker>) {
+        self.log_asked(asker, "the service is to end");
         self.stopping = true;
         let all: Vec<u64> = self.lines.keys().copied().collect();
         for id in &all {
@@ -80,6 +83,7 @@ impl Broker {
 
     /// Everything goes to the kernel, and to new engines then.
     pub(super) fn replace_engines(&mut self, asker: Option<Asker>, why: &'static str) {
+        self.log_asked(asker, "new engines are to take over");
         let all = self.lines.keys().copied().collect();
         self.send_home(asker, all, Then::Restart, why);
     }

@@ -5,13 +5,14 @@ use super::discard::Room;
 use super::lines::{Goal, State};
 use super::side::Side;
 use super::{Broker, Config};
-use crate::record::{self, Record};
+use baton_consumer::adoption::LeftBehind;
 use baton_engine::region::Layout;
+use baton_ipc::channel::{Channel, Parcel};
+use baton_ipc::message::{RawSizes, Reply, Request, VERSION};
+use baton_ipc::queues::read_two;
+use baton_ipc::record::{self, Record};
+use baton_journal::{Kind, Level};
 use baton_policy::Refusal;
-use baton_socket::adoption::LeftBehind;
-use baton_socket::service::channel::{Channel, Parcel};
-use baton_socket::service::message::{RawSizes, Reply, Request, VERSION};
-use baton_socket::service::read_two;
 use rustix::fs::{Mode, chmod, fchmod};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
@@ -44,6 +45,8 @@ pub(super) struct Client {
     pub raw: Option<RawSizes>,
     /// It drives engines itself.
     pub direct: bool,
+    /// The journal was told that it is there.
+    pub told: bool,
     /// To be kept again with what changes.
     socket: Arc<OwnedFd>,
 }
@@ -99,7 +102,7 @@ impl Client {
     /// At the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, greeted: bool) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);
-        Ok(Client { channel, pid, uid, greeted, lines: 0, heard: None, raw: None, direct: false, socket })
+        Ok(Client { channel, pid, uid, greeted, lines: 0, heard: None, raw: None, direct: false, told: false, socket })
     }
 
     /// The region that it gets in an engine.
@@ -135,19 +138,27 @@ impl Broker {
                 "the service has as many programs as it may".to_owned()
             } else {
                 let socket = Arc::new(socket);
-                let Ok(program) = Client::new(socket.clone(), pid, uid, false) else { continue };
+                let program = match Client::new(socket.clone(), pid, uid, false) {
+                    Ok(program) => program,
+                    Err(error) => {
+                        self.log_failed("taking a program in", Err::<(), _>(error));
+                        continue;
+                    }
+                };
                 self.next_client += 1;
                 let client = self.next_client;
                 self.vault.keep(record::client(client), &program.record(client), &[&socket]);
                 self.clients.insert(client, program);
                 continue;
             };
+            self.log_denied(pid, uid, &text);
             let _ = Channel::new(socket).send(Reply::Refused { text }.to_bytes(), Vec::new());
         }
     }
 
     /// Says something to a program, if it is there.
     pub(super) fn tell_client(&mut self, at: u32, reply: &Reply, fds: Vec<OwnedFd>) {
+        self.log_said(at, reply);
         if let Some(client) = self.clients.get_mut(&at) {
             // One that has gone is found out by hearing it.
             let sent = client.channel.send(reply.to_bytes(), fds);
@@ -182,6 +193,9 @@ impl Broker {
                 }
             };
             if let Err(text) = said {
+                self.log_client(Level::Warn, Kind::DENIED, client, |event| {
+                    event.reason("cut-off").text(format!("it is cut off: {text}"))
+                });
                 self.tell_client(client, &Reply::Refused { text }, Vec::new());
                 return self.on_client_gone(client);
             }
@@ -215,6 +229,7 @@ impl Broker {
         request: Request,
         fds: &mut impl Iterator<Item = OwnedFd>,
     ) -> Result<(), String> {
+        self.log_heard(client, &request);
         let greeted = self.clients.get(&client).is_some_and(|program| program.greeted);
         match request {
             Request::Hello { version } if version == VERSION => {
@@ -261,6 +276,7 @@ impl Broker {
             | Request::Info { .. }
             | Request::Close { .. } => {}
             Request::List { ask } => self.list(client, ask),
+            Request::Events { ask, after, most } => self.show_events((client, ask), after, most),
             Request::Handoff { ask, which } => self.begin_handoff((client, ask), which),
             Request::Home { ask, which } => self.begin_home((client, ask), which),
             Request::Stop { ask } if self.rules(client) => self.begin_stop(Some((client, ask))),
@@ -337,6 +353,7 @@ impl Broker {
     /// The kernel closes what it left behind, as it would have if the program had never
     /// handed it over.
     pub(super) fn on_client_gone(&mut self, client: u32) {
+        self.log_disconnected(client);
         if self.clients.remove(&client).is_none() {
             return;
         }
@@ -370,7 +387,7 @@ impl Broker {
             let memory = side.engine.as_mut().and_then(|engine| engine.consumers.remove(&client));
             if let Some(memory) = memory {
                 self.vault.forget(record::region(memory.region));
-                side.tell(&baton_socket::service::order::Order::Forget { key: memory.region }, Vec::new());
+                side.tell(&baton_ipc::order::Order::Forget { key: memory.region }, Vec::new());
             }
         }
     }

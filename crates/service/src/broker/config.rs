@@ -1,10 +1,10 @@
 //! What a broker is started with.
 
+use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::engine::COALESCE;
 use baton_kernel::Rules;
 use baton_kernel::steer::Kind;
 use baton_policy::rules::Policy;
-use baton_socket::consumer::ConsumerConfig;
 use baton_tcp::config::{Acks, Congestion};
 use std::ffi::OsString;
 use std::path::PathBuf;

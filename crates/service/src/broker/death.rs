@@ -4,8 +4,8 @@ use super::Broker;
 use super::lines::State;
 use super::recover::recover;
 use super::side::Memory;
-use crate::record;
-use baton_socket::service::message::Reply;
+use baton_ipc::message::Reply;
+use baton_ipc::record;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use std::collections::BTreeMap;
@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 impl Broker {
     pub(super) fn on_engine_dead(&mut self, at: usize, why: &'static str) {
         let Some(dead) = self.sides[at].bury() else { return };
-        let now = Instant(baton_socket::service::engine::monotonic().saturating_sub(self.base));
+        let now = Instant(baton_ipc::engine::monotonic().saturating_sub(self.base));
         let (number, in_program) = (self.sides[at].number(), self.sides[at].owner.is_some());
         if let Ok(steering) = self.kernel.steering(self.sides[at].index) {
-            let _ = if in_program { steering.close_engine(number) } else { steering.set_engine(false) };
+            let closed = if in_program { steering.close_engine(number) } else { steering.set_engine(false) };
+            self.log_failed("leading frames past an engine that has ended", closed);
         }
         for (client, Memory { region, .. }) in &dead.consumers {
             self.tell_client(*client, &Reply::Dead { region: *region }, Vec::new());
@@ -26,6 +27,8 @@ impl Broker {
         let records: BTreeMap<Tuple, u32> =
             (0..ledger.len()).filter_map(|index| Some((ledger.name(index)?, index))).collect();
         let here: Vec<u64> = self.lines.values().filter(|line| line.side == at).map(|line| line.id).collect();
+        let away = here.iter().filter(|id| self.lines[id].is_away()).count();
+        self.log_engine_ended(at, &dead, why, away);
         for id in here {
             let Some(line) = self.lines.get_mut(&id) else { continue };
             match line.state {

@@ -7,16 +7,17 @@
 //! taken away instead: from then on it neither hears nor sends anything, and what its ledger
 //! says stands still, but for what it goes on doing with frames that it has read before. The
 //! program takes that back when it is told how far its connections had come
-//! (`Line::skip` in `baton_socket`).
+//! (`Line::skip` in `baton_client`).
 
 use super::Broker;
 use super::side::{Process, Side};
 use crate::guardian;
+use baton_ipc::channel::Channel;
+use baton_ipc::message::Reply;
+use baton_journal::{Kind, Level};
 use baton_kernel::kernel_side::KernelError;
 use baton_kernel::steer::ENGINES_MAX;
 use baton_port::SteeredPort;
-use baton_socket::service::channel::Channel;
-use baton_socket::service::message::Reply;
 use std::io::{self, ErrorKind};
 
 /// An engine's number and its program, if it is in one.
@@ -41,7 +42,12 @@ impl Broker {
         match self.sides.iter().position(its) {
             Some(at) => at,
             // It is served all the same.
-            None => self.give_engine(client, interface).unwrap_or(interface),
+            None => self.give_engine(client, interface).unwrap_or_else(|error| {
+                self.log_client(Level::Warn, Kind::FAILED, client, |event| {
+                    event.text(format!("it gets no engine of its own, and uses the interface's: {error}"))
+                });
+                interface
+            }),
         }
     }
 

@@ -7,7 +7,7 @@
 //! with was taken off the socket, so that nothing else is left to be closed there.
 
 use super::Broker;
-use baton_socket::service::engine::monotonic;
+use baton_ipc::engine::monotonic;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::fcntl_get_seals;
 use std::collections::BTreeMap;

@@ -9,15 +9,16 @@ use super::direct::Owner;
 use super::lines::{Line, State};
 use super::side::{Memory, Process, Side};
 use super::{Broker, BrokerError};
-use crate::record::{self, Phase, Record};
 use crate::vault::Vault;
+use baton_consumer::memory::{SharedLedger, SharedMemory};
 use baton_engine::region::EngineRegion;
+use baton_ipc::message::Reply;
+use baton_ipc::queues::read_two;
+use baton_ipc::record::{self, Phase, Record};
+use baton_journal::{Kind, Level};
 use baton_kernel::Captured;
 use baton_kernel::hops::{Query, Way};
 use baton_kernel::kernel_side::Plan;
-use baton_socket::memory::{SharedLedger, SharedMemory};
-use baton_socket::service::message::Reply;
-use baton_socket::service::read_two;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ impl Estate {
     /// What there is; nothing, for the first broker.
     pub fn of(vault: &Vault) -> Estate {
         let mut estate = Estate {
-            base: baton_socket::service::engine::monotonic(),
+            base: baton_ipc::engine::monotonic(),
             generation: 0,
             short: 0,
             listener: None,
@@ -119,7 +120,7 @@ impl Broker {
             match (record, &fds[..]) {
                 (Record::Client { client, pid, uid, raw, direct }, [channel]) => {
                     let Ok(mut program) = Client::new(channel.clone(), *pid, *uid, true) else { continue };
-                    (program.raw, program.direct) = (*raw, *direct);
+                    (program.raw, program.direct, program.told) = (*raw, *direct, true);
                     self.take_up_client(*client, program, estate.short >= POISON);
                 }
                 (Record::Region { region, client, interface }, [file]) => {
@@ -135,6 +136,14 @@ impl Broker {
                 }
                 _ => {}
             }
+        }
+        if estate.generation > 0 {
+            let (programs, connections) = (self.clients.len(), lines.len());
+            self.log(Level::Error, Kind::BROKER, |event| {
+                let text =
+                    format!("the broker before this one died; {programs} programs and {connections} connections");
+                event.reason("broker-died").text(text + " are taken up")
+            });
         }
         for at in 0..self.sides.len() {
             self.on_engine_dead(at, "broker-died");

@@ -5,14 +5,14 @@ use super::left::NotBack;
 use super::lines::{Goal, Line, State};
 use super::recover::recover;
 use super::take::{Direction, Half, Terms, Why};
-use crate::record;
+use baton_consumer::adoption::LeftBehind;
+use baton_ipc::message::Reply;
+use baton_ipc::order::Order;
+use baton_ipc::record;
 use baton_kernel::Captured;
 use baton_kernel::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_kernel::steer::Mode;
 use baton_policy::Refusal;
-use baton_socket::adoption::LeftBehind;
-use baton_socket::service::message::Reply;
-use baton_socket::service::order::Order;
 use baton_tcp::snapshot::Seeds;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 impl Broker {
     fn engine_time(&self) -> Instant {
-        Instant(baton_socket::service::engine::monotonic().saturating_sub(self.base))
+        Instant(baton_ipc::engine::monotonic().saturating_sub(self.base))
     }
 
     /// A connection that is in the engine is to leave it.
@@ -168,6 +168,8 @@ impl Broker {
         let Some(line) = self.lines.get_mut(&id) else { return };
         let seq = std::mem::take(&mut line.seq);
         line.arrive(State::Kernel, code);
+        self.log_stays(id, &(code, text.clone()));
+        let Some(line) = self.lines.get_mut(&id) else { return };
         let (side, tuple) = (line.side, line.tuple);
         self.unhold(side, tuple);
         let reply = Reply::Stays { seq, id, code: code.into(), text };
@@ -222,6 +224,7 @@ impl Broker {
         (line.conn, line.captured, line.seq, line.recall) = (None, None, 0, None);
         line.home = Some(told);
         let tuple = line.tuple;
+        self.log_home(id);
         let home = Reply::Home { id, rcv_pos, tail_pos, whole: positions.is_none() };
         self.tell_client(client, &home, Vec::new());
         self.sides[side].tell(&Order::LetGo { id }, Vec::new());
@@ -299,6 +302,7 @@ impl Broker {
 
     /// It goes on in the engine, which, if its program has let go of it, `ends` it.
     fn goes_on(&mut self, id: u64, why: &'static str, ends: bool, (code, text): Why) {
+        self.log_goes_on(id, why, &text);
         let Some(line) = self.lines.get_mut(&id) else { return };
         let (side, client) = (line.side, line.client);
         line.why = why;
@@ -344,7 +348,8 @@ impl Broker {
         self.lost(id, "");
         if vacated.is_ok() {
             // Without, it comes again.
-            let _ = self.kernel.arrive(interface, &tuple, syn);
+            let arrived = self.kernel.arrive(interface, &tuple, syn);
+            self.log_failed("giving the kernel the SYN of a new connection", arrived);
         }
     }
 
@@ -372,6 +377,7 @@ impl Broker {
 
     /// It is no more: ended by itself, or, with a reason, lost.
     pub(super) fn lost(&mut self, id: u64, text: &str) {
+        self.log_over(id, text);
         if let Some(line) = self.lines.get(&id) {
             let (client, seq, side, tuple) = (line.client, line.seq, line.side, line.tuple);
             if line.conn.is_some() {

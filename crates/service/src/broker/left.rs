@@ -6,11 +6,11 @@
 use super::Broker;
 use super::lines::State;
 use super::take::Why;
-use crate::record::{self, Record};
+use baton_ipc::queues::write_queues;
+use baton_ipc::record::{self, Record};
 use baton_kernel::Captured;
 use baton_kernel::handoff::{Aborted, Outcome};
 use baton_kernel::kernel_side::KernelError;
-use baton_socket::service::write_queues;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl Broker {
     /// Keeps a connection until the kernel takes it. Its program is told what is in `told` then, or
     /// that it stays in the kernel.
     pub(super) fn leave_behind(&mut self, id: u64, captured: Captured, told: Option<(u64, u64, bool)>, unread: bool) {
-        let Broker { lines, sides, kernel, vault, .. } = self;
+        let Broker { lines, sides, kernel, vault, journal, .. } = self;
         let Some(line) = lines.get_mut(&id) else { return };
         if matches!(line.state, State::Left { .. }) {
             line.captured = Some(captured);
@@ -71,7 +71,8 @@ impl Broker {
         // Without, its frames go to an engine that does not know it, and drops them too.
         let way = line.plan.map_or(0, |plan| plan.way.interface);
         if let Ok(steering) = kernel.steering(way) {
-            let _ = steering.hold_back(tuple);
+            let held = steering.hold_back(tuple);
+            journal.tell_failed("holding back frames of a connection without a route", held);
         }
         let (send, unread_bytes) = (captured.send_queue.len() as u32, captured.receive_queue.len() as u32);
         match write_queues(&captured.send_queue, &captured.receive_queue) {
@@ -84,6 +85,7 @@ impl Broker {
         }
         line.state = State::Left { told, unread };
         (line.captured, line.conn) = (Some(captured), None);
+        self.log_left(id);
         self.unhold(before, tuple);
         self.note(id);
         self.settled(id, false);

@@ -3,12 +3,12 @@
 use super::patience::Waiting;
 use super::rules::Return;
 use super::side::Side;
-use crate::record::{Phase, Record};
 use baton_engine::ledger::End;
+use baton_ipc::message::Entry;
+use baton_ipc::record::{Phase, Record};
 use baton_kernel::conntrack::Ending;
 use baton_kernel::kernel_side::Plan;
 use baton_kernel::{Captured, Strays};
-use baton_socket::service::message::Entry;
 use baton_wire::addr::{Addr, Tuple};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

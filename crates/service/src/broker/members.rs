@@ -4,10 +4,10 @@
 use super::Broker;
 use super::clients::descends;
 use super::estate::Estate;
-use crate::record::{self, Record};
 use crate::vault::Vault;
+use baton_ipc::message::Reply;
+use baton_ipc::record::{self, Record};
 use baton_port::wait::WaitSet;
-use baton_socket::service::message::Reply;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

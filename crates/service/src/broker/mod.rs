@@ -15,7 +15,7 @@
 //! way home. What the kernel has no route for after an engine's death is kept (`left`).
 //!
 //! What it has it keeps with a guardian, before each step that could not be undone without
-//! it: see [`crate::record`]. A broker that is started with such an estate
+//! it: see [`baton_ipc::record`]. A broker that is started with such an estate
 //! (`estate`) buries its predecessor's engines and brings everything home, as after an
 //! engine's death.
 
@@ -29,6 +29,7 @@ mod estate;
 mod home;
 mod left;
 mod lines;
+mod log;
 mod members;
 mod patience;
 mod put_back;
@@ -41,8 +42,9 @@ mod watchdog;
 pub use config::{Config, Interface};
 
 use crate::priority;
-use crate::record::{self, Record};
 use crate::vault::Vault;
+use baton_ipc::record::{self, Record};
+use baton_journal::{Journal, Kind, Level};
 use baton_kernel::hops::Change;
 use baton_kernel::kernel_side::{KernelError, KernelSide};
 use baton_port::wait::WaitSet;
@@ -101,6 +103,9 @@ impl Stopper {
 /// See the file's head.
 pub struct Broker {
     config: Config,
+    journal: Journal,
+    /// Moves since the journal was told of their sum.
+    sum: log::Sum,
     kernel: KernelSide,
     listener: Arc<OwnedFd>,
     stop: Stopper,
@@ -136,7 +141,7 @@ impl Broker {
     /// # Errors
     /// [`BrokerError`]; then nothing is left behind, but what a predecessor left is left to
     /// another try.
-    pub fn start(config: Config, vault: Vault) -> Result<Broker, BrokerError> {
+    pub fn start(config: Config, mut vault: Vault) -> Result<Broker, BrokerError> {
         priority::go_first();
         let fresh = vault.estate().is_empty();
         let (mut broker, estate) = match Broker::prepare(&config, &vault) {
@@ -144,8 +149,12 @@ impl Broker {
                 let generation = estate.generation;
                 let stop = Stopper(Arc::new(stop));
                 let members = Members::new(config.descendants_of, &estate);
+                let journal = Journal::after(u64::from(generation) << 32);
+                vault.tell_to(journal.clone());
                 let broker = Broker {
                     config,
+                    journal,
+                    sum: log::Sum::default(),
                     kernel,
                     listener,
                     stop,
@@ -232,6 +241,7 @@ impl Broker {
         }
         self.vault.keep(record::BORN, &Record::Born { base, generation, short: 0 }, &[]);
         self.serving = true;
+        self.log_serving();
         Ok(())
     }
 
@@ -265,10 +275,12 @@ impl Broker {
     pub fn run(mut self) -> Result<(), BrokerError> {
         while !self.has_stopped() {
             if let Err(error) = self.turn() {
+                self.log(Level::Error, Kind::BROKER, |event| event.text(format!("cannot go on: {error}")));
                 self.give_up(false);
                 return Err(error);
             }
         }
+        self.log_end();
         let vault = std::mem::replace(&mut self.vault, Vault::none());
         drop(self);
         vault.bye(0);
@@ -304,6 +316,9 @@ impl Broker {
             self.clients.iter().filter(|(_, c)| set.is_ready(c.channel.as_raw_fd())).map(|c| *c.0).collect();
         talking.into_iter().for_each(|client| self.hear_client(client));
         for client in std::mem::take(&mut self.deaf) {
+            self.log_client(Level::Warn, Kind::DENIED, client, |event| {
+                event.reason("deaf").text("it does not read its messages, and is cut off")
+            });
             self.on_client_gone(client);
         }
         if set.is_ready(self.listener.as_raw_fd()) {
@@ -365,6 +380,7 @@ impl Broker {
             }
         }
         self.return_by_new_rules();
+        self.log_sum(false);
     }
 
     fn follow_changes(&mut self) -> Result<(), BrokerError> {
@@ -373,15 +389,19 @@ impl Broker {
         for change in changes {
             match change {
                 Change::Neighbour { interface, neighbour, mac: Some(mac) } => {
-                    self.tell_side(interface, &baton_socket::service::order::Order::Neighbour { neighbour, mac });
+                    self.tell_side(interface, &baton_ipc::order::Order::Neighbour { neighbour, mac });
                 }
                 Change::Link(link) => {
-                    self.tell_side(link.index, &baton_socket::service::order::Order::Mac { mac: link.mac });
+                    self.tell_side(link.index, &baton_ipc::order::Order::Mac { mac: link.mac });
                     self.on_mtu(link.index, link.mtu);
                 }
                 Change::LinkGone(index) => {
                     let gone = |line: &&Line| line.plan.is_some_and(|plan| plan.way.interface == index);
                     let homeless: Vec<u64> = self.lines.values().filter(gone).map(|line| line.id).collect();
+                    self.log(Level::Warn, Kind::HOST, |event| {
+                        let text = format!("interface {index} has gone; {} connections come home", homeless.len());
+                        event.reason("homeless").text(text)
+                    });
                     homeless.into_iter().for_each(|id| self.leave(id, lines::Goal::Home, "homeless"));
                 }
                 Change::Way { tuple, way } => self.change_way(tuple, way),
@@ -400,6 +420,9 @@ impl Broker {
         let engine = here.filter_map(|side| side.engine.as_mut()).find(|engine| engine.mtu != mtu);
         if let Some(engine) = engine.filter(|_| !self.stopping) {
             engine.mtu = mtu;
+            self.log(Level::Info, Kind::HOST, |event| {
+                event.reason("mtu-changed").text(format!("interface {interface} has an MTU of {mtu} bytes now"))
+            });
             self.replace_engines(None, "mtu-changed");
         }
     }
@@ -412,10 +435,10 @@ impl Broker {
             return self.leave(id, lines::Goal::Home, "homeless");
         }
         plan.way = way;
-        self.tell_side(way.interface, &baton_socket::service::order::Order::Reroute { id, via: way.via });
+        self.tell_side(way.interface, &baton_ipc::order::Order::Reroute { id, via: way.via });
     }
 
-    fn tell_side(&mut self, interface: u32, order: &baton_socket::service::order::Order) {
+    fn tell_side(&mut self, interface: u32, order: &baton_ipc::order::Order) {
         for side in self.sides.iter_mut().filter(|side| side.index == interface) {
             side.tell(order, Vec::new());
         }

@@ -6,10 +6,10 @@
 
 use super::Broker;
 use super::take::{Direction, Terms, Why, why};
+use baton_consumer::adoption::LeftBehind;
+use baton_ipc::message::Reply;
 use baton_kernel::Captured;
 use baton_kernel::handoff::Outcome;
-use baton_socket::adoption::LeftBehind;
-use baton_socket::service::message::Reply;
 
 /// Why it is not taken out.
 enum NotOut {
@@ -60,6 +60,7 @@ impl Broker {
     }
 
     fn not_put_back(&mut self, id: u64, (code, text): Why) {
+        self.log_stays(id, &(code, text.clone()));
         self.note(id);
         let client = self.lines[&id].client;
         self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.into(), text }, Vec::new());

@@ -1,13 +1,13 @@
 //! A connection that stands still in an engine, or whose engine is dead, read from the
 //! ledger and its program's memory.
 
+use baton_bridge::departed;
+use baton_consumer::adoption::LeftBehind;
+use baton_consumer::memory::SharedLedger;
 use baton_engine::event::ConnId;
 use baton_engine::region::EngineRegion;
 use baton_engine::streamer::{ConsumerId, MAX_OPTIONS, Suspended};
 use baton_kernel::Captured;
-use baton_mover::engine_side::departed;
-use baton_socket::adoption::LeftBehind;
-use baton_socket::memory::SharedLedger;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 

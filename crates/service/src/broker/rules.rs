@@ -13,6 +13,7 @@
 
 use super::Broker;
 use super::lines::{Goal, Line, State};
+use baton_journal::{Kind, Level};
 use std::time::{Duration, Instant};
 
 /// The shortest pause and the longest.
@@ -105,6 +106,10 @@ impl Broker {
             }
         }
         self.churn.on_change(Instant::now(), !away.is_empty());
+        self.log(Level::Info, Kind::HOST, |event| {
+            let text = format!("the firewall's rules changed; {} connections come home", away.len());
+            event.reason(RULES_CHANGED).text(text)
+        });
         away.into_iter().for_each(|id| self.leave(id, Goal::Home, RULES_CHANGED));
     }
 

@@ -4,23 +4,24 @@ use super::config::Config;
 use super::direct::Owner;
 use super::{Broker, BrokerError};
 use crate::guardian;
-use crate::record::{self, Record};
 use crate::vault::Vault;
+use baton_consumer::memory::{SharedLedger, SharedMemory};
 use baton_engine::region::EngineRegion;
+use baton_ipc::channel::Channel;
+use baton_ipc::message::{Reply, Sizes};
+use baton_ipc::order::{Order, Report};
+use baton_ipc::record::{self, Record};
+use baton_journal::{Kind, Level};
 use baton_kernel::hops::Link;
 use baton_kernel::kernel_side::{KernelError, KernelSide};
 use baton_kernel::steer;
 use baton_port::{SteeredPort, Tap};
-use baton_socket::memory::{SharedLedger, SharedMemory};
-use baton_socket::service::channel::Channel;
-use baton_socket::service::message::{Reply, Sizes};
-use baton_socket::service::order::{Order, Report};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,8 @@ pub(super) struct Process {
     pub unanswering: u32,
     /// The program that has it has let go of it.
     pub hung_up: bool,
+    /// How it ended, of one that we started.
+    pub status: Option<ExitStatus>,
     born: Instant,
     /// By program.
     pub consumers: BTreeMap<u32, Memory>,
@@ -75,6 +78,7 @@ impl Process {
             silent: 0,
             unanswering: 0,
             hung_up: false,
+            status: None,
             born: Instant::now(),
             consumers,
         }
@@ -104,7 +108,7 @@ impl Process {
         let Some(pidfd) = &self.pidfd else { return };
         let _ = pidfd_send_signal(pidfd, Signal::KILL);
         match &mut self.child {
-            Some(child) => drop(child.wait()),
+            Some(child) => self.status = child.wait().ok(),
             // Its new parent reaps it.
             None => while poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {},
         }
@@ -299,9 +303,14 @@ impl Drop for Side {
 impl Broker {
     /// Starts engines that are not there.
     pub(super) fn revive(&mut self) {
-        let Broker { sides, kernel, config, base, stopping, vault, .. } = self;
+        let Broker { sides, kernel, config, base, stopping, vault, journal, .. } = self;
         for side in sides.iter_mut().filter(|side| side.engine.is_none() && side.owner.is_none() && !*stopping) {
-            if Instant::now() >= side.not_before && side.start_engine(kernel, config, *base, vault).is_err() {
+            if Instant::now() >= side.not_before
+                && let Err(error) = side.start_engine(kernel, config, *base, vault)
+            {
+                journal.tell(Level::Warn, Kind::ENGINE, |event| {
+                    event.text(format!("the engine of {} cannot be started, and is tried again: {error}", side.name))
+                });
                 side.not_before = Instant::now() + TOO_SOON;
             }
         }
@@ -401,9 +410,13 @@ impl Broker {
     fn go_on_with(&mut self, at: usize, report: Report, fds: &[OwnedFd]) {
         match report {
             Report::Started {} => {
-                if self.lead_to_engine(at, fds).is_err() {
+                if let Err(error) = self.lead_to_engine(at, fds) {
+                    self.log(Level::Warn, Kind::STEERING, |event| {
+                        event.text(format!("frames of {} cannot be led to its engine: {error}", self.sides[at].name))
+                    });
                     return self.on_engine_dead(at, "engine-died");
                 }
+                self.log_engine_started(at);
                 self.on_engine_started();
             }
             Report::Held { id } => self.take(id),

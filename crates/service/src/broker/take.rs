@@ -5,16 +5,15 @@ use super::left::{no_route, without_route};
 use super::lines::{Goal, Line, State};
 use super::rules::RULES_CHANGED;
 use super::side::Process;
-use crate::record::{self, Phase, Record};
+use baton_ipc::message::Reply;
+use baton_ipc::order::Order;
+use baton_ipc::queues::write_queues;
+use baton_ipc::record::{self, Phase, Record};
 use baton_kernel::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_kernel::kernel_side::{KernelError, KernelSide, Plan};
 use baton_kernel::{Captured, Failed};
-use baton_mover::engine_side;
 use baton_policy::Refusal;
 use baton_policy::rules::{Decision, History, Room};
-use baton_socket::service::message::Reply;
-use baton_socket::service::order::Order;
-use baton_socket::service::write_queues;
 use baton_wire::addr::Tuple;
 use rustix::fs::fstat;
 use rustix::net::sockopt::socket_type;
@@ -117,13 +116,13 @@ impl Steps for Half<'_> {
             return Ok(captured.clone());
         }
         // There is no way back, for which its queues would have to be known.
-        let shell = engine_side::shell(captured);
+        let shell = baton_bridge::shell(captured);
         Ok(std::mem::replace(captured, shell))
     }
 
     fn rebuild(&mut self, captured: &Captured) -> Result<(), KernelError> {
         self.kernel.rebuild(self.fd, captured)?;
-        self.rebuilt = Some(engine_side::shell(captured));
+        self.rebuilt = Some(baton_bridge::shell(captured));
         Ok(())
     }
 
@@ -164,7 +163,9 @@ impl Broker {
         let chosen = planned.and_then(|planned| self.choose(&fd, planned.1).map(|()| planned));
         let (plan, side) = match chosen {
             Ok(planned) => planned,
-            Err((code, text)) => {
+            Err(why) => {
+                self.log_refused(client, &fd, &why);
+                let (code, text) = why;
                 self.discard(client, [fd]);
                 return self.tell_client(client, &Reply::Stays { seq, id: 0, code: code.into(), text }, Vec::new());
             }
@@ -241,6 +242,7 @@ impl Broker {
         let (tuple, client) = (line.tuple, line.client);
         if !free {
             line.may_return_later();
+            self.log_stays(id, &("in-use", "its program uses it just now".into()));
             return self.settled(id, false);
         }
         if self.stopping {
@@ -346,7 +348,7 @@ impl Broker {
         }
         line.state = State::Bringing;
         line.region = region;
-        line.shell = Some(engine_side::shell(&captured));
+        line.shell = Some(baton_bridge::shell(&captured));
         let reply = Reply::Bring {
             seq: line.seq,
             id,
@@ -379,9 +381,9 @@ impl Broker {
         let Some(memory) = memory.filter(|memory| memory.region == line.region) else {
             return self.on_not_adopted(id, "the engine has died");
         };
-        let options = engine_side::options(captured);
+        let options = baton_bridge::options(captured);
         let key = memory.region;
-        let adopt = engine_side::adoption(captured, &options, plan.way.via, baton_engine::streamer::ConsumerId(0), id);
+        let adopt = baton_bridge::adoption(captured, &options, plan.way.via, baton_engine::streamer::ConsumerId(0), id);
         let order = Order::Adopt {
             id,
             key,
@@ -405,6 +407,8 @@ impl Broker {
         line.seq = 0;
         line.arrive(State::Engine, "handed-over");
         line.is_settled(&self.sides);
+        self.log_moved(id);
+        let Some(line) = self.lines.get_mut(&id) else { return };
         if line.closed {
             line.state = State::Closing;
             self.sides[line.side].tell(&Order::Watch { id }, Vec::new());
@@ -447,7 +451,8 @@ impl Broker {
 
     /// The engine does not have it: the kernel gets it back, but for what its program has
     /// taken in already.
-    pub(super) fn on_not_adopted(&mut self, id: u64, _text: &str) {
+    pub(super) fn on_not_adopted(&mut self, id: u64, text: &str) {
+        self.log_engine_refused(id, text);
         let Some(line) = self.lines.get_mut(&id) else { return };
         let Some(captured) = line.captured.take() else { return };
         self.come_home_as_captured(id, captured, "engine-refused");
@@ -455,6 +460,7 @@ impl Broker {
 
     /// It is in the kernel as it was.
     pub(super) fn stays(&mut self, id: u64, (code, text): Why) {
+        self.log_stays(id, &(code, text.clone()));
         let Some(line) = self.lines.get_mut(&id) else { return };
         (line.stood_still, line.recall) = (None, None);
         let (seq, client, side, tuple) = (line.seq, line.client, line.side, line.tuple);

@@ -4,7 +4,7 @@
 //! has no more of it than the broker.
 
 use super::{Broker, TICK};
-use baton_socket::service::order::Order;
+use baton_ipc::order::Order;
 use std::time::Duration;
 
 /// Silent looks after which an engine is asked whether it is there, again and again.

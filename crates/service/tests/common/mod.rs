@@ -5,14 +5,15 @@
 #[path = "../../../kernel/tests/common/mod.rs"]
 pub mod kernels;
 
+use baton_client::{Place, Service, Stream};
+use baton_ipc::channel::Channel;
+use baton_ipc::placement::Placement;
 use baton_kernel::steer::Kind;
 use baton_port::link;
 use baton_service::broker::{Broker, Config, Interface};
 use baton_service::engine;
 use baton_service::guardian::Guardian;
 use baton_service::vault::Vault;
-use baton_socket::service::channel::Channel;
-use baton_socket::service::{Place, Placement, Service, Stream};
 use baton_testkit::Running;
 use kernels::{LONG, Ramp, Wire};
 use rustix::net::sockopt::set_tcp_nodelay;

@@ -3,10 +3,10 @@
 
 use crate::common::kernels::{Ramp, Wire};
 use crate::common::{At, Line, World};
+use baton_client::Place;
+use baton_ipc::channel::Channel;
+use baton_ipc::message::Selector;
 use baton_kernel::steer::Kind;
-use baton_socket::service::Place;
-use baton_socket::service::channel::Channel;
-use baton_socket::service::message::Selector;
 use baton_testkit::bpf::{Order, Programs};
 use baton_testkit::{Netns, Running, need_program, need_root};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

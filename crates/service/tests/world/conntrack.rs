@@ -3,8 +3,8 @@
 use crate::common::kernels::Ramp;
 use crate::common::kernels::firewall::{entries, entry, invalid, stateful};
 use crate::common::{At, Line, Role, World};
-use baton_socket::service::message::Selector;
-use baton_socket::service::{Place, Service};
+use baton_client::{Place, Service};
+use baton_ipc::message::Selector;
 use baton_testkit::{need_program, need_root, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};

@@ -4,7 +4,7 @@
 use crate::common::kernels::firewall::{Entry, entries, entry, invalid, stateful};
 use crate::common::kernels::wait_for;
 use crate::common::{At, Line, World};
-use baton_socket::service::Service;
+use baton_client::Service;
 use baton_testkit::{need_program, need_root};
 use rustix::net::sockopt::set_socket_linger;
 use std::collections::BTreeMap;

@@ -2,8 +2,9 @@
 
 use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{Line, Role, World, programs_part};
-use baton_socket::service::message::Selector;
-use baton_socket::service::{Place, Placement, Service};
+use baton_client::{Place, Service};
+use baton_ipc::message::Selector;
+use baton_ipc::placement::Placement;
 use baton_testkit::{need_program, need_root, need_types, types};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{ErrorKind, Read, Write};
@@ -252,7 +253,7 @@ fn a_program_that_never_begins_its_engine_keeps_its_socket() {
     need_root!();
     need_program!("clang");
     need_types!();
-    use baton_socket::service::message::{Reply, Request, VERSION};
+    use baton_ipc::message::{Reply, Request, VERSION};
     World::enter(|world| {
         let (ours, mut peer) = world.pair();
         let mut channel = world.channel();

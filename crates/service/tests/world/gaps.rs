@@ -2,7 +2,7 @@
 
 use crate::common::World;
 use crate::common::kernels::tcp_counter;
-use baton_socket::service::{Place, Service, Stream};
+use baton_client::{Place, Service, Stream};
 use baton_testkit::{need_program, need_root, wait_for};
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -2,9 +2,9 @@
 
 use crate::common::kernels::wait_for;
 use crate::common::{At, World};
-use baton_socket::service::Place;
-use baton_socket::service::channel::Channel;
-use baton_socket::service::message::{Reply, Request, Selector, VERSION};
+use baton_client::Place;
+use baton_ipc::channel::Channel;
+use baton_ipc::message::{Reply, Request, Selector, VERSION};
 use baton_testkit::{need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::io::ErrorKind;

@@ -3,7 +3,7 @@
 
 use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{At, Line, World};
-use baton_socket::service::{Place, Service};
+use baton_client::{Place, Service};
 use baton_testkit::{need_program, need_root};
 use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, kill_process};

@@ -11,6 +11,7 @@ mod conntrack;
 mod conntrack_ends;
 mod corpus;
 mod direct;
+mod events;
 mod gaps;
 mod hostile;
 mod killed_beside;

@@ -2,9 +2,9 @@
 
 use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{At, Line, World};
+use baton_client::{Place, Probing};
 use baton_engine::tce::TCP_INFO_BYTES;
-use baton_socket::service::message::Selector;
-use baton_socket::service::{Place, Probing};
+use baton_ipc::message::Selector;
 use baton_testkit::{need_program, need_root};
 use rustix::net::sockopt;
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,7 +17,7 @@ const TIMEOUT: Option<Duration> = Some(Duration::from_millis(12_345));
 /// Expedited forwarding.
 const CLASS: u8 = 0xb8;
 
-fn stream(line: &Line) -> &baton_socket::service::Stream {
+fn stream(line: &Line) -> &baton_client::Stream {
     let At::Service(stream) = &line.at else { panic!("it is no stream") };
     stream
 }

@@ -2,8 +2,8 @@
 
 use crate::common::kernels::wait_for;
 use crate::common::{At, Line, Role, World};
-use baton_socket::service::message::Selector;
-use baton_socket::service::{Place, Service};
+use baton_client::{Place, Service};
+use baton_ipc::message::Selector;
 use baton_testkit::{need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;

@@ -3,9 +3,9 @@
 use crate::common::World;
 use crate::common::kernels::wait_for;
 use crate::strangers::{greet, in_engine, next, say};
-use baton_socket::service::channel::{Channel, Parcel};
-use baton_socket::service::message::{Reply, Request, Selector};
-use baton_socket::service::order::{Order, Report};
+use baton_ipc::channel::{Channel, Parcel};
+use baton_ipc::message::{Reply, Request, Selector};
+use baton_ipc::order::{Order, Report};
 use baton_testkit::{need_program, need_root};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;

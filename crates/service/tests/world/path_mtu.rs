@@ -3,9 +3,9 @@
 
 use crate::common::kernels::{LONG, Wire, wait_for};
 use crate::common::{Line, World};
+use baton_client::Place;
+use baton_ipc::message::Entry;
 use baton_kernel::steer::Kind;
-use baton_socket::service::Place;
-use baton_socket::service::message::Entry;
 use baton_testkit::{Netns, need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! Which of the sockets that programs hand over move, and when.
 
 use crate::common::{At, Line, World};
+use baton_client::Place;
 use baton_policy::rules::{PortRule, Rule, Side};
-use baton_socket::service::Place;
 use baton_testkit::{need_program, need_root};
 use std::net::TcpStream;
 

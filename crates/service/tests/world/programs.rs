@@ -2,7 +2,7 @@
 
 use crate::common::kernels::Ramp;
 use crate::common::{World, programs_part};
-use baton_socket::service::{Place, Service};
+use baton_client::{Place, Service};
 use baton_testkit::{Running, need_program, need_root, wait_for};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -2,10 +2,10 @@
 
 use crate::common::kernels::{LONG, Ramp, wait_for};
 use crate::common::{Role, World};
+use baton_client::raw::{Landing, Place, RawEvent, RawService};
+use baton_consumer::qp::QpEvent;
 use baton_engine::region::Extent;
-use baton_socket::qp::QpEvent;
-use baton_socket::service::message::RawSizes;
-use baton_socket::service::raw::{Landing, Place, RawEvent, RawService};
+use baton_ipc::message::RawSizes;
 use baton_testkit::{need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{ErrorKind, Read, Write};

@@ -2,8 +2,8 @@
 
 use crate::common::kernels::wait_for;
 use crate::common::{At, Line, World};
-use baton_socket::service::message::Selector;
-use baton_socket::service::{Place, Stream};
+use baton_client::{Place, Stream};
+use baton_ipc::message::Selector;
 use baton_testkit::{need_program, need_root};
 use std::io::{Read, Write};
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use crate::common::kernels::wait_for;
 use crate::common::{At, Line, World};
+use baton_client::{Place, Service};
 use baton_kernel::Rules;
-use baton_socket::service::{Place, Service};
 use baton_testkit::{need_program, need_root};
 use std::time::{Duration, Instant};
 

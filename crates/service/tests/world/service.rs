@@ -2,10 +2,10 @@
 
 use crate::common::kernels::{LONG, Ramp, wait_for};
 use crate::common::{At, Line, World};
+use baton_client::{Place, Service};
+use baton_ipc::channel::Channel;
+use baton_ipc::message::{Reply, Request, Selector, VERSION};
 use baton_kernel::steer::Kind;
-use baton_socket::service::channel::Channel;
-use baton_socket::service::message::{Reply, Request, Selector, VERSION};
-use baton_socket::service::{Place, Service};
 use baton_testkit::{need_program, need_root};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Pid, Signal, kill_process};

@@ -2,9 +2,10 @@
 
 use crate::common::kernels::wait_for;
 use crate::common::{Line, World};
-use baton_socket::service::channel::{Channel, Parcel};
-use baton_socket::service::message::{Reply, Request, Selector, VERSION};
-use baton_socket::service::{Place, Service, write_queues};
+use baton_client::{Place, Service};
+use baton_ipc::channel::{Channel, Parcel};
+use baton_ipc::message::{Reply, Request, Selector, VERSION};
+use baton_ipc::queues::write_queues;
 use baton_testkit::{need_program, need_root};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};

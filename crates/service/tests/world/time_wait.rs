@@ -3,8 +3,8 @@
 use crate::common::World;
 use crate::common::kernels::Wire;
 use crate::common::kernels::firewall::{invalid, stateful};
+use baton_client::{Service, Stream};
 use baton_kernel::steer::Kind;
-use baton_socket::service::{Service, Stream};
 use baton_testkit::{need_program, need_root, wait_for};
 use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};

@@ -2,7 +2,7 @@
 
 use crate::common::World;
 use crate::common::kernels::Wire;
-use baton_socket::service::Service;
+use baton_client::Service;
 use baton_testkit::{need_program, need_root};
 use rustix::net::{AddressFamily, SocketType, bind, connect, listen, socket, sockopt};
 use std::io::{Read, Write};

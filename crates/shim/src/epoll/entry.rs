@@ -1,41 +1,41 @@
-//! A connection in a set: what the program asked for, and what was reported of it.
+//! A connection in an epoll set: the program's interest, and the last report.
 
 use super::{Set, readiness_of};
 use crate::bits::{ERR, HUP, IN, OUT, RDHUP, bits};
 use crate::connection::held;
 use crate::gather::Gather;
-use crate::sys::epoll::Interest;
-use crate::table::{Named, locked};
-use baton_socket::service::engine::monotonic;
-use baton_socket::service::{Readiness, Stream};
+use crate::os::epoll::Interest;
+use crate::table::{SlotRef, locked};
+use baton_client::{Readiness, Stream};
+use baton_ipc::engine::monotonic;
 use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Wake, Waker};
 
-/// See the file's head.
+/// A connection in an epoll set.
 pub struct Entry {
     pub(super) set: Weak<Set>,
-    pub(super) named: Named,
+    pub(super) slot_ref: SlotRef,
     pub(super) fd: RawFd,
     asked: Mutex<Asked>,
     queued: AtomicBool,
-    /// It is in its set no more. Whoever was about to wake it may do so later.
+    /// It was removed from its set. A wake-up that was in progress may still come.
     dropped: AtomicBool,
 }
 
 struct Asked {
     interest: Interest,
-    /// A one-shot entry was reported.
+    /// A one-shot entry was reported, and is disabled.
     asleep: bool,
-    /// `Readiness::arrivals` as it was reported.
+    /// `Readiness::arrivals` at the last report.
     arrivals: Option<u64>,
-    /// There was no room since the last report.
+    /// A write found no room since the last report.
     was_full: bool,
     full: u64,
     watch: u64,
-    /// See [`Gather::on_report`].
+    /// The last round in which it was reported: see [`Gather::on_report`].
     seen: u32,
 }
 
@@ -55,79 +55,80 @@ impl Wake for Entry {
         if self.queue() {
             set.push(self.clone());
         } else if set.nested.load(Ordering::Relaxed) {
-            // The set that it is in hears of each arrival.
-            set.tell();
+            // The outer set must learn of each arrival.
+            set.wake();
         }
     }
 }
 
 impl Entry {
-    pub(super) fn new(set: &Arc<Set>, named: Named, fd: RawFd, interest: Interest) -> Arc<Entry> {
+    pub(super) fn new(set: &Arc<Set>, slot_ref: SlotRef, fd: RawFd, interest: Interest) -> Arc<Entry> {
         let asked = Mutex::new(Asked::new(interest));
         let (queued, dropped) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Entry { set: Arc::downgrade(set), named, fd, asked, queued, dropped })
+        Arc::new(Entry { set: Arc::downgrade(set), slot_ref, fd, asked, queued, dropped })
     }
 
-    /// It is to be on the list of ready ones; false if it is.
+    /// Marks it as on the ready list. Returns false if it was marked before.
     pub(super) fn queue(&self) -> bool {
         !self.queued.swap(true, Ordering::AcqRel)
     }
 
-    /// Events to be reported now, and whether it stays on the list.
+    /// The events to report now, and whether it stays on the ready list.
     pub(super) fn take(&self, gather: &mut Gather) -> Option<(Interest, bool)> {
         self.queued.store(false, Ordering::Release);
-        let there = held(self.named).map(|held| readiness_of(&held))?;
+        let readiness = held(self.slot_ref).map(|held| readiness_of(&held))?;
         let mut asked = locked(&self.asked);
         let events = asked.interest.events;
-        let hit = bits(&there) & (events | ERR | HUP);
-        let report = self.has_news(&mut asked, &there)?;
-        asked.was_full = !there.writable || asked.was_full && !report;
+        let hit = bits(&readiness) & (events | ERR | HUP);
+        let report = self.would_report(&mut asked, &readiness)?;
+        asked.was_full = !readiness.writable || asked.was_full && !report;
         if !report {
             return None;
         }
         gather.on_report(&mut asked.seen, monotonic);
-        asked.arrivals = Some(there.arrivals);
+        asked.arrivals = Some(readiness.arrivals);
         asked.asleep = events & EPOLLONESHOT as u32 != 0;
         let stays = events & (EPOLLET | EPOLLONESHOT) as u32 == 0;
         Some((Interest { events: hit, data: asked.interest.data }, stays))
     }
 
-    /// Whether it would be reported, being ready for this; none if it never is now.
-    fn has_news(&self, asked: &mut Asked, there: &Readiness) -> Option<bool> {
+    /// Whether it would be reported with this readiness, or `None` if it is disabled or removed.
+    fn would_report(&self, asked: &mut Asked, readiness: &Readiness) -> Option<bool> {
         let events = asked.interest.events;
-        let hit = bits(there) & (events | ERR | HUP);
+        let hit = bits(readiness) & (events | ERR | HUP);
         if asked.asleep || self.dropped.load(Ordering::Acquire) {
             return None;
         }
-        let full = self.named.slot.full.load(Ordering::Relaxed);
+        let full = self.slot_ref.slot.full.load(Ordering::Relaxed);
         asked.was_full |= full != asked.full;
         asked.full = full;
-        let fresh = asked.arrivals != Some(there.arrivals) && hit & !OUT != 0;
-        let room = there.writable && asked.was_full && hit & OUT != 0;
+        let fresh = asked.arrivals != Some(readiness.arrivals) && hit & !OUT != 0;
+        let room = readiness.writable && asked.was_full && hit & OUT != 0;
         Some(if events & EPOLLET as u32 != 0 { fresh || room } else { hit != 0 })
     }
 
-    /// It is on the list of ready ones, and would be reported now; else it is on the list no more.
+    /// Checks an entry of the ready list: true if it would be reported now. Otherwise it is no longer
+    /// marked as on the list.
     pub(super) fn stays_ready(&self) -> bool {
         self.queued.store(false, Ordering::Release);
-        let Some(there) = held(self.named).map(|held| readiness_of(&held)) else { return false };
-        let news = self.has_news(&mut locked(&self.asked), &there);
-        news == Some(true) && self.queue()
+        let Some(readiness) = held(self.slot_ref).map(|held| readiness_of(&held)) else { return false };
+        let would_be_reported = self.would_report(&mut locked(&self.asked), &readiness);
+        would_be_reported == Some(true) && self.queue()
     }
 
-    /// There is something to read, as far as is known, and that is asked for.
+    /// True if it is known to have input, and the program asks for input.
     pub(super) fn has_input(&self) -> bool {
         let asked = locked(&self.asked).interest.events & IN != 0;
-        asked && held(self.named).is_some_and(|held| readiness_of(&held).readable)
+        asked && held(self.slot_ref).is_some_and(|held| readiness_of(&held).readable)
     }
 
-    /// The program asks for something else.
+    /// Replaces the program's interest.
     pub(super) fn modify(&self, interest: Interest) {
         let mut asked = locked(&self.asked);
         *asked = Asked { watch: asked.watch, ..Asked::new(interest) };
     }
 
-    /// Nothing was reported of it yet.
+    /// Forgets what was reported.
     pub(super) fn begin_anew(&self) {
         let interest = locked(&self.asked).interest;
         self.modify(interest);
@@ -143,15 +144,15 @@ impl Entry {
         stream.unwatch(watch);
     }
 
-    /// Nothing is reported of it any more.
+    /// Stops all reports.
     pub(super) fn drop_out(&self) {
         self.dropped.store(true, Ordering::Release);
     }
 
-    /// Its descriptor was closed, and the connection has others: it stays in its set, as the kernel
-    /// has it (epoll(7), question 6).
+    /// True if its descriptor was closed but the connection has others: it stays in its set, as in the
+    /// kernel (epoll(7), question 6).
     pub(super) fn is_closed(&self) -> bool {
-        !locked(&self.named.slot.fds).contains(&self.fd)
+        !locked(&self.slot_ref.slot.fds).contains(&self.fd)
     }
 
     pub(super) fn is_one_shot(&self) -> bool {
@@ -162,7 +163,7 @@ impl Entry {
         locked(&self.asked).interest.events & EPOLLEXCLUSIVE as u32 != 0
     }
 
-    /// What the kernel is asked for: a one-shot entry that was reported waits for errors only.
+    /// The interest to give to the kernel: a one-shot entry that was reported waits for errors only.
     pub(super) fn for_kernel(&self) -> Interest {
         let asked = locked(&self.asked);
         let mask = if asked.asleep { IN | OUT | RDHUP | libc::EPOLLPRI as u32 } else { 0 };
@@ -174,56 +175,56 @@ impl Entry {
 pub(crate) mod tests {
     use super::*;
     use crate::connection::State;
-    use crate::over::Over;
+    use crate::ended::Ended;
     use crate::table;
 
-    /// A set with a connection that has ended, and so is ready once it is woken; what it waits
-    /// for has this data.
+    /// A set with an entry for a connection that has ended, and so is ready once it is woken. `data` is
+    /// the entry's data.
     pub(crate) fn set_with_an_ended_one(fd: RawFd, data: u64) -> (Arc<Set>, Arc<Entry>) {
-        // The kernel's is not asked by these tests.
+        // These tests do not use the kernel's set.
         let set = Arc::new(Set::new(-1));
-        let named = table::enter(fd, State::Over(Over::default()), false).unwrap();
-        let entry = Entry::new(&set, named, fd, Interest { events: IN, data });
+        let slot_ref = table::enter(fd, State::Ended(Ended::default()), false).unwrap();
+        let entry = Entry::new(&set, slot_ref, fd, Interest { events: IN, data });
         set.enter(entry.clone());
         (set, entry)
     }
 
     #[test]
-    fn what_waits_to_be_read_is_input_where_that_is_asked_for() {
+    fn unread_data_counts_as_input_if_the_program_asks_for_input() {
         const ENDED: RawFd = 700_004;
         let _turn = table::tests::TURN.lock().unwrap();
         let (set, entry) = set_with_an_ended_one(ENDED, 7);
-        assert!(entry.has_input(), "its end");
+        assert!(entry.has_input(), "the end of the stream is input");
         entry.modify(Interest { events: OUT, data: 7 });
         assert!(!entry.has_input());
         entry.modify(Interest { events: IN, data: 7 });
         drop(table::close(ENDED));
-        assert!(!entry.has_input(), "it is somebody else's number");
+        assert!(!entry.has_input(), "the descriptor was closed");
         set.drop_entry(&entry);
     }
 
-    /// As by who was about to wake it when the program closed it. A set that looks ready for
-    /// ever is looked at for ever.
+    /// A wake-up can be in progress when the program closes the connection. An entry that stayed on the
+    /// list would make the set look ready for ever.
     #[test]
-    fn what_is_woken_after_it_was_taken_out_is_not_reported_and_does_not_stay() {
+    fn an_entry_that_is_woken_after_its_removal_is_not_reported_and_does_not_stay() {
         const ENDED: RawFd = 700_001;
         let _turn = table::tests::TURN.lock().unwrap();
         let interest = |data| Interest { events: IN, data };
-        let told = |set: &Set| set.collect(8).into_iter().map(|told| told.data).collect::<Vec<_>>();
+        let reported = |set: &Set| set.collect(8).into_iter().map(|reported| reported.data).collect::<Vec<_>>();
         for others in [true, false] {
             let (set, entry) = set_with_an_ended_one(ENDED, 7);
-            let named = entry.named;
+            let slot_ref = entry.slot_ref;
             entry.wake_by_ref();
-            assert_eq!(told(&set), [7]);
+            assert_eq!(reported(&set), [7]);
             set.drop_entry(&entry);
-            // One that stays was put on the list again.
+            // As after a report of an entry that stays on the list.
             entry.queued.store(false, Ordering::Release);
             entry.wake_by_ref();
-            let other = others.then(|| Entry::new(&set, named, ENDED, interest(8)));
+            let other = others.then(|| Entry::new(&set, slot_ref, ENDED, interest(8)));
             other.iter().for_each(|other| set.enter(other.clone()));
             other.iter().for_each(|other| other.wake_by_ref());
             assert!(set.has_ready());
-            assert_eq!(told(&set), Vec::from_iter(others.then_some(8)));
+            assert_eq!(reported(&set), Vec::from_iter(others.then_some(8)));
             other.iter().for_each(|other| set.drop_entry(other));
             assert!(!set.has_ready());
         }

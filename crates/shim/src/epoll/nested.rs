@@ -1,17 +1,18 @@
-//! Sets within sets, and sets that are polled.
+//! Epoll sets within sets, and sets that are polled.
 //!
-//! The kernel takes a set for ready while its bell rings, so the bell of a nested set is to ring as
-//! long as an entry has something to report. A wake says only that something may have changed. So
-//! before a wait the library checks again which listed entries of a nested set are still ready, as the kernel does when it polls a set (`fs/eventpoll.c`, `__ep_eventpoll_poll`).
-//! What rings while the kernel is asked is looked at afterwards, and an event that came of nothing
-//! is taken out of its answer.
+//! To the kernel a set is ready while its notifier is readable, so the notifier of a nested set must be
+//! readable as long as an entry has something to report. A wake-up only says that something may have
+//! changed. So before a wait the library checks which listed entries of a nested set are still ready,
+//! as the kernel does when it polls a set (`fs/eventpoll.c`, `__ep_eventpoll_poll`). A set that is
+//! notified during the kernel's wait is checked afterwards, and a spurious event is removed from the
+//! result.
 
 use super::{SETS, Set, set};
+use crate::os::epoll::{Interest, control};
+use crate::os::socket::is_readable;
 use crate::service;
-use crate::sys::epoll::{Interest, control};
-use crate::sys::socket::is_readable;
 use crate::table::{self, locked};
-use baton_socket::held::Counted;
+use baton_consumer::held::Counted;
 use libc::{EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLONESHOT, c_int};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -21,11 +22,11 @@ use std::sync::{Arc, PoisonError, Weak};
 pub struct Inner {
     fd: RawFd,
     set: Weak<Set>,
-    /// What the other asks for, and its events of it say.
+    /// The interest of the outer set, and the data of its events.
     interest: Interest,
 }
 
-/// `epoll_ctl` did this with a set in a set.
+/// Records an `epoll_ctl` on a set within a set.
 pub fn changed(outer: RawFd, what: c_int, fd: RawFd, interest: Option<Interest>) {
     let (outer, within) = (set(outer), Arc::downgrade(&set(fd)));
     let mut inner = locked(&outer.inner);
@@ -35,13 +36,13 @@ pub fn changed(outer: RawFd, what: c_int, fd: RawFd, interest: Option<Interest>)
     }
 }
 
-/// The set that a descriptor is, if we know that it is one.
+/// The set of a descriptor, if the library knows it.
 fn known(fd: RawFd) -> Option<Arc<Set>> {
     let sets = Counted::new(|| SETS.read().unwrap_or_else(PoisonError::into_inner));
     table::is_set(fd).then(|| sets.as_ref()?.get(&fd).cloned())?
 }
 
-/// A set that is polled looks ready from now on if something in it is.
+/// Called before a set is polled: makes it look ready exactly if something in it is.
 pub fn refresh(fd: RawFd) {
     if let Some(set) = known(fd) {
         service::look();
@@ -50,31 +51,31 @@ pub fn refresh(fd: RawFd) {
 }
 
 impl Set {
-    /// Sets that are in this one, each with its number there and what is asked of it.
+    /// The sets that are in this one, each with its descriptor and the interest in it.
     fn inner(&self) -> Vec<(RawFd, Arc<Set>, Interest)> {
         let inner = locked(&self.inner);
         inner.iter().filter_map(|inner| Some((inner.fd, inner.set.upgrade()?, inner.interest))).collect()
     }
 
-    /// Makes the bell of a nested set agree with its entries, and those of the sets within it.
+    /// Makes the notifier of a nested set agree with its entries, and with those of the sets within it.
     fn refresh(&self) {
         self.inner().iter().for_each(|(_, inner, _)| inner.refresh());
         if !self.nested.load(Ordering::Acquire) {
             return;
         }
-        self.rang.store(false, Ordering::Release);
+        self.notified.store(false, Ordering::Release);
         let batch = std::mem::take(&mut *locked(&self.ready));
-        // No lock may be held while descriptors are looked up.
+        // Looking descriptors up takes the slots' locks, which come first in the lock order.
         let kept: Vec<_> = batch.into_iter().filter(|entry| entry.stays_ready()).collect();
         let mut ready = locked(&self.ready);
         let came = std::mem::take(&mut *ready);
         *ready = kept.into_iter().chain(came).collect();
         if ready.is_empty() {
-            self.bell.iter().for_each(|bell| bell.clear());
+            self.notifier.iter().for_each(|notifier| notifier.clear());
         }
     }
 
-    /// Before the kernel is asked for events of this set.
+    /// Called before a wait on this set in the kernel: refreshes the sets within it.
     pub fn refresh_inner(&self) {
         let inner = self.inner();
         if !inner.is_empty() {
@@ -83,25 +84,26 @@ impl Set {
         }
     }
 
-    /// Data of events that the kernel may have made of nothing since [`Set::refresh_inner`].
-    pub fn deceived(&self) -> Vec<u64> {
-        let mut deceived = Vec::new();
-        for (fd, inner, interest) in self.inner().into_iter().filter(|(_, inner, _)| inner.has_rung()) {
+    /// The data of spurious events: those of sets that were notified since [`Set::refresh_inner`] but are
+    /// not ready.
+    pub fn spurious(&self) -> Vec<u64> {
+        let mut spurious = Vec::new();
+        for (fd, inner, interest) in self.inner().into_iter().filter(|(_, inner, _)| inner.was_notified()) {
             inner.refresh();
             if is_readable(fd) {
                 continue;
             }
             if interest.events & EPOLLONESHOT as u32 != 0 {
-                // The event that nobody is told of was the only one.
+                // The dropped event has disabled the one-shot entry; enable it again.
                 let _ = control(self.fd, EPOLL_CTL_MOD, fd, Some(interest));
             }
-            deceived.push(interest.data);
+            spurious.push(interest.data);
         }
-        deceived
+        spurious
     }
 
-    /// Its bell, or one within it, has been rung since it was refreshed.
-    fn has_rung(&self) -> bool {
-        self.rang.load(Ordering::Acquire) || self.inner().iter().any(|(_, inner, _)| inner.has_rung())
+    /// True if it, or a set within it, was notified since the last refresh.
+    fn was_notified(&self) -> bool {
+        self.notified.load(Ordering::Acquire) || self.inner().iter().any(|(_, inner, _)| inner.was_notified())
     }
 }

@@ -1,8 +1,9 @@
-/* Every call on a connection, and what came of it, a line each: the same program prints the
- * same lines whether its connections are in the kernel or on the engine.
+/* Makes every call on connections and prints each result on a line of its own. The output must be
+ * the same whether the connections are in the kernel or in an engine. The words before a result
+ * only label it.
  *
- *   calls peer OURS        the far end
- *   calls run PEERS TEST   one test, or all
+ *   calls peer OUR_ADDRESS         be the peer
+ *   calls run PEER_ADDRESS TEST    run one test, or "all"
  */
 #include "peer.h"
 
@@ -19,15 +20,15 @@ static void say(const char *form, ...) {
 
 static const char *name_of(int error) {
     const char *name = error ? strerrorname_np(error) : "0";
-    return name ? name : "no error's";
+    return name ? name : "unknown";
 }
 
-/* No error has this number. */
+/* A value that is not an error number. */
 enum { CANARY = 4711 };
 
 static const char *canary_name(int error) { return error == CANARY ? "the canary" : name_of(error); }
 
-/* A call's result, and errno if it failed, or changed it all the same. */
+/* Prints a call's result, and errno if the call failed or changed errno although it succeeded. */
 #define SAY(what, call) do { errno = CANARY; long r_ = (call); int e_ = errno; \
     if (r_ >= 0 && e_ == CANARY) say("%s: %ld", what, r_); \
     else say("%s: %ld, errno %s", what, r_, canary_name(e_)); } while (0)
@@ -45,7 +46,7 @@ static void end(int fd) {
     order("close", 0);
 }
 
-/* Waits until so many bytes can be read. */
+/* Waits until `count` bytes can be read. */
 static void arrived(int fd, int count) {
     for (int i = 0; i < 3000; i++) {
         int have = 0;
@@ -101,7 +102,7 @@ static void set(int fd, const char *what, int level, int name, int value) {
     option(fd, what, level, name);
 }
 
-/* In full, and in part. */
+/* TCP_INFO with buffers of several lengths. */
 static void facts(int fd) {
     socklen_t size;
     char came[5];
@@ -112,11 +113,11 @@ static void facts(int fd) {
         memset(whole, 0xee, sizeof whole);
         size = asked[i];
         SAY("info", getsockopt(fd, IPPROTO_TCP, TCP_INFO, whole, &size));
-        say("asked %d: %d bytes, untouched behind %d", asked[i], size, whole[size] == 0xee);
+        say("asked for %d: %d bytes, the rest unchanged %d", asked[i], size, whole[size] == 0xee);
     }
     size = sizeof whole;
     getsockopt(fd, IPPROTO_TCP, TCP_INFO, whole, &size);
-    /* bytes_acked, notsent_bytes, min_rtt, snd_wnd, rcv_wnd of linux/tcp.h, which libc has not all of. */
+    /* bytes_acked, notsent_bytes, min_rtt, snd_wnd, rcv_wnd of linux/tcp.h; libc's structure is shorter. */
     unsigned long acked;
     unsigned unsent, min_rtt, windows[2];
     memcpy(&acked, whole + 120, 8), memcpy(&unsent, whole + 144, 4), memcpy(&min_rtt, whole + 148, 4);
@@ -183,9 +184,9 @@ static void reads(void) {
     struct iovec nowhere = {NULL, 10};
     SAY("null", readv(fd, &nowhere, 1));
     struct iovec backwards[2] = {{buf, 1}, {buf, (size_t)-1}};
-    SAY("backwards", readv(fd, backwards, 2));
+    SAY("negative length", readv(fd, backwards, 2));
     struct msghdr none = {.msg_iov = backwards, .msg_iovlen = 2}, many = {.msg_iov = backwards, .msg_iovlen = 1025};
-    SAY("backwards", recvmsg(fd, &none, 0));
+    SAY("negative length", recvmsg(fd, &none, 0));
     SAY("too many", recvmsg(fd, &many, 0));
     SAY("recv", recv(fd, buf, 3, 0));
     say("right %d", right(buf, 3, 3));
@@ -208,15 +209,15 @@ static void reads(void) {
     tell("send", 50);
     SAY("waitall", recv(fd, buf, 50, MSG_WAITALL));
     say("right %d", right(buf, 0, 50));
-    told();
+    answer();
     order("send", 9);
     arrived(fd, 9);
     struct iovec beyond[4] = {{buf, 1}, {buf + 1, LONG_MAX}, {buf, LONG_MAX}, {buf, LONG_MAX}};
-    SAY("beyond", readv(fd, beyond, 4));
-    // More than a call may move, and nowhere near the end of all addresses.
+    SAY("beyond the address space", readv(fd, beyond, 4));
+    /* Longer than one call may move, but within the address space. */
     static char low[9];
     struct iovec much[2] = {{low, 1}, {low + 1, 1L << 40}};
-    SAY("much", readv(fd, much, 2));
+    SAY("more than one call moves", readv(fd, much, 2));
     say("right %d", right(low, 0, 9));
     order("send", 30);
     order("shut", 0);
@@ -242,9 +243,9 @@ static void messages(void) {
     SAY("recvmmsg", recvmmsg(fd, ins, 2, 0, NULL));
     say("lengths %d %d right %d", ins[0].msg_len, ins[1].msg_len, right(in, 0, 40));
     struct iovec backwards[2] = {{out, 10}, {out, (size_t)-1}};
-    SAY("backwards", writev(fd, backwards, 2));
+    SAY("negative length", writev(fd, backwards, 2));
     struct msghdr none = {.msg_iov = backwards, .msg_iovlen = 2}, many = {.msg_iov = backwards, .msg_iovlen = 1025};
-    SAY("backwards", sendmsg(fd, &none, 0));
+    SAY("negative length", sendmsg(fd, &none, 0));
     SAY("too many", sendmsg(fd, &many, 0));
     SAY("writev", writev(fd, iov, 4));
     SAY("pwritev2", pwritev2(fd, iov, 1, -1, 0));
@@ -282,7 +283,7 @@ static void send_files(int fd, int file) {
     tell("recv", 100000);
     long put = 0;
     while (put < 100000) put += sendfile(fd, file, &at, 100000 - put);
-    say("peer got %ld", told());
+    say("peer got %ld", answer());
 }
 
 static void files(void) {
@@ -322,7 +323,7 @@ static void polls(void) {
     say("timeout %x", revents(fd, POLLIN, 20));
     tell("send", 10);
     say("waited %x", revents(fd, POLLIN, 3000));
-    told();
+    answer();
     struct pollfd all[4] = {{ends[0], POLLIN, 0}, {fd, POLLIN | POLLOUT, 0}, {-1, POLLIN, 7}, {ends[1], POLLOUT, 0}};
     SAY("mixed", poll(all, 4, 1000));
     say("%x %x %x %x", all[0].revents, all[1].revents, all[2].revents, all[3].revents);
@@ -344,12 +345,12 @@ static void polls(void) {
     say("%d", !!FD_ISSET(fd, &in));
     say("piped %ld", (long)write(ends[1], "x", 1));
     all[1].events = POLLIN;
-    SAY("the pipe's", poll(all, 2, -1));
+    SAY("pipe event", poll(all, 2, -1));
     say("%x %x", all[0].revents, all[1].revents);
     fcntl(fd, F_SETFL, O_NONBLOCK);
     long filled = 0, put;
     char *block = calloc(1, 1 << 16);
-    /* The peer takes in what it has room for meanwhile; then all is full. */
+    /* The peer's kernel accepts data until its buffer is full too. */
     do
         while ((put = write(fd, block, 1 << 16)) > 0) filled += put;
     while (revents(fd, POLLOUT, 200) & POLLOUT);
@@ -358,7 +359,7 @@ static void polls(void) {
     say("full %x", revents(fd, POLLOUT, 0));
     tell("recv", filled);
     say("room %x", revents(fd, POLLOUT, 5000));
-    say("peer got all %d", told() == filled);
+    say("peer got all %d", answer() == filled);
     order("shut", 0);
     ended(fd);
     say("peer's end %x", revents(fd, POLLIN | POLLOUT | POLLRDHUP, 0));
@@ -382,7 +383,7 @@ static void timeouts(void) {
     SAY("some of it", recv(fd, buf, 10, MSG_WAITALL));
     int on = 1;
     SAY("fionbio", ioctl(fd, FIONBIO, &on));
-    SAY("no wait", read(fd, buf, 10));
+    SAY("without waiting", read(fd, buf, 10));
     say("flags %d", !!(fcntl(fd, F_GETFL) & O_NONBLOCK));
     end(fd);
 }

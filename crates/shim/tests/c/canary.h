@@ -1,16 +1,16 @@
-/* errno, which only calls that fail change: a canary is in it before each call. SAY does that for
- * every call that is tried; here are handlers of signals, and the calls that SAY does not see. */
+/* Only a call that fails may change errno. The tests set errno to a canary before each call: SAY does
+ * it for the calls of all tests; this file adds signal handlers, and calls without SAY. */
 
 static volatile sig_atomic_t seen_by_handler, changes_in_handler, handlers_ran;
 static int handlers_fd;
 
-/* Sees the program's errno, and leaves it. */
+/* A handler that reads the program's errno and leaves it unchanged. */
 static void looks(int signal) {
     (void)signal;
     int before = errno;
     char buf[1];
     seen_by_handler = before;
-    /* Fails, and so sets it; then one that does not. */
+    /* One call that fails and sets errno, and one that succeeds. */
     if (recv(handlers_fd, buf, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && errno != EAGAIN) changes_in_handler++;
     errno = CANARY + 1;
     int value = 0;
@@ -20,7 +20,7 @@ static void looks(int signal) {
     handlers_ran++;
 }
 
-/* Leaves another, as a careless one does. */
+/* A careless handler, which changes errno. */
 static void leaves(int signal) {
     (void)signal;
     errno = CANARY + 2;
@@ -33,7 +33,7 @@ static void handle(int signal, void (*handler)(int), int flags) {
 
 static pthread_t waits_for_it;
 
-/* Interrupts a call that waits, and then has the peer end it. */
+/* Interrupts a call that waits, and then lets the peer end it. */
 static void *interrupts(void *signal) {
     usleep(50000);
     pthread_kill(waits_for_it, (long)signal);
@@ -50,10 +50,10 @@ static void interrupted_read(int fd, const char *what, long signal) {
     pthread_create(&thread, NULL, interrupts, (void *)signal);
     SAY(what, read(fd, buf, 1));
     pthread_join(thread, NULL);
-    say("its handler saw %s", canary_name(seen_by_handler));
+    say("the handler saw %s", canary_name(seen_by_handler));
 }
 
-/* Calls that succeed, while signals come all the time: how many changed errno. */
+/* Makes successful calls while many signals arrive. Returns how many calls changed errno. */
 static long under_signals(int fd) {
     long changed = 0;
     char out[1] = "x", in[1];
@@ -71,7 +71,7 @@ static long under_signals(int fd) {
         errno = CANARY;
         if (ioctl(fd, FIONREAD, &value) || errno != CANARY) changed++;
     }
-    told();
+    answer();
     for (int i = 0; i < 5000; i++) {
         errno = CANARY;
         if (read(fd, in, 1) != 1 || errno != CANARY) changed++;
@@ -79,7 +79,7 @@ static long under_signals(int fd) {
     return changed;
 }
 
-/* A wait for what the kernel has, over which the engine's devices are looked at too. */
+/* A wait on an epoll set, which also polls the engine's devices. */
 static void over_a_set(int fd) {
     struct epoll_event event = {EPOLLIN, {.fd = fd}}, found[4];
     int set;
@@ -105,18 +105,18 @@ static void errnos(void) {
     over_a_set(fd);
     handle(SIGUSR1, looks, SA_RESTART);
     handle(SIGUSR2, leaves, SA_RESTART);
-    interrupted_read(fd, "a read that goes on", SIGUSR1);
-    interrupted_read(fd, "a read whose handler leaves another", SIGUSR2);
+    interrupted_read(fd, "a read that is restarted", SIGUSR1);
+    interrupted_read(fd, "a read whose handler changes errno", SIGUSR2);
     handle(SIGUSR1, looks, 0);
-    interrupted_read(fd, "a read that does not go on", SIGUSR1);
-    SAY("what came then", recv(fd, buf, 1, 0));
+    interrupted_read(fd, "a read that is interrupted", SIGUSR1);
+    SAY("the next byte", recv(fd, buf, 1, 0));
     handle(SIGALRM, looks, SA_RESTART);
     handlers_ran = 0;
     struct itimerval often = {{0, 300}, {0, 300}}, never = {0};
     setitimer(ITIMER_REAL, &often, NULL);
     say("changed under signals: %ld", under_signals(fd));
     setitimer(ITIMER_REAL, &never, NULL);
-    say("handlers ran %d, and found something wrong %d", handlers_ran > 0, changes_in_handler);
+    say("handlers ran %d, errors in them %d", handlers_ran > 0, changes_in_handler);
     int again;
     SAY("duplicate", (again = dup(fd)) < 0 ? -1 : 0);
     SAY("close it", close(again));
@@ -124,7 +124,7 @@ static void errnos(void) {
     SAY("fork", (child = fork()) < 0 ? -1 : child == 0 ? (_exit(errno == CANARY ? 0 : 1), 0) : 0);
     int status = -1;
     waitpid(child, &status, 0);
-    say("the child's %d", status);
+    say("status of the child %d", status);
     SAY("write after it", write(fd, "x", 1));
     SAY("shut down", shutdown(fd, SHUT_WR));
     SAY("system", system("true"));

@@ -1,4 +1,4 @@
-/* Connections of both families, and sockets that are not connections yet, or never. */
+/* Connections of both address families, and sockets without a connection. */
 
 static void name6(const char *what, int got, struct sockaddr_in6 *name, socklen_t size) {
     char text[INET6_ADDRSTRLEN] = "";
@@ -8,7 +8,7 @@ static void name6(const char *what, int got, struct sockaddr_in6 *name, socklen_
         port == DATA || port == BACK ? port : 0, name->sin6_scope_id, name->sin6_flowinfo);
 }
 
-static void of_family(int fd) {
+static void check_family(int fd) {
     struct sockaddr_in6 name = {0};
     socklen_t size = sizeof name;
     int got = getpeername(fd, (void *)&name, &size);
@@ -19,7 +19,7 @@ static void of_family(int fd) {
     memset(&name, 0, sizeof name);
     size = 20;
     got = getpeername(fd, (void *)&name, &size);
-    name6("cut", got, &name, size);
+    name6("truncated", got, &name, size);
     asked(fd, "domain", SOL_SOCKET, SO_DOMAIN);
     asked(fd, "protocol", SOL_SOCKET, SO_PROTOCOL);
     asked(fd, "class", IPPROTO_IPV6, IPV6_TCLASS);
@@ -58,7 +58,7 @@ static void of_family(int fd) {
     int other = dup(fd);
     size = sizeof name;
     got = getpeername(other, (void *)&name, &size);
-    name6("peer of its double", got, &name, size);
+    name6("peer of a duplicate", got, &name, size);
     close(other);
     struct tcp_info info;
     size = sizeof info;
@@ -79,7 +79,7 @@ static void families(void) {
         say("-- connected to %s", hosts[which]);
         int fd = connected6(hosts[which], DATA);
         order("accept", 0);
-        of_family(fd);
+        check_family(fd);
     }
     for (int which = 0; which < 2; which++) {
         struct sockaddr_in6 name;
@@ -91,11 +91,11 @@ static void families(void) {
         int fd = accept(listener, (void *)&name, &size);
         name6("accepted", fd < 0, &name, size);
         close(listener);
-        of_family(fd);
+        check_family(fd);
     }
 }
 
-/* Sockets that are no connections, and every call on each. */
+/* Every call on sockets without a connection. */
 static void beginnings(void) {
     static const char *const states[] = {"new", "bound", "listening", "refused", "unreachable", "in progress", "ended by connect"};
     int file = memfd_create("beginnings", MFD_CLOEXEC);
@@ -117,7 +117,7 @@ static void beginnings(void) {
                 order("accept", 0);
                 SAY("read", recv(fd, &at, 1, MSG_DONTWAIT));
                 at.sin_family = AF_UNSPEC;
-                SAY("undone", connect(fd, (void *)&at, sizeof at));
+                SAY("disconnect", connect(fd, (void *)&at, sizeof at));
                 say("peer's end %ld", order("recv", -1));
             }
             for (int which = 0; which < CALLS; which++) any_call(fd, first + which, file);
@@ -127,14 +127,14 @@ static void beginnings(void) {
     close(file);
 }
 
-/* A thread that waits in a call, and is cancelled. */
+/* A thread that is cancelled while it waits in a call. */
 struct cancelled { int how, fd, set, cleaned, went_on; long got; volatile int ready; };
 
-static sigjmp_buf out_of_it;
+static sigjmp_buf before_the_read;
 
-static void leave_it(int signal) {
+static void leave_read(int signal) {
     (void)signal;
-    siglongjmp(out_of_it, 1);
+    siglongjmp(before_the_read, 1);
 }
 
 static void clean(void *at) { ((struct cancelled *)at)->cleaned = 1; }
@@ -164,7 +164,7 @@ static void *is_cancelled(void *at) {
     case 9: epoll_wait(c->set, &event, 1, 20000); break;
     case 10: while (send(c->fd, much, sizeof much, MSG_NOSIGNAL) > 0) {} break;
     case 11: while (write(c->fd, much, sizeof much) > 0) {} break;
-    /* Who may not be cancelled goes on. */
+    /* A thread with cancellation disabled continues. */
     case 12:
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
         c->got = recv(c->fd, buf, 10, 0);
@@ -173,7 +173,7 @@ static void *is_cancelled(void *at) {
         break;
     /* A handler that left the wait does not keep it from being cancelled later. */
     case 13:
-        if (!sigsetjmp(out_of_it, 1)) {
+        if (!sigsetjmp(before_the_read, 1)) {
             c->ready = 1;
             c->got = recv(c->fd, buf, 10, 0);
         }
@@ -186,13 +186,13 @@ static void *is_cancelled(void *at) {
 }
 
 static void cancelled(void) {
-    signal(SIGUSR2, leave_it);
-    for (int whose = 0; whose < 2; whose++)
+    signal(SIGUSR2, leave_read);
+    for (int other_kind = 0; other_kind < 2; other_kind++)
         for (int early = 0; early < 2; early++)
             for (int how = 0; how < 14; how++) {
                 int pair[2];
                 if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) die("pair");
-                struct cancelled c = {how, whose ? pair[0] : begin(), epoll_create1(0), 0, 0, 0, 0};
+                struct cancelled c = {how, other_kind ? pair[0] : begin(), epoll_create1(0), 0, 0, 0, 0};
                 struct epoll_event event = {EPOLLIN, {.u64 = 1}};
                 struct timeval limit = {3, 0};
                 pthread_t thread;
@@ -208,15 +208,15 @@ static void cancelled(void) {
                 }
                 if (!early) usleep(how > 9 ? 300000 : 50000);
                 pthread_cancel(thread);
-                if (how == 12 && !whose) order("send", 10);
-                if (how == 12 && whose && write(pair[1], "0123456789", 10) != 10) die("pair");
+                if (how == 12 && !other_kind) order("send", 10);
+                if (how == 12 && other_kind && write(pair[1], "0123456789", 10) != 10) die("pair");
                 struct timespec until;
                 clock_gettime(CLOCK_REALTIME, &until);
                 until.tv_sec += 3;
                 int joined = pthread_timedjoin_np(thread, &got, &until);
-                say("%d %d %d: %s, cancelled %d, cleaned %d, went on %d, got %ld", whose, early, how, name_of(joined), got == PTHREAD_CANCELED, c.cleaned, c.went_on, c.got);
+                say("%d %d %d: %s, cancelled %d, cleaned %d, went on %d, got %ld", other_kind, early, how, name_of(joined), got == PTHREAD_CANCELED, c.cleaned, c.went_on, c.got);
                 close(c.set);
-                if (!whose) end(c.fd);
+                if (!other_kind) end(c.fd);
                 close(pair[0]);
                 close(pair[1]);
             }

@@ -1,7 +1,7 @@
-/* What programs should not do, and do: numbers that are none, structures cut short, descriptors
- * of another kind. And what is right, and rare. */
+/* Mistakes that programs make: invalid numbers, truncated structures, descriptors of the wrong kind.
+ * And calls that are valid but rare. */
 
-/* The compiler does not see them. */
+/* Volatile, so that the compiler does not warn of the values. */
 static void *volatile null;
 static volatile int minus_one = -1, too_many = 1025;
 
@@ -11,11 +11,11 @@ static void mistaken_transfers(int fd) {
     SAY("null, nothing", send(fd, NULL, 0, 0));
     SAY("null", send(fd, null, 1, 0));
     SAY("null", write(fd, null, 1));
-    SAY("no pieces", writev(fd, NULL, 0));
-    SAY("no pieces", readv(fd, NULL, 0));
-    SAY("null pieces", writev(fd, null, 1));
+    SAY("no buffers", writev(fd, NULL, 0));
+    SAY("no buffers", readv(fd, NULL, 0));
+    SAY("null buffers", writev(fd, null, 1));
     struct iovec piece = {buf, 1};
-    SAY("backwards", writev(fd, &piece, minus_one));
+    SAY("negative length", writev(fd, &piece, minus_one));
     SAY("too many", readv(fd, &piece, too_many));
     struct msghdr none = {0};
     SAY("no message", sendmsg(fd, &none, 0));
@@ -25,7 +25,7 @@ static void mistaken_transfers(int fd) {
     SAY("no room, read", read(fd, buf, 0));
     tell("send", 1);
     SAY("no room", recv(fd, buf, 0, 0));
-    told();
+    answer();
     SAY("room", recv(fd, buf, 1, 0));
     SAY("null", sendmsg(fd, NULL, 0));
     SAY("null", recvmsg(fd, NULL, 0));
@@ -33,24 +33,24 @@ static void mistaken_transfers(int fd) {
     SAY("none", recvmmsg(fd, NULL, 0, 0, NULL));
     struct mmsghdr some = {.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}};
     struct timespec no_time = {0, 1000000000}, past = {-1, 0};
-    SAY("no time", recvmmsg(fd, &some, 1, MSG_DONTWAIT, &no_time));
-    SAY("past", recvmmsg(fd, &some, 1, MSG_DONTWAIT, &past));
+    SAY("invalid time", recvmmsg(fd, &some, 1, MSG_DONTWAIT, &no_time));
+    SAY("negative time", recvmmsg(fd, &some, 1, MSG_DONTWAIT, &past));
     SAY("unknown flag", recv(fd, buf, 1, MSG_DONTWAIT | 0x400000));
     SAY("fast open", send(fd, "x", 1, MSG_FASTOPEN));
     SAY("urgent", recv(fd, buf, 1, MSG_OOB | MSG_DONTWAIT));
-    SAY("at a place", pread(fd, buf, 1, 0));
-    SAY("at a place", preadv2(fd, &piece, 1, 0, 0));
-    SAY("at a place", pwritev2(fd, &piece, 1, 5, 0));
+    SAY("at an offset", pread(fd, buf, 1, 0));
+    SAY("at an offset", preadv2(fd, &piece, 1, 0, 0));
+    SAY("at an offset", pwritev2(fd, &piece, 1, 5, 0));
     SAY("unknown flag", preadv2(fd, &piece, 1, -1, 0x4000));
     SAY("unknown flag", pwritev2(fd, &piece, 1, -1, 0x4000));
-    SAY("not now", preadv2(fd, &piece, 1, -1, RWF_NOWAIT));
+    SAY("RWF_NOWAIT", preadv2(fd, &piece, 1, -1, RWF_NOWAIT));
     SAY("seek", lseek(fd, 0, SEEK_CUR));
     SAY("sync", fsync(fd));
-    SAY("cut", ftruncate(fd, 0));
-    SAY("descriptor", send(-1, "x", 1, 0));
-    SAY("descriptor", read(1 << 30, buf, 1));
+    SAY("truncate", ftruncate(fd, 0));
+    SAY("invalid descriptor", send(-1, "x", 1, 0));
+    SAY("invalid descriptor", read(1 << 30, buf, 1));
     struct iovec ends[2] = {{"abc", 3}, {NULL, 0}};
-    SAY("an empty piece", writev(fd, ends, 2));
+    SAY("an empty buffer", writev(fd, ends, 2));
     say("peer got %ld", order("recv", 3));
 }
 
@@ -61,9 +61,9 @@ static void mistaken_files(int fd) {
     off_t before = -1, beyond = 20;
     SAY("nothing", sendfile(fd, in_memory, NULL, 0));
     SAY("before", sendfile(fd, in_memory, &before, 1));
-    SAY("beyond", sendfile(fd, in_memory, &beyond, 1));
+    SAY("beyond the address space", sendfile(fd, in_memory, &beyond, 1));
     SAY("from itself", sendfile(in_memory, fd, NULL, 1));
-    SAY("no descriptor", sendfile(fd, -1, NULL, 1));
+    SAY("invalid descriptor", sendfile(fd, -1, NULL, 1));
     close(ends[0]), close(ends[1]), close(in_memory), close(directory), close(unread);
     close(socket_pair[0]), close(socket_pair[1]);
 }
@@ -71,25 +71,25 @@ static void mistaken_files(int fd) {
 static void mistaken_descriptors(int fd) {
     SAY("onto itself", dup2(fd, fd) == fd ? 0 : -1);
     SAY("onto itself", dup3(fd, fd, 0));
-    SAY("onto none", dup2(fd, minus_one));
-    SAY("from none", dup2(-1, fd));
+    SAY("onto an invalid number", dup2(fd, minus_one));
+    SAY("from an invalid number", dup2(-1, fd));
     SAY("unknown flag", dup3(fd, 100, 0x4000));
     SAY("unknown flag", dup3(0, fd, 0x4000));
     SAY("below", fcntl(fd, F_DUPFD, -1));
     SAY("above", fcntl(fd, F_DUPFD, 1 << 30));
-    SAY("close none", close(-1));
-    SAY("backwards", close_range(10, 9, 0));
+    SAY("close, invalid number", close(-1));
+    SAY("negative length", close_range(10, 9, 0));
     SAY("unknown flag", close_range(fd, fd, 0x4000));
     SAY("unknown", fcntl(fd, 0x7777, 0));
-    SAY("a pipe's", fcntl(fd, F_GETPIPE_SZ));
+    SAY("a pipe's request", fcntl(fd, F_GETPIPE_SZ));
     SAY("owner", fcntl(fd, F_GETOWN));
     say("flags %x %x", fcntl(fd, F_GETFD), fcntl(fd, F_GETFL) & ~O_LARGEFILE);
-    SAY("a terminal's", ioctl(fd, TIOCGWINSZ, NULL));
+    SAY("a terminal's request", ioctl(fd, TIOCGWINSZ, NULL));
     SAY("null", ioctl(fd, FIONREAD, NULL));
     SAY("null", ioctl(fd, FIONBIO, NULL));
     SAY("shutdown", shutdown(fd, 3));
     SAY("shutdown", shutdown(fd, -1));
-    SAY("shutdown none", shutdown(-1, SHUT_RD));
+    SAY("shutdown, invalid number", shutdown(-1, SHUT_RD));
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
     socklen_t size = sizeof to, negative = -1;
     SAY("listen", listen(fd, 1));
@@ -99,11 +99,11 @@ static void mistaken_descriptors(int fd) {
     SAY("connect, short", connect(fd, (void *)&to, 1));
     SAY("connect, null", connect(fd, null, sizeof to));
     SAY("connect, long", connect(fd, (void *)&to, 1000));
-    SAY("name, nowhere", getsockname(fd, NULL, &size));
+    SAY("name, null address", getsockname(fd, NULL, &size));
     SAY("name, no size", getsockname(fd, (void *)&to, NULL));
-    SAY("name, backwards", getsockname(fd, (void *)&to, &negative));
-    SAY("peer, backwards", getpeername(fd, (void *)&to, &negative));
-    SAY("no socket", getpeername(orders_fd + 500, (void *)&to, &size));
+    SAY("name, negative size", getsockname(fd, (void *)&to, &negative));
+    SAY("peer, negative size", getpeername(fd, (void *)&to, &negative));
+    SAY("not a socket", getpeername(orders_fd + 500, (void *)&to, &size));
 }
 
 static void mistaken_waits(int fd) {
@@ -111,12 +111,12 @@ static void mistaken_waits(int fd) {
     struct epoll_event all = {EPOLLIN, {.u64 = 1}}, got[2];
     SAY("size", epoll_create(0));
     SAY("unknown flag", epoll_create1(0x4000));
-    SAY("not there", epoll_ctl(set, EPOLL_CTL_MOD, fd, &all));
-    SAY("not there", epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL));
+    SAY("no such entry", epoll_ctl(set, EPOLL_CTL_MOD, fd, &all));
+    SAY("no such entry", epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL));
     SAY("unknown", epoll_ctl(set, 77, fd, &all));
     SAY("itself", epoll_ctl(set, EPOLL_CTL_ADD, set, &all));
-    SAY("no set", epoll_ctl(fd, EPOLL_CTL_ADD, fd, &all));
-    SAY("no descriptor", epoll_ctl(set, EPOLL_CTL_ADD, -1, &all));
+    SAY("not a set", epoll_ctl(fd, EPOLL_CTL_ADD, fd, &all));
+    SAY("invalid descriptor", epoll_ctl(set, EPOLL_CTL_ADD, -1, &all));
     all.events = EPOLLIN | EPOLLEXCLUSIVE | EPOLLONESHOT;
     SAY("exclusive, once", epoll_ctl(set, EPOLL_CTL_ADD, fd, &all));
     all.events = EPOLLIN | EPOLLEXCLUSIVE | EPOLLPRI;
@@ -125,30 +125,30 @@ static void mistaken_waits(int fd) {
     SAY("exclusive", epoll_ctl(set, EPOLL_CTL_ADD, fd, &all));
     SAY("exclusive, changed", epoll_ctl(set, EPOLL_CTL_MOD, fd, &all));
     all.events = EPOLLIN;
-    SAY("no longer exclusive", epoll_ctl(set, EPOLL_CTL_MOD, fd, &all));
+    SAY("modify an exclusive entry", epoll_ctl(set, EPOLL_CTL_MOD, fd, &all));
     SAY("removed", epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL));
     SAY("added", epoll_ctl(set, EPOLL_CTL_ADD, fd, &all));
     SAY("no room", epoll_wait(set, got, 0, 0));
-    SAY("less room", epoll_wait(set, got, minus_one, 0));
-    SAY("no set", epoll_wait(fd, got, 2, 0));
-    SAY("no descriptor", epoll_wait(-1, got, 2, 0));
+    SAY("negative room", epoll_wait(set, got, minus_one, 0));
+    SAY("not a set", epoll_wait(fd, got, 2, 0));
+    SAY("invalid descriptor", epoll_wait(-1, got, 2, 0));
     struct timespec no_time = {0, 1000000000};
-    SAY("no time", epoll_pwait2(set, got, 2, &no_time, NULL));
+    SAY("invalid time", epoll_pwait2(set, got, 2, &no_time, NULL));
     struct pollfd p = {fd, 0, 0x7f};
-    SAY("nothing asked", poll(&p, 1, 0));
+    SAY("no events requested", poll(&p, 1, 0));
     say("%x", p.revents);
     p.events = 0x4000;
     SAY("unknown event", poll(&p, 1, 0));
     SAY("none", poll(NULL, 0, 1));
-    SAY("no time", ppoll(&p, 1, &no_time, NULL));
+    SAY("invalid time", ppoll(&p, 1, &no_time, NULL));
     fd_set in;
     FD_ZERO(&in);
     FD_SET(fd, &in);
     struct timeval no_long = {-1, 0}, now = {0, 0};
-    SAY("backwards", select(-1, &in, NULL, NULL, &now));
-    SAY("past", select(fd + 1, &in, NULL, NULL, &no_long));
+    SAY("negative length", select(-1, &in, NULL, NULL, &now));
+    SAY("negative time", select(fd + 1, &in, NULL, NULL, &no_long));
     SAY("nothing", select(0, NULL, NULL, NULL, &now));
-    SAY("no time", pselect(fd + 1, &in, NULL, NULL, &no_time, NULL));
+    SAY("invalid time", pselect(fd + 1, &in, NULL, NULL, &no_time, NULL));
     close(set);
 }
 
@@ -157,11 +157,11 @@ static void mistaken_options(int fd) {
     struct timeval time = {0, 1000000};
     socklen_t size = 1, negative = -1, none = 0;
     SAY("short", setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, 1));
-    SAY("no time", setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time));
+    SAY("invalid time", setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time));
     SAY("null", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, NULL, 4));
     SAY("short", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, 1));
     SAY("short", setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, 3));
-    SAY("backwards", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, -1));
+    SAY("negative length", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, -1));
     SAY("short", setsockopt(fd, SOL_SOCKET, SO_LINGER, &on, sizeof on));
     int idle = 0, many = 40000;
     SAY("idle", setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle));
@@ -170,23 +170,23 @@ static void mistaken_options(int fd) {
     SAY("count", setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &many, sizeof many));
     int less = -5;
     SAY("user timeout", setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &less, sizeof less));
-    SAY("get, cut", getsockopt(fd, SOL_SOCKET, SO_TYPE, &room, &size));
+    SAY("get, truncated", getsockopt(fd, SOL_SOCKET, SO_TYPE, &room, &size));
     say("%d of %d", room, size);
-    SAY("get, backwards", getsockopt(fd, SOL_SOCKET, SO_TYPE, &room, &negative));
-    SAY("get, nothing", getsockopt(fd, SOL_SOCKET, SO_TYPE, &room, &none));
+    SAY("get, negative size", getsockopt(fd, SOL_SOCKET, SO_TYPE, &room, &negative));
+    SAY("get, zero size", getsockopt(fd, SOL_SOCKET, SO_TYPE, &room, &none));
     say("size %d", none);
     size = sizeof room;
     SAY("get, no size", getsockopt(fd, SOL_SOCKET, SO_ERROR, &room, NULL));
-    SAY("get, backwards", getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &room, &negative));
+    SAY("get, negative size", getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &room, &negative));
     struct tcp_info info;
     size = 8;
-    SAY("info, cut", getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size));
+    SAY("info, truncated", getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size));
     say("size %d state %d", size, info.tcpi_state);
     char name[16] = "";
     size = 2;
-    SAY("control, cut", getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size));
+    SAY("control, truncated", getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size));
     say("size %d", size);
-    SAY("no such control", setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "nonesuch", 8));
+    SAY("unknown congestion control", setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "nonesuch", 8));
 }
 
 static void mistaken(void) {
@@ -216,7 +216,7 @@ static void asked(int fd, const char *what, int level, int name) {
     say("%s: %d %s, %d bytes, %d %d", what, done, done ? name_of(errno) : "0", size, value[0], value[1]);
 }
 
-/* What is allowed, and hardly ever done. */
+/* Calls that are valid but hardly ever made. */
 static void unusual(void) {
     int fd = begin(), other;
     char buf[100] = "";
@@ -245,38 +245,38 @@ static void unusual(void) {
     asked(fd, "user timeout", IPPROTO_TCP, TCP_USER_TIMEOUT);
     asked(fd, "cork", IPPROTO_TCP, TCP_CORK);
     asked(fd, "control", IPPROTO_TCP, TCP_CONGESTION);
-    SAY("mark?", ioctl(fd, SIOCATMARK, &number));
+    SAY("at the mark", ioctl(fd, SIOCATMARK, &number));
     SAY("queued", ioctl(fd, FIONREAD, &number));
     say("%d", number);
     SAY("append", fcntl(fd, F_SETFL, O_APPEND));
     say("flags %x", fcntl(fd, F_GETFL) & ~O_LARGEFILE);
     SAY("plain", fcntl(fd, F_SETFL, 0));
     SAY("owner", fcntl(fd, F_SETOWN, getpid()));
-    say("owner %d", fcntl(fd, F_GETOWN) == getpid());
-    SAY("confirm", send(fd, "a", 1, MSG_CONFIRM));
-    SAY("no route", send(fd, "b", 1, MSG_DONTROUTE));
-    SAY("record", send(fd, "c", 1, MSG_EOR));
-    SAY("no copy", send(fd, "d", 1, MSG_ZEROCOPY));
-    SAY("no end", send(fd, "e", 1, MSG_MORE | MSG_DONTWAIT | MSG_NOSIGNAL));
+    say("owner is this process %d", fcntl(fd, F_GETOWN) == getpid());
+    SAY("MSG_CONFIRM", send(fd, "a", 1, MSG_CONFIRM));
+    SAY("MSG_DONTROUTE", send(fd, "b", 1, MSG_DONTROUTE));
+    SAY("MSG_EOR", send(fd, "c", 1, MSG_EOR));
+    SAY("MSG_ZEROCOPY", send(fd, "d", 1, MSG_ZEROCOPY));
+    SAY("MSG_MORE", send(fd, "e", 1, MSG_MORE | MSG_DONTWAIT | MSG_NOSIGNAL));
     struct iovec pieces[3] = {{buf, 0}, {"fgh", 3}, {buf, 0}};
-    SAY("empty pieces", writev(fd, pieces, 3));
+    SAY("empty buffers", writev(fd, pieces, 3));
     struct sockaddr_in to = {.sin_family = AF_INET};
-    SAY("to nobody", sendto(fd, "i", 1, 0, (void *)&to, sizeof to));
+    SAY("to an empty address", sendto(fd, "i", 1, 0, (void *)&to, sizeof to));
     say("peer got %ld", order("recv", 9));
     order("send", 30);
     arrived(fd, 30);
     SAY("queued", ioctl(fd, FIONREAD, &number));
     say("%d", number);
     struct iovec rooms[3] = {{buf, 0}, {buf, 2}, {buf + 2, 3}};
-    SAY("an empty room", readv(fd, rooms, 3));
+    SAY("an empty buffer", readv(fd, rooms, 3));
     say("right %d", right(buf, 0, 5));
     char control[64];
     struct msghdr msg = {.msg_iov = rooms + 1, .msg_iovlen = 2, .msg_control = control, .msg_controllen = sizeof control, .msg_flags = 0x7777};
     SAY("control", recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_WAITALL));
     say("control %ld flags %x", (long)msg.msg_controllen, msg.msg_flags);
-    SAY("peek, count", recv(fd, NULL, 50, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT));
+    SAY("peek and discard", recv(fd, NULL, 50, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT));
     struct pollfd twice[3] = {{fd, POLLIN | POLLRDNORM | POLLRDBAND, 0}, {fd, POLLOUT | POLLWRNORM | POLLWRBAND, 0}, {1 << 20, POLLIN, 0}};
-    SAY("twice", poll(twice, 3, 0));
+    SAY("the same descriptor twice", poll(twice, 3, 0));
     say("%x %x %x", twice[0].revents, twice[1].revents, twice[2].revents);
     fd_set in, out, except;
     FD_ZERO(&in);
@@ -298,22 +298,22 @@ static void unusual(void) {
     SAY("another", epoll_ctl(set, EPOLL_CTL_ADD, other, &ask));
     SAY("both", epoll_wait(set, got, 4, 1000));
     SAY("close", close(other));
-    SAY("not the last", epoll_wait(set, got, 4, 1000));
-    SAY("gone", epoll_ctl(set, EPOLL_CTL_DEL, other, NULL));
+    SAY("after the close", epoll_wait(set, got, 4, 1000));
+    SAY("remove a closed one", epoll_ctl(set, EPOLL_CTL_DEL, other, NULL));
     close(set);
-    SAY("no more in", shutdown(fd, SHUT_RD));
-    SAY("what there is", recv(fd, buf, 100, 0));
+    SAY("shutdown of reads", shutdown(fd, SHUT_RD));
+    SAY("buffered data", recv(fd, buf, 100, 0));
     SAY("the end", recv(fd, buf, 100, 0));
     order("send", 5);
     usleep(100000);
-    SAY("all the same", recv(fd, buf, 100, MSG_DONTWAIT));
+    SAY("data after the shutdown", recv(fd, buf, 100, MSG_DONTWAIT));
     say("%x", revents(fd, POLLIN | POLLOUT | POLLRDHUP, 0));
     SAY("send", send(fd, "end", 3, 0));
     say("peer got %ld", order("recv", 3));
     end(fd);
 }
 
-/* A call that waits on a descriptor while another thread does something to it. */
+/* A call that waits on a descriptor while another thread changes it. */
 struct waits { int fd, how, set; long got; int error; };
 
 static void *waits_for(void *at) {
@@ -339,21 +339,21 @@ static void *waits_for(void *at) {
 }
 
 static void together(void) {
-    static const char *const deeds[] = {"shut in", "shut both", "nonblocking", "time", "add", "remove", "data", "end", "reset", "replace"};
+    static const char *const actions[] = {"shut in", "shut both", "nonblocking", "time", "add", "remove", "data", "end", "reset", "replace"};
     int others[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, others) || write(others[1], "another", 7) != 7) die("pair");
-    for (int deed = 0; deed < 10; deed++)
+    for (int action = 0; action < 10; action++)
         for (int how = 0; how < 6; how++) {
-            if (deed == 9 && how > 0) break;
+            if (action == 9 && how > 0) break;
             struct waits w = {begin(), how, epoll_create1(0), 0, 0};
             struct epoll_event event = {EPOLLIN, {.u64 = 1}};
             struct timeval time = {0, 50000};
             pthread_t thread;
-            say("-- %s, %d", deeds[deed], how);
-            if (deed != 4) epoll_ctl(w.set, EPOLL_CTL_ADD, w.fd, &event);
+            say("-- %s, %d", actions[action], how);
+            if (action != 4) epoll_ctl(w.set, EPOLL_CTL_ADD, w.fd, &event);
             pthread_create(&thread, NULL, waits_for, &w);
             usleep(30000);
-            switch (deed) {
+            switch (action) {
             case 0: shutdown(w.fd, SHUT_RD); break;
             case 1: shutdown(w.fd, SHUT_RDWR); break;
             case 2: fcntl(w.fd, F_SETFL, O_NONBLOCK); break;
@@ -365,10 +365,10 @@ static void together(void) {
             case 9: dup2(others[0], w.fd); break;
             }
             usleep(30000);
-            if (deed < 7 || deed == 9) order("send", 10);
+            if (action < 7 || action == 9) order("send", 10);
             pthread_join(thread, NULL);
-            /* A call that waits when its descriptor becomes another's does not read from that one. */
-            if (deed == 9) say("the other's %d", w.got == 7);
+            /* If the descriptor is replaced during the wait, the call must not read from the new one. */
+            if (action == 9) say("read from the new descriptor %d", w.got == 7);
             else say("%ld %s", w.got, name_of(w.error));
             close(w.set);
             end(w.fd);
@@ -379,7 +379,7 @@ static void together(void) {
 
 enum { CALLS = 16, STATES = 6 };
 
-/* One of the calls there are, numbered, and what it came to. */
+/* Makes one of the CALLS calls, by number, and prints the result. */
 static void any_call(int fd, int which, int file) {
     char buf[10];
     struct sockaddr_in name;
@@ -397,9 +397,9 @@ static void any_call(int fd, int which, int file) {
     case 5: SAY("error", getsockopt(fd, SOL_SOCKET, SO_ERROR, &number, &size)); say("%s", name_of(number)); break;
     case 6: SAY("peer's name", getpeername(fd, (void *)&name, &size)); break;
     case 7: SAY("own name", getsockname(fd, (void *)&name, &size)); break;
-    /* The peer answers it. */
-    case 8: SAY("no more out", shutdown(fd, SHUT_WR)); usleep(30000); break;
-    case 9: SAY("no more in", shutdown(fd, SHUT_RD)); break;
+    /* Wait for the peer's answer. */
+    case 8: SAY("shutdown of writes", shutdown(fd, SHUT_WR)); usleep(30000); break;
+    case 9: SAY("shutdown of reads", shutdown(fd, SHUT_RD)); break;
     case 10: say("poll %x", revents(fd, POLLIN | POLLOUT | POLLRDHUP | POLLPRI, 0)); break;
     case 11: SAY("queued", ioctl(fd, FIONREAD, &number)); say("%d", number); break;
     case 12: SAY("sendfile", sendfile(fd, file, &at, 3)); break;
@@ -415,7 +415,7 @@ static void any_call(int fd, int which, int file) {
     }
 }
 
-/* Each call first, and the others after it, on connections that have ended in each way. */
+/* All calls on connections that have ended in each way, beginning with each call in turn. */
 static void afterwards(void) {
     static const char *const states[STATES] = {"peer shut", "data, peer shut", "reset", "data, reset", "shut", "both shut"};
     int file = memfd_create("afterwards", MFD_CLOEXEC);
@@ -433,7 +433,7 @@ static void afterwards(void) {
             if (strstr(states[state], "reset")) order("reset", 0);
             if (state != 4) ended(fd);
             if (state > 3) shutdown(fd, SHUT_WR);
-            /* The peer acknowledges that. */
+            /* Wait for the peer's acknowledgment. */
             if (state > 3) order("recv", -1), usleep(50000);
             for (int which = 0; which < CALLS; which++) any_call(fd, first + which, file);
             end(fd);
@@ -441,8 +441,8 @@ static void afterwards(void) {
     close(file);
 }
 
-/* What a listener was told is what its connections have, and what came before they were accepted
- * is theirs, too. */
+/* Connections inherit the listener's options, and keep the data that arrived before they were
+ * accepted. */
 static void accepted(void) {
     static const char *const befores[] = {"nothing", "data", "data, end", "data, reset", "end"};
     int one = 1, zero = 0, idle = 77, tos = 0x10, small = 30000;
@@ -494,7 +494,7 @@ static void accepted(void) {
         }
 }
 
-/* A send that has found no room, and then something happens. */
+/* A blocked send, and an event that ends it. */
 struct sends { int fd, flags; long put; int error; };
 
 static void *sends_much(void *at) {
@@ -511,33 +511,33 @@ static void *sends_much(void *at) {
 static void on_usr1(int signal) { (void)signal; }
 
 static void partly(void) {
-    static const char *const deeds[] = {"time", "at once", "shut", "reset", "signal", "nonblocking"};
+    static const char *const actions[] = {"time", "at once", "shut", "reset", "signal", "nonblocking"};
     struct sigaction act = {.sa_handler = on_usr1};
     sigaction(SIGUSR1, &act, NULL);
-    for (int deed = 0; deed < 6; deed++) {
-        struct sends s = {begin(), deed == 1 ? MSG_DONTWAIT : 0, 0, 0};
+    for (int action = 0; action < 6; action++) {
+        struct sends s = {begin(), action == 1 ? MSG_DONTWAIT : 0, 0, 0};
         struct timeval time = {0, 300000};
         pthread_t thread;
         long sent = 0;
         char buf[10];
-        say("-- %s", deeds[deed]);
-        if (deed == 0) setsockopt(s.fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+        say("-- %s", actions[action]);
+        if (action == 0) setsockopt(s.fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
         pthread_create(&thread, NULL, sends_much, &s);
         usleep(200000);
-        if (deed == 2) shutdown(s.fd, SHUT_WR);
-        if (deed == 3) order("reset", 0);
-        if (deed == 4) pthread_kill(thread, SIGUSR1);
-        if (deed == 5) {
+        if (action == 2) shutdown(s.fd, SHUT_WR);
+        if (action == 3) order("reset", 0);
+        if (action == 4) pthread_kill(thread, SIGUSR1);
+        if (action == 5) {
             fcntl(s.fd, F_SETFL, O_NONBLOCK);
             sent = -order("recv", 64 << 20);
         }
         pthread_join(thread, NULL);
         say("some %d, all %d, %s", s.put > 0, s.put == 64 << 20, name_of(s.error));
-        /* There may be room for a little by now. */
-        if (deed == 2 || deed == 3) SAY("then", send(s.fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+        /* By now there may be room for a few bytes. */
+        if (action == 2 || action == 3) SAY("then", send(s.fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
         SAY("then", recv(s.fd, buf, 10, MSG_DONTWAIT));
         say("poll %x", revents(s.fd, POLLIN | POLLRDHUP, 0));
-        if (deed != 3) {
+        if (action != 3) {
             sent += s.put;
             say("peer got all %d", order("recv", sent) == sent);
         }

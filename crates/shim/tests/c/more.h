@@ -1,4 +1,4 @@
-/* The tests that take more than one descriptor, thread or process. */
+/* Tests with several descriptors, threads or processes. */
 
 static const char *self;
 
@@ -14,7 +14,7 @@ static void sets(void) {
     tell("send", 10);
     SAY("level", epoll_wait(set, got, 4, 3000));
     say("%x %d", got[0].events, (int)got[0].data.u64);
-    told();
+    answer();
     SAY("level again", epoll_wait(set, got, 4, 0));
     say("piped %ld", (long)write(ends[1], "x", 1));
     int both = epoll_wait(set, got, 4, 1000);
@@ -42,16 +42,16 @@ static void sets(void) {
     SAY("once", epoll_ctl(set, EPOLL_CTL_MOD, fd, &ask));
     SAY("once", epoll_wait(set, got, 4, 0));
     say("%x %d", got[0].events, (int)got[0].data.u64);
-    SAY("not twice", epoll_wait(set, got, 4, 20));
+    SAY("not again", epoll_wait(set, got, 4, 20));
     SAY("again", epoll_ctl(set, EPOLL_CTL_MOD, fd, &ask));
     SAY("again", epoll_wait(set, got, 4, 0));
     ask.events = EPOLLRDHUP;
     SAY("end", epoll_ctl(set, EPOLL_CTL_MOD, fd, &ask));
-    SAY("no end", epoll_wait(set, got, 4, 0));
+    SAY("MSG_MORE", epoll_wait(set, got, 4, 0));
     tell("shut", 0);
     SAY("end", epoll_wait(set, got, 4, 3000));
     say("%x", got[0].events);
-    told();
+    answer();
     int outer = epoll_create1(0);
     struct epoll_event inner = {EPOLLIN, {.u64 = 1}};
     SAY("nested", epoll_ctl(outer, EPOLL_CTL_ADD, set, &inner));
@@ -88,7 +88,7 @@ static void descriptors(void) {
     close(copy), close(high);
     SAY("copy", recv(130, buf, 1, 0));
     int nothing = open("/dev/null", O_RDWR);
-    SAY("over", dup2(nothing, 130) - 130);
+    SAY("dup2 over a connection", dup2(nothing, 130) - 130);
     SAY("nothing", read(130, buf, 1));
     SAY("copy", recv(100, buf, 10, 0));
     SAY("range", close_range(100, 140, 0));
@@ -136,7 +136,7 @@ static void signals(void) {
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
     alarms = 0;
     pthread_t thread;
-    /* The alarm is this thread's. */
+    /* This thread must get the alarm. */
     pthread_sigmask(SIG_BLOCK, &blocked, NULL);
     pthread_create(&thread, NULL, send_later, NULL);
     pthread_sigmask(SIG_UNBLOCK, &blocked, NULL);
@@ -148,7 +148,7 @@ static void signals(void) {
     shutdown(fd, SHUT_WR);
     SAY("broken", write(fd, "x", 1));
     say("signals %d", alarms);
-    SAY("broken, quiet", send(fd, "x", 1, MSG_NOSIGNAL));
+    SAY("broken, MSG_NOSIGNAL", send(fd, "x", 1, MSG_NOSIGNAL));
     say("signals %d", alarms);
     end(fd);
     close(set);
@@ -176,7 +176,7 @@ static void threads(void) {
     pthread_create(&thread, NULL, reading, &reader);
     tell("echo", 100000);
     push(fd, 100000);
-    say("echoed %ld", told());
+    say("echoed %ld", answer());
     pthread_join(thread, NULL);
     say("read %ld", reader.got);
     for (int i = 0; i < 2; i++) pthread_create(&both[i], NULL, waiting, &two[i]);
@@ -235,7 +235,7 @@ static void ends(void) {
     order("reset", 0);
     ended(fd);
     SAY("peer's name", getpeername(fd, (void *)&peer, &size));
-    SAY("what came before", read(fd, buf, 10));
+    SAY("data before the reset", read(fd, buf, 10));
     SAY("reset", read(fd, buf, 10));
     SAY("read", read(fd, buf, 10));
     SAY("peer's name", getpeername(fd, (void *)&peer, &size));
@@ -256,7 +256,7 @@ static void ends(void) {
     end(fd);
 }
 
-/* What this program is after an exec: it has a connection under this number. */
+/* This program after an exec, with a connection under the number `fd`. */
 static int resumed(int fd, char **words) {
     char buf[10];
     (void)words;
@@ -315,15 +315,15 @@ static void processes(void) {
     order("connect", 0);
     order("send", 5);
     long got = order("recv", 5);
-    /* What the child says comes first. */
+    /* The child's output must come first. */
     say("ended %d", child_of(child));
     say("peer got %ld", got);
     close(second), close(fd), close(listener);
     order("close", 0);
 }
 
-/* A child takes a connection along that is closed on exec, under another number, and closes
- * all others, as Python's subprocess does; the parent goes on with it beside that. */
+/* A child duplicates a close-on-exec connection to another number, closes all other descriptors, as
+ * Python's subprocess does, and executes a program. The parent uses the connection at the same time. */
 static void taken(void) {
     char buf[10];
     int fd = begin(), gate[2];
@@ -339,14 +339,14 @@ static void taken(void) {
         _exit(9);
     }
     close(gate[0]);
-    /* Often enough that it would move, if it were the parent's alone. */
+    /* So often that it would move if only the parent had it. */
     for (int i = 0; i < 200; i++) {
         if (write(fd, "parent", 6) != 6) say("write failed");
         usleep(1000);
     }
     say("peer got %ld", order("recv", 1200));
     order("send", 6);
-    SAY("go", write(gate[1], "\n", 1));
+    SAY("let the child read", write(gate[1], "\n", 1));
     say("ended %d", child_of(child));
     SAY("parent", recv(fd, buf, 3, MSG_WAITALL));
     close(gate[1]);
@@ -399,7 +399,7 @@ static void connecting(void) {
     close(fd);
 }
 
-/* In an epoll set before it is connected, as nginx has it. */
+/* A socket that is added to an epoll set before it is connected, as nginx does. */
 static void watched(void) {
     char buf[10];
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(DATA)};
@@ -416,7 +416,7 @@ static void watched(void) {
     order("accept", 0);
     SAY("write", write(fd, "hello", 5));
     say("peer got %ld", order("echo", 5));
-    /* That there is room may be told more often than once. */
+    /* EPOLLOUT may be reported more than once. */
     int got;
     do got = epoll_wait(set, &event, 1, 3000); while (got == 1 && !(event.events & EPOLLIN));
     SAY("readable", got);

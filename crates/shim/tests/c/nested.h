@@ -1,4 +1,4 @@
-/* Sets of epoll within sets, and sets that are polled. */
+/* Epoll sets within sets, and sets that are polled. */
 
 static int kernels_pipe[2];
 
@@ -7,7 +7,7 @@ static void watch(const char *what, int set, int fd, int events, int data) {
     SAY(what, epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
 }
 
-/* What a set has now, or within so many milliseconds. */
+/* Prints the events of a set, after a wait of `timeout` milliseconds at most. */
 static void look(const char *what, int set, int timeout) {
     struct epoll_event found[8];
     int got = epoll_wait(set, found, 8, timeout);
@@ -21,7 +21,7 @@ static void *sends_later(void *count) {
     return NULL;
 }
 
-/* Waits on a set for what comes to a connection far within it. */
+/* Waits on a set for data that arrives on a connection nested in it. */
 static void wait_on(const char *what, int set, long count) {
     pthread_t thread;
     pthread_create(&thread, NULL, sends_later, (void *)count);
@@ -41,7 +41,7 @@ static void polled(const char *what, int set, int timeout) {
     say("%s by select: %d %d", what, got, !!FD_ISSET(set, &in));
 }
 
-/* One set in another in a third, all by level or all by edge. */
+/* A set in a set in a set, all level-triggered or all edge-triggered. */
 static void sets_in_sets(int edge, int before) {
     char buf[100];
     int one = epoll_create1(0), two = epoll_create1(0), three = epoll_create1(0), fd = begin();
@@ -53,23 +53,23 @@ static void sets_in_sets(int edge, int before) {
     watch("one in two", two, one, EPOLLIN | edge, 2);
     watch("two in three", three, two, EPOLLIN | edge, 3);
     watch("a pipe in three", three, kernels_pipe[0], EPOLLIN, 4);
-    look("nothing in three", three, 0);
-    look("nothing in two", two, 20);
+    look("three is not ready", three, 0);
+    look("two is not ready", two, 20);
     polled("nothing", three, 20);
-    wait_on("it comes to three", three, 10);
-    look("two has it", two, 0);
-    look("one has it", one, 0);
+    wait_on("data wakes three", three, 10);
+    look("two is ready", two, 0);
+    look("one is ready", one, 0);
     polled("one", one, 0);
     SAY("read", read(fd, buf, 100));
-    look("nothing in three", three, 0);
-    look("nothing in two", two, 0);
-    look("nothing in one", one, 0);
+    look("three is not ready", three, 0);
+    look("two is not ready", two, 0);
+    look("one is not ready", one, 0);
     polled("three", three, 0);
     polled("two", two, 20);
-    wait_on("it comes to two", two, 10);
+    wait_on("data wakes two", two, 10);
     say("piped %ld", (long)write(kernels_pipe[1], "x", 1));
     SAY("read", read(fd, buf, 100));
-    look("the pipe's alone", three, 0);
+    look("only the pipe is ready", three, 0);
     SAY("read", read(kernels_pipe[0], buf, 1));
     order("send", 5);
     arrived(fd, 5);
@@ -79,18 +79,18 @@ static void sets_in_sets(int edge, int before) {
     look("one, with half of it", one, 0);
     look("one, once more", one, 0);
     SAY("read", read(fd, buf, 100));
-    SAY("out of two", epoll_ctl(two, EPOLL_CTL_DEL, one, NULL));
+    SAY("remove one from two", epoll_ctl(two, EPOLL_CTL_DEL, one, NULL));
     order("send", 5);
     arrived(fd, 5);
-    look("two has none", two, 20);
-    look("one has it", one, 0);
+    look("two is not ready", two, 20);
+    look("one is ready", one, 0);
     close(one);
     close(two);
     close(three);
     end(fd);
 }
 
-/* Woken by what is nothing for it, a set that is watched once is watched still. */
+/* A spurious wake-up does not disable the one-shot entry of a set in a set. */
 static void watched_once(void) {
     int one = epoll_create1(0), two = epoll_create1(0), fd = begin();
     char buf[10];
@@ -99,17 +99,17 @@ static void watched_once(void) {
     watch("fd in one", one, fd, EPOLLIN, 1);
     watch("one in two", two, one, EPOLLIN | EPOLLONESHOT, 2);
     for (int i = 0; i < 20; i++) {
-        /* What it writes, and the peer acknowledges, wakes those who watch it. */
+        /* The peer's acknowledgment of a write wakes the watches of the connection. */
         if (send(fd, "some", 4, 0) != 4) say("not sent");
         order("recv", 4);
         struct epoll_event found;
-        if (epoll_wait(two, &found, 1, 1) != 0) say("nothing, and it says so");
+        if (epoll_wait(two, &found, 1, 1) != 0) say("a spurious event was reported");
     }
-    wait_on("it comes to two", two, 4);
+    wait_on("data wakes two", two, 4);
     SAY("read", read(fd, buf, 10));
     order("send", 4);
     arrived(fd, 4);
-    look("no more is told", two, 20);
+    look("the one-shot entry is disabled", two, 20);
     close(one);
     close(two);
     end(fd);

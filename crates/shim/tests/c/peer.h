@@ -1,7 +1,7 @@
-/* The far end of the tests' connections: a process that does as it is told.
+/* The peer of the tests' connections: a process that executes orders.
  *
- * Its orders come over a connection of their own, a line each, and it answers "ok" when an
- * order is carried out, so that nothing here depends on time. */
+ * The orders come over a separate connection, one on a line. The peer answers "ok" and a result when
+ * it has executed an order, so that the tests do not depend on timing. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -62,7 +62,7 @@ static int listening(int port) {
     return fd;
 }
 
-/* For both families. */
+/* Accepts connections of both address families. */
 static int listening6(int port) {
     struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
     int fd = socket(AF_INET6, SOCK_STREAM, 0), one = 1;
@@ -71,10 +71,10 @@ static int listening6(int port) {
     return fd;
 }
 
-/* The byte at a position of what is sent. */
+/* The byte at a position of the data that is sent. */
 static char byte_at(long at) { return 'a' + at % 23; }
 
-/* Sends so many bytes. */
+/* Sends `count` bytes. */
 static void push(int fd, long count) {
     char some[4096];
     for (long at = 0; at < count;) {
@@ -86,7 +86,7 @@ static void push(int fd, long count) {
     }
 }
 
-/* Receives until so many have come, or the end (-1: all), and says how many. */
+/* Receives `count` bytes, or up to the end of the stream if `count` is -1. Returns how many. */
 static long pull(int fd, long count) {
     char some[65536];
     long got = 0;
@@ -100,10 +100,10 @@ static long pull(int fd, long count) {
     return got;
 }
 
-/* The peer's process: orders until they end. */
+/* The peer's process: executes orders until their connection ends. */
 static int be_the_peer(const char *host) {
     int orders = listening(ORDERS), data = listening6(DATA), fd = -1, waiting = 5;
-    /* A SYN may bring data, where the system lets it. */
+    /* Allow data in a SYN. */
     int system = open("/proc/sys/net/ipv4/tcp_fastopen", O_WRONLY);
     if (write(system, "3", 1) != 1 || setsockopt(data, IPPROTO_TCP, TCP_FASTOPEN, &waiting, sizeof waiting)) die("fast open");
     close(system);
@@ -120,13 +120,13 @@ static int be_the_peer(const char *host) {
         else if (!strcmp(what, "connect6")) fd = connected6("fd66::1", BACK);
         else if (!strcmp(what, "send")) push(fd, count);
         else if (!strcmp(what, "urgent")) {
-            /* The last byte of so many. */
+            /* Sends `count` bytes, of which the last is urgent. */
             char some[4096];
             for (long i = 0; i < count; i++) some[i] = byte_at(i);
             done = send(fd, some, count, MSG_OOB);
         }
         else if (!strcmp(what, "within")) {
-            /* Bytes that can be read, once some can or so many milliseconds are over. */
+            /* The number of readable bytes, as soon as there are any, or after `count` milliseconds. */
             struct pollfd some = {fd, POLLIN, 0};
             int have = 0;
             poll(&some, 1, count);
@@ -154,14 +154,15 @@ static int be_the_peer(const char *host) {
 
 static int orders_fd;
 
-/* Gives an order and does not wait for its end. */
+/* Gives an order and does not wait for the answer. */
 static void tell(const char *what, long count) {
     char line[64];
     int len = snprintf(line, sizeof line, "%s %ld\n", what, count);
     if (write(orders_fd, line, len) != len) die("order");
 }
 
-static long told(void) {
+/* Waits for the answer to an order. Returns its result. */
+static long answer(void) {
     char line[64];
     int at = 0;
     while (at == 0 || line[at - 1] != '\n')
@@ -169,8 +170,8 @@ static long told(void) {
     return atol(line + 3);
 }
 
-/* Gives an order, and waits until it was carried out. */
+/* Gives an order and waits for the answer. */
 static long order(const char *what, long count) {
     tell(what, count);
-    return told();
+    return answer();
 }

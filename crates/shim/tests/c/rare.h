@@ -1,8 +1,8 @@
-/* What programs do more rarely still: resets behind data, data in a SYN, asynchronous I/O of
- * POSIX, handlers of several kinds. */
+/* Very rare uses: resets after data, data in a SYN, POSIX asynchronous I/O, several kinds of signal
+ * handlers. */
 #include <aio.h>
 
-/* A reset does not overtake what was sent before it, nor does it take away what had come. */
+/* A reset does not overtake data that was sent before it, and does not discard data that has arrived. */
 static void resets(void) {
     char buf[10];
     long theirs = 0, ours = 0, ends = 0;
@@ -34,7 +34,7 @@ static void resets(void) {
     for (int i = 0; i < 3; i++) say("round %d", i);
 }
 
-/* A connection that was reset is connected no more, also if nobody has read from it since. */
+/* A connection that was reset is not connected, even if the program has not read from it since. */
 static void over(void) {
     struct sockaddr_in in;
     socklen_t size = sizeof in;
@@ -46,7 +46,7 @@ static void over(void) {
     }
 }
 
-/* A connection whose first bytes go along with its SYN, if the peer allows it. */
+/* A connection whose first bytes are in its SYN, if the peer allows that. */
 static void fast_open(void) {
     char buf[10];
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(DATA)};
@@ -89,7 +89,7 @@ static void fast_open(void) {
     }
 }
 
-/* Waits until it is done, and gives what came of it. */
+/* Waits until a request is done. Returns its result. */
 static long outcome(struct aiocb *what) {
     const struct aiocb *list[] = {what};
     while (aio_error(what) == EINPROGRESS) aio_suspend(list, 1, NULL);
@@ -105,7 +105,7 @@ static void asynchronous(void) {
     SAY("write", write(fd, out, 5));
     SAY("begin to write", aio_write(&writes));
     SAY("written", outcome(&writes));
-    /* Those of a descriptor are done one after another. */
+    /* Requests on one descriptor are executed one after the other. */
     SAY("begin to read", aio_read(&reads));
     say("peer got %ld", order("echo", 25));
     SAY("read", outcome(&reads) > 0);
@@ -119,16 +119,16 @@ static void asynchronous(void) {
     end(fd);
 }
 
-static volatile sig_atomic_t gentle;
+static volatile sig_atomic_t restarting;
 
-static void on_gentle(int signal) {
+static void on_restarting(int signal) {
     (void)signal;
-    gentle++;
+    restarting++;
 }
 
 struct later { pthread_t to; int signal; };
 
-/* Signals a thread that sleeps by then. */
+/* Sends a signal to a thread that sleeps by then. */
 static void *later_signal(void *what) {
     struct later *later = what;
     usleep(60000);
@@ -140,13 +140,13 @@ static void *later_signal(void *what) {
     return NULL;
 }
 
-/* One handler lets calls go on, the other does not. */
+/* One handler restarts calls, the other interrupts them. */
 static void handlers(void) {
     int fd = begin();
     char buf[10];
-    struct sigaction rough = {.sa_handler = on_alarm}, soft = {.sa_handler = on_gentle, .sa_flags = SA_RESTART};
-    sigaction(SIGALRM, &rough, NULL);
-    sigaction(SIGUSR1, &soft, NULL);
+    struct sigaction interrupts_calls = {.sa_handler = on_alarm}, restarts_calls = {.sa_handler = on_restarting, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &interrupts_calls, NULL);
+    sigaction(SIGUSR1, &restarts_calls, NULL);
     alarms = 0;
     for (int i = 0; i < 4; i++) {
         struct later later = {pthread_self(), i % 2 ? SIGALRM : SIGUSR1};
@@ -154,20 +154,20 @@ static void handlers(void) {
         pthread_create(&thread, NULL, later_signal, &later);
         SAY("read", read(fd, buf, 4));
         pthread_join(thread, NULL);
-        say("alarms %d, gentle %d", alarms, gentle);
+        say("alarms %d, restarting %d", alarms, restarting);
     }
-    /* It was blocked, and stays so. */
-    sigset_t gentle_one, before;
-    sigemptyset(&gentle_one), sigaddset(&gentle_one, SIGUSR1);
-    pthread_sigmask(SIG_BLOCK, &gentle_one, NULL);
+    /* A signal that the program blocks stays blocked. */
+    sigset_t restarting_set, before;
+    sigemptyset(&restarting_set), sigaddset(&restarting_set, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &restarting_set, NULL);
     struct later later = {pthread_self(), SIGUSR1};
     pthread_t thread;
     pthread_create(&thread, NULL, later_signal, &later);
     SAY("blocked", read(fd, buf, 4));
     pthread_join(thread, NULL);
-    say("alarms %d, gentle %d", alarms, gentle);
-    pthread_sigmask(SIG_UNBLOCK, &gentle_one, &before);
-    say("gentle %d, still blocked %d", gentle, sigismember(&before, SIGUSR1));
+    say("alarms %d, restarting %d", alarms, restarting);
+    pthread_sigmask(SIG_UNBLOCK, &restarting_set, &before);
+    say("restarting %d, still blocked %d", restarting, sigismember(&before, SIGUSR1));
     signal(SIGALRM, SIG_DFL), signal(SIGUSR1, SIG_DFL);
     end(fd);
 }
@@ -185,7 +185,7 @@ static void quit(int signal) {
     exit(0);
 }
 
-/* Handlers leave what they interrupted, again and again, and the last one ends the program. */
+/* Handlers leave the interrupted call with longjmp, many times; the last one ends the program. */
 static void leaving(void) {
     int fd = begin();
     char buf[10];

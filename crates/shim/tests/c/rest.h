@@ -1,5 +1,5 @@
-/* What programs do rarely: masks of signals, calls by number, descriptors that are sent away
- * or handed on, calls that only the kernel can do. */
+/* Rare uses: signal masks, calls by number, descriptors that are sent to or inherited by other
+ * programs, calls that only the kernel serves. */
 #include <linux/io_uring.h>
 #include <spawn.h>
 
@@ -13,7 +13,7 @@ static void waits_with_masks(void) {
     sigemptyset(&none), sigemptyset(&alarm), sigaddset(&alarm, SIGALRM);
     sigaction(SIGALRM, &act, NULL);
     epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
-    /* It is blocked, and comes as soon as somebody waits with another mask. */
+    /* The signal is blocked, and is delivered by the first wait whose mask allows it. */
     pthread_sigmask(SIG_BLOCK, &alarm, NULL);
     struct pollfd p = {fd, POLLIN, 0};
     struct timespec long_time = {3, 0}, short_time = {0, 1000000};
@@ -44,13 +44,13 @@ static void waits_with_masks(void) {
     SAY("epoll_pwait by number", syscall(SYS_epoll_pwait, set, &event, 1L, 3000L, &bits, 8L));
     say("alarms %d", alarms);
     pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
-    SAY("too long ago", ppoll(&p, 1, &(struct timespec){-1, 0}, NULL));
+    SAY("negative time", ppoll(&p, 1, &(struct timespec){-1, 0}, NULL));
     SAY("closed", close(set));
-    SAY("no set", epoll_wait(set, &event, 1, 0));
+    SAY("not a set", epoll_wait(set, &event, 1, 0));
     end(fd);
 }
 
-/* Each by number. */
+/* Calls by number. */
 static void numbers(void) {
     char out[40], in[60];
     for (int i = 0; i < 40; i++) out[i] = byte_at(i);
@@ -80,7 +80,7 @@ static void numbers(void) {
     say("some time is left %d", time.tv_sec < 3 || time.tv_nsec == 0);
     int have = 0;
     SAY("ioctl", syscall(SYS_ioctl, fd, (long)FIONREAD, &have));
-    say("there is %d", have);
+    say("available %d", have);
     long set = syscall(SYS_epoll_create1, 0L);
     struct epoll_event event = {EPOLLIN, {.u64 = 4}};
     SAY("epoll_ctl", syscall(SYS_epoll_ctl, set, (long)EPOLL_CTL_ADD, fd, &event));
@@ -116,12 +116,12 @@ static void numbers(void) {
     order("close", 0);
 }
 
-/* A program that was started without the library, given a descriptor by a message. */
+/* A program that runs without the library and receives a descriptor in a message. */
 static int stranger(int way) {
     char byte, buf[10], space[CMSG_SPACE(sizeof(int))];
     struct iovec iov = {&byte, 1};
     struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-    SAY("given", recvmsg(way, &msg, 0));
+    SAY("receive a descriptor", recvmsg(way, &msg, 0));
     int fd = *(int *)CMSG_DATA(CMSG_FIRSTHDR(&msg));
     SAY("stranger reads", read(fd, buf, 4));
     SAY("stranger writes", write(fd, "from afar", 9));
@@ -150,13 +150,13 @@ static void strangers(void) {
     *head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(head), &fd, sizeof fd);
     long sent = sendmsg(ends[0], &msg, 0);
-    /* What the child says comes first. */
+    /* The child's output must come first. */
     int ended = child_of(child);
     say("spawn: %d, sent away: %ld, ended %d", spawned, sent, ended);
     say("peer got %ld", order("recv", 9));
     SAY("read", read(fd, buf, 2));
     end(fd);
-    /* Under another number, though it would be closed. */
+    /* The spawned program gets the close-on-exec descriptor under another number. */
     fd = begin();
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     order("send", 5);
@@ -172,7 +172,7 @@ static void strangers(void) {
     close(ends[0]), close(ends[1]);
 }
 
-/* A child that libc knows nothing of. */
+/* Children that are made without libc. */
 static void clones(void) {
     int fd = begin();
     char buf[10];
@@ -197,7 +197,7 @@ static void clones(void) {
     end(fd);
 }
 
-/* One receive by io_uring, whose calls nobody sees. */
+/* One receive with io_uring, which the library cannot see. */
 static void rings(void) {
     int fd = begin();
     char buf[10];
@@ -223,7 +223,7 @@ static void rings(void) {
     close(ring);
 }
 
-/* What only the kernel can do; each on a connection of its own. */
+/* Calls that only the kernel serves, each on its own connection. */
 static void homes(void) {
     char out[20] = "some bytes to send.";
     char buf[40];
@@ -250,13 +250,13 @@ static void homes(void) {
     say("peer got %ld", order("recv", 4));
     end(fd);
     fd = begin();
-    SAY("by signals", fcntl(fd, F_SETFL, O_ASYNC));
+    SAY("O_ASYNC", fcntl(fd, F_SETFL, O_ASYNC));
     end(fd);
     fd = begin();
     int mark = 7;
     SAY("mark", setsockopt(fd, SOL_SOCKET, SO_MARK, &mark, sizeof mark));
     end(fd);
-    /* Connected again, to the same peer. */
+    /* Disconnect, and connect to the same peer again. */
     fd = begin();
     struct sockaddr_in to = {.sin_family = AF_UNSPEC};
     SAY("disconnect", connect(fd, (void *)&to, sizeof to));
@@ -271,7 +271,7 @@ static void homes(void) {
     close(ends[0]), close(ends[1]);
 }
 
-/* A set with all kinds of descriptors, and a write that waits for so long at most. */
+/* An epoll set with all kinds of descriptors, and a write with a time limit. */
 static void mixtures(void) {
     int fd = begin(), set = epoll_create1(0), file = memfd_create("calls", 0);
     int timer = timerfd_create(CLOCK_MONOTONIC, 0);
@@ -284,17 +284,17 @@ static void mixtures(void) {
     SAY("itself", epoll_ctl(set, EPOLL_CTL_ADD, set, &clock));
     struct itimerspec soon = {{0, 0}, {0, 20000000}};
     timerfd_settime(timer, 0, &soon, NULL);
-    SAY("timer's", epoll_wait(set, got, 3, 3000));
+    SAY("timer event", epoll_wait(set, got, 3, 3000));
     say("%d", (int)got[0].data.u64);
     SAY("read", read(timer, &times, 8));
     order("send", 3);
     arrived(fd, 3);
-    SAY("connection's", epoll_wait(set, got, 3, 3000));
+    SAY("connection event", epoll_wait(set, got, 3, 3000));
     say("%d", (int)got[0].data.u64);
     SAY("read", read(fd, buf, 10));
-    SAY("nobody's", epoll_wait(set, got, 3, 20));
+    SAY("no event", epoll_wait(set, got, 3, 20));
     struct pollfd p[2] = {{fd, POLLIN, 0}, {500, POLLIN, 0}};
-    SAY("no descriptor", poll(p, 2, 1000));
+    SAY("invalid descriptor", poll(p, 2, 1000));
     say("%x %x", p[0].revents, p[1].revents);
     SAY("close on exec", close_range(fd, fd, CLOSE_RANGE_CLOEXEC));
     say("flags %d", fcntl(fd, F_GETFD));
@@ -306,14 +306,14 @@ static void mixtures(void) {
     fcntl(fd, F_SETFL, 0);
     struct timeval limit = {0, 50000};
     SAY("limit", setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit));
-    SAY("no room in time", write(fd, block, 1));
+    SAY("time limit while full", write(fd, block, 1));
     close(fd);
     order("close", 0);
     close(set), close(timer), close(file);
     free(block);
 }
 
-/* A one-shot entry from before it was connected: whether it was reported nobody knows. */
+/* A one-shot entry from before the connect: nothing tells whether the kernel has reported it. */
 static void early(void) {
     char buf[10];
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(DATA)};

@@ -1,8 +1,9 @@
-/* Options that say how bytes leave, and what is told of those that came. */
+/* Options that control when bytes are sent, and what is reported about received ones. */
 
 enum { INQ = 36 };
 
-/* TCP_NODELAY lets go what a cork or MSG_MORE holds back, and holds nothing of what is next. */
+/* Setting TCP_NODELAY sends the bytes that a cork or MSG_MORE holds back; later bytes are held back
+ * again. */
 static void pushes(int fd) {
     int off = 0, on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
@@ -10,7 +11,7 @@ static void pushes(int fd) {
     SAY("push", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
     say("peer has %ld", order("within", 90));
     say("peer got %ld", order("recv", 3));
-    SAY("corked still", send(fd, "de", 2, 0));
+    SAY("still corked", send(fd, "de", 2, 0));
     say("peer has %ld", order("within", 20));
     option(fd, "cork", IPPROTO_TCP, TCP_CORK);
     SAY("uncork", setsockopt(fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off));
@@ -20,13 +21,13 @@ static void pushes(int fd) {
     SAY("push", setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
     say("peer has %ld", order("within", 90));
     say("peer got %ld", order("recv", 2));
-    SAY("a record", send(fd, "hij", 3, MSG_EOR));
+    SAY("MSG_EOR", send(fd, "hij", 3, MSG_EOR));
     SAY("another", send(fd, "k", 1, MSG_EOR | MSG_MORE));
     SAY("the end", send(fd, "l", 1, 0));
     say("peer got %ld", order("recv", 5));
 }
 
-static void receive_told(int fd, const char *what, long room, size_t control_room) {
+static void receive_and_report(int fd, const char *what, long room, size_t control_room) {
     char buf[100], control[64] = {0};
     struct iovec iov = {buf, room};
     struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = control_room};
@@ -39,21 +40,21 @@ static void receive_told(int fd, const char *what, long room, size_t control_roo
     }
 }
 
-static void tells_what_is_left(int fd) {
+static void reports_bytes_left(int fd) {
     order("send", 10);
     arrived(fd, 10);
-    receive_told(fd, "not asked", 2, 64);
+    receive_and_report(fd, "TCP_INQ off", 2, 64);
     set(fd, "inq", IPPROTO_TCP, INQ, 1);
-    receive_told(fd, "asked", 3, 64);
-    receive_told(fd, "just enough", 1, CMSG_LEN(4));
-    receive_told(fd, "no room", 1, 8);
-    receive_told(fd, "the rest", 50, 64);
+    receive_and_report(fd, "TCP_INQ on", 3, 64);
+    receive_and_report(fd, "just enough", 1, CMSG_LEN(4));
+    receive_and_report(fd, "no room", 1, 8);
+    receive_and_report(fd, "the rest", 50, 64);
     set(fd, "inq", IPPROTO_TCP, INQ, 2);
     order("send", 4);
     order("shut", 0);
     ended(fd);
-    receive_told(fd, "the last", 4, 64);
-    receive_told(fd, "the end", 4, 64);
+    receive_and_report(fd, "the last", 4, 64);
+    receive_and_report(fd, "the end", 4, 64);
 }
 
 static void settings(void) {
@@ -66,7 +67,7 @@ static void settings(void) {
     set(fd, "discovery", IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_WANT);
     set(fd, "discovery", IPPROTO_IP, IP_MTU_DISCOVER, 17);
     pushes(fd);
-    tells_what_is_left(fd);
+    reports_bytes_left(fd);
     end(fd);
 }
 

@@ -1,10 +1,10 @@
-/* Urgent data of the peer, which comes while a connection is on the engine. */
+/* Urgent data from the peer that arrives while a connection is in an engine. */
 
-static volatile sig_atomic_t told_of_urgent;
+static volatile sig_atomic_t urgent_signalled;
 
 static void on_urgent(int signal) {
     (void)signal;
-    told_of_urgent = 1;
+    urgent_signalled = 1;
 }
 
 static int at_mark(int fd) {
@@ -13,7 +13,7 @@ static int at_mark(int fd) {
     return at;
 }
 
-/* Reads what there is up to the mark, or the end of so many bytes, in whatever pieces. */
+/* Reads up to the mark, or `most` bytes, in pieces of any length. */
 static void read_to_mark(int fd, long most) {
     char buf[4096];
     long got = 0;
@@ -21,14 +21,14 @@ static void read_to_mark(int fd, long most) {
         long room = most - got < 4096 ? most - got : 4096;
         ssize_t len = recv(fd, buf, room, 0);
         if (len <= 0) break;
-        if (!right(buf, got, len)) say("wrong from byte %ld on", got);
+        if (!right(buf, got, len)) say("wrong bytes from %ld on", got);
         got += len;
     }
     say("read %ld, at the mark %d", got, at_mark(fd));
 }
 
-/* The last byte is urgent, and is read apart. */
-static void read_apart(int fd, long before) {
+/* Reads data whose last byte is urgent, and reads that byte with MSG_OOB. */
+static void read_urgent_byte(int fd, long before) {
     char byte = 0;
     say("waited %x", revents(fd, POLLPRI, 5000));
     say("at the mark %d", at_mark(fd));
@@ -36,14 +36,14 @@ static void read_apart(int fd, long before) {
     SAY("urgent", recv(fd, &byte, 1, MSG_OOB));
     say("right %d", byte == byte_at(before));
     SAY("once more", recv(fd, &byte, 1, MSG_OOB));
-    SAY("no more", recv(fd, &byte, 1, MSG_DONTWAIT));
+    SAY("no more data", recv(fd, &byte, 1, MSG_DONTWAIT));
     say("idle %x", revents(fd, POLLIN | POLLPRI, 0));
     order("send", 7);
     arrived(fd, 7);
     char buf[16];
     SAY("then", recv(fd, buf, 16, 0));
     say("right %d", right(buf, 0, 7));
-    SAY("and back", send(fd, "back", 4, 0));
+    SAY("reply", send(fd, "back", 4, 0));
     say("peer got %ld", order("recv", 4));
 }
 
@@ -65,7 +65,7 @@ static void urgent_by_select(void) {
     tell("urgent", 1);
     SAY("select", select(fd + 1, NULL, NULL, &except, &time));
     say("exceptional %d", !!FD_ISSET(fd, &except));
-    told();
+    answer();
     end(fd);
 }
 
@@ -77,15 +77,15 @@ static void urgent_by_epoll(int edge) {
     tell("urgent", 1);
     SAY("wait", epoll_wait(set, found, 4, 5000));
     say("events %x data %d", found[0].events, (int)found[0].data.u64);
-    told();
+    answer();
     char byte = 0;
     SAY("urgent", recv(fd, &byte, 1, MSG_OOB));
-    SAY("nothing more", epoll_wait(set, found, 4, 0));
+    SAY("no more events", epoll_wait(set, found, 4, 0));
     end(fd);
     close(set);
 }
 
-/* Urgent bytes stay in the stream, which stops before them. */
+/* With SO_OOBINLINE urgent bytes stay in the stream, and a read stops before them. */
 static void urgent_inline(void) {
     int fd = begin_moved(), one = 1;
     char buf[16];
@@ -94,19 +94,19 @@ static void urgent_inline(void) {
     arrived(fd, 6);
     say("waited %x", revents(fd, POLLIN | POLLPRI, 5000));
     read_to_mark(fd, 5);
-    SAY("apart", recv(fd, buf, 1, MSG_OOB));
+    SAY("MSG_OOB", recv(fd, buf, 1, MSG_OOB));
     SAY("inline", recv(fd, buf, 16, 0));
     say("right %d at the mark %d", buf[0] == byte_at(5), at_mark(fd));
     end(fd);
 }
 
-/* A read waits while it comes, and a signal tells of it. */
-static void urgent_to_who_reads(void) {
+/* Urgent data arrives while a read waits, and SIGURG reports it. */
+static void urgent_during_a_read(void) {
     int fd = begin_moved();
     char buf[100];
     handle(SIGURG, on_urgent, SA_RESTART);
     fcntl(fd, F_SETOWN, getpid());
-    told_of_urgent = 0;
+    urgent_signalled = 0;
     tell("urgent", 30);
     long got = 0;
     while (got < 29) {
@@ -114,14 +114,14 @@ static void urgent_to_who_reads(void) {
         if (len <= 0) break;
         got += len;
     }
-    told();
-    say("read %ld right %d, told %d", got, right(buf, 0, 29), told_of_urgent);
+    answer();
+    say("read %ld right %d, signalled %d", got, right(buf, 0, 29), urgent_signalled);
     SAY("urgent", recv(fd, buf, 1, MSG_OOB));
     say("right %d", buf[0] == byte_at(29));
     end(fd);
 }
 
-/* The program has not read what came before, and is writing itself. */
+/* The program has not read the data before the urgent byte, and is writing itself. */
 static void urgent_behind_much(void) {
     int fd = begin_moved();
     static char block[200000];
@@ -134,9 +134,9 @@ static void urgent_behind_much(void) {
         ssize_t len = send(fd, block + put, 200000 - put, MSG_DONTWAIT);
         if (len < 0 && revents(fd, POLLOUT, 3000) <= 0) break;
         if (len > 0) put += len;
-        if (put > 50000 && told_of_urgent == 0) { told(); tell("recv", 200000); told_of_urgent = 1; }
+        if (put > 50000 && urgent_signalled == 0) { answer(); tell("recv", 200000); urgent_signalled = 1; }
     }
-    say("put %ld, peer got %ld", put, told());
+    say("sent %ld, peer got %ld", put, answer());
     say("waited %x", revents(fd, POLLPRI, 5000));
     read_to_mark(fd, 40000);
     read_to_mark(fd, 9);
@@ -146,7 +146,7 @@ static void urgent_behind_much(void) {
     end(fd);
 }
 
-/* The window is closed, so probes announce what they cannot bring yet. */
+/* The window is closed, so window probes announce urgent data that cannot be sent yet. */
 static void urgent_beyond_the_window(void) {
     int fd = begin(), small = 20000;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
@@ -154,8 +154,8 @@ static void urgent_beyond_the_window(void) {
     say("peer got %ld", order("recv", 5));
     order("room", 4 << 20);
     order("send", 1000000);
-    /* Until nothing more fits: what is sent in pieces and then lost while its sender is in urgent
-     * mode Linux repeats with pointers that lead too far. */
+    /* Wait until nothing more fits: if data is sent in pieces and lost while its sender is in urgent
+     * mode, Linux retransmits it with urgent pointers that point too far. */
     for (int before = -1, have = 0; before != have; usleep(50000)) {
         before = have;
         ioctl(fd, FIONREAD, &have);
@@ -173,18 +173,18 @@ static void urgent_beyond_the_window(void) {
 static void urgents(void) {
     int fd = begin_moved();
     tell("urgent", 2);
-    read_apart(fd, 1);
-    told();
-    /* Once more, wherever it is by now. */
+    read_urgent_byte(fd, 1);
+    answer();
+    /* Once more, wherever the connection is by now. */
     order("urgent", 2);
-    read_apart(fd, 1);
+    read_urgent_byte(fd, 1);
     end(fd);
     urgent_by_select();
     urgent_by_epoll(0);
     urgent_by_epoll(EPOLLET);
     urgent_inline();
-    urgent_to_who_reads();
-    told_of_urgent = 0;
+    urgent_during_a_read();
+    urgent_signalled = 0;
     urgent_behind_much();
     urgent_beyond_the_window();
 }

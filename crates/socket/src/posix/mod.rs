@@ -29,8 +29,8 @@ mod wire;
 pub use calls::Side;
 pub use table::Fd;
 
-use crate::consumer::{Conn, SocketEvent};
 use crate::host::{Host, HostConfig};
+use baton_consumer::consumer::{Conn, SocketEvent};
 use baton_engine::endpoint::{Cidr, link_local};
 use baton_port::memory::MemoryPort;
 use baton_tcp::config::Congestion;

@@ -6,7 +6,7 @@
 
 use super::Posix;
 use super::table::Fd;
-use crate::consumer::Conn;
+use baton_consumer::consumer::Conn;
 use baton_tcp::time::{Duration, Instant};
 use std::io;
 

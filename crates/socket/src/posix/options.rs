@@ -3,9 +3,9 @@
 use super::socket::{Socket, State};
 use super::table::Fd;
 use super::{Answer, Posix, refuse};
-use crate::buffers::Share;
-use crate::consumer::Conn;
 use crate::host::OURS;
+use baton_consumer::buffers::Share;
+use baton_consumer::consumer::Conn;
 use baton_engine::options::{self as bits, IpFields};
 use baton_engine::tce::{TCP_INFO_BYTES, tcp_info_bytes};
 use baton_tcp::config::Congestion;

@@ -4,9 +4,9 @@ use super::options::Options;
 use super::table::Fd;
 use super::wire::Wire;
 use super::{Answer, Errno};
-use crate::consumer::{Attempt, Conn, Listener};
 use crate::host::Host;
-use crate::stream::Stream;
+use baton_consumer::consumer::{Attempt, Conn, Listener};
+use baton_consumer::stream::Stream;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 

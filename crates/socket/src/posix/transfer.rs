@@ -4,9 +4,9 @@ use super::socket::State;
 use super::table::{Entry, Fd};
 use super::wire::Wire;
 use super::{Answer, Errno, Posix, refuse};
-use crate::consumer::Conn;
 use crate::host::Host;
-use crate::stream::Stream;
+use baton_consumer::consumer::Conn;
+use baton_consumer::stream::Stream;
 use libc::c_int;
 use std::io::{self, ErrorKind};
 

@@ -2,16 +2,16 @@
 //! in flight, unsent and unread.
 
 use crate::ramp_from;
+use baton_consumer::adoption::Brought;
+use baton_consumer::consumer::{Conn, Consumer, SocketEvent};
+use baton_consumer::memory::Memory;
 use baton_engine::engine::Engine;
 use baton_engine::event::ConnId;
 use baton_engine::frame_io::FrameIo;
 use baton_engine::region::EngineRegion;
 use baton_engine::streamer::{Adopt, ConsumerId, Moved, SuspendError, Suspended};
 use baton_port::memory::{MemoryOptions, MemoryPort};
-use baton_socket::adoption::Brought;
-use baton_socket::consumer::{Conn, Consumer, SocketEvent};
 use baton_socket::host::{Host, HostConfig};
-use baton_socket::memory::Memory;
 use baton_tcp::options::SocketOption;
 use baton_tcp::state::State;
 use baton_tcp::time::{Duration, Instant};

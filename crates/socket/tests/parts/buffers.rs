@@ -2,10 +2,10 @@
 //! fast streams have larger ones.
 
 use crate::ramp;
+use baton_consumer::consumer::{Conn, Consumer, IDLE_LOOK, SocketEvent};
 use baton_engine::engine::Engine;
 use baton_port::faulty::{Faults, Faulty};
 use baton_port::memory::{MemoryOptions, MemoryPort};
-use baton_socket::consumer::{Conn, Consumer, IDLE_LOOK, SocketEvent};
 use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::{Duration, Instant};
 use std::io::ErrorKind;

@@ -2,8 +2,8 @@
 //! end.
 
 use crate::ramp;
+use baton_consumer::consumer::{Conn, SocketEvent};
 use baton_port::memory::{MemoryOptions, MemoryPort};
-use baton_socket::consumer::{Conn, SocketEvent};
 use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::Instant;
 use std::io::ErrorKind;

@@ -1,14 +1,11 @@
-//! Consumers, queue pairs, stacks and a service's program, without a network.
+//! Consumers, queue pairs and stacks, without a network.
 
 mod adoption;
 mod buffers;
 mod corpus;
 mod host;
 mod memory;
-mod played;
 mod qp;
-mod raw;
-mod service;
 mod stack;
 mod strangers;
 

@@ -1,13 +1,13 @@
 //! A consumer in another process, through a mapping of its own.
 
 use crate::ramp;
+use baton_consumer::consumer::{Consumer, ConsumerConfig, SocketEvent};
+use baton_consumer::memory::{Memory, SharedMemory};
 use baton_engine::engine::Engine;
 use baton_engine::frame_io::FrameIo;
 use baton_engine::region::{ConsumerRegion, EngineRegion, Layout};
 use baton_port::memory::{MemoryOptions, MemoryPort};
-use baton_socket::consumer::{Consumer, ConsumerConfig, SocketEvent};
 use baton_socket::host::{Host, HostConfig};
-use baton_socket::memory::{Memory, SharedMemory};
 use baton_tcp::time::Instant;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};

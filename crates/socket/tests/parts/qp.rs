@@ -1,13 +1,13 @@
 //! Raw queue pairs: buffers are filled where they lie, in and out of order.
 
 use crate::ramp_from;
+use baton_consumer::memory::Memory;
+use baton_consumer::qp::{QpEvent, QueuePairs};
 use baton_engine::engine::Engine;
 use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, TxMeta};
 use baton_engine::region::{EngineRegion, Layout, PostError};
 use baton_port::memory::{MemoryOptions, MemoryPort};
 use baton_socket::host::HostConfig;
-use baton_socket::memory::Memory;
-use baton_socket::qp::{QpEvent, QueuePairs};
 use baton_tcp::time::Instant;
 
 const LAYOUT: Layout = Layout { qps: 8, queue_depth: 8, requests: 16, data_bytes: 1 << 20 };

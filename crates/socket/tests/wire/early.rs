@@ -2,8 +2,8 @@
 //! whoever waits for it, and it is acknowledged, without another segment of the peer.
 
 use crate::peer::{Lab, OURS, Peer, THEIRS, at};
+use baton_consumer::consumer::{Conn, SocketEvent};
 use baton_engine::options::NODELAY;
-use baton_socket::consumer::{Conn, SocketEvent};
 use baton_wire::tcp::Flags;
 
 /// Milliseconds within which data is acknowledged (RFC 9293 §3.8.6.3).

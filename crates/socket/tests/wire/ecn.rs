@@ -1,8 +1,8 @@
 //! ECN on the wire (RFC 3168).
 
 use crate::peer::{Lab, MSS, OURS, THEIRS, at};
+use baton_consumer::consumer::SocketEvent;
 use baton_engine::options::NODELAY;
-use baton_socket::consumer::SocketEvent;
 use baton_wire::tcp::Flags;
 
 /// ECN-Capable Transport, the codepoint that senders use (§5).

@@ -1,8 +1,8 @@
 //! Active and passive opens beside connections that exist (RFC 9293 §3.9.1.1).
 
 use crate::peer::{ALSO_OURS, Lab, OURS, THEIRS, addr, at};
+use baton_consumer::consumer::SocketEvent;
 use baton_engine::options::NODELAY;
-use baton_socket::consumer::SocketEvent;
 use baton_wire::tcp::Flags;
 use std::io::ErrorKind;
 

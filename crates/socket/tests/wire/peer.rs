@@ -1,8 +1,8 @@
 //! A host on an in-memory wire, and far ends that the test plays itself.
 
+use baton_consumer::consumer::{Conn, SocketEvent};
 use baton_engine::frame_io::{FrameIo, FrameSink, RxFrame, TxMeta};
 use baton_port::memory::{MemoryOptions, MemoryPort};
-use baton_socket::consumer::{Conn, SocketEvent};
 use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::Instant;
 use baton_wire::addr::Addr;

@@ -1,9 +1,9 @@
 //! What segments are cut, and what their headers say.
 
 use crate::peer::{Lab, MSS, OURS, Peer, Seen, at};
+use baton_consumer::consumer::Conn;
 use baton_engine::options::{IpFields, NODELAY};
 use baton_port::memory::MemoryOptions;
-use baton_socket::consumer::Conn;
 use baton_tcp::options::SocketOption;
 use baton_wire::tcp::Flags;
 

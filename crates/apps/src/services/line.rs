@@ -1,0 +1,24 @@
+//! What a running server says about itself.
+
+use crate::net::Stats;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// A line that `baton serve --json` prints.
+#[derive(Serialize, Deserialize, Debug)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum Line {
+    /// All services are listening.
+    Ready {
+        /// Service names and their addresses.
+        services: Vec<(String, SocketAddr)>,
+    },
+    /// Counters: when asked for, and at the end.
+    Stats {
+        /// Time since the start, in seconds.
+        seconds: f64,
+        /// The counters.
+        #[serde(flatten)]
+        stats: Stats,
+    },
+}

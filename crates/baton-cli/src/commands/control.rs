@@ -1,0 +1,164 @@
+//! `baton ps`, `handoff`, `restore`, `stop` and `upgrade`: what people ask of a service.
+
+use anyhow::Context;
+use baton_apps::fail::usage;
+use baton_client::{SOCKET, Service, Tally};
+use baton_ipc::message::{Entry, Selector};
+use baton_wire::addr::{Addr, Tuple};
+use serde::Serialize;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Where the service is.
+#[derive(clap::Args, Debug)]
+pub struct At {
+    /// The service's socket
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+}
+
+impl At {
+    /// Connects to it.
+    pub fn connect(&self) -> anyhow::Result<Service> {
+        Service::connect(&self.socket).map_err(|error| {
+            usage(format!("{}: {error}", self.socket.display()), "is 'baton service' running, and for this user?")
+        })
+    }
+}
+
+/// Arguments of `baton ps`.
+#[derive(clap::Args, Debug)]
+pub struct Ps {
+    #[command(flatten)]
+    at: At,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `baton stop` and `baton upgrade`.
+#[derive(clap::Args, Debug)]
+pub struct Plain {
+    #[command(flatten)]
+    at: At,
+}
+
+/// Arguments of `baton handoff` and `baton restore`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  baton restore all\n  baton handoff 443\n  \
+                        baton restore 10.0.0.1:443,10.0.0.9:51234")]
+pub struct Which {
+    /// 'all', a port on either end, or OURS,PEERS as address:port each
+    #[arg(value_name = "WHICH", value_parser = selector)]
+    which: Selector,
+    #[command(flatten)]
+    at: At,
+}
+
+fn selector(text: &str) -> Result<Selector, String> {
+    if text == "all" {
+        return Ok(Selector::All);
+    }
+    if let Ok(port) = text.parse() {
+        return Ok(Selector::Port(port));
+    }
+    let pair = text.split_once(',').and_then(|(local, remote)| {
+        Some(Selector::Tuple(Tuple::new(local.parse::<SocketAddr>().ok()?, remote.parse::<SocketAddr>().ok()?)))
+    });
+    pair.ok_or_else(|| "write 'all', a port, or OURS,PEERS as address:port each".to_owned())
+}
+
+#[derive(Serialize)]
+struct Row {
+    id: u64,
+    local: SocketAddr,
+    remote: SocketAddr,
+    place: String,
+    why: String,
+    interface: String,
+    pid: u32,
+    uid: u32,
+    bytes_sent: u64,
+    bytes_received: u64,
+    sent_per_second: u64,
+    received_per_second: u64,
+    since_ms: u64,
+    moves: u64,
+}
+
+impl From<Entry> for Row {
+    fn from(entry: Entry) -> Row {
+        let end = |addr: Addr, port| SocketAddr::new(addr.ip(), port);
+        Row {
+            id: entry.id,
+            local: end(entry.tuple.local, entry.tuple.local_port),
+            remote: end(entry.tuple.remote, entry.tuple.remote_port),
+            place: entry.place,
+            why: entry.why,
+            interface: entry.interface,
+            pid: entry.program.0,
+            uid: entry.program.1,
+            bytes_sent: entry.bytes.0,
+            bytes_received: entry.bytes.1,
+            sent_per_second: entry.rate.0,
+            received_per_second: entry.rate.1,
+            since_ms: entry.since_ms,
+            moves: entry.moves,
+        }
+    }
+}
+
+/// Lists connections.
+pub fn ps(args: &Ps) -> anyhow::Result<()> {
+    let rows: Vec<Row> = args.at.connect()?.list().context("listing")?.into_iter().map(Row::from).collect();
+    let mut stdout = std::io::stdout().lock();
+    if args.json {
+        writeln!(stdout, "{}", serde_json::to_string_pretty(&rows)?)?;
+        return Ok(());
+    }
+    let header =
+        ["WHERE", "WHY", "OURS", "PEER", "PID", "SENT", "RECEIVED", "SENT/S", "RECEIVED/S", "SECONDS", "MOVES"]
+            .map(str::to_owned);
+    let cells = rows.iter().map(|row| {
+        let rates = [row.sent_per_second, row.received_per_second];
+        let [sent, received] = [row.bytes_sent, row.bytes_received].map(|n| n.to_string());
+        let [out, back] = rates.map(|n| n.to_string());
+        let [seconds, moves] = [row.since_ms / 1000, row.moves].map(|n| n.to_string());
+        let (local, remote, pid) = (row.local.to_string(), row.remote.to_string(), row.pid.to_string());
+        [row.place.clone(), row.why.clone(), local, remote, pid, sent, received, out, back, seconds, moves]
+    });
+    let lines: Vec<[String; 11]> = std::iter::once(header).chain(cells).collect();
+    let widths: [usize; 11] = std::array::from_fn(|at| lines.iter().map(|line| line[at].len()).max().unwrap_or(0));
+    for line in &lines {
+        let cells: Vec<String> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        writeln!(stdout, "{}", cells.join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+/// Has connections handed over.
+pub fn handoff(args: &Which) -> anyhow::Result<()> {
+    say("handed over", args.at.connect()?.handoff(args.which).context("handing over")?)
+}
+
+/// Has connections given back.
+pub fn restore(args: &Which) -> anyhow::Result<()> {
+    say("given back", args.at.connect()?.bring_home(args.which).context("giving back")?)
+}
+
+/// Ends the service; everything goes back to the kernel first.
+pub fn stop(args: &Plain) -> anyhow::Result<()> {
+    say("given back", args.at.connect()?.stop().context("stopping")?)
+}
+
+/// Has the engines that are installed now take over.
+pub fn upgrade(args: &Plain) -> anyhow::Result<()> {
+    say("taken over", args.at.connect()?.upgrade().context("upgrading")?)
+}
+
+fn say(what: &str, tally: Tally) -> anyhow::Result<()> {
+    let Tally { count, failed, pause_us } = tally;
+    writeln!(std::io::stdout(), "{} {what}, {failed} not; the longest pause was {pause_us} µs", count - failed)?;
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! `baton demo`: runs the demo, prints its table, writes its page.
+
+use super::measuring::length;
+use anyhow::{Context, bail};
+use baton_apps::fail::usage;
+use baton_apps::signal::Stop;
+use baton_lab::demo;
+use baton_lab::demo::{Options, Watch};
+use baton_lab::report::{Report, html, table};
+use baton_lab::world::World;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `baton demo`.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  baton demo\n  baton demo --rounds 5 --report out/demo.html\n  baton demo --json > demo.json"
+)]
+pub struct Args {
+    /// Measured runs of every load on every wire
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: u16,
+
+    /// Seconds of one run
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+
+    /// Where to write the report
+    #[arg(long, value_name = "FILE", default_value = "out/demo.html")]
+    report: PathBuf,
+
+    /// Stay within this process, as without privileges: two engines over a wire in memory
+    #[arg(long)]
+    in_memory: bool,
+
+    /// Print the report as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Time a round asked for after which no new one starts: the whole, which is of
+/// three rounds unless asked for more, is to end within 90 s.
+const LIMIT: Duration = Duration::from_secs(25);
+
+/// Runs the demo.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let length = length(args.seconds)?;
+    if let Some(dir) = args.report.parent() {
+        std::fs::create_dir_all(dir).map_err(|error| {
+            usage(format!("cannot make {}: {error}", dir.display()), "name another place with --report")
+        })?;
+    }
+    let options = Options { rounds: args.rounds.into(), run: length, limit: LIMIT * u32::from(args.rounds) };
+    let stop = Stop::install().context("cannot catch signals")?;
+    let bar = Bar::new();
+    let world = if args.in_memory {
+        Err("left out by --in-memory".to_owned())
+    } else {
+        World::new().map_err(|why| why.to_string())
+    };
+    let report = match world {
+        Ok(world) => demo::run(&world, &options, &stop, &bar),
+        Err(why) => demo::memory::run(&why, &options, &stop, &bar),
+    };
+    bar.0.finish_and_clear();
+    show(&args, &report?)
+}
+
+fn show(args: &Args, report: &Report) -> anyhow::Result<()> {
+    std::fs::write(&args.report, html::render(report))
+        .with_context(|| format!("cannot write {}", args.report.display()))?;
+    let mut stdout = std::io::stdout();
+    if args.json {
+        writeln!(stdout, "{}", serde_json::to_string_pretty(report)?)?;
+    } else {
+        let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        write!(stdout, "{}", table::render(report, colour))?;
+        writeln!(stdout, "report: {}", args.report.display())?;
+    }
+    if !report.all_right() {
+        bail!("not everything that was checked is right");
+    }
+    Ok(())
+}
+
+/// Progress on standard error.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Bar {
+        let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {elapsed} {wide_msg}");
+        let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Bar(bar)
+    }
+}
+
+impl Watch for Bar {
+    fn plan(&self, steps: usize) {
+        self.0.set_length(steps as u64);
+    }
+
+    fn step(&self, what: &str) {
+        self.0.inc(1);
+        self.0.set_message(what.to_owned());
+        if self.0.is_hidden() {
+            eprintln!("{what}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `baton load`: the load generators on kernel sockets, for `demo` and `bench`.
+
+use anyhow::Context;
+use baton_apps::load::{self, Check, Kind, Load};
+use baton_apps::net::kernel::KernelNet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Arguments of `baton load`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What to generate
+    #[arg(value_enum)]
+    kind: Kind,
+
+    /// Address and port of the service
+    #[arg(value_name = "ADDR:PORT")]
+    target: SocketAddr,
+
+    /// Connections at once
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+
+    /// Bytes in a request, or in one write of bulk data (0: as many as fit)
+    #[arg(long, default_value_t = 0)]
+    size: usize,
+
+    /// Seconds before the measured interval
+    #[arg(long, default_value_t = 0.2)]
+    warmup: f64,
+
+    /// Seconds to measure
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+
+    /// Compare every byte received
+    #[arg(long)]
+    verify: bool,
+
+    /// Compare nothing
+    #[arg(long, conflicts_with = "verify")]
+    unchecked: bool,
+
+    /// Count the CPU time of this process too: the one at the other end
+    #[arg(long, value_name = "PID")]
+    peer_pid: Option<u32>,
+
+    /// Count the work of this CPU by itself: all that the other end does is on it
+    #[arg(long, value_name = "NUMBER")]
+    peer_cpu: Option<usize>,
+}
+
+/// Runs the load and prints its outcome as one line of JSON.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let mut net = KernelNet::new(args.connections.max(1)).context("cannot make an epoll instance")?;
+    let seconds = |value: f64| Duration::try_from_secs_f64(value).context("seconds are a number from 0 on");
+    let check = match (args.verify, args.unchecked) {
+        (true, _) => Check::All,
+        (_, true) => Check::None,
+        _ => Check::Ends,
+    };
+    let load = Load {
+        kind: args.kind,
+        target: args.target,
+        connections: args.connections,
+        size: args.size,
+        warmup: seconds(args.warmup)?,
+        length: seconds(args.seconds)?,
+        check,
+        peer_pid: args.peer_pid,
+        peer_cpu: args.peer_cpu,
+    };
+    let outcome = load::run(&mut net, &load, None).with_context(|| format!("{:?} at {}", args.kind, args.target));
+    net.abort();
+    println!("{}", serde_json::to_string(&outcome?)?);
+    Ok(())
+}

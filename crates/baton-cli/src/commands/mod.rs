@@ -1,0 +1,23 @@
+//! One file a command: arguments, then a call into the library, then printing.
+
+pub mod bare;
+pub mod bench;
+pub mod bump;
+mod bump_bench;
+pub mod completions;
+pub mod control;
+pub mod demo;
+pub mod doctor;
+pub mod engine;
+pub mod events;
+pub mod get;
+pub mod guardian;
+pub mod load;
+pub mod man;
+mod measuring;
+pub mod run;
+pub mod serve;
+pub mod service;
+pub mod stack;
+pub mod surroundings;
+pub mod trace;

@@ -1,0 +1,371 @@
+//! `baton run`: a program, unchanged, with its connections on the engine.
+
+use crate::logging::Log;
+use crate::run::account::Account;
+use crate::run::home::Home;
+use crate::run::passing::Passing;
+use crate::run::place::Setup;
+use crate::run::program::{self, Found};
+use crate::run::service::{Private, usable};
+use crate::run::unreached::Unreached;
+use anyhow::Context;
+use baton_apps::fail::{one_line, usage};
+use baton_client::{SOCKET, Service};
+use baton_ipc::environment;
+use baton_ipc::placement::Placement;
+use baton_journal::{Kind, Level, tell};
+use baton_kernel::Rules;
+use baton_policy::rules::{Rule, parse_ports};
+use rustix::process::{Pid, Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+/// The library, as it is called in the file system.
+const LIBRARY: &str = "libbaton_shim.so";
+
+/// Arguments of `baton run`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  baton run -- nginx -g 'daemon off;'\n  \
+                  baton run --explain -- curl -O https://example.org/file\n  \
+                  baton run --engine direct --steer tc -- redis-server\n  \
+                  baton run --log baton.log -- redis-server\n  \
+                  baton run --policy 'after 20 sends' --ports 8000-8999 -- python3 -m http.server 8080\n\n\
+                  The service that runs is used; if none does, one is started for the program, which takes\n\
+                  root, and programs that are run meanwhile share it. Where there can be none the program\n\
+                  runs in the kernel, which is said; with --require it does not run: exit code 2.\n\
+                  Exit code and signals are the program's; what it leaves behind is waited for.")]
+pub struct Args {
+    /// When a connection moves: fcfs (at once), small (once it has sent 32 times, and little at a
+    /// time), 'until bulk', 'after N sends', or never.
+    /// What was measured to lose stays in the kernel, if not named: never on one CPU, fcfs with
+    /// --steer xdp, else small
+    #[arg(long, value_name = "RULE", value_parser = |text: &str| text.parse::<Rule>())]
+    policy: Option<Rule>,
+    /// Ports whose connections may move, ours or the peer's: numbers and ranges, by commas
+    #[arg(long, value_name = "PORTS", value_delimiter = ',', value_parser = ports)]
+    ports: Vec<String>,
+    /// Interface of a service that is started; may be given several times. All, if none is named
+    #[arg(long, value_name = "NAME")]
+    interface: Vec<String>,
+    /// How frames reach the engine of a service that is started: auto, xdp or tc
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "xdp", "tc"])]
+    steer: String,
+    /// Where the engine runs: direct (inside the program, driven by its own calls) or service.
+    /// As measured best, if not named: service with --steer xdp, else direct
+    #[arg(long, value_name = "PLACE", value_parser = |text: &str| text.parse::<Placement>())]
+    engine: Option<Placement>,
+    /// What a service that is started does with connections that rules of the host's firewall act
+    /// on: refuse (they stay in the kernel), strict (also for rules that count or log), or follow
+    /// (they move past such rules)
+    #[arg(long, value_name = "RULES", default_value = "refuse", value_parser = |text: &str| text.parse::<Rules>())]
+    firewall: Rules,
+    /// The service to be used; none is started
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Say at the end what was moved, what was not, and why
+    #[arg(long)]
+    explain: bool,
+    /// Have the kernel say that there is no io_uring, so that programs which use it for files, and can do
+    /// without, have their connections moved
+    #[arg(long)]
+    no_io_uring: bool,
+    /// Do not run the program where none of its connections could move: say why and what to do, and
+    /// end with exit code 2
+    #[arg(long)]
+    require: bool,
+    #[command(flatten)]
+    log: Log,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+impl Args {
+    /// Where the service that is started, and the library in the program, log to: each move is told,
+    /// if no level is named.
+    fn log(&self) -> Log {
+        if self.log.file.is_some() { self.log.or(Level::Debug) } else { Log::default() }
+    }
+}
+
+fn ports(text: &str) -> Result<String, String> {
+    parse_ports(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Runs the program to its end, and ends as it did.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    if args.steer == "xdp" && args.engine == Some(Placement::Direct) {
+        return Err(usage(
+            "an engine inside a program needs a device of its own, which xdp cannot give it",
+            "use --steer tc, or --engine service",
+        ));
+    }
+    let log = args.log();
+    if log.file.is_some() {
+        log.open("run")?;
+    } else if args.log.level.is_some() {
+        return Err(usage("--log-level says how much is in the log, and there is none", "name its file: --log FILE"));
+    }
+    let placement = placement(args);
+    let program = program::find(&args.words[0])?;
+    let home = Home::create(Path::new("/run"))?;
+    let account = Account::create(home.path()).context("making a file of counters")?;
+    // What a daemon leaves is waited for too, and what the service's first process leaves.
+    set_child_subreaper(Some(getpid())).context("waiting for processes of the program")?;
+    let reach = reach(args, &program, placement, home.path());
+    let (library, service) = match reach {
+        Ok((library, service)) => (Some(library), service),
+        Err(why) if args.require => return Err(why),
+        Err(why) => {
+            // The program runs all the same.
+            let text = format!("connections stay in the kernel: {}", one_line(&why));
+            say(&text);
+            tell(Level::Warn, Kind::SERVICE, |event| event.text(text));
+            (library().ok(), Used::at(SOCKET))
+        }
+    };
+    if args.explain {
+        service.introduce();
+    }
+    if log.file.is_some() && !service.is_ours() {
+        say("the service was started by others and logs where they said; this log has the program's side");
+    }
+    let policy = policy(args, cpus());
+    if args.explain && policy == Rule::Never && args.policy.is_none() {
+        say("on one CPU the kernel needs less: connections stay there, if --policy is not named");
+    }
+    let mut command = Command::new(program.path);
+    command.args(&args.words[1..]);
+    if let Some(library) = &library {
+        command.env("LD_PRELOAD", preload(library));
+    }
+    command.env(environment::SOCKET, &service.socket);
+    command.env(environment::POLICY, policy.to_string()).env(environment::PORTS, args.ports.join(","));
+    command.env(environment::ENGINE, placement.to_string()).env(environment::ACCOUNT, account.path());
+    if let (Some(file), Some(level)) = (&log.file, log.level) {
+        command.env(environment::LOG, std::path::absolute(file)?).env(environment::LOG_LEVEL, level.word());
+    }
+    if args.no_io_uring {
+        command.env(environment::IO_URING, "0");
+    }
+    // libuv makes a ring for files and for its own epoll set, and says itself how to have it not do so.
+    if std::env::var_os("UV_USE_IO_URING").is_none() && policy != Rule::Never {
+        command.env("UV_USE_IO_URING", "0");
+    }
+    make_room();
+    let looks = args.explain.then(|| library.clone().map(|library| service.look_for(library))).flatten().transpose()?;
+    let passing = Passing::start()?;
+    let child = command.spawn().with_context(|| format!("starting {}", args.words[0].to_string_lossy()))?;
+    let status = passing.until_end(child)?;
+    passing.until_all_end(|pid| service.has(pid));
+    drop(service);
+    if args.explain {
+        let lines = account.explain(args.policy.is_some()).context("reading what was counted")?;
+        for line in lines.into_iter().chain(looks.into_iter().flat_map(Unreached::explain)) {
+            say(&line);
+        }
+    }
+    drop(home);
+    end_as(status)
+}
+
+/// Where the engine is to run: with no process in between, where that can be had.
+fn placement(args: &Args) -> Placement {
+    args.engine.unwrap_or(if args.steer == "xdp" { Placement::Service } else { Placement::Direct })
+}
+
+/// Which connections are to move: over tc the kernel's own path carries bulk for less; over xdp
+/// it has a segment a frame too, and receives for more. On one CPU the engine only costs.
+fn policy(args: &Args, cpus: usize) -> Rule {
+    args.policy.unwrap_or(match cpus {
+        1 => Rule::Never,
+        _ if args.steer == "xdp" => Rule::FirstCome,
+        _ => Rule::Small,
+    })
+}
+
+/// CPUs that the program may use.
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Descriptors that the library has room for above the program's own.
+const MORE: u64 = 65_536;
+
+/// Raises the hard limit of descriptors if the soft one leaves the library no room below it,
+/// and this process may: else the library's take room from the program's.
+fn make_room() {
+    let limit = getrlimit(Resource::Nofile);
+    if let (Some(soft), Some(hard)) = (limit.current, limit.maximum)
+        && hard < soft + MORE
+    {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum: Some(soft + MORE) });
+    }
+}
+
+/// Ends this process as the program ended.
+fn end_as(status: ExitStatus) -> anyhow::Result<()> {
+    if let Some(signal) = status.signal() {
+        signal_hook::low_level::emulate_default_handler(signal).context("ending by the program's signal")?;
+    }
+    std::process::exit(status.code().unwrap_or(1))
+}
+
+/// The library beside this program, or where it is installed.
+fn library() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let places = ["", "../lib/baton", "../lib"].map(|place| own.with_file_name(place).join(LIBRARY));
+    let found = places.into_iter().find(|path| path.is_file());
+    let found = found.ok_or_else(|| {
+        usage(
+            format!("{LIBRARY} is not beside {}", own.display()),
+            "install it there: cargo build --package baton-shim",
+        )
+    })?;
+    let found = fs::canonicalize(found)?;
+    if found.to_string_lossy().contains([':', ' ']) {
+        return Err(usage(format!("ld.so cannot load {}", found.display()), "no colon or space may be in its path"));
+    }
+    Ok(found)
+}
+
+fn preload(library: &Path) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    all
+}
+
+/// The service that a program uses.
+struct Used {
+    socket: PathBuf,
+    /// One that runs share.
+    private: Option<Private>,
+}
+
+impl Used {
+    fn at(socket: impl Into<PathBuf>) -> Used {
+        Used { socket: socket.into(), private: None }
+    }
+
+    /// Whether this run started it.
+    fn is_ours(&self) -> bool {
+        self.private.as_ref().is_some_and(|private| !private.was_joined())
+    }
+
+    fn introduce(&self) {
+        if let Some(private) = &self.private {
+            let whose =
+                if private.was_joined() { "the service of another run is shared" } else { "a service was started" };
+            say(&format!("{whose}; baton ps --socket {} shows connections", self.socket.display()));
+        }
+    }
+
+    /// Sees which processes run without the library.
+    fn look_for(&self, library: PathBuf) -> anyhow::Result<Unreached> {
+        let place = self.private.as_ref().map(Private::place);
+        let others = move |pid| place.as_ref().is_some_and(|place| place.has(pid));
+        Unreached::watch(library, others).context("looking at processes")
+    }
+
+    fn has(&self, pid: Pid) -> bool {
+        self.private.as_ref().is_some_and(|private| private.has(pid))
+    }
+}
+
+/// What takes connections of the program to an engine: the library, and a service.
+fn reach(args: &Args, program: &Found, placement: Placement, home: &Path) -> anyhow::Result<(PathBuf, Used)> {
+    if let Some(why) = &program.unreached {
+        return Err(usage(why, "run it without baton, or one that is linked dynamically"));
+    }
+    Ok((library()?, service(args, placement, home)?))
+}
+
+/// The service for this run: one that is there, or one that is started.
+fn service(args: &Args, placement: Placement, home: &Path) -> anyhow::Result<Used> {
+    let remedy = "is 'baton service' running, and for this user?";
+    if let Some(socket) = &args.socket {
+        let connected =
+            Service::connect(socket).map_err(|error| usage(format!("{}: {error}", socket.display()), remedy));
+        return connected.map(|_| Used::at(socket));
+    }
+    let named = !args.interface.is_empty() || args.steer != "auto";
+    let there = || Service::connect(SOCKET).is_ok();
+    if !named && there() {
+        return Ok(Used::at(SOCKET));
+    }
+    if !rustix::process::geteuid().is_root() {
+        let none = || usage("no service runs, and only root may start one", "sudo baton service --interface NAME");
+        return usable().map(Used::at).ok_or_else(none);
+    }
+    // A device of a program's own takes tc.
+    let steer = if placement == Placement::Direct { "tc" } else { args.steer.as_str() };
+    let setup =
+        Setup { steer: steer.to_owned(), rules: args.firewall, interfaces: args.interface.clone(), log: args.log() };
+    match Private::enter(home, setup) {
+        Ok(private) => Ok(Used { socket: private.socket(), private: Some(private) }),
+        // It may have the interface that was named.
+        Err(_) if named && there() => Ok(Used::at(SOCKET)),
+        Err(error) => Err(error),
+    }
+}
+
+/// A line for people. Nobody is left to tell if standard error is gone.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "baton: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn the_engine_is_inside_the_program_where_it_can_be() {
+        let place = |words: &[&str]| {
+            let words = ["run"].iter().chain(words).chain(&["--", "true"]);
+            placement(&Line::parse_from(words).args).to_string()
+        };
+        assert_eq!(place(&[]), "direct");
+        assert_eq!(place(&["--steer", "tc"]), "direct");
+        assert_eq!(place(&["--steer", "xdp"]), "service");
+        assert_eq!(place(&["--engine", "service"]), "service");
+        assert_eq!(place(&["--steer", "tc", "--engine", "service"]), "service");
+    }
+
+    #[test]
+    fn bulk_stays_in_the_kernel_where_that_costs_less() {
+        let rule = |words: &[&str]| {
+            let words = ["run"].iter().chain(words).chain(&["--", "true"]);
+            policy(&Line::parse_from(words).args, 2)
+        };
+        assert_eq!(rule(&[]), Rule::Small);
+        assert_eq!(rule(&["--engine", "service"]), Rule::Small);
+        assert_eq!(rule(&["--steer", "xdp"]), Rule::FirstCome);
+        assert_eq!(rule(&["--policy", "fcfs"]), Rule::FirstCome);
+        assert_eq!(rule(&["--steer", "xdp", "--policy", "until bulk"]), Rule::UntilBulk);
+    }
+
+    #[test]
+    fn on_one_cpu_only_what_is_asked_for_moves() {
+        let rule = |words: &[&str]| {
+            let words = ["run"].iter().chain(words).chain(&["--", "true"]);
+            policy(&Line::parse_from(words).args, 1)
+        };
+        assert_eq!(rule(&[]), Rule::Never);
+        assert_eq!(rule(&["--steer", "xdp"]), Rule::Never);
+        assert_eq!(rule(&["--policy", "small"]), Rule::Small);
+    }
+}

@@ -1,0 +1,241 @@
+//! The arguments that choose a stack, common to `serve` and `get`.
+
+use anyhow::Context;
+use baton_apps::fail::usage;
+use baton_apps::net::Net;
+use baton_apps::net::engine::EngineNet;
+use baton_apps::net::kernel::KernelNet;
+use baton_consumer::consumer::ConsumerConfig;
+use baton_engine::endpoint::Cidr;
+use baton_engine::engine::COALESCE;
+use baton_port::capture::wall_clock_ns;
+use baton_port::{AnyPort, Capture, Captured, Faults, Faulty, OpenError, PortSpec};
+use baton_socket::host::HostConfig;
+use baton_tcp::config::{Acks, Congestion};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+/// Connections that are open at once on kernel sockets, at most, unless told.
+const KERNEL_CONNECTIONS: u32 = 65_536;
+
+/// Queue pairs set aside for listeners, which have one each.
+const LISTENERS: u32 = 64;
+
+/// Entries of an engine's table for each connection that is open: half-open ones
+/// and those in TIME-WAIT have one, too.
+const ENTRIES_PER_CONNECTION: u32 = 2;
+
+/// Which stack to run on, and as whom.
+#[derive(clap::Args, Debug)]
+pub struct StackArgs {
+    /// Where frames come from and go to: tap:NAME[,novnet][,nomerge], xdp:IFACE[,generic][,copy|,zerocopy][,queues=N];
+    /// or 'kernel' for the kernel's own sockets
+    #[arg(long, value_name = "PORT")]
+    pub port: StackSpec,
+
+    /// Own address with prefix length; repeat it for several. On kernel sockets the address to listen on
+    #[arg(long = "addr", value_name = "ADDR/LEN", value_parser = parse_cidr)]
+    pub addrs: Vec<Cidr>,
+
+    /// Where packets for other networks go; once for IPv4 and once for IPv6
+    #[arg(long = "gateway", value_name = "ADDR")]
+    pub gateways: Vec<IpAddr>,
+
+    /// Threads of the engine: 1 for both halves in turn, 2 for one each
+    #[arg(long, default_value_t = 1, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub threads: u8,
+
+    /// Capture every frame into this file, or into a pipe that Wireshark reads
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<String>,
+
+    /// A test aid: lose, repeat, swap and damage frames both ways, as in
+    /// loss=0.01,reorder=0.01,dup=0.01,corrupt=0.001,seed=7
+    #[arg(long, value_name = "SHARES", hide = true)]
+    pub faults: Option<Faults>,
+
+    /// Connections open at once, at most [default: 2048 on an engine]; the more, the
+    /// smaller is each one's share of the memory for streams
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub connections: Option<u32>,
+
+    /// Congestion control of new connections
+    #[arg(long, value_enum, default_value_t = CongestionArg::Cubic)]
+    pub cc: CongestionArg,
+
+    /// Segments that arrive together and are handled as one, at most; 1 for each alone
+    #[arg(long, default_value_t = COALESCE, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub coalesce: u16,
+
+    /// How segments that were handled as one are acknowledged
+    #[arg(long, value_enum, default_value_t = AcksArg::PerRun)]
+    pub acks: AcksArg,
+}
+
+/// A stack as named on the command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StackSpec {
+    /// The kernel's own TCP.
+    Kernel,
+    /// Baton on a port.
+    Baton(PortSpec),
+}
+
+impl FromStr for StackSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<StackSpec, String> {
+        match text {
+            "kernel" => Ok(StackSpec::Kernel),
+            _ => text.parse().map(StackSpec::Baton).map_err(|error: baton_port::any::SpecError| error.to_string()),
+        }
+    }
+}
+
+/// `--cc`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum CongestionArg {
+    /// NewReno (RFC 5681, RFC 6582)
+    Reno,
+    /// CUBIC (RFC 9438)
+    Cubic,
+}
+
+/// `--acks`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum AcksArg {
+    /// Once
+    PerRun,
+    /// As if each had come alone
+    EverySecond,
+}
+
+/// Reads `ADDR/LEN`; a lone address is a network of its own.
+fn parse_cidr(text: &str) -> Result<Cidr, String> {
+    let lone = match text.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) => Some(format!("{text}/32")),
+        Ok(IpAddr::V6(_)) => Some(format!("{text}/128")),
+        Err(_) => None,
+    };
+    lone.as_deref().unwrap_or(text).parse().map_err(|error: baton_engine::endpoint::CidrError| error.to_string())
+}
+
+impl StackArgs {
+    /// Opens the stack.
+    ///
+    /// # Errors
+    /// A usage error with its remedy if the machine does not allow it.
+    pub fn open(&self) -> anyhow::Result<Box<dyn Net>> {
+        match &self.port {
+            StackSpec::Kernel => {
+                if !self.gateways.is_empty() || self.pcap.is_some() || self.faults.is_some() {
+                    let what = "--gateway, --pcap and --faults are for an engine";
+                    return Err(usage(what, "leave them away with --port kernel"));
+                }
+                let connections = self.connections.unwrap_or(KERNEL_CONNECTIONS) as usize;
+                Ok(Box::new(KernelNet::new(connections).context("cannot make an epoll instance")?))
+            }
+            StackSpec::Baton(spec) => self.open_engine(spec),
+        }
+    }
+
+    fn open_engine(&self, spec: &PortSpec) -> anyhow::Result<Box<dyn Net>> {
+        if self.addrs.is_empty() {
+            return Err(usage("an engine needs an address of its own", "give it one, as in --addr 10.77.0.2/24"));
+        }
+        let mut port = AnyPort::open(spec).map_err(open_error)?;
+        let mut config = HostConfig::new(self.addrs[0]);
+        if let Some(connections) = self.connections {
+            config.consumer = ConsumerConfig::for_connections(connections + LISTENERS);
+            let entries = connections.saturating_mul(ENTRIES_PER_CONNECTION);
+            config.engine.max_connections = config.engine.max_connections.max(entries);
+        }
+        config.engine.tcp.congestion = match self.cc {
+            CongestionArg::Reno => Congestion::Reno,
+            CongestionArg::Cubic => Congestion::Cubic,
+        };
+        config.engine.coalesce = self.coalesce;
+        config.engine.tcp.acks = match self.acks {
+            AcksArg::PerRun => Acks::PerRun,
+            AcksArg::EverySecond => Acks::EverySecond,
+        };
+        let interface = &mut config.engine.interface;
+        interface.addresses.clone_from(&self.addrs);
+        for gateway in &self.gateways {
+            let place = if gateway.is_ipv4() { &mut interface.gateway_v4 } else { &mut interface.gateway_v6 };
+            if place.replace((*gateway).into()).is_some() {
+                return Err(usage("two gateways of one IP version", "give one for IPv4 and one for IPv6"));
+            }
+        }
+        if let Some(mac) = port.required_link_address() {
+            interface.mac = mac;
+        }
+        for cidr in &self.addrs {
+            port.add_address(cidr.addr.ip()).context("cannot steer an address")?;
+        }
+        let capture = self.pcap.as_deref().map(|path| {
+            Capture::create(path, wall_clock_ns)
+                .map_err(|error| usage(format!("cannot write {path}: {error}"), "name another file with --pcap"))
+        });
+        let port = Captured::new(port, &spec.to_string(), capture.transpose()?);
+        let port = Faulty::new(port, self.faults);
+        Ok(Box::new(EngineNet::new(&config, port, self.threads == 2).context("cannot make an engine")?))
+    }
+
+    /// What a person has to do before the kernel can reach a TAP device.
+    pub fn hint(&self) -> Option<String> {
+        let StackSpec::Baton(PortSpec::Tap { name, .. }) = &self.port else { return None };
+        let cidr = self.addrs.first()?;
+        Some(format!(
+            "the kernel's end needs an address of the same network: ip addr add ADDRESS/{} dev {name}; ip link set {name} up",
+            cidr.prefix
+        ))
+    }
+
+    /// The addresses to listen on. An engine listens on all of its own.
+    pub fn local_addrs(&self) -> Vec<IpAddr> {
+        let any = vec![Ipv6Addr::UNSPECIFIED.into()];
+        match (&self.port, self.addrs.as_slice()) {
+            (StackSpec::Baton(_), _) | (StackSpec::Kernel, []) => any,
+            (StackSpec::Kernel, addrs) => addrs.iter().map(|cidr| cidr.addr.ip()).collect(),
+        }
+    }
+}
+
+/// An opening error as a usage error.
+fn open_error(error: OpenError) -> anyhow::Error {
+    match error {
+        OpenError::NotPermitted { device, remedy } => usage(format!("{device}: not permitted"), remedy),
+        OpenError::Busy { device, remedy } => usage(format!("{device}: in use by another program"), remedy),
+        OpenError::Missing { device, remedy } => usage(format!("{device}: not there"), remedy),
+        OpenError::Unsuitable { device, what, remedy } => usage(format!("{device}: {what}"), remedy),
+        OpenError::System { .. } => usage(error.to_string(), "baton doctor says what this machine allows"),
+    }
+}
+
+/// Says what to do about an address that cannot be listened on.
+pub fn listen_error(addr: SocketAddr, error: &std::io::Error) -> anyhow::Error {
+    use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
+    let what = format!("cannot listen on {addr}: {error}");
+    match error.kind() {
+        AddrInUse => usage(what, "choose another port with --listen, or end the program that has it (ss -ltnp)"),
+        PermissionDenied => usage(what, "choose a port above 1023 with --listen, or run as root"),
+        AddrNotAvailable => usage(what, "give --addr an address of this machine (ip addr)"),
+        _ => usage(what, "check --addr and --listen"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_with_prefix() {
+        for (text, full) in [("10.77.0.2/24", "10.77.0.2/24"), ("::1", "::1/128"), ("10.0.0.1", "10.0.0.1/32")] {
+            assert_eq!(parse_cidr(text).map(|cidr| cidr.to_string()), Ok(full.to_owned()));
+        }
+        for bad in ["", "10.77.0/24", "10.77.0.2/33", "10.77.0.2/", "::1/129", "10.77.0.2/-1"] {
+            assert!(parse_cidr(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `baton trace FILE…`: one set of rules over captures, or over live traffic.
+
+use super::files;
+use super::rules::Rules;
+use crate::commands::measuring;
+use baton_analyse::Analysis;
+use baton_analyse::cost::Prices;
+use baton_analyse::read::Live;
+use baton_analyse::report::{self, FileLine, Report};
+use baton_analyse::study::Study;
+use baton_apps::fail::usage;
+use baton_apps::signal::Stop;
+use baton_lab::report::capture;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long a quiet interface is waited for before signals are looked at.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Bursts that are taken after the end at most: what the kernel may hold.
+const DRAIN: usize = 4096;
+
+/// Arguments of `baton trace`.
+#[derive(clap::Args, Debug)]
+#[group(skip)]
+pub struct Args {
+    /// Captures: pcap or pcapng, plain, gzip or zstd; - is standard input
+    #[arg(value_name = "FILE", required_unless_present = "interface")]
+    files: Vec<PathBuf>,
+
+    /// Listen to an interface instead, until a signal (Ctrl-C) or --seconds
+    #[arg(short, long, value_name = "IFACE", conflicts_with = "files")]
+    interface: Option<String>,
+
+    /// How long to listen
+    #[arg(long, value_name = "S", requires = "interface")]
+    seconds: Option<f64>,
+
+    #[command(flatten)]
+    rules: Rules,
+
+    #[command(flatten)]
+    prices: PriceArgs,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Write a page with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// The model of CPU cost.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "CPU model (nanoseconds of one CPU)")]
+struct PriceArgs {
+    /// A frame or run through the stack
+    #[arg(long, value_name = "NS", default_value_t = Prices::default().frame_ns)]
+    cost_frame: f64,
+
+    /// A byte on the wire
+    #[arg(long, value_name = "NS", default_value_t = Prices::default().byte_ns)]
+    cost_byte: f64,
+
+    /// A data segment through the coalescer
+    #[arg(long, value_name = "NS", default_value_t = Prices::default().segment_ns)]
+    cost_segment: f64,
+}
+
+impl PriceArgs {
+    fn prices(&self) -> anyhow::Result<Prices> {
+        let prices = Prices { frame_ns: self.cost_frame, byte_ns: self.cost_byte, segment_ns: self.cost_segment };
+        let all = [prices.frame_ns, prices.byte_ns, prices.segment_ns];
+        match all.iter().find(|price| !(0.0..1e12).contains(*price)) {
+            None => Ok(prices),
+            Some(bad) => Err(usage(format!("a price cannot be {bad} ns"), "give a number from 0 on")),
+        }
+    }
+}
+
+/// Reads and reports.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let prices = args.prices.prices()?;
+    let (limits, checksums) = (args.rules.limits(), args.rules.checksums());
+    let stop = files::stop()?;
+    let make = || Analysis::new(limits, checksums);
+    let (analysis, lines) = match &args.interface {
+        Some(interface) => listen(interface, args.seconds, make(), &stop)?,
+        None => files::read(&args.files, make, &stop)?,
+    };
+    let rules = report::Rules::of(&limits, checksums);
+    let report = Report::new(analysis.tally(), rules, prices, lines);
+    if let Some(path) = &args.html {
+        measuring::write(path, &capture::page(&report))?;
+    }
+    let mut stdout = std::io::stdout().lock();
+    if args.json {
+        writeln!(stdout, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        write!(stdout, "{}", capture::text(&report, colour))?;
+    }
+    files::complain(&report.files)
+}
+
+/// Analyses what passes an interface.
+fn listen(
+    interface: &str,
+    seconds: Option<f64>,
+    mut analysis: Analysis,
+    stop: &Stop,
+) -> anyhow::Result<(Analysis, Vec<FileLine>)> {
+    let length = seconds.map(Duration::try_from_secs_f64).transpose();
+    let length = length.map_err(|_| usage("seconds are a number from 0 on", "give --seconds another"))?;
+    let mut live = Live::open(interface).map_err(|error| {
+        let remedy = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => "run it as root, or with CAP_NET_RAW",
+            _ => "'ip link' lists the interfaces that there are",
+        };
+        usage(format!("cannot listen to {interface}: {error}"), remedy)
+    })?;
+    let end = length.map(|length| Instant::now() + length);
+    let mut trouble = None;
+    while !stop.requested() {
+        let left = end.map_or(PATIENCE, |end| end.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            break;
+        }
+        if let Err(error) = live.read(left.min(PATIENCE), &mut analysis) {
+            trouble = Some(error.to_string());
+            break;
+        }
+    }
+    // What came before the end counts.
+    for _ in 0..DRAIN {
+        if trouble.is_some() || live.read(Duration::ZERO, &mut analysis).unwrap_or(0) == 0 {
+            break;
+        }
+    }
+    let dropped = live.dropped();
+    if dropped > 0 {
+        trouble.get_or_insert_with(|| format!("{dropped} frames were lost: the machine is too busy"));
+    }
+    analysis.end();
+    Ok((analysis, vec![FileLine { path: interface.to_owned(), trouble }]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_checked() {
+        let mut prices = PriceArgs { cost_frame: 1.0, cost_byte: 0.0, cost_segment: 2.0 };
+        assert!(prices.prices().is_ok());
+        prices.cost_byte = f64::NAN;
+        assert!(prices.prices().is_err());
+    }
+}

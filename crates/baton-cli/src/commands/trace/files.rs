@@ -1,0 +1,100 @@
+//! Captures read with a progress bar, stoppable, and what is said of those that could
+//! not be read to their end.
+
+use anyhow::Context;
+use baton_analyse::report::FileLine;
+use baton_analyse::study::{self, Outcome, Progress, Study};
+use baton_apps::fail::usage;
+use baton_apps::signal::Stop;
+use baton_lab::report::short;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time between two looks at how far it is.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Reads `files`, on all CPUs.
+///
+/// # Errors
+/// A file cannot be opened: nothing was read then.
+pub fn read<S: Study>(
+    files: &[PathBuf],
+    make: impl Fn() -> S + Send + Sync,
+    stop: &Stop,
+) -> anyhow::Result<(S, Vec<FileLine>)> {
+    let size = size(files)?;
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let progress = Progress::default();
+    let bar = bar(size);
+    let (study, outcomes) = thread::scope(|scope| {
+        let work = scope.spawn(|| study::read_all(files, threads, make, &progress));
+        let started = Instant::now();
+        while !work.is_finished() {
+            if stop.requested() {
+                progress.stop.store(true, Ordering::Relaxed);
+            }
+            bar.set_position(progress.bytes.load(Ordering::Relaxed));
+            let rate = progress.frames.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64();
+            bar.set_message(format!("{} frames/s", short(rate)));
+            thread::park_timeout(LOOK);
+        }
+        work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    bar.finish_and_clear();
+    Ok((study, outcomes.iter().map(line).collect()))
+}
+
+/// Bytes in all files, as far as that is known; and that they can be opened.
+fn size(files: &[PathBuf]) -> anyhow::Result<u64> {
+    let mut size = 0;
+    for path in files.iter().filter(|path| *path != Path::new("-")) {
+        // A pipe is opened once only: its writer would see it closed.
+        let look = std::fs::metadata(path).and_then(|facts| match facts.is_file() {
+            true => std::fs::File::open(path).map(|_| facts),
+            false => Ok(facts),
+        });
+        let facts = look.map_err(|error| {
+            usage(
+                format!("cannot open {}: {error}", path.display()),
+                "name a capture that can be read, or - for standard input",
+            )
+        })?;
+        if facts.is_dir() {
+            return Err(usage(format!("{} is a directory", path.display()), "name the captures in it"));
+        }
+        size += if facts.is_file() { facts.len() } else { 0 };
+    }
+    Ok(size)
+}
+
+fn bar(size: u64) -> ProgressBar {
+    let known = "{bar:20} {bytes}/{total_bytes} {binary_bytes_per_sec} {wide_msg}";
+    let unknown = "{spinner} {bytes} {binary_bytes_per_sec} {wide_msg}";
+    let style = ProgressStyle::with_template(if size > 0 { known } else { unknown });
+    let bar = if size > 0 { ProgressBar::new(size) } else { ProgressBar::no_length() };
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn line(outcome: &Outcome) -> FileLine {
+    let trouble = outcome.trouble.as_ref().map(|trouble| baton_apps::fail::one_line(&anyhow::anyhow!("{trouble}")));
+    FileLine { path: outcome.path.display().to_string(), trouble }
+}
+
+/// The error that stands for captures that could not be read to their end, if any.
+pub fn complain(files: &[FileLine]) -> anyhow::Result<()> {
+    let bad: Vec<String> =
+        files.iter().filter_map(|file| Some(format!("{}: {}", file.path, file.trouble.as_ref()?))).collect();
+    match bad.as_slice() {
+        [] => Ok(()),
+        [one] => Err(anyhow::anyhow!("{one}; what came before is reported")),
+        [first, rest @ ..] => Err(anyhow::anyhow!("{first}; and {} more; what came before is reported", rest.len())),
+    }
+}
+
+/// A flag that signals set.
+pub fn stop() -> anyhow::Result<Stop> {
+    Stop::install().context("cannot catch signals")
+}

@@ -1,0 +1,18 @@
+//! Baton's command line: commands, the service's configuration, and what
+//! `baton run` is made of.
+//!
+//! ```text
+//!   commands --> baton_apps: services, fetch, load
+//!       |------> baton_lab: the demo, benchmarks, reports
+//!       |------> baton_service: broker, guardian, engine
+//!       +------> run --> a program with the library loaded into it
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod bump;
+pub mod cli;
+mod commands;
+pub mod config;
+mod logging;
+pub mod notify;
+pub mod run;

@@ -1,0 +1,289 @@
+//! `baton trace`, as a person runs it: its figures beside a slow second implementation
+//! that shares no code with it, its words, its exit codes.
+
+// The second implementation, with what makes captures.
+#[path = "../../analyse/tests/make/mod.rs"]
+mod make;
+#[path = "../../coalesce/tests/slow/mod.rs"]
+mod slow;
+#[path = "../../analyse/tests/slow_read/mod.rs"]
+mod slow_read;
+
+use serde_json::Value;
+use slow::{Rules, Slow, Window};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn trace(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_baton")).arg("trace").args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Rules, and how to ask for them.
+fn asked() -> Vec<(Rules, Vec<String>)> {
+    let mut all = Vec::new();
+    for rsc in [true, false] {
+        let base = Rules {
+            rsc,
+            cache: 4,
+            buffer: 8192,
+            limit: (!rsc).then_some(20),
+            window: Window::Frames(20),
+            verify: false,
+        };
+        let mut add = |rules: Rules, options: &[&str]| {
+            let profile = ["--profile", if rsc { "rsc" } else { "ra" }];
+            all.push((rules, profile.iter().chain(options).map(|word| (*word).to_owned()).collect()));
+        };
+        add(base, &[]);
+        add(Rules { cache: 1, ..base }, &["--cache", "1"]);
+        add(Rules { cache: 64, window: Window::Frames(256), ..base }, &["--cache", "64", "--window-packets", "256"]);
+        add(Rules { buffer: 16_384, ..base }, &["--buffer", "16384"]);
+        add(Rules { buffer: 1448, window: Window::Frames(5), ..base }, &["--buffer", "1448", "--window-packets", "5"]);
+        add(Rules { limit: Some(3), ..base }, &["--limit", "3"]);
+        add(Rules { window: Window::Nanos(250_000), ..base }, &["--window-us", "250"]);
+        add(Rules { verify: true, ..base }, &["--checksum", "verify"]);
+    }
+    // Without a profile it is rsc.
+    let (rules, _) = all[0];
+    all.push((rules, Vec::new()));
+    all
+}
+
+#[test]
+fn its_figures_are_those_of_the_rules() {
+    for (at, path) in slow_read::captures().iter().enumerate() {
+        let frames = slow_read::frames(path);
+        // Every program started costs time; all rules on all captures are the library's tests.
+        for (rules, options) in asked().into_iter().skip(at % 4).step_by(4) {
+            let mut slow = Slow::new(rules);
+            frames.iter().for_each(|frame| slow.frame(frame));
+            let report = slow.finish().0;
+            let file = path.to_string_lossy();
+            let mut words: Vec<&str> = options.iter().map(String::as_str).collect();
+            words.extend(["--json", &*file]);
+            let output = trace(&words);
+            let what = format!("{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(output.status.code(), Some(0), "{what}");
+            let found = json(&output);
+            let number = |key: &str| found[key].as_u64().unwrap_or_else(|| panic!("{key}: {what}"));
+            assert_eq!(number("frames_in"), report.frames_in, "{what}");
+            assert_eq!(number("frames_out"), report.frames_out, "{what}");
+            assert_eq!(number("eliminated"), report.eliminated, "{what}");
+            assert_eq!(number("runs"), report.runs, "{what}");
+            let reasons = found["reasons"].as_object().unwrap();
+            let reasons: Vec<_> =
+                reasons.iter().map(|(name, count)| (name.as_str(), count.as_u64().unwrap())).collect();
+            assert_eq!(reasons, report.reasons.into_iter().collect::<Vec<_>>(), "{what}");
+        }
+    }
+}
+
+/// A capture of 30 segments of one connection.
+fn bulk() -> Vec<u8> {
+    let frames: Vec<_> = (0..30).map(|n| make::ethernet(&[], 0x0800, &make::segment(9, 1 + n * 1000, 1000))).collect();
+    make::pcap(1, &frames)
+}
+
+fn write(dir: &Path, name: &str, bytes: &[u8]) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path.to_string_lossy().into_owned()
+}
+
+#[test]
+fn standard_input_and_several_files_add_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (write(dir.path(), "a.pcap", &bulk()), write(dir.path(), "b.pcap", &bulk()));
+    let one = json(&trace(&["--json", &a]));
+    assert_eq!((one["frames_in"].as_u64(), one["eliminated"].as_u64()), (Some(30), Some(25)));
+    let two = json(&trace(&["--json", &a, &b]));
+    assert_eq!((two["frames_in"].as_u64(), two["eliminated"].as_u64()), (Some(60), Some(50)));
+    assert_eq!(two["flows"][0]["frames_in"].as_u64(), Some(60));
+    assert_eq!(two["files"][1]["path"].as_str(), Some(&*b));
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_baton"))
+        .args(["trace", "--json", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&bulk()).unwrap();
+    let piped = json(&child.wait_with_output().unwrap());
+    for key in ["frames_in", "frames_out", "eliminated", "runs", "reasons", "run_lengths", "added_delay_ns", "acks"] {
+        assert_eq!(piped[key], one[key], "{key}");
+    }
+}
+
+#[test]
+fn what_was_readable_of_a_damaged_capture_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = bulk();
+    let cut = write(dir.path(), "cut.pcap", &whole[..whole.len() - 7]);
+    let output = trace(&["--json", &cut]);
+    assert_eq!(output.status.code(), Some(1));
+    let last = whole.len() - 1070;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains(&format!("damaged at byte {last}:")) && said.lines().count() == 1, "{said}");
+    let report = json(&output);
+    assert_eq!(report["frames_in"].as_u64(), Some(29));
+    assert!(report["files"][0]["trouble"].as_str().unwrap().contains("damaged at byte"));
+    // One of several: the others count.
+    let good = write(dir.path(), "good.pcap", &whole);
+    let output = trace(&["--json", &cut, &good]);
+    assert_eq!((output.status.code(), json(&output)["frames_in"].as_u64()), (Some(1), Some(59)));
+}
+
+#[test]
+fn what_the_caller_has_to_change_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = write(dir.path(), "good.pcap", &bulk());
+    for words in [
+        &["/no/such/file"][..],
+        &[&good, "/no/such/file"],
+        &[&dir.path().to_string_lossy()],
+        &[],
+        &[&good, "--cache", "0"],
+        &[&good, "--cache", "65537"],
+        &[&good, "--window-us", "9", "--window-packets", "9"],
+        &[&good, "--profile", "gro"],
+        &[&good, "--cost-frame", "nan"],
+        &[&good, "--html", "/dev/null/x.html"],
+        &["-i", "nosuchdevice"],
+        &["sweep"],
+        &["sweep", "/no/such/file"],
+        &["paper", "--senders", "0"],
+    ] {
+        let output = trace(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.starts_with("baton: ") && said.contains("; ") && said.lines().count() == 1, "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn text_and_page_say_what_the_figures_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.pcap", &bulk());
+    let page = dir.path().join("out/page.html");
+    let output = trace(&["--html", &page.to_string_lossy(), &file]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    for part in ["25 of 30 frames (83.3 %)", "10.0.0.1:9 > 10.0.0.2:80", "added delay", "ACKs saved", "1200 ns a frame"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    for part in ["data-plot=\"runs\"", "data-plot=\"flushes\"", "25 of 30 frames", "10.0.0.1:9"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("http://") && !page.contains("<script"), "the page needs something else");
+}
+
+#[test]
+fn a_sweep_has_every_point_in_every_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.pcap", &bulk());
+    let (csv, page) = (dir.path().join("sweep.csv"), dir.path().join("sweep.html"));
+    let words = ["sweep", "--json", "--csv", &csv.to_string_lossy(), "--html", &page.to_string_lossy(), &file];
+    let output = trace(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let found = json(&output);
+    let points = found["points"].as_array().unwrap();
+    let csv = std::fs::read_to_string(csv).unwrap();
+    assert_eq!(csv.lines().count(), points.len() + 1);
+    // Of 30 segments of 1000 bytes, two fit into 2048 bytes.
+    let point = points.iter().find(|point| point["axis"] == "buffer" && point["value"] == 2048).unwrap();
+    assert_eq!(point["eliminated"].as_u64(), Some(15));
+    assert!(csv.contains("buffer,2048,30,15,15,15\n"), "{csv}");
+    let page = std::fs::read_to_string(page).unwrap();
+    let table = trace(&["sweep", &file]);
+    for axis in ["connections", "cache", "buffer", "window", "limit"] {
+        assert!(page.contains(&format!("data-plot=\"{axis}\"")), "{axis}");
+        assert!(String::from_utf8_lossy(&table.stdout).contains(&format!("\n{axis} (")), "{axis}");
+    }
+}
+
+#[test]
+fn live_traffic_is_analysed_as_it_is_received() {
+    baton_testkit::need_root!();
+    let (a, b) = (baton_testkit::Netns::new("left"), baton_testkit::Netns::new("right"));
+    baton_testkit::veth(&a, "wire", &b, "wire");
+    a.run("ip addr add 10.77.0.1/24 dev wire");
+    b.run("ip addr add 10.77.0.2/24 dev wire");
+    let mut child = b
+        .command(env!("CARGO_BIN_EXE_baton"))
+        .args(["trace", "-i", "wire", "--seconds", "60", "--json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let listener = b.enter(|| std::net::TcpListener::bind("10.77.0.2:7").unwrap());
+    // Frames count from the moment its socket is bound to the interface: columns 5 and 6 of
+    // `/proc/net/packet` are the interface's index and whether the socket receives.
+    let pid = child.id();
+    let listens = || {
+        let sockets = std::fs::read_to_string(format!("/proc/{pid}/net/packet")).unwrap_or_default();
+        sockets.lines().skip(1).any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields[4] != "0" && fields[5] == "1"
+        })
+    };
+    while !listens() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let mut stream = a.enter(|| std::net::TcpStream::connect("10.77.0.2:7").unwrap());
+    let (mut peer, _) = listener.accept().unwrap();
+    stream.write_all(&[7; 100_000]).unwrap();
+    drop(stream);
+    std::io::copy(&mut peer, &mut std::io::sink()).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), rustix::process::Signal::INT)
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = json(&output);
+    let flow = &report["flows"][0];
+    assert_eq!(flow["destination"].as_str(), Some("10.77.0.2:7"), "{report}");
+    assert!(report["flows"].as_array().unwrap().iter().all(|flow| flow["source"] != "10.77.0.2:7"), "{report}");
+}
+
+#[test]
+fn the_papers_figures_are_rebuilt_from_real_transfers() {
+    baton_testkit::need_root!();
+    baton_testkit::need_program!("ethtool");
+    let dir = tempfile::tempdir().unwrap();
+    let kept = dir.path().join("kept");
+    let page = dir.path().join("rsc.html");
+    let output = trace(&[
+        "paper",
+        "--senders",
+        "2,16",
+        "--messages",
+        "8192",
+        "--json",
+        "--keep",
+        &kept.to_string_lossy(),
+        "--html",
+        &page.to_string_lossy(),
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let found = json(&output);
+    let cells = found["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 2);
+    for cell in cells {
+        assert!(cell["points"].as_array().unwrap().iter().all(|point| point["frames_in"] == 10_000), "{cell}");
+    }
+    // What was kept is what was looked at.
+    let again = json(&trace(&["--json", &kept.join("senders-16-message-8192.pcap").to_string_lossy()]));
+    assert_eq!(again["frames_in"].as_u64(), Some(10_000));
+    assert_eq!(again["eliminated"], cells[1]["points"][0]["eliminated"]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!([4, 5, 6, 7, 8].iter().all(|figure| page.contains(&format!("data-plot=\"rsc-{figure}\""))));
+}

@@ -1,0 +1,109 @@
+//! Between the kernel's side of a move and the engine's: what an engine is told of a captured
+//! connection, and what it says of one that is to be rebuilt. Pure translation: whoever drives
+//! the engine calls these, in any process.
+//!
+//! ```text
+//!   Captured --adoption, brought--> Streamer::adopt, Consumer::bring
+//!   Suspended, send queue, LeftBehind --departed--> Captured
+//! ```
+//!
+//! It is a crate of its own because the kernel's side does not need an engine, nor a program's
+//! consumer the kernel's side.
+#![forbid(unsafe_code)]
+
+use baton_consumer::adoption::{Brought, LeftBehind};
+use baton_engine::options::IpFields;
+use baton_engine::streamer::{Adopt, ConsumerId, MAX_OPTIONS, Suspended};
+use baton_kernel::Captured;
+use baton_kernel::socket_options::IntOption;
+use baton_policy::Refusal;
+use baton_tcp::options::SocketOption;
+use baton_wire::addr::Addr;
+use baton_wire::seq::Seq;
+
+/// Whether a consumer whose largest buffer has `largest` bytes can have a connection. A
+/// window that is larger is kept all the same: what it has no room for is dropped until
+/// the program reads, as in a kernel that is short of memory.
+///
+/// # Errors
+/// [`Refusal::TooMuchQueued`].
+pub fn fits(captured: &Captured, largest: u32) -> Result<(), Refusal> {
+    let longest = captured.send_queue.len().max(captured.receive_queue.len());
+    if longest > largest as usize { Err(Refusal::TooMuchQueued) } else { Ok(()) }
+}
+
+/// The options that the engine is to be told of.
+pub fn options(captured: &Captured) -> Vec<SocketOption> {
+    let mut options = captured.options.for_engine();
+    options.truncate(MAX_OPTIONS);
+    options
+}
+
+/// The adoption of a captured connection by a consumer, `options` being [`options`].
+pub fn adoption<'a>(
+    captured: &'a Captured,
+    options: &'a [SocketOption],
+    via: Addr,
+    consumer: ConsumerId,
+    token: u64,
+) -> Adopt<'a> {
+    let class = if captured.protocol.ipv6 { IntOption::TrafficClass } else { IntOption::Tos };
+    let traffic_class = captured.options.int(class).unwrap_or(0).clamp(0, 255) as u8 & !3;
+    Adopt {
+        consumer,
+        token,
+        tuple: captured.tuple(),
+        snapshot: &captured.protocol,
+        ip: IpFields { traffic_class, ..IpFields::default() },
+        via: Some(via),
+        options,
+    }
+}
+
+/// What it brings along.
+pub fn brought(captured: &Captured) -> Brought {
+    Brought {
+        send: captured.send_queue.clone(),
+        unread: captured.receive_queue.clone(),
+        shut: captured.protocol.has_our_fin(),
+    }
+}
+
+/// A connection that stands still in the engine as the kernel is to have it. `shell` is
+/// what was captured when it came, or any other of its name: addresses and options are
+/// taken from there. `send` is [`read_send_queue`], `left` what its consumer says.
+///
+/// [`read_send_queue`]: baton_engine::streamer::Streamer::read_send_queue
+pub fn departed(shell: &Captured, suspended: &Suspended, mut send: Vec<u8>, left: LeftBehind) -> Captured {
+    let mut protocol = suspended.snapshot.clone();
+    if !protocol.has_our_fin() {
+        protocol.write_seq += left.unsent.len() as u32;
+        send.extend(left.unsent);
+    }
+    let before_fin = Seq(protocol.rcv_nxt.0.wrapping_sub(u32::from(protocol.has_peer_fin())));
+    protocol.copied_seq = before_fin - left.unread.len() as u32;
+    let mut options = shell.options.clone();
+    options.set_from_engine(&suspended.options);
+    Captured {
+        local: shell.local,
+        remote: shell.remote,
+        protocol,
+        send_queue: send,
+        receive_queue: left.unread,
+        shut_read: shell.shut_read,
+        options,
+    }
+}
+
+/// The captured connection without its queues' bytes: what [`departed`] needs again.
+pub fn shell(captured: &Captured) -> Captured {
+    Captured {
+        local: captured.local,
+        remote: captured.remote,
+        protocol: captured.protocol.clone(),
+        send_queue: Vec::new(),
+        receive_queue: Vec::new(),
+        shut_read: captured.shut_read,
+        options: captured.options.clone(),
+    }
+}

@@ -1,0 +1,286 @@
+//! Bytes that wait for those that follow them: `TCP_CORK` and `MSG_MORE`.
+//!
+//! They lie in the ring already, and the engine is not told of them until enough have come
+//! together, the program says that no more follow, or it has been too long. So what a program
+//! writes in pieces leaves as one, and costs one doorbell.
+
+use super::batch;
+use super::line::{Line, Whereabouts};
+use super::settings::Setting;
+use super::shared::{Inner, Region, in_engine};
+use super::stream::Stream;
+use baton_consumer::consumer::{Conn, Consumer};
+use baton_consumer::stream::Source;
+use baton_tcp::options::SocketOption;
+use rustix::net::sockopt;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Bytes that are held back at most: a super-frame is no longer.
+const MOST: usize = 64 << 10;
+
+/// Time for which they are held back at most is once to twice this, since who looks does so
+/// at this distance. Linux lets them go after 200 ms (tcp(7), `TCP_CORK`).
+const LONGEST: Duration = Duration::from_millis(150);
+
+/// What of a line waits for more.
+#[derive(Debug, Default)]
+pub(super) struct Cork {
+    on: bool,
+    bytes: usize,
+    since: Option<Instant>,
+    /// What the engine was told of `TCP_NODELAY`.
+    nodelay: Option<bool>,
+    /// It is to be told that it is off, before something is sent for which that matters.
+    delays: bool,
+}
+
+/// When the thread looks for what has waited too long.
+#[derive(Debug, Default)]
+pub(super) struct Corks {
+    at: Option<Instant>,
+    /// Something was held back since it looked last.
+    news: bool,
+}
+
+impl Stream {
+    /// Whether written bytes wait until there are enough of them (`TCP_CORK`).
+    ///
+    /// # Errors
+    /// As [`Stream::set_nodelay`].
+    pub fn set_cork(&self, on: bool) -> io::Result<()> {
+        self.shared.with(|inner| {
+            let held = inner.held_back(self.id);
+            inner.set(self.id, Setting::Cork(on))?;
+            if held > 0 && !on {
+                batch::wrote(held);
+            }
+            Ok(())
+        })?
+    }
+
+    /// Whether small segments leave at once (`TCP_NODELAY`); what waits for more does, too.
+    ///
+    /// # Errors
+    /// `NotConnected`; what the kernel says.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.shared.with(|inner| {
+            let held = inner.held_back(self.id);
+            inner.set(self.id, Setting::NoDelay(on))?;
+            if held > 0 && on {
+                batch::wrote(held);
+            }
+            Ok(())
+        })?
+    }
+
+    /// Whether written bytes wait.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn cork(&self) -> io::Result<bool> {
+        self.ask(|setting| if let Setting::Cork(on) = setting { Some(*on) } else { None }, |fd| sockopt::tcp_cork(fd))
+    }
+
+    /// Writes what there is room for of several pieces, beyond their first `skip` bytes, as
+    /// one; with `more` it waits for what is written next (`MSG_MORE`). Never blocks.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is no room; else as a write's.
+    pub fn send_pieces(&self, pieces: &[IoSlice<'_>], skip: usize, more: bool) -> io::Result<usize> {
+        self.shared.with(|inner| {
+            let sent = inner.send_pieces(self.id, pieces, skip, more);
+            if !inner.line(self.id).is_some_and(Line::holds_back) {
+                batch::wrote(*sent.as_ref().unwrap_or(&0));
+            }
+            sent
+        })?
+    }
+}
+
+impl Inner {
+    /// Writes; with `more` it may wait for what is written next.
+    pub(super) fn write_some(&mut self, id: u64, data: &[u8], more: bool) -> io::Result<usize> {
+        let Inner { lines, regions, ready, .. } = self;
+        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let written = match &mut line.at {
+            Whereabouts::Kernel => {
+                let written = line.write_kernel(id, ready.as_fd(), data, more);
+                line.at_home.0 += *written.as_ref().unwrap_or(&0) as u64;
+                written
+            }
+            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            &mut Whereabouts::Engine { region, conn } => in_engine(regions, region, conn, |consumer| {
+                line.flush_to(consumer, conn)?;
+                line.write_engine(consumer, conn, data, more)
+            }),
+            // Left for the read that follows.
+            Whereabouts::Ended(Some(error)) => Err(error.kind().into()),
+            Whereabouts::Ended(None) => Err(ErrorKind::BrokenPipe.into()),
+        };
+        if line.holds_back() {
+            self.note_held();
+        }
+        written
+    }
+
+    fn send_pieces(&mut self, id: u64, pieces: &[IoSlice<'_>], mut skip: usize, more: bool) -> io::Result<usize> {
+        if pieces.iter().all(|piece| piece.is_empty()) {
+            // It may fail all the same.
+            return self.write_some(id, &[], more);
+        }
+        let mut total = 0;
+        for (at, piece) in pieces.iter().enumerate() {
+            if skip >= piece.len() {
+                skip -= piece.len();
+                continue;
+            }
+            let piece = &piece[std::mem::take(&mut skip)..];
+            let last = pieces[at + 1..].iter().all(|piece| piece.is_empty());
+            match self.write_some(id, piece, more || !last) {
+                Ok(count) => {
+                    total += count;
+                    if count < piece.len() {
+                        break;
+                    }
+                }
+                Err(_) if total > 0 => {
+                    self.push(id);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(total)
+    }
+
+    fn held_back(&self, id: u64) -> usize {
+        self.line(id).map_or(0, |line| line.cork.bytes)
+    }
+
+    fn push(&mut self, id: u64) {
+        let Inner { lines, regions, .. } = self;
+        lines.get_mut(&id).into_iter().for_each(|line| line.push_into(regions));
+    }
+
+    /// Bytes are held back, and somebody has to look whether they are for too long.
+    pub(super) fn note_held(&mut self) {
+        self.corks.news = true;
+        if self.corks.at.is_none() {
+            self.corks.at = Some(Instant::now() + LONGEST);
+            self.look = true;
+        }
+    }
+
+    /// Lets go what has waited for long; when to look again.
+    pub(super) fn push_old(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        if self.corks.at.is_some_and(|at| at <= now) {
+            let Inner { lines, regions, .. } = self;
+            let is_old = |line: &&mut Line| line.cork.since.is_some_and(|since| since + LONGEST <= now);
+            lines.values_mut().filter(is_old).for_each(|line| line.push_into(regions));
+            self.corks.at = std::mem::take(&mut self.corks.news).then(|| now + LONGEST);
+        }
+        self.corks.at
+    }
+}
+
+impl Line {
+    /// Writes to the engine, which hears of it now, or with what follows.
+    pub fn write_engine(
+        &mut self,
+        consumer: &mut Consumer,
+        conn: Conn,
+        data: impl Source,
+        more: bool,
+    ) -> io::Result<usize> {
+        if self.cork.delays && !self.cork.on {
+            self.tell_nodelay(consumer, conn, false);
+        }
+        if !(more || self.cork.on) || self.cork.bytes + data.at_most() >= MOST {
+            self.cork.let_go();
+            return consumer.write_from(conn, data);
+        }
+        let queued = consumer.write_more_from(conn, data);
+        let count = queued.as_ref().map_or(0, |count| *count);
+        if count < data.at_most() {
+            // There will be no room before the peer has got some of it.
+            self.cork.let_go();
+            consumer.push(conn);
+        } else if count > 0 {
+            self.cork.bytes += count;
+            self.cork.since.get_or_insert_with(Instant::now);
+        }
+        queued
+    }
+
+    /// True if bytes wait for others.
+    pub fn holds_back(&self) -> bool {
+        self.cork.since.is_some()
+    }
+
+    fn push_into(&mut self, regions: &mut BTreeMap<u32, Region>) {
+        self.cork.let_go();
+        if let Whereabouts::Engine { region, conn } = self.at
+            && let Some(region) = regions.get_mut(&region).filter(|region| !region.dead)
+        {
+            region.consumer.push(conn);
+        }
+    }
+
+    /// `TCP_CORK` was set, and an engine has the connection.
+    pub fn set_cork(&mut self, consumer: &mut Consumer, conn: Conn, on: bool) {
+        self.cork.on = on;
+        if !on && self.holds_back() {
+            self.cork.let_go();
+            consumer.push(conn);
+        }
+    }
+
+    /// `TCP_NODELAY` was set, and an engine has the connection. Off matters for what is sent
+    /// next, and no sooner: who corks often sets it off and on again around each answer.
+    pub fn set_nodelay(&mut self, consumer: &mut Consumer, conn: Conn, on: bool) {
+        self.cork.delays = !on && self.cork.nodelay != Some(false);
+        if on && self.cork.nodelay != Some(true) {
+            self.tell_nodelay(consumer, conn, true);
+        }
+        if on && self.holds_back() {
+            // tcp(7), TCP_NODELAY: it flushes what is pending, also what the cork holds.
+            self.cork.let_go();
+            consumer.push(conn);
+        }
+    }
+
+    fn tell_nodelay(&mut self, consumer: &mut Consumer, conn: Conn, on: bool) {
+        if consumer.set_option(conn, SocketOption::NoDelay(on)).is_ok() {
+            (self.cork.nodelay, self.cork.delays) = (Some(on), false);
+        } else {
+            self.untold = true;
+        }
+    }
+
+    /// An engine was told of all settings.
+    pub fn note_told(&mut self) {
+        self.cork.nodelay = self.setting(|setting| if let Setting::NoDelay(on) = setting { Some(*on) } else { None });
+        self.cork.delays = false;
+    }
+
+    /// An engine has the connection, and was told of every byte.
+    pub fn begin_cork(&mut self) {
+        let known = self.setting(|setting| if let Setting::Cork(on) = setting { Some(*on) } else { None });
+        // What the program set before it had a stream, the husk has still.
+        let on = known.unwrap_or_else(|| sockopt::tcp_cork(&self.fd).unwrap_or(false));
+        if on && known.is_none() {
+            self.settings.push(Setting::Cork(true));
+        }
+        self.cork = Cork { on, ..Cork::default() };
+    }
+}
+
+impl Cork {
+    fn let_go(&mut self) {
+        (self.bytes, self.since) = (0, None);
+    }
+}

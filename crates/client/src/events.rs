@@ -1,0 +1,474 @@
+//! The library's thread: what the broker says, what engines complete, which sockets are
+//! ready.
+
+use super::adopting::{Adopting, NotAdopted};
+use super::descriptors::lifted;
+use super::direct::Watch;
+use super::line::{Line, Whereabouts};
+use super::shared::{Inner, Region, Shared, until};
+use crate::heard;
+use baton_consumer::adoption::{Adoption, Brought};
+use baton_consumer::consumer::{Conn, Consumer, SocketEvent};
+use baton_consumer::memory::SharedMemory;
+use baton_consumer::stream::Stream;
+use baton_ipc::channel::Parcel;
+use baton_ipc::engine::monotonic;
+use baton_ipc::message::{Reply, Request, Sizes};
+use baton_ipc::queues::{read_queues, write_queues};
+use baton_journal::tuple_of;
+use baton_port::wait::WaitSet;
+use rustix::event::{Timespec, epoll};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Time after which a message that the broker had no room for is tried again.
+const RETRY: Duration = Duration::from_millis(5);
+
+pub(super) fn run(shared: &Arc<Shared>) {
+    let mut watch = Watch::default();
+    loop {
+        let Some(mut inner) = watch.lock(shared) else { continue };
+        inner.awake();
+        inner.hear_broker(shared);
+        inner.tend_engines(shared, watch.orders);
+        inner.hear_engines(shared);
+        inner.bury_engines();
+        inner.hear_sockets();
+        let untold = inner.tell_again();
+        let corks = inner.push_old();
+        inner.forget_abandoned();
+        inner.wake_engines(shared);
+        if inner.ended && inner.lines.is_empty() && inner.adopting.is_empty() {
+            inner.hang_up();
+            // Whoever still waits on a device finds that it is no more.
+            inner.own.clear();
+            return;
+        }
+        if !inner.may_sleep() {
+            continue;
+        }
+        let mut set = WaitSet::new();
+        set.add(&shared.wake);
+        set.add(&inner.ready);
+        let mut timeout = inner.next_look().map(|at| until(shared.started, at));
+        if let Some(at) = corks.map(|at| at.saturating_duration_since(Instant::now())) {
+            timeout = Some(timeout.map_or(at, |before| before.min(at)));
+        }
+        if let Some(channel) = &inner.channel {
+            set.add(channel);
+            if channel.is_waiting() || untold {
+                timeout = Some(timeout.map_or(RETRY, |at| at.min(RETRY)));
+            }
+        }
+        inner.last_engines().for_each(|engine| set.add(&engine));
+        let timeout = watch.prepare(&mut inner, shared, &mut set, timeout);
+        let controls = inner.controls();
+        let completions: Vec<_> = inner.live_regions().map(|region| region.completions.clone()).collect();
+        drop(inner);
+        completions.iter().for_each(|completions| set.add(completions.as_ref()));
+        // A signal ends the wait early, which is no harm.
+        let ready = set.wait(timeout);
+        let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
+        for completions in completions.iter().filter(|completions| set.is_ready(completions.as_raw_fd())) {
+            let _ = rustix::io::read(completions, &mut [0; 8]);
+        }
+        watch.finish(shared, &set, ready, &controls);
+    }
+}
+
+impl Inner {
+    pub(super) fn live_regions(&self) -> impl Iterator<Item = &Region> {
+        self.regions.values().filter(|region| !region.dead)
+    }
+
+    /// Says to all engines that we sleep; false if there is something to do.
+    fn may_sleep(&self) -> bool {
+        let may = self.live_regions().all(|region| region.consumer.region().prepare_sleep());
+        if !may {
+            self.awake();
+        }
+        may
+    }
+
+    fn awake(&self) {
+        self.live_regions().for_each(|region| region.consumer.region().awake());
+    }
+
+    fn hear_broker(&mut self, shared: &Shared) {
+        loop {
+            let Some(channel) = &mut self.channel else { return };
+            let _ = channel.flush();
+            match channel.receive() {
+                Ok(Some(parcel)) => self.on_parcel(shared, parcel),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // A broker that hung up on what it had not read may have said why before.
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionReset) => {}
+                Ok(None) | Err(_) => return self.on_service_gone(),
+            }
+        }
+    }
+
+    fn on_parcel(&mut self, shared: &Shared, parcel: Parcel) {
+        let mut fds = parcel.fds.into_iter().map(lifted);
+        let Some(reply) = Reply::from_bytes(&parcel.bytes) else { return };
+        heard::tell_of(&reply, |id| tuple_of(&self.lines.get(&id)?.fd));
+        if let Reply::Stays { id, .. } | Reply::Stand { id, .. } | Reply::Home { id, .. } | Reply::Gone { id, .. } =
+            reply
+        {
+            self.arrive_first(id);
+        }
+        match reply {
+            Reply::Region { region, sizes } => {
+                if let (Some(file), Some(doorbell), Some(completions)) = (fds.next(), fds.next(), fds.next())
+                    && let Ok(made) = make_region(file, doorbell, completions, sizes)
+                {
+                    self.regions.insert(region, Region { engine: fds.next(), ..made });
+                }
+            }
+            Reply::Bring { seq, id, region, send, unread, shut, window } => {
+                let queues = read_queues(fds.next(), send, unread, shut);
+                self.on_bring(seq, id, region, queues, window);
+            }
+            Reply::Stays { seq, id, code, text } => self.on_stays(seq, id, code, text),
+            Reply::Prepare { id } => self.on_prepare(id),
+            Reply::Stand { id, rcv_pos, tail_pos } => self.on_stand(id, rcv_pos, tail_pos),
+            Reply::Home { id, rcv_pos, tail_pos, whole } => self.on_home(id, rcv_pos, tail_pos, whole),
+            Reply::Gone { seq, id, text } => self.on_gone(seq, id, &text),
+            Reply::Dead { region } => {
+                self.lose_engine_of(shared, region);
+                self.on_dead(region);
+            }
+            Reply::Engine {} => self.on_engine(shared, fds.next()),
+            Reply::Refused { text } => self.refused = Some(text),
+            Reply::Info { id, bytes } => self.on_info(id, bytes),
+            answer @ (Reply::Welcome { .. }
+            | Reply::Entry { .. }
+            | Reply::Event { .. }
+            | Reply::Done { .. }
+            | Reply::Restarted {}) => {
+                if answer == (Reply::Restarted {}) {
+                    self.report();
+                }
+                self.answers.push_back(answer);
+                self.askers.wake();
+            }
+        }
+    }
+
+    /// Says what there is here, and what is waited for, to a broker that has only its
+    /// predecessor's word.
+    fn report(&mut self) {
+        let lines = self.lines.keys().map(|id| Request::Has { id: *id });
+        let waits = |adopting: &&Adopting| adopting.fd.is_some() && adopting.outcome.is_none();
+        let pending = self.adopting.iter().filter(|(_, adopting)| waits(adopting));
+        let all: Vec<Request> = lines.chain(pending.map(|(seq, _)| Request::Pending { seq: *seq })).collect();
+        for request in all {
+            let _ = self.say(&request, Vec::new());
+        }
+    }
+
+    fn on_bring(&mut self, seq: u64, id: u64, region: u32, queues: io::Result<Brought>, window: u32) {
+        // No name is given twice.
+        if let Entry::Vacant(place) = self.lines.entry(id)
+            && let Some(adopting) = self.adopting.get_mut(&seq)
+            && let Some(fd) = adopting.fd.take()
+        {
+            place.insert(Line::new(fd, Whereabouts::Away, seq, std::mem::take(&mut adopting.before)));
+        }
+        let taken = match (self.lines.get_mut(&id), self.regions.get_mut(&region)) {
+            (Some(Line { at: Whereabouts::Coming { .. } | Whereabouts::Engine { .. }, .. }), _) => true,
+            (Some(line @ Line { at: Whereabouts::Away, .. }), Some(Region { consumer, .. })) => {
+                let adoption = Adoption(id);
+                let taken = queues.and_then(|brought| {
+                    let unread = brought.unread.clone();
+                    consumer.expect(adoption);
+                    consumer.bring(adoption, brought, window).inspect_err(|_| consumer.forget_adoption(adoption))?;
+                    line.at = Whereabouts::Coming { region, unread };
+                    Ok(())
+                });
+                taken.is_ok()
+            }
+            // Let go of since, or of an engine that has died.
+            _ => false,
+        };
+        let _ = self.say(&Request::Brought { id, taken }, Vec::new());
+    }
+
+    /// Where its engine has said in the memory that it has it, that was before what the broker
+    /// says of it now. Who forgot the adoption would take its word for that of the next one, and
+    /// let go of what that one really got.
+    fn arrive_first(&mut self, id: u64) {
+        if let Some(&Whereabouts::Coming { region, .. }) = self.lines.get(&id).map(|line| &line.at) {
+            self.hear_engine(region, baton_tcp::time::Instant(0));
+        }
+    }
+
+    fn on_stays(&mut self, seq: u64, id: u64, code: String, text: String) {
+        if let Some(Whereabouts::Coming { region, .. }) = self.lines.get(&id).map(|line| &line.at)
+            && let Some(region) = self.regions.get_mut(region)
+        {
+            region.consumer.forget_adoption(Adoption(id));
+        }
+        let refused = |fd| NotAdopted { fd: Some(fd), code: code.clone(), text: text.clone() };
+        if let Some(adopting) = self.adopting.get_mut(&seq) {
+            let brought = self.lines.get(&id).is_some_and(|line| line.seq == seq);
+            let line = if brought { self.lines.remove(&id) } else { None };
+            let fd = adopting.fd.take().or_else(|| line.map(|line| line.into_fd(self.ready.as_fd())));
+            if let Some(fd) = fd {
+                adopting.settle(Err(refused(fd)));
+            }
+            return;
+        }
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        if matches!(line.at, Whereabouts::Away | Whereabouts::Coming { .. }) {
+            line.at = Whereabouts::Kernel;
+        }
+        line.refusal = line.restoring.then_some(text);
+        self.settle(id);
+    }
+
+    /// The broker wants to hand it over. What is to be read or written first goes along here.
+    fn on_prepare(&mut self, id: u64) {
+        let may = |line: &&Line| line.is_in_kernel() && line.skip == 0 && !line.closed && !line.restoring;
+        let line = self.lines.get(&id).filter(may);
+        let free = line.is_some_and(|line| self.no_buffers_for(line.fd.as_fd()).is_none());
+        if let Some(line) = self.lines.get_mut(&id).filter(|_| free) {
+            line.at = Whereabouts::Away;
+        }
+        let _ = self.say(&Request::Ready { id, free }, Vec::new());
+    }
+
+    fn on_stand(&mut self, id: u64, rcv_pos: u64, tail_pos: u64) {
+        let Inner { lines, regions, .. } = self;
+        let Some(line) = lines.get_mut(&id) else { return };
+        let Whereabouts::Engine { region, conn } = line.at else { return };
+        let left = regions.get_mut(&region).and_then(|region| region.consumer.standing_at(conn, tail_pos, rcv_pos));
+        let left = left.unwrap_or_default();
+        line.shut |= left.shut;
+        // All stays here too until it is in the kernel.
+        let unread: Vec<u8> = line.unread.iter().copied().chain(left.unread).collect();
+        let unsent: Vec<u8> = left.unsent.into_iter().chain(line.unsent.iter().copied()).collect();
+        match write_queues(&unread, &unsent) {
+            Ok(file) => {
+                let (unread, unsent) = (unread.len() as u32, unsent.len() as u32);
+                let _ = self.say(&Request::LeftBehind { id, unread, unsent }, file.into_iter().collect());
+            }
+            // There is no other way to hand it over.
+            Err(error) => line.refusal = Some(error.to_string()),
+        }
+    }
+
+    fn on_home(&mut self, id: u64, rcv_pos: u64, tail_pos: u64, whole: bool) {
+        let Inner { lines, regions, .. } = self;
+        let Some(line) = lines.get_mut(&id) else { return };
+        match std::mem::replace(&mut line.at, Whereabouts::Kernel) {
+            Whereabouts::Engine { region, conn } => {
+                if let Some(region) = regions.get_mut(&region) {
+                    let left = region.consumer.standing_at(conn, tail_pos, rcv_pos).filter(|_| !whole);
+                    // An engine of our own may have gone on while the broker took it away.
+                    let received = region.consumer.stream(conn).map_or(0, Stream::received_total);
+                    line.skip = if whole { 0 } else { received.saturating_sub(rcv_pos) };
+                    left.into_iter().for_each(|left| line.take_left(left));
+                    region.leave(conn);
+                }
+            }
+            Whereabouts::Coming { region, unread } => {
+                line.unread.extend(unread);
+                if let Some(region) = regions.get_mut(&region) {
+                    region.consumer.forget_adoption(Adoption(id));
+                }
+            }
+            // A kernel that has the whole has what remained here, too.
+            Whereabouts::Away => {
+                let remains = line.remains.take().filter(|_| !whole);
+                remains.into_iter().for_each(|remains| line.take_left(remains.beyond(tail_pos)));
+            }
+            Whereabouts::Kernel => {}
+            ended @ Whereabouts::Ended(_) => line.at = ended,
+        }
+        if whole {
+            (line.unread, line.unsent) = Default::default();
+            line.given_back.store(!line.restoring, Ordering::Release);
+        }
+        self.settle(id);
+        self.forget_dead_regions();
+    }
+
+    fn on_gone(&mut self, seq: u64, id: u64, text: &str) {
+        let Inner { lines, regions, adopting, .. } = self;
+        // Lost before it was brought here: what is left of the socket is nobody's.
+        if let Some(adopting) = adopting.get_mut(&seq).filter(|_| !lines.contains_key(&id)) {
+            adopting.fd = None;
+            adopting.settle(Err(NotAdopted { fd: None, code: "lost".into(), text: text.to_owned() }));
+        }
+        let Some(line) = lines.get_mut(&id) else { return };
+        let mut error = (!text.is_empty()).then(|| io::Error::new(ErrorKind::ConnectionAborted, text));
+        match std::mem::replace(&mut line.at, Whereabouts::Away) {
+            Whereabouts::Engine { region, conn } => {
+                if let Some(region) = regions.get_mut(&region) {
+                    error = region.consumer.error(conn).or(error);
+                    let left = region.consumer.standing_at(conn, u64::MAX, 0).unwrap_or_default();
+                    line.unread.extend(left.unread);
+                    region.leave(conn);
+                }
+            }
+            Whereabouts::Coming { region, unread } => {
+                line.unread.extend(unread);
+                // Whoever has it in the engine by now does not go on with it.
+                if let Some(region) = regions.get_mut(&region) {
+                    region.consumer.forget_adoption(Adoption(id));
+                }
+            }
+            _ => {}
+        }
+        line.at = Whereabouts::Ended(error);
+        self.settle(id);
+        self.forget_dead_regions();
+    }
+
+    pub(super) fn on_dead(&mut self, number: u32) {
+        self.hear_engine(number, baton_tcp::time::Instant(0));
+        if let Some(region) = self.regions.get_mut(&number) {
+            region.dead = true;
+            region.leaving.clear();
+        }
+        self.forget_dead_regions();
+    }
+
+    /// Dead regions that nobody has a connection in.
+    pub(super) fn forget_dead_regions(&mut self) {
+        let Inner { lines, regions, .. } = self;
+        let uses = |line: &Line, number: u32| match line.at {
+            Whereabouts::Engine { region, .. } | Whereabouts::Coming { region, .. } => region == number,
+            _ => false,
+        };
+        regions.retain(|number, region| !region.dead || lines.values().any(|line| uses(line, *number)));
+    }
+
+    /// A connection has arrived somewhere: whoever waits is told, and what waited is done.
+    fn settle(&mut self, id: u64) {
+        let Inner { lines, adopting, ready, .. } = self;
+        let Some(line) = lines.get_mut(&id) else { return };
+        if let Some(adopting) = adopting.get_mut(&line.seq) {
+            adopting.settle(Ok(id));
+        }
+        (line.asked, line.info) = (false, None);
+        line.watchers.news += 1;
+        if line.is_in_kernel() {
+            line.tell_socket();
+            // What it does not take now it takes when it is ready.
+            let _ = line.flush(id, ready.as_fd());
+        }
+        line.wake();
+        if line.closed {
+            self.close(id);
+        }
+    }
+
+    /// What came, and what engines have completed.
+    pub(super) fn hear_engines(&mut self, shared: &Shared) {
+        self.clock = monotonic();
+        self.receive(shared);
+        self.take_completions(shared);
+    }
+
+    /// What engines have completed.
+    pub(super) fn take_completions(&mut self, shared: &Shared) {
+        let time = baton_tcp::time::Instant(self.clock.saturating_sub(shared.started));
+        let mut next = 0;
+        while let Some((&number, region)) = self.regions.range(next..).next() {
+            if !region.dead {
+                self.hear_engine(number, time);
+            }
+            next = number + 1;
+        }
+    }
+
+    fn hear_engine(&mut self, number: u32, time: baton_tcp::time::Instant) {
+        let Some(region) = self.regions.get_mut(&number) else { return };
+        region.consumer.poll(time);
+        while let Some(event) = self.regions.get_mut(&number).and_then(|region| region.consumer.next_event()) {
+            match event {
+                SocketEvent::Adopted { adoption, conn } => self.on_adopted(number, adoption.0, conn),
+                SocketEvent::Ready { conn } => self.on_ready(number, conn),
+                SocketEvent::Parted { conn, remains } => self.on_parted(number, conn, remains),
+                // Nobody here asks for anything else.
+                _ => {}
+            }
+        }
+    }
+
+    fn on_adopted(&mut self, number: u32, id: u64, conn: Conn) {
+        let Inner { lines, regions, .. } = self;
+        let (Some(line), Some(region)) = (lines.get_mut(&id), regions.get_mut(&number)) else { return };
+        line.at = Whereabouts::Engine { region: number, conn };
+        line.begin_cork();
+        // What does not fit now is written when there is room.
+        let _ = line.flush_to(&mut region.consumer, conn);
+        line.tell_engine(&mut region.consumer, conn);
+        self.untold |= line.untold;
+        let restoring = line.restoring;
+        // One that was let go of has ended, and its queue pair is this one's now.
+        if let Some(before) = region.names.insert(conn, id).and_then(|before| lines.get_mut(&before)) {
+            before.at = Whereabouts::Ended(None);
+        }
+        if restoring {
+            let _ = self.say(&Request::Restore { id }, Vec::new());
+        }
+        heard::tell_of_arrival(id, || tuple_of(&self.lines.get(&id)?.fd));
+        self.settle(id);
+    }
+
+    fn on_ready(&mut self, number: u32, conn: Conn) {
+        let Inner { lines, regions, .. } = self;
+        let Some(region) = regions.get_mut(&number) else { return };
+        if region.leaving.contains(&conn) && region.consumer.leave(conn).is_some() {
+            region.leaving.remove(&conn);
+        } else if let Some(line) = region.names.get(&conn).and_then(|id| lines.get_mut(id)) {
+            if !line.unsent.is_empty() {
+                let _ = line.flush_to(&mut region.consumer, conn);
+            }
+            line.wake();
+        }
+    }
+
+    fn hear_sockets(&mut self) {
+        let mut events = Vec::with_capacity(64);
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let waited = epoll::wait(&self.ready, rustix::buffer::spare_capacity(&mut events), Some(&now));
+        if waited.is_err() {
+            return;
+        }
+        for event in events {
+            let id = event.data.u64();
+            let Some(line) = self.lines.get_mut(&id) else { continue };
+            line.on_ready();
+            // A husk says things too.
+            if line.is_in_kernel() {
+                self.settle(id);
+            }
+        }
+    }
+}
+
+fn make_region(file: OwnedFd, doorbell: OwnedFd, completions: OwnedFd, sizes: Sizes) -> io::Result<Region> {
+    let config = sizes.config().ok_or(ErrorKind::InvalidData)?;
+    let memory = SharedMemory::open(file)?;
+    if memory.region().layout() != config.layout() {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    Ok(Region {
+        consumer: Consumer::new(&config, memory.region().clone()),
+        doorbell,
+        completions: Arc::new(completions),
+        engine: None,
+        names: BTreeMap::new(),
+        leaving: BTreeSet::new(),
+        dead: false,
+    })
+}

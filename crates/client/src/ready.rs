@@ -1,0 +1,253 @@
+//! What a [`Stream`] is ready for, and who is told when that may have changed: for who
+//! waits for many streams at once, and for descriptors beside them.
+//!
+//! A watch stays until it is taken away. It is woken whenever a read or write may do what
+//! it could not before, often enough rather than seldom enough: who is woken asks
+//! [`Stream::readiness`]. Where the connection is makes no difference; in the kernel the
+//! socket is watched by edges, which the library's thread hears.
+
+use super::line::{Line, Whereabouts};
+use super::shared::{Inner, Region};
+use super::stream::Stream;
+use crate::sys::queue_lengths;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::task::Waker;
+
+/// What a stream is ready for: the bits of `poll(2)`, as the kernel would set them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Readiness {
+    /// A read does not wait: bytes, the end, or an error.
+    pub readable: bool,
+    /// A write does not wait.
+    pub writable: bool,
+    /// The peer has sent all that it will, or nothing more is read here.
+    pub peer_finished: bool,
+    /// Both directions have ended.
+    pub ended: bool,
+    /// An error waits to be taken.
+    pub failed: bool,
+    /// Another number whenever something may have arrived since.
+    pub arrivals: u64,
+}
+
+/// What is no stream any more: a call does not wait, and says so.
+const GONE: Readiness =
+    Readiness { readable: true, writable: true, peer_finished: false, ended: false, failed: false, arrivals: 0 };
+
+/// One who is told.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    number: u64,
+    waker: Waker,
+}
+
+/// Those who are told of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Watchers {
+    all: Vec<Watcher>,
+    /// Arrivals that no engine counts.
+    pub news: u64,
+}
+
+impl Watchers {
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub fn wake(&self) {
+        self.all.iter().for_each(|watcher| watcher.waker.wake_by_ref());
+    }
+
+    pub fn clear(&mut self) {
+        self.all.clear();
+    }
+}
+
+impl Stream {
+    /// Wakes `waker` from now on whenever the stream's readiness may have changed, any
+    /// number of times; the number is for [`Stream::unwatch`].
+    pub fn watch(&self, waker: Waker) -> u64 {
+        // Nothing comes in a child.
+        self.shared.with(|inner| inner.watch(self.id, waker)).unwrap_or(0)
+    }
+
+    /// Ends a watch.
+    pub fn unwatch(&self, number: u64) {
+        let _ = self.shared.with(|inner| {
+            if let Some(line) = inner.lines.get_mut(&self.id) {
+                line.watchers.all.retain(|watcher| watcher.number != number);
+            }
+        });
+    }
+
+    /// What the stream is ready for now.
+    pub fn readiness(&self) -> Readiness {
+        let there = self.shared.with(|inner| {
+            inner.take_completions(&self.shared);
+            inner.readiness(self.id)
+        });
+        // A call says why not.
+        there.unwrap_or(GONE)
+    }
+
+    /// As [`Stream::readiness`], as far as engines were heard by now: for who has just had them
+    /// heard ([`Service::look`](super::Service::look)), and asks of many streams.
+    pub fn readiness_heard(&self) -> Readiness {
+        let there = self.shared.check().map(|()| self.shared.lock().readiness(self.id));
+        there.unwrap_or(GONE)
+    }
+
+    /// Copies bytes that a read would give, and leaves them; as many as can be had at once.
+    ///
+    /// # Errors
+    /// As for a read; `WouldBlock` if there are none, also of a blocking stream.
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.shared.with(|inner| {
+            inner.take_completions(&self.shared);
+            inner.peek(self.id, buf)
+        })?
+    }
+
+    /// Bytes that wait to be read, and bytes written that the peer has not acknowledged
+    /// (`SIOCINQ`, `SIOCOUTQ`).
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn queued(&self) -> io::Result<(usize, usize)> {
+        self.shared.with(|inner| {
+            inner.take_completions(&self.shared);
+            inner.queued(self.id)
+        })?
+    }
+}
+
+impl Stream {
+    /// Bytes that can be read, or 1 where there is the end to be read, as the kernel hints
+    /// (`tcp_inq_hint` in `include/net/tcp.h`). 0 of what has ended otherwise.
+    pub fn left(&self) -> usize {
+        let left = self.queued().map_or(0, |(unread, _)| unread);
+        left.max(self.readiness().peer_finished.into())
+    }
+}
+
+impl Inner {
+    fn watch(&mut self, id: u64, waker: Waker) -> u64 {
+        self.next_watch += 1;
+        let number = self.next_watch;
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.watchers.all.push(Watcher { number, waker });
+        }
+        number
+    }
+
+    fn readiness(&mut self, id: u64) -> Readiness {
+        let Inner { lines, regions, ready, .. } = self;
+        let Some(line) = lines.get_mut(&id) else { return GONE };
+        if line.is_in_kernel() && !line.watchers.is_empty() {
+            line.watch_socket(id, ready.as_fd());
+        }
+        let mut there = match &line.at {
+            Whereabouts::Kernel => in_kernel(line),
+            Whereabouts::Away | Whereabouts::Coming { .. } => Readiness::default(),
+            Whereabouts::Engine { region, conn } => {
+                regions.get(region).map_or_else(Readiness::default, |region| in_engine(region, *conn, line.shut))
+            }
+            Whereabouts::Ended(error) => Readiness {
+                readable: true,
+                writable: true,
+                peer_finished: true,
+                ended: true,
+                failed: error.is_some(),
+                arrivals: 0,
+            },
+        };
+        there.writable &= line.unsent.is_empty() || there.ended;
+        there.writable |= line.shut;
+        there.peer_finished |= line.is_shut_for_reading();
+        there.readable |= !line.unread.is_empty() || there.peer_finished;
+        there.ended |= line.shut && there.peer_finished;
+        there.arrivals = there.arrivals.wrapping_add(line.watchers.news << 40);
+        there
+    }
+
+    fn peek(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let Inner { lines, regions, ready, .. } = self;
+        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let first = line.peek_unread(buf);
+        if first == buf.len() {
+            return Ok(first);
+        }
+        let rest = &mut buf[first..];
+        let more = match &line.at {
+            Whereabouts::Kernel => line.peek_kernel(id, ready.as_fd(), rest),
+            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            &Whereabouts::Engine { region, conn } => {
+                super::shared::in_engine(regions, region, conn, |consumer| consumer.peek(conn, rest))
+            }
+            // Left for the read that follows.
+            Whereabouts::Ended(Some(error)) => Err(error.kind().into()),
+            Whereabouts::Ended(None) => Ok(0),
+        };
+        match more {
+            Ok(count) => Ok(first + count),
+            Err(_) if first > 0 => Ok(first),
+            Err(error) if error.kind() == ErrorKind::WouldBlock && line.is_shut_for_reading() => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn queued(&mut self, id: u64) -> io::Result<(usize, usize)> {
+        let line = self.lines.get(&id).ok_or(ErrorKind::NotConnected)?;
+        let (unread, unsent) = match &line.at {
+            Whereabouts::Kernel => {
+                let (send, unread) = queue_lengths::of(line.fd.as_fd())?;
+                (unread as usize, send as usize)
+            }
+            Whereabouts::Engine { region, conn } => self
+                .regions
+                .get(region)
+                .and_then(|region| region.consumer.stream(*conn))
+                .map_or((0, 0), |stream| (stream.readable(), stream.unacknowledged())),
+            _ => (0, 0),
+        };
+        Ok((line.unread.len() + unread, line.unsent.len() + unsent))
+    }
+}
+
+/// As `tcp_poll` in the kernel's `net/ipv4/tcp.c` decides.
+fn in_engine(region: &Region, conn: baton_consumer::consumer::Conn, shut: bool) -> Readiness {
+    let consumer = &region.consumer;
+    let Some(stream) = consumer.stream(conn) else { return Readiness::default() };
+    // A move is under way: whoever tries waits for its end.
+    if stream.is_moved() || region.dead {
+        return Readiness { readable: stream.readable() > 0, ..Readiness::default() };
+    }
+    let (free, used) = (consumer.writable(conn), stream.unacknowledged());
+    let closed = stream.is_closed();
+    Readiness {
+        readable: stream.readable() > 0 || stream.peer_finished(),
+        writable: closed || shut || (free > 0 && free >= used / 2),
+        peer_finished: stream.peer_finished(),
+        ended: closed,
+        failed: closed && consumer.error(conn).is_some(),
+        arrivals: stream.received_total() + u64::from(stream.peer_finished()) + u64::from(closed),
+    }
+}
+
+fn in_kernel(line: &Line) -> Readiness {
+    let asked = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP;
+    let mut fds = [PollFd::new(&line.fd, asked)];
+    // What fails is retried by whoever asks again.
+    let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    let found = fds[0].revents();
+    Readiness {
+        readable: found.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
+        writable: found.intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR),
+        peer_finished: found.contains(PollFlags::RDHUP),
+        ended: found.contains(PollFlags::HUP),
+        failed: found.contains(PollFlags::ERR),
+        arrivals: 0,
+    }
+}

@@ -1,0 +1,418 @@
+//! What a program's threads and this library's thread share.
+
+use super::adopting::Adopting;
+use super::cork::Corks;
+use super::descriptors::lifted;
+use super::direct::{Care, Own};
+use super::events;
+use super::line::{Line, Whereabouts};
+use baton_consumer::adoption::Remains;
+use baton_consumer::consumer::{Conn, Consumer};
+use baton_consumer::fork::{Process, Unshared};
+use baton_consumer::held::Counted;
+use baton_consumer::signals;
+use baton_consumer::waiters::Waiters;
+use baton_ipc::channel::Channel;
+use baton_ipc::engine::monotonic;
+use baton_ipc::message::{Reply, Request};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::net::sockopt::set_socket_linger;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+/// Memory shared with an engine.
+pub(super) struct Region {
+    pub consumer: Consumer,
+    pub doorbell: OwnedFd,
+    pub completions: Arc<OwnedFd>,
+    /// The engine's process, as a pidfd; none for an engine in this program.
+    pub engine: Option<OwnedFd>,
+    /// Connections by queue pair.
+    pub names: BTreeMap<Conn, u64>,
+    /// Queue pairs that are left once the engine has let go of them too.
+    pub leaving: BTreeSet<Conn>,
+    /// Its engine has died.
+    pub dead: bool,
+}
+
+impl Region {
+    /// The queue pair's connection is elsewhere.
+    pub fn leave(&mut self, conn: Conn) {
+        self.names.remove(&conn);
+        let held = self.consumer.stream(conn).is_some();
+        if held && self.consumer.leave(conn).is_none() && !self.dead {
+            self.leaving.insert(conn);
+        }
+    }
+}
+
+/// Behind the lock.
+pub(super) struct Inner {
+    /// Of the channel: a child that had it would keep the broker from seeing that we died.
+    unshared: Option<Unshared>,
+    /// None once the broker has gone.
+    pub channel: Option<Channel>,
+    pub regions: BTreeMap<u32, Region>,
+    pub lines: BTreeMap<u64, Line>,
+    /// Engines of this program's own, and when their devices were looked at last, in
+    /// nanoseconds of `CLOCK_MONOTONIC`.
+    pub own: Vec<Own>,
+    pub looked_at: u64,
+    /// That clock, as it was read last.
+    pub clock: u64,
+    /// They did something since their times were looked at.
+    pub driven: bool,
+    /// What was written to them may wait for more.
+    pub waits: bool,
+    pub adopting: BTreeMap<u64, Adopting>,
+    pub answers: VecDeque<Reply>,
+    pub askers: Waiters,
+    /// Sockets that somebody waits for.
+    pub ready: OwnedFd,
+    pub next_seq: u64,
+    /// Number of the last watch.
+    pub next_watch: u64,
+    /// Bytes that are held back.
+    pub corks: Corks,
+    /// A line may have settings that its engine had no room to hear.
+    pub untold: bool,
+    /// The thread has to look again.
+    pub look: bool,
+    /// The handle was dropped.
+    pub ended: bool,
+    pub refused: Option<String>,
+}
+
+pub(super) struct Shared {
+    inner: Mutex<Inner>,
+    /// Wakes the thread.
+    pub wake: OwnedFd,
+    /// The beginning, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub started: u64,
+    pub care: Care,
+    process: Process,
+}
+
+/// What is behind the lock.
+pub type Guard<'a> = Counted<MutexGuard<'a, Inner>>;
+
+impl Shared {
+    pub fn start(channel: Channel) -> io::Result<Arc<Shared>> {
+        let process = Process::this();
+        let inner = Inner {
+            unshared: Some(Unshared::new(&channel)),
+            channel: Some(channel),
+            regions: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            own: Vec::new(),
+            looked_at: 0,
+            clock: monotonic(),
+            driven: false,
+            waits: false,
+            adopting: BTreeMap::new(),
+            answers: VecDeque::new(),
+            askers: Waiters::default(),
+            ready: lifted(epoll::create(epoll::CreateFlags::CLOEXEC)?),
+            next_seq: 0,
+            next_watch: 0,
+            corks: Corks::default(),
+            untold: false,
+            look: false,
+            ended: false,
+            refused: None,
+        };
+        let wake = lifted(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let shared =
+            Arc::new(Shared { inner: Mutex::new(inner), wake, started: monotonic(), care: Care::default(), process });
+        let thread = thread::Builder::new().name("baton-service".into());
+        signals::blocked(|| {
+            let shared = shared.clone();
+            // It ends by itself.
+            thread.spawn(move || events::run(&shared)).map(drop)
+        })?;
+        Ok(shared)
+    }
+
+    /// Fails in a child of the process that all this belongs to.
+    pub fn check(&self) -> io::Result<()> {
+        let elsewhere = || io::Error::new(ErrorKind::NotConnected, "it is the parent process's");
+        self.process.is_this().then_some(()).ok_or_else(elsewhere)
+    }
+
+    /// Not in a child, where the lock may be held for ever.
+    pub fn lock(&self) -> Guard<'_> {
+        // A panic while it was held leaves cursors that are still true.
+        Counted::new(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The lock, if nobody has it.
+    pub fn try_lock(&self) -> Option<Guard<'_>> {
+        Counted::if_free(|| match self.inner.try_lock() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(inner)) => Some(inner.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        })
+    }
+
+    /// Does something, then wakes the engines that sleep.
+    ///
+    /// # Errors
+    /// As for [`Shared::check`].
+    pub fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> io::Result<R> {
+        self.check()?;
+        let mut inner = self.lock();
+        let looked_at = inner.looked_at;
+        let result = run(&mut inner);
+        inner.wake_engines(self);
+        if inner.looked_at != looked_at {
+            self.note_look();
+        }
+        if std::mem::take(&mut inner.look) {
+            drop(inner);
+            self.look_again();
+        }
+        Ok(result)
+    }
+
+    /// Has the thread look for what there is to do.
+    pub fn look_again(&self) {
+        // Only a counter at its maximum refuses, and that wakes as well.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Does something for which the thread has to look again.
+    ///
+    /// # Errors
+    /// As for [`Shared::check`].
+    pub fn change<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> io::Result<R> {
+        self.with(|inner| {
+            inner.look = true;
+            run(inner)
+        })
+    }
+}
+
+impl Inner {
+    /// Tells engines elsewhere that there is something to do, and does it here.
+    pub fn wake_engines(&mut self, shared: &Shared) {
+        self.send(shared);
+        let Inner { regions, own, .. } = self;
+        // Those in this program do not sleep.
+        let elsewhere = |number: u32| !own.iter().any(|own| own.drives(number));
+        for (_, region) in regions.iter().filter(|(number, region)| !region.dead && elsewhere(**number)) {
+            if region.consumer.region().must_wake_engine() {
+                let _ = rustix::io::write(&region.doorbell, &1u64.to_ne_bytes());
+            }
+        }
+    }
+
+    /// The broker is heard no more, nor told anything.
+    pub fn hang_up(&mut self) {
+        self.unshared = None;
+        self.channel = None;
+    }
+
+    pub fn line(&self, id: u64) -> Option<&Line> {
+        self.lines.get(&id)
+    }
+
+    pub fn say(&mut self, request: &Request, fds: Vec<OwnedFd>) -> io::Result<()> {
+        let channel = self.channel.as_mut().ok_or_else(|| self.refused.gone())?;
+        channel.send(request.to_bytes(), fds)
+    }
+
+    pub fn next_answer(&mut self) -> Option<Reply> {
+        self.answers.pop_front()
+    }
+
+    pub fn await_answer(&mut self, cx: &Context<'_>) -> Poll<io::Result<Reply>> {
+        if self.channel.is_none() {
+            return Poll::Ready(Err(self.refused.gone()));
+        }
+        self.askers.add(cx);
+        Poll::Pending
+    }
+
+    /// Turns `WouldBlock` into waiting, if nothing came either since.
+    pub fn poll_io<R>(
+        &mut self,
+        shared: &Shared,
+        id: u64,
+        write: bool,
+        cx: &Context<'_>,
+        mut run: impl FnMut(&mut Inner) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        let would_block = |done: &io::Result<R>| matches!(done, Err(error) if error.kind() == ErrorKind::WouldBlock);
+        let mut done = run(self);
+        if would_block(&done) && self.has_news(shared) {
+            done = run(self);
+        }
+        match done {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if let Some(line) = self.lines.get_mut(&id) {
+                    line.wait(write, cx);
+                }
+                Poll::Pending
+            }
+            done => Poll::Ready(done),
+        }
+    }
+
+    pub fn read(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let Inner { lines, regions, ready, .. } = self;
+        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if !line.unread.is_empty() {
+            let count = io::Read::read(&mut line.unread, buf);
+            if line.unread.is_empty() {
+                // Its memory is not kept for another time.
+                line.unread = VecDeque::new();
+            }
+            return count;
+        }
+        let read = match &mut line.at {
+            Whereabouts::Kernel => {
+                let read = line.read_kernel(id, ready.as_fd(), buf);
+                line.at_home.1 += *read.as_ref().unwrap_or(&0) as u64;
+                read
+            }
+            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            Whereabouts::Engine { region, conn } => {
+                in_engine(regions, *region, *conn, |consumer| consumer.read(*conn, buf))
+            }
+            Whereabouts::Ended(error) => error.take().map_or(Ok(0), Err),
+        };
+        match read {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && line.is_shut_for_reading() => Ok(0),
+            read => read,
+        }
+    }
+
+    pub fn write(&mut self, id: u64, data: &[u8]) -> io::Result<usize> {
+        self.write_some(id, data, false)
+    }
+
+    pub fn take_bytes_at_home(&mut self, id: u64) -> (u64, u64) {
+        self.lines.get_mut(&id).map(|line| std::mem::take(&mut line.at_home)).unwrap_or_default()
+    }
+
+    pub fn shutdown(&mut self, id: u64) -> io::Result<()> {
+        let Inner { lines, regions, ready, .. } = self;
+        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        line.shut = true;
+        match &line.at {
+            Whereabouts::Kernel => line.flush(id, ready.as_fd()).or_else(not_now),
+            &Whereabouts::Engine { region, conn } => {
+                in_engine(regions, region, conn, |consumer| line.flush_to(consumer, conn)).or_else(not_now)
+            }
+            // Done where it arrives.
+            Whereabouts::Away | Whereabouts::Coming { .. } => Ok(()),
+            Whereabouts::Ended(_) => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// The program lets go of a stream.
+    pub fn close(&mut self, id: u64) {
+        let Inner { lines, regions, ready, .. } = self;
+        let Some(line) = lines.get_mut(&id) else { return };
+        line.closed = true;
+        // Whoever has the stream's eventfd in a poll set hears no more of it.
+        (line.readers, line.writers) = Default::default();
+        // Whoever sleeps until it is ready would sleep on.
+        line.watchers.wake();
+        line.watchers.clear();
+        match &line.at {
+            // Closed where they arrive.
+            Whereabouts::Away | Whereabouts::Coming { .. } => return,
+            Whereabouts::Engine { region, conn } => {
+                if let Some(region) = regions.get_mut(region).filter(|region| !region.dead) {
+                    if line.unread.is_empty() && !line.aborts() {
+                        region.consumer.close(*conn);
+                    } else {
+                        region.consumer.abort(*conn);
+                    }
+                    // Until it has ended: it may come home before, with what was written last.
+                    let _ = self.say(&Request::Close { id }, Vec::new());
+                }
+                // Of a dead engine its way home is being told of, if anybody is there to tell.
+                if self.channel.is_some() {
+                    return;
+                }
+            }
+            Whereabouts::Kernel => {
+                if matches!(line.flush(id, ready.as_fd()), Err(error) if error.kind() == ErrorKind::WouldBlock) {
+                    return;
+                }
+                if !line.unread.is_empty() {
+                    // As the kernel closes what was not read to its end.
+                    let _ = set_socket_linger(&line.fd, Some(std::time::Duration::ZERO));
+                }
+            }
+            Whereabouts::Ended(_) => {}
+        }
+        let Inner { lines, ready, .. } = self;
+        let line = lines.remove(&id).expect("it is there");
+        drop(line.into_fd(ready.as_fd()));
+        let _ = self.say(&Request::Close { id }, Vec::new());
+    }
+
+    /// The engine let go of a connection that its program had closed, and gave the queue pair back
+    /// before the broker's word was heard.
+    pub fn on_parted(&mut self, region: u32, conn: Conn, remains: Remains) {
+        let id = self.regions.get_mut(&region).and_then(|region| region.names.remove(&conn));
+        if let Some(line) = id.and_then(|id| self.lines.get_mut(&id)) {
+            (line.at, line.remains) = (Whereabouts::Away, Some(remains));
+        }
+    }
+
+    /// How long the thread may sleep, and what region is to be looked at.
+    pub fn next_look(&self) -> Option<baton_tcp::time::Instant> {
+        self.regions.values().filter(|region| !region.dead).filter_map(|region| region.consumer.next_look()).min()
+    }
+}
+
+/// What would block now is done later by itself.
+fn not_now(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) }
+}
+
+/// Does something with a connection's consumer; where the connection has moved already,
+/// the word of it is on its way here.
+pub(super) fn in_engine<R>(
+    regions: &mut BTreeMap<u32, Region>,
+    region: u32,
+    conn: Conn,
+    run: impl FnOnce(&mut Consumer) -> io::Result<R>,
+) -> io::Result<R> {
+    let region = regions.get_mut(&region).ok_or(ErrorKind::NotConnected)?;
+    let done = run(&mut region.consumer);
+    let moved = region.dead || region.consumer.stream(conn).is_some_and(|stream| stream.is_moved());
+    match done {
+        Err(error) if moved && error.kind() == ErrorKind::NotConnected => Err(ErrorKind::WouldBlock.into()),
+        done => done,
+    }
+}
+
+trait Gone {
+    fn gone(&self) -> io::Error;
+}
+
+impl Gone for Option<String> {
+    /// Why the broker says nothing any more.
+    fn gone(&self) -> io::Error {
+        match self {
+            Some(why) => io::Error::new(ErrorKind::PermissionDenied, why.clone()),
+            None => io::Error::new(ErrorKind::NotConnected, "the service has gone"),
+        }
+    }
+}
+
+/// The time until `at`, a moment of the consumers' clock.
+pub(super) fn until(started: u64, at: baton_tcp::time::Instant) -> Duration {
+    let now = baton_tcp::time::Instant(monotonic().saturating_sub(started));
+    Duration::from_nanos(at.since(now).0)
+}

@@ -1,0 +1,4 @@
+//! The unsafe code of this crate.
+
+pub(crate) mod queue_lengths;
+pub(crate) mod tcp_info;

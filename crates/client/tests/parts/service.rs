@@ -1,0 +1,262 @@
+//! A program and a broker of its service, which is played here.
+
+use crate::played::{Played, play_at};
+use baton_client::{Place, Service};
+use baton_consumer::consumer::ConsumerConfig;
+use baton_engine::region::{Completion, Events, Request as EngineRequest};
+use baton_ipc::message::{Reply, Request, Selector, Sizes};
+use baton_testkit::wait_for;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+/// Sizes of a small consumer.
+const SMALL: ConsumerConfig =
+    ConsumerConfig { stream_buffer: 4096, stream_buffers: 4, large_buffer: 4096, large_buffers: 0, connections: 2 };
+
+/// A program connected to a played broker.
+fn play(run: impl FnOnce(&Service, &Played)) {
+    play_with(|service, broker| run(&service, &broker));
+}
+
+/// The same, for who ends either.
+fn play_with(run: impl FnOnce(Service, Played)) {
+    play_at(|path, broker| run(Service::connect(path).unwrap(), broker));
+}
+
+/// The end of an answer about so many.
+fn done(ask: u64, count: u64) -> Reply {
+    Reply::Done { ask, count, failed: 0, pause_us: 0 }
+}
+
+#[test]
+fn an_adoption_whose_connection_is_lost_ends() {
+    play(|service, broker| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        thread::scope(|scope| {
+            let adopting = scope.spawn(|| service.adopt(socket.into()).map(drop));
+            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            broker.say(Reply::Gone { seq, id: 7, text: "the kernel kept it".into() });
+            let lost = adopting.join().unwrap().unwrap_err();
+            assert!(lost.fd.is_none());
+            assert_eq!((lost.code.as_str(), lost.text.as_str()), ("lost", "the kernel kept it"));
+        });
+    });
+}
+
+#[test]
+fn who_asks_gets_the_answer_to_that_question() {
+    play(|service, broker| {
+        thread::scope(|scope| {
+            let asking = scope.spawn(|| service.handoff(Selector::All));
+            let Request::Handoff { ask, .. } = broker.hear() else { panic!("a handoff was asked for") };
+            // The broker dies; the next one hears the question too, and answers it late.
+            broker.say(Reply::Restarted {});
+            assert_eq!(asking.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
+            let listing = scope.spawn(|| service.bring_home(Selector::All));
+            let Request::Home { ask: next, .. } = broker.hear() else { panic!("a way home was asked for") };
+            assert_ne!(ask, next);
+            broker.say(done(ask, 1));
+            broker.say(done(next, 2));
+            assert_eq!(listing.join().unwrap().unwrap().count, 2);
+        });
+    });
+}
+
+#[test]
+fn two_threads_may_ask_at_once() {
+    play(|service, broker| {
+        thread::scope(|scope| {
+            let ask = |port| scope.spawn(move || service.handoff(Selector::Port(port)).unwrap().count);
+            let asking = [ask(1), ask(2)];
+            for _ in 0..2 {
+                let Request::Handoff { ask, which: Selector::Port(port) } = broker.hear() else { panic!() };
+                broker.say(done(ask, u64::from(port) * 10));
+            }
+            assert_eq!(asking.map(|asking| asking.join().unwrap()), [10, 20]);
+        });
+    });
+}
+
+/// A socket to be handed over, and the far end, which waits for so long for its end.
+fn pair() -> (UnixStream, UnixStream) {
+    let (ours, peer) = UnixStream::pair().unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    (ours, peer)
+}
+
+#[test]
+fn memory_of_sizes_that_cannot_be_is_none() {
+    let none = ConsumerConfig { stream_buffer: 0, stream_buffers: 0, large_buffer: 0, large_buffers: 0, ..SMALL };
+    let odd = ConsumerConfig { stream_buffer: 3000, ..SMALL };
+    let huge = Sizes { small: (u32::MAX, u32::MAX), large: (u32::MAX, u32::MAX), connections: 2 };
+    for (sizes, config) in [(Sizes::of(&none), none), (Sizes::of(&odd), odd), (huge, SMALL)] {
+        play(|service, broker| {
+            thread::scope(|scope| {
+                let adopting = scope.spawn(|| service.adopt(pair().0.into()).map(drop));
+                let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+                broker.make_region(sizes, config.layout());
+                assert!(!broker.bring(seq, 7), "{sizes:?}");
+                broker.say(Reply::Stays { seq, id: 7, code: "no-buffers".into(), text: String::new() });
+                assert_eq!(adopting.join().unwrap().unwrap_err().code, "no-buffers");
+            });
+        });
+    }
+}
+
+#[test]
+fn a_socket_for_whose_queues_no_buffers_are_free_is_left_alone() {
+    let one = ConsumerConfig { large_buffer: 16_384, large_buffers: 1, ..SMALL };
+    let socket = |unread: usize| {
+        let (ours, mut peer) = pair();
+        peer.write_all(&vec![1; unread]).unwrap();
+        (ours, peer)
+    };
+    play(|service, broker| {
+        broker.make_region(Sizes::of(&one), one.layout());
+        thread::scope(|scope| {
+            let (first, _peer) = socket(5000);
+            let adopting = scope.spawn(|| service.adopt(first.into()).map(drop));
+            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            assert!(broker.bring_with(seq, 7, &[1; 5000]));
+            // The large buffer is in use.
+            let (second, _peer) = socket(4097);
+            let refused = service.adopt(second.into()).map(drop).unwrap_err();
+            assert_eq!(refused.code, "no-buffers");
+            assert!(refused.text.contains("4097 to be read"), "{}", refused.text);
+            let (mut second, mut buf) = (UnixStream::from(refused.fd.expect("it is as it was")), [0; 1]);
+            second.read_exact(&mut buf).unwrap();
+            // Now it fits, or the first has gone back.
+            let again = scope.spawn(|| service.adopt(second.into()).map(drop));
+            let Request::Adopt { seq: next } = broker.hear() else { panic!("only this one was asked for") };
+            for (seq, id, adopting) in [(next, 8, again), (seq, 7, adopting)] {
+                broker.say(Reply::Stays { seq, id, code: "never".into(), text: String::new() });
+                assert_eq!(adopting.join().unwrap().unwrap_err().code, "never");
+            }
+        });
+    });
+}
+
+#[test]
+fn what_a_task_does_not_wait_for_any_more_is_closed_where_it_arrives() {
+    play(|service, broker| {
+        broker.make_region(Sizes::of(&SMALL), SMALL.layout());
+        for comes_home in [false, true] {
+            let (ours, mut peer) = pair();
+            {
+                let mut adopting = pin!(service.adopt_async(ours.into()));
+                assert!(adopting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            }
+            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            if comes_home {
+                assert!(broker.bring(seq, 9));
+                broker.say(Reply::Home { id: 9, rcv_pos: 0, tail_pos: 0, whole: false });
+                assert_eq!(broker.hear(), Request::Close { id: 9 });
+            } else {
+                broker.say(Reply::Stays { seq, id: 8, code: "never".into(), text: String::new() });
+            }
+            assert_eq!(peer.read(&mut [0]).unwrap(), 0, "it is closed");
+        }
+    });
+}
+
+#[test]
+fn what_is_let_go_of_after_the_services_end_is_closed() {
+    play_with(|service, broker| {
+        let (ours, mut peer) = pair();
+        let mut adopting = Box::pin(service.adopt_async(ours.into()));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(adopting.as_mut().poll(&mut cx).is_pending());
+        let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+        let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
+        assert!(broker.bring(seq, 7));
+        assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
+        rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
+        let stream = loop {
+            match adopting.as_mut().poll(&mut cx) {
+                Poll::Ready(stream) => break stream.unwrap(),
+                Poll::Pending => thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        drop(adopting);
+        assert_eq!(stream.place(), Place::Engine);
+        broker.end();
+        assert_eq!(service.list().unwrap_err().kind(), ErrorKind::NotConnected);
+        // The engine may live, and have it still.
+        assert_eq!(stream.place(), Place::Engine);
+        drop((stream, service));
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0, "it is closed");
+    });
+}
+
+/// A program that sleeps for long hears of its engine's adoption and of its way home at once.
+#[test]
+fn what_came_and_went_home_while_its_program_slept_has_left_its_engine() {
+    play(|service, broker| {
+        let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
+        let (ours, mut peer) = pair();
+        thread::scope(|scope| {
+            let adopting = scope.spawn(|| service.adopt(ours.into()));
+            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            assert!(broker.bring_with(seq, 7, b"abc"));
+            // It is not woken for that.
+            assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
+            broker.say(Reply::Home { id: 7, rcv_pos: 3, tail_pos: 0, whole: false });
+            let stream = adopting.join().unwrap().unwrap();
+            assert_eq!(stream.place(), Place::Kernel);
+            peer.write_all(b"def").unwrap();
+            let mut bytes = [0; 6];
+            (&stream).read_exact(&mut bytes).unwrap();
+            assert_eq!(&bytes, b"abcdef");
+            // Its queue pair is the engine's until that has let go of it.
+            assert_eq!(engine.pop_request(), None);
+            engine.qp(0).raise(Events::MOVED);
+            assert!(engine.complete(Completion::Ready { qp: 0, events: Events::MOVED }));
+            rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
+            let lets_go = |request| matches!(request, EngineRequest::Close { qp: 0 } | EngineRequest::Abort { qp: 0 });
+            wait_for("the queue pair", || engine.pop_request().is_some_and(lets_go));
+            // The next time is another.
+            broker.say(Reply::Prepare { id: 7 });
+            assert_eq!(broker.hear(), Request::Ready { id: 7, free: true });
+        });
+    });
+}
+
+/// What is written behind what the kernel gets, and closed, and the engine lets go of it all before
+/// its program hears where the connection went.
+#[test]
+fn what_was_written_and_closed_on_the_way_home_is_sent_from_there() {
+    play(|service, broker| {
+        let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
+        let (ours, mut peer) = pair();
+        let says = |events| {
+            engine.qp(0).raise(events);
+            assert!(engine.complete(Completion::Ready { qp: 0, events }));
+            rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
+        };
+        thread::scope(|scope| {
+            let adopting = scope.spawn(|| service.adopt(ours.into()));
+            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            assert!(broker.bring(seq, 7));
+            assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
+            rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
+            let stream = adopting.join().unwrap().unwrap();
+            (&stream).write_all(b"abcdefg").unwrap();
+            says(Events::MOVED);
+            drop(stream);
+            wait_for("the end", || engine.pop_request() == Some(EngineRequest::Close { qp: 0 }));
+            says(Events::RELEASED);
+            assert_eq!(broker.hear(), Request::Close { id: 7 });
+            // The engine had seen the first, and the kernel has them.
+            broker.say(Reply::Home { id: 7, rcv_pos: 0, tail_pos: 3, whole: false });
+            let mut bytes = Vec::new();
+            peer.read_to_end(&mut bytes).unwrap();
+            assert_eq!(bytes, b"defg");
+        });
+    });
+}

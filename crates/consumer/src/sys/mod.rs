@@ -1,0 +1,6 @@
+//! The unsafe code of this crate.
+
+pub(crate) mod file;
+pub mod fork;
+pub(crate) mod memory;
+pub mod signals;

@@ -1,0 +1,398 @@
+//! An engine that a broker directs from afar: its orders carried out, its connections
+//! adopted, stopped and let go of.
+//!
+//! It has a device, a ledger and the consumers' memory, which the broker sends, and no
+//! privilege. Whoever has it drives it: a process of its own (`baton-service`), or a program
+//! by its calls (`baton_client`). Its clock is `CLOCK_MONOTONIC` from a moment on that the
+//! broker knows, so that the broker can read the ledger's timestamps when it is gone.
+
+mod orders;
+
+use super::channel::Channel;
+use super::order::{Order, Report};
+use baton_consumer::memory::SharedLedger;
+use baton_consumer::secret::random_secret;
+use baton_engine::endpoint::InterfaceConfig;
+use baton_engine::engine::{Activity, Engine, EngineConfig};
+use baton_engine::event::ConnId;
+use baton_engine::frame_io::{FrameIo, PortError};
+use baton_engine::streamer::{ConsumerId, Moved, SuspendError};
+use baton_journal::{Kind, Level, tell};
+use baton_port::SteeredPort;
+use baton_port::wait::{WaitSet, Waitable};
+use baton_tcp::config::{Acks, Congestion};
+use baton_tcp::time::Instant;
+use baton_wire::addr::Tuple;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+/// How often connections that end are looked at, and moves that wait.
+const WATCH: Duration = Duration::from_millis(50);
+const MOVING: Duration = Duration::from_millis(1);
+
+/// Turns of an engine after frames were taken, at most: the rest is done in the next.
+const TURNS: u32 = 64;
+
+/// Turns in a row for which the clock is read once.
+const TURNS_A_LOOK: u32 = 8;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+pub fn monotonic() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// What [`Order::Start`] says of an engine, beside its device.
+#[derive(Clone, Copy, Debug)]
+pub struct Begin {
+    /// MTU of the interface, in bytes.
+    pub mtu: u16,
+    /// Its link address.
+    pub mac: [u8; 6],
+    /// Connections at most.
+    pub connections: u32,
+    /// The engine's time 0, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub base: u64,
+    /// What its connections run.
+    pub congestion: Congestion,
+    /// Segments that are handled as one, at most.
+    pub coalesce: u16,
+    /// How they are acknowledged.
+    pub acks: Acks,
+}
+
+struct Attached {
+    id: ConsumerId,
+    doorbell: OwnedFd,
+    completions: OwnedFd,
+}
+
+struct Line {
+    tuple: Tuple,
+    conn: Option<ConnId>,
+    /// Until when what is in flight may land.
+    drain: Option<Instant>,
+}
+
+/// See the file's head.
+pub struct Runner {
+    engine: Engine,
+    port: SteeredPort,
+    control: Channel,
+    base: u64,
+    rx_budget: usize,
+    consumers: BTreeMap<u32, Attached>,
+    lines: BTreeMap<u64, Line>,
+    names: BTreeMap<u32, u64>,
+    /// On their way out.
+    leaving: Vec<u64>,
+    /// Let go of by their programs.
+    watched: VecDeque<u64>,
+    forgotten: Vec<u32>,
+    /// Orders that the engine was too busy for.
+    again: VecDeque<Order>,
+    /// The broker has gone.
+    orphan: bool,
+}
+
+impl Runner {
+    /// An engine on `port` that publishes to `ledger` and is directed through `control`.
+    pub fn new(control: Channel, begin: &Begin, ledger: &SharedLedger, port: SteeredPort) -> Runner {
+        let interface = InterfaceConfig::guest(begin.mac, begin.mtu);
+        let mut config = EngineConfig::new(interface, random_secret());
+        config.tcp.congestion = begin.congestion;
+        (config.coalesce, config.tcp.acks) = (begin.coalesce, begin.acks);
+        // Every connection here came from the kernel, and can go back.
+        config.tcp.refuse_urgent = true;
+        config.max_connections = begin.connections.next_power_of_two();
+        let mut engine = Engine::new(&config, port.capabilities());
+        engine.streamer().publish_to(ledger.ledger().clone());
+        Runner {
+            engine,
+            port,
+            control,
+            base: begin.base,
+            rx_budget: config.rx_budget,
+            consumers: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            names: BTreeMap::new(),
+            leaving: Vec::new(),
+            watched: VecDeque::new(),
+            forgotten: Vec::new(),
+            again: VecDeque::new(),
+            orphan: false,
+        }
+    }
+
+    /// Where the broker is heard.
+    pub fn control(&self) -> &Channel {
+        &self.control
+    }
+
+    /// The device.
+    pub fn port(&self) -> &SteeredPort {
+        &self.port
+    }
+
+    /// The broker has gone.
+    pub fn is_orphan(&self) -> bool {
+        self.orphan
+    }
+
+    /// It has no connection.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    fn now(&self) -> Instant {
+        Instant(monotonic().saturating_sub(self.base))
+    }
+
+    /// Tells the broker something; descriptors come along with [`Report::Started`].
+    pub fn say(&mut self, report: Report, fds: Vec<OwnedFd>) {
+        tell(Level::Trace, Kind::MESSAGE, |event| event.text(format!("says {report:?}")));
+        // Nobody to hear it is found out by hearing.
+        let _ = self.control.send(report.to_bytes(), fds);
+    }
+
+    /// A turn: a burst of frames, what follows from it, and what the broker waits for.
+    ///
+    /// # Errors
+    /// [`PortError`] when the device is gone.
+    pub fn turn(&mut self) -> Result<Activity, PortError> {
+        let now = self.now();
+        let activity = self.engine.poll(now, &mut self.port, || 0)?;
+        self.tell_broker();
+        self.go_on_leaving();
+        self.watch();
+        self.wake_consumers();
+        let _ = self.control.flush();
+        Ok(activity)
+    }
+
+    /// All that there is to do, for a driver that comes by now and then: frames, if
+    /// `receive`, as many as the port gives, and what follows from them. It begins at `clock`,
+    /// in nanoseconds of `CLOCK_MONOTONIC`.
+    ///
+    /// # Errors
+    /// As for [`Runner::turn`].
+    pub fn drive(&mut self, clock: u64, receive: bool) -> Result<(), PortError> {
+        let mut receive = receive;
+        let mut now = Instant(clock.saturating_sub(self.base));
+        for turn in 1..=TURNS {
+            if turn % TURNS_A_LOOK == 0 {
+                now = self.now();
+            }
+            let steps = if receive {
+                let activity = self.engine.poll(now, &mut self.port, || 0)?;
+                // Fewer than it may take: there are no more, or the port leaves them for another time.
+                receive = activity.frames >= self.rx_budget;
+                activity.frames + activity.steps
+            } else {
+                self.engine.poll_send(now, &mut self.port, || 0)?
+            };
+            if steps == 0 {
+                break;
+            }
+        }
+        self.tell_broker();
+        Ok(())
+    }
+
+    /// True of the engine of this consumer.
+    pub fn has_consumer(&self, key: u32) -> bool {
+        self.consumers.contains_key(&key)
+    }
+
+    /// A consumer has put something into its memory.
+    pub fn has_doorbells(&mut self) -> bool {
+        self.engine.streamer().has_doorbells()
+    }
+
+    /// Goes on with what takes longer than a turn: connections that leave or end.
+    pub fn tend(&mut self) {
+        for order in std::mem::take(&mut self.again) {
+            self.carry_out(order, Vec::new());
+        }
+        self.go_on_leaving();
+        self.watch();
+        let _ = self.control.flush();
+    }
+
+    fn tell_broker(&mut self) {
+        self.ask();
+        self.hear_moves();
+    }
+
+    fn ask(&mut self) {
+        while let Some(neighbour) = self.engine.streamer().poll_question() {
+            self.say(Report::Question { neighbour }, Vec::new());
+        }
+    }
+
+    fn hear_moves(&mut self) {
+        while let Some(moved) = self.engine.streamer().poll_moved() {
+            match moved {
+                Moved::Adopted { conn, token: id, .. } => {
+                    self.names.insert(conn.0, id);
+                    if let Some(line) = self.lines.get_mut(&id) {
+                        line.conn = Some(conn);
+                    }
+                    self.say(Report::Adopted { id, conn: conn.0 }, Vec::new());
+                }
+                Moved::AdoptRefused { token: id, why, .. } => {
+                    self.lines.remove(&id);
+                    self.say(Report::NotAdopted { id, text: why.to_string() }, Vec::new());
+                }
+                Moved::Suspended(suspended) => {
+                    if let Some(&id) = self.names.get(&suspended.conn.0) {
+                        let seeds = &suspended.snapshot.seeds;
+                        let [srtt_us, rttvar_us, min_rtt_us] = [seeds.srtt, seeds.rttvar, seeds.min_rtt]
+                            .map(|time| u32::try_from(time.as_micros()).unwrap_or(u32::MAX));
+                        self.say(Report::Suspended { id, srtt_us, rttvar_us, min_rtt_us }, Vec::new());
+                    }
+                }
+                Moved::Stays { conn } => {
+                    if let Some(&id) = self.names.get(&conn.0) {
+                        if let Some((conn, tuple)) = self.called(id) {
+                            self.engine.streamer().quiesce(conn, &tuple, false);
+                        }
+                        self.say(Report::Stays { id }, Vec::new());
+                    }
+                }
+                Moved::Urgent { conn } => {
+                    if let Some(&id) = self.names.get(&conn.0) {
+                        self.say(Report::Urgent { id }, Vec::new());
+                    }
+                }
+                Moved::Ended { conn } => {
+                    if let Some(&id) = self.names.get(&conn.0) {
+                        self.forget(id);
+                        self.say(Report::Ended { id }, Vec::new());
+                    }
+                }
+                Moved::Reopened { conn, syn } => {
+                    if let Some(&id) = self.names.get(&conn.0) {
+                        self.forget(id);
+                        self.say(Report::Reopened { id, syn: syn.into() }, Vec::new());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Suspends those of which nothing is on its way any more, or whose time is up.
+    fn go_on_leaving(&mut self) {
+        if self.leaving.is_empty() {
+            return;
+        }
+        let now = self.now();
+        let (mut stay, mut ended) = (Vec::new(), Vec::new());
+        for id in std::mem::take(&mut self.leaving) {
+            let Some(&Line { drain: Some(until), .. }) = self.lines.get(&id) else { continue };
+            let Some((conn, tuple)) = self.called(id) else {
+                ended.push(id);
+                continue;
+            };
+            if now < until && !self.engine.streamer().is_settled(conn, &tuple) {
+                stay.push(id);
+                continue;
+            }
+            let mut suspended = self.engine.streamer().suspend(conn, &tuple);
+            if suspended == Err(SuspendError::Filling) && now >= until {
+                // Its program has gone, it may be, or never will take in what is its own.
+                suspended = self.engine.streamer().suspend_unfilled(conn, &tuple);
+            }
+            match suspended {
+                Ok(()) => {}
+                Err(SuspendError::Busy | SuspendError::Filling) => stay.push(id),
+                Err(SuspendError::NotOpen) => ended.push(id),
+            }
+        }
+        self.leaving = stay;
+        for id in ended {
+            self.forget(id);
+            self.say(Report::Ended { id }, Vec::new());
+        }
+    }
+
+    /// A few of those that end, and of consumers that have gone.
+    fn watch(&mut self) {
+        for _ in 0..self.watched.len().min(16) {
+            let Some(id) = self.watched.pop_front() else { break };
+            let knows = self.lines.get(&id).map(|line| line.tuple);
+            if knows.is_some_and(|tuple| self.engine.streamer().knows(&tuple)) {
+                self.watched.push_back(id);
+            } else {
+                self.forget(id);
+                self.say(Report::Ended { id }, Vec::new());
+            }
+        }
+        let Runner { forgotten, consumers, engine, .. } = self;
+        forgotten.retain(|key| {
+            let Some(consumer) = consumers.get(key) else { return false };
+            let detached = engine.streamer().detach_consumer(consumer.id);
+            if detached {
+                consumers.remove(key);
+            }
+            !detached
+        });
+    }
+
+    fn wake_consumers(&mut self) {
+        let Runner { consumers, engine, .. } = self;
+        for consumer in consumers.values() {
+            let region = engine.streamer().consumer_region(consumer.id);
+            if region.is_some_and(|region| region.must_wake_consumer()) {
+                let _ = rustix::io::write(&consumer.completions, &1u64.to_ne_bytes());
+            }
+        }
+    }
+
+    /// Sleeps until a frame, a doorbell, an order or the time comes; true if the broker may
+    /// have said something.
+    ///
+    /// # Errors
+    /// As `ppoll(2)`'s.
+    pub fn sleep(&mut self) -> io::Result<bool> {
+        let Runner { consumers, engine, .. } = self;
+        let may = consumers
+            .values()
+            .all(|consumer| engine.streamer().consumer_region(consumer.id).is_none_or(|region| region.prepare_sleep()));
+        let mut heard = false;
+        if may && self.port.prepare_wait() {
+            let mut set = WaitSet::new();
+            self.port.poll_fds(&mut set);
+            if !self.orphan {
+                set.add(&self.control);
+            }
+            self.consumers.values().for_each(|consumer| set.add(&consumer.doorbell));
+            set.wait(self.timeout())?;
+            heard = set.is_ready(self.control.as_raw_fd()) || !self.again.is_empty();
+            for consumer in self.consumers.values().filter(|c| set.is_ready(c.doorbell.as_raw_fd())) {
+                let _ = rustix::io::read(&consumer.doorbell, &mut [0; 8]);
+            }
+        }
+        self.port.finish_wait();
+        let Runner { consumers, engine, .. } = self;
+        for consumer in consumers.values() {
+            if let Some(region) = engine.streamer().consumer_region(consumer.id) {
+                region.awake();
+            }
+        }
+        Ok(heard)
+    }
+
+    /// How long there is nothing to do if nothing arrives.
+    pub fn timeout(&mut self) -> Option<Duration> {
+        let now = self.now();
+        let deadline = self.engine.next_deadline().map(|at| Duration::from_nanos(at.since(now).0));
+        let moving = !self.leaving.is_empty() || !self.again.is_empty() || self.control.is_waiting();
+        let watching = !self.watched.is_empty() || !self.forgotten.is_empty();
+        let own = if moving { Some(MOVING) } else { watching.then_some(WATCH) };
+        deadline.into_iter().chain(own).min()
+    }
+}

@@ -1,0 +1,174 @@
+//! The broker's orders, carried out.
+
+use super::{Attached, Line, Runner};
+use crate::order::{Order, Report};
+use baton_consumer::memory::SharedMemory;
+use baton_engine::event::ConnId;
+use baton_engine::options::{self, IpFields};
+use baton_engine::region::EngineRegion;
+use baton_engine::streamer::{Adopt, AdoptError, MAX_OPTIONS, SuspendError};
+use baton_engine::tce::{add_carried, tcp_info_bytes, tcp_info_of_closed};
+use baton_journal::{Kind, Level, tell};
+use baton_tcp::options::SocketOption;
+use baton_tcp::snapshot::{Snapshot, Words};
+use baton_tcp::time::Instant;
+use baton_wire::addr::Tuple;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+
+impl Runner {
+    /// Carries out what the broker has said.
+    pub fn hear(&mut self) {
+        for order in std::mem::take(&mut self.again) {
+            self.carry_out(order, Vec::new());
+        }
+        while !self.orphan {
+            match self.control.receive() {
+                Ok(Some(parcel)) => {
+                    if let Some(order) = Order::from_bytes(&parcel.bytes) {
+                        tell(Level::Trace, Kind::MESSAGE, |event| event.text(format!("heard {order:?}")));
+                        self.carry_out(order, parcel.fds);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(None) | Err(_) => self.orphan = true,
+            }
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, order: Order, fds: Vec<OwnedFd>) {
+        let now = self.now();
+        match order {
+            Order::Start { .. } => {}
+            Order::Consumer { key } => self.attach(key, fds),
+            Order::Forget { key } => self.forgotten.push(key),
+            Order::Hold { id, tuple } => {
+                self.engine.streamer().hold(tuple);
+                self.say(Report::Held { id }, Vec::new());
+            }
+            Order::Unhold { tuple } => self.engine.streamer().unhold(&tuple),
+            Order::Adopt { .. } => self.adopt(now, order),
+            Order::Suspend { id, drain_ms } => self.suspend(now, id, drain_ms),
+            Order::Resume { id } => {
+                let called = self.called(id);
+                if called
+                    .is_some_and(|(conn, tuple)| self.engine.streamer().resume(conn, &tuple) == Err(SuspendError::Busy))
+                {
+                    self.again.push_back(order);
+                }
+            }
+            Order::LetGo { id } => self.let_go(now, id),
+            Order::Watch { id } => self.watched.push_back(id),
+            Order::Neighbour { neighbour, mac } => self.engine.streamer().learn_neighbour(now, neighbour, mac),
+            Order::Reroute { id, via } => {
+                let called = self.called(id);
+                if !called.is_some_and(|(conn, tuple)| self.engine.streamer().reroute(now, conn, &tuple, via)) {
+                    self.say(Report::Homeless { id }, Vec::new());
+                }
+            }
+            Order::Info { id } => {
+                let bytes = self.tcp_info(now, id);
+                self.say(Report::Info { id, bytes }, Vec::new());
+            }
+            Order::Ask {} => self.say(Report::Here {}, Vec::new()),
+            Order::Mac { mac } => self.engine.streamer().set_mac(mac),
+        }
+    }
+
+    /// What is known of a connection; empty if it is not here yet.
+    fn tcp_info(&mut self, now: Instant, id: u64) -> Vec<u8> {
+        let found = self.called(id).and_then(|(conn, tuple)| {
+            let mut bytes = tcp_info_bytes(&self.engine.tce().info(now, conn)?);
+            let carried = self.engine.streamer().carried(conn, &tuple);
+            carried.iter().for_each(|carried| add_carried(&mut bytes, carried));
+            Some(bytes.to_vec())
+        });
+        let has_ended = self.lines.get(&id).is_some_and(|line| line.conn.is_some());
+        found.unwrap_or_else(|| if has_ended { tcp_info_of_closed().to_vec() } else { Vec::new() })
+    }
+
+    fn attach(&mut self, key: u32, fds: Vec<OwnedFd>) {
+        let mut fds = fds.into_iter();
+        let (Some(file), Some(doorbell), Some(completions)) = (fds.next(), fds.next(), fds.next()) else { return };
+        let Ok(memory) = SharedMemory::open(file) else { return };
+        let id = self.engine.streamer().attach_consumer(EngineRegion::new(memory.region().clone()));
+        self.consumers.insert(key, Attached { id, doorbell, completions });
+    }
+
+    fn adopt(&mut self, now: Instant, order: Order) {
+        let Order::Adopt { id, key, tuple, ref snapshot, ip, via, mac, ref options } = order else { return };
+        let mut words = Words::default();
+        if snapshot.len() == words.len() {
+            words.copy_from_slice(snapshot);
+        }
+        let consumer = self.consumers.get(&key).map(|consumer| consumer.id);
+        let (Some(snapshot), Some(consumer)) = (Snapshot::from_words(&words), consumer) else {
+            return self
+                .say(Report::NotAdopted { id, text: "the engine does not know its program".into() }, Vec::new());
+        };
+        let options = options.iter().filter_map(|(number, value)| options::decode(*number, *value));
+        // The program's library holds bytes back itself, and would not say when to let go.
+        let options = options.filter(|option| !matches!(option, SocketOption::Cork(_)));
+        let options: Vec<_> = options.take(MAX_OPTIONS).collect();
+        let adopt = Adopt {
+            consumer,
+            token: id,
+            tuple,
+            snapshot: &snapshot,
+            ip: IpFields::from_bits(ip),
+            via: Some(via),
+            options: &options,
+        };
+        match self.engine.streamer().adopt(now, &adopt) {
+            Ok(_) => {
+                if let Some(mac) = mac {
+                    self.engine.streamer().learn_neighbour(now, via, mac);
+                }
+                self.lines.insert(id, Line { tuple, conn: None, drain: None });
+            }
+            Err(AdoptError::Busy) => self.again.push_back(order),
+            Err(error) => self.say(Report::NotAdopted { id, text: error.to_string() }, Vec::new()),
+        }
+    }
+
+    fn suspend(&mut self, now: Instant, id: u64, drain_ms: u32) {
+        let Some(line) = self.lines.get_mut(&id) else { return self.say(Report::Ended { id }, Vec::new()) };
+        if line.conn.is_none() {
+            return self.again.push_back(Order::Suspend { id, drain_ms });
+        }
+        line.drain = Some(now + baton_tcp::time::Duration::from_millis(drain_ms.into()));
+        self.leaving.push(id);
+        if let Some((conn, tuple)) = self.called(id).filter(|_| drain_ms > 0) {
+            self.engine.streamer().quiesce(conn, &tuple, true);
+        }
+    }
+
+    fn let_go(&mut self, now: Instant, id: u64) {
+        let Some(&Line { tuple, .. }) = self.lines.get(&id) else { return };
+        let gone = self.called(id).map(|(conn, tuple)| self.engine.streamer().let_go(now, conn, &tuple));
+        match gone {
+            Some(Err(SuspendError::Busy)) => self.again.push_back(Order::LetGo { id }),
+            // Else it ended while it stood still: reset by the program, say.
+            _ => {
+                self.engine.streamer().unhold(&tuple);
+                self.forget(id);
+            }
+        }
+    }
+
+    /// Where a line is in the engine, and its name, unless it has ended and its place is
+    /// another's.
+    pub(super) fn called(&mut self, id: u64) -> Option<(ConnId, Tuple)> {
+        let &Line { conn: Some(conn), tuple, .. } = self.lines.get(&id)? else { return None };
+        (self.engine.streamer().name(conn) == Some(tuple)).then_some((conn, tuple))
+    }
+
+    pub(super) fn forget(&mut self, id: u64) {
+        if let Some(Line { conn: Some(conn), .. }) = self.lines.remove(&id)
+            && self.names.get(&conn.0) == Some(&id)
+        {
+            self.names.remove(&conn.0);
+        }
+    }
+}

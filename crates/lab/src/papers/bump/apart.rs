@@ -1,0 +1,51 @@
+//! Sender and receiver on CPUs of their own, the kernel's part of each included.
+//!
+//! ```text
+//!   CPU 0   baton load, the client's TCP, segmentation, receiving of ACKs
+//!   CPU 1   the interface's receive path, baton bump, the server's TCP, baton serve
+//! ```
+//!
+//! Programs stay where they are started. What a device's other end hands over is received
+//! on the sender's CPU by default; receive packet steering (RPS) takes it to the
+//! receiver's, as an interface's interrupt would. So what a CPU spends is one side's.
+
+use crate::world::{Namespace, World};
+use anyhow::{Context, bail};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// The CPU of the sending side.
+pub const SENDER: usize = 0;
+/// The CPU of the receiving side.
+pub const RECEIVER: usize = 1;
+
+/// Calls `f` on a thread that is bound to a CPU, if one is named: programs that it starts
+/// stay there.
+pub fn on<T: Send>(cpu: Option<usize>, f: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+    let Some(cpu) = cpu else { return f() };
+    std::thread::scope(|scope| {
+        let bound = scope.spawn(move || {
+            let mut set = CpuSet::new();
+            set.set(cpu);
+            sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))?;
+            f()
+        });
+        bound.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Both ends of a wire receive on the CPU of their side.
+pub fn steer(world: &World, device: &str) -> anyhow::Result<()> {
+    for (namespace, cpu) in [(&world.client, SENDER), (&world.server, RECEIVER)] {
+        steer_end(namespace, device, cpu)?;
+    }
+    Ok(())
+}
+
+fn steer_end(namespace: &Namespace, device: &str, cpu: usize) -> anyhow::Result<()> {
+    let line = format!("echo {:x} >/sys/class/net/{device}/queues/rx-0/rps_cpus", 1 << cpu);
+    let status = namespace.command("sh").args(["-c", &line]).status().context("cannot run sh")?;
+    if !status.success() {
+        bail!("'{line}' failed: this kernel has no receive packet steering (CONFIG_RPS)");
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! `baton bump` as a child: started, asked for its counters, ended.
+
+use crate::report::bump::{Line, Report};
+use crate::world::Namespace;
+use anyhow::{Context, bail};
+use baton_apps::background::Background;
+use std::io::{BufRead, BufReader};
+use std::process::{ChildStdout, Stdio};
+use std::time::Duration;
+
+/// Time that one may take to end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A running bump. It ends when this is dropped, and by itself when this process dies,
+/// since its standard input then ends.
+pub struct BumpChild {
+    child: Background,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl BumpChild {
+    /// Starts one in `namespace`; frames pass when this returns.
+    pub fn start(namespace: &Namespace, arguments: &[String]) -> anyhow::Result<BumpChild> {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut command = namespace.command(&program.to_string_lossy());
+        command.args(["bump", "--json", "--control"]).args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Background::start(&mut command, PATIENCE).context("cannot start a bump")?;
+        let stdout = BufReader::new(child.child().stdout.take().context("no pipe from a bump")?);
+        let mut bump = BumpChild { child, stdout };
+        match bump.line()? {
+            Line::Ready { .. } => Ok(bump),
+            Line::Stats(_) => bail!("a bump that counts before it is ready"),
+        }
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has counted so far.
+    pub fn report(&mut self) -> anyhow::Result<Report> {
+        self.child.tell(b"stats\n").context("a bump ended")?;
+        match self.line()? {
+            Line::Stats(report) => Ok(report),
+            Line::Ready { .. } => bail!("a bump that is ready twice"),
+        }
+    }
+
+    /// Its next line. It answers within a turn, or has ended: then there is none.
+    fn line(&mut self) -> anyhow::Result<Line> {
+        let mut line = String::new();
+        if self.stdout.read_line(&mut line).context("a bump ended")? == 0 {
+            bail!("a bump ended; it has said why");
+        }
+        serde_json::from_str(&line).with_context(|| format!("a bump printed '{}'", line.trim()))
+    }
+}

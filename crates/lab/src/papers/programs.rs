@@ -1,0 +1,475 @@
+//! Unmodified programs under `baton run`, beside the kernel.
+//!
+//! Every load runs on every way ([`crate::workload`]) once a round, in an order that turns
+//! round by round, so that what changes on the machine meets all of them. CPU time is that of
+//! the whole machine, the client's included. A ratio is the median of the rounds' ratios to
+//! the kernel over the same frames; with xdp the second ratio is to the kernel with its
+//! offloads. Each stands with the first and third quartile. One way is the kernel again, over
+//! another wire: a ratio says no more than that one's distance from one.
+//!
+//! Beside them stands what the bare TAP device costs for the same direction, without TCP and
+//! without steering: a responder that answers frames ([`crate::workload::bare`]). And at the end
+//! stands what connections cost that do nothing ([`crate::workload::idle`]).
+
+use crate::report::{Machine, short};
+use crate::workload::client::{LOADS, Load, Outcome, What};
+use crate::workload::generate::generate;
+use crate::workload::idle;
+use crate::workload::idle::Idle;
+use crate::workload::place::{Place, home};
+use crate::workload::server::Kind;
+use crate::workload::ways::{WAYS, Way};
+use crate::world::serve::Server as Bare;
+use crate::world::wire::configure;
+use crate::world::{World, find_program};
+use anyhow::{Context, bail, ensure};
+use baton_apps::load;
+use baton_apps::measure::{Quartiles, quartiles};
+use baton_apps::signal::Stop;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// The first way's subnet, and the bare device's.
+const SUBNET: u8 = 120;
+const BARE_SUBNET: u8 = 119;
+
+/// What stands for the bare device among the ways.
+const BARE: &str = "bare";
+
+/// What stands for idle connections among the loads.
+const IDLE: &str = "idle";
+
+/// For how long they are looked at.
+const IDLE_FOR: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Bytes that iperf3 writes at once.
+const MESSAGE: u32 = 128 << 10;
+
+/// How it is measured.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Runs of every load on every way.
+    pub rounds: usize,
+    /// Length of one run.
+    pub seconds: u32,
+    /// Only loads whose id contains one of these.
+    pub loads: Vec<String>,
+    /// Only these ways, by id, and the kernels' that they are compared with.
+    pub ways: Vec<String>,
+}
+
+/// All runs of one load on one way.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Series {
+    /// Id of the load.
+    pub load: String,
+    /// Id of the way.
+    pub way: String,
+    /// One a round.
+    pub runs: Vec<Outcome>,
+}
+
+/// Where a server's connections were.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Share {
+    /// Id of the way.
+    pub way: String,
+    /// The program.
+    pub program: String,
+    /// Connections on the engine.
+    pub moved: u64,
+    /// All of them.
+    pub all: u64,
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Where.
+    pub machine: Machine,
+    /// Every load on every way.
+    pub series: Vec<Series>,
+    /// Connections that do nothing, on every way.
+    pub idle: Vec<Idle>,
+    /// Whose connections moved.
+    pub shares: Vec<Share>,
+    /// What is not here, and why.
+    pub not_here: Vec<String>,
+}
+
+/// Runs all loads on all ways.
+///
+/// # Errors
+/// If the kernel's ways cannot be had, a load fails, or the measurement is asked to end.
+pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
+    let (loads, mut not_here) = loads(options);
+    let idle = find_program(Kind::Redis.program().0).is_some() && options.wants(IDLE);
+    ensure!(!loads.is_empty() || idle, "no such load here; known: {} {IDLE}", LOADS.map(|load| load.id).join(" "));
+    let ways = ways(options);
+    ensure!(!ways.is_empty(), "no such way; known: {}", WAYS.map(|way| way.id).join(" "));
+    let home = home()?;
+    let mut places = Vec::new();
+    for (way, subnet) in ways.iter().zip(SUBNET..) {
+        tell(&format!("setting up {}", way.name));
+        match set_up(world, *way, subnet, home.path(), &loads, idle) {
+            Ok(place) => places.push(place),
+            Err(error) if way.baseline.is_none() => return Err(error),
+            Err(error) => not_here.push(format!("{}: {error:#}", way.name)),
+        }
+    }
+    let bare = bare(world, stop)?;
+    let background = baton_apps::measure::Cpu::idle_check(std::time::Duration::from_millis(500))?;
+    let mut series = Vec::new();
+    for load in &loads {
+        let ids = places.iter().map(|place| place.way.id).chain(bare_kind(load).map(|_| BARE));
+        series.extend(ids.map(|way| Series { load: load.id.into(), way: way.into(), runs: Vec::new() }));
+    }
+    let mut requests = vec![0; loads.len() * places.len()];
+    for round in 0..options.rounds {
+        for (at, load) in loads.iter().enumerate() {
+            for turn in 0..places.len() {
+                let which = (turn + round) % places.len();
+                let place = &places[which];
+                tell(&format!("round {} of {} · {} · {}", round + 1, options.rounds, load.name, place.way.name));
+                let count = &mut requests[at * places.len() + which];
+                let run = load.run(place, options.seconds, count, stop);
+                let run = run.with_context(|| format!("{} on {}", load.name, place.way.name))?;
+                keep(&mut series, load.id, place.way.id, run);
+            }
+            if let Some(kind) = bare_kind(load) {
+                keep(&mut series, load.id, BARE, run_bare(world, kind, options.seconds, stop)?);
+            }
+            if stop.requested() {
+                bail!("interrupted");
+            }
+        }
+    }
+    drop(bare);
+    let mut idles = Vec::new();
+    for place in places.iter().filter(|_| idle) {
+        tell(&format!("{} idle connections · {}", idle::CONNECTIONS, place.way.name));
+        idles.push(idle::measure(place, IDLE_FOR).with_context(|| format!("idle connections on {}", place.way.name))?);
+    }
+    let mut shares = Vec::new();
+    for place in places {
+        let way = place.way;
+        for (kind, moved) in place.end()?.into_iter().filter(|_| way.moves()) {
+            let program = kind.program().0.to_owned();
+            shares.push(Share { way: way.id.into(), program, moved: moved.moved, all: moved.all });
+        }
+    }
+    Ok(Report { machine: Machine::here(background), series, idle: idles, shares, not_here })
+}
+
+impl Options {
+    fn wants(&self, id: &str) -> bool {
+        self.loads.is_empty() || self.loads.iter().any(|part| id.contains(part.as_str()))
+    }
+}
+
+/// The loads that are asked for and can be had; why the others cannot.
+fn loads(options: &Options) -> (Vec<Load>, Vec<String>) {
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for load in LOADS.into_iter().filter(|load| options.wants(load.id)) {
+        let programs = [load.program(), load.server().program()];
+        match programs.into_iter().find(|(name, _)| *name != "baton" && find_program(name).is_none()) {
+            None => found.push(load),
+            Some((name, package)) => {
+                missing.push(format!("{}: no program {name}: apt-get install {package}", load.name))
+            }
+        }
+    }
+    (found, missing)
+}
+
+fn ways(options: &Options) -> Vec<Way> {
+    let named = |way: &Way| options.ways.is_empty() || options.ways.iter().any(|id| id == way.id);
+    let is_base = |way: &Way| WAYS.iter().any(|other| named(other) && other.baseline == Some(way.id));
+    let any = WAYS.iter().any(named);
+    // What is lost by giving offloads away is shown too.
+    WAYS.into_iter().filter(|way| any && (named(way) || is_base(way) || way.id == "kernel")).collect()
+}
+
+fn set_up<'a>(
+    world: &'a World,
+    way: Way,
+    subnet: u8,
+    home: &Path,
+    loads: &[Load],
+    idle: bool,
+) -> anyhow::Result<Place<'a>> {
+    let mut place = Place::new(world, way, subnet, home)?;
+    for kind in [Kind::Nginx, Kind::Redis, Kind::Iperf, Kind::Echo] {
+        if loads.iter().any(|load| load.server() == kind) || idle && kind == Kind::Redis {
+            place.serve(kind)?;
+        }
+    }
+    Ok(place)
+}
+
+fn keep(series: &mut [Series], load: &str, way: &str, run: Outcome) {
+    let of_this = series.iter_mut().find(|series| series.load == load && series.way == way);
+    of_this.expect("one was made for each").runs.push(run);
+}
+
+/// What the bare device can do of a load.
+fn bare_kind(load: &Load) -> Option<load::Kind> {
+    match load.what {
+        What::Iperf { reverse: true, connections: 1 } => Some(load::Kind::Receive),
+        What::Iperf { reverse: false, connections: 1 } => Some(load::Kind::Send),
+        What::PingPong => Some(load::Kind::Echo),
+        _ => None,
+    }
+}
+
+fn bare_address() -> IpAddr {
+    IpAddr::from([10, 77, BARE_SUBNET, 2])
+}
+
+fn bare(world: &World, stop: &Stop) -> anyhow::Result<Bare> {
+    let device = format!("bt-{BARE_SUBNET}");
+    let arguments = [format!("tap:{device}"), bare_address().to_string()];
+    let bare = Bare::start_as(&world.server, "bare", &arguments, stop)?;
+    world.server.ip(&format!("link set {device} netns {}", world.client.name()))?;
+    configure(&world.client, &device, &[format!("10.77.{BARE_SUBNET}.1/24")])?;
+    Ok(bare)
+}
+
+fn run_bare(world: &World, kind: load::Kind, seconds: u32, stop: &Stop) -> anyhow::Result<Outcome> {
+    let size = if kind == load::Kind::Echo { 1 } else { MESSAGE };
+    let arguments = [
+        "--connections=1".to_owned(),
+        format!("--size={size}"),
+        format!("--seconds={seconds}"),
+        "--warmup=0.2".to_owned(),
+        // What it sends is not the ramp.
+        "--unchecked".to_owned(),
+    ];
+    let run = generate(world, bare_address(), kind, &arguments, stop).context("the bare device")?;
+    let p50_ns = run.latency_ns.map_or(0, |[median, ..]| median);
+    let bytes = if run.requests > 0 { 0 } else { run.bytes };
+    Ok(Outcome { seconds: run.seconds, requests: run.requests, bytes, p50_ns, cpu: run.cpu })
+}
+
+/// A figure of a run, less of which is better.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Figure {
+    /// CPU time of the machine a request or byte, in nanoseconds.
+    Cost,
+    /// Median latency in nanoseconds.
+    Median,
+}
+
+impl Figure {
+    fn of(self, run: &Outcome) -> Option<f64> {
+        match self {
+            Figure::Cost => run.cost(),
+            Figure::Median => (run.p50_ns > 0).then_some(run.p50_ns as f64),
+        }
+    }
+}
+
+impl Series {
+    fn values(&self, figure: Figure) -> Vec<f64> {
+        self.runs.iter().filter_map(|run| figure.of(run)).collect()
+    }
+
+    fn ratio(&self, base: &Series, figure: Figure) -> Option<Quartiles> {
+        let pairs = self.runs.iter().zip(&base.runs);
+        let ratios: Vec<f64> = pairs.filter_map(|(run, base)| Some(figure.of(run)? / figure.of(base)?)).collect();
+        quartiles(&ratios)
+    }
+}
+
+impl Report {
+    fn find(&self, load: &str, way: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.load == load && series.way == way)
+    }
+
+    fn loads(&self) -> Vec<Load> {
+        LOADS.into_iter().filter(|load| self.series.iter().any(|series| series.load == load.id)).collect()
+    }
+
+    /// Ids and names of ways in the order shown, the bare device last.
+    fn ways(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        WAYS.iter().map(|way| (way.id, way.name)).chain([(BARE, "bare TAP device")])
+    }
+
+    /// A figure of a load on a way, divided by the kernel's over the same frames.
+    pub fn cost_ratio(&self, load: &str, way: &str) -> Option<Quartiles> {
+        let base = Way::of(way).map_or(Some("kernel"), |way| way.baseline)?;
+        self.find(load, way)?.ratio(self.find(load, base)?, Figure::Cost)
+    }
+
+    /// The figures as a table for a terminal.
+    pub fn table(&self) -> String {
+        let mut out = format!(
+            "{:<30}{:>13}{:>14}{:>20}{:>15}{:>12}{:>20}\n",
+            "", "rate", "CPU", "to the kernel", "with offloads", "p50", "to the kernel"
+        );
+        for load in self.loads() {
+            let _ = writeln!(out, "{}", load.name);
+            for (way, name) in self.ways() {
+                let Some(series) = self.find(load.id, way).filter(|series| !series.runs.is_empty()) else { continue };
+                let base = Way::of(way).map_or(Some("kernel"), |way| way.baseline);
+                let base = base.and_then(|base| self.find(load.id, base));
+                let offloads = self.find(load.id, "kernel").filter(|_| way.ends_with("-xdp"));
+                let ratio = |base: Option<&Series>, figure| base.and_then(|base| series.ratio(base, figure));
+                let short_ratio = ratio(offloads, Figure::Cost).map_or(String::new(), |q| format!("{:.2}×", q.median));
+                let text = |q: Option<Quartiles>| q.map_or(String::new(), |q| q.ratio());
+                let _ = writeln!(
+                    out,
+                    "  {:<28}{:>13}{:>14}{:>20}{:>15}{:>12}{:>20}",
+                    name,
+                    rate(series, &load),
+                    cost(series, &load),
+                    text(ratio(base, Figure::Cost)),
+                    short_ratio,
+                    latency(series),
+                    text(ratio(base, Figure::Median)),
+                );
+            }
+        }
+        out.push_str("medians of alternated rounds; ratios of CPU time and latency with quartiles, less is better\n");
+        for idle in &self.idle {
+            let name = Way::of(&idle.way).map_or("", |way| way.name);
+            let _ = writeln!(out, "{} idle connections, {name}: {:.1} % of a CPU", idle.connections, idle.cpu * 100.0);
+        }
+        for share in &self.shares {
+            let name = Way::of(&share.way).map_or("", |way| way.name);
+            let _ =
+                writeln!(out, "{}, {name}: {} of {} connections on the engine", share.program, share.moved, share.all);
+        }
+        for what in &self.not_here {
+            let _ = writeln!(out, "not here: {what}");
+        }
+        let _ = writeln!(out, "others used {:.0} % of the CPUs just before", self.machine.background * 100.0);
+        out
+    }
+
+    /// Writes `programs.json`, and for every load and figure a table of all runs in the form of
+    /// alternated rounds.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write_raw(&self, directory: &Path) -> anyhow::Result<()> {
+        let write = |name: String, text: String| {
+            let path = directory.join(name);
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        write("programs.json".to_owned(), serde_json::to_string_pretty(self)?)?;
+        for load in self.loads() {
+            let per = if load.has_requests() { "cpu-a-request" } else { "cpu-a-byte" };
+            for (figure, what) in [(Figure::Cost, per), (Figure::Median, "p50")] {
+                let mut csv = "contender,round,ns\n".to_owned();
+                for (way, name) in self.ways() {
+                    let values = self.find(load.id, way).map_or(Vec::new(), |series| series.values(figure));
+                    for (round, value) in values.iter().enumerate() {
+                        let _ = writeln!(csv, "\"{name}\",{round},{value:.4}");
+                    }
+                }
+                if csv.lines().count() > 1 {
+                    write(format!("programs-{}-{what}.csv", load.id), csv)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn middle(values: &[f64]) -> f64 {
+    quartiles(values).map_or(0.0, |q| q.median)
+}
+
+fn rate(series: &Series, load: &Load) -> String {
+    let rate = middle(&series.runs.iter().map(Outcome::rate).collect::<Vec<_>>());
+    if load.has_requests() { format!("{} /s", short(rate)) } else { format!("{} Gb/s", short(rate * 8e-9)) }
+}
+
+fn cost(series: &Series, load: &Load) -> String {
+    let cost = middle(&series.values(Figure::Cost));
+    // Nanoseconds a byte are seconds a gigabyte.
+    if load.has_requests() { format!("{} µs", short(cost / 1e3)) } else { format!("{} s/GB", short(cost)) }
+}
+
+fn latency(series: &Series) -> String {
+    let values = series.values(Figure::Median);
+    if values.is_empty() { String::new() } else { format!("{} µs", short(middle(&values) / 1e3)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let run = |busy: f64, p50_ns| {
+            let cpu = baton_apps::measure::Cpu { user: busy, ..Default::default() };
+            Outcome { seconds: 1.0, requests: 1_000_000, bytes: 0, p50_ns, cpu }
+        };
+        let series = |way: &str, all: &[f64]| Series {
+            load: "ping-pong".into(),
+            way: way.into(),
+            runs: all.iter().map(|busy| run(*busy, (busy * 1e4) as u64)).collect(),
+        };
+        Report {
+            machine: Machine::default(),
+            series: vec![
+                series("kernel", &[2.0, 2.0, 4.0]),
+                series("service-tc", &[1.0, 3.0, 3.0]),
+                series("kernel-xdp", &[4.0, 4.0, 4.0]),
+                series("service-xdp", &[2.0, 2.0, 2.0]),
+                series(BARE, &[1.0, 1.0, 1.0]),
+            ],
+            idle: vec![Idle { way: "service-tc".into(), connections: 1000, cpu: 0.0042 }],
+            shares: vec![Share { way: "service-tc".into(), program: "nginx".into(), moved: 9, all: 10 }],
+            not_here: vec!["redis GET: no program".into()],
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_the_median_of_the_rounds_ratios() {
+        let report = report();
+        assert_eq!(report.cost_ratio("ping-pong", "service-tc").unwrap().median, 0.75);
+        assert_eq!(report.cost_ratio("ping-pong", "service-xdp").unwrap().median, 0.5);
+        assert_eq!(report.cost_ratio("ping-pong", "kernel"), None);
+    }
+
+    #[test]
+    fn the_table_has_every_way_with_its_ratios() {
+        let table = report().table();
+        let line = |name: &str| table.lines().find(|line| line.trim_start().starts_with(name)).unwrap().to_owned();
+        assert!(line("Baton service, tc").contains("0.75 (0.62–1.12)"), "{table}");
+        let xdp = line("Baton service, xdp");
+        assert!(xdp.contains("0.50 (0.50–0.50)") && xdp.contains("1.00×"), "{table}");
+        assert!(line("bare TAP device").contains("0.50 (0.38–0.50)"), "{table}");
+        assert!(table.contains("nginx, Baton service, tc: 9 of 10 connections on the engine"), "{table}");
+        assert!(table.contains("1000 idle connections, Baton service, tc: 0.4 % of a CPU"), "{table}");
+        assert!(table.contains("not here: redis GET"), "{table}");
+    }
+
+    #[test]
+    fn raw_figures_are_written_for_each_load() {
+        let directory = tempfile::tempdir().unwrap();
+        report().write_raw(directory.path()).unwrap();
+        let csv = std::fs::read_to_string(directory.path().join("programs-ping-pong-cpu-a-request.csv")).unwrap();
+        assert_eq!(csv.lines().nth(1), Some("\"kernel\",0,2000.0000"));
+        assert!(directory.path().join("programs-ping-pong-p50.csv").exists());
+        let json = std::fs::read_to_string(directory.path().join("programs.json")).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&json).unwrap().series.len(), 5);
+    }
+
+    #[test]
+    fn a_way_comes_with_its_kernels() {
+        let of = |names: &[&str]| {
+            let ways = names.iter().map(|name| (*name).to_owned()).collect();
+            let options = Options { rounds: 1, seconds: 1, loads: Vec::new(), ways };
+            super::ways(&options).iter().map(|way| way.id).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["service-xdp"]), ["kernel", "kernel-xdp", "service-xdp"]);
+        assert_eq!(of(&["unmoved", "again"]), ["kernel", "again", "unmoved"]);
+        assert_eq!(of(&[]).len(), WAYS.len());
+        assert!(of(&["none"]).is_empty());
+    }
+}

@@ -1,0 +1,393 @@
+//! Baton on a TAP device, beside the kernel and beside the bare device.
+//!
+//! ```text
+//!   client: kernel TCP, baton load ─┬─ veth pair ─── kernel TCP, baton serve (without GRO, and with it)
+//!                                   ├─ TAP device ── Baton, baton serve
+//!                                   └─ TAP device ── baton bare: frames, no TCP
+//! ```
+//!
+//! The client is the same program on the same stack every time, so what differs
+//! is the far end. The kernel's far end is behind a veth pair, the cheapest wire
+//! that the kernel has between two of its stacks: a frame is handed over by
+//! reference, without the copy through a file descriptor that TAP costs.
+//!
+//! Without offloads both ends of the veth pair have every offload off, and the
+//! client's end of the TAP device all but GRO, which merges what Baton lets wait
+//! there: the same frames of MTU size with checksums in software pass everywhere. So
+//! that it is seen what merging does for the kernel itself, a second veth pair has
+//! GRO on. With offloads segments of up to 64 KB pass whole and checksums are left
+//! out, on all wires. Congestion control is NewReno everywhere.
+//!
+//! Programs at both ends of a bulk transfer write and read messages of one size, 64 KB
+//! unless told. With offloads the kernel's cost depends on it more than Baton's does.
+//!
+//! Every load runs on every wire once a round, in an order that turns round by
+//! round. CPU time is that of the whole machine, soft interrupts included; beside
+//! it is that of the two programs and the soft-interrupt threads alone, which
+//! other programs on the machine disturb less.
+
+use crate::report::{Machine, short};
+use crate::workload::generate::generate;
+use crate::world::World;
+use crate::world::serve::Server;
+use crate::world::wire::{configure, veth};
+use anyhow::{Context, bail};
+use baton_apps::load::{Kind, Outcome};
+use baton_apps::measure::{Median, median};
+use baton_apps::signal::Stop;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+/// Who is at the far end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Far {
+    /// The kernel's TCP, behind a veth pair.
+    Kernel,
+    /// The same, with receive offload; only on wires that have no other.
+    KernelGro,
+    /// Baton's engine on a TAP device.
+    Baton,
+    /// The TAP device alone.
+    Bare,
+}
+
+impl Far {
+    const ALL: [Far; 4] = [Far::Kernel, Far::KernelGro, Far::Baton, Far::Bare];
+
+    fn name(self) -> &'static str {
+        match self {
+            Far::Kernel => "kernel",
+            Far::KernelGro => "kernel with GRO",
+            Far::Baton => "Baton",
+            Far::Bare => "bare device",
+        }
+    }
+
+    fn wire(self) -> &'static str {
+        match self {
+            Far::Kernel | Far::KernelGro => "veth",
+            Far::Baton | Far::Bare => "TAP",
+        }
+    }
+}
+
+/// What the client does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LoadSpec {
+    /// Send, receive or echo.
+    pub kind: Kind,
+    /// Connections at once.
+    pub connections: usize,
+    /// Bytes of a request; 0 for bulk.
+    pub size: usize,
+}
+
+/// The loads, with the goals for Baton's CPU time and median latency as shares
+/// of the kernel's, without offloads and with them.
+const LOADS: [(LoadSpec, &str); 5] = [
+    (LoadSpec { kind: Kind::Send, connections: 1, size: 0 }, "bulk receive"),
+    (LoadSpec { kind: Kind::Receive, connections: 1, size: 0 }, "bulk send"),
+    (LoadSpec { kind: Kind::Echo, connections: 1, size: 64 }, "echo 64 B, 1 connection"),
+    (LoadSpec { kind: Kind::Echo, connections: 16, size: 64 }, "echo 64 B, 16 connections"),
+    (LoadSpec { kind: Kind::Echo, connections: 256, size: 64 }, "echo 64 B, 256 connections"),
+];
+
+/// How it is measured.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Runs of every load on every wire.
+    pub rounds: usize,
+    /// Length of one run.
+    pub length: Duration,
+    /// Bytes of a bulk write and of a bulk read, at both ends.
+    pub message: usize,
+    /// Only loads whose name contains this.
+    pub only: String,
+}
+
+/// All runs of one load on one wire.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Series {
+    /// Segments of up to 64 KB pass whole.
+    pub offloads: bool,
+    /// Who is at the far end.
+    pub far: Far,
+    /// What is done, by name, from the far end's view.
+    pub load: String,
+    /// One a round.
+    pub runs: Vec<Outcome>,
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Where.
+    pub machine: Machine,
+    /// Bytes of a bulk write and of a bulk read.
+    pub message: usize,
+    /// Every load on every wire.
+    pub series: Vec<Series>,
+}
+
+/// A wire that is up, with a service at its far end.
+struct Wire {
+    far: Far,
+    offloads: bool,
+    addr: IpAddr,
+    server: Server,
+}
+
+/// A figure of a run, less of which is better.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Figure {
+    /// CPU time of the machine a byte or request, in nanoseconds.
+    Machine,
+    /// CPU time of the programs a byte or request, in nanoseconds.
+    Tasks,
+    /// Median latency in nanoseconds.
+    Median,
+}
+
+impl Figure {
+    fn of(self, run: &Outcome) -> Option<f64> {
+        let count = if run.requests > 0 { run.requests } else { run.bytes };
+        let per = |seconds: f64| (count > 0).then(|| seconds * 1e9 / count as f64);
+        match self {
+            Figure::Machine => per(run.cpu.busy()),
+            Figure::Tasks => per(run.tasks_seconds),
+            Figure::Median => run.latency_ns.map(|[median, ..]| median as f64),
+        }
+    }
+}
+
+/// Runs all loads on all wires.
+///
+/// # Errors
+/// If a wire cannot be made, a load fails, or the measurement is asked to end.
+pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
+    let wires = wires(world, options.message, stop)?;
+    let background = baton_apps::measure::Cpu::idle_check(Duration::from_millis(500))?;
+    let loads = LOADS.iter().filter(|(_, name)| name.contains(&options.only));
+    let mut series: Vec<Series> = Vec::new();
+    for (_, load) in loads.clone() {
+        let of = |wire: &Wire| Series { offloads: wire.offloads, far: wire.far, load: load.to_string(), runs: vec![] };
+        series.extend(wires.iter().map(of));
+    }
+    for round in 0..options.rounds {
+        for (spec, load) in loads.clone() {
+            for turn in 0..wires.len() {
+                let wire = &wires[(turn + round) % wires.len()];
+                tell(&format!("round {} of {} · {load} · {}", round + 1, options.rounds, wire.name()));
+                let run = measure(world, wire, spec, options, stop)
+                    .with_context(|| format!("{load} over {}", wire.name()))?;
+                let of_this = |s: &&mut Series| s.far == wire.far && s.offloads == wire.offloads && s.load == *load;
+                series.iter_mut().find(of_this).expect("made above").runs.push(run);
+            }
+        }
+    }
+    Ok(Report { machine: Machine::here(background), message: options.message, series })
+}
+
+fn measure(world: &World, wire: &Wire, spec: &LoadSpec, options: &Options, stop: &Stop) -> anyhow::Result<Outcome> {
+    if stop.requested() {
+        bail!("interrupted");
+    }
+    let arguments = [
+        format!("--connections={}", spec.connections),
+        format!("--size={}", if spec.size == 0 { options.message } else { spec.size }),
+        format!("--seconds={}", options.length.as_secs_f64()),
+        format!("--warmup={}", (options.length / 4).as_secs_f64()),
+        format!("--peer-pid={}", wire.server.pid()),
+    ];
+    // What the bare device sends is not the ramp.
+    let unchecked = (wire.far == Far::Bare).then(|| "--unchecked".to_owned());
+    let arguments: Vec<String> = arguments.into_iter().chain(unchecked).collect();
+    generate(world, wire.addr, spec.kind, &arguments, stop)
+}
+
+fn wires(world: &World, message: usize, stop: &Stop) -> anyhow::Result<Vec<Wire>> {
+    let mut wires = Vec::new();
+    for (offloads, subnet) in [(false, 10), (true, 20)] {
+        let fars = Far::ALL.into_iter().filter(|far| !(offloads && *far == Far::KernelGro));
+        for (far, subnet) in fars.zip(subnet..) {
+            wires.push(Wire::new(world, far, (offloads, message), subnet, stop)?);
+        }
+    }
+    Ok(wires)
+}
+
+impl Wire {
+    fn new(
+        world: &World,
+        far: Far,
+        (offloads, message): (bool, usize),
+        subnet: u8,
+        stop: &Stop,
+    ) -> anyhow::Result<Wire> {
+        let device = format!("bt-{subnet}");
+        let addr = |host: u8| IpAddr::from([10, 77, subnet, host]);
+        let cidr = |host: u8| [format!("{}/24", addr(host))];
+        let (far_cidr, addr) = (cidr(2), addr(2));
+        let options = if offloads { "" } else { ",novnet" };
+        let server = match far {
+            Far::Kernel | Far::KernelGro => {
+                veth(world, &device, offloads)?;
+                if far == Far::KernelGro {
+                    for end in [&world.client, &world.server] {
+                        end.run(&format!("ethtool -K {device} gro on"))?;
+                    }
+                }
+                configure(&world.server, &device, &far_cidr)?;
+                Server::start(&world.server, &format!("--port kernel --addr {addr} --message {message}"), &[], stop)?
+            }
+            Far::Baton => {
+                let stack = format!("--port tap:{device}{options} --addr {addr}/24 --cc reno --message {message}");
+                Server::start(&world.server, &stack, &[], stop)?
+            }
+            Far::Bare => {
+                let arguments = [format!("tap:{device}{options}"), addr.to_string()];
+                Server::start_as(&world.server, "bare", &arguments, stop)?
+            }
+        };
+        if matches!(far, Far::Baton | Far::Bare) {
+            world.server.ip(&format!("link set {device} netns {}", world.client.name()))?;
+            if !offloads {
+                world.client.run(&format!("ethtool -K {device} tx off tso off gso off"))?;
+            }
+        }
+        configure(&world.client, &device, &cidr(1))?;
+        Ok(Wire { far, offloads, addr, server })
+    }
+
+    fn name(&self) -> String {
+        format!("{}{}", self.far.name(), if self.offloads { ", offloads" } else { "" })
+    }
+}
+
+impl Report {
+    fn find(&self, offloads: bool, load: &str, far: Far) -> Option<&Series> {
+        self.series.iter().find(|s| s.offloads == offloads && s.load == load && s.far == far)
+    }
+
+    /// Loads and offloads in the order measured.
+    fn groups(&self) -> Vec<(bool, &str)> {
+        let mut groups: Vec<(bool, &str)> = Vec::new();
+        for series in &self.series {
+            let group = (series.offloads, series.load.as_str());
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        groups
+    }
+
+    /// The figures as a table for a terminal.
+    pub fn table(&self) -> String {
+        let mut out = format!(
+            "{:<34}{:>13}{:>25}{:>8}{:>25}{:>8}{:>12}{:>8}\n",
+            "", "rate", "CPU, machine", "ratio", "CPU, programs", "ratio", "p50", "ratio"
+        );
+        for (offloads, load) in self.groups() {
+            let _ = writeln!(out, "{load}{}", if offloads { ", offloads" } else { "" });
+            for far in Far::ALL {
+                let Some(series) = self.find(offloads, load, far) else { continue };
+                let kernel = self.find(offloads, load, Far::Kernel).unwrap_or(series);
+                let _ = writeln!(
+                    out,
+                    "  {:<32}{:>13}{:>25}{:>8}{:>25}{:>8}{:>12}{:>8}",
+                    format!("{}, {}", far.name(), far.wire()),
+                    series.rate(),
+                    series.text(Figure::Machine),
+                    series.ratio(kernel, Figure::Machine),
+                    series.text(Figure::Tasks),
+                    series.ratio(kernel, Figure::Tasks),
+                    series.text(Figure::Median),
+                    series.ratio(kernel, Figure::Median),
+                );
+            }
+        }
+        let _ = writeln!(
+            out,
+            "medians (smallest–largest) of alternated rounds; a ratio is the median of the rounds' ratios to the \
+             kernel\nbulk in messages of {} KB; others used {:.0} % of the CPUs just before",
+            self.message >> 10,
+            self.machine.background * 100.0
+        );
+        out
+    }
+
+    /// Writes `tap.json`, and for every load and figure a table of all runs in
+    /// the form of alternated rounds.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write_raw(&self, directory: &Path) -> anyhow::Result<()> {
+        let write = |name: String, text: String| {
+            let path = directory.join(name);
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        write("tap.json".to_owned(), serde_json::to_string_pretty(self)?)?;
+        for (offloads, load) in self.groups() {
+            for (figure, what) in
+                [(Figure::Machine, "machine-cpu"), (Figure::Tasks, "programs-cpu"), (Figure::Median, "p50")]
+            {
+                let mut csv = "contender,round,ns\n".to_owned();
+                for far in Far::ALL {
+                    let runs = self.find(offloads, load, far).map_or(&[][..], |series| &series.runs);
+                    for (round, value) in runs.iter().filter_map(|run| figure.of(run)).enumerate() {
+                        let _ = writeln!(csv, "\"{}\",{round},{value:.4}", far.name());
+                    }
+                }
+                if csv.lines().count() > 1 {
+                    let load: Vec<&str> = load.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+                    let load = load.join("-").replace("--", "-");
+                    let per = if figure == Figure::Median {
+                        ""
+                    } else {
+                        ["-a-byte", "-a-request"][usize::from(load.starts_with("echo"))]
+                    };
+                    write(format!("tap-{}{load}-{what}{per}.csv", if offloads { "offloads-" } else { "" }), csv)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Series {
+    fn values(&self, figure: Figure) -> Vec<f64> {
+        self.runs.iter().filter_map(|run| figure.of(run)).collect()
+    }
+
+    fn rate(&self) -> String {
+        let per_second = |count: fn(&Outcome) -> u64| {
+            median(&self.runs.iter().map(|run| count(run) as f64 / run.seconds).collect::<Vec<_>>())
+                .map_or(0.0, |m| m.median)
+        };
+        match per_second(|run| run.requests) {
+            0.0 => format!("{} Gb/s", short(per_second(|run| run.bytes) * 8e-9)),
+            requests => format!("{}k /s", short(requests / 1e3)),
+        }
+    }
+
+    fn text(&self, figure: Figure) -> String {
+        let Some(Median { median, min, max }) = median(&self.values(figure)) else { return String::new() };
+        let (scale, unit) = match figure {
+            Figure::Median => return format!("{} µs", short(median / 1e3)),
+            // Nanoseconds a byte are seconds a gigabyte.
+            _ if self.load.starts_with("bulk") => (1.0, "s/GB"),
+            _ => (1e-3, "µs"),
+        };
+        format!("{} ({}–{}) {unit}", short(median * scale), short(min * scale), short(max * scale))
+    }
+
+    fn ratio(&self, base: &Series, figure: Figure) -> String {
+        let ratios: Vec<f64> =
+            self.values(figure).iter().zip(base.values(figure)).map(|(value, base)| value / base).collect();
+        median(&ratios).map_or(String::new(), |m| format!("{:.2}×", m.median))
+    }
+}

@@ -1,0 +1,159 @@
+//! Plots as inline SVG, coloured by the page's style sheet so that they follow
+//! light and dark mode.
+//!
+//! All are rows of one shape: a label at the left, a mark on a scale from zero
+//! that the rows of a group share, the number at the right. The drawing is 312
+//! units wide, so that its text stays readable when a phone shows it at 300 pixels.
+//!
+//! ```text
+//!   group
+//!     label        ██████████|--       12.3 Gb/s
+//!     label        █████|-              6.1 Gb/s
+//! ```
+
+use super::{Side, short};
+use baton_apps::html_text::escape;
+use baton_apps::measure::Median;
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 312.0;
+/// Where marks begin and end.
+const LEFT: f64 = 108.0;
+const RIGHT: f64 = 226.0;
+const ROW: f64 = 19.0;
+const GROUP: f64 = 27.0;
+const BAR: f64 = 11.0;
+
+/// A plot.
+pub struct Plot {
+    /// A short word, unique in the page.
+    pub id: &'static str,
+    /// What it shows.
+    pub title: String,
+    /// Unit of the numbers.
+    pub unit: &'static str,
+    /// Rows that belong together.
+    pub groups: Vec<Group>,
+}
+
+/// Rows that belong together.
+pub struct Group {
+    /// What they share.
+    pub label: String,
+    /// The rows.
+    pub rows: Vec<Row>,
+}
+
+/// One row.
+pub struct Row {
+    /// What it stands for.
+    pub label: String,
+    /// Whose it is: the colour.
+    pub side: Side,
+    /// What is drawn.
+    pub mark: Mark,
+}
+
+/// What a row shows.
+pub enum Mark {
+    /// A bar to the median, with a line over the range of the runs.
+    Bar(Median),
+    /// A span from one value to another, both with a dot.
+    Span(f64, f64),
+}
+
+impl Mark {
+    fn largest(&self) -> f64 {
+        match self {
+            Mark::Bar(value) => value.max,
+            Mark::Span(_, to) => *to,
+        }
+    }
+
+    /// Elements of class `mark` that it is drawn with.
+    fn elements(&self) -> usize {
+        match self {
+            Mark::Bar(_) => 1,
+            Mark::Span(..) => 3,
+        }
+    }
+}
+
+impl Group {
+    fn largest(&self) -> f64 {
+        self.rows.iter().map(|row| row.mark.largest()).fold(0.0, f64::max)
+    }
+}
+
+impl Plot {
+    /// The plot as an `svg` element, or `None` if there is nothing to draw.
+    ///
+    /// `data-marks` says how many elements of class `mark` it has, so that a
+    /// browser test can tell a plot that was drawn from one that was not.
+    pub fn render(&self) -> Option<String> {
+        if self.groups.iter().all(|group| group.largest() <= 0.0) {
+            return None;
+        }
+        let height = self.groups.iter().map(|group| GROUP + ROW * group.rows.len() as f64).sum::<f64>() + 4.0;
+        let marks: usize = self.groups.iter().flat_map(|group| &group.rows).map(|row| row.mark.elements()).sum();
+        let mut svg = format!(
+            "<svg class=\"plot\" data-plot=\"{id}\" data-marks=\"{marks}\" viewBox=\"0 0 {WIDTH} {height}\" \
+             role=\"img\" aria-labelledby=\"{id}-title\"><title id=\"{id}-title\">{title}</title>",
+            id = self.id,
+            title = escape(&self.title),
+        );
+        let mut y = 0.0;
+        for group in &self.groups {
+            let largest = group.largest().max(f64::MIN_POSITIVE);
+            let scale = |value: f64| LEFT + (RIGHT - LEFT) * value / largest;
+            let _ = write!(svg, "<text class=\"group\" x=\"0\" y=\"{}\">{}</text>", y + 19.0, escape(&group.label));
+            y += GROUP;
+            let end = y + ROW * group.rows.len() as f64;
+            let _ = write!(svg, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{LEFT}\" y1=\"{y}\" y2=\"{end}\"/>");
+            for row in &group.rows {
+                self.row(&mut svg, row, y + ROW / 2.0, &scale);
+                y += ROW;
+            }
+        }
+        svg.push_str("</svg>");
+        Some(svg)
+    }
+
+    fn row(&self, svg: &mut String, row: &Row, middle: f64, scale: &dyn Fn(f64) -> f64) {
+        let side = match row.side {
+            Side::Kernel => "kernel",
+            Side::Baton => "baton",
+        };
+        let base = middle + 4.0;
+        let _ =
+            write!(svg, "<g class=\"{side}\"><text class=\"label\" x=\"0\" y=\"{base}\">{}</text>", escape(&row.label));
+        let number = match &row.mark {
+            Mark::Bar(value) => {
+                let (top, width) = (middle - BAR / 2.0, (scale(value.median) - LEFT).max(1.0));
+                let (from, to) = (scale(value.min), scale(value.max));
+                let about = format!("{}: {} to {} {}", row.label, short(value.min), short(value.max), self.unit);
+                let _ = write!(
+                    svg,
+                    "<rect class=\"mark\" x=\"{LEFT}\" y=\"{top}\" width=\"{width:.1}\" height=\"{BAR}\" rx=\"2\">\
+                     <title>{}</title></rect><line class=\"range\" x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{middle}\" \
+                     y2=\"{middle}\"/>",
+                    escape(&about)
+                );
+                short(value.median)
+            }
+            Mark::Span(from, to) => {
+                let (x1, x2) = (scale(*from), scale(*to));
+                let _ = write!(
+                    svg,
+                    "<rect class=\"mark span\" x=\"{x1:.1}\" y=\"{}\" width=\"{:.1}\" height=\"3\" rx=\"1.5\"/>\
+                     <circle class=\"mark\" cx=\"{x1:.1}\" cy=\"{middle}\" r=\"4.5\"/>\
+                     <circle class=\"mark tail\" cx=\"{x2:.1}\" cy=\"{middle}\" r=\"4\"/>",
+                    middle - 1.5,
+                    (x2 - x1).max(1.0),
+                );
+                format!("{} – {}", short(*from), short(*to))
+            }
+        };
+        let _ = write!(svg, "<text class=\"value\" x=\"{WIDTH}\" y=\"{base}\">{number}</text></g>");
+    }
+}

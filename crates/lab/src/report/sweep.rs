@@ -1,0 +1,77 @@
+//! What `baton trace sweep` found: table, comma-separated values, page.
+
+use super::capture::rules;
+use super::html;
+use super::lines::{Line, Lines};
+use baton_analyse::report::{FileLine, Rules};
+use baton_analyse::sweep::{Axis, Point};
+use baton_apps::html_text::escape;
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// All points of a sweep.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// What is held while one number varies.
+    pub rules: Rules,
+    /// The points.
+    pub points: Vec<Point>,
+    /// The captures.
+    pub files: Vec<FileLine>,
+}
+
+impl Outcome {
+    fn axes(&self) -> impl Iterator<Item = (Axis, Vec<&Point>)> {
+        let of = |axis| (axis, self.points.iter().filter(|point| point.axis == axis).collect::<Vec<_>>());
+        Axis::ALL.into_iter().map(of).filter(|(_, points)| !points.is_empty())
+    }
+
+    /// The points as comma-separated values.
+    pub fn csv(&self) -> String {
+        let mut out = "axis,value,frames_in,frames_out,eliminated,runs\n".to_owned();
+        for point in &self.points {
+            let Point { axis, value, frames_in, frames_out, eliminated, runs } = point;
+            let _ = writeln!(out, "{},{value},{frames_in},{frames_out},{eliminated},{runs}", axis.name());
+        }
+        out
+    }
+
+    /// The points for a terminal.
+    pub fn table(&self) -> String {
+        let mut out =
+            format!("Share of frames joined to another, one number varied at a time\n{}\n", rules(&self.rules));
+        for (axis, points) in self.axes() {
+            let _ = writeln!(out, "\n{} ({})", axis.name(), axis.about());
+            for point in points {
+                let bar = "█".repeat((point.share() * 40.0).round() as usize);
+                let (share, runs) = (point.share() * 100.0, point.runs);
+                let _ = writeln!(out, "  {:>8} {share:>6.1} % {runs:>12} runs  {bar}", point.value);
+            }
+        }
+        out
+    }
+
+    /// The points as plots.
+    pub fn page(&self) -> String {
+        let mut body = format!("<p class=\"soft\">{}</p><div class=\"plots\">", escape(&rules(&self.rules)));
+        for (axis, points) in self.axes() {
+            let points = points.iter().map(|point| (f64::from(point.value), point.share() * 100.0)).collect();
+            let plot = Lines {
+                id: axis.name().to_owned(),
+                title: format!("By {}", axis.name()),
+                unit: "% of frames joined",
+                lines: vec![Line { label: String::new(), points, paper: false }],
+            };
+            let _ = write!(
+                body,
+                "<figure><h3>By {}</h3>{}<figcaption>{}</figcaption></figure>",
+                axis.name(),
+                plot.render(),
+                escape(axis.about())
+            );
+        }
+        body.push_str("</div>");
+        let lead = "Share of frames that are joined to another, with one number varied at a time.";
+        html::page("What coalescing would gain, and with what", lead, &body)
+    }
+}

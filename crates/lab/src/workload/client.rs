@@ -1,0 +1,270 @@
+//! The clients: what each does to its server, and what it cost the whole machine.
+
+use super::place::Place;
+use super::server::Kind;
+use crate::workload::generate::generate;
+use crate::world::process;
+use anyhow::{Context, ensure};
+use baton_apps::load;
+use baton_apps::measure::Cpu;
+use baton_apps::signal::Stop;
+use serde::{Deserialize, Serialize};
+use std::process::Command;
+use std::time::Duration;
+
+/// Time that a run may take beyond its length.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a client does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// `redis-benchmark` with this command, each on so many connections, without pipelining.
+    Redis {
+        /// GET or SET.
+        command: &'static str,
+        /// At once.
+        connections: u32,
+    },
+    /// `wrk`, one thread, for a file of nginx's.
+    Wrk {
+        /// Which.
+        file: &'static str,
+        /// At once.
+        connections: u32,
+    },
+    /// `iperf3`; in `reverse` the server sends.
+    Iperf {
+        /// The server sends.
+        reverse: bool,
+        /// At once.
+        connections: u32,
+    },
+    /// A byte to and fro, then the next.
+    PingPong,
+}
+
+/// A load: what a client does to a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Load {
+    /// A short word.
+    pub id: &'static str,
+    /// A few words.
+    pub name: &'static str,
+    /// Its client.
+    pub what: What,
+}
+
+/// All loads, in the order shown.
+pub const LOADS: [Load; 14] = [
+    redis("redis-get", "redis GET, 50 connections", "GET"),
+    redis("redis-set", "redis SET, 50 connections", "SET"),
+    wrk("nginx-1k", "nginx, 1 KB, 32 connections", "1k"),
+    wrk("nginx-4k", "nginx, 4 KB, 32 connections", "4k"),
+    wrk("nginx-16k", "nginx, 16 KB, 32 connections", "16k"),
+    wrk("nginx-64k", "nginx, 64 KB, 32 connections", "64k"),
+    wrk("nginx-256k", "nginx, 256 KB, 32 connections", "256k"),
+    wrk("nginx-1m", "nginx, 1 MB, 32 connections", "1m"),
+    iperf("receive-1", "iperf3, server receives, 1 connection", false, 1),
+    iperf("receive-16", "iperf3, server receives, 16 connections", false, 16),
+    iperf("send-1", "iperf3, server sends, 1 connection", true, 1),
+    iperf("send-16", "iperf3, server sends, 16 connections", true, 16),
+    Load { id: "ping-pong", name: "1 byte to and fro, 1 connection", what: What::PingPong },
+    redis("redis-get-1", "redis GET, 1 connection", "GET"),
+];
+
+const fn redis(id: &'static str, name: &'static str, command: &'static str) -> Load {
+    let connections = if id.len() > "redis-get".len() { 1 } else { 50 };
+    Load { id, name, what: What::Redis { command, connections } }
+}
+
+const fn wrk(id: &'static str, name: &'static str, file: &'static str) -> Load {
+    Load { id, name, what: What::Wrk { file, connections: 32 } }
+}
+
+const fn iperf(id: &'static str, name: &'static str, reverse: bool, connections: u32) -> Load {
+    Load { id, name, what: What::Iperf { reverse, connections } }
+}
+
+/// What a run measured.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its length.
+    pub seconds: f64,
+    /// Answers; 0 of bulk.
+    pub requests: u64,
+    /// Payload bytes; 0 of what is counted in requests.
+    pub bytes: u64,
+    /// Median latency of a request in nanoseconds; 0 of bulk.
+    pub p50_ns: u64,
+    /// What the whole machine spent, the client included.
+    pub cpu: Cpu,
+}
+
+impl Outcome {
+    /// CPU time in nanoseconds a request or byte.
+    pub fn cost(&self) -> Option<f64> {
+        let count = if self.requests > 0 { self.requests } else { self.bytes };
+        (count > 0).then(|| self.cpu.busy() * 1e9 / count as f64)
+    }
+
+    /// Requests or bytes a second.
+    pub fn rate(&self) -> f64 {
+        let count = if self.requests > 0 { self.requests } else { self.bytes };
+        count as f64 / self.seconds
+    }
+}
+
+impl Load {
+    /// The load of this id.
+    pub fn of(id: &str) -> Option<Load> {
+        LOADS.into_iter().find(|load| load.id == id)
+    }
+
+    /// The server that it needs.
+    pub fn server(&self) -> Kind {
+        match self.what {
+            What::Redis { .. } => Kind::Redis,
+            What::Wrk { .. } => Kind::Nginx,
+            What::Iperf { .. } => Kind::Iperf,
+            What::PingPong => Kind::Echo,
+        }
+    }
+
+    /// The client's program and the Debian package that brings it.
+    pub fn program(&self) -> (&'static str, &'static str) {
+        match self.what {
+            What::Redis { .. } => ("redis-benchmark", "redis-tools"),
+            What::Wrk { .. } => ("wrk", "wrk"),
+            What::Iperf { .. } => ("iperf3", "iperf3"),
+            What::PingPong => ("baton", "baton"),
+        }
+    }
+
+    /// True if it is measured in requests; else in bytes.
+    pub fn has_requests(&self) -> bool {
+        !matches!(self.what, What::Iperf { .. })
+    }
+
+    /// Runs it for about `seconds`; `requests` is how many a run of that length has, as the
+    /// last one showed, for clients that count instead of looking at a clock.
+    ///
+    /// # Errors
+    /// What the client said; an interruption.
+    pub fn run(&self, place: &Place<'_>, seconds: u32, requests: &mut u64, stop: &Stop) -> anyhow::Result<Outcome> {
+        let address = place.address;
+        let (port, length) = (self.server().port(), Duration::from_secs(seconds.into()));
+        let mut client = place.world.client.command(self.program().0);
+        match self.what {
+            What::Redis { command, connections } => {
+                let mut measured = Outcome::default();
+                for _ in 0..if *requests == 0 { 2 } else { 1 } {
+                    let number = (*requests).max(1000);
+                    let mut client = place.world.client.command("redis-benchmark");
+                    client.args(["-h", &address.to_string(), "-p", &port.to_string(), "-t", command, "--csv"]);
+                    client.args(["-c", &connections.to_string(), "-n", &number.to_string()]);
+                    let (said, cpu) = timed(&mut client, length, stop)?;
+                    measured = redis_outcome(&said, command, number).map(|run| Outcome { cpu, ..run })?;
+                    *requests = (measured.rate() * f64::from(seconds)) as u64 + 1;
+                }
+                Ok(measured)
+            }
+            What::Wrk { file, connections } => {
+                client.args(["-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "--latency"]);
+                let (said, cpu) = timed(client.arg(format!("http://{address}:{port}/{file}")), length, stop)?;
+                wrk_outcome(&said).map(|run| Outcome { cpu, ..run })
+            }
+            What::Iperf { reverse, connections } => {
+                client.args(["--json", "--client", &address.to_string(), "--time", &seconds.to_string()]);
+                client.args(["--parallel", &connections.to_string()]);
+                let (said, cpu) = timed(client.args(reverse.then_some("--reverse")), length, stop)?;
+                iperf_outcome(&said).map(|run| Outcome { cpu, ..run })
+            }
+            What::PingPong => {
+                let arguments = ["--connections=1", "--size=1", "--warmup=0.2"].map(str::to_owned).into_iter();
+                let arguments: Vec<String> = arguments.chain([format!("--seconds={seconds}")]).collect();
+                let run = generate(place.world, address, load::Kind::Echo, &arguments, stop)?;
+                let p50_ns = run.latency_ns.map_or(0, |[median, ..]| median);
+                Ok(Outcome { seconds: run.seconds, requests: run.requests, bytes: 0, p50_ns, cpu: run.cpu })
+            }
+        }
+    }
+}
+
+/// Runs a client to its end; what it printed, and what the machine spent meanwhile.
+fn timed(client: &mut Command, length: Duration, stop: &Stop) -> anyhow::Result<(String, Cpu)> {
+    let before = Cpu::now()?;
+    let said = process::run(client, stop, length + PATIENCE)?;
+    Ok((said, Cpu::now()? - before))
+}
+
+/// `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms",...`
+fn redis_outcome(said: &str, command: &str, requests: u64) -> anyhow::Result<Outcome> {
+    let line = said.lines().find(|line| line.starts_with(&format!("\"{command}\"")));
+    let line = line.with_context(|| format!("redis-benchmark printed '{}'", said.trim()))?;
+    let field = |at: usize| line.split(',').nth(at).and_then(|field| field.trim_matches('"').parse::<f64>().ok());
+    let (rate, p50) = field(1).zip(field(4)).with_context(|| format!("redis-benchmark printed '{line}'"))?;
+    Ok(Outcome { seconds: requests as f64 / rate, requests, p50_ns: (p50 * 1e6).round() as u64, ..Outcome::default() })
+}
+
+/// `    50%  123.00us`, and `  6789 requests in 1.10s, 7.89MB read`.
+fn wrk_outcome(said: &str) -> anyhow::Result<Outcome> {
+    let failed = said.lines().find(|line| line.contains("Socket errors") || line.contains("Non-2xx"));
+    ensure!(failed.is_none(), "wrk: {}", failed.unwrap_or_default().trim());
+    let parse = || {
+        let p50 = said.lines().find_map(|line| line.trim().strip_prefix("50%"))?;
+        let total = said.lines().find_map(|line| line.trim().split_once(" requests in "))?;
+        let seconds = span(total.1.split(',').next()?)?;
+        Some(Outcome {
+            seconds,
+            requests: total.0.parse().ok()?,
+            p50_ns: (span(p50)? * 1e9).round() as u64,
+            ..Outcome::default()
+        })
+    };
+    parse().with_context(|| format!("wrk printed '{}'", said.trim()))
+}
+
+/// Seconds of a time as wrk writes it.
+fn span(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0)];
+    let (number, unit) = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)))?;
+    Some(number.parse::<f64>().ok()? * unit)
+}
+
+fn iperf_outcome(said: &str) -> anyhow::Result<Outcome> {
+    let told: serde_json::Value = serde_json::from_str(said).context("iperf3 printed no JSON")?;
+    let sum = &told["end"]["sum_received"];
+    let (bytes, seconds) = (sum["bytes"].as_u64(), sum["seconds"].as_f64());
+    let (bytes, seconds) = bytes.zip(seconds).with_context(|| format!("iperf3: {}", told["error"]))?;
+    Ok(Outcome { seconds, bytes, ..Outcome::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clients_print_is_read() {
+        let csv = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\"\n\
+                   \"GET\",\"50000.00\",\"0.5\",\"0.1\",\"0.431\",\"0.8\"\n";
+        let run = redis_outcome(csv, "GET", 100_000).unwrap();
+        assert_eq!((run.seconds, run.p50_ns), (2.0, 431_000));
+        assert!(redis_outcome("Could not connect\n", "GET", 1).is_err());
+        let wrk =
+            "  Latency Distribution\n     50%  471.00us\n     75%    1.00ms\n  5000 requests in 1.25s, 1.0MB read\n";
+        let run = wrk_outcome(wrk).unwrap();
+        assert_eq!((run.seconds, run.requests, run.p50_ns), (1.25, 5000, 471_000));
+        assert!(wrk_outcome(&format!("{wrk}  Socket errors: connect 0, read 7, write 0, timeout 0\n")).is_err());
+        let run = iperf_outcome(r#"{"end":{"sum_received":{"bytes":1000,"seconds":0.5}}}"#).unwrap();
+        assert_eq!((run.bytes, run.rate()), (1000, 2000.0));
+        assert!(iperf_outcome(r#"{"error":"unable to connect"}"#).is_err());
+    }
+
+    #[test]
+    fn loads_have_names_of_their_own() {
+        for (at, load) in LOADS.iter().enumerate() {
+            assert!(LOADS[..at].iter().all(|before| before.id != load.id && before.name != load.name));
+        }
+    }
+}

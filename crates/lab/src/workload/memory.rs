@@ -1,0 +1,71 @@
+//! Two engines on a wire in memory.
+
+use super::generate::tce_share;
+use crate::report::Run;
+use baton_apps::load;
+use baton_apps::net::engine::EngineNet;
+use baton_apps::net::{EngineStats, Net};
+use baton_apps::services::{Kind, Message};
+use baton_port::{MemoryOptions, MemoryPort};
+use baton_socket::host::HostConfig;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Two engines on a wire in memory: services on one, clients on the other.
+pub struct Pair {
+    /// Where services listen, on 10.77.0.2.
+    pub server: EngineNet<MemoryPort>,
+    /// Where clients connect from.
+    pub client: EngineNet<MemoryPort>,
+}
+
+impl Pair {
+    /// A new pair; with `offloads` segments of up to 64 KB pass whole and
+    /// checksums are left out.
+    ///
+    /// # Errors
+    /// If an engine cannot be made.
+    pub fn new(offloads: bool) -> anyhow::Result<Pair> {
+        let options = MemoryOptions { checksum_offload: offloads, gso: offloads, ..MemoryOptions::default() };
+        let (near, far) = MemoryPort::pair(options);
+        let engine = |address: &str, port| -> anyhow::Result<EngineNet<MemoryPort>> {
+            Ok(EngineNet::new(&HostConfig::new(address.parse()?), port, false)?)
+        };
+        Ok(Pair { server: engine("10.77.0.2/24", near)?, client: engine("10.77.0.1/24", far)? })
+    }
+
+    /// Offers a service on its port.
+    ///
+    /// # Errors
+    /// As [`Net::listen`].
+    pub fn offer(&mut self, kind: &Kind, message: Message) -> anyhow::Result<()> {
+        self.server.listen(SocketAddr::new([10, 77, 0, 2].into(), kind.default_port()), kind.accept(message)?)?;
+        Ok(())
+    }
+
+    /// Lets both engines do what is due.
+    ///
+    /// # Errors
+    /// As [`Net::turn`].
+    pub fn turn(&mut self) -> io::Result<()> {
+        self.client.turn(Duration::ZERO)?;
+        self.server.turn(Duration::ZERO)
+    }
+
+    /// What the services' engine has counted.
+    pub fn engine_stats(&mut self) -> Option<EngineStats> {
+        self.server.stats().engine
+    }
+}
+
+/// Runs a load between the engines of a pair.
+///
+/// # Errors
+/// As [`load::run`].
+pub fn run_pair(pair: &mut Pair, load: &load::Load) -> anyhow::Result<Run> {
+    let before = pair.engine_stats();
+    let outcome = load::run(&mut pair.client, load, Some(&mut pair.server))?;
+    let tce = tce_share(before.as_ref(), pair.engine_stats().as_ref());
+    Ok(Run { tce, ..Run::from(outcome) })
+}

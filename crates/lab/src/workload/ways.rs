@@ -1,0 +1,162 @@
+//! The ways to serve: where the engine runs, and how frames reach it.
+//!
+//! Each [`Way`] has a wire of its own, and servers of its own behind it
+//! ([`super::place`]); the client is the same program on the kernel's stack every time
+//! ([`super::client`]), so what differs is the far end.
+
+use serde::{Deserialize, Serialize};
+
+/// Where the servers' connections are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// In the kernel, without Baton.
+    Kernel,
+    /// In the kernel, under `baton run` with a policy that moves nothing.
+    Unmoved,
+    /// In the engine of a service.
+    Service,
+    /// In an engine inside the program.
+    Direct,
+    /// Where `baton run` puts them by its defaults.
+    Chosen,
+}
+
+/// How frames reach an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Steer {
+    /// The interface keeps its offloads.
+    Tc,
+    /// Every segment is a frame, the kernel's too.
+    Xdp,
+}
+
+/// A way to serve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// A short word.
+    pub id: &'static str,
+    /// A few words.
+    pub name: &'static str,
+    /// Where the engine runs.
+    pub placement: Placement,
+    /// What the wire is made for: with [`Steer::Xdp`] an XDP program takes its offloads, even
+    /// if nothing is steered.
+    pub steer: Steer,
+    /// Id of the kernel's way over the same frames.
+    pub baseline: Option<&'static str>,
+}
+
+/// Every way, each kernel before what is compared with it.
+pub const WAYS: [Way; 8] = [
+    Way { id: "kernel", name: "kernel", placement: Placement::Kernel, steer: Steer::Tc, baseline: None },
+    // Another wire and other servers, but nothing else.
+    Way {
+        id: "again",
+        name: "kernel, again",
+        placement: Placement::Kernel,
+        steer: Steer::Tc,
+        baseline: Some("kernel"),
+    },
+    Way {
+        id: "unmoved",
+        name: "kernel, under baton run",
+        placement: Placement::Unmoved,
+        steer: Steer::Tc,
+        baseline: Some("kernel"),
+    },
+    Way {
+        id: "service-tc",
+        name: "Baton service, tc",
+        placement: Placement::Service,
+        steer: Steer::Tc,
+        baseline: Some("kernel"),
+    },
+    Way {
+        id: "direct-tc",
+        name: "Baton direct, tc",
+        placement: Placement::Direct,
+        steer: Steer::Tc,
+        baseline: Some("kernel"),
+    },
+    Way {
+        id: "run",
+        name: "Baton as it chooses, tc",
+        placement: Placement::Chosen,
+        steer: Steer::Tc,
+        baseline: Some("kernel"),
+    },
+    Way {
+        id: "kernel-xdp",
+        name: "kernel, a segment a frame",
+        placement: Placement::Kernel,
+        steer: Steer::Xdp,
+        baseline: None,
+    },
+    Way {
+        id: "service-xdp",
+        name: "Baton service, xdp",
+        placement: Placement::Service,
+        steer: Steer::Xdp,
+        baseline: Some("kernel-xdp"),
+    },
+];
+
+impl Steer {
+    /// As the command line has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Steer::Tc => "tc",
+            Steer::Xdp => "xdp",
+        }
+    }
+}
+
+impl Way {
+    /// The way of this id.
+    pub fn of(id: &str) -> Option<Way> {
+        WAYS.into_iter().find(|way| way.id == id)
+    }
+
+    /// Whether connections are to be on an engine.
+    pub fn moves(&self) -> bool {
+        !matches!(self.placement, Placement::Kernel | Placement::Unmoved)
+    }
+
+    /// Whether it is measured to see how far ratios of equals are from one.
+    pub fn is_control(&self) -> bool {
+        self.placement == Placement::Kernel && self.baseline.is_some()
+    }
+
+    /// Whether its engine is a process of its own, which can die alone.
+    pub fn has_engine_process(&self) -> bool {
+        self.placement == Placement::Service
+    }
+
+    /// What stands before a server's own words, as a person would type it.
+    pub fn prefix(&self) -> String {
+        match self.placement {
+            Placement::Kernel => String::new(),
+            Placement::Unmoved => "baton run --policy never -- ".to_owned(),
+            Placement::Service => format!("baton run --engine service --policy fcfs --steer {} -- ", self.steer.word()),
+            Placement::Direct => format!("baton run --engine direct --policy fcfs --steer {} -- ", self.steer.word()),
+            Placement::Chosen => format!("baton run --steer {} -- ", self.steer.word()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_is_compared_with_a_kernel_over_the_same_frames() {
+        for way in WAYS {
+            let baseline = way.baseline.map(|id| Way::of(id).expect("it is one of them"));
+            assert!(baseline.is_some() || way.placement == Placement::Kernel, "{}", way.id);
+            let fits = |base: Way| (base.steer, base.placement, base.baseline) == (way.steer, Placement::Kernel, None);
+            assert!(baseline.is_none_or(fits), "{}", way.id);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Programs that the demo runs: to their end, within a time, stoppable.
+
+use anyhow::{Context, bail};
+use baton_apps::background::LOOK;
+use baton_apps::signal::Stop;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Runs a short command to its end.
+pub fn output(command: &mut Command) -> io::Result<Output> {
+    command.stdin(Stdio::null()).output()
+}
+
+/// Runs a command that says little to its end and returns what it printed.
+///
+/// # Errors
+/// If it fails, takes longer than `limit`, or the demo is asked to end; then
+/// the program is ended.
+pub fn run(command: &mut Command, stop: &Stop, limit: Duration) -> anyhow::Result<String> {
+    let name = format!("{command:?}").replace('"', "");
+    // In a group of its own a terminal's SIGINT does not reach it: the demo ends it.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+    let deadline = Instant::now() + limit;
+    let why = loop {
+        match child.try_wait()? {
+            Some(_) => break None,
+            None if stop.requested() => break Some("interrupted"),
+            None if Instant::now() > deadline => break Some("took too long"),
+            None => std::thread::sleep(LOOK),
+        }
+    };
+    if let Some(why) = why {
+        child.kill()?;
+        child.wait()?;
+        bail!("{name}: {why}");
+    }
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{name}: {}: {}", output.status, said.trim().lines().last().unwrap_or(""));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a command and hands what it prints to `take`, as it comes.
+///
+/// # Errors
+/// As for [`run`].
+pub fn stream(
+    command: &mut Command,
+    stop: &Stop,
+    limit: Duration,
+    take: &mut (dyn FnMut(&[u8]) + Send),
+) -> anyhow::Result<()> {
+    let name = format!("{command:?}").replace('"', "");
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+    let mut stdout = child.stdout.take().context("no pipe from a child")?;
+    let deadline = Instant::now() + limit;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || -> io::Result<()> {
+            let mut buf = vec![0; 1 << 16];
+            loop {
+                match stdout.read(&mut buf)? {
+                    0 => return Ok(()),
+                    len => take(&buf[..len]),
+                }
+            }
+        });
+        while !reader.is_finished() {
+            if stop.requested() || Instant::now() > deadline {
+                child.kill()?;
+                child.wait()?;
+                bail!("{name}: {}", if stop.requested() { "interrupted" } else { "took too long" });
+            }
+            std::thread::sleep(LOOK);
+        }
+        let status = child.wait()?;
+        match reader.join() {
+            Ok(read) => read?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        if !status.success() {
+            bail!("{name}: {status}");
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,122 @@
+//! `baton service` as a child: started, its engine found and killed, ended.
+
+use crate::world::{Namespace, stat_field};
+use anyhow::{Context, bail, ensure};
+use baton_apps::background::{Background, LOOK, last_words};
+use baton_client::Service;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Time that it may take to start, and to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A service that runs; dropped, it ends in form.
+pub struct Running {
+    child: Background,
+    socket: PathBuf,
+}
+
+impl Running {
+    /// Starts a service for one interface of `namespace`, with its socket in `home`.
+    ///
+    /// # Errors
+    /// What it said when it ended at once.
+    pub fn start(namespace: &Namespace, interface: &str, steer: &str, home: &Path) -> anyhow::Result<Running> {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let (socket, said) = (home.join(format!("{steer}.sock")), home.join(format!("{steer}.said")));
+        let mut command = Command::new(program);
+        command.args(["service", "--interface", interface, "--steer", steer, "--socket"]).arg(&socket);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
+        // Not by `ip netns exec`, which hides the BPF file system.
+        let child = namespace.enter(|| Background::start(&mut command, PATIENCE).context("cannot start a service"))?;
+        let mut running = Running { child, socket };
+        let begun = Instant::now();
+        while Service::connect(&running.socket).is_err() {
+            if running.child.has_ended()? {
+                bail!("{}", last_words(&fs::read_to_string(&said).unwrap_or_default()));
+            }
+            ensure!(begun.elapsed() < PATIENCE, "the service does not start");
+            std::thread::sleep(LOOK);
+        }
+        Ok(running)
+    }
+
+    /// Its first process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// A program's connection to it.
+    ///
+    /// # Errors
+    /// As [`Service::connect`]'s.
+    pub fn connect(&self) -> io::Result<Service> {
+        Service::connect(&self.socket)
+    }
+
+    /// Kills its engine, as `kill -9` would.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn kill_engine(&self) -> anyhow::Result<()> {
+        let is_engine = |pid: &u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.split(|&byte| byte == 0).nth(1) == Some(b"engine")
+        };
+        let engine = descendants(self.child.id())?.into_iter().find(is_engine);
+        let engine = engine.and_then(|pid| Pid::from_raw(pid.cast_signed())).context("the service has no engine")?;
+        Ok(kill_process(engine, Signal::KILL)?)
+    }
+
+    /// Ends it at once: whoever waits for its answer waits no longer.
+    pub fn kill(&self) {
+        self.child.signal(Signal::KILL);
+    }
+}
+
+/// A process's children, and theirs, as long as they live.
+fn descendants(of: u32) -> io::Result<Vec<u32>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    let pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let parents: Vec<(u32, u64)> = pids.iter().filter_map(|&pid| Some((pid, stat_field(pid, 4)?))).collect();
+    let (mut found, mut next) = (vec![of], 0);
+    while let Some(&parent) = found.get(next) {
+        found.extend(parents.iter().filter(|(_, of)| *of == u64::from(parent)).map(|(pid, _)| pid));
+        next += 1;
+    }
+    found.remove(0);
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+
+    #[test]
+    fn a_childs_child_is_a_descendant() {
+        let own = std::process::id();
+        let mut shell = Command::new("sh").args(["-c", "sleep 30 & wait"]).process_group(0).spawn().unwrap();
+        let begun = Instant::now();
+        let found = loop {
+            let found = descendants(shell.id()).unwrap();
+            if !found.is_empty() {
+                break found;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20));
+        };
+        assert!(!found.contains(&shell.id()) && descendants(own).unwrap().contains(&found[0]));
+        let group = Pid::from_child(&shell);
+        rustix::process::kill_process_group(group, Signal::KILL).unwrap();
+        shell.wait().unwrap();
+    }
+}

@@ -1,0 +1,73 @@
+//! Busy polling for a short time before a thread sleeps, if an engine runs in this program. How
+//! long is decided by [`baton_consumer::pace`], for each thread by itself.
+//!
+//! A signal handler that runs during busy polling has the same effect as one that runs before the
+//! wait.
+
+use baton_consumer::pace::Pace;
+use std::cell::{Cell, RefCell};
+use std::sync::OnceLock;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+static CPUS: OnceLock<usize> = OnceLock::new();
+
+thread_local! {
+    static PACE: RefCell<Pace> = RefCell::new(Pace::new(*CPUS.get_or_init(|| available_parallelism().map_or(1, usize::from))));
+    /// The number of bytes that this thread has read and written.
+    static CARRIED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts bytes that this thread has read or written.
+pub fn count_bytes(bytes: usize) {
+    let _ = CARRIED.try_with(|carried| carried.set(carried.get() + bytes as u64));
+}
+
+/// Waits until `go` finds something, or until the time `left` has passed. `go` sleeps for the time
+/// it is given at most, and returns its result and the number of events that it found. It is called
+/// with zero while the thread polls.
+pub fn wait<T>(left: Option<Duration>, mut go: impl FnMut(Option<Duration>) -> (T, usize)) -> T {
+    let begun = Instant::now();
+    let look = Duration::from_nanos(with(|pace| pace.on_pause(CARRIED.try_with(Cell::get).unwrap_or(0))).unwrap_or(0));
+    let mut outcome = None;
+    if left.is_none_or(|left| left > look) {
+        while outcome.is_none() && begun.elapsed() < look {
+            outcome = Some(go(Some(Duration::ZERO))).filter(|(_, count)| *count > 0);
+        }
+    }
+    let (outcome, count) = outcome.unwrap_or_else(|| go(left));
+    with(|pace| {
+        pace.on_resume(begun.elapsed().as_nanos() as u64);
+        pace.on_frames(count);
+    });
+    outcome
+}
+
+/// Returns `None` if a signal handler interrupted another use of the pace, or if the thread's local
+/// data is being destroyed.
+fn with<R>(run: impl FnOnce(&mut Pace) -> R) -> Option<R> {
+    PACE.try_with(|pace| pace.try_borrow_mut().ok().map(|mut pace| run(&mut pace))).ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
+
+    #[test]
+    fn a_thread_polls_first_if_its_waits_are_short_and_sleeps_after_that() {
+        // The first try finds something.
+        assert_eq!(wait(None, |left| (left, 1)), None, "nothing is known yet");
+        let looks = (0..10_000).any(|_| wait(None, |left| (left, 1)) == AT_ONCE);
+        assert_eq!(looks, *CPUS.get().unwrap() > 1);
+        // Polling finds nothing.
+        let mut tries = Vec::new();
+        let slept = wait(None, |left| {
+            tries.push(left);
+            (left, usize::from(left.is_none()))
+        });
+        assert_eq!((slept, tries.iter().all(|left| *left == AT_ONCE)), (None, false));
+        assert_eq!(tries.iter().filter(|left| left.is_none()).count(), 1);
+    }
+}

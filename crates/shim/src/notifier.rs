@@ -1,0 +1,298 @@
+//! How a thread waits for streams: it sleeps on an eventfd, which the watches of the streams
+//! write to.
+//!
+//! The wait is one system call, so that signals have the same effect on it as on the program's
+//! own call. Without a time limit it is a `read`: like `recv`, it is restarted after a handler
+//! with `SA_RESTART` and fails with `EINTR` after any other. With a time limit it is a `poll`:
+//! like `recv` with `SO_RCVTIMEO`, it always fails with `EINTR`.
+//!
+//! If engines run in this process, the wait includes their devices. No system call waits for two
+//! descriptors and is also restarted after a handler. So after a signal the library looks up
+//! what the signal must do. If the program has handlers of both kinds, the wait blocks the
+//! signals of the restarting ones and watches for them with a signalfd; they are delivered
+//! between two waits. A frame wakes only one of the sleeping threads.
+
+use crate::busy_poll;
+use crate::connection::{Held, at};
+use crate::descriptors::out_of_the_way;
+use crate::os::epoll::{Interest, control, wait_without};
+use crate::os::signals::{self, Handlers, Ran};
+use crate::os::socket;
+use crate::os::wait::{read_eventfd, wait_readable};
+use crate::service::{self, Attendance};
+use crate::table::{self, SlotRef};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// The number of forks. A notifier made before the last fork is shared with the parent.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Called in a child: from now on each thread makes a new notifier.
+pub fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// An eventfd that wakes a sleeping thread, and whether it was written to since it was cleared.
+pub struct Notifier(OwnedFd, AtomicBool);
+
+impl Notifier {
+    pub fn new(flags: EventfdFlags) -> std::io::Result<Notifier> {
+        Ok(Notifier(out_of_the_way(eventfd(0, flags | EventfdFlags::CLOEXEC)?), AtomicBool::new(false)))
+    }
+
+    pub fn notify(&self) {
+        // If the count is at its maximum, the eventfd is readable already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        // Set after the write: if it were set before, `clear` could reset it before the write, and
+        // the eventfd would stay readable for ever.
+        self.1.store(true, Ordering::Release);
+    }
+
+    /// Sleeps until it is notified, or until `deadline`, which is `EAGAIN`.
+    fn wait(&self, deadline: Option<Instant>) -> Result<(), i32> {
+        if let Some(deadline) = deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if wait_readable(self.as_fd(), Some(left))? == 0 {
+                return Err(libc::EAGAIN);
+            }
+        }
+        read_eventfd(self.as_fd())
+    }
+
+    /// As [`Notifier::wait`], and also until a frame arrives at a device of this process's engines.
+    /// The engines then process what arrived.
+    fn wait_or_receive(&self, deadline: Option<Instant>, attendance: Attendance) -> Result<(), i32> {
+        let notified = loop {
+            let handlers = if deadline.is_none() { signals::handlers(false) } else { Handlers::default() };
+            let between = if handlers.interrupting != 0 { handlers.restarting & !signals::mask() } else { 0 };
+            let devices = Devices::of(self, &attendance, between)?;
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let mut events = Vec::with_capacity(4);
+            let wait = |left: Option<Duration>| {
+                let slept = wait_without(devices.set.as_fd(), &mut events, left, between);
+                (slept, slept.unwrap_or(1))
+            };
+            match busy_poll::wait(left, wait) {
+                Ok(0) if deadline.is_some() => return Err(libc::EAGAIN),
+                Ok(_) if events.iter().all(|event| event.data.u64() == SIGNAL) => {}
+                Ok(_) => break events.iter().any(|event| event.data.u64() == NOTIFIER),
+                Err(libc::EINTR) if deadline.is_none() && signals::handlers(true).interrupting == 0 => {}
+                Err(error) => return Err(error),
+            }
+        };
+        drop(attendance);
+        if notified {
+            self.clear();
+        }
+        service::look();
+        Ok(())
+    }
+
+    /// Resets it.
+    pub fn clear(&self) {
+        if !self.1.swap(false, Ordering::Acquire) {
+            return;
+        }
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now)) == Ok(1) {
+            let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        }
+    }
+}
+
+impl AsFd for Notifier {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Wake for Notifier {
+    fn wake(self: Arc<Self>) {
+        self.notify();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notify();
+    }
+}
+
+thread_local! {
+    static OWN: RefCell<Option<(u32, Arc<Notifier>)>> = const { RefCell::new(None) };
+    /// The number of waits that this thread is in: a handler may interrupt one and begin another.
+    static WAITS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The data of events in a [`Devices`] set.
+const NOTIFIER: u64 = 0;
+const DEVICE: u64 = 1;
+const SIGNAL: u64 = 2;
+
+/// An epoll set with a thread's notifier and the devices. Devices are added with EPOLLEXCLUSIVE, so
+/// a frame wakes one of the threads that wait.
+struct Devices {
+    /// The number of forks, the version of the list of devices, and the signals in the signalfd.
+    made_for: (u32, u64, u64),
+    set: OwnedFd,
+    _signals: Option<OwnedFd>,
+}
+
+thread_local! {
+    static DEVICES: RefCell<Option<Arc<Devices>>> = const { RefCell::new(None) };
+}
+
+impl Devices {
+    /// The set of this thread, made anew if it is out of date.
+    fn of(notifier: &Notifier, attendance: &Attendance, signals: u64) -> Result<Arc<Devices>, i32> {
+        let made_for = (FORKS.load(Ordering::Relaxed), attendance.changes, signals);
+        let known = DEVICES
+            .try_with(|devices| devices.borrow().as_ref().filter(|devices| devices.made_for == made_for).cloned());
+        if let Ok(Some(devices)) = known {
+            return Ok(devices);
+        }
+        let devices = Arc::new(Devices::make(notifier, made_for).map_err(|_| libc::ENOMEM)?);
+        // While thread-local data is destroyed the set is not kept: each wait makes one.
+        let _ = DEVICES.try_with(|place| place.replace(Some(devices.clone())));
+        Ok(devices)
+    }
+
+    fn make(notifier: &Notifier, made_for: (u32, u64, u64)) -> std::io::Result<Devices> {
+        let set = out_of_the_way(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        epoll::add(&set, notifier, EventData::new_u64(NOTIFIER), EventFlags::IN)?;
+        for device in service::devices() {
+            // An error means that the device has been closed; it is not needed.
+            let _ = control(
+                set.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                device,
+                Some(Interest { events: (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32, data: DEVICE }),
+            );
+        }
+        let signals = match made_for.2 {
+            0 => None,
+            signals => Some(out_of_the_way(signals::signalfd(signals)?)),
+        };
+        if let Some(signals) = &signals {
+            epoll::add(&set, signals, EventData::new_u64(SIGNAL), EventFlags::IN)?;
+        }
+        Ok(Devices { made_for, set, _signals: signals })
+    }
+}
+
+/// One wait of this thread, with its notifier.
+pub struct ThreadWait {
+    pub notifier: Arc<Notifier>,
+}
+
+/// Begins a wait.
+///
+/// # Errors
+/// `ENOMEM` if no eventfd can be made.
+pub fn begin() -> Result<ThreadWait, i32> {
+    let notifier = own()?;
+    let waits = WAITS.try_with(|waits| waits.replace(waits.get() + 1)).unwrap_or(1);
+    if waits == 0 {
+        notifier.clear();
+    }
+    Ok(ThreadWait { notifier })
+}
+
+impl Drop for ThreadWait {
+    fn drop(&mut self) {
+        let waits = WAITS.try_with(|waits| waits.replace(waits.get().saturating_sub(1))).unwrap_or(0);
+        if waits > 1 {
+            // The notification may have been for the wait that this one interrupted.
+            self.notifier.notify();
+        }
+    }
+}
+
+fn own() -> Result<Arc<Notifier>, i32> {
+    let forks = FORKS.load(Ordering::Relaxed);
+    let make = || Notifier::new(EventfdFlags::empty()).map(Arc::new).map_err(|_| libc::ENOMEM);
+    let of_thread = OWN.try_with(|own| {
+        let mut own = own.borrow_mut();
+        match &*own {
+            Some((made, notifier)) if *made == forks => Ok(notifier.clone()),
+            _ => Ok(own.insert((forks, make()?)).1.clone()),
+        }
+    });
+    // A destructor of thread-local data may still read.
+    of_thread.unwrap_or_else(|_| make())
+}
+
+/// The waits of one call for one stream. The first call of [`StreamWait::wait_on`] sets a watch and
+/// returns, so that the caller tries again; each later one sleeps.
+pub struct StreamWait {
+    fd: RawFd,
+    watch: Option<(SlotRef, u64)>,
+    /// Device and inode of the socket.
+    identity: Option<(u64, u64)>,
+    /// The handlers that the thread had run when the call began.
+    ran: Ran,
+    wait: Option<ThreadWait>,
+    deadline: Option<Option<Instant>>,
+}
+
+impl StreamWait {
+    pub fn new(fd: RawFd) -> StreamWait {
+        StreamWait { fd, watch: None, identity: None, ran: signals::ran(), wait: None, deadline: None }
+    }
+
+    /// Waits for a stream on which a call would block. `timeout` is the socket's option. It may
+    /// return too early.
+    ///
+    /// # Errors
+    /// `EAGAIN` after the time limit, `EINTR` after a handler that interrupts calls, `ENOMEM`.
+    pub fn wait_on(&mut self, held: Held, timeout: impl FnOnce() -> Option<Duration>) -> Result<(), i32> {
+        let slot_ref = held.slot_ref;
+        match (&self.watch, &self.wait) {
+            (Some((watched, _)), Some(wait)) if watched.is(&slot_ref) => {
+                drop(held);
+                if signals::ran().interrupting != self.ran.interrupting {
+                    return Err(libc::EINTR);
+                }
+                let limit = || timeout().map(|span| Instant::now() + span);
+                let deadline = *self.deadline.get_or_insert_with(limit);
+                match service::attend() {
+                    Some(attendance) => wait.notifier.wait_or_receive(deadline, attendance),
+                    None => wait.notifier.wait(deadline),
+                }
+            }
+            _ => {
+                let wait = begin()?;
+                let number = held.stream().map(|stream| stream.watch(Waker::from(wait.notifier.clone())));
+                self.watch = number.map(|number| (slot_ref, number));
+                self.identity = held.moved().map(|moved| moved.identity);
+                self.wait = Some(wait);
+                Ok(())
+            }
+        }
+    }
+
+    /// True if the descriptor was closed during the wait. It may name another socket by now, and
+    /// the call must not continue on that one. A connection that came home is still the same
+    /// socket.
+    pub fn descriptor_was_closed(&self) -> bool {
+        let same = |watched: &SlotRef| table::find(self.fd).is_some_and(|slot_ref| slot_ref.is(watched));
+        let changed = self.watch.as_ref().is_some_and(|(watched, _)| !same(watched));
+        changed && socket::identity(self.fd) != self.identity
+    }
+}
+
+impl Drop for StreamWait {
+    fn drop(&mut self) {
+        if let Some((slot_ref, number)) = &self.watch
+            && let Some(held) = at(self.fd)
+            && held.slot_ref.is(slot_ref)
+            && let Some(stream) = held.stream()
+        {
+            stream.unwatch(*number);
+        }
+    }
+}
