@@ -1,5 +1,7 @@
 # Thin on purpose: what these do is in xtask/.
-.PHONY: help run test bench kills programs fuzz doc
+.PHONY: help run test bench kills programs fuzz doc dist install
+
+PREFIX ?= /usr/local
 
 help:
 	@echo 'make run    set up, build, and show Baton beside the kernel'
@@ -9,12 +11,18 @@ help:
 	@echo 'make programs  real programs under baton run, whole loads, restless connections'
 	@echo 'make fuzz   every fuzz target, ten minutes each (SECONDS_EACH=600)'
 	@echo 'make doc    the documentation of every crate'
+	@echo 'make dist   tarballs and a Debian package, into target/dist/'
+	@echo 'make install  DESTDIR= PREFIX=/usr/local: the same files into the system'
 	@echo 'More: cargo xtask help'
 
-run test bench kills programs doc:
+run test bench kills programs doc dist:
 	@sh xtask/bootstrap.sh
 	@cargo xtask $@
 
 fuzz:
 	@sh xtask/bootstrap.sh
 	@cargo xtask fuzz --seconds $(or $(SECONDS_EACH),600)
+
+install:
+	@sh xtask/bootstrap.sh
+	@cargo xtask install --prefix '$(PREFIX)' $(if $(DESTDIR),--destdir '$(DESTDIR)')

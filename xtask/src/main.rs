@@ -1,7 +1,7 @@
 //! Chores of the project, as `cargo xtask COMMAND`.
 //!
 //! Make and CI only call this. Each command is a module: `setup` (system
-//! packages), `check` (`test`: the list of steps), `tidy`, `rfc`, `beside`, `bench` (with `plot`), and
+//! packages), `check` (`test`: the list of steps), `tidy`, `rfc`, `beside`, `bench` (with `plot`), `dist`, and
 //! `chores` for those that only start a program. `steps` runs a list of steps and
 //! prints their summary; `counts` reads what the test runner says.
 //!
@@ -15,6 +15,7 @@ mod chores;
 mod counts;
 mod cpython;
 mod deb;
+mod dist;
 mod guest;
 mod plot;
 mod rfc;
@@ -60,6 +61,11 @@ cargo xtask COMMAND
                              each fuzz target for N seconds (600)
   bench [NAME...]            every benchmark, or those named, into bench/runs/
   doc                        the documentation of every crate
+  dist [--from DIRECTORY] [--to DIRECTORY]
+                             what is released, into target/dist/: tarballs and a Debian package;
+                             --from takes programs that are built already
+  install [--from DIRECTORY] [--destdir DIRECTORY] [--prefix DIRECTORY]
+                             the same files into the system, below /usr/local
 ";
 
 fn main() -> ExitCode {
@@ -92,6 +98,8 @@ fn dispatch(command: &str, rest: &[String]) -> Result<ExitCode> {
         "fuzz" => chores::fuzz(rest),
         "bench" => bench::command(rest),
         "doc" => chores::doc(),
+        "dist" => dist::dist(rest),
+        "install" => dist::install(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(ExitCode::SUCCESS)

@@ -1,7 +1,8 @@
 //! The command line: parsing, and how a command's outcome becomes an exit code.
 
 use crate::commands::{
-    bare, bench, bump, control, demo, doctor, engine, events, get, guardian, load, run, serve, service, trace,
+    bare, bench, bump, completions, control, demo, doctor, engine, events, get, guardian, load, man, run, serve,
+    service, trace,
 };
 use baton_apps::fail;
 use clap::error::ErrorKind;
@@ -51,6 +52,11 @@ pub enum Command {
     Trace(trace::Args),
     /// Measure what stands beside a paper's figures
     Bench(bench::Args),
+    /// Print the completion script of a shell
+    Completions(completions::Args),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(man::Args),
     /// Generate load against a service
     #[command(hide = true)]
     Load(load::Args),
@@ -94,6 +100,8 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::Load(args) => load::run(args),
         Command::Bare(args) => bare::run(&args),
     };

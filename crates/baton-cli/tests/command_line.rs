@@ -71,6 +71,35 @@ fn every_command_has_help_with_examples() {
 }
 
 #[test]
+fn every_shell_has_completions() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = baton(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{shell}");
+        let script = String::from_utf8(output.stdout).unwrap();
+        for word in ["doctor", "--explain", "--print-config"] {
+            // Fish takes a long option without its dashes.
+            assert!(script.contains(word.trim_start_matches('-')), "{shell}: no {word}");
+        }
+    }
+}
+
+#[test]
+fn every_command_in_help_has_a_manual_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = baton(&["man", directory.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let help = String::from_utf8(baton(&["--help"]).stdout).unwrap();
+    let listed = help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| !line.is_empty());
+    for command in listed.map(|line| line.split_whitespace().next().unwrap()).filter(|command| *command != "help") {
+        let page = std::fs::read_to_string(directory.path().join(format!("baton-{command}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{command}: {page}");
+    }
+    assert!(!directory.path().join("baton-guardian.1").exists());
+    let page = std::fs::read_to_string(directory.path().join("baton.1")).unwrap();
+    assert!(page.contains("baton\\-doctor(1)"), "{page}");
+}
+
+#[test]
 fn a_file_served_is_the_file_got() {
     let dir = tempfile::tempdir().unwrap();
     let content: Vec<u8> = (0..3_000_000u32).flat_map(|i| i.to_le_bytes()).collect();

@@ -57,22 +57,22 @@ impl Metadata {
     /// # Errors
     /// If cargo fails, for example because `Cargo.lock` is not up to date.
     pub fn load() -> Result<Metadata> {
-        let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-        let text = run::capture(cargo().args([
-            "metadata",
-            "--format-version",
-            "1",
-            "--locked",
-            "--filter-platform",
-            &platform,
-        ]))?;
-        serde_json::from_str(&text).context("cannot understand cargo metadata")
+        serde_json::from_str(&ask()?).context("cannot understand cargo metadata")
     }
 
     /// Our own packages.
     pub fn members(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
     }
+}
+
+/// All that cargo says of the workspace, as JSON.
+///
+/// # Errors
+/// If cargo fails.
+pub fn ask() -> Result<String> {
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    run::capture(cargo().args(["metadata", "--format-version", "1", "--locked", "--filter-platform", &platform]))
 }
 
 impl Package {

@@ -1,0 +1,23 @@
+//! `baton completions`: the script that has a shell complete Baton's command line.
+
+use crate::cli::Cli;
+use clap::CommandFactory;
+use clap_complete::{Shell, generate};
+use std::io::Write;
+
+/// Arguments of `baton completions`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  . <(baton completions bash)\n  \
+                  baton completions fish > ~/.config/fish/completions/baton.fish")]
+pub struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script on standard output.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    // The generator panics where it cannot write, as on a closed pipe: it writes to memory.
+    let mut script = Vec::new();
+    generate(args.shell, &mut Cli::command(), "baton", &mut script);
+    Ok(std::io::stdout().write_all(&script)?)
+}
