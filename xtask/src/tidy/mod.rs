@@ -5,6 +5,8 @@
 //! * `source`: `unsafe` stands in its rooms; pure crates call nothing of the
 //!   operating system; nothing unfinished is left.
 //! * `text`: paths of one machine, tabs, stray blanks.
+//! * `made`: the dependency table and the picture of crates are up to date.
+//! * `links`: links between pages lead somewhere.
 //! * `ratchet`: files stay small, long ones only shrink.
 //!
 //! What the rules allow is in `xtask/tidy.toml`. Taste is left to taste.
@@ -13,6 +15,8 @@ pub mod metadata;
 
 mod crates;
 mod licence;
+mod links;
+mod made;
 mod ratchet;
 mod rules;
 mod source;
@@ -73,7 +77,8 @@ pub fn check() -> Result<usize> {
     let metadata = Metadata::load()?;
     let mut findings = Vec::new();
     crates::check(&rules, &metadata, &mut findings);
-    crates::check_table(&rules, &files, &mut findings);
+    made::check(&rules, &metadata, &files, &mut findings);
+    links::check(&files, &mut findings);
     for file in &files {
         text::check(file, &mut findings);
         if file.path.ends_with(".rs") {
@@ -119,9 +124,9 @@ fn excepted(rules: &Rules, findings: Vec<Finding>) -> Vec<Finding> {
 }
 
 /// Renews what follows from other files.
-fn write() -> Result<()> {
+pub fn write() -> Result<()> {
     let rules = Rules::load()?;
-    crates::write_table(&rules)?;
+    made::write(&rules, &Metadata::load()?)?;
     ratchet::write(&ratchet::load()?, &files()?)
 }
 
