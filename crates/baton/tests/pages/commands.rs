@@ -8,13 +8,26 @@
 use crate::fences::{self, Fence, Step};
 use crate::top;
 use baton_testkit::{Netns, Running, build_beside, need_program, need_root, veth, wait_for};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::OnceLock;
 
 /// Longest that a page's commands may take together, in seconds.
 const LIMIT: &str = "60";
+
+/// What pages call `nginx.conf`.
+const NGINX: &str = "\
+pid nginx.pid;
+error_log stderr;
+events {}
+http {
+    access_log off;
+    server { listen 8080; root site; }
+}
+";
 
 /// Printed in front of each command, with its number.
 const MARK: &str = "@@@ command ";
@@ -68,7 +81,9 @@ impl World {
         let site = home.path().join("site");
         fs::create_dir(&site).unwrap();
         fs::write(site.join("file"), vec![b'x'; 1 << 20]).unwrap();
-        fs::copy(top().join("crates/wire/tests/pcaps/tcp-timestamp-snapped.pcap"), home.path().join("capture.pcap")).unwrap();
+        fs::write(home.path().join("nginx.conf"), NGINX).unwrap();
+        fs::copy(top().join("crates/wire/tests/pcaps/tcp-timestamp-snapped.pcap"), home.path().join("capture.pcap"))
+            .unwrap();
         let mut serve = other.command(env!("CARGO_BIN_EXE_baton"));
         serve.args(["serve", "--port", "kernel", "--addr", "192.0.2.2", "http"]).arg(&site).args(["--listen", "80"]);
         let served = Running::start(serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
@@ -111,7 +126,12 @@ impl World {
 }
 
 /// The programs of this build, then the system's.
-fn path() -> std::ffi::OsString {
+fn path() -> &'static OsString {
+    static PATH: OnceLock<OsString> = OnceLock::new();
+    PATH.get_or_init(search_path)
+}
+
+fn search_path() -> OsString {
     let baton = PathBuf::from(env!("CARGO_BIN_EXE_baton"));
     build_beside(&baton, "baton-shim", env!("CARGO_MANIFEST_DIR"));
     let before = baton.parent().map(Path::to_owned);
