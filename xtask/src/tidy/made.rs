@@ -75,7 +75,6 @@ fn dependencies(rules: &Rules) -> String {
 /// names those that it uses, without those that these use.
 fn picture(rules: &Rules, metadata: &Metadata) -> String {
     let members: BTreeMap<&str, &Package> = metadata.members().map(|member| (member.short_name(), member)).collect();
-    let mut uses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut floors: BTreeMap<&str, usize> = BTreeMap::new();
     let mut lines = Vec::new();
@@ -93,16 +92,23 @@ fn picture(rules: &Rules, metadata: &Metadata) -> String {
             .collect();
         let below: BTreeSet<&str> = direct.iter().filter_map(|used| all.get(used)).flatten().copied().collect();
         let floor = direct.iter().filter_map(|used| floors.get(used)).max().map_or(0, |floor| floor + 1);
-        uses.insert(name, direct.difference(&below).copied().collect());
+        let named: BTreeSet<&str> = direct.difference(&below).copied().collect();
         all.insert(name, direct.union(&below).copied().collect());
         floors.insert(name, floor);
-        let shown: Vec<&str> =
-            rules.order.iter().map(String::as_str).filter(|used| uses[name].contains(used)).collect();
-        let left = format!("{}{name}", "  ".repeat(floor));
-        let description = member.description.as_deref().unwrap_or_default();
-        lines.push(format!("{left:<24}{:<24}{description}", shown.join(" ")).trim_end().to_owned());
+        let shown: Vec<&str> = rules.order.iter().map(String::as_str).filter(|used| named.contains(used)).collect();
+        lines.push([
+            format!("{}{name}", "  ".repeat(floor)),
+            shown.join(" "),
+            member.description.clone().unwrap_or_default(),
+        ]);
     }
-    format!("```text\n{}\n```\n", lines.join("\n"))
+    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0) + 2;
+    let (first, second) = (width(0), width(1));
+    let text: Vec<String> = lines
+        .iter()
+        .map(|[name, used, what]| format!("{name:<first$}{used:<second$}{what}").trim_end().into())
+        .collect();
+    format!("```text\n{}\n```\n", text.join("\n"))
 }
 
 #[cfg(test)]
