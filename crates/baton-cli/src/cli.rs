@@ -49,7 +49,7 @@ pub enum Command {
     Doctor(doctor::Args),
     /// Say what a capture would gain from receive coalescing
     Trace(trace::Args),
-    /// Measure what stands beside a paper's figures
+    /// Measure, next to the papers' figures
     Bench(bench::Args),
     /// Generate load against a service
     #[command(hide = true)]
