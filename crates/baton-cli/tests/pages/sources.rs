@@ -44,7 +44,7 @@ pub fn c_api() -> String {
          structures and constants; these are its functions, with its own words.\n\n",
     );
     let opening = header.split("*/").next().unwrap_or_default();
-    for paragraph in comment(opening).split("\n\n").filter(|text| !text.starts_with("Made from")).skip(1) {
+    for paragraph in comment(opening).split("\n\n").filter(|text| !text.starts_with("Generated from")).skip(1) {
         page.push_str(&format!("{paragraph}\n\n"));
     }
     for (text, prototype) in functions(&header) {
