@@ -16,7 +16,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 
 /// Longest that a page's commands may take together, in seconds.
-const LIMIT: &str = "60";
+const LIMIT: &str = "120";
 
 /// What pages call `nginx.conf`.
 const NGINX: &str = "\
@@ -95,14 +95,23 @@ impl World {
     fn play(&self, fences: &[Fence]) -> Result<(), String> {
         let mut steps = Vec::new();
         let mut script = String::from("set -e\nmount -t tmpfs tmpfs /run\nendless=\n");
+        let mut is_behind_endless = false;
         for fence in fences {
             for step in fence.steps() {
-                script.push_str(&format!("echo '{MARK}{}'\n", steps.len()));
-                script.push_str(&step.command);
+                let number = steps.len();
+                script.push_str(&format!("echo '{MARK}{number}'\n"));
                 if fence.is_endless() {
-                    script.push_str(" &\nendless=\"$endless $!\"\nsleep 2\nkill -0 $!");
+                    script.push_str(&format!("{} &\nendless=\"$endless $!\"\nsleep 1\nkill -0 $!\n", step.command));
+                } else if is_behind_endless {
+                    // It may need what is not ready yet.
+                    let file = self.home.path().join(format!("step-{number}"));
+                    fs::write(&file, &step.command).unwrap();
+                    script.push_str(&format!("tries=0\nuntil sh -e {}; do\n", file.display()));
+                    script.push_str("tries=$((tries + 1))\n[ $tries -lt 40 ]\nsleep 0.5\ndone\n");
+                } else {
+                    script.push_str(&format!("{}\n", step.command));
                 }
-                script.push('\n');
+                is_behind_endless = fence.is_endless();
                 steps.push((fence.line, step));
             }
         }
