@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::run::{self, cargo};
 use crate::setup::{self, Setup};
+use crate::tidy;
 
 /// `cargo xtask run`: the demo, from a release build.
 pub fn demo(arguments: &[String]) -> Result<ExitCode> {
@@ -49,6 +50,19 @@ pub fn sim_command() -> Command {
 /// Why there is none.
 pub fn sim_available() -> Result<(), String> {
     if Path::new("crates/sim/src/bin/sim.rs").exists() { Ok(()) } else { Err("crates/sim has no program yet".into()) }
+}
+
+/// `cargo xtask docs`: the pages that are made from the program, and the commands that pages show.
+/// With `--write` it makes the pages, and what `tidy` makes, anew.
+pub fn docs(flags: &[&str]) -> Result<ExitCode> {
+    let mut command = cargo();
+    // Whatever package has them: their test is called `pages`.
+    command.args(["test", "--workspace", "--locked", "--test", "pages", "--"]);
+    if flags.contains(&"--write") {
+        tidy::write()?;
+        command.arg("up_to_date").env("BATON_WRITE_PAGES", "1");
+    }
+    Ok(code(command.status().context("cannot start cargo")?))
 }
 
 /// `cargo xtask interop`: the tests against the kernel with large transfers, a row

@@ -40,6 +40,8 @@ cargo xtask COMMAND
                              takes long: documentation, loom, the simulator's seeds
   tidy [--write]             check the rules of the house; --write renews what
                              follows from others (dependency table, line ratchet)
+  docs [--write]             check the pages that are made from the program, and run the commands
+                             that pages show; --write makes the pages anew
   rfc [--json] [--check]     requirements of RFC 9293 and 5961: met, tested, or why not
   sim [ARGUMENTS]            simulated worlds, e.g. --seeds 2000 --from 1
   interop [--bytes N]        against the kernel: every port, MTU and IP version, with and
@@ -88,6 +90,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<ExitCode> {
         "run" => chores::demo(rest),
         "test" => check::command(&flags(rest, &["--quick"])?),
         "tidy" => tidy::command(&flags(rest, &["--write"])?),
+        "docs" => chores::docs(&flags(rest, &["--write"])?),
         "rfc" => rfc::command(&flags(rest, &["--json", "--check"])?),
         "sim" => chores::sim(rest),
         "interop" => chores::interop(rest),

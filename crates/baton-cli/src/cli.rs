@@ -50,7 +50,7 @@ pub enum Command {
     Doctor(doctor::Args),
     /// Say what a capture would gain from receive coalescing
     Trace(trace::Args),
-    /// Measure what stands beside a paper's figures
+    /// Measure, next to the papers' figures
     Bench(bench::Args),
     /// Print the completion script of a shell
     Completions(completions::Args),

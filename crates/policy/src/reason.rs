@@ -71,12 +71,13 @@ reasons! {
     RuleNever Program "rule-never": "the policy keeps it in the kernel, or `--ports` does not name its port"; "name its port, or choose another policy".
     Bulk Program "bulk": "it proved to be a large transfer, which the kernel carries at less cost"; "choose the policy `fcfs` to have it on the engine all the same".
     WaitsForSends Service "waits-for-sends": "the policy moves it once it has made more requests to send"; "nothing, or choose a policy with a smaller number".
-    WaitsForRoom Service "waits-for-room": "the engine has as many connections as it may"; "raise the limit in `[policy]`".
+    WaitsForRoom Service "waits-for-room": "the engine has as many connections as it may"; "raise `connections` in `[engine]`".
     LargeTransfers Service "large-transfers": "its transfers are too large for the policy `small`"; "nothing: it moves once they get smaller".
     InUse Program "in-use": "another thread was in a call on it each time it could have moved"; "nothing: it moves at a later call".
     Bypassed Service "bypassed": "its peer's packets come in by another interface, or in fragments"; "have the route back to the peer use the same interface".
     Homeless Service "homeless": "its address or route is away, or leads over another interface"; "put the address or route back; it may move again then".
     RulesChanged Service "rules-changed": "the firewall's rules changed just then"; "nothing: it is tried again".
+    Untracked Service "untracked": "somebody deleted its conntrack entry, and it came home"; "nothing: the firewall's rules decide whether it goes on".
     NoService Program "no-service": "the service does not answer at its socket"; "start the service, or give the program access to its socket (`chroot`, mounts, user)".
     ServiceKilled Program "service": "the service was killed just then"; "look into the log why the service was killed".
     Fork Program "fork": "the process forked, and parent and child share it"; "close it in one of them; it may move then".
@@ -98,9 +99,9 @@ reasons! {
     EpollClosed Program "epoll-closed": "its descriptor in an epoll set was closed, and another descriptor is open"; "remove a descriptor from the set before closing it".
     EpollShared Program "epoll-shared": "it is in an epoll set that another process has as well"; "give each process an epoll set of its own".
     ClosedUnseen Program "closed-unseen": "the descriptor was closed by a call that the library does not see"; "close it by close(2)".
-    NoBuffers Service "no-buffers": "the program's memory with the engine is full"; "raise `buffers` for this program, or its limit".
+    NoBuffers Service "no-buffers": "the program's memory with the engine is full"; "raise `connections` or `large-buffers` in `[memory]`".
     NoDescriptors Program "no-descriptors": "the program may have no more descriptors"; "raise its limit of open files (ulimit -n)".
-    TooMany Service "too-many": "the program has as many connections there as it may"; "raise the limit of connections of a program".
+    TooMany Service "too-many": "the program has as many connections there as it may"; "raise `connections` in `[memory]`".
     NotYours Service "not-yours": "the socket belongs to another user"; "run the program as the user that opened it, or as root".
     Failed Service "failed": "a call of the kernel failed on the way"; "look into the service's log; it is tried again".
     NoEngine Service "no-engine": "the engine was not there"; "nothing: the service starts another; look into its log if it does not".

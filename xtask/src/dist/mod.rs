@@ -27,7 +27,6 @@ use std::{env, fs, process};
 
 use anyhow::{Context, Result, bail};
 
-use crate::chores;
 use crate::run::{self, cargo};
 use crate::tidy::metadata::Metadata;
 use tree::Tree;
@@ -39,7 +38,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub fn dist(arguments: &[String]) -> Result<ExitCode> {
     let [from, to] = options(arguments, ["--from", "--to"])?;
     let built = built(from)?;
-    let to = to.map_or_else(|| chores::target().join("dist"), PathBuf::from);
+    let to = to.map_or_else(|| run::target().join("dist"), PathBuf::from);
     let tree = Tree::make(&built, &to.join("tree"), "/usr")?;
     let time = commit_time()?;
     let mut packages = archive::make(&tree, &to, &time)?;
@@ -58,7 +57,7 @@ pub fn install(arguments: &[String]) -> Result<ExitCode> {
         bail!("--prefix {prefix}: must be an absolute path without a slash at its end, such as /usr/local");
     }
     let built = built(from)?;
-    let scratch = chores::target().join(format!("install-{}", process::id()));
+    let scratch = run::target().join(format!("install-{}", process::id()));
     let tree = Tree::make(&built, &scratch, &prefix)?;
     install::copy(&tree, Path::new(&destdir.unwrap_or_default()))?;
     tree.remove()?;
@@ -89,7 +88,7 @@ fn built(from: Option<String>) -> Result<PathBuf> {
         command.args(["--package", &package]);
     }
     run::succeed(&mut command)?;
-    Ok(chores::target().join("dist"))
+    Ok(run::target().join("dist"))
 }
 
 /// The packages that make what is shipped, found by what they build.

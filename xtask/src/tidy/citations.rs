@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::{File, Finding};
 
 const KEY_FILE: &str = "ARCHITECTURE.md";
-const KEY_HEADING: &str = "## Papers";
+const KEY_HEADING: &str = "### Papers";
 
 /// Checks the citations of all files.
 pub fn check(files: &[File], findings: &mut Vec<Finding>) {
@@ -71,7 +71,7 @@ mod tests {
 
     fn found(text: &str) -> Vec<String> {
         let page =
-            "# A\n| XX | not a paper |\n## Papers\n\n| letters | paper |\n| RA | One (2008) |\n## Next\n| YY | no |\n";
+            "# A\n| XX | not a paper |\n### Papers\n\n| letters | paper |\n| RA | One (2008) |\n## Next\n| YY | no |\n";
         let files = [
             File { path: KEY_FILE.into(), text: page.into() },
             File { path: "crates/tcp/src/a.rs".into(), text: text.into() },

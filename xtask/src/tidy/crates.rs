@@ -1,19 +1,10 @@
 //! Crates: their direction, what they may depend on, and its licences.
-//!
-//! The table of dependencies in `ARCHITECTURE.md` is made from `tidy.toml`, so
-//! that the reason for each is written once and read in both.
 
 use std::fs;
 
-use anyhow::{Context, Result};
-
 use super::metadata::{Metadata, Package};
 use super::rules::{self, Rules};
-use super::{File, Finding, licence};
-
-const TABLE_FILE: &str = "ARCHITECTURE.md";
-const TABLE_BEGIN: &str = "<!-- dependencies: written by cargo xtask tidy --write -->\n";
-const TABLE_END: &str = "<!-- end of dependencies -->\n";
+use super::{Finding, licence};
 
 /// Checks every package.
 pub fn check(rules: &Rules, metadata: &Metadata, findings: &mut Vec<Finding>) {
@@ -127,44 +118,6 @@ fn unused(rules: &Rules, members: &[&Package]) -> Vec<String> {
     names
 }
 
-/// Checks that the table in `ARCHITECTURE.md` is the one that the rules make.
-pub fn check_table(rules: &Rules, files: &[File], findings: &mut Vec<Finding>) {
-    let text = files.iter().find(|file| file.path == TABLE_FILE).map_or("", |file| file.text.as_str());
-    let message = match between(text) {
-        None => "has no table of dependencies",
-        Some((_, found, _)) if found != table(rules) => "its table of dependencies is not up to date",
-        Some(_) => return,
-    };
-    findings.push(Finding {
-        path: TABLE_FILE.into(),
-        line: 0,
-        rule: "dependency",
-        message: format!("{message}: cargo xtask tidy --write"),
-    });
-}
-
-/// Puts the table into `ARCHITECTURE.md`, between its marks.
-pub fn write_table(rules: &Rules) -> Result<()> {
-    let text = fs::read_to_string(TABLE_FILE)?;
-    let (before, _, after) = between(&text).with_context(|| format!("{TABLE_FILE} has no marks for the table"))?;
-    fs::write(TABLE_FILE, format!("{before}{}{after}", table(rules)))?;
-    Ok(())
-}
-
-fn between(text: &str) -> Option<(&str, &str, &str)> {
-    let begin = text.find(TABLE_BEGIN)? + TABLE_BEGIN.len();
-    let end = begin + text[begin..].find(TABLE_END)?;
-    Some((&text[..begin], &text[begin..end], &text[end..]))
-}
-
-fn table(rules: &Rules) -> String {
-    let mut text = String::from("| dependency | used by | in tests by | why |\n| --- | --- | --- | --- |\n");
-    for d in &rules.dependencies {
-        text.push_str(&format!("| `{}` | {} | {} | {} |\n", d.name, d.crates.join(", "), d.tests.join(", "), d.why));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,6 +170,7 @@ mod tests {
             name: name.into(),
             id: name.into(),
             license: Some(license.into()),
+            description: None,
             manifest_path: format!("{}/../crates/wire/Cargo.toml", env!("CARGO_MANIFEST_DIR")),
             dependencies: dependencies
                 .iter()
@@ -257,19 +211,5 @@ mod tests {
         assert!(inherits_lints("[lints]\nworkspace = true\n"));
         assert!(!inherits_lints("[lints.rust]\nunused = \"allow\"\n"));
         assert!(!inherits_lints("[package]\n"));
-    }
-
-    #[test]
-    fn the_table_is_checked_against_the_rules() {
-        let page =
-            |table: &str| File { path: TABLE_FILE.into(), text: format!("a\n{TABLE_BEGIN}{table}{TABLE_END}b\n") };
-        let count = |files: &[File]| {
-            let mut findings = Vec::new();
-            check_table(&rules(), files, &mut findings);
-            findings.len()
-        };
-        assert_eq!(count(&[page(&table(&rules()))]), 0);
-        assert_eq!(count(&[page("| other |\n")]), 1);
-        assert_eq!(count(&[]), 1);
     }
 }

@@ -23,6 +23,8 @@ pub struct Package {
     pub id: String,
     /// SPDX expression.
     pub license: Option<String>,
+    /// What it is, in a sentence.
+    pub description: Option<String>,
     /// Absolute path of its `Cargo.toml`.
     pub manifest_path: String,
     /// Its dependencies.

@@ -9,6 +9,8 @@
 //! * `english`: comments are in plain English, crate by crate.
 //! * `circles`: no two modules of a folder import each other.
 //! * `text`: paths of one machine, tabs, stray blanks.
+//! * `made`: the dependency table and the picture of crates are up to date.
+//! * `links`: links between pages lead somewhere.
 //! * `ratchet`: files stay small, long ones only shrink.
 //!
 //! `xtask/tidy.toml` lists what the rules allow. Matters of taste are not checked.
@@ -20,6 +22,8 @@ mod citations;
 mod crates;
 mod english;
 mod licence;
+mod links;
+mod made;
 mod names;
 mod ratchet;
 mod rules;
@@ -82,14 +86,15 @@ pub fn check() -> Result<usize> {
     let metadata = Metadata::load()?;
     let mut findings = Vec::new();
     crates::check(&rules, &metadata, &mut findings);
-    crates::check_table(&rules, &files, &mut findings);
+    made::check(&rules, &metadata, &files, &mut findings);
+    links::check(&files, &mut findings);
     for file in &files {
         text::check(file, &mut findings);
         if file.path.ends_with(".rs") {
             source::check(&rules, file, &mut findings);
         }
     }
-    names::check(&rules, &metadata, &files, &mut findings);
+    names::check(&rules, &metadata, &mut findings);
     used::check(&metadata, &files, &mut findings);
     circles::check(&rules, &files, &mut findings);
     citations::check(&files, &mut findings);
@@ -133,9 +138,9 @@ fn excepted(rules: &Rules, findings: Vec<Finding>) -> Vec<Finding> {
 }
 
 /// Updates generated parts.
-fn write() -> Result<()> {
+pub fn write() -> Result<()> {
     let rules = Rules::load()?;
-    crates::write_table(&rules)?;
+    made::write(&rules, &Metadata::load()?)?;
     let files = files()?;
     english::write(&files)?;
     ratchet::write(&ratchet::load()?, &files)

@@ -106,6 +106,7 @@ mod tests {
             name: name.into(),
             id: name.into(),
             license: None,
+            description: None,
             manifest_path: format!("/x/crates/{name}/Cargo.toml"),
             dependencies,
             targets: vec![Target { name: name.into(), kind: vec!["lib".into()] }],

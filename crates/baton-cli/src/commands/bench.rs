@@ -22,9 +22,9 @@ pub struct Args {
 enum What {
     /// How busy the TCP Control Engine is, by message size and direction
     Tce(TceArgs),
-    /// Bulk transfer and echo over a TAP device, beside the kernel and the bare device
+    /// Bulk transfer and echo over a TAP device, next to the kernel and the bare device
     Tap(TapArgs),
-    /// Unmodified programs under `baton run`, beside the kernel
+    /// Unmodified programs under `baton run`, next to the kernel
     Programs(ProgramsArgs),
 }
 
@@ -70,7 +70,7 @@ struct ProgramsArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Only these ways to serve, beside the kernel: again (the kernel over another wire: what a
+    /// Only these ways to serve, next to the kernel: again (the kernel over another wire: what a
     /// ratio is worth), unmoved, service-tc, direct-tc, run (as `baton run` chooses), service-xdp
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     way: Vec<String>,

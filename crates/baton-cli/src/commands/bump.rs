@@ -81,7 +81,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum What {
-    /// Measure what coalescing saves the kernel's stack, beside the papers' figures
+    /// Measure what coalescing saves the kernel's stack, next to the papers' figures
     Bench(super::bump_bench::Args),
 }
 

@@ -34,28 +34,28 @@ const LIBRARY: &str = "libbaton_shim.so";
                   baton run --engine direct --steer tc -- redis-server\n  \
                   baton run --log baton.log -- redis-server\n  \
                   baton run --policy 'after 20 sends' --ports 8000-8999 -- python3 -m http.server 8080\n\n\
-                  The service that runs is used; if none does, one is started for the program, which takes\n\
-                  root, and programs that are run meanwhile share it. Where there can be none the program\n\
-                  runs in the kernel, which is said; with --require it does not run: exit code 2.\n\
-                  Exit code and signals are the program's; what it leaves behind is waited for.")]
+                  Uses the service that runs. If none runs, starts one, which needs root; further programs under\n\
+                  `baton run` share it. Where there can be no service the program runs in the kernel, and\n\
+                  a line says why; with --require it does not run: exit code 2. Exit code and signals are\n\
+                  the program's. Processes that it leaves behind are waited for.")]
 pub struct Args {
     /// When a connection moves: fcfs (at once), small (once it has sent 32 times, and little at a
     /// time), 'until bulk', 'after N sends', or never.
-    /// What was measured to lose stays in the kernel, if not named: never on one CPU, fcfs with
+    /// The default keeps in the kernel what measurements show to lose: never on one CPU, fcfs with
     /// --steer xdp, else small
     #[arg(long, value_name = "RULE", value_parser = |text: &str| text.parse::<Rule>())]
     policy: Option<Rule>,
     /// Ports whose connections may move, ours or the peer's: numbers and ranges, by commas
     #[arg(long, value_name = "PORTS", value_delimiter = ',', value_parser = ports)]
     ports: Vec<String>,
-    /// Interface of a service that is started; may be given several times. All, if none is named
+    /// Interface of a service that is started; may be given several times [default: all]
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
     /// How frames reach the engine of a service that is started: auto, xdp or tc
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "xdp", "tc"])]
     steer: String,
     /// Where the engine runs: direct (inside the program, driven by its own calls) or service.
-    /// As measured best, if not named: service with --steer xdp, else direct
+    /// The default is what measurements show to be best: service with --steer xdp, else direct
     #[arg(long, value_name = "PLACE", value_parser = |text: &str| text.parse::<Placement>())]
     engine: Option<Placement>,
     /// What a service that is started does with connections that rules of the host's firewall act
@@ -63,14 +63,14 @@ pub struct Args {
     /// (they move past such rules)
     #[arg(long, value_name = "RULES", default_value = "refuse", value_parser = |text: &str| text.parse::<Rules>())]
     firewall: Rules,
-    /// The service to be used; none is started
+    /// Use the service at this socket; start none
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Say at the end what was moved, what was not, and why
+    /// Say at the end how many connections moved, how many did not, and why
     #[arg(long)]
     explain: bool,
-    /// Have the kernel say that there is no io_uring, so that programs which use it for files, and can do
-    /// without, have their connections moved
+    /// Have the kernel say that there is no io_uring, so that programs that use it for files only, and
+    /// can do without it, have their connections moved
     #[arg(long)]
     no_io_uring: bool,
     /// Do not run the program where none of its connections could move: say why and what to do, and

@@ -23,7 +23,7 @@ use std::thread;
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  baton service --interface eth0\n  baton service --config /etc/baton/baton.toml\n\n\
-                  What is said here comes before what the file says. A signal (SIGTERM, Ctrl-C) brings every\n\
+                  Options come before the file. A signal (SIGTERM, Ctrl-C) brings every\n\
                   connection back to the kernel first.\n\n\
                   The log goes to standard error, with priorities where that is systemd's journal. The last\n\
                   thousand events are there as well: baton events"

@@ -12,7 +12,7 @@ const GIVEN: [&str; 8] =
 #[test]
 fn every_reason_is_on_the_page() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = fs::read_to_string(top.join("docs/programs.md")).unwrap();
+    let page = fs::read_to_string(top.join("docs/reference/reasons.md")).unwrap();
     let mut reasons: BTreeSet<String> = Refusal::ALL.iter().map(|refusal| refusal.code().to_owned()).collect();
     for directory in ["crates/shim/src", "crates/shim/src/abi", "crates/shim/src/os"] {
         for entry in fs::read_dir(top.join(directory)).unwrap() {
@@ -31,7 +31,7 @@ fn every_reason_is_on_the_page() {
     }
     assert!(reasons.len() > 30 && reasons.contains("epoll-shared") && reasons.contains("io-uring"), "{reasons:?}");
     let missing: Vec<&String> = reasons.iter().filter(|reason| !page.contains(&format!("`{reason}`"))).collect();
-    assert!(missing.is_empty(), "docs/programs.md does not explain {missing:?}");
+    assert!(missing.is_empty(), "docs/reference/reasons.md does not explain {missing:?}");
 }
 
 /// The reason that a line gives.

@@ -1,4 +1,4 @@
-//! `docs/conformance.md` names files and tests that there are.
+//! `docs/reference/conformance.md` names files and tests that there are.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,7 +40,7 @@ fn tests(top: &Path) -> BTreeSet<String> {
 #[test]
 fn the_page_of_conformance_names_what_there_is() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = fs::read_to_string(top.join("docs/conformance.md")).expect("the page");
+    let page = fs::read_to_string(top.join("docs/reference/conformance.md")).expect("the page");
     let known = tests(&top);
     let (mut files, mut named) = (0, 0);
     for quoted in page.split('`').skip(1).step_by(2) {

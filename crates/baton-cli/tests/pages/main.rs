@@ -1,0 +1,14 @@
+//! The pages for people: their commands run, and those made from the program are up to date.
+
+mod commands;
+mod fences;
+mod generated;
+mod reasons;
+mod sources;
+
+use std::path::{Path, PathBuf};
+
+/// The workspace.
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/NAME").to_owned()
+}
