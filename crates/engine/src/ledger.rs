@@ -3,8 +3,8 @@
 //! from the ledger.
 //!
 //! A fact is written before any frame can show it to the peer. The Streamer alone writes;
-//! a guardian reads once the engine is gone. [`record`] has the layout of a record,
-//! [`recover`] makes a connection of one.
+//! a guardian reads once the engine is gone. `ledger/record.rs` has the layout
+//! of a record, `ledger/recover.rs` makes a connection of one.
 //!
 //! If the engine runs inside a program, that program can write anything here, also during
 //! a read. A record is therefore copied first and checked afterwards; one that cannot be
