@@ -1,8 +1,8 @@
-//! Bytes that wait for those that follow them: `TCP_CORK` and `MSG_MORE`.
+//! Written bytes that are held back for more: `TCP_CORK` and `MSG_MORE`.
 //!
-//! They lie in the ring already, and the engine is not told of them until enough have come
-//! together, the program says that no more follow, or it has been too long. So what a program
-//! writes in pieces leaves as one, and costs one doorbell.
+//! The bytes are in the ring already, but the engine is told of them only when enough have
+//! accumulated, when the program says that no more follow, or after a time limit. So output that a
+//! program writes in pieces leaves as one piece and costs one doorbell.
 
 use super::batch;
 use super::line::{Line, Whereabouts};
@@ -18,38 +18,38 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Bytes that are held back at most: a super-frame is no longer.
+/// Most bytes held back: the size of the largest super-frame.
 const MOST: usize = 64 << 10;
 
-/// Time for which they are held back at most is once to twice this, since who looks does so
-/// at this distance. Linux lets them go after 200 ms (tcp(7), `TCP_CORK`).
+/// Interval at which the thread looks for bytes held back too long. They wait for one to two of
+/// these intervals. Linux releases them after 200 ms (tcp(7), `TCP_CORK`).
 const LONGEST: Duration = Duration::from_millis(150);
 
-/// What of a line waits for more.
+/// The state of one connection's held-back bytes.
 #[derive(Debug, Default)]
 pub(super) struct Cork {
     on: bool,
     bytes: usize,
     since: Option<Instant>,
-    /// What the engine was told of `TCP_NODELAY`.
+    /// The `TCP_NODELAY` value that the engine was last told.
     nodelay: Option<bool>,
-    /// It is to be told that it is off, before something is sent for which that matters.
+    /// The engine must be told that `TCP_NODELAY` is off before the next bytes are sent.
     delays: bool,
 }
 
-/// When the thread looks for what has waited too long.
+/// When the thread next looks for bytes that were held back too long.
 #[derive(Debug, Default)]
 pub(super) struct Corks {
     at: Option<Instant>,
-    /// Something was held back since it looked last.
+    /// Bytes have been held back since the last look.
     news: bool,
 }
 
 impl Stream {
-    /// Whether written bytes wait until there are enough of them (`TCP_CORK`).
+    /// Sets whether written bytes are held back until there are enough of them (`TCP_CORK`).
     ///
     /// # Errors
-    /// As [`Stream::set_nodelay`].
+    /// Those of [`Stream::set_nodelay`].
     pub fn set_cork(&self, on: bool) -> io::Result<()> {
         self.shared.with(|inner| {
             let held = inner.held_back(self.id);
@@ -61,10 +61,11 @@ impl Stream {
         })?
     }
 
-    /// Whether small segments leave at once (`TCP_NODELAY`); what waits for more does, too.
+    /// Sets whether small segments are sent at once (`TCP_NODELAY`). Setting it also sends bytes
+    /// that are held back.
     ///
     /// # Errors
-    /// `NotConnected`; what the kernel says.
+    /// `NotConnected`, or the kernel's error.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.shared.with(|inner| {
             let held = inner.held_back(self.id);
@@ -76,7 +77,7 @@ impl Stream {
         })?
     }
 
-    /// Whether written bytes wait.
+    /// Returns whether `TCP_CORK` is set.
     ///
     /// # Errors
     /// `NotConnected`.
@@ -84,11 +85,11 @@ impl Stream {
         self.ask(|setting| if let Setting::Cork(on) = setting { Some(*on) } else { None }, |fd| sockopt::tcp_cork(fd))
     }
 
-    /// Writes what there is room for of several pieces, beyond their first `skip` bytes, as
-    /// one; with `more` it waits for what is written next (`MSG_MORE`). Never blocks.
+    /// Writes as much of several pieces as fits, as one write, after skipping the first `skip`
+    /// bytes. With `more`, the bytes wait for the next write (`MSG_MORE`). Never blocks.
     ///
     /// # Errors
-    /// `WouldBlock` if there is no room; else as a write's.
+    /// `WouldBlock` if there is no space, otherwise those of a write.
     pub fn send_pieces(&self, pieces: &[IoSlice<'_>], skip: usize, more: bool) -> io::Result<usize> {
         self.shared.with(|inner| {
             let sent = inner.send_pieces(self.id, pieces, skip, more);
@@ -101,7 +102,7 @@ impl Stream {
 }
 
 impl Inner {
-    /// Writes; with `more` it may wait for what is written next.
+    /// Writes as much of `data` as fits. With `more`, the bytes may wait for the next write.
     pub(super) fn write_some(&mut self, id: u64, data: &[u8], more: bool) -> io::Result<usize> {
         let Inner { lines, regions, ready, .. } = self;
         let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
@@ -116,7 +117,7 @@ impl Inner {
                 line.flush_to(consumer, conn)?;
                 line.write_engine(consumer, conn, data, more)
             }),
-            // Left for the read that follows.
+            // The error itself is left for the next read.
             Whereabouts::Ended(Some(error)) => Err(error.kind().into()),
             Whereabouts::Ended(None) => Err(ErrorKind::BrokenPipe.into()),
         };
@@ -128,7 +129,7 @@ impl Inner {
 
     fn send_pieces(&mut self, id: u64, pieces: &[IoSlice<'_>], mut skip: usize, more: bool) -> io::Result<usize> {
         if pieces.iter().all(|piece| piece.is_empty()) {
-            // It may fail all the same.
+            // Writing zero bytes can still report an error.
             return self.write_some(id, &[], more);
         }
         let mut total = 0;
@@ -165,7 +166,7 @@ impl Inner {
         lines.get_mut(&id).into_iter().for_each(|line| line.push_into(regions));
     }
 
-    /// Bytes are held back, and somebody has to look whether they are for too long.
+    /// Notes that bytes are held back, so that the thread releases them in time.
     pub(super) fn note_held(&mut self) {
         self.corks.news = true;
         if self.corks.at.is_none() {
@@ -174,7 +175,7 @@ impl Inner {
         }
     }
 
-    /// Lets go what has waited for long; when to look again.
+    /// Releases bytes that were held back too long. Returns the time of the next look.
     pub(super) fn push_old(&mut self) -> Option<Instant> {
         let now = Instant::now();
         if self.corks.at.is_some_and(|at| at <= now) {
@@ -188,7 +189,7 @@ impl Inner {
 }
 
 impl Line {
-    /// Writes to the engine, which hears of it now, or with what follows.
+    /// Writes to the engine. Tells it at once, or holds the bytes back for the next write.
     pub fn write_engine(
         &mut self,
         consumer: &mut Consumer,
@@ -206,7 +207,7 @@ impl Line {
         let queued = consumer.write_more_from(conn, data);
         let count = queued.as_ref().map_or(0, |count| *count);
         if count < data.at_most() {
-            // There will be no room before the peer has got some of it.
+            // The ring is full. Space appears only after the peer acknowledges some of these bytes.
             self.cork.let_go();
             consumer.push(conn);
         } else if count > 0 {
@@ -216,7 +217,7 @@ impl Line {
         queued
     }
 
-    /// True if bytes wait for others.
+    /// True if bytes are held back.
     pub fn holds_back(&self) -> bool {
         self.cork.since.is_some()
     }
@@ -230,7 +231,7 @@ impl Line {
         }
     }
 
-    /// `TCP_CORK` was set, and an engine has the connection.
+    /// Applies `TCP_CORK` while an engine has the connection.
     pub fn set_cork(&mut self, consumer: &mut Consumer, conn: Conn, on: bool) {
         self.cork.on = on;
         if !on && self.holds_back() {
@@ -239,15 +240,15 @@ impl Line {
         }
     }
 
-    /// `TCP_NODELAY` was set, and an engine has the connection. Off matters for what is sent
-    /// next, and no sooner: who corks often sets it off and on again around each answer.
+    /// Applies `TCP_NODELAY` while an engine has the connection. Turning it off takes effect at the
+    /// next write only, because programs that cork often toggle it around each answer.
     pub fn set_nodelay(&mut self, consumer: &mut Consumer, conn: Conn, on: bool) {
         self.cork.delays = !on && self.cork.nodelay != Some(false);
         if on && self.cork.nodelay != Some(true) {
             self.tell_nodelay(consumer, conn, true);
         }
         if on && self.holds_back() {
-            // tcp(7), TCP_NODELAY: it flushes what is pending, also what the cork holds.
+            // tcp(7): setting TCP_NODELAY flushes pending output, including corked output.
             self.cork.let_go();
             consumer.push(conn);
         }
@@ -261,16 +262,17 @@ impl Line {
         }
     }
 
-    /// An engine was told of all settings.
+    /// Notes that the engine has been told of all settings.
     pub fn note_told(&mut self) {
         self.cork.nodelay = self.setting(|setting| if let Setting::NoDelay(on) = setting { Some(*on) } else { None });
         self.cork.delays = false;
     }
 
-    /// An engine has the connection, and was told of every byte.
+    /// Takes up corking after an engine has adopted the connection and knows of all its bytes.
     pub fn begin_cork(&mut self) {
         let known = self.setting(|setting| if let Setting::Cork(on) = setting { Some(*on) } else { None });
-        // What the program set before it had a stream, the husk has still.
+        // Before the program had a stream it set the option on the socket, and the husk still has
+        // it.
         let on = known.unwrap_or_else(|| sockopt::tcp_cork(&self.fd).unwrap_or(false));
         if on && known.is_none() {
             self.settings.push(Setting::Cork(true));

@@ -1,5 +1,5 @@
-//! The library's thread: what the broker says, what engines complete, which sockets are
-//! ready.
+//! The library's thread: handles the broker's messages, the engines' completions and the readiness
+//! of sockets.
 
 use super::adopting::{Adopting, NotAdopted};
 use super::descriptors::lifted;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Time after which a message that the broker had no room for is tried again.
+/// Delay before a message that the broker had no space for is sent again.
 const RETRY: Duration = Duration::from_millis(5);
 
 pub(super) fn run(shared: &Arc<Shared>) {
@@ -43,7 +43,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         inner.wake_engines(shared);
         if inner.ended && inner.lines.is_empty() && inner.adopting.is_empty() {
             inner.hang_up();
-            // Whoever still waits on a device finds that it is no more.
+            // Closing the devices wakes threads that still wait on them.
             inner.own.clear();
             return;
         }
@@ -69,7 +69,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         let completions: Vec<_> = inner.live_regions().map(|region| region.completions.clone()).collect();
         drop(inner);
         completions.iter().for_each(|completions| set.add(completions.as_ref()));
-        // A signal ends the wait early, which is no harm.
+        // A signal only ends the wait early, which does no harm.
         let ready = set.wait(timeout);
         let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
         for completions in completions.iter().filter(|completions| set.is_ready(completions.as_raw_fd())) {
@@ -84,7 +84,8 @@ impl Inner {
         self.regions.values().filter(|region| !region.dead)
     }
 
-    /// Says to all engines that we sleep; false if there is something to do.
+    /// Tells all engines that this process is going to sleep. Returns false if there is something
+    /// to do.
     fn may_sleep(&self) -> bool {
         let may = self.live_regions().all(|region| region.consumer.region().prepare_sleep());
         if !may {
@@ -104,7 +105,7 @@ impl Inner {
             match channel.receive() {
                 Ok(Some(parcel)) => self.on_parcel(shared, parcel),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // A broker that hung up on what it had not read may have said why before.
+                // A broker that hung up with unread messages may have sent its reason before.
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionReset) => {}
                 Ok(None) | Err(_) => return self.on_service_gone(),
             }
@@ -153,8 +154,8 @@ impl Inner {
         }
     }
 
-    /// Says what there is here, and what is waited for, to a broker that has only its
-    /// predecessor's word.
+    /// Lists the connections and pending adoptions here for a new broker, which knows only what its
+    /// predecessor recorded.
     fn report(&mut self) {
         let lines = self.lines.keys().map(|id| Request::Has { id: *id });
         let waits = |adopting: &&Adopting| adopting.fd.is_some() && adopting.outcome.is_none();
@@ -166,7 +167,7 @@ impl Inner {
     }
 
     fn on_bring(&mut self, seq: u64, id: u64, region: u32, queues: io::Result<Brought>, window: u32) {
-        // No name is given twice.
+        // Ids are never reused.
         if let Entry::Vacant(place) = self.lines.entry(id)
             && let Some(adopting) = self.adopting.get_mut(&seq)
             && let Some(fd) = adopting.fd.take()
@@ -186,15 +187,16 @@ impl Inner {
                 });
                 taken.is_ok()
             }
-            // Let go of since, or of an engine that has died.
+            // The program has closed it since, or its engine has died.
             _ => false,
         };
         let _ = self.say(&Request::Brought { id, taken }, Vec::new());
     }
 
-    /// Where its engine has said in the memory that it has it, that was before what the broker
-    /// says of it now. Who forgot the adoption would take its word for that of the next one, and
-    /// let go of what that one really got.
+    /// Processes the engine's completions first if the connection is still arriving. The engine may
+    /// have announced the adoption in shared memory before the broker sent the present message. If
+    /// the adoption were forgotten now, that announcement would be taken for the next adoption and
+    /// release its connection.
     fn arrive_first(&mut self, id: u64) {
         if let Some(&Whereabouts::Coming { region, .. }) = self.lines.get(&id).map(|line| &line.at) {
             self.hear_engine(region, baton_tcp::time::Instant(0));
@@ -225,7 +227,7 @@ impl Inner {
         self.settle(id);
     }
 
-    /// The broker wants to hand it over. What is to be read or written first goes along here.
+    /// The broker wants to hand the connection over. Bytes that are queued here travel with it.
     fn on_prepare(&mut self, id: u64) {
         let may = |line: &&Line| line.is_in_kernel() && line.skip == 0 && !line.closed && !line.restoring;
         let line = self.lines.get(&id).filter(may);
@@ -243,7 +245,7 @@ impl Inner {
         let left = regions.get_mut(&region).and_then(|region| region.consumer.standing_at(conn, tail_pos, rcv_pos));
         let left = left.unwrap_or_default();
         line.shut |= left.shut;
-        // All stays here too until it is in the kernel.
+        // A copy stays here until the bytes are in the kernel.
         let unread: Vec<u8> = line.unread.iter().copied().chain(left.unread).collect();
         let unsent: Vec<u8> = left.unsent.into_iter().chain(line.unsent.iter().copied()).collect();
         match write_queues(&unread, &unsent) {
@@ -251,7 +253,7 @@ impl Inner {
                 let (unread, unsent) = (unread.len() as u32, unsent.len() as u32);
                 let _ = self.say(&Request::LeftBehind { id, unread, unsent }, file.into_iter().collect());
             }
-            // There is no other way to hand it over.
+            // Without the file there is no way to restore the connection.
             Err(error) => line.refusal = Some(error.to_string()),
         }
     }
@@ -263,7 +265,8 @@ impl Inner {
             Whereabouts::Engine { region, conn } => {
                 if let Some(region) = regions.get_mut(&region) {
                     let left = region.consumer.standing_at(conn, tail_pos, rcv_pos).filter(|_| !whole);
-                    // An engine of our own may have gone on while the broker took it away.
+                    // An engine in this process may have received more while the broker was
+                    // capturing.
                     let received = region.consumer.stream(conn).map_or(0, Stream::received_total);
                     line.skip = if whole { 0 } else { received.saturating_sub(rcv_pos) };
                     left.into_iter().for_each(|left| line.take_left(left));
@@ -276,7 +279,7 @@ impl Inner {
                     region.consumer.forget_adoption(Adoption(id));
                 }
             }
-            // A kernel that has the whole has what remained here, too.
+            // If the kernel has the whole connection, it has these bytes too.
             Whereabouts::Away => {
                 let remains = line.remains.take().filter(|_| !whole);
                 remains.into_iter().for_each(|remains| line.take_left(remains.beyond(tail_pos)));
@@ -294,7 +297,7 @@ impl Inner {
 
     fn on_gone(&mut self, seq: u64, id: u64, text: &str) {
         let Inner { lines, regions, adopting, .. } = self;
-        // Lost before it was brought here: what is left of the socket is nobody's.
+        // It was lost before it arrived, so nobody owns what is left of the socket.
         if let Some(adopting) = adopting.get_mut(&seq).filter(|_| !lines.contains_key(&id)) {
             adopting.fd = None;
             adopting.settle(Err(NotAdopted { fd: None, code: "lost".into(), text: text.to_owned() }));
@@ -312,7 +315,7 @@ impl Inner {
             }
             Whereabouts::Coming { region, unread } => {
                 line.unread.extend(unread);
-                // Whoever has it in the engine by now does not go on with it.
+                // If an engine adopts it later, the engine is told to drop it.
                 if let Some(region) = regions.get_mut(&region) {
                     region.consumer.forget_adoption(Adoption(id));
                 }
@@ -333,7 +336,7 @@ impl Inner {
         self.forget_dead_regions();
     }
 
-    /// Dead regions that nobody has a connection in.
+    /// Drops dead regions that no connection uses any more.
     pub(super) fn forget_dead_regions(&mut self) {
         let Inner { lines, regions, .. } = self;
         let uses = |line: &Line, number: u32| match line.at {
@@ -343,7 +346,8 @@ impl Inner {
         regions.retain(|number, region| !region.dead || lines.values().any(|line| uses(line, *number)));
     }
 
-    /// A connection has arrived somewhere: whoever waits is told, and what waited is done.
+    /// A connection has reached a location: wakes those who wait for it, and carries out pending
+    /// work.
     fn settle(&mut self, id: u64) {
         let Inner { lines, adopting, ready, .. } = self;
         let Some(line) = lines.get_mut(&id) else { return };
@@ -354,7 +358,7 @@ impl Inner {
         line.watchers.news += 1;
         if line.is_in_kernel() {
             line.tell_socket();
-            // What it does not take now it takes when it is ready.
+            // Bytes that do not fit are written when the socket is ready.
             let _ = line.flush(id, ready.as_fd());
         }
         line.wake();
@@ -363,14 +367,14 @@ impl Inner {
         }
     }
 
-    /// What came, and what engines have completed.
+    /// Takes in what the devices received and what the engines completed.
     pub(super) fn hear_engines(&mut self, shared: &Shared) {
         self.clock = monotonic();
         self.receive(shared);
         self.take_completions(shared);
     }
 
-    /// What engines have completed.
+    /// Takes in what the engines completed.
     pub(super) fn take_completions(&mut self, shared: &Shared) {
         let time = baton_tcp::time::Instant(self.clock.saturating_sub(shared.started));
         let mut next = 0;
@@ -390,7 +394,7 @@ impl Inner {
                 SocketEvent::Adopted { adoption, conn } => self.on_adopted(number, adoption.0, conn),
                 SocketEvent::Ready { conn } => self.on_ready(number, conn),
                 SocketEvent::Parted { conn, remains } => self.on_parted(number, conn, remains),
-                // Nobody here asks for anything else.
+                // This library asks for no other events.
                 _ => {}
             }
         }
@@ -401,12 +405,12 @@ impl Inner {
         let (Some(line), Some(region)) = (lines.get_mut(&id), regions.get_mut(&number)) else { return };
         line.at = Whereabouts::Engine { region: number, conn };
         line.begin_cork();
-        // What does not fit now is written when there is room.
+        // Bytes that do not fit are written when there is space.
         let _ = line.flush_to(&mut region.consumer, conn);
         line.tell_engine(&mut region.consumer, conn);
         self.untold |= line.untold;
         let restoring = line.restoring;
-        // One that was let go of has ended, and its queue pair is this one's now.
+        // The queue pair's previous connection was closed and has ended.
         if let Some(before) = region.names.insert(conn, id).and_then(|before| lines.get_mut(&before)) {
             before.at = Whereabouts::Ended(None);
         }
@@ -440,7 +444,7 @@ impl Inner {
             let id = event.data.u64();
             let Some(line) = self.lines.get_mut(&id) else { continue };
             line.on_ready();
-            // A husk says things too.
+            // Epoll reports husks too; those are ignored.
             if line.is_in_kernel() {
                 self.settle(id);
             }

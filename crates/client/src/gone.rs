@@ -1,7 +1,9 @@
-//! The service has gone: broker and guardian were killed, and nobody brings a connection home.
+//! What happens when the whole service has died: broker and guardian were killed, so nobody can
+//! restore a connection to the kernel.
 //!
-//! An engine that lives goes on with what it has. When it has ended too, so have its connections:
-//! calls fail with `ConnectionReset` from then on, as if the peer had sent a reset.
+//! An engine that is still alive keeps its connections. Once that engine has ended too, its
+//! connections have ended: calls on them fail with `ConnectionReset`, as if the peer had sent a
+//! reset.
 
 use super::adopting::NotAdopted;
 use super::line::Whereabouts;
@@ -12,10 +14,10 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
 fn reset() -> io::Error {
-    io::Error::new(ErrorKind::ConnectionReset, "the service was killed, and its engine")
+    io::Error::new(ErrorKind::ConnectionReset, "the service and its engine were killed")
 }
 
-/// Whether the process of a pidfd has ended.
+/// True if the process behind this pidfd has ended.
 fn has_ended(process: BorrowedFd<'_>) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
@@ -37,7 +39,7 @@ impl Inner {
                     region.into_iter().for_each(|region| region.consumer.forget_adoption(Adoption(*id)));
                     true
                 }
-                // An engine that lives goes on.
+                // A live engine keeps serving its connections.
                 Whereabouts::Engine { region, .. } => self.regions.get(region).is_none_or(|region| region.dead),
                 Whereabouts::Kernel | Whereabouts::Ended(_) => false,
             };
@@ -51,18 +53,18 @@ impl Inner {
         }
         self.askers.wake();
         self.bury_engines();
-        // Nobody says any more when they have ended.
+        // Nobody will report the end of these, so they are closed now.
         let closed: Vec<u64> = self.lines.iter().filter(|(_, line)| line.closed).map(|(id, _)| *id).collect();
         closed.into_iter().for_each(|id| self.close(id));
     }
 
-    /// Processes of engines that go on without a service.
+    /// Pidfds of the engines that are still running although the service has gone.
     pub(super) fn last_engines(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let gone = self.channel.is_none();
         self.live_regions().filter(move |_| gone).filter_map(|region| region.engine.as_ref()).map(AsFd::as_fd)
     }
 
-    /// Ends the connections of engines that have ended since the service has gone.
+    /// Once the service has gone, ends the connections of engines that have ended.
     pub(super) fn bury_engines(&mut self) {
         if self.channel.is_some() {
             return;
@@ -91,7 +93,7 @@ impl Inner {
             if at != number {
                 continue;
             }
-            // What came before can be read, as before a peer's reset.
+            // Bytes received before the end stay readable, as they do before a reset from the peer.
             let left = region.consumer.standing_at(conn, u64::MAX, 0).unwrap_or_default();
             line.unread.extend(left.unread);
             region.leave(conn);

@@ -1,10 +1,10 @@
-//! The way back of a stream whose program wants a plain socket again.
+//! Restoring a stream's connection for a program that wants a plain socket again.
 //!
 //! ```text
-//!   in the engine     Restore --> Stand --> LeftBehind --> Home, whole
-//!   in the kernel     nothing is held here: the descriptor is the socket
-//!                     what an engine's death left here: PutBack --> Home, whole
-//!   on its way        looked at again where it arrives
+//!  in the engine     Restore --> Stand --> LeftBehind --> Home, whole
+//!  in the kernel     nothing is held here: the descriptor is the socket
+//!                    bytes held here after an engine died: PutBack --> Home, whole
+//!  moving            decided again on arrival
 //! ```
 
 use super::line::Whereabouts;
@@ -21,7 +21,7 @@ impl Inner {
         line.restoring = true;
         match line.at {
             Whereabouts::Engine { .. } => self.say(&Request::Restore { id }, Vec::new()),
-            // It is asked for where it arrives.
+            // The request is made on arrival.
             _ => Ok(()),
         }
     }
@@ -37,11 +37,11 @@ impl Inner {
                 Err(error) => Some(error),
             },
             Whereabouts::Ended(error) => Some(error.take().unwrap_or(ErrorKind::NotConnected.into())),
-            // Nobody is left who could bring it.
+            // The service has gone, so nobody can restore the connection.
             _ if gone => Some(ErrorKind::NotConnected.into()),
             _ => None,
         };
-        let line = self.lines.get_mut(&id).expect("only what was restored is not there");
+        let line = self.lines.get_mut(&id).expect("only a restored connection is removed");
         if let Some(error) = over {
             line.restoring = false;
             return Poll::Ready(Err(error));
@@ -50,7 +50,8 @@ impl Inner {
         Poll::Pending
     }
 
-    /// The descriptor, once the kernel has all that is held here. `WouldBlock` until then.
+    /// Returns the descriptor once the kernel has all bytes that are held here; `WouldBlock` until
+    /// then.
     fn restore_from_kernel(&mut self, id: u64) -> io::Result<OwnedFd> {
         let Inner { lines, ready, .. } = self;
         let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
@@ -59,11 +60,11 @@ impl Inner {
         let full = matches!(&flushed, Err(error) if error.kind() == ErrorKind::WouldBlock);
         if line.unread.is_empty() && !full {
             flushed?;
-            let line = lines.remove(&id).expect("it was there just now");
-            // They find the socket.
+            let line = lines.remove(&id).expect("the connection was found above");
+            // The watchers will find the plain socket.
             line.watchers.wake();
             let fd = line.into_fd(ready.as_fd());
-            // A broker that has gone holds no duplicate.
+            // If the broker has gone, it holds no duplicate.
             let _ = self.say(&Request::Close { id }, Vec::new());
             return Ok(fd);
         }
@@ -71,14 +72,15 @@ impl Inner {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// What is held here goes behind, and before, what the socket has: the broker can do that.
-    /// All stays here too until it is done.
+    /// Asks the broker to insert the bytes held here into the socket's queues: unread bytes before
+    /// those that it has received, unsent bytes after those that it has to send. A copy stays here
+    /// until that is done.
     fn put_back(&mut self, id: u64) -> io::Result<()> {
         let line = self.lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
         let file = write_queues(line.unread.make_contiguous(), line.unsent.make_contiguous())?;
         let (unread, unsent) = (line.unread.len() as u32, line.unsent.len() as u32);
         self.say(&Request::PutBack { id, unread, unsent }, file.into_iter().collect())?;
-        let line = self.lines.get_mut(&id).expect("it was there just now");
+        let line = self.lines.get_mut(&id).expect("the connection was found above");
         line.at = Whereabouts::Away;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What a program's threads and this library's thread share.
+//! The state that a program's threads and this library's thread share.
 
 use super::adopting::Adopting;
 use super::cork::Corks;
@@ -25,23 +25,23 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-/// Memory shared with an engine.
+/// A region: memory shared with an engine.
 pub(super) struct Region {
     pub consumer: Consumer,
     pub doorbell: OwnedFd,
     pub completions: Arc<OwnedFd>,
-    /// The engine's process, as a pidfd; none for an engine in this program.
+    /// Pidfd of the engine's process; `None` for an engine in this program.
     pub engine: Option<OwnedFd>,
-    /// Connections by queue pair.
+    /// Id of each queue pair's connection.
     pub names: BTreeMap<Conn, u64>,
-    /// Queue pairs that are left once the engine has let go of them too.
+    /// Queue pairs that can be released once the engine has released them too.
     pub leaving: BTreeSet<Conn>,
     /// Its engine has died.
     pub dead: bool,
 }
 
 impl Region {
-    /// The queue pair's connection is elsewhere.
+    /// Detaches the queue pair from its connection, which has moved.
     pub fn leave(&mut self, conn: Conn) {
         self.names.remove(&conn);
         let held = self.consumer.stream(conn).is_some();
@@ -51,54 +51,55 @@ impl Region {
     }
 }
 
-/// Behind the lock.
+/// The state that is protected by the lock.
 pub(super) struct Inner {
-    /// Of the channel: a child that had it would keep the broker from seeing that we died.
+    /// Keeps forked children from inheriting the channel: with it, a child would hide this
+    /// process's death from the broker.
     unshared: Option<Unshared>,
-    /// None once the broker has gone.
+    /// `None` once the broker has gone.
     pub channel: Option<Channel>,
     pub regions: BTreeMap<u32, Region>,
     pub lines: BTreeMap<u64, Line>,
-    /// Engines of this program's own, and when their devices were looked at last, in
-    /// nanoseconds of `CLOCK_MONOTONIC`.
+    /// Engines in this program, and the time of their devices' last poll in nanoseconds of
+    /// `CLOCK_MONOTONIC`.
     pub own: Vec<Own>,
     pub looked_at: u64,
-    /// That clock, as it was read last.
+    /// The last reading of `CLOCK_MONOTONIC`.
     pub clock: u64,
-    /// They did something since their times were looked at.
+    /// The engines have run since their timeouts were read.
     pub driven: bool,
-    /// What was written to them may wait for more.
+    /// Written bytes are waiting for the end of a batch.
     pub waits: bool,
     pub adopting: BTreeMap<u64, Adopting>,
     pub answers: VecDeque<Reply>,
     pub askers: Waiters,
-    /// Sockets that somebody waits for.
+    /// The epoll instance for sockets that someone waits for.
     pub ready: OwnedFd,
     pub next_seq: u64,
-    /// Number of the last watch.
+    /// Number of the last registered watch.
     pub next_watch: u64,
-    /// Bytes that are held back.
+    /// When to release bytes that are held back.
     pub corks: Corks,
-    /// A line may have settings that its engine had no room to hear.
+    /// Some connection may have settings that its engine had no space for.
     pub untold: bool,
-    /// The thread has to look again.
+    /// The thread must look for work again.
     pub look: bool,
-    /// The handle was dropped.
+    /// The [`Service`](super::Service) was dropped.
     pub ended: bool,
     pub refused: Option<String>,
 }
 
 pub(super) struct Shared {
     inner: Mutex<Inner>,
-    /// Wakes the thread.
+    /// Wakes the library's thread.
     pub wake: OwnedFd,
-    /// The beginning, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Start of the consumers' clock, in nanoseconds of `CLOCK_MONOTONIC`.
     pub started: u64,
     pub care: Care,
     process: Process,
 }
 
-/// What is behind the lock.
+/// The locked state.
 pub type Guard<'a> = Counted<MutexGuard<'a, Inner>>;
 
 impl Shared {
@@ -132,25 +133,25 @@ impl Shared {
         let thread = thread::Builder::new().name("baton-service".into());
         signals::blocked(|| {
             let shared = shared.clone();
-            // It ends by itself.
+            // The thread is detached and ends by itself.
             thread.spawn(move || events::run(&shared)).map(drop)
         })?;
         Ok(shared)
     }
 
-    /// Fails in a child of the process that all this belongs to.
+    /// Fails in a forked child.
     pub fn check(&self) -> io::Result<()> {
-        let elsewhere = || io::Error::new(ErrorKind::NotConnected, "it is the parent process's");
+        let elsewhere = || io::Error::new(ErrorKind::NotConnected, "it belongs to the parent process");
         self.process.is_this().then_some(()).ok_or_else(elsewhere)
     }
 
-    /// Not in a child, where the lock may be held for ever.
+    /// Takes the lock. Must not be called in a forked child, where the lock may be held forever.
     pub fn lock(&self) -> Guard<'_> {
-        // A panic while it was held leaves cursors that are still true.
+        // The state is still valid after a panic: its cursors are always consistent.
         Counted::new(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The lock, if nobody has it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_>> {
         Counted::if_free(|| match self.inner.try_lock() {
             Ok(inner) => Some(inner),
@@ -159,10 +160,10 @@ impl Shared {
         })
     }
 
-    /// Does something, then wakes the engines that sleep.
+    /// Runs `run` under the lock, then wakes sleeping engines.
     ///
     /// # Errors
-    /// As for [`Shared::check`].
+    /// Those of [`Shared::check`].
     pub fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> io::Result<R> {
         self.check()?;
         let mut inner = self.lock();
@@ -179,16 +180,16 @@ impl Shared {
         Ok(result)
     }
 
-    /// Has the thread look for what there is to do.
+    /// Makes the thread look for work.
     pub fn look_again(&self) {
-        // Only a counter at its maximum refuses, and that wakes as well.
+        // The write fails only if the counter is at its maximum, and then the thread wakes anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Does something for which the thread has to look again.
+    /// Like [`Shared::with`], and makes the thread look for work afterwards.
     ///
     /// # Errors
-    /// As for [`Shared::check`].
+    /// Those of [`Shared::check`].
     pub fn change<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> io::Result<R> {
         self.with(|inner| {
             inner.look = true;
@@ -198,11 +199,11 @@ impl Shared {
 }
 
 impl Inner {
-    /// Tells engines elsewhere that there is something to do, and does it here.
+    /// Runs the engines of this program, and rings the doorbells of others that sleep.
     pub fn wake_engines(&mut self, shared: &Shared) {
         self.send(shared);
         let Inner { regions, own, .. } = self;
-        // Those in this program do not sleep.
+        // Engines of this program never sleep.
         let elsewhere = |number: u32| !own.iter().any(|own| own.drives(number));
         for (_, region) in regions.iter().filter(|(number, region)| !region.dead && elsewhere(**number)) {
             if region.consumer.region().must_wake_engine() {
@@ -211,7 +212,7 @@ impl Inner {
         }
     }
 
-    /// The broker is heard no more, nor told anything.
+    /// Closes the channel to the broker.
     pub fn hang_up(&mut self) {
         self.unshared = None;
         self.channel = None;
@@ -238,7 +239,8 @@ impl Inner {
         Poll::Pending
     }
 
-    /// Turns `WouldBlock` into waiting, if nothing came either since.
+    /// Registers the task as waiting if the call would block, after a second try in case something
+    /// has arrived.
     pub fn poll_io<R>(
         &mut self,
         shared: &Shared,
@@ -269,7 +271,7 @@ impl Inner {
         if !line.unread.is_empty() {
             let count = io::Read::read(&mut line.unread, buf);
             if line.unread.is_empty() {
-                // Its memory is not kept for another time.
+                // Releases the queue's memory.
                 line.unread = VecDeque::new();
             }
             return count;
@@ -309,24 +311,24 @@ impl Inner {
             &Whereabouts::Engine { region, conn } => {
                 in_engine(regions, region, conn, |consumer| line.flush_to(consumer, conn)).or_else(not_now)
             }
-            // Done where it arrives.
+            // Done on arrival.
             Whereabouts::Away | Whereabouts::Coming { .. } => Ok(()),
             Whereabouts::Ended(_) => Err(ErrorKind::NotConnected.into()),
         }
     }
 
-    /// The program lets go of a stream.
+    /// Handles the drop of a stream.
     pub fn close(&mut self, id: u64) {
         let Inner { lines, regions, ready, .. } = self;
         let Some(line) = lines.get_mut(&id) else { return };
         line.closed = true;
-        // Whoever has the stream's eventfd in a poll set hears no more of it.
+        // Tasks that poll the stream's eventfd are not woken any more.
         (line.readers, line.writers) = Default::default();
-        // Whoever sleeps until it is ready would sleep on.
+        // Wake watchers, which would otherwise sleep forever.
         line.watchers.wake();
         line.watchers.clear();
         match &line.at {
-            // Closed where they arrive.
+            // Closed on arrival.
             Whereabouts::Away | Whereabouts::Coming { .. } => return,
             Whereabouts::Engine { region, conn } => {
                 if let Some(region) = regions.get_mut(region).filter(|region| !region.dead) {
@@ -335,10 +337,11 @@ impl Inner {
                     } else {
                         region.consumer.abort(*conn);
                     }
-                    // Until it has ended: it may come home before, with what was written last.
+                    // The entry stays until the connection has ended: it may return to the kernel
+                    // before, with the last written bytes.
                     let _ = self.say(&Request::Close { id }, Vec::new());
                 }
-                // Of a dead engine its way home is being told of, if anybody is there to tell.
+                // If the engine died, the broker will report the restore, unless it is gone too.
                 if self.channel.is_some() {
                     return;
                 }
@@ -348,20 +351,20 @@ impl Inner {
                     return;
                 }
                 if !line.unread.is_empty() {
-                    // As the kernel closes what was not read to its end.
+                    // A close with unread bytes resets the connection, as in the kernel.
                     let _ = set_socket_linger(&line.fd, Some(std::time::Duration::ZERO));
                 }
             }
             Whereabouts::Ended(_) => {}
         }
         let Inner { lines, ready, .. } = self;
-        let line = lines.remove(&id).expect("it is there");
+        let line = lines.remove(&id).expect("the connection was found above");
         drop(line.into_fd(ready.as_fd()));
         let _ = self.say(&Request::Close { id }, Vec::new());
     }
 
-    /// The engine let go of a connection that its program had closed, and gave the queue pair back
-    /// before the broker's word was heard.
+    /// Handles an engine that released a closed connection and its queue pair before the broker's
+    /// message arrived.
     pub fn on_parted(&mut self, region: u32, conn: Conn, remains: Remains) {
         let id = self.regions.get_mut(&region).and_then(|region| region.names.remove(&conn));
         if let Some(line) = id.and_then(|id| self.lines.get_mut(&id)) {
@@ -369,19 +372,19 @@ impl Inner {
         }
     }
 
-    /// How long the thread may sleep, and what region is to be looked at.
+    /// Earliest time at which a region needs a look even if nothing happens.
     pub fn next_look(&self) -> Option<baton_tcp::time::Instant> {
         self.regions.values().filter(|region| !region.dead).filter_map(|region| region.consumer.next_look()).min()
     }
 }
 
-/// What would block now is done later by itself.
+/// Ignores `WouldBlock`: the work is continued later without the caller.
 fn not_now(error: io::Error) -> io::Result<()> {
     if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) }
 }
 
-/// Does something with a connection's consumer; where the connection has moved already,
-/// the word of it is on its way here.
+/// Runs an operation on a connection's consumer. If the connection has already moved away, a
+/// missing connection counts as `WouldBlock`, because a message with its new location is coming.
 pub(super) fn in_engine<R>(
     regions: &mut BTreeMap<u32, Region>,
     region: u32,
@@ -402,7 +405,7 @@ trait Gone {
 }
 
 impl Gone for Option<String> {
-    /// Why the broker says nothing any more.
+    /// Error for calls after the broker's last message.
     fn gone(&self) -> io::Error {
         match self {
             Some(why) => io::Error::new(ErrorKind::PermissionDenied, why.clone()),
@@ -411,7 +414,7 @@ impl Gone for Option<String> {
     }
 }
 
-/// The time until `at`, a moment of the consumers' clock.
+/// Time until `at` on the consumers' clock.
 pub(super) fn until(started: u64, at: baton_tcp::time::Instant) -> Duration {
     let now = baton_tcp::time::Instant(monotonic().saturating_sub(started));
     Duration::from_nanos(at.since(now).0)
