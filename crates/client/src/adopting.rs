@@ -106,8 +106,9 @@ impl Inner {
             return Poll::Pending;
         }
         let adopted = self.finish_adopting(seq).expect("the adoption was found above").and_then(|id| {
-            let line = self.lines.get(&id).ok_or_else(|| NotAdopted::broken(None, &ErrorKind::NotConnected.into()))?;
-            Ok(Arrived { id, given_back: line.given_back.clone(), copied: Copied::new(&line.fd) })
+            let connection =
+                self.connections.get(&id).ok_or_else(|| NotAdopted::broken(None, &ErrorKind::NotConnected.into()))?;
+            Ok(Arrived { id, given_back: connection.given_back.clone(), copied: Copied::new(&connection.fd) })
         });
         Poll::Ready(adopted)
     }
@@ -117,7 +118,8 @@ impl Inner {
     fn finish_adopting(&mut self, seq: u64) -> Option<Result<u64, NotAdopted>> {
         let outcome = self.adopting.remove(&seq)?.outcome;
         if matches!(outcome, Some(Err(_))) {
-            let brought: Vec<u64> = self.lines.iter().filter(|(_, line)| line.seq == seq).map(|(id, _)| *id).collect();
+            let brought: Vec<u64> =
+                self.connections.iter().filter(|(_, connection)| connection.seq == seq).map(|(id, _)| *id).collect();
             brought.into_iter().for_each(|id| self.close(id));
         }
         outcome

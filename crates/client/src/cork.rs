@@ -5,7 +5,7 @@
 //! program writes in pieces leaves as one piece and costs one doorbell.
 
 use super::batch;
-use super::line::{Line, Whereabouts};
+use super::connection::{Connection, Location};
 use super::settings::Setting;
 use super::shared::{Inner, Region, in_engine};
 use super::stream::Stream;
@@ -93,7 +93,7 @@ impl Stream {
     pub fn send_pieces(&self, pieces: &[IoSlice<'_>], skip: usize, more: bool) -> io::Result<usize> {
         self.shared.with(|inner| {
             let sent = inner.send_pieces(self.id, pieces, skip, more);
-            if !inner.line(self.id).is_some_and(Line::holds_back) {
+            if !inner.connection(self.id).is_some_and(Connection::holds_back) {
                 batch::wrote(*sent.as_ref().unwrap_or(&0));
             }
             sent
@@ -104,24 +104,24 @@ impl Stream {
 impl Inner {
     /// Writes as much of `data` as fits. With `more`, the bytes may wait for the next write.
     pub(super) fn write_some(&mut self, id: u64, data: &[u8], more: bool) -> io::Result<usize> {
-        let Inner { lines, regions, ready, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let written = match &mut line.at {
-            Whereabouts::Kernel => {
-                let written = line.write_kernel(id, ready.as_fd(), data, more);
-                line.at_home.0 += *written.as_ref().unwrap_or(&0) as u64;
+        let Inner { connections, regions, ready, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let written = match &mut connection.at {
+            Location::Kernel => {
+                let written = connection.write_kernel(id, ready.as_fd(), data, more);
+                connection.at_home.0 += *written.as_ref().unwrap_or(&0) as u64;
                 written
             }
-            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            &mut Whereabouts::Engine { region, conn } => in_engine(regions, region, conn, |consumer| {
-                line.flush_to(consumer, conn)?;
-                line.write_engine(consumer, conn, data, more)
+            Location::Away | Location::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            &mut Location::Engine { region, conn } => in_engine(regions, region, conn, |consumer| {
+                connection.flush_to(consumer, conn)?;
+                connection.write_engine(consumer, conn, data, more)
             }),
             // The error itself is left for the next read.
-            Whereabouts::Ended(Some(error)) => Err(error.kind().into()),
-            Whereabouts::Ended(None) => Err(ErrorKind::BrokenPipe.into()),
+            Location::Ended(Some(error)) => Err(error.kind().into()),
+            Location::Ended(None) => Err(ErrorKind::BrokenPipe.into()),
         };
-        if line.holds_back() {
+        if connection.holds_back() {
             self.note_held();
         }
         written
@@ -158,12 +158,12 @@ impl Inner {
     }
 
     fn held_back(&self, id: u64) -> usize {
-        self.line(id).map_or(0, |line| line.cork.bytes)
+        self.connection(id).map_or(0, |connection| connection.cork.bytes)
     }
 
     fn push(&mut self, id: u64) {
-        let Inner { lines, regions, .. } = self;
-        lines.get_mut(&id).into_iter().for_each(|line| line.push_into(regions));
+        let Inner { connections, regions, .. } = self;
+        connections.get_mut(&id).into_iter().for_each(|connection| connection.push_into(regions));
     }
 
     /// Notes that bytes are held back, so that the thread releases them in time.
@@ -179,16 +179,17 @@ impl Inner {
     pub(super) fn push_old(&mut self) -> Option<Instant> {
         let now = Instant::now();
         if self.corks.at.is_some_and(|at| at <= now) {
-            let Inner { lines, regions, .. } = self;
-            let is_old = |line: &&mut Line| line.cork.since.is_some_and(|since| since + LONGEST <= now);
-            lines.values_mut().filter(is_old).for_each(|line| line.push_into(regions));
+            let Inner { connections, regions, .. } = self;
+            let is_old =
+                |connection: &&mut Connection| connection.cork.since.is_some_and(|since| since + LONGEST <= now);
+            connections.values_mut().filter(is_old).for_each(|connection| connection.push_into(regions));
             self.corks.at = std::mem::take(&mut self.corks.news).then(|| now + LONGEST);
         }
         self.corks.at
     }
 }
 
-impl Line {
+impl Connection {
     /// Writes to the engine. Tells it at once, or holds the bytes back for the next write.
     pub fn write_engine(
         &mut self,
@@ -224,7 +225,7 @@ impl Line {
 
     fn push_into(&mut self, regions: &mut BTreeMap<u32, Region>) {
         self.cork.let_go();
-        if let Whereabouts::Engine { region, conn } = self.at
+        if let Location::Engine { region, conn } = self.at
             && let Some(region) = regions.get_mut(&region).filter(|region| !region.dead)
         {
             region.consumer.push(conn);
@@ -258,7 +259,7 @@ impl Line {
         if consumer.set_option(conn, SocketOption::NoDelay(on)).is_ok() {
             (self.cork.nodelay, self.cork.delays) = (Some(on), false);
         } else {
-            self.untold = true;
+            self.settings_pending = true;
         }
     }
 

@@ -54,7 +54,7 @@ const LEAVES: u32 = 8;
 const ROUNDS: u32 = 8;
 
 /// An engine in this process, with its device.
-pub(super) struct Own {
+pub(super) struct LocalEngine {
     // Declared first, so it is dropped before the descriptors are closed.
     _unshared: [Unshared; 2],
     runner: Runner,
@@ -62,7 +62,7 @@ pub(super) struct Own {
 
 /// Which of the threads is responsible for polling the devices; see the module documentation.
 #[derive(Default)]
-pub(super) struct Care {
+pub(super) struct Attendance {
     /// Calls that are sleeping on the devices.
     sleepers: AtomicU32,
     /// How often calls have polled the devices.
@@ -77,7 +77,7 @@ pub(super) struct Care {
 
 /// The library thread's share of that responsibility.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct Ticker {
     looks: u64,
     /// Devices that the thread is sleeping on.
     devices: Vec<RawFd>,
@@ -98,21 +98,21 @@ impl Attending {
             // In a forked child this fails, and there is nothing to send.
             let _ = shared.with(|_| ());
         }
-        shared.care.sleepers.fetch_add(1, Ordering::SeqCst);
+        shared.attendance.sleepers.fetch_add(1, Ordering::SeqCst);
         Attending(shared.clone())
     }
 }
 
 impl Drop for Attending {
     fn drop(&mut self) {
-        self.0.care.sleepers.fetch_sub(1, Ordering::SeqCst);
-        if self.0.care.dozing.swap(false, Ordering::SeqCst) {
+        self.0.attendance.sleepers.fetch_sub(1, Ordering::SeqCst);
+        if self.0.attendance.dozing.swap(false, Ordering::SeqCst) {
             self.0.look_again();
         }
     }
 }
 
-impl Care {
+impl Attendance {
     fn change(&self) {
         self.changes.store(CHANGES.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Release);
     }
@@ -121,7 +121,7 @@ impl Care {
 impl Shared {
     /// Returns a number that changes whenever the list of devices changes.
     pub fn device_changes(&self) -> u64 {
-        self.care.changes.load(Ordering::Acquire)
+        self.attendance.changes.load(Ordering::Acquire)
     }
 
     /// Polls the devices and takes in what came, on behalf of a call.
@@ -137,7 +137,7 @@ impl Shared {
     pub fn glance(&self) {
         batch::end();
         let _ = self.with(|inner| {
-            if inner.own.is_empty() || monotonic().saturating_sub(inner.looked_at) > FRESH {
+            if inner.local.is_empty() || monotonic().saturating_sub(inner.looked_at) > FRESH {
                 inner.hear_engines(self);
             }
         });
@@ -145,13 +145,13 @@ impl Shared {
 
     /// Notes that a call has polled the devices, so the thread need not do so for a while.
     pub(super) fn note_look(&self) {
-        self.care.looks.fetch_add(1, Ordering::Relaxed);
+        self.attendance.looks.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Wakes the thread if it would sleep too long. Calls `timeout` only if that is possible.
     fn hurry(&self, clock: u64, timeout: impl FnOnce() -> Option<Duration>) {
         const NEARLY: u64 = TICK.as_nanos() as u64;
-        let until = self.care.until.load(Ordering::Relaxed);
+        let until = self.attendance.until.load(Ordering::Relaxed);
         // Being late by less than a tick is acceptable.
         if until > clock + NEARLY
             && let Some(timeout) = timeout()
@@ -162,7 +162,7 @@ impl Shared {
     }
 }
 
-impl Watch {
+impl Ticker {
     /// Takes the lock. Returns `None` if a call holds it and can do the work: the thread has slept
     /// instead. Blocking on a busy lock would make every call that releases it wake the thread.
     pub fn lock<'a>(&mut self, shared: &'a Shared) -> Option<Guard<'a>> {
@@ -192,11 +192,11 @@ impl Watch {
         timeout: Option<Duration>,
     ) -> Option<Duration> {
         self.devices.clear();
-        let own = inner.own.iter_mut().filter_map(|own| own.runner.timeout());
-        let mut timeout = timeout.into_iter().chain(own).min();
-        if !inner.own.is_empty() {
-            inner.own.iter().for_each(|own| set.add(own.runner.control()));
-            let looks = shared.care.looks.load(Ordering::Relaxed);
+        let local = inner.local.iter_mut().filter_map(|local| local.runner.timeout());
+        let mut timeout = timeout.into_iter().chain(local).min();
+        if !inner.local.is_empty() {
+            inner.local.iter().for_each(|local| set.add(local.runner.control()));
+            let looks = shared.attendance.looks.load(Ordering::Relaxed);
             if std::mem::replace(&mut self.looks, looks) != looks {
                 // Calls have polled the devices since the last time.
                 timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
@@ -208,7 +208,7 @@ impl Watch {
             }
         }
         let until = timeout.map_or(u64::MAX, |timeout| monotonic() + timeout.as_nanos() as u64);
-        shared.care.until.store(until, Ordering::Relaxed);
+        shared.attendance.until.store(until, Ordering::Relaxed);
         timeout
     }
 
@@ -216,8 +216,8 @@ impl Watch {
     pub fn finish(&mut self, shared: &Shared, set: &WaitSet, ready: io::Result<usize>, controls: &[RawFd]) {
         let devices = self.devices.iter().filter(|device| set.is_ready(**device)).count();
         self.leaves = matches!(ready, Ok(ready) if ready == devices);
-        shared.care.until.store(0, Ordering::Relaxed);
-        shared.care.dozing.store(false, Ordering::SeqCst);
+        shared.attendance.until.store(0, Ordering::Relaxed);
+        shared.attendance.dozing.store(false, Ordering::SeqCst);
         self.orders = controls.iter().any(|control| set.is_ready(*control));
     }
 }
@@ -226,10 +226,10 @@ impl Shared {
     /// True if a call sleeps on the devices. The next call that stops sleeping then wakes the
     /// thread.
     fn may_doze(&self) -> bool {
-        self.care.dozing.store(true, Ordering::SeqCst);
-        let there = self.care.sleepers.load(Ordering::SeqCst) > 0;
+        self.attendance.dozing.store(true, Ordering::SeqCst);
+        let there = self.attendance.sleepers.load(Ordering::SeqCst) > 0;
         if !there {
-            self.care.dozing.store(false, Ordering::SeqCst);
+            self.attendance.dozing.store(false, Ordering::SeqCst);
         }
         there
     }
@@ -240,55 +240,55 @@ impl Inner {
     /// `control`.
     pub fn on_engine(&mut self, shared: &Shared, control: Option<OwnedFd>) {
         // If the engine cannot start, its channel is closed, and the broker sees that.
-        if let Some(own) = control.and_then(Own::start) {
-            self.own.push(own);
-            shared.care.change();
+        if let Some(local) = control.and_then(LocalEngine::start) {
+            self.local.push(local);
+            shared.attendance.change();
         }
     }
 
     /// Descriptors of the devices of the engines in this process.
     pub fn devices(&self) -> Vec<RawFd> {
-        self.own.iter().filter_map(Own::device).collect()
+        self.local.iter().filter_map(LocalEngine::device).collect()
     }
 
     /// Descriptors of the channels that carry the broker's orders.
     pub fn controls(&self) -> Vec<RawFd> {
-        self.own.iter().map(|own| own.runner.control().as_raw_fd()).collect()
+        self.local.iter().map(|local| local.runner.control().as_raw_fd()).collect()
     }
 
     /// Carries out new orders of the broker, and continues with those that take longer.
     pub fn tend_engines(&mut self, shared: &Shared, orders: bool) {
-        for own in &mut self.own {
+        for local in &mut self.local {
             if orders {
-                own.runner.hear();
+                local.runner.hear();
             }
-            own.runner.tend();
+            local.runner.tend();
         }
-        self.lose(shared, |own| own.runner.is_orphan() && own.runner.is_empty());
+        self.lose(shared, |local| local.runner.is_orphan() && local.runner.is_empty());
     }
 
     /// Drops the engines that `is_lost` selects.
-    fn lose(&mut self, shared: &Shared, is_lost: impl FnMut(&mut Own) -> bool) {
-        let before = self.own.len();
-        self.own.extract_if(.., is_lost).for_each(drop);
-        if self.own.len() != before {
-            shared.care.change();
-            self.bury_engines();
+    fn lose(&mut self, shared: &Shared, is_lost: impl FnMut(&mut LocalEngine) -> bool) {
+        let before = self.local.len();
+        self.local.extract_if(.., is_lost).for_each(drop);
+        if self.local.len() != before {
+            shared.attendance.change();
+            self.reap_engines();
         }
     }
 
     /// Drops the engine that drives this region.
     pub fn lose_engine_of(&mut self, shared: &Shared, region: u32) {
-        self.lose(shared, |own| own.drives(region));
+        self.lose(shared, |local| local.drives(region));
     }
 
     /// Takes in what the devices have received.
     pub fn receive(&mut self, shared: &Shared) {
-        if self.own.is_empty() {
+        if self.local.is_empty() {
             return;
         }
         let clock = self.clock;
-        self.lose(shared, |own| own.runner.drive(clock, true).is_err());
+        self.lose(shared, |local| local.runner.drive(clock, true).is_err());
         self.driven = true;
         self.looked_at = clock;
     }
@@ -296,7 +296,7 @@ impl Inner {
     /// Called when a call found nothing to read or no space. Polls the devices; returns true if the
     /// call is worth another try.
     pub fn has_news(&mut self, shared: &Shared) -> bool {
-        let looks = !self.own.is_empty() && monotonic().saturating_sub(self.looked_at) > JUST_NOW;
+        let looks = !self.local.is_empty() && monotonic().saturating_sub(self.looked_at) > JUST_NOW;
         if looks {
             self.hear_engines(shared);
         }
@@ -305,7 +305,7 @@ impl Inner {
 
     /// Sends what was written and processes the results, unless a batch is open.
     pub fn send(&mut self, shared: &Shared) {
-        if self.own.is_empty() {
+        if self.local.is_empty() {
             return;
         }
         if batch::is_open() {
@@ -318,13 +318,13 @@ impl Inner {
             batch::sent();
         }
         for _ in 0..ROUNDS {
-            if !self.own.iter_mut().any(|own| own.runner.has_doorbells()) {
+            if !self.local.iter_mut().any(|local| local.runner.has_doorbells()) {
                 break;
             }
             self.clock = monotonic();
             let clock = self.clock;
             let receive = clock.saturating_sub(self.looked_at) > FRESH;
-            self.lose(shared, |own| own.runner.drive(clock, receive).is_err());
+            self.lose(shared, |local| local.runner.drive(clock, receive).is_err());
             self.driven = true;
             if receive {
                 self.looked_at = clock;
@@ -332,15 +332,15 @@ impl Inner {
             self.take_completions(shared);
         }
         if std::mem::take(&mut self.driven) {
-            let Inner { own, clock, .. } = self;
-            shared.hurry(*clock, || own.iter_mut().filter_map(|own| own.runner.timeout()).min());
+            let Inner { local, clock, .. } = self;
+            shared.hurry(*clock, || local.iter_mut().filter_map(|local| local.runner.timeout()).min());
         }
     }
 }
 
-impl Own {
+impl LocalEngine {
     /// Starts an engine as the first message on the channel says.
-    fn start(control: OwnedFd) -> Option<Own> {
+    fn start(control: OwnedFd) -> Option<LocalEngine> {
         let control = Channel::new(control);
         let Parcel { bytes, fds } = control.receive().ok()??;
         let Order::Start { device, mtu, mac, connections, base, congestion, coalesce, acks, .. } =
@@ -354,7 +354,7 @@ impl Own {
         let begin = Begin { mtu, mac, connections, base, congestion, coalesce, acks };
         let mut runner = Runner::new(control, &begin, &ledger, SteeredPort::lent(tap.by_the_arena(), mtu));
         runner.say(Report::Started {}, Vec::new());
-        Some(Own { runner, _unshared: unshared })
+        Some(LocalEngine { runner, _unshared: unshared })
     }
 
     /// True if this engine drives the region.

@@ -1,7 +1,7 @@
 //! Sends a file's content without an intermediate copy: the file is read directly into the buffer
 //! that the engine sends from.
 
-use super::line::Whereabouts;
+use super::connection::Location;
 use super::shared::{Inner, in_engine};
 use super::stream::Stream;
 use baton_consumer::stream::FilePiece;
@@ -24,14 +24,14 @@ impl Stream {
 
 impl Inner {
     fn send_file(&mut self, id: u64, piece: FilePiece<'_>, more: bool) -> io::Result<usize> {
-        let Inner { lines, regions, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let Whereabouts::Engine { region, conn } = line.at else { return Err(ErrorKind::Unsupported.into()) };
+        let Inner { connections, regions, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let Location::Engine { region, conn } = connection.at else { return Err(ErrorKind::Unsupported.into()) };
         let sent = in_engine(regions, region, conn, |consumer| {
-            line.flush_to(consumer, conn)?;
-            line.write_engine(consumer, conn, piece, more)
+            connection.flush_to(consumer, conn)?;
+            connection.write_engine(consumer, conn, piece, more)
         });
-        if line.holds_back() {
+        if connection.holds_back() {
             self.note_held();
         }
         sent

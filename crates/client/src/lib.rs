@@ -30,17 +30,17 @@
 
 mod adopting;
 mod batch;
+mod connection;
 mod cork;
 mod descriptors;
 mod direct;
 mod events;
 mod files;
-mod gone;
-mod line;
 mod options;
 pub mod raw;
 mod ready;
 mod restore;
+mod service_loss;
 mod settings;
 mod shared;
 mod stream;

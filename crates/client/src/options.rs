@@ -1,6 +1,6 @@
 //! Options of a [`Stream`]. They apply wherever its connection is, and move with it.
 
-use super::line::Whereabouts;
+use super::connection::Location;
 use super::settings::Setting;
 use super::shared::Inner;
 use super::stream::Stream;
@@ -36,8 +36,8 @@ impl Stream {
         socket: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<T>,
     ) -> io::Result<T> {
         self.shared.with(|inner| {
-            let line = inner.line(self.id).ok_or(ErrorKind::NotConnected)?;
-            line.setting(kind).map_or_else(|| Ok(socket(line.fd.as_fd())?), Ok)
+            let connection = inner.connection(self.id).ok_or(ErrorKind::NotConnected)?;
+            connection.setting(kind).map_or_else(|| Ok(socket(connection.fd.as_fd())?), Ok)
         })?
     }
 
@@ -220,38 +220,38 @@ impl Stream {
 
 impl Inner {
     fn take_error(&mut self, id: u64) -> io::Result<Option<io::Error>> {
-        let Inner { lines, regions, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        Ok(match &mut line.at {
-            Whereabouts::Kernel => sockopt::socket_error(&line.fd)?.err().map(io::Error::from),
-            Whereabouts::Away | Whereabouts::Coming { .. } => None,
-            Whereabouts::Engine { region, conn } => {
+        let Inner { connections, regions, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        Ok(match &mut connection.at {
+            Location::Kernel => sockopt::socket_error(&connection.fd)?.err().map(io::Error::from),
+            Location::Away | Location::Coming { .. } => None,
+            Location::Engine { region, conn } => {
                 let consumer = regions.get_mut(region).map(|region| &mut region.consumer);
                 consumer.and_then(|consumer| consumer.take_soft_error(*conn))
             }
-            Whereabouts::Ended(error) => error.take(),
+            Location::Ended(error) => error.take(),
         })
     }
 
     fn poll_info(&mut self, id: u64, cx: &Context<'_>) -> Poll<io::Result<Vec<u8>>> {
-        let line = self.lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let ask = match &line.at {
-            Whereabouts::Kernel => return Poll::Ready(tcp_info::of(line.fd.as_fd())),
-            Whereabouts::Ended(_) => return Poll::Ready(Err(ErrorKind::NotConnected.into())),
-            Whereabouts::Away | Whereabouts::Coming { .. } => false,
-            Whereabouts::Engine { .. } => match line.info.take() {
+        let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let ask = match &connection.at {
+            Location::Kernel => return Poll::Ready(tcp_info::of(connection.fd.as_fd())),
+            Location::Ended(_) => return Poll::Ready(Err(ErrorKind::NotConnected.into())),
+            Location::Away | Location::Coming { .. } => false,
+            Location::Engine { .. } => match connection.info.take() {
                 Some(mut bytes) => {
                     // Zeros pad the engine's part to the size that the running kernel reports.
-                    bytes.resize(tcp_info::len(line.fd.as_fd())?, 0);
+                    bytes.resize(tcp_info::len(connection.fd.as_fd())?, 0);
                     return Poll::Ready(Ok(bytes));
                 }
-                None => !std::mem::replace(&mut line.asked, true),
+                None => !std::mem::replace(&mut connection.asked, true),
             },
         };
-        line.askers.add(cx);
+        connection.askers.add(cx);
         if ask && let Err(error) = self.say(&Request::Info { id }, Vec::new()) {
             // The next caller asks again.
-            self.lines.get_mut(&id).into_iter().for_each(|line| line.asked = false);
+            self.connections.get_mut(&id).into_iter().for_each(|connection| connection.asked = false);
             return Poll::Ready(Err(error));
         }
         if self.channel.is_none() { Poll::Ready(Err(ErrorKind::NotConnected.into())) } else { Poll::Pending }
@@ -260,9 +260,9 @@ impl Inner {
     /// Stores the engine's answer. An empty one means that the connection is moving, and a later
     /// message will say where.
     pub(super) fn on_info(&mut self, id: u64, bytes: Vec<u8>) {
-        let Some(line) = self.lines.get_mut(&id).filter(|_| !bytes.is_empty()) else { return };
-        line.asked = false;
-        line.info = Some(bytes);
-        line.askers.wake();
+        let Some(connection) = self.connections.get_mut(&id).filter(|_| !bytes.is_empty()) else { return };
+        connection.asked = false;
+        connection.info = Some(bytes);
+        connection.askers.wake();
     }
 }

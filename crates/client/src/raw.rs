@@ -65,7 +65,7 @@ enum At {
     Engine(Place),
 }
 
-struct Line {
+struct Connection {
     fd: OwnedFd,
     seq: u64,
     at: At,
@@ -78,7 +78,7 @@ pub struct RawService {
     sizes: RawSizes,
     memories: BTreeMap<u32, Memory>,
     adopting: BTreeMap<u64, OwnedFd>,
-    lines: BTreeMap<u64, Line>,
+    connections: BTreeMap<u64, Connection>,
     events: VecDeque<RawEvent>,
     next_seq: u64,
     polls: u32,
@@ -103,7 +103,12 @@ impl RawService {
             match next_reply(&channel)? {
                 Reply::Welcome { version } if version == VERSION => {}
                 Reply::Refused { text } => return Err(io::Error::new(ErrorKind::PermissionDenied, text)),
-                _ => return Err(io::Error::new(ErrorKind::Unsupported, "the service speaks another version of the protocol")),
+                _ => {
+                    return Err(io::Error::new(
+                        ErrorKind::Unsupported,
+                        "the service speaks another version of the protocol",
+                    ));
+                }
             }
         }
         Ok(RawService {
@@ -111,7 +116,7 @@ impl RawService {
             sizes,
             memories: BTreeMap::new(),
             adopting: BTreeMap::new(),
-            lines: BTreeMap::new(),
+            connections: BTreeMap::new(),
             events: VecDeque::new(),
             next_seq: 0,
             polls: 0,
@@ -152,8 +157,9 @@ impl RawService {
     /// `NotFound` if no such connection is arriving, `InvalidInput` if a buffer is too short.
     /// Nothing has changed then.
     pub fn take_in(&mut self, id: u64, landing: Landing) -> io::Result<()> {
-        let RawService { lines, memories, .. } = self;
-        let Some(Line { at: At::Coming { memory, unread, unsent, landing: place @ None }, .. }) = lines.get_mut(&id)
+        let RawService { connections, memories, .. } = self;
+        let Some(Connection { at: At::Coming { memory, unread, unsent, landing: place @ None }, .. }) =
+            connections.get_mut(&id)
         else {
             return Err(ErrorKind::NotFound.into());
         };
@@ -194,7 +200,7 @@ impl RawService {
     /// `WouldBlock` if the request ring is full; `NotFound` if the engine does not have the
     /// connection.
     pub fn close(&mut self, id: u64) -> io::Result<()> {
-        let Some(Line { at: At::Engine(place), .. }) = self.lines.get(&id) else {
+        let Some(Connection { at: At::Engine(place), .. }) = self.connections.get(&id) else {
             return Err(ErrorKind::NotFound.into());
         };
         let memory = self.memories.get_mut(&place.memory).ok_or(ErrorKind::NotFound)?;
@@ -274,21 +280,23 @@ impl RawService {
     }
 
     fn hear_engine(&mut self, number: u32) {
-        let RawService { memories, lines, events, .. } = self;
+        let RawService { memories, connections, events, .. } = self;
         let Some(Memory { pairs, .. }) = memories.get_mut(&number) else { return };
         while let Some(event) = pairs.poll() {
             let QpEvent::Adopted { qp, token } = event else {
                 events.push_back(RawEvent::Happened { memory: number, event });
                 continue;
             };
-            match lines.get_mut(&token) {
-                Some(Line { at: at @ At::Coming { landing: Some(_), .. }, .. }) => {
+            match connections.get_mut(&token) {
+                Some(Connection { at: at @ At::Coming { landing: Some(_), .. }, .. }) => {
                     let place = Place { memory: number, qp };
                     let At::Coming { landing: Some(landing), .. } = std::mem::replace(at, At::Engine(place)) else {
                         unreachable!("the pattern above matched")
                     };
                     events.push_back(RawEvent::Adopted { id: token, place });
-                    pairs.post_brought(qp, landing.unread, landing.unsent).expect("the queues of a new queue pair are empty");
+                    pairs
+                        .post_brought(qp, landing.unread, landing.unsent)
+                        .expect("the queues of a new queue pair are empty");
                 }
                 // The adoption was abandoned. If the request ring is full, the queue pair stays
                 // open.
@@ -355,9 +363,9 @@ impl RawService {
 
     /// Lists the connections and pending adoptions here for a new broker.
     fn report(&mut self) {
-        let lines = self.lines.keys().map(|id| Request::Has { id: *id });
+        let connections = self.connections.keys().map(|id| Request::Has { id: *id });
         let pending = self.adopting.keys().map(|seq| Request::Pending { seq: *seq });
-        for request in lines.chain(pending).collect::<Vec<_>>() {
+        for request in connections.chain(pending).collect::<Vec<_>>() {
             let _ = self.say(&request, Vec::new());
         }
     }
@@ -373,7 +381,7 @@ impl RawService {
     }
 
     fn on_bring(&mut self, seq: u64, id: u64, memory: u32, file: Option<OwnedFd>, send: u32, unread: u32) {
-        if self.lines.contains_key(&id) {
+        if self.connections.contains_key(&id) {
             // A new broker repeats the message, but it means another engine's memory.
             return drop(self.refuse(id));
         }
@@ -382,7 +390,8 @@ impl RawService {
         match (queues, fd) {
             (Some((unsent, unread)), Some(fd)) => {
                 let (waiting, read) = (unsent.len() as u32, unread.len() as u32);
-                self.lines.insert(id, Line { fd, seq, at: At::Coming { memory, unread, unsent, landing: None } });
+                self.connections
+                    .insert(id, Connection { fd, seq, at: At::Coming { memory, unread, unsent, landing: None } });
                 self.events.push_back(RawEvent::Coming { seq, id, memory, unread: read, unsent: waiting });
             }
             (_, fd) => {
@@ -393,14 +402,14 @@ impl RawService {
     }
 
     fn on_stays(&mut self, seq: u64, id: u64, code: String, text: String) {
-        let comes = |line: &Line| matches!(line.at, At::Coming { .. });
+        let comes = |connection: &Connection| matches!(connection.at, At::Coming { .. });
         let (seq, fd) = match self.adopting.remove(&seq) {
             Some(fd) => (seq, fd),
-            None if self.lines.get(&id).is_some_and(comes) => {
-                let line = self.lines.remove(&id).expect("the connection was found above");
-                (line.seq, line.fd)
+            None if self.connections.get(&id).is_some_and(comes) => {
+                let connection = self.connections.remove(&id).expect("the connection was found above");
+                (connection.seq, connection.fd)
             }
-            None if self.lines.contains_key(&id) => return self.events.push_back(RawEvent::Stays { id, text }),
+            None if self.connections.contains_key(&id) => return self.events.push_back(RawEvent::Stays { id, text }),
             None => return,
         };
         self.events.push_back(RawEvent::NotAdopted { seq, refused: NotAdopted { fd: Some(fd), code, text } });
@@ -418,11 +427,11 @@ impl RawService {
 
     fn on_home(&mut self, id: u64, rcv_pos: u64, tail_pos: u64) {
         // The engine may have announced the adoption in shared memory already.
-        if let Some(Line { at: At::Coming { memory, .. }, .. }) = self.lines.get(&id) {
+        if let Some(Connection { at: At::Coming { memory, .. }, .. }) = self.connections.get(&id) {
             let memory = *memory;
             self.hear_engine(memory);
         }
-        let Some(Line { fd, at, .. }) = self.lines.remove(&id) else { return };
+        let Some(Connection { fd, at, .. }) = self.connections.remove(&id) else { return };
         let (unread, unsent) = match at {
             At::Engine(place) => (Vec::new(), self.depart(place, rcv_pos, tail_pos)),
             // The kernel has the bytes to be sent.
@@ -440,7 +449,7 @@ impl RawService {
             let refused = NotAdopted { fd: None, code: "lost".into(), text };
             return self.events.push_back(RawEvent::NotAdopted { seq, refused });
         }
-        let Some(Line { at, .. }) = self.lines.remove(&id) else { return };
+        let Some(Connection { at, .. }) = self.connections.remove(&id) else { return };
         if let At::Engine(place) = at {
             self.depart(place, 0, u64::MAX);
         }

@@ -6,7 +6,7 @@
 //! independent of the connection's location. In the kernel, the socket is watched edge-triggered by
 //! the library's thread.
 
-use super::line::{Line, Whereabouts};
+use super::connection::{Connection, Location};
 use super::shared::{Inner, Region};
 use super::stream::Stream;
 use crate::sys::queue_lengths;
@@ -76,27 +76,27 @@ impl Stream {
     /// Removes a watch.
     pub fn unwatch(&self, number: u64) {
         let _ = self.shared.with(|inner| {
-            if let Some(line) = inner.lines.get_mut(&self.id) {
-                line.watchers.all.retain(|watcher| watcher.number != number);
+            if let Some(connection) = inner.connections.get_mut(&self.id) {
+                connection.watchers.all.retain(|watcher| watcher.number != number);
             }
         });
     }
 
     /// Returns what the stream is ready for now.
     pub fn readiness(&self) -> Readiness {
-        let there = self.shared.with(|inner| {
+        let state = self.shared.with(|inner| {
             inner.take_completions(&self.shared);
             inner.readiness(self.id)
         });
         // A read or write will report the reason.
-        there.unwrap_or(GONE)
+        state.unwrap_or(GONE)
     }
 
     /// Like [`Stream::readiness`], without taking in completions first. For callers that have just
     /// called [`Service::look`](super::Service::look) and ask about many streams.
     pub fn readiness_heard(&self) -> Readiness {
-        let there = self.shared.check().map(|()| self.shared.lock().readiness(self.id));
-        there.unwrap_or(GONE)
+        let state = self.shared.check().map(|()| self.shared.lock().readiness(self.id));
+        state.unwrap_or(GONE)
     }
 
     /// Copies the bytes that a read would return, as many as are available at once, without
@@ -138,25 +138,25 @@ impl Inner {
     fn watch(&mut self, id: u64, waker: Waker) -> u64 {
         self.next_watch += 1;
         let number = self.next_watch;
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.watchers.all.push(Watcher { number, waker });
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.watchers.all.push(Watcher { number, waker });
         }
         number
     }
 
     fn readiness(&mut self, id: u64) -> Readiness {
-        let Inner { lines, regions, ready, .. } = self;
-        let Some(line) = lines.get_mut(&id) else { return GONE };
-        if line.is_in_kernel() && !line.watchers.is_empty() {
-            line.watch_socket(id, ready.as_fd());
+        let Inner { connections, regions, ready, .. } = self;
+        let Some(connection) = connections.get_mut(&id) else { return GONE };
+        if connection.is_in_kernel() && !connection.watchers.is_empty() {
+            connection.watch_socket(id, ready.as_fd());
         }
-        let mut there = match &line.at {
-            Whereabouts::Kernel => in_kernel(line),
-            Whereabouts::Away | Whereabouts::Coming { .. } => Readiness::default(),
-            Whereabouts::Engine { region, conn } => {
-                regions.get(region).map_or_else(Readiness::default, |region| in_engine(region, *conn, line.shut))
+        let mut state = match &connection.at {
+            Location::Kernel => in_kernel(connection),
+            Location::Away | Location::Coming { .. } => Readiness::default(),
+            Location::Engine { region, conn } => {
+                regions.get(region).map_or_else(Readiness::default, |region| in_engine(region, *conn, connection.shut))
             }
-            Whereabouts::Ended(error) => Readiness {
+            Location::Ended(error) => Readiness {
                 readable: true,
                 writable: true,
                 peer_finished: true,
@@ -165,56 +165,56 @@ impl Inner {
                 arrivals: 0,
             },
         };
-        there.writable &= line.unsent.is_empty() || there.ended;
-        there.writable |= line.shut;
-        there.peer_finished |= line.is_shut_for_reading();
-        there.readable |= !line.unread.is_empty() || there.peer_finished;
-        there.ended |= line.shut && there.peer_finished;
-        there.arrivals = there.arrivals.wrapping_add(line.watchers.news << 40);
-        there
+        state.writable &= connection.unsent.is_empty() || state.ended;
+        state.writable |= connection.shut;
+        state.peer_finished |= connection.is_shut_for_reading();
+        state.readable |= !connection.unread.is_empty() || state.peer_finished;
+        state.ended |= connection.shut && state.peer_finished;
+        state.arrivals = state.arrivals.wrapping_add(connection.watchers.news << 40);
+        state
     }
 
     fn peek(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let Inner { lines, regions, ready, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let first = line.peek_unread(buf);
+        let Inner { connections, regions, ready, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let first = connection.peek_unread(buf);
         if first == buf.len() {
             return Ok(first);
         }
         let rest = &mut buf[first..];
-        let more = match &line.at {
-            Whereabouts::Kernel => line.peek_kernel(id, ready.as_fd(), rest),
-            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            &Whereabouts::Engine { region, conn } => {
+        let more = match &connection.at {
+            Location::Kernel => connection.peek_kernel(id, ready.as_fd(), rest),
+            Location::Away | Location::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            &Location::Engine { region, conn } => {
                 super::shared::in_engine(regions, region, conn, |consumer| consumer.peek(conn, rest))
             }
             // The error itself is left for the next read.
-            Whereabouts::Ended(Some(error)) => Err(error.kind().into()),
-            Whereabouts::Ended(None) => Ok(0),
+            Location::Ended(Some(error)) => Err(error.kind().into()),
+            Location::Ended(None) => Ok(0),
         };
         match more {
             Ok(count) => Ok(first + count),
             Err(_) if first > 0 => Ok(first),
-            Err(error) if error.kind() == ErrorKind::WouldBlock && line.is_shut_for_reading() => Ok(0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock && connection.is_shut_for_reading() => Ok(0),
             Err(error) => Err(error),
         }
     }
 
     fn queued(&mut self, id: u64) -> io::Result<(usize, usize)> {
-        let line = self.lines.get(&id).ok_or(ErrorKind::NotConnected)?;
-        let (unread, unsent) = match &line.at {
-            Whereabouts::Kernel => {
-                let (send, unread) = queue_lengths::of(line.fd.as_fd())?;
+        let connection = self.connections.get(&id).ok_or(ErrorKind::NotConnected)?;
+        let (unread, unsent) = match &connection.at {
+            Location::Kernel => {
+                let (send, unread) = queue_lengths::of(connection.fd.as_fd())?;
                 (unread as usize, send as usize)
             }
-            Whereabouts::Engine { region, conn } => self
+            Location::Engine { region, conn } => self
                 .regions
                 .get(region)
                 .and_then(|region| region.consumer.stream(*conn))
                 .map_or((0, 0), |stream| (stream.readable(), stream.unacknowledged())),
             _ => (0, 0),
         };
-        Ok((line.unread.len() + unread, line.unsent.len() + unsent))
+        Ok((connection.unread.len() + unread, connection.unsent.len() + unsent))
     }
 }
 
@@ -238,9 +238,9 @@ fn in_engine(region: &Region, conn: baton_consumer::consumer::Conn, shut: bool) 
     }
 }
 
-fn in_kernel(line: &Line) -> Readiness {
+fn in_kernel(connection: &Connection) -> Readiness {
     let asked = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP;
-    let mut fds = [PollFd::new(&line.fd, asked)];
+    let mut fds = [PollFd::new(&connection.fd, asked)];
     // On failure nothing is ready, and the caller asks again.
     let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     let found = fds[0].revents();

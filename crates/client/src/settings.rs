@@ -5,7 +5,7 @@
 //! that were never set here are left to the socket. Nothing is set on a husk, because the broker
 //! needs some options off there.
 
-use super::line::{Line, Whereabouts};
+use super::connection::{Connection, Location};
 use super::shared::{Inner, Region};
 use baton_consumer::buffers::Share;
 use baton_consumer::consumer::{Conn, Consumer};
@@ -113,7 +113,7 @@ fn set_shares(consumer: &mut Consumer, conn: Conn, all: &[Setting]) -> io::Resul
     consumer.set_shares(conn, send, receive)
 }
 
-impl Line {
+impl Connection {
     /// Returns the last setting of a kind.
     pub fn setting<T>(&self, kind: impl FnMut(&Setting) -> Option<T>) -> Option<T> {
         self.settings.iter().chain(&self.before).find_map(kind)
@@ -137,14 +137,14 @@ impl Line {
             // The kernel accepted each setting before, or the program was told of the error.
             let _ = setting.tell_socket(self.fd.as_fd());
         }
-        self.untold = false;
+        self.settings_pending = false;
     }
 
     /// Passes all settings to the engine that has the connection. Those that it has no space for
     /// now are sent again later.
     pub fn tell_engine(&mut self, consumer: &mut Consumer, conn: Conn) {
         let told = self.settings.iter().try_for_each(|setting| setting.tell_engine(consumer, conn, &self.settings));
-        self.untold = matches!(told, Err(error) if error.kind() == ErrorKind::WouldBlock);
+        self.settings_pending = matches!(told, Err(error) if error.kind() == ErrorKind::WouldBlock);
         self.note_told();
     }
 }
@@ -152,51 +152,51 @@ impl Line {
 impl Inner {
     /// Applies a setting now, and at every later move.
     pub(super) fn set(&mut self, id: u64, setting: Setting) -> io::Result<()> {
-        let Inner { lines, regions, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        if line.is_in_kernel() {
-            setting.tell_socket(line.fd.as_fd())?;
+        let Inner { connections, regions, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if connection.is_in_kernel() {
+            setting.tell_socket(connection.fd.as_fd())?;
         } else if let Setting::Congestion(name) = &setting {
             // Only the kernel knows the valid names. The call has no effect on a husk.
-            sockopt::set_tcp_congestion(&line.fd, name)?;
+            sockopt::set_tcp_congestion(&connection.fd, name)?;
         }
         // Settings that cannot change the stream's readiness wake nobody.
         let quiet = matches!(setting, Setting::NoDelay(_) | Setting::Cork(_));
         let kind = std::mem::discriminant(&setting);
-        line.settings.retain(|other| std::mem::discriminant(other) != kind);
-        line.settings.push(setting.clone());
-        if let Whereabouts::Engine { region, conn } = line.at
+        connection.settings.retain(|other| std::mem::discriminant(other) != kind);
+        connection.settings.push(setting.clone());
+        if let Location::Engine { region, conn } = connection.at
             && let Some(region) = regions.get_mut(&region)
         {
             match setting {
-                Setting::Cork(on) => line.set_cork(&mut region.consumer, conn, on),
-                Setting::NoDelay(on) => line.set_nodelay(&mut region.consumer, conn, on),
-                _ => line.tell_engine(&mut region.consumer, conn),
+                Setting::Cork(on) => connection.set_cork(&mut region.consumer, conn, on),
+                Setting::NoDelay(on) => connection.set_nodelay(&mut region.consumer, conn, on),
+                _ => connection.tell_engine(&mut region.consumer, conn),
             }
         }
         // The thread sends again what the engine had no space for.
-        self.untold |= line.untold;
-        self.look |= line.untold;
+        self.settings_pending |= connection.settings_pending;
+        self.look |= connection.settings_pending;
         if !quiet {
-            line.wake();
+            connection.wake();
         }
         Ok(())
     }
 
     /// Sends again the settings that engines had no space for. Returns true if some remain.
     pub(super) fn tell_again(&mut self) -> bool {
-        let Inner { lines, regions, untold, .. } = self;
-        if !std::mem::take(untold) {
+        let Inner { connections, regions, settings_pending, .. } = self;
+        if !std::mem::take(settings_pending) {
             return false;
         }
-        for line in lines.values_mut().filter(|line| line.untold) {
-            if let Whereabouts::Engine { region, conn } = line.at
+        for connection in connections.values_mut().filter(|connection| connection.settings_pending) {
+            if let Location::Engine { region, conn } = connection.at
                 && let Some(Region { consumer, .. }) = regions.get_mut(&region)
             {
-                line.tell_engine(consumer, conn);
+                connection.tell_engine(consumer, conn);
             }
-            *untold |= line.untold;
+            *settings_pending |= connection.settings_pending;
         }
-        *untold
+        *settings_pending
     }
 }

@@ -1,11 +1,11 @@
 //! The state that a program's threads and this library's thread share.
 
 use super::adopting::Adopting;
+use super::connection::{Connection, Location};
 use super::cork::Corks;
 use super::descriptors::lifted;
-use super::direct::{Care, Own};
+use super::direct::{Attendance, LocalEngine};
 use super::events;
-use super::line::{Line, Whereabouts};
 use baton_consumer::adoption::Remains;
 use baton_consumer::consumer::{Conn, Consumer};
 use baton_consumer::fork::{Process, Unshared};
@@ -59,10 +59,10 @@ pub(super) struct Inner {
     /// `None` once the broker has gone.
     pub channel: Option<Channel>,
     pub regions: BTreeMap<u32, Region>,
-    pub lines: BTreeMap<u64, Line>,
+    pub connections: BTreeMap<u64, Connection>,
     /// Engines in this program, and the time of their devices' last poll in nanoseconds of
     /// `CLOCK_MONOTONIC`.
-    pub own: Vec<Own>,
+    pub local: Vec<LocalEngine>,
     pub looked_at: u64,
     /// The last reading of `CLOCK_MONOTONIC`.
     pub clock: u64,
@@ -81,7 +81,7 @@ pub(super) struct Inner {
     /// When to release bytes that are held back.
     pub corks: Corks,
     /// Some connection may have settings that its engine had no space for.
-    pub untold: bool,
+    pub settings_pending: bool,
     /// The thread must look for work again.
     pub look: bool,
     /// The [`Service`](super::Service) was dropped.
@@ -95,7 +95,7 @@ pub(super) struct Shared {
     pub wake: OwnedFd,
     /// Start of the consumers' clock, in nanoseconds of `CLOCK_MONOTONIC`.
     pub started: u64,
-    pub care: Care,
+    pub attendance: Attendance,
     process: Process,
 }
 
@@ -109,8 +109,8 @@ impl Shared {
             unshared: Some(Unshared::new(&channel)),
             channel: Some(channel),
             regions: BTreeMap::new(),
-            lines: BTreeMap::new(),
-            own: Vec::new(),
+            connections: BTreeMap::new(),
+            local: Vec::new(),
             looked_at: 0,
             clock: monotonic(),
             driven: false,
@@ -122,14 +122,19 @@ impl Shared {
             next_seq: 0,
             next_watch: 0,
             corks: Corks::default(),
-            untold: false,
+            settings_pending: false,
             look: false,
             ended: false,
             refused: None,
         };
         let wake = lifted(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let shared =
-            Arc::new(Shared { inner: Mutex::new(inner), wake, started: monotonic(), care: Care::default(), process });
+        let shared = Arc::new(Shared {
+            inner: Mutex::new(inner),
+            wake,
+            started: monotonic(),
+            attendance: Attendance::default(),
+            process,
+        });
         let thread = thread::Builder::new().name("baton-service".into());
         signals::blocked(|| {
             let shared = shared.clone();
@@ -202,9 +207,9 @@ impl Inner {
     /// Runs the engines of this program, and rings the doorbells of others that sleep.
     pub fn wake_engines(&mut self, shared: &Shared) {
         self.send(shared);
-        let Inner { regions, own, .. } = self;
+        let Inner { regions, local, .. } = self;
         // Engines of this program never sleep.
-        let elsewhere = |number: u32| !own.iter().any(|own| own.drives(number));
+        let elsewhere = |number: u32| !local.iter().any(|local| local.drives(number));
         for (_, region) in regions.iter().filter(|(number, region)| !region.dead && elsewhere(**number)) {
             if region.consumer.region().must_wake_engine() {
                 let _ = rustix::io::write(&region.doorbell, &1u64.to_ne_bytes());
@@ -218,8 +223,8 @@ impl Inner {
         self.channel = None;
     }
 
-    pub fn line(&self, id: u64) -> Option<&Line> {
-        self.lines.get(&id)
+    pub fn connection(&self, id: u64) -> Option<&Connection> {
+        self.connections.get(&id)
     }
 
     pub fn say(&mut self, request: &Request, fds: Vec<OwnedFd>) -> io::Result<()> {
@@ -256,8 +261,8 @@ impl Inner {
         }
         match done {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if let Some(line) = self.lines.get_mut(&id) {
-                    line.wait(write, cx);
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.wait(write, cx);
                 }
                 Poll::Pending
             }
@@ -266,30 +271,30 @@ impl Inner {
     }
 
     pub fn read(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let Inner { lines, regions, ready, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        if !line.unread.is_empty() {
-            let count = io::Read::read(&mut line.unread, buf);
-            if line.unread.is_empty() {
+        let Inner { connections, regions, ready, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if !connection.unread.is_empty() {
+            let count = io::Read::read(&mut connection.unread, buf);
+            if connection.unread.is_empty() {
                 // Releases the queue's memory.
-                line.unread = VecDeque::new();
+                connection.unread = VecDeque::new();
             }
             return count;
         }
-        let read = match &mut line.at {
-            Whereabouts::Kernel => {
-                let read = line.read_kernel(id, ready.as_fd(), buf);
-                line.at_home.1 += *read.as_ref().unwrap_or(&0) as u64;
+        let read = match &mut connection.at {
+            Location::Kernel => {
+                let read = connection.read_kernel(id, ready.as_fd(), buf);
+                connection.at_home.1 += *read.as_ref().unwrap_or(&0) as u64;
                 read
             }
-            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            Whereabouts::Engine { region, conn } => {
+            Location::Away | Location::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            Location::Engine { region, conn } => {
                 in_engine(regions, *region, *conn, |consumer| consumer.read(*conn, buf))
             }
-            Whereabouts::Ended(error) => error.take().map_or(Ok(0), Err),
+            Location::Ended(error) => error.take().map_or(Ok(0), Err),
         };
         match read {
-            Err(error) if error.kind() == ErrorKind::WouldBlock && line.is_shut_for_reading() => Ok(0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock && connection.is_shut_for_reading() => Ok(0),
             read => read,
         }
     }
@@ -299,40 +304,40 @@ impl Inner {
     }
 
     pub fn take_bytes_at_home(&mut self, id: u64) -> (u64, u64) {
-        self.lines.get_mut(&id).map(|line| std::mem::take(&mut line.at_home)).unwrap_or_default()
+        self.connections.get_mut(&id).map(|connection| std::mem::take(&mut connection.at_home)).unwrap_or_default()
     }
 
     pub fn shutdown(&mut self, id: u64) -> io::Result<()> {
-        let Inner { lines, regions, ready, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        line.shut = true;
-        match &line.at {
-            Whereabouts::Kernel => line.flush(id, ready.as_fd()).or_else(not_now),
-            &Whereabouts::Engine { region, conn } => {
-                in_engine(regions, region, conn, |consumer| line.flush_to(consumer, conn)).or_else(not_now)
+        let Inner { connections, regions, ready, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        connection.shut = true;
+        match &connection.at {
+            Location::Kernel => connection.flush(id, ready.as_fd()).or_else(not_now),
+            &Location::Engine { region, conn } => {
+                in_engine(regions, region, conn, |consumer| connection.flush_to(consumer, conn)).or_else(not_now)
             }
             // Done on arrival.
-            Whereabouts::Away | Whereabouts::Coming { .. } => Ok(()),
-            Whereabouts::Ended(_) => Err(ErrorKind::NotConnected.into()),
+            Location::Away | Location::Coming { .. } => Ok(()),
+            Location::Ended(_) => Err(ErrorKind::NotConnected.into()),
         }
     }
 
     /// Handles the drop of a stream.
     pub fn close(&mut self, id: u64) {
-        let Inner { lines, regions, ready, .. } = self;
-        let Some(line) = lines.get_mut(&id) else { return };
-        line.closed = true;
+        let Inner { connections, regions, ready, .. } = self;
+        let Some(connection) = connections.get_mut(&id) else { return };
+        connection.closed = true;
         // Tasks that poll the stream's eventfd are not woken any more.
-        (line.readers, line.writers) = Default::default();
+        (connection.readers, connection.writers) = Default::default();
         // Wake watchers, which would otherwise sleep forever.
-        line.watchers.wake();
-        line.watchers.clear();
-        match &line.at {
+        connection.watchers.wake();
+        connection.watchers.clear();
+        match &connection.at {
             // Closed on arrival.
-            Whereabouts::Away | Whereabouts::Coming { .. } => return,
-            Whereabouts::Engine { region, conn } => {
+            Location::Away | Location::Coming { .. } => return,
+            Location::Engine { region, conn } => {
                 if let Some(region) = regions.get_mut(region).filter(|region| !region.dead) {
-                    if line.unread.is_empty() && !line.aborts() {
+                    if connection.unread.is_empty() && !connection.aborts() {
                         region.consumer.close(*conn);
                     } else {
                         region.consumer.abort(*conn);
@@ -346,20 +351,20 @@ impl Inner {
                     return;
                 }
             }
-            Whereabouts::Kernel => {
-                if matches!(line.flush(id, ready.as_fd()), Err(error) if error.kind() == ErrorKind::WouldBlock) {
+            Location::Kernel => {
+                if matches!(connection.flush(id, ready.as_fd()), Err(error) if error.kind() == ErrorKind::WouldBlock) {
                     return;
                 }
-                if !line.unread.is_empty() {
+                if !connection.unread.is_empty() {
                     // A close with unread bytes resets the connection, as in the kernel.
-                    let _ = set_socket_linger(&line.fd, Some(std::time::Duration::ZERO));
+                    let _ = set_socket_linger(&connection.fd, Some(std::time::Duration::ZERO));
                 }
             }
-            Whereabouts::Ended(_) => {}
+            Location::Ended(_) => {}
         }
-        let Inner { lines, ready, .. } = self;
-        let line = lines.remove(&id).expect("the connection was found above");
-        drop(line.into_fd(ready.as_fd()));
+        let Inner { connections, ready, .. } = self;
+        let connection = connections.remove(&id).expect("the connection was found above");
+        drop(connection.into_fd(ready.as_fd()));
         let _ = self.say(&Request::Close { id }, Vec::new());
     }
 
@@ -367,8 +372,8 @@ impl Inner {
     /// message arrived.
     pub fn on_parted(&mut self, region: u32, conn: Conn, remains: Remains) {
         let id = self.regions.get_mut(&region).and_then(|region| region.names.remove(&conn));
-        if let Some(line) = id.and_then(|id| self.lines.get_mut(&id)) {
-            (line.at, line.remains) = (Whereabouts::Away, Some(remains));
+        if let Some(connection) = id.and_then(|id| self.connections.get_mut(&id)) {
+            (connection.at, connection.remains) = (Location::Away, Some(remains));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::adopting::Arrived;
 use super::batch;
-use super::line::Whereabouts;
+use super::connection::Location;
 use super::shared::Shared;
 use baton_consumer::fork::Copied;
 use baton_consumer::wake::{Doorbell, block_on};
@@ -38,13 +38,13 @@ pub struct Stream {
     nonblocking: AtomicBool,
     /// Timeouts of reads and writes.
     pub(super) timeouts: Mutex<[Option<Duration>; 2]>,
-    bell: OnceLock<Box<Bell>>,
+    notifier: OnceLock<Box<Notifier>>,
     given_back: Arc<AtomicBool>,
     copied: Copied,
 }
 
 /// The eventfd of a stream, which is notified when a thread or task would be woken.
-struct Bell {
+struct Notifier {
     eventfd: Arc<Doorbell>,
     waker: Waker,
 }
@@ -53,7 +53,7 @@ impl Stream {
     pub(super) fn new(shared: Arc<Shared>, arrived: Arrived) -> Stream {
         let Arrived { id, given_back, copied } = arrived;
         let nonblocking = AtomicBool::new(false);
-        Stream { shared, id, nonblocking, timeouts: Mutex::default(), bell: OnceLock::new(), given_back, copied }
+        Stream { shared, id, nonblocking, timeouts: Mutex::default(), notifier: OnceLock::new(), given_back, copied }
     }
 
     /// Number of the connection in the service.
@@ -63,11 +63,11 @@ impl Stream {
 
     /// Returns where the connection is now.
     pub fn place(&self) -> Place {
-        let place = self.shared.with(|inner| match inner.line(self.id).map(|line| &line.at) {
-            Some(Whereabouts::Kernel) => Place::Kernel,
-            Some(Whereabouts::Engine { .. }) => Place::Engine,
-            Some(Whereabouts::Away | Whereabouts::Coming { .. }) => Place::Moving,
-            Some(Whereabouts::Ended(_)) | None => Place::Ended,
+        let place = self.shared.with(|inner| match inner.connection(self.id).map(|connection| &connection.at) {
+            Some(Location::Kernel) => Place::Kernel,
+            Some(Location::Engine { .. }) => Place::Engine,
+            Some(Location::Away | Location::Coming { .. }) => Place::Moving,
+            Some(Location::Ended(_)) | None => Place::Ended,
         });
         place.unwrap_or(Place::Ended)
     }
@@ -98,14 +98,14 @@ impl Stream {
     /// # Errors
     /// Those of `eventfd(2)`.
     pub fn eventfd(&self) -> io::Result<BorrowedFd<'_>> {
-        if let Some(bell) = self.bell.get() {
-            return Ok(bell.eventfd.as_fd());
+        if let Some(notifier) = self.notifier.get() {
+            return Ok(notifier.eventfd.as_fd());
         }
         let eventfd = Arc::new(Doorbell::new()?);
         // Earlier `WouldBlock`s were not registered, so the first wait must return at once.
         eventfd.ring();
         let waker = Waker::from(eventfd.clone());
-        Ok(self.bell.get_or_init(|| Box::new(Bell { eventfd, waker })).eventfd.as_fd())
+        Ok(self.notifier.get_or_init(|| Box::new(Notifier { eventfd, waker })).eventfd.as_fd())
     }
 
     /// Returns the local address.
@@ -113,7 +113,7 @@ impl Stream {
     /// # Errors
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let name = self.shared.with(|inner| inner.line(self.id).map(|line| getsockname(&line.fd)))?;
+        let name = self.shared.with(|inner| inner.connection(self.id).map(|connection| getsockname(&connection.fd)))?;
         Ok(name.ok_or(ErrorKind::NotConnected)??.try_into()?)
     }
 
@@ -122,7 +122,7 @@ impl Stream {
     /// # Errors
     /// Those of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        let name = self.shared.with(|inner| inner.line(self.id).map(|line| getpeername(&line.fd)))?;
+        let name = self.shared.with(|inner| inner.connection(self.id).map(|connection| getpeername(&connection.fd)))?;
         let name = name.ok_or(ErrorKind::NotConnected)??.ok_or(ErrorKind::NotConnected)?;
         Ok(name.try_into()?)
     }
@@ -130,7 +130,7 @@ impl Stream {
     fn wait<R>(&self, write: bool, mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>) -> io::Result<R> {
         self.shared.check()?;
         if self.nonblocking.load(Ordering::Relaxed) {
-            let mut cx = Context::from_waker(self.bell.get().map_or(Waker::noop(), |bell| &bell.waker));
+            let mut cx = Context::from_waker(self.notifier.get().map_or(Waker::noop(), |notifier| &notifier.waker));
             return match poll(&mut cx) {
                 Poll::Ready(result) => result,
                 Poll::Pending => Err(ErrorKind::WouldBlock.into()),

@@ -129,7 +129,8 @@ fn a_socket_for_whose_queues_no_buffers_are_free_is_left_alone() {
             let refused = service.adopt(second.into()).map(drop).unwrap_err();
             assert_eq!(refused.code, "no-buffers");
             assert!(refused.text.contains("4097 to be read"), "{}", refused.text);
-            let (mut second, mut buf) = (UnixStream::from(refused.fd.expect("the socket is returned unchanged")), [0; 1]);
+            let (mut second, mut buf) =
+                (UnixStream::from(refused.fd.expect("the socket is returned unchanged")), [0; 1]);
             second.read_exact(&mut buf).unwrap();
             // One adoption is pending and the second fits now, because the socket has fewer bytes.
             let again = scope.spawn(|| service.adopt(second.into()).map(drop));

@@ -1,4 +1,4 @@
-//! The broker's orders, carried out.
+//! Carries out the broker's orders.
 
 use super::{Attached, Line, Runner};
 use crate::order::{Order, Report};
@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 
 impl Runner {
-    /// Carries out what the broker has said.
+    /// Receives and carries out the broker's orders.
     pub fn hear(&mut self) {
         for order in std::mem::take(&mut self.again) {
             self.carry_out(order, Vec::new());
@@ -74,7 +74,7 @@ impl Runner {
         }
     }
 
-    /// What is known of a connection; empty if it is not here yet.
+    /// Returns `TCP_INFO` of a connection; empty if the connection is not here yet.
     fn tcp_info(&mut self, now: Instant, id: u64) -> Vec<u8> {
         let found = self.called(id).and_then(|(conn, tuple)| {
             let mut bytes = tcp_info_bytes(&self.engine.tce().info(now, conn)?);
@@ -103,10 +103,10 @@ impl Runner {
         let consumer = self.consumers.get(&key).map(|consumer| consumer.id);
         let (Some(snapshot), Some(consumer)) = (Snapshot::from_words(&words), consumer) else {
             return self
-                .say(Report::NotAdopted { id, text: "the engine does not know its program".into() }, Vec::new());
+                .say(Report::NotAdopted { id, text: "the engine does not know the connection's program".into() }, Vec::new());
         };
         let options = options.iter().filter_map(|(number, value)| options::decode(*number, *value));
-        // The program's library holds bytes back itself, and would not say when to let go.
+        // The program's library holds bytes back itself and would never uncork the engine.
         let options = options.filter(|option| !matches!(option, SocketOption::Cork(_)));
         let options: Vec<_> = options.take(MAX_OPTIONS).collect();
         let adopt = Adopt {
@@ -147,7 +147,7 @@ impl Runner {
         let gone = self.called(id).map(|(conn, tuple)| self.engine.streamer().let_go(now, conn, &tuple));
         match gone {
             Some(Err(SuspendError::Busy)) => self.again.push_back(Order::LetGo { id }),
-            // Else it ended while it stood still: reset by the program, say.
+            // Otherwise it ended while it was suspended, for example because the program reset it.
             _ => {
                 self.engine.streamer().unhold(&tuple);
                 self.forget(id);
@@ -155,8 +155,8 @@ impl Runner {
         }
     }
 
-    /// Where a line is in the engine, and its name, unless it has ended and its place is
-    /// another's.
+    /// Returns a connection's place in the engine and its tuple; `None` if it has ended and the
+    /// place belongs to another.
     pub(super) fn called(&mut self, id: u64) -> Option<(ConnId, Tuple)> {
         let &Line { conn: Some(conn), tuple, .. } = self.lines.get(&id)? else { return None };
         (self.engine.streamer().name(conn) == Some(tuple)).then_some((conn, tuple))

@@ -18,7 +18,7 @@ use std::task::Context;
 
 /// The location of a connection, as its program sees it.
 #[derive(Debug)]
-pub(super) enum Whereabouts {
+pub(super) enum Location {
     /// The kernel runs it, and its descriptor is a socket.
     Kernel,
     /// It is moving. This process uses neither the descriptor nor the region.
@@ -34,9 +34,9 @@ pub(super) enum Whereabouts {
 
 /// What this process knows about one connection.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Connection {
     pub fd: OwnedFd,
-    pub at: Whereabouts,
+    pub at: Location,
     /// Bytes to read before those that the kernel has.
     pub unread: VecDeque<u8>,
     /// Bytes that the kernel will deliver a second time: the program has read them already, or they
@@ -73,7 +73,7 @@ pub(super) struct Line {
     /// Settings that the socket had when it was handed over and that its husk lacks.
     pub before: Vec<Setting>,
     /// The engine has not received all settings yet.
-    pub untold: bool,
+    pub settings_pending: bool,
     /// Wakers that are called at every change.
     pub watchers: Watchers,
     /// Bytes written and bytes read while the connection was in the kernel.
@@ -84,9 +84,9 @@ pub(super) struct Line {
     registered: bool,
 }
 
-impl Line {
-    pub fn new(fd: OwnedFd, at: Whereabouts, seq: u64, before: Vec<Setting>) -> Line {
-        Line {
+impl Connection {
+    pub fn new(fd: OwnedFd, at: Location, seq: u64, before: Vec<Setting>) -> Connection {
+        Connection {
             fd,
             at,
             unread: VecDeque::new(),
@@ -106,7 +106,7 @@ impl Line {
             info: None,
             settings: Vec::new(),
             before,
-            untold: false,
+            settings_pending: false,
             watchers: Watchers::default(),
             at_home: (0, 0),
             cork: Cork::default(),
@@ -134,7 +134,7 @@ impl Line {
     }
 
     pub fn is_in_kernel(&self) -> bool {
-        matches!(self.at, Whereabouts::Kernel)
+        matches!(self.at, Location::Kernel)
     }
 
     /// Reads and discards bytes that the program has had already.
