@@ -69,7 +69,7 @@ struct Attached {
     completions: OwnedFd,
 }
 
-struct Line {
+struct Connection {
     tuple: Tuple,
     conn: Option<ConnId>,
     /// Deadline for segments in flight to arrive.
@@ -84,7 +84,7 @@ pub struct Runner {
     base: u64,
     rx_budget: usize,
     consumers: BTreeMap<u32, Attached>,
-    lines: BTreeMap<u64, Line>,
+    connections: BTreeMap<u64, Connection>,
     names: BTreeMap<u32, u64>,
     /// Connections that are being suspended.
     leaving: Vec<u64>,
@@ -116,7 +116,7 @@ impl Runner {
             base: begin.base,
             rx_budget: config.rx_budget,
             consumers: BTreeMap::new(),
-            lines: BTreeMap::new(),
+            connections: BTreeMap::new(),
             names: BTreeMap::new(),
             leaving: Vec::new(),
             watched: VecDeque::new(),
@@ -143,7 +143,7 @@ impl Runner {
 
     /// True if it has no connection.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.connections.is_empty()
     }
 
     fn now(&self) -> Instant {
@@ -165,7 +165,7 @@ impl Runner {
         let activity = self.engine.poll(now, &mut self.port, || 0)?;
         self.tell_broker();
         self.go_on_leaving();
-        self.watch();
+        self.check_some();
         self.wake_consumers();
         let _ = self.control.flush();
         Ok(activity)
@@ -217,7 +217,7 @@ impl Runner {
             self.carry_out(order, Vec::new());
         }
         self.go_on_leaving();
-        self.watch();
+        self.check_some();
         let _ = self.control.flush();
     }
 
@@ -237,13 +237,13 @@ impl Runner {
             match moved {
                 Moved::Adopted { conn, token: id, .. } => {
                     self.names.insert(conn.0, id);
-                    if let Some(line) = self.lines.get_mut(&id) {
-                        line.conn = Some(conn);
+                    if let Some(connection) = self.connections.get_mut(&id) {
+                        connection.conn = Some(conn);
                     }
                     self.say(Report::Adopted { id, conn: conn.0 }, Vec::new());
                 }
                 Moved::AdoptRefused { token: id, why, .. } => {
-                    self.lines.remove(&id);
+                    self.connections.remove(&id);
                     self.say(Report::NotAdopted { id, text: why.to_string() }, Vec::new());
                 }
                 Moved::Suspended(suspended) => {
@@ -291,7 +291,7 @@ impl Runner {
         let now = self.now();
         let (mut stay, mut ended) = (Vec::new(), Vec::new());
         for id in std::mem::take(&mut self.leaving) {
-            let Some(&Line { drain: Some(until), .. }) = self.lines.get(&id) else { continue };
+            let Some(&Connection { drain: Some(until), .. }) = self.connections.get(&id) else { continue };
             let Some((conn, tuple)) = self.called(id) else {
                 ended.push(id);
                 continue;
@@ -319,10 +319,10 @@ impl Runner {
     }
 
     /// Checks a few closing connections, and consumers that have gone.
-    fn watch(&mut self) {
+    fn check_some(&mut self) {
         for _ in 0..self.watched.len().min(16) {
             let Some(id) = self.watched.pop_front() else { break };
-            let knows = self.lines.get(&id).map(|line| line.tuple);
+            let knows = self.connections.get(&id).map(|connection| connection.tuple);
             if knows.is_some_and(|tuple| self.engine.streamer().knows(&tuple)) {
                 self.watched.push_back(id);
             } else {
