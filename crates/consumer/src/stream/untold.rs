@@ -1,11 +1,11 @@
-//! Bytes that were written, and that the engine has not been told of: more is to follow them.
+//! Written bytes that the engine has not been told about, because more will follow.
 
 use super::{Source, Stream, flags};
 use crate::buffers::BufferPool;
 use baton_engine::region::{ConsumerRegion, Events};
 use std::io;
 
-/// Beside the engine's events: see the file's head.
+/// Flag in addition to the engine's events: some written bytes were not posted.
 const UNTOLD: Events = Events(1 << 29);
 
 impl Stream {
@@ -13,7 +13,8 @@ impl Stream {
         self.events.contains(UNTOLD)
     }
 
-    /// Up to which position the engine was told of bytes; it is to be told of the rest now.
+    /// Returns the position up to which the engine was told about bytes. The caller must now tell
+    /// it about the rest.
     pub(super) fn take_told(&mut self, region: &ConsumerRegion, qp: u32) -> u64 {
         if !self.is_untold() {
             return self.snd_tail;
@@ -22,11 +23,10 @@ impl Stream {
         region.qp(qp).snd_tail()
     }
 
-    /// As [`Stream::write`], but the engine is told with the next write, or by
-    /// [`Stream::push`].
+    /// Like [`Stream::write`], but tells the engine only with the next write or [`Stream::push`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Stream::write`].
     pub(crate) fn write_more(
         &mut self,
         region: &ConsumerRegion,
@@ -43,9 +43,9 @@ impl Stream {
         Ok(count)
     }
 
-    /// Tells the engine of all that was written.
+    /// Tells the engine about all written bytes.
     pub fn push(&mut self, region: &ConsumerRegion, qp: u32, pool: &BufferPool) {
-        // Of one that has moved it is not the engine's any more.
+        // A connection that has moved does not belong to the engine any more.
         if !self.is_untold() || self.is_closed() || self.is_elsewhere() {
             return;
         }
