@@ -1,4 +1,4 @@
-//! epoll: level, edge, one-shot.
+//! epoll: level-triggered, edge-triggered, one-shot.
 
 use crate::pair::{EVERYTHING, HUP, IN, OUT, Pair, RDHUP};
 use baton_socket::posix::{Errno, Fd, Posix};
@@ -45,18 +45,18 @@ fn an_edge_is_told_once() {
     let mut pair = Pair::new();
     let (client, server) = pair.connect();
     let epfd = watch(&mut pair.b, server, IN | OUT | EDGE);
-    assert_eq!(ready(&mut pair.b, epfd), [OUT], "what is ready at first counts");
+    assert_eq!(ready(&mut pair.b, epfd), [OUT], "initial readiness counts as an edge");
     assert_eq!(ready(&mut pair.b, epfd), []);
     pair.a.send(client, b"12345", 0).unwrap();
     pair.steps(3);
     assert_eq!(ready(&mut pair.b, epfd), [IN | OUT]);
     pair.b.recv(server, &mut [0; 2], 0).unwrap();
-    assert_eq!(ready(&mut pair.b, epfd), [], "the rest is no news");
+    assert_eq!(ready(&mut pair.b, epfd), [], "unread bytes that remain are no new edge");
     pair.a.send(client, b"6", 0).unwrap();
     pair.steps(3);
     assert_eq!(ready(&mut pair.b, epfd), [IN | OUT]);
     pair.b.epoll_ctl(epfd, EPOLL_CTL_MOD, server, IN | EDGE, 1).unwrap();
-    assert_eq!(ready(&mut pair.b, epfd), [IN], "arming again asks anew");
+    assert_eq!(ready(&mut pair.b, epfd), [IN], "modifying a registration reports the readiness again");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_is_closed_or_removed_is_told_no_more() {
     pair.b.epoll_ctl(epfd, EPOLL_CTL_ADD, server, EVERYTHING, 0).unwrap();
     pair.b.close(server).unwrap();
     assert_eq!(ready(&mut pair.b, epfd), []);
-    // Another socket with the same number is another socket.
+    // A new socket with the same number is a different socket.
     assert_eq!(pair.b.socket(libc::AF_INET, libc::SOCK_STREAM, 0), Ok(server));
     assert_eq!(ready(&mut pair.b, epfd), []);
     pair.b.close(epfd).unwrap();
