@@ -264,7 +264,7 @@ impl Connection {
     }
 
     /// Notes that the engine has been told of all settings.
-    pub fn note_told(&mut self) {
+    pub fn note_settings_told(&mut self) {
         self.cork.nodelay = self.setting(|setting| if let Setting::NoDelay(on) = setting { Some(*on) } else { None });
         self.cork.delays = false;
     }

@@ -317,7 +317,7 @@ impl Inner {
             }
             Location::Coming { region, unread } => {
                 connection.unread.extend(unread);
-                // If an engine adopts it later, the engine is told to drop it.
+                // If the engine adopts it later, the consumer aborts it.
                 if let Some(region) = regions.get_mut(&region) {
                     region.consumer.forget_adoption(Adoption(id));
                 }

@@ -145,7 +145,7 @@ impl Connection {
     pub fn tell_engine(&mut self, consumer: &mut Consumer, conn: Conn) {
         let told = self.settings.iter().try_for_each(|setting| setting.tell_engine(consumer, conn, &self.settings));
         self.settings_pending = matches!(told, Err(error) if error.kind() == ErrorKind::WouldBlock);
-        self.note_told();
+        self.note_settings_told();
     }
 }
 

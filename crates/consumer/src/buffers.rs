@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_has_what_was_asked_for_and_little_more() {
+    fn a_share_has_the_requested_size_and_little_more() {
         for size in [4096, 65_536, 262_144] {
             for bytes in [0, 2048, 2049, 5000, size - 1, size, u32::MAX] {
                 let wanted = bytes.clamp(Share::LEAST, size);

@@ -1,9 +1,9 @@
-//! Queue pairs for message consumers: buffers of the program's own choosing,
-//! posted one by one, with a completion for each (LC §3.4).
+//! Queue pairs for message consumers: the program chooses its buffers and posts them one by one,
+//! with a completion for each (LC §3.4).
 //!
-//! The stream's bytes go from and to registered memory and nowhere else: a posted
-//! receive is filled where it lies, in order or out of order, and what is posted
-//! to send is read from where it lies until the peer has acknowledged it.
+//! The stream's bytes move directly from and to registered memory: a posted receive buffer is
+//! filled in place, in order or out of order, and a posted send buffer is read in place until the
+//! peer has acknowledged it.
 //!
 //! ```text
 //!   post_receive --> |  r0  |  r1  |  r2  |   each filled in turn;
@@ -11,9 +11,9 @@
 //!   post_send    --> |  s0  |  s1  |          Sent when acknowledged
 //! ```
 //!
-//! A receive is complete when it is full. Bytes that have arrived before can be
-//! seen by [`QueuePairs::received`]. Data for which nothing is posted waits in the
-//! engine's bounded reassembly area, and then at the sender.
+//! A receive is complete when its buffer is full. [`QueuePairs::received`] counts bytes that have
+//! arrived before that. Data without a posted buffer waits in the engine's bounded reassembly area,
+//! and then at the sender.
 //!
 //! ```
 //! # use baton_engine::endpoint::InterfaceConfig;

@@ -23,7 +23,7 @@ mod idle;
 mod passage;
 mod ring;
 mod source;
-mod untold;
+mod unpublished;
 
 use crate::buffers::{BufferPool, Share};
 use baton_engine::region::{ConsumerRegion, Events, Queue};
@@ -383,7 +383,7 @@ impl Stream {
         }
         self.send.ensure(pool);
         let grows = self.is(flags::GROWS) && self.send.is_small(pool) && self.snd_share == Share::default();
-        if grows && !self.is(flags::RETIRING) && !self.is_untold() {
+        if grows && !self.is(flags::RETIRING) && !self.has_unpublished() {
             let posted_end = self.send.posted_end(self.snd_tail, self.is(flags::SENDS), pool);
             if !self.send.grow(self.snd_done, posted_end, pool) {
                 self.flags &= !flags::GROWS;
@@ -396,7 +396,7 @@ impl Stream {
         if !self.send.has_buffer() {
             return;
         }
-        let posted = self.take_told(region, qp);
+        let posted = self.take_published(region, qp);
         self.snd_tail += count as u64;
         self.flags |= flags::ACTIVE;
         if !self.is(flags::RETIRING) {

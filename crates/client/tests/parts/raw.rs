@@ -51,7 +51,7 @@ fn home(service: &mut RawService) -> Vec<u8> {
 /// The program posts more bytes than the kernel gets and closes, and the engine releases the queue
 /// pair before the program hears that the connection is in the kernel.
 #[test]
-fn what_was_posted_and_closed_on_the_way_home_comes_with_the_socket() {
+fn bytes_posted_and_closed_during_a_restore_come_with_the_socket() {
     play_at(|path, broker| {
         let mut service = RawService::connect(path, SIZES).unwrap();
         let (engine, place) = moved(&mut service, &broker);
@@ -79,7 +79,7 @@ fn what_was_posted_and_closed_on_the_way_home_comes_with_the_socket() {
 
 /// A second close request would hit the queue pair's next connection.
 #[test]
-fn what_was_closed_on_the_way_home_is_given_back_once() {
+fn a_queue_pair_closed_during_a_restore_is_given_back_once() {
     play_at(|path, broker| {
         let mut service = RawService::connect(path, SIZES).unwrap();
         let (engine, _) = moved(&mut service, &broker);

@@ -50,7 +50,7 @@ fn an_adoption_whose_connection_is_lost_ends() {
 }
 
 #[test]
-fn who_asks_gets_the_answer_to_that_question() {
+fn an_answer_goes_to_its_own_question() {
     play(|service, broker| {
         thread::scope(|scope| {
             let asking = scope.spawn(|| service.handoff(Selector::All));
@@ -91,7 +91,7 @@ fn pair() -> (UnixStream, UnixStream) {
 }
 
 #[test]
-fn memory_of_sizes_that_cannot_be_is_none() {
+fn memory_of_invalid_sizes_is_refused() {
     let none = ConsumerConfig { stream_buffer: 0, stream_buffers: 0, large_buffer: 0, large_buffers: 0, ..SMALL };
     let odd = ConsumerConfig { stream_buffer: 3000, ..SMALL };
     let huge = Sizes { small: (u32::MAX, u32::MAX), large: (u32::MAX, u32::MAX), connections: 2 };
@@ -110,7 +110,7 @@ fn memory_of_sizes_that_cannot_be_is_none() {
 }
 
 #[test]
-fn a_socket_for_whose_queues_no_buffers_are_free_is_left_alone() {
+fn a_socket_is_left_alone_if_no_buffers_are_free_for_its_queues() {
     let one = ConsumerConfig { large_buffer: 16_384, large_buffers: 1, ..SMALL };
     let socket = |unread: usize| {
         let (ours, mut peer) = pair();
@@ -144,7 +144,7 @@ fn a_socket_for_whose_queues_no_buffers_are_free_is_left_alone() {
 }
 
 #[test]
-fn what_a_task_does_not_wait_for_any_more_is_closed_where_it_arrives() {
+fn an_abandoned_adoption_is_closed_on_arrival() {
     play(|service, broker| {
         broker.make_region(Sizes::of(&SMALL), SMALL.layout());
         for comes_home in [false, true] {
@@ -167,7 +167,7 @@ fn what_a_task_does_not_wait_for_any_more_is_closed_where_it_arrives() {
 }
 
 #[test]
-fn what_is_let_go_of_after_the_services_end_is_closed() {
+fn a_stream_dropped_after_the_service_has_gone_is_closed() {
     play_with(|service, broker| {
         let (ours, mut peer) = pair();
         let mut adopting = Box::pin(service.adopt_async(ours.into()));
@@ -197,7 +197,7 @@ fn what_is_let_go_of_after_the_services_end_is_closed() {
 
 /// A program that sleeps for long learns of the adoption and of the return to the kernel at once.
 #[test]
-fn what_came_and_went_home_while_its_program_slept_has_left_its_engine() {
+fn a_connection_that_came_and_left_while_its_program_slept_leaves_its_engine() {
     play(|service, broker| {
         let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
         let (ours, mut peer) = pair();
@@ -231,7 +231,7 @@ fn what_came_and_went_home_while_its_program_slept_has_left_its_engine() {
 /// The program writes more bytes than the kernel gets and closes, and the engine releases
 /// everything before the program hears that the connection is in the kernel.
 #[test]
-fn what_was_written_and_closed_on_the_way_home_is_sent_from_there() {
+fn bytes_written_and_closed_during_a_restore_are_sent_by_the_kernel() {
     play(|service, broker| {
         let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
         let (ours, mut peer) = pair();

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_brought_fits_a_buffer_that_there_is() {
+    fn brought_queues_fit_an_existing_buffer() {
         let config = ConsumerConfig::for_connections(1);
         assert_eq!(config.brings_at_most(), 4 << 20);
         assert_eq!(ConsumerConfig { large_buffers: 0, ..config }.brings_at_most(), 256 << 10);

@@ -199,10 +199,10 @@ impl Posix {
             State::Listening(_) => return refuse(libc::EISCONN),
             State::Open(conn) => {
                 let established = self.host.stream(*conn).is_none_or(|stream| stream.is_established());
-                return match (established, socket.connect_untold) {
+                return match (established, socket.connect_unreported) {
                     (false, _) => refuse(libc::EALREADY),
                     (true, true) => {
-                        socket.connect_untold = false;
+                        socket.connect_unreported = false;
                         socket.error.take().map_or(Ok(()), Err)
                     }
                     (true, false) => refuse(libc::EISCONN),
@@ -226,7 +226,7 @@ impl Posix {
         socket.watchers = std::mem::take(&mut old.watchers);
         socket.state = State::Opening(attempt);
         socket.peer = Some(peer);
-        socket.connect_untold = true;
+        socket.connect_unreported = true;
         *old = socket;
         for _ in 0..ANSWER_TURNS {
             self.turn()?;

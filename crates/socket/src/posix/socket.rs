@@ -74,7 +74,7 @@ pub(super) struct Socket {
     pub shut_read: bool,
     pub shut_write: bool,
     /// The success of a connect has not been reported yet.
-    pub connect_untold: bool,
+    pub connect_unreported: bool,
     /// A writer found too little space.
     pub starved: bool,
     /// Number of written bytes that are held back.
@@ -97,7 +97,7 @@ impl Socket {
             soft_error: None,
             shut_read: false,
             shut_write: false,
-            connect_untold: false,
+            connect_unreported: false,
             starved: false,
             held: 0,
             watchers: Vec::new(),

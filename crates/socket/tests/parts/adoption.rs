@@ -227,7 +227,7 @@ fn every_byte_arrives_once_on_the_other_engine() {
 /// Data that was parked before the consumer supplied the queued bytes is placed once the consumer
 /// posts its buffers.
 #[test]
-fn data_that_comes_before_what_an_adopted_connection_brings_along_is_told() {
+fn data_that_arrives_before_the_queues_of_an_adopted_connection_is_reported() {
     let (mut world, theirs, ours) = World::open();
     // The peer has not acknowledged these bytes, so the connection brings them along.
     world.ours().write(ours, &ramp_from(0, 100)).unwrap();
@@ -260,7 +260,7 @@ fn data_that_comes_before_what_an_adopted_connection_brings_along_is_told() {
 
 /// A connection that has ended may have left its place to another one.
 #[test]
-fn what_is_meant_for_another_name_does_not_happen_to_who_has_its_place() {
+fn an_order_for_another_tuple_has_no_effect() {
     let (mut world, _, ours) = World::open();
     let id = world.conn_id(ours);
     let now = Instant(world.now);
@@ -278,7 +278,7 @@ fn what_is_meant_for_another_name_does_not_happen_to_who_has_its_place() {
 }
 
 #[test]
-fn a_suspended_connection_is_silent_and_goes_on_when_resumed() {
+fn a_suspended_connection_is_silent_and_continues_when_resumed() {
     let (mut world, theirs, ours) = World::open();
     world.ours().write(ours, &ramp_from(0, 1_000)).unwrap();
     let suspended = world.suspend(ours);
@@ -304,7 +304,7 @@ fn a_suspended_connection_is_silent_and_goes_on_when_resumed() {
 }
 
 #[test]
-fn what_was_written_after_the_suspension_is_left_behind() {
+fn bytes_written_after_the_suspension_are_left_behind() {
     let (mut world, _, ours) = World::open();
     world.ours().write(ours, &ramp_from(0, 100)).unwrap();
     let suspended = world.suspend(ours);
@@ -320,7 +320,7 @@ fn what_was_written_after_the_suspension_is_left_behind() {
 }
 
 #[test]
-fn what_a_closed_connection_left_is_told_when_its_queue_pair_goes_back() {
+fn remains_of_a_closed_connection_are_reported_when_its_queue_pair_goes_back() {
     let (mut world, _, ours) = World::open();
     world.ours().write(ours, &ramp_from(0, 100)).unwrap();
     let suspended = world.suspend(ours);

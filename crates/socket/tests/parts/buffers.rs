@@ -232,7 +232,7 @@ fn a_thousand_idle_connections_hold_no_buffer_and_go_on() {
 }
 
 #[test]
-fn what_is_written_while_the_engine_is_asked_arrives() {
+fn bytes_written_while_a_request_is_pending_arrive() {
     let mut world = World::new(None, 1, Duration::from_millis(2));
     let mut talks = world.connect(1);
     let most = 2 * IDLE_LOOK.0 / world.step.0 + 10;
@@ -245,7 +245,7 @@ fn what_is_written_while_the_engine_is_asked_arrives() {
 }
 
 #[test]
-fn what_is_written_and_closed_while_the_engine_is_asked_arrives() {
+fn bytes_written_and_closed_while_a_request_is_pending_arrive() {
     let step = Duration::from_millis(2);
     let most = 2 * IDLE_LOOK.0 / step.0 + 10;
     for pause in (IDLE_LOOK.0 / step.0 / 2)..most {
@@ -366,7 +366,7 @@ fn a_slow_stream_keeps_its_small_buffer() {
 }
 
 #[test]
-fn who_finds_no_large_buffer_goes_on_with_the_small_one() {
+fn a_stream_without_a_large_buffer_keeps_its_small_one() {
     for faults in [None, Some(Faults { loss: 0.02, reorder: 0.05, dup: 0.02, ..Faults::default() })] {
         let mut world = World::new(faults, 6, Duration::from_millis(1));
         let mut talks = world.connect(6);
@@ -382,7 +382,7 @@ fn who_finds_no_large_buffer_goes_on_with_the_small_one() {
 
 /// Held-back bytes leave with the bytes that follow, for all positions of laps and ring sizes.
 #[test]
-fn what_waits_for_more_leaves_with_it() {
+fn held_back_bytes_leave_with_the_next_ones() {
     let mut world = World::new(None, 1, Duration::from_micros(200));
     let mut talks = world.connect(1);
     let conn = talks[0].conns[0];

@@ -150,7 +150,7 @@ fn a_half_closed_stream_still_carries_the_other_direction() {
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_refuses() {
+fn a_port_without_a_listener_refuses() {
     let mut pair = Pair::new(MemoryOptions::default());
     pair.a.connect("10.0.0.2:9".parse().unwrap(), None).unwrap();
     let mut conn = None;
@@ -191,7 +191,7 @@ fn closing_with_unread_bytes_resets_the_peer() {
 }
 
 #[test]
-fn a_reset_is_not_numbered_before_what_was_sent_with_it() {
+fn a_reset_is_not_numbered_before_the_data_sent_with_it() {
     for round in 0..4 {
         let mut pair = Pair::new(MemoryOptions::default());
         let (client, server) = pair.connect();

@@ -140,7 +140,7 @@ fn two_mappings_of_one_file_are_one_region() {
 }
 
 #[test]
-fn a_region_cannot_be_cut_short_by_who_shares_it() {
+fn a_region_cannot_be_truncated_by_a_process_that_shares_it() {
     let memory = SharedMemory::create(config().layout()).unwrap();
     let file = File::from(memory.as_fd().try_clone_to_owned().unwrap());
     let error = file.set_len(0).unwrap_err();
@@ -148,7 +148,7 @@ fn a_region_cannot_be_cut_short_by_who_shares_it() {
 }
 
 #[test]
-fn what_is_no_region_is_not_opened() {
+fn an_invalid_region_is_not_opened() {
     let path = std::env::temp_dir().join(format!("baton-no-region-{}", std::process::id()));
     std::fs::write(&path, [0; 8192]).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();

@@ -144,7 +144,7 @@ fn each_message_lands_in_its_own_buffer() {
 }
 
 #[test]
-fn what_comes_out_of_order_is_placed_before_the_hole_is_filled() {
+fn data_out_of_order_is_placed_before_the_hole_is_filled() {
     let (mut pair, client, server) = Pair::connect();
     for (id, offset) in [(1, 0), (2, 10_000)] {
         pair.b.qps.post_receive(server, pair.b.qps.extent(offset, 4000).unwrap(), id).unwrap();
@@ -179,7 +179,7 @@ fn data_waits_for_a_buffer() {
 }
 
 #[test]
-fn the_end_completes_what_is_not_full() {
+fn the_end_completes_buffers_that_are_not_full() {
     let (mut pair, client, server) = Pair::connect();
     for (id, offset) in [(1, 0), (2, 1000), (3, 2000)] {
         pair.b.qps.post_receive(server, pair.b.qps.extent(offset, 1000).unwrap(), id).unwrap();
@@ -243,7 +243,7 @@ fn many_laps_of_small_messages() {
 }
 
 #[test]
-fn what_came_before_any_buffer_is_handed_out_piece_by_piece() {
+fn data_that_precedes_any_buffer_is_handed_out_piece_by_piece() {
     const PIECE: u32 = 300;
     let (mut pair, client, server) = Pair::connect();
     let data = ramp_from(0, 5000);

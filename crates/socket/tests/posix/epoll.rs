@@ -60,7 +60,7 @@ fn an_edge_is_told_once() {
 }
 
 #[test]
-fn acknowledgments_are_no_edge_to_who_was_not_short_of_room() {
+fn acknowledgments_are_no_edge_without_a_shortage_of_space() {
     let mut pair = Pair::new();
     let (client, _) = pair.connect();
     let epfd = watch(&mut pair.a, client, IN | OUT | EDGE);
@@ -71,7 +71,7 @@ fn acknowledgments_are_no_edge_to_who_was_not_short_of_room() {
 }
 
 #[test]
-fn room_is_an_edge_to_who_was_short_of_it() {
+fn new_space_is_an_edge_after_a_shortage() {
     let mut pair = Pair::new();
     let (client, server) = pair.connect();
     let epfd = watch(&mut pair.a, client, OUT | EDGE);
@@ -108,7 +108,7 @@ fn a_one_shot_fires_once_until_armed_again() {
 }
 
 #[test]
-fn connections_and_connects_are_told() {
+fn connections_and_connects_are_reported() {
     let mut pair = Pair::new();
     let listener = pair.listen("10.0.0.2:7");
     let at_b = watch(&mut pair.b, listener, IN);
@@ -129,7 +129,7 @@ fn connections_and_connects_are_told() {
 }
 
 #[test]
-fn what_is_closed_or_removed_is_told_no_more() {
+fn closed_and_removed_descriptors_are_not_reported() {
     let mut pair = Pair::new();
     let (client, server) = pair.connect();
     let epfd = watch(&mut pair.b, server, EVERYTHING);
@@ -148,7 +148,7 @@ fn what_is_closed_or_removed_is_told_no_more() {
 }
 
 #[test]
-fn nobody_starves_behind_who_is_always_ready() {
+fn a_descriptor_that_is_always_ready_starves_no_other() {
     let mut pair = Pair::new();
     let epfd = pair.a.epoll_create(0).unwrap();
     for data in 0..10 {

@@ -53,7 +53,7 @@ fn numbers_come_back_as_they_were_set() {
 }
 
 #[test]
-fn what_a_socket_is_can_be_asked() {
+fn the_type_of_a_socket_can_be_queried() {
     let mut pair = Pair::new();
     let listener = pair.listen("[fd00::2]:7");
     assert_eq!(number(&mut pair.b, listener, SOL_SOCKET, libc::SO_ACCEPTCONN), 1);
@@ -279,7 +279,7 @@ fn few_bytes_wait_if_that_is_wanted() {
 }
 
 #[test]
-fn what_is_left_to_read_is_told_if_asked_for() {
+fn bytes_left_to_read_are_reported_on_request() {
     let mut pair = Pair::new();
     let (client, server) = pair.connect();
     assert_eq!(pair.b.inq(server), Ok(None));

@@ -36,7 +36,7 @@ fn bytes_and_ends_pass_both_ways() {
 }
 
 #[test]
-fn what_waits_can_be_counted_and_dropped() {
+fn unread_bytes_can_be_counted_and_discarded() {
     let mut pair = Pair::new();
     let (client, server) = pair.connect();
     again(pair.b.discard(server, 10, 0));
@@ -116,7 +116,7 @@ fn a_refused_connect_is_told_once() {
 }
 
 #[test]
-fn what_cannot_begin_is_told_at_once() {
+fn an_attempt_that_cannot_start_fails_at_once() {
     let mut pair = Pair::new();
     let fd = pair.a.socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
     assert_eq!(pair.a.connect(fd, "192.0.2.1:7".parse().unwrap()), errno(libc::ENETUNREACH));
@@ -191,7 +191,7 @@ fn an_ipv6_socket_serves_both_families_unless_told_not_to() {
 }
 
 #[test]
-fn who_finds_the_accept_queue_full_is_reset() {
+fn a_connection_that_finds_the_accept_queue_full_is_reset() {
     let mut pair = Pair::new();
     let listener = pair.b.socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
     pair.b.bind(listener, "10.0.0.2:7".parse().unwrap()).unwrap();
@@ -211,7 +211,7 @@ fn who_finds_the_accept_queue_full_is_reset() {
 }
 
 #[test]
-fn closing_a_listener_resets_who_waits_and_frees_the_port() {
+fn closing_a_listener_resets_waiting_connections_and_frees_the_port() {
     let mut pair = Pair::new();
     let listener = pair.listen("10.0.0.2:7");
     let client = pair.begin("10.0.0.2:7");
@@ -339,7 +339,7 @@ fn more_is_waited_for() {
 }
 
 #[test]
-fn what_waits_for_more_goes_with_nodelay_and_without_a_cork() {
+fn nodelay_and_uncorking_release_held_back_bytes() {
     for (name, value) in [(libc::TCP_NODELAY, 1), (libc::TCP_CORK, 0)] {
         let mut pair = Pair::new();
         let (client, server) = pair.connect();

@@ -19,7 +19,7 @@ fn pushes(len: usize) -> Vec<(usize, bool)> {
 
 // tests: MUST-61
 #[test]
-fn the_last_of_what_is_queued_is_pushed() {
+fn the_last_queued_segment_is_pushed() {
     assert_eq!(pushes(1), [(1, true)]);
     assert_eq!(pushes(MSS), [(MSS, true)]);
     assert_eq!(pushes(MSS + 1), [(MSS, false), (1, true)]);
@@ -29,7 +29,7 @@ fn the_last_of_what_is_queued_is_pushed() {
 
 // tests: MUST-61
 #[test]
-fn what_the_window_cuts_off_is_not_the_last() {
+fn a_segment_cut_by_the_window_carries_no_psh() {
     let mut lab = Lab::new();
     let (mut peer, conn) = lab.connect(80, None, NODELAY);
     peer.window = 2 * MSS as u16;
@@ -101,7 +101,7 @@ fn short_segments_wait_for_the_acknowledgment_of_the_one_before() {
 
 /// tcp(7): `TCP_NODELAY` flushes pending output, including corked output.
 #[test]
-fn nodelay_flushes_what_the_cork_holds() {
+fn nodelay_flushes_corked_bytes() {
     let mut lab = Lab::new();
     let (mut peer, conn) = lab.connect(80, None, 0);
     lab.drain();
@@ -198,7 +198,7 @@ fn an_application_sets_its_segments_class_and_time_to_live() {
 
 // tests: MUST-48, MUST-49
 #[test]
-fn accepted_connections_have_what_their_listener_was_given() {
+fn accepted_connections_inherit_the_listeners_options() {
     let mut lab = Lab::new();
     let chosen = IpFields { traffic_class: 0x48, ttl: 255, ..IpFields::default() };
     lab.host.listen_with(at(OURS, 7), 4, NODELAY | chosen.bits()).unwrap();
@@ -216,7 +216,7 @@ fn accepted_connections_have_what_their_listener_was_given() {
 }
 
 #[test]
-fn data_and_fin_in_one_segment_reach_who_did_not_ask_to_read() {
+fn data_and_fin_in_one_segment_arrive_without_a_pending_read() {
     for idle_ms in [0, 1000] {
         let mut lab = Lab::new();
         let (mut peer, conn) = lab.connect(80, None, NODELAY);
@@ -239,7 +239,7 @@ fn data_and_fin_in_one_segment_reach_who_did_not_ask_to_read() {
 
 /// A peer accepts a reset only at the sequence number that it expects (RFC 5961 §3.2).
 #[test]
-fn a_reset_is_for_who_got_what_is_in_flight_and_for_who_lost_it() {
+fn a_reset_is_accepted_with_and_without_the_data_in_flight() {
     for acknowledged in [0, 10, 25] {
         let mut lab = Lab::new();
         let (mut peer, conn) = lab.connect(80, None, NODELAY);

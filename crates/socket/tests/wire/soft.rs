@@ -19,7 +19,7 @@ fn unreachable(far: &mut FarEnd, about: &Packet) {
 
 // tests: MUST-56, MUST-47
 #[test]
-fn a_stream_goes_on_after_a_soft_error() {
+fn a_stream_continues_after_a_soft_error() {
     let mut lab = Lab::new();
     let (mut peer, conn) = lab.connect(80, None, NODELAY);
     lab.drain();

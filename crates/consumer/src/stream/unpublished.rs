@@ -1,4 +1,4 @@
-//! Written bytes that the engine has not been told about, because more will follow.
+//! Unpublished bytes: written, but not announced to the engine, because more will follow.
 
 use super::{Source, Stream, flags};
 use crate::buffers::BufferPool;
@@ -6,20 +6,20 @@ use baton_engine::region::{ConsumerRegion, Events};
 use std::io;
 
 /// Flag in addition to the engine's events: some written bytes were not posted.
-const UNTOLD: Events = Events(1 << 29);
+const UNPUBLISHED: Events = Events(1 << 29);
 
 impl Stream {
-    pub(super) fn is_untold(&self) -> bool {
-        self.events.contains(UNTOLD)
+    pub(super) fn has_unpublished(&self) -> bool {
+        self.events.contains(UNPUBLISHED)
     }
 
     /// Returns the position up to which the engine was told about bytes. The caller must now tell
     /// it about the rest.
-    pub(super) fn take_told(&mut self, region: &ConsumerRegion, qp: u32) -> u64 {
-        if !self.is_untold() {
+    pub(super) fn take_published(&mut self, region: &ConsumerRegion, qp: u32) -> u64 {
+        if !self.has_unpublished() {
             return self.snd_tail;
         }
-        self.events = self.events.without(UNTOLD);
+        self.events = self.events.without(UNPUBLISHED);
         region.qp(qp).snd_tail()
     }
 
@@ -36,7 +36,7 @@ impl Stream {
     ) -> io::Result<usize> {
         let count = self.queue(region, qp, data, pool)?;
         if count > 0 {
-            self.events |= UNTOLD;
+            self.events |= UNPUBLISHED;
             self.flags |= flags::ACTIVE;
             self.snd_tail += count as u64;
         }
@@ -46,7 +46,7 @@ impl Stream {
     /// Tells the engine about all written bytes.
     pub fn push(&mut self, region: &ConsumerRegion, qp: u32, pool: &BufferPool) {
         // A connection that has moved does not belong to the engine any more.
-        if !self.is_untold() || self.is_closed() || self.is_elsewhere() {
+        if !self.has_unpublished() || self.is_closed() || self.is_elsewhere() {
             return;
         }
         self.post_send(region, qp, 0, pool);
