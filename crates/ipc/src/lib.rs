@@ -12,11 +12,11 @@
 //! * [`order`]: between the broker and an engine.
 //! * [`record`]: what the broker stores with the guardian.
 //! * [`codec`] encodes all three, [`channel`] transports them together with descriptors, and
-//! [`queues`] transports data that is too long for a message.
+//!   [`queues`] transports data that is too long for a message.
 //! * [`placement`] names the places where a program's engine can run.
 //! * [`environment`] and [`account`] connect `baton run` with the programs that it starts.
 //! * [`engine`] is the engine's end, which carries out orders. The service runs it in a process of
-//! its own, the client inside a program.
+//!   its own, the client inside a program.
 #![forbid(unsafe_code)]
 
 pub mod account;

@@ -8,9 +8,9 @@
 //! Invariants of this module:
 //!
 //! * The handler, which runs in a child before `fork` returns there, takes no lock and allocates
-//! nothing, because either may be in an inconsistent state.
+//!   nothing, because either may be in an inconsistent state.
 //! * A descriptor is closed only in a child, where the value that owns it is neither used nor
-//! dropped: [`Unshared`] and [`Copied`] are made for no other descriptors.
+//!   dropped: [`Unshared`] and [`Copied`] are made for no other descriptors.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Once;

@@ -3,10 +3,10 @@
 //! Invariants of this module:
 //!
 //! * A [`Mapping`] is `len` bytes at `base`, mapped shared, readable and writable, until it is
-//! dropped in the process that mapped it. Only the region made over it uses it, and only by atomics
-//! and raw copies.
+//!   dropped in the process that mapped it. Only the region made over it uses it, and only by atomics
+//!   and raw copies.
 //! * The file behind it is sealed against shrinking before it is mapped, so no access can find its
-//! page missing (SIGBUS), whichever process also holds the file.
+//!   page missing (SIGBUS), whichever process also holds the file.
 
 use super::fork::Process;
 use baton_engine::ledger::Ledger;

@@ -101,7 +101,7 @@ fn short_segments_wait_for_the_acknowledgment_of_the_one_before() {
 
 /// tcp(7): `TCP_NODELAY` flushes pending output, including corked output.
 #[test]
-fn nodelay_flushes_corked_bytes() {
+fn nodelay_flushes_what_the_cork_holds() {
     let mut lab = Lab::new();
     let (mut peer, conn) = lab.connect(80, None, 0);
     lab.drain();
