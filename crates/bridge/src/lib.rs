@@ -1,14 +1,14 @@
-//! Between the kernel's side of a move and the engine's: what an engine is told of a captured
-//! connection, and what it says of one that is to be rebuilt. Pure translation: whoever drives
-//! the engine calls these, in any process.
+//! Translation between the kernel's side of a move and the engine's: from a captured connection to
+//! the engine's adoption, and from a suspended connection to the kernel's restore. It is pure
+//! translation: the process that drives the engine calls these functions.
 //!
 //! ```text
-//!   Captured --adoption, brought--> Streamer::adopt, Consumer::bring
-//!   Suspended, send queue, LeftBehind --departed--> Captured
+//!  Captured --adoption, brought--> Streamer::adopt, Consumer::bring
+//!  Suspended, send queue, LeftBehind --departed--> Captured
 //! ```
 //!
-//! It is a crate of its own because the kernel's side does not need an engine, nor a program's
-//! consumer the kernel's side.
+//! It is a crate of its own because the kernel's side does not need an engine, and a program's
+//! consumer does not need the kernel's side.
 #![forbid(unsafe_code)]
 
 use baton_consumer::adoption::{Brought, LeftBehind};
@@ -21,9 +21,9 @@ use baton_tcp::options::SocketOption;
 use baton_wire::addr::Addr;
 use baton_wire::seq::Seq;
 
-/// Whether a consumer whose largest buffer has `largest` bytes can have a connection. A
-/// window that is larger is kept all the same: what it has no room for is dropped until
-/// the program reads, as in a kernel that is short of memory.
+/// Checks whether a consumer whose largest buffer has `largest` bytes can take a connection. A
+/// window that is larger is kept: segments for which there is no space are dropped until the
+/// program reads, as in a kernel that is short of memory.
 ///
 /// # Errors
 /// [`Refusal::TooMuchQueued`].
@@ -32,14 +32,15 @@ pub fn fits(captured: &Captured, largest: u32) -> Result<(), Refusal> {
     if longest > largest as usize { Err(Refusal::TooMuchQueued) } else { Ok(()) }
 }
 
-/// The options that the engine is to be told of.
+/// Returns the options for the engine.
 pub fn options(captured: &Captured) -> Vec<SocketOption> {
     let mut options = captured.options.for_engine();
     options.truncate(MAX_OPTIONS);
     options
 }
 
-/// The adoption of a captured connection by a consumer, `options` being [`options`].
+/// Builds the adoption of a captured connection by a consumer. `options` must come from
+/// [`options`].
 pub fn adoption<'a>(
     captured: &'a Captured,
     options: &'a [SocketOption],
@@ -60,7 +61,7 @@ pub fn adoption<'a>(
     }
 }
 
-/// What it brings along.
+/// Returns the queues that the connection brings to its consumer.
 pub fn brought(captured: &Captured) -> Brought {
     Brought {
         send: captured.send_queue.clone(),
@@ -69,9 +70,9 @@ pub fn brought(captured: &Captured) -> Brought {
     }
 }
 
-/// A connection that stands still in the engine as the kernel is to have it. `shell` is
-/// what was captured when it came, or any other of its name: addresses and options are
-/// taken from there. `send` is [`read_send_queue`], `left` what its consumer says.
+/// Builds the kernel's form of a connection that is suspended in the engine. `shell` is the
+/// connection as captured when it moved, or any other capture of the same tuple; addresses and
+/// options are taken from it. `send` comes from [`read_send_queue`], `left` from the consumer.
 ///
 /// [`read_send_queue`]: baton_engine::streamer::Streamer::read_send_queue
 pub fn departed(shell: &Captured, suspended: &Suspended, mut send: Vec<u8>, left: LeftBehind) -> Captured {
@@ -95,7 +96,7 @@ pub fn departed(shell: &Captured, suspended: &Suspended, mut send: Vec<u8>, left
     }
 }
 
-/// The captured connection without its queues' bytes: what [`departed`] needs again.
+/// Returns the captured connection without the bytes of its queues: what [`departed`] needs later.
 pub fn shell(captured: &Captured) -> Captured {
     Captured {
         local: captured.local,

@@ -1,4 +1,4 @@
-//! Sockets on their way to the service, and those that stay.
+//! Sockets that are being handed over to the service, and those that were refused.
 
 use super::settings::Setting;
 use super::shared::Inner;
@@ -12,18 +12,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 
-/// A socket that stays in the kernel.
+/// The error of a failed adoption: the socket stays in the kernel.
 #[derive(Debug)]
 pub struct NotAdopted {
-    /// The socket, as it was; none if it was lost with the service.
+    /// The socket in its previous state; `None` if it was lost with the service.
     pub fd: Option<OwnedFd>,
-    /// Why: a word, as in the service's counters.
+    /// Reason code, as in the service's counters.
     pub code: String,
-    /// Why: a sentence.
+    /// Reason as a sentence.
     pub text: String,
 }
 
-/// What is a stream from now on.
+/// A connection that has become a stream.
 pub(super) struct Arrived {
     pub id: u64,
     pub given_back: Arc<AtomicBool>,
@@ -39,7 +39,7 @@ impl fmt::Display for NotAdopted {
 impl std::error::Error for NotAdopted {}
 
 impl NotAdopted {
-    /// The code of those that the service was not asked about.
+    /// Code of sockets that were never offered to the service.
     pub const NOT_ASKED: &str = "service";
 
     pub(super) fn broken(fd: Option<OwnedFd>, error: &io::Error) -> NotAdopted {
@@ -47,14 +47,14 @@ impl NotAdopted {
     }
 }
 
-/// An adoption that somebody waits for.
+/// An adoption in progress.
 pub(super) struct Adopting {
     pub fd: Option<OwnedFd>,
-    /// What the socket has that its husk will not have.
+    /// Settings that the socket has and its husk will lack.
     pub before: Vec<Setting>,
     pub outcome: Option<Result<u64, NotAdopted>>,
     pub waker: Option<Waker>,
-    /// Nobody waits any more.
+    /// The task that waited for it was dropped.
     pub abandoned: bool,
 }
 
@@ -66,12 +66,11 @@ impl Adopting {
 }
 
 impl Inner {
-    /// Why what this socket has queued finds no buffers just now. This is found out before
-    /// anything is done to the connection: its timers begin anew each time that it is taken
-    /// out of the kernel and put back, so who tries often would keep a lost segment from
-    /// being sent again.
+    /// Returns why no buffers are free for the bytes queued in this socket, if so. This is checked
+    /// before the connection is touched: capturing and restoring a connection restarts its timers,
+    /// so frequent attempts would delay the retransmission of a lost segment indefinitely.
     pub fn no_buffers_for(&self, fd: BorrowedFd<'_>) -> Option<String> {
-        // What is no connection is refused with its own reason.
+        // The broker refuses a socket without a connection, with its own reason.
         let (send, unread) = queue_lengths::of(fd).ok()?;
         let lacks = self.live_regions().any(|region| region.consumer.lacks_buffers_for(send, unread));
         lacks.then(|| {
@@ -87,7 +86,7 @@ impl Inner {
             Ok(lent) => lent,
             Err(error) => return Err(NotAdopted::broken(Some(fd), &error)),
         };
-        // What is no TCP socket is refused.
+        // The broker refuses a socket that is not TCP, so it needs no settings.
         let before = Setting::of_socket(fd.as_fd()).unwrap_or_default();
         self.next_seq += 1;
         let seq = self.next_seq;
@@ -106,30 +105,33 @@ impl Inner {
             adopting.waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let adopted = self.finish_adopting(seq).expect("it was there just now").and_then(|id| {
-            let line = self.lines.get(&id).ok_or_else(|| NotAdopted::broken(None, &ErrorKind::NotConnected.into()))?;
-            Ok(Arrived { id, given_back: line.given_back.clone(), copied: Copied::new(&line.fd) })
+        let adopted = self.finish_adopting(seq).expect("the adoption was found above").and_then(|id| {
+            let connection =
+                self.connections.get(&id).ok_or_else(|| NotAdopted::broken(None, &ErrorKind::NotConnected.into()))?;
+            Ok(Arrived { id, given_back: connection.given_back.clone(), copied: Copied::new(&connection.fd) })
         });
         Poll::Ready(adopted)
     }
 
-    /// What came of an adoption. Where nothing did, nobody has what a broker brought for it.
+    /// Takes the result of an adoption. If it failed, closes a connection that an earlier broker
+    /// had brought for it.
     fn finish_adopting(&mut self, seq: u64) -> Option<Result<u64, NotAdopted>> {
         let outcome = self.adopting.remove(&seq)?.outcome;
         if matches!(outcome, Some(Err(_))) {
-            let brought: Vec<u64> = self.lines.iter().filter(|(_, line)| line.seq == seq).map(|(id, _)| *id).collect();
+            let brought: Vec<u64> =
+                self.connections.iter().filter(|(_, connection)| connection.seq == seq).map(|(id, _)| *id).collect();
             brought.into_iter().for_each(|id| self.close(id));
         }
         outcome
     }
 
-    /// Nobody waits for it any more: it is closed where it arrives.
+    /// The waiting task was dropped. Its connection is closed on arrival.
     pub fn abandon(&mut self, seq: u64) {
         self.adopting.get_mut(&seq).into_iter().for_each(|adopting| adopting.abandoned = true);
         self.forget_abandoned();
     }
 
-    /// Closes what arrived, and nobody waits for.
+    /// Closes connections that have arrived for abandoned adoptions.
     pub fn forget_abandoned(&mut self) {
         let is_over = |adopting: &Adopting| adopting.abandoned && adopting.outcome.is_some();
         let over: Vec<u64> = self.adopting.iter().filter(|(_, a)| is_over(a)).map(|(seq, _)| *seq).collect();

@@ -1,51 +1,50 @@
-//! Answers that leave together.
+//! Batches: answers that are sent together.
 //!
-//! A thread that was told of several connections at a time is about to write to several. Where
-//! its engine runs in this program, each of these writes would be a turn of the engine; so
-//! they wait for each other:
+//! A thread that was told of several ready connections is about to write to several of them. If its
+//! engine runs in this program, each of those writes would cost one turn of the engine, so they
+//! wait for each other:
 //!
 //! ```text
-//!   epoll_wait gives 3    begin(3)
-//!   read, write           waits
-//!   read, write           waits
-//!   read, write           three writes: all are sent, in one turn
+//!  epoll_wait gives 3    begin(3)
+//!  read, write           waits
+//!  read, write           waits
+//!  read, write           third write: all are sent, in one turn
 //! ```
 //!
-//! A batch ends with as many writes as connections were told of, or [`MOST`] of them; with
-//! one that is large; and whenever the thread waits or looks again. One connection at a time
-//! is no batch. Should none of these come, the library's thread sends what waits, a few
-//! milliseconds late.
+//! A batch ends after as many writes as there were ready connections, or after [`MOST`]; after one
+//! large write; and whenever the thread waits or polls again. A single connection makes no batch.
+//! If none of these happens, the library's thread sends the waiting bytes a few milliseconds late.
 
 use std::cell::Cell;
 
-/// Writes that wait for each other at most: who is answered first waits for the last.
+/// Most writes in a batch. The limit bounds how long the first answer waits for the last.
 const MOST: usize = 8;
 
-/// A write of so many bytes waits for none.
+/// Size in bytes from which a write ends the batch at once.
 const LARGE: usize = 16 << 10;
 
 thread_local! {
-    /// Writes until this thread's batch is whole; 0 if there is none.
+    /// Writes that are missing from this thread's batch; 0 if no batch is open.
     static LEFT: Cell<usize> = const { Cell::new(0) };
-    /// Connections that were told of, and not counted for a batch yet.
+    /// Ready connections that belong to later batches.
     static MORE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// This thread was told of so many connections.
+/// Starts a batch: this thread was told of `connections` ready connections.
 pub fn begin(connections: usize) {
     let now = connections.min(MOST);
     let _ = LEFT.try_with(|left| left.set(if connections > 1 { now } else { 0 }));
     let _ = MORE.try_with(|more| more.set(connections - now));
 }
 
-/// This thread waits, or is about to; true if writes may wait still.
+/// Ends the batch, because this thread waits or is about to. Returns true if a batch was open.
 pub(super) fn end() -> bool {
     let open = is_open();
     begin(0);
     open
 }
 
-/// It has written so many bytes.
+/// Counts a write of `bytes` bytes.
 pub(super) fn wrote(bytes: usize) {
     if bytes >= LARGE {
         return begin(0);
@@ -53,7 +52,7 @@ pub(super) fn wrote(bytes: usize) {
     let _ = LEFT.try_with(|left| left.set(left.get().saturating_sub(1)));
 }
 
-/// The batch was sent: the next one begins, if more is to come.
+/// The batch was sent. Starts the next one if ready connections remain.
 pub(super) fn sent() {
     let _ = MORE.try_with(|more| {
         if more.get() > 0 {
@@ -62,7 +61,7 @@ pub(super) fn sent() {
     });
 }
 
-/// True while this thread's writes wait.
+/// True while this thread's writes are held back.
 #[inline]
 pub(super) fn is_open() -> bool {
     LEFT.try_with(Cell::get).unwrap_or(0) > 0
@@ -72,7 +71,7 @@ pub(super) fn is_open() -> bool {
 mod tests {
     use super::*;
 
-    /// Writes until one is sent.
+    /// Counts the writes until a batch is sent.
     fn until_sent() -> usize {
         (1..100)
             .find(|_| {
@@ -90,8 +89,8 @@ mod tests {
         begin(3);
         assert_eq!((is_open(), until_sent()), (true, 3));
         sent();
-        assert_eq!(until_sent(), 1, "the batch was whole");
-        // A large one is answered in several.
+        assert_eq!(until_sent(), 1, "the batch was complete, so the next write is sent at once");
+        // More ready connections than `MOST` are answered in several batches.
         begin(2 * MOST + 2);
         for expected in [MOST, MOST, 2, 1] {
             assert_eq!(until_sent(), expected);
@@ -107,6 +106,6 @@ mod tests {
         begin(2 * MOST);
         end();
         sent();
-        assert!(!is_open(), "nor does another begin");
+        assert!(!is_open(), "no further batch begins");
     }
 }

@@ -1,11 +1,11 @@
-//! Bytes that wait for those that follow them: `TCP_CORK` and `MSG_MORE`.
+//! Written bytes that are held back for more: `TCP_CORK` and `MSG_MORE`.
 //!
-//! They lie in the ring already, and the engine is not told of them until enough have come
-//! together, the program says that no more follow, or it has been too long. So what a program
-//! writes in pieces leaves as one, and costs one doorbell.
+//! The bytes are in the ring already, but the engine is told of them only when enough have
+//! accumulated, when the program says that no more follow, or after a time limit. So output that a
+//! program writes in pieces leaves as one piece and costs one doorbell.
 
 use super::batch;
-use super::line::{Line, Whereabouts};
+use super::connection::{Connection, Location};
 use super::settings::Setting;
 use super::shared::{Inner, Region, in_engine};
 use super::stream::Stream;
@@ -18,38 +18,38 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Bytes that are held back at most: a super-frame is no longer.
+/// Most bytes held back: the size of the largest super-frame.
 const MOST: usize = 64 << 10;
 
-/// Time for which they are held back at most is once to twice this, since who looks does so
-/// at this distance. Linux lets them go after 200 ms (tcp(7), `TCP_CORK`).
+/// Interval at which the thread looks for bytes held back too long. They wait for one to two of
+/// these intervals. Linux releases them after 200 ms (tcp(7), `TCP_CORK`).
 const LONGEST: Duration = Duration::from_millis(150);
 
-/// What of a line waits for more.
+/// The state of one connection's held-back bytes.
 #[derive(Debug, Default)]
 pub(super) struct Cork {
     on: bool,
     bytes: usize,
     since: Option<Instant>,
-    /// What the engine was told of `TCP_NODELAY`.
+    /// The `TCP_NODELAY` value that the engine was last told.
     nodelay: Option<bool>,
-    /// It is to be told that it is off, before something is sent for which that matters.
+    /// The engine must be told that `TCP_NODELAY` is off before the next bytes are sent.
     delays: bool,
 }
 
-/// When the thread looks for what has waited too long.
+/// When the thread next looks for bytes that were held back too long.
 #[derive(Debug, Default)]
 pub(super) struct Corks {
     at: Option<Instant>,
-    /// Something was held back since it looked last.
+    /// Bytes have been held back since the last look.
     news: bool,
 }
 
 impl Stream {
-    /// Whether written bytes wait until there are enough of them (`TCP_CORK`).
+    /// Sets whether written bytes are held back until there are enough of them (`TCP_CORK`).
     ///
     /// # Errors
-    /// As [`Stream::set_nodelay`].
+    /// Those of [`Stream::set_nodelay`].
     pub fn set_cork(&self, on: bool) -> io::Result<()> {
         self.shared.with(|inner| {
             let held = inner.held_back(self.id);
@@ -61,10 +61,11 @@ impl Stream {
         })?
     }
 
-    /// Whether small segments leave at once (`TCP_NODELAY`); what waits for more does, too.
+    /// Sets whether small segments are sent at once (`TCP_NODELAY`). Setting it also sends bytes
+    /// that are held back.
     ///
     /// # Errors
-    /// `NotConnected`; what the kernel says.
+    /// `NotConnected`, or the kernel's error.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.shared.with(|inner| {
             let held = inner.held_back(self.id);
@@ -76,7 +77,7 @@ impl Stream {
         })?
     }
 
-    /// Whether written bytes wait.
+    /// Returns whether `TCP_CORK` is set.
     ///
     /// # Errors
     /// `NotConnected`.
@@ -84,15 +85,15 @@ impl Stream {
         self.ask(|setting| if let Setting::Cork(on) = setting { Some(*on) } else { None }, |fd| sockopt::tcp_cork(fd))
     }
 
-    /// Writes what there is room for of several pieces, beyond their first `skip` bytes, as
-    /// one; with `more` it waits for what is written next (`MSG_MORE`). Never blocks.
+    /// Writes as much of several pieces as fits, as one write, after skipping the first `skip`
+    /// bytes. With `more`, the bytes wait for the next write (`MSG_MORE`). Never blocks.
     ///
     /// # Errors
-    /// `WouldBlock` if there is no room; else as a write's.
+    /// `WouldBlock` if there is no space, otherwise those of a write.
     pub fn send_pieces(&self, pieces: &[IoSlice<'_>], skip: usize, more: bool) -> io::Result<usize> {
         self.shared.with(|inner| {
             let sent = inner.send_pieces(self.id, pieces, skip, more);
-            if !inner.line(self.id).is_some_and(Line::holds_back) {
+            if !inner.connection(self.id).is_some_and(Connection::holds_back) {
                 batch::wrote(*sent.as_ref().unwrap_or(&0));
             }
             sent
@@ -101,26 +102,26 @@ impl Stream {
 }
 
 impl Inner {
-    /// Writes; with `more` it may wait for what is written next.
+    /// Writes as much of `data` as fits. With `more`, the bytes may wait for the next write.
     pub(super) fn write_some(&mut self, id: u64, data: &[u8], more: bool) -> io::Result<usize> {
-        let Inner { lines, regions, ready, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let written = match &mut line.at {
-            Whereabouts::Kernel => {
-                let written = line.write_kernel(id, ready.as_fd(), data, more);
-                line.at_home.0 += *written.as_ref().unwrap_or(&0) as u64;
+        let Inner { connections, regions, ready, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let written = match &mut connection.at {
+            Location::Kernel => {
+                let written = connection.write_kernel(id, ready.as_fd(), data, more);
+                connection.at_home.0 += *written.as_ref().unwrap_or(&0) as u64;
                 written
             }
-            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            &mut Whereabouts::Engine { region, conn } => in_engine(regions, region, conn, |consumer| {
-                line.flush_to(consumer, conn)?;
-                line.write_engine(consumer, conn, data, more)
+            Location::Away | Location::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            &mut Location::Engine { region, conn } => in_engine(regions, region, conn, |consumer| {
+                connection.flush_to(consumer, conn)?;
+                connection.write_engine(consumer, conn, data, more)
             }),
-            // Left for the read that follows.
-            Whereabouts::Ended(Some(error)) => Err(error.kind().into()),
-            Whereabouts::Ended(None) => Err(ErrorKind::BrokenPipe.into()),
+            // The error itself is left for the next read.
+            Location::Ended(Some(error)) => Err(error.kind().into()),
+            Location::Ended(None) => Err(ErrorKind::BrokenPipe.into()),
         };
-        if line.holds_back() {
+        if connection.holds_back() {
             self.note_held();
         }
         written
@@ -128,7 +129,7 @@ impl Inner {
 
     fn send_pieces(&mut self, id: u64, pieces: &[IoSlice<'_>], mut skip: usize, more: bool) -> io::Result<usize> {
         if pieces.iter().all(|piece| piece.is_empty()) {
-            // It may fail all the same.
+            // Writing zero bytes can still report an error.
             return self.write_some(id, &[], more);
         }
         let mut total = 0;
@@ -157,15 +158,15 @@ impl Inner {
     }
 
     fn held_back(&self, id: u64) -> usize {
-        self.line(id).map_or(0, |line| line.cork.bytes)
+        self.connection(id).map_or(0, |connection| connection.cork.bytes)
     }
 
     fn push(&mut self, id: u64) {
-        let Inner { lines, regions, .. } = self;
-        lines.get_mut(&id).into_iter().for_each(|line| line.push_into(regions));
+        let Inner { connections, regions, .. } = self;
+        connections.get_mut(&id).into_iter().for_each(|connection| connection.push_into(regions));
     }
 
-    /// Bytes are held back, and somebody has to look whether they are for too long.
+    /// Notes that bytes are held back, so that the thread releases them in time.
     pub(super) fn note_held(&mut self) {
         self.corks.news = true;
         if self.corks.at.is_none() {
@@ -174,21 +175,22 @@ impl Inner {
         }
     }
 
-    /// Lets go what has waited for long; when to look again.
+    /// Releases bytes that were held back too long. Returns the time of the next look.
     pub(super) fn push_old(&mut self) -> Option<Instant> {
         let now = Instant::now();
         if self.corks.at.is_some_and(|at| at <= now) {
-            let Inner { lines, regions, .. } = self;
-            let is_old = |line: &&mut Line| line.cork.since.is_some_and(|since| since + LONGEST <= now);
-            lines.values_mut().filter(is_old).for_each(|line| line.push_into(regions));
+            let Inner { connections, regions, .. } = self;
+            let is_old =
+                |connection: &&mut Connection| connection.cork.since.is_some_and(|since| since + LONGEST <= now);
+            connections.values_mut().filter(is_old).for_each(|connection| connection.push_into(regions));
             self.corks.at = std::mem::take(&mut self.corks.news).then(|| now + LONGEST);
         }
         self.corks.at
     }
 }
 
-impl Line {
-    /// Writes to the engine, which hears of it now, or with what follows.
+impl Connection {
+    /// Writes to the engine. Tells it at once, or holds the bytes back for the next write.
     pub fn write_engine(
         &mut self,
         consumer: &mut Consumer,
@@ -206,7 +208,7 @@ impl Line {
         let queued = consumer.write_more_from(conn, data);
         let count = queued.as_ref().map_or(0, |count| *count);
         if count < data.at_most() {
-            // There will be no room before the peer has got some of it.
+            // The ring is full. Space appears only after the peer acknowledges some of these bytes.
             self.cork.let_go();
             consumer.push(conn);
         } else if count > 0 {
@@ -216,21 +218,21 @@ impl Line {
         queued
     }
 
-    /// True if bytes wait for others.
+    /// True if bytes are held back.
     pub fn holds_back(&self) -> bool {
         self.cork.since.is_some()
     }
 
     fn push_into(&mut self, regions: &mut BTreeMap<u32, Region>) {
         self.cork.let_go();
-        if let Whereabouts::Engine { region, conn } = self.at
+        if let Location::Engine { region, conn } = self.at
             && let Some(region) = regions.get_mut(&region).filter(|region| !region.dead)
         {
             region.consumer.push(conn);
         }
     }
 
-    /// `TCP_CORK` was set, and an engine has the connection.
+    /// Applies `TCP_CORK` while an engine has the connection.
     pub fn set_cork(&mut self, consumer: &mut Consumer, conn: Conn, on: bool) {
         self.cork.on = on;
         if !on && self.holds_back() {
@@ -239,15 +241,15 @@ impl Line {
         }
     }
 
-    /// `TCP_NODELAY` was set, and an engine has the connection. Off matters for what is sent
-    /// next, and no sooner: who corks often sets it off and on again around each answer.
+    /// Applies `TCP_NODELAY` while an engine has the connection. Turning it off takes effect at the
+    /// next write only, because programs that cork often toggle it around each answer.
     pub fn set_nodelay(&mut self, consumer: &mut Consumer, conn: Conn, on: bool) {
         self.cork.delays = !on && self.cork.nodelay != Some(false);
         if on && self.cork.nodelay != Some(true) {
             self.tell_nodelay(consumer, conn, true);
         }
         if on && self.holds_back() {
-            // tcp(7), TCP_NODELAY: it flushes what is pending, also what the cork holds.
+            // tcp(7): setting TCP_NODELAY flushes pending output, including corked output.
             self.cork.let_go();
             consumer.push(conn);
         }
@@ -257,20 +259,21 @@ impl Line {
         if consumer.set_option(conn, SocketOption::NoDelay(on)).is_ok() {
             (self.cork.nodelay, self.cork.delays) = (Some(on), false);
         } else {
-            self.untold = true;
+            self.settings_pending = true;
         }
     }
 
-    /// An engine was told of all settings.
-    pub fn note_told(&mut self) {
+    /// Notes that the engine has been told of all settings.
+    pub fn note_settings_told(&mut self) {
         self.cork.nodelay = self.setting(|setting| if let Setting::NoDelay(on) = setting { Some(*on) } else { None });
         self.cork.delays = false;
     }
 
-    /// An engine has the connection, and was told of every byte.
+    /// Takes up corking after an engine has adopted the connection and knows of all its bytes.
     pub fn begin_cork(&mut self) {
         let known = self.setting(|setting| if let Setting::Cork(on) = setting { Some(*on) } else { None });
-        // What the program set before it had a stream, the husk has still.
+        // Before the program had a stream it set the option on the socket, and the husk still has
+        // it.
         let on = known.unwrap_or_else(|| sockopt::tcp_cork(&self.fd).unwrap_or(false));
         if on && known.is_none() {
             self.settings.push(Setting::Cork(true));

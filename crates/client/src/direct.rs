@@ -1,20 +1,20 @@
-//! Engines inside the program: driven by its own calls, and by this library's thread.
+//! Engines inside the program, driven by the program's calls and by this library's thread.
 //!
 //! ```text
-//!   call that writes        --> what it wrote is sent before it returns
-//!   call that finds nothing --> the device is looked at; what came is taken in
-//!   call that sleeps        --> on the device, among others: no thread is woken for it
-//!   this library's thread   --> timers, orders of the broker, and the device while no call
-//!                               has looked at it for a TICK and none sleeps on it
+//!  call that writes        --> sends what it wrote before it returns
+//!  call that finds nothing --> polls the device and takes in what came
+//!  call that sleeps        --> sleeps on the device too: no thread is woken for it
+//!  this library's thread   --> timers, orders of the broker, and the device if no call
+//!                              has polled it for a TICK and none sleeps on it
 //! ```
 //!
-//! Engines are behind the lock that streams are behind: one thread drives, others wait for
-//! it as long as a burst takes. A thread that sleeps holds nothing.
+//! Engines are protected by the same lock as streams: one thread drives an engine, and others wait
+//! for as long as a burst takes. A sleeping thread does not hold the lock.
 //!
-//! *Who looks after the device* changes hands without a system call while the program is
-//! busy: the thread looks once a [`TICK`] whether calls do. While a call sleeps on the device
-//! and nothing happens, the thread sleeps longer (it dozes), until the call is over, or the
-//! engine has something to do before the thread would wake.
+//! *Responsibility for the device* passes between threads without a system call while the program
+//! is busy: once per [`TICK`], the thread checks whether calls have polled the device. If a call
+//! sleeps on the device and nothing happens, the thread sleeps longer (it dozes), until that call
+//! ends or the engine has a timer that is due before the thread would wake.
 
 use super::batch;
 use super::shared::{Guard, Inner, Shared};
@@ -31,128 +31,128 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long a device may go without being looked at while calls look at it now and then.
+/// Longest time that a device goes without a poll while calls poll it now and then.
 const TICK: Duration = Duration::from_millis(2);
 
-/// The longest doze: whoever was woken for a frame may be held up before it looks.
+/// Longest doze. It bounds the delay if a call that was woken for a frame is held up before it
+/// polls the device.
 const DOZE: Duration = Duration::from_millis(100);
 
-/// A call that only sends looks at what came, too, if nobody did for so long, in nanoseconds.
+/// Nanoseconds without a poll after which a call that only sends polls the device too.
 const FRESH: u64 = 100_000;
 
-/// A call that finds nothing does not look at what came if somebody has just done so, in
-/// nanoseconds.
+/// Nanoseconds after a poll during which a call that finds nothing does not poll again.
 const JUST_NOW: u64 = 20_000;
 
-/// Numbers given so far, in this process: no two lists of devices have the same.
+/// Last number given to a device list in this process. No two lists share a number.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// Times, a [`TICK`] each, that the thread leaves the lock to calls before it insists.
+/// How often, one [`TICK`] each, the thread yields the lock to calls before it insists on it.
 const LEAVES: u32 = 8;
 
-/// Times that what consumers took in makes engines do more, in one call.
+/// Most rounds of engine work in one call: taking in completions may give an engine more to do.
 const ROUNDS: u32 = 8;
 
-/// An engine here, and its device.
-pub(super) struct Own {
-    // First: it ends before the descriptors are closed.
+/// An engine in this process, with its device.
+pub(super) struct LocalEngine {
+    // Declared first, so it is dropped before the descriptors are closed.
     _unshared: [Unshared; 2],
     runner: Runner,
 }
 
-/// Who looks after devices: see the file's head.
+/// Which of the threads is responsible for polling the devices; see the module documentation.
 #[derive(Default)]
-pub(super) struct Care {
-    /// Calls that sleep on the devices.
+pub(super) struct Attendance {
+    /// Calls that are sleeping on the devices.
     sleepers: AtomicU32,
-    /// Looks of calls at the devices.
+    /// How often calls have polled the devices.
     looks: AtomicU64,
-    /// The thread leaves devices to whoever sleeps on them.
+    /// The thread leaves the devices to the calls that sleep on them.
     dozing: AtomicBool,
-    /// Until when the thread sleeps, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// When the thread's sleep ends, in nanoseconds of `CLOCK_MONOTONIC`.
     until: AtomicU64,
-    /// Another number whenever the list of devices has changed.
+    /// Number of the current device list; it changes with the list.
     changes: AtomicU64,
 }
 
-/// The thread's own part of it.
+/// The library thread's share of that responsibility.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct Ticker {
     looks: u64,
-    /// Devices that the thread sleeps on.
+    /// Devices that the thread is sleeping on.
     devices: Vec<RawFd>,
-    /// It was woken by a device at the most, so what there is to do a call does as well.
+    /// The last sleep ended by timeout or for a device only, so a call can do the work as well.
     leaves: bool,
-    /// Times that it left the lock to calls since it last had it.
+    /// How often the thread has yielded the lock since it last held it.
     left: u32,
-    /// Orders may have come.
+    /// The broker may have sent orders.
     pub orders: bool,
 }
 
-/// A call that sleeps on the devices of a service, as long as this lives.
+/// Held by a call while it sleeps on the devices of a service.
 pub struct Attending(Arc<Shared>);
 
 impl Attending {
     pub(super) fn new(shared: &Arc<Shared>) -> Attending {
         if batch::end() {
-            // There is none in a child.
+            // In a forked child this fails, and there is nothing to send.
             let _ = shared.with(|_| ());
         }
-        shared.care.sleepers.fetch_add(1, Ordering::SeqCst);
+        shared.attendance.sleepers.fetch_add(1, Ordering::SeqCst);
         Attending(shared.clone())
     }
 }
 
 impl Drop for Attending {
     fn drop(&mut self) {
-        self.0.care.sleepers.fetch_sub(1, Ordering::SeqCst);
-        if self.0.care.dozing.swap(false, Ordering::SeqCst) {
+        self.0.attendance.sleepers.fetch_sub(1, Ordering::SeqCst);
+        if self.0.attendance.dozing.swap(false, Ordering::SeqCst) {
             self.0.look_again();
         }
     }
 }
 
-impl Care {
+impl Attendance {
     fn change(&self) {
         self.changes.store(CHANGES.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Release);
     }
 }
 
 impl Shared {
-    /// Another number whenever the list of devices has changed.
+    /// Returns a number that changes whenever the list of devices changes.
     pub fn device_changes(&self) -> u64 {
-        self.care.changes.load(Ordering::Acquire)
+        self.attendance.changes.load(Ordering::Acquire)
     }
 
-    /// A call takes in what came.
+    /// Polls the devices and takes in what came, on behalf of a call.
     pub fn look(&self) {
         batch::end();
-        // There is none in a child.
+        // In a forked child this fails, and there is nothing to poll.
         let _ = self.with(|inner| {
             inner.hear_engines(self);
         });
     }
 
-    /// A call takes in what came, unless another has done so lately.
+    /// Like [`Shared::look`], unless the devices were polled within the last `FRESH` nanoseconds.
     pub fn glance(&self) {
         batch::end();
         let _ = self.with(|inner| {
-            if inner.own.is_empty() || monotonic().saturating_sub(inner.looked_at) > FRESH {
+            if inner.local.is_empty() || monotonic().saturating_sub(inner.looked_at) > FRESH {
                 inner.hear_engines(self);
             }
         });
     }
 
-    /// A call has looked at the devices, so the thread need not for a while.
+    /// Notes that a call has polled the devices, so the thread need not do so for a while.
     pub(super) fn note_look(&self) {
-        self.care.looks.fetch_add(1, Ordering::Relaxed);
+        self.attendance.looks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The thread is woken if it would sleep too long; `timeout` is asked only if it might.
+    /// Wakes the thread if it would sleep too long. Calls `timeout` only if that is possible.
     fn hurry(&self, clock: u64, timeout: impl FnOnce() -> Option<Duration>) {
         const NEARLY: u64 = TICK.as_nanos() as u64;
-        let until = self.care.until.load(Ordering::Relaxed);
-        // Nearly so is good enough.
+        let until = self.attendance.until.load(Ordering::Relaxed);
+        // Being late by less than a tick is acceptable.
         if until > clock + NEARLY
             && let Some(timeout) = timeout()
             && until > clock + NEARLY + timeout.as_nanos() as u64
@@ -162,10 +162,9 @@ impl Shared {
     }
 }
 
-impl Watch {
-    /// The lock; none if a call has it and may do what there is to do: the thread has slept
-    /// instead. Who waits for a lock that is never free for long makes each call that frees it
-    /// wake him.
+impl Ticker {
+    /// Takes the lock. Returns `None` if a call holds it and can do the work: the thread has slept
+    /// instead. Blocking on a busy lock would make every call that releases it wake the thread.
     pub fn lock<'a>(&mut self, shared: &'a Shared) -> Option<Guard<'a>> {
         if !self.leaves || self.left == LEAVES {
             self.left = 0;
@@ -179,12 +178,12 @@ impl Watch {
         self.left += 1;
         let mut set = WaitSet::new();
         set.add(&shared.wake);
-        // Somebody wants the thread, or a signal came.
+        // Anything but a timeout means that the thread was called or a signal arrived.
         self.leaves = matches!(set.wait(Some(TICK)), Ok(0));
         None
     }
 
-    /// Where the thread sleeps: adds what belongs to engines here, and gives the time.
+    /// Prepares the thread's sleep: adds the engines' descriptors to `set` and returns the timeout.
     pub fn prepare(
         &mut self,
         inner: &mut Inner,
@@ -193,13 +192,13 @@ impl Watch {
         timeout: Option<Duration>,
     ) -> Option<Duration> {
         self.devices.clear();
-        let own = inner.own.iter_mut().filter_map(|own| own.runner.timeout());
-        let mut timeout = timeout.into_iter().chain(own).min();
-        if !inner.own.is_empty() {
-            inner.own.iter().for_each(|own| set.add(own.runner.control()));
-            let looks = shared.care.looks.load(Ordering::Relaxed);
+        let local = inner.local.iter_mut().filter_map(|local| local.runner.timeout());
+        let mut timeout = timeout.into_iter().chain(local).min();
+        if !inner.local.is_empty() {
+            inner.local.iter().for_each(|local| set.add(local.runner.control()));
+            let looks = shared.attendance.looks.load(Ordering::Relaxed);
             if std::mem::replace(&mut self.looks, looks) != looks {
-                // Calls look.
+                // Calls have polled the devices since the last time.
                 timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
             } else if shared.may_doze() {
                 timeout = Some(timeout.map_or(DOZE, |timeout| timeout.min(DOZE)));
@@ -209,101 +208,104 @@ impl Watch {
             }
         }
         let until = timeout.map_or(u64::MAX, |timeout| monotonic() + timeout.as_nanos() as u64);
-        shared.care.until.store(until, Ordering::Relaxed);
+        shared.attendance.until.store(until, Ordering::Relaxed);
         timeout
     }
 
-    /// After the sleep.
+    /// Evaluates what ended the sleep.
     pub fn finish(&mut self, shared: &Shared, set: &WaitSet, ready: io::Result<usize>, controls: &[RawFd]) {
         let devices = self.devices.iter().filter(|device| set.is_ready(**device)).count();
         self.leaves = matches!(ready, Ok(ready) if ready == devices);
-        shared.care.until.store(0, Ordering::Relaxed);
-        shared.care.dozing.store(false, Ordering::SeqCst);
+        shared.attendance.until.store(0, Ordering::Relaxed);
+        shared.attendance.dozing.store(false, Ordering::SeqCst);
         self.orders = controls.iter().any(|control| set.is_ready(*control));
     }
 }
 
 impl Shared {
-    /// True if somebody sleeps on the devices; whoever is the last to wake there says so.
+    /// True if a call sleeps on the devices. The next call that stops sleeping then wakes the
+    /// thread.
     fn may_doze(&self) -> bool {
-        self.care.dozing.store(true, Ordering::SeqCst);
-        let there = self.care.sleepers.load(Ordering::SeqCst) > 0;
+        self.attendance.dozing.store(true, Ordering::SeqCst);
+        let there = self.attendance.sleepers.load(Ordering::SeqCst) > 0;
         if !there {
-            self.care.dozing.store(false, Ordering::SeqCst);
+            self.attendance.dozing.store(false, Ordering::SeqCst);
         }
         there
     }
 }
 
 impl Inner {
-    /// The broker gives this program an engine: what it is to be waits in its channel.
+    /// The broker gives this program an engine. Its configuration is the first message on
+    /// `control`.
     pub fn on_engine(&mut self, shared: &Shared, control: Option<OwnedFd>) {
-        // What cannot be is seen by the broker when the channel is closed.
-        if let Some(own) = control.and_then(Own::start) {
-            self.own.push(own);
-            shared.care.change();
+        // If the engine cannot start, its channel is closed, and the broker sees that.
+        if let Some(local) = control.and_then(LocalEngine::start) {
+            self.local.push(local);
+            shared.attendance.change();
         }
     }
 
-    /// Descriptors of the devices.
+    /// Descriptors of the devices of the engines in this process.
     pub fn devices(&self) -> Vec<RawFd> {
-        self.own.iter().filter_map(Own::device).collect()
+        self.local.iter().filter_map(LocalEngine::device).collect()
     }
 
-    /// Descriptors of the channels that the broker's orders come by.
+    /// Descriptors of the channels that carry the broker's orders.
     pub fn controls(&self) -> Vec<RawFd> {
-        self.own.iter().map(|own| own.runner.control().as_raw_fd()).collect()
+        self.local.iter().map(|local| local.runner.control().as_raw_fd()).collect()
     }
 
-    /// Carries out what the broker has said, and goes on with what takes longer.
+    /// Carries out new orders of the broker, and continues with those that take longer.
     pub fn tend_engines(&mut self, shared: &Shared, orders: bool) {
-        for own in &mut self.own {
+        for local in &mut self.local {
             if orders {
-                own.runner.hear();
+                local.runner.hear();
             }
-            own.runner.tend();
+            local.runner.tend();
         }
-        self.lose(shared, |own| own.runner.is_orphan() && own.runner.is_empty());
+        self.lose(shared, |local| local.runner.is_orphan() && local.runner.is_empty());
     }
 
-    /// Engines that are no more.
-    fn lose(&mut self, shared: &Shared, is_lost: impl FnMut(&mut Own) -> bool) {
-        let before = self.own.len();
-        self.own.extract_if(.., is_lost).for_each(drop);
-        if self.own.len() != before {
-            shared.care.change();
-            self.bury_engines();
+    /// Drops the engines that `is_lost` selects.
+    fn lose(&mut self, shared: &Shared, is_lost: impl FnMut(&mut LocalEngine) -> bool) {
+        let before = self.local.len();
+        self.local.extract_if(.., is_lost).for_each(drop);
+        if self.local.len() != before {
+            shared.attendance.change();
+            self.reap_engines();
         }
     }
 
-    /// The engine of this memory has been taken away.
+    /// Drops the engine that drives this region.
     pub fn lose_engine_of(&mut self, shared: &Shared, region: u32) {
-        self.lose(shared, |own| own.drives(region));
+        self.lose(shared, |local| local.drives(region));
     }
 
-    /// Takes in what came over the devices.
+    /// Takes in what the devices have received.
     pub fn receive(&mut self, shared: &Shared) {
-        if self.own.is_empty() {
+        if self.local.is_empty() {
             return;
         }
         let clock = self.clock;
-        self.lose(shared, |own| own.runner.drive(clock, true).is_err());
+        self.lose(shared, |local| local.runner.drive(clock, true).is_err());
         self.driven = true;
         self.looked_at = clock;
     }
 
-    /// For a call that found nothing: true if it is worth another try.
+    /// Called when a call found nothing to read or no space. Polls the devices; returns true if the
+    /// call is worth another try.
     pub fn has_news(&mut self, shared: &Shared) -> bool {
-        let looks = !self.own.is_empty() && monotonic().saturating_sub(self.looked_at) > JUST_NOW;
+        let looks = !self.local.is_empty() && monotonic().saturating_sub(self.looked_at) > JUST_NOW;
         if looks {
             self.hear_engines(shared);
         }
         looks
     }
 
-    /// Sends what was written, and does what follows from that; unless it waits for more.
+    /// Sends what was written and processes the results, unless a batch is open.
     pub fn send(&mut self, shared: &Shared) {
-        if self.own.is_empty() {
+        if self.local.is_empty() {
             return;
         }
         if batch::is_open() {
@@ -316,13 +318,13 @@ impl Inner {
             batch::sent();
         }
         for _ in 0..ROUNDS {
-            if !self.own.iter_mut().any(|own| own.runner.has_doorbells()) {
+            if !self.local.iter_mut().any(|local| local.runner.has_doorbells()) {
                 break;
             }
             self.clock = monotonic();
             let clock = self.clock;
             let receive = clock.saturating_sub(self.looked_at) > FRESH;
-            self.lose(shared, |own| own.runner.drive(clock, receive).is_err());
+            self.lose(shared, |local| local.runner.drive(clock, receive).is_err());
             self.driven = true;
             if receive {
                 self.looked_at = clock;
@@ -330,15 +332,15 @@ impl Inner {
             self.take_completions(shared);
         }
         if std::mem::take(&mut self.driven) {
-            let Inner { own, clock, .. } = self;
-            shared.hurry(*clock, || own.iter_mut().filter_map(|own| own.runner.timeout()).min());
+            let Inner { local, clock, .. } = self;
+            shared.hurry(*clock, || local.iter_mut().filter_map(|local| local.runner.timeout()).min());
         }
     }
 }
 
-impl Own {
-    /// As the first message there says.
-    fn start(control: OwnedFd) -> Option<Own> {
+impl LocalEngine {
+    /// Starts an engine as the first message on the channel says.
+    fn start(control: OwnedFd) -> Option<LocalEngine> {
         let control = Channel::new(control);
         let Parcel { bytes, fds } = control.receive().ok()??;
         let Order::Start { device, mtu, mac, connections, base, congestion, coalesce, acks, .. } =
@@ -352,10 +354,10 @@ impl Own {
         let begin = Begin { mtu, mac, connections, base, congestion, coalesce, acks };
         let mut runner = Runner::new(control, &begin, &ledger, SteeredPort::lent(tap.by_the_arena(), mtu));
         runner.say(Report::Started {}, Vec::new());
-        Some(Own { runner, _unshared: unshared })
+        Some(LocalEngine { runner, _unshared: unshared })
     }
 
-    /// It is the engine of this memory.
+    /// True if this engine drives the region.
     pub fn drives(&self, region: u32) -> bool {
         self.runner.has_consumer(region)
     }

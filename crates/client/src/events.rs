@@ -1,10 +1,10 @@
-//! The library's thread: what the broker says, what engines complete, which sockets are
-//! ready.
+//! The library's thread: handles the broker's messages, the engines' completions and the readiness
+//! of sockets.
 
 use super::adopting::{Adopting, NotAdopted};
+use super::connection::{Connection, Location};
 use super::descriptors::lifted;
-use super::direct::Watch;
-use super::line::{Line, Whereabouts};
+use super::direct::Ticker;
 use super::shared::{Inner, Region, Shared, until};
 use crate::heard;
 use baton_consumer::adoption::{Adoption, Brought};
@@ -26,27 +26,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Time after which a message that the broker had no room for is tried again.
+/// Delay before a message that the broker had no space for is sent again.
 const RETRY: Duration = Duration::from_millis(5);
 
 pub(super) fn run(shared: &Arc<Shared>) {
-    let mut watch = Watch::default();
+    let mut watch = Ticker::default();
     loop {
         let Some(mut inner) = watch.lock(shared) else { continue };
         inner.awake();
         inner.hear_broker(shared);
         inner.tend_engines(shared, watch.orders);
         inner.hear_engines(shared);
-        inner.bury_engines();
+        inner.reap_engines();
         inner.hear_sockets();
-        let untold = inner.tell_again();
+        let settings_pending = inner.tell_again();
         let corks = inner.push_old();
         inner.forget_abandoned();
         inner.wake_engines(shared);
-        if inner.ended && inner.lines.is_empty() && inner.adopting.is_empty() {
+        if inner.ended && inner.connections.is_empty() && inner.adopting.is_empty() {
             inner.hang_up();
-            // Whoever still waits on a device finds that it is no more.
-            inner.own.clear();
+            // Closing the devices wakes threads that still wait on them.
+            inner.local.clear();
             return;
         }
         if !inner.may_sleep() {
@@ -61,7 +61,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         }
         if let Some(channel) = &inner.channel {
             set.add(channel);
-            if channel.is_waiting() || untold {
+            if channel.is_waiting() || settings_pending {
                 timeout = Some(timeout.map_or(RETRY, |at| at.min(RETRY)));
             }
         }
@@ -71,7 +71,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         let completions: Vec<_> = inner.live_regions().map(|region| region.completions.clone()).collect();
         drop(inner);
         completions.iter().for_each(|completions| set.add(completions.as_ref()));
-        // A signal ends the wait early, which is no harm.
+        // A signal only ends the wait early, which does no harm.
         let ready = set.wait(timeout);
         let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
         for completions in completions.iter().filter(|completions| set.is_ready(completions.as_raw_fd())) {
@@ -86,7 +86,8 @@ impl Inner {
         self.regions.values().filter(|region| !region.dead)
     }
 
-    /// Says to all engines that we sleep; false if there is something to do.
+    /// Tells all engines that this process is going to sleep. Returns false if there is something
+    /// to do.
     fn may_sleep(&self) -> bool {
         let may = self.live_regions().all(|region| region.consumer.region().prepare_sleep());
         if !may {
@@ -106,7 +107,7 @@ impl Inner {
             match channel.receive() {
                 Ok(Some(parcel)) => self.on_parcel(shared, parcel),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // A broker that hung up on what it had not read may have said why before.
+                // A broker that hung up with unread messages may have sent its reason before.
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionReset) => {}
                 Ok(None) | Err(_) => return self.on_service_gone(),
             }
@@ -116,7 +117,7 @@ impl Inner {
     fn on_parcel(&mut self, shared: &Shared, parcel: Parcel) {
         let mut fds = parcel.fds.into_iter().map(lifted);
         let Some(reply) = Reply::from_bytes(&parcel.bytes) else { return };
-        heard::tell_of(&reply, |id| tuple_of(&self.lines.get(&id)?.fd));
+        heard::tell_of(&reply, |id| tuple_of(&self.connections.get(&id)?.fd));
         if let Reply::Stays { id, .. } | Reply::Stand { id, .. } | Reply::Home { id, .. } | Reply::Gone { id, .. } =
             reply
         {
@@ -160,173 +161,177 @@ impl Inner {
         }
     }
 
-    /// Says what there is here, and what is waited for, to a broker that has only its
-    /// predecessor's word.
+    /// Lists the connections and pending adoptions here for a new broker, which knows only what its
+    /// predecessor recorded.
     fn report(&mut self) {
-        let lines = self.lines.keys().map(|id| Request::Has { id: *id });
+        let connections = self.connections.keys().map(|id| Request::Has { id: *id });
         let waits = |adopting: &&Adopting| adopting.fd.is_some() && adopting.outcome.is_none();
         let pending = self.adopting.iter().filter(|(_, adopting)| waits(adopting));
-        let all: Vec<Request> = lines.chain(pending.map(|(seq, _)| Request::Pending { seq: *seq })).collect();
+        let all: Vec<Request> = connections.chain(pending.map(|(seq, _)| Request::Pending { seq: *seq })).collect();
         for request in all {
             let _ = self.say(&request, Vec::new());
         }
     }
 
     fn on_bring(&mut self, seq: u64, id: u64, region: u32, queues: io::Result<Brought>, window: u32) {
-        // No name is given twice.
-        if let Entry::Vacant(place) = self.lines.entry(id)
+        // Ids are never reused.
+        if let Entry::Vacant(place) = self.connections.entry(id)
             && let Some(adopting) = self.adopting.get_mut(&seq)
             && let Some(fd) = adopting.fd.take()
         {
-            place.insert(Line::new(fd, Whereabouts::Away, seq, std::mem::take(&mut adopting.before)));
+            place.insert(Connection::new(fd, Location::Away, seq, std::mem::take(&mut adopting.before)));
         }
-        let taken = match (self.lines.get_mut(&id), self.regions.get_mut(&region)) {
-            (Some(Line { at: Whereabouts::Coming { .. } | Whereabouts::Engine { .. }, .. }), _) => true,
-            (Some(line @ Line { at: Whereabouts::Away, .. }), Some(Region { consumer, .. })) => {
+        let taken = match (self.connections.get_mut(&id), self.regions.get_mut(&region)) {
+            (Some(Connection { at: Location::Coming { .. } | Location::Engine { .. }, .. }), _) => true,
+            (Some(connection @ Connection { at: Location::Away, .. }), Some(Region { consumer, .. })) => {
                 let adoption = Adoption(id);
                 let taken = queues.and_then(|brought| {
                     let unread = brought.unread.clone();
                     consumer.expect(adoption);
                     consumer.bring(adoption, brought, window).inspect_err(|_| consumer.forget_adoption(adoption))?;
-                    line.at = Whereabouts::Coming { region, unread };
+                    connection.at = Location::Coming { region, unread };
                     Ok(())
                 });
                 taken.is_ok()
             }
-            // Let go of since, or of an engine that has died.
+            // The program has closed it since, or its engine has died.
             _ => false,
         };
         let _ = self.say(&Request::Brought { id, taken }, Vec::new());
     }
 
-    /// Where its engine has said in the memory that it has it, that was before what the broker
-    /// says of it now. Who forgot the adoption would take its word for that of the next one, and
-    /// let go of what that one really got.
+    /// Processes the engine's completions first if the connection is still arriving. The engine may
+    /// have announced the adoption in shared memory before the broker sent the present message. If
+    /// the adoption were forgotten now, that announcement would be taken for the next adoption and
+    /// release its connection.
     fn arrive_first(&mut self, id: u64) {
-        if let Some(&Whereabouts::Coming { region, .. }) = self.lines.get(&id).map(|line| &line.at) {
+        if let Some(&Location::Coming { region, .. }) = self.connections.get(&id).map(|connection| &connection.at) {
             self.hear_engine(region, baton_tcp::time::Instant(0));
         }
     }
 
     fn on_stays(&mut self, seq: u64, id: u64, code: String, text: String) {
-        if let Some(Whereabouts::Coming { region, .. }) = self.lines.get(&id).map(|line| &line.at)
+        if let Some(Location::Coming { region, .. }) = self.connections.get(&id).map(|connection| &connection.at)
             && let Some(region) = self.regions.get_mut(region)
         {
             region.consumer.forget_adoption(Adoption(id));
         }
         let refused = |fd| NotAdopted { fd: Some(fd), code: code.clone(), text: text.clone() };
         if let Some(adopting) = self.adopting.get_mut(&seq) {
-            let brought = self.lines.get(&id).is_some_and(|line| line.seq == seq);
-            let line = if brought { self.lines.remove(&id) } else { None };
-            let fd = adopting.fd.take().or_else(|| line.map(|line| line.into_fd(self.ready.as_fd())));
+            let brought = self.connections.get(&id).is_some_and(|connection| connection.seq == seq);
+            let connection = if brought { self.connections.remove(&id) } else { None };
+            let fd = adopting.fd.take().or_else(|| connection.map(|connection| connection.into_fd(self.ready.as_fd())));
             if let Some(fd) = fd {
                 adopting.settle(Err(refused(fd)));
             }
             return;
         }
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        if matches!(line.at, Whereabouts::Away | Whereabouts::Coming { .. }) {
-            line.at = Whereabouts::Kernel;
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if matches!(connection.at, Location::Away | Location::Coming { .. }) {
+            connection.at = Location::Kernel;
         }
-        line.refusal = line.restoring.then_some(text);
+        connection.refusal = connection.restoring.then_some(text);
         self.settle(id);
     }
 
-    /// The broker wants to hand it over. What is to be read or written first goes along here.
+    /// The broker wants to hand the connection over. Bytes that are queued here travel with it.
     fn on_prepare(&mut self, id: u64) {
-        let may = |line: &&Line| line.is_in_kernel() && line.skip == 0 && !line.closed && !line.restoring;
-        let line = self.lines.get(&id).filter(may);
-        let free = line.is_some_and(|line| self.no_buffers_for(line.fd.as_fd()).is_none());
-        if let Some(line) = self.lines.get_mut(&id).filter(|_| free) {
-            line.at = Whereabouts::Away;
+        let may = |connection: &&Connection| {
+            connection.is_in_kernel() && connection.skip == 0 && !connection.closed && !connection.restoring
+        };
+        let connection = self.connections.get(&id).filter(may);
+        let free = connection.is_some_and(|connection| self.no_buffers_for(connection.fd.as_fd()).is_none());
+        if let Some(connection) = self.connections.get_mut(&id).filter(|_| free) {
+            connection.at = Location::Away;
         }
         let _ = self.say(&Request::Ready { id, free }, Vec::new());
     }
 
     fn on_stand(&mut self, id: u64, rcv_pos: u64, tail_pos: u64) {
-        let Inner { lines, regions, .. } = self;
-        let Some(line) = lines.get_mut(&id) else { return };
-        let Whereabouts::Engine { region, conn } = line.at else { return };
+        let Inner { connections, regions, .. } = self;
+        let Some(connection) = connections.get_mut(&id) else { return };
+        let Location::Engine { region, conn } = connection.at else { return };
         let left = regions.get_mut(&region).and_then(|region| region.consumer.standing_at(conn, tail_pos, rcv_pos));
         let left = left.unwrap_or_default();
-        line.shut |= left.shut;
-        // All stays here too until it is in the kernel.
-        let unread: Vec<u8> = line.unread.iter().copied().chain(left.unread).collect();
-        let unsent: Vec<u8> = left.unsent.into_iter().chain(line.unsent.iter().copied()).collect();
+        connection.shut |= left.shut;
+        // A copy stays here until the bytes are in the kernel.
+        let unread: Vec<u8> = connection.unread.iter().copied().chain(left.unread).collect();
+        let unsent: Vec<u8> = left.unsent.into_iter().chain(connection.unsent.iter().copied()).collect();
         match write_queues(&unread, &unsent) {
             Ok(file) => {
                 let (unread, unsent) = (unread.len() as u32, unsent.len() as u32);
                 let _ = self.say(&Request::LeftBehind { id, unread, unsent }, file.into_iter().collect());
             }
-            // There is no other way to hand it over.
-            Err(error) => line.refusal = Some(error.to_string()),
+            // Without the file there is no way to restore the connection.
+            Err(error) => connection.refusal = Some(error.to_string()),
         }
     }
 
     fn on_home(&mut self, id: u64, rcv_pos: u64, tail_pos: u64, whole: bool) {
-        let Inner { lines, regions, .. } = self;
-        let Some(line) = lines.get_mut(&id) else { return };
-        match std::mem::replace(&mut line.at, Whereabouts::Kernel) {
-            Whereabouts::Engine { region, conn } => {
+        let Inner { connections, regions, .. } = self;
+        let Some(connection) = connections.get_mut(&id) else { return };
+        match std::mem::replace(&mut connection.at, Location::Kernel) {
+            Location::Engine { region, conn } => {
                 if let Some(region) = regions.get_mut(&region) {
                     let left = region.consumer.standing_at(conn, tail_pos, rcv_pos).filter(|_| !whole);
-                    // An engine of our own may have gone on while the broker took it away.
+                    // An engine in this process may have received more while the broker was
+                    // capturing.
                     let received = region.consumer.stream(conn).map_or(0, Stream::received_total);
-                    line.skip = if whole { 0 } else { received.saturating_sub(rcv_pos) };
-                    left.into_iter().for_each(|left| line.take_left(left));
+                    connection.skip = if whole { 0 } else { received.saturating_sub(rcv_pos) };
+                    left.into_iter().for_each(|left| connection.take_left(left));
                     region.leave(conn);
                 }
             }
-            Whereabouts::Coming { region, unread } => {
-                line.unread.extend(unread);
+            Location::Coming { region, unread } => {
+                connection.unread.extend(unread);
                 if let Some(region) = regions.get_mut(&region) {
                     region.consumer.forget_adoption(Adoption(id));
                 }
             }
-            // A kernel that has the whole has what remained here, too.
-            Whereabouts::Away => {
-                let remains = line.remains.take().filter(|_| !whole);
-                remains.into_iter().for_each(|remains| line.take_left(remains.beyond(tail_pos)));
+            // If the kernel has the whole connection, it has these bytes too.
+            Location::Away => {
+                let remains = connection.remains.take().filter(|_| !whole);
+                remains.into_iter().for_each(|remains| connection.take_left(remains.beyond(tail_pos)));
             }
-            Whereabouts::Kernel => {}
-            ended @ Whereabouts::Ended(_) => line.at = ended,
+            Location::Kernel => {}
+            ended @ Location::Ended(_) => connection.at = ended,
         }
         if whole {
-            (line.unread, line.unsent) = Default::default();
-            line.given_back.store(!line.restoring, Ordering::Release);
+            (connection.unread, connection.unsent) = Default::default();
+            connection.given_back.store(!connection.restoring, Ordering::Release);
         }
         self.settle(id);
         self.forget_dead_regions();
     }
 
     fn on_gone(&mut self, seq: u64, id: u64, text: &str) {
-        let Inner { lines, regions, adopting, .. } = self;
-        // Lost before it was brought here: what is left of the socket is nobody's.
-        if let Some(adopting) = adopting.get_mut(&seq).filter(|_| !lines.contains_key(&id)) {
+        let Inner { connections, regions, adopting, .. } = self;
+        // It was lost before it arrived, so nobody owns what is left of the socket.
+        if let Some(adopting) = adopting.get_mut(&seq).filter(|_| !connections.contains_key(&id)) {
             adopting.fd = None;
             adopting.settle(Err(NotAdopted { fd: None, code: "lost".into(), text: text.to_owned() }));
         }
-        let Some(line) = lines.get_mut(&id) else { return };
+        let Some(connection) = connections.get_mut(&id) else { return };
         let mut error = (!text.is_empty()).then(|| io::Error::new(ErrorKind::ConnectionAborted, text));
-        match std::mem::replace(&mut line.at, Whereabouts::Away) {
-            Whereabouts::Engine { region, conn } => {
+        match std::mem::replace(&mut connection.at, Location::Away) {
+            Location::Engine { region, conn } => {
                 if let Some(region) = regions.get_mut(&region) {
                     error = region.consumer.error(conn).or(error);
                     let left = region.consumer.standing_at(conn, u64::MAX, 0).unwrap_or_default();
-                    line.unread.extend(left.unread);
+                    connection.unread.extend(left.unread);
                     region.leave(conn);
                 }
             }
-            Whereabouts::Coming { region, unread } => {
-                line.unread.extend(unread);
-                // Whoever has it in the engine by now does not go on with it.
+            Location::Coming { region, unread } => {
+                connection.unread.extend(unread);
+                // If the engine adopts it later, the consumer aborts it.
                 if let Some(region) = regions.get_mut(&region) {
                     region.consumer.forget_adoption(Adoption(id));
                 }
             }
             _ => {}
         }
-        line.at = Whereabouts::Ended(error);
+        connection.at = Location::Ended(error);
         self.settle(id);
         self.forget_dead_regions();
     }
@@ -340,44 +345,46 @@ impl Inner {
         self.forget_dead_regions();
     }
 
-    /// Dead regions that nobody has a connection in.
+    /// Drops dead regions that no connection uses any more.
     pub(super) fn forget_dead_regions(&mut self) {
-        let Inner { lines, regions, .. } = self;
-        let uses = |line: &Line, number: u32| match line.at {
-            Whereabouts::Engine { region, .. } | Whereabouts::Coming { region, .. } => region == number,
+        let Inner { connections, regions, .. } = self;
+        let uses = |connection: &Connection, number: u32| match connection.at {
+            Location::Engine { region, .. } | Location::Coming { region, .. } => region == number,
             _ => false,
         };
-        regions.retain(|number, region| !region.dead || lines.values().any(|line| uses(line, *number)));
+        regions
+            .retain(|number, region| !region.dead || connections.values().any(|connection| uses(connection, *number)));
     }
 
-    /// A connection has arrived somewhere: whoever waits is told, and what waited is done.
+    /// A connection has reached a location: wakes those who wait for it, and carries out pending
+    /// work.
     fn settle(&mut self, id: u64) {
-        let Inner { lines, adopting, ready, .. } = self;
-        let Some(line) = lines.get_mut(&id) else { return };
-        if let Some(adopting) = adopting.get_mut(&line.seq) {
+        let Inner { connections, adopting, ready, .. } = self;
+        let Some(connection) = connections.get_mut(&id) else { return };
+        if let Some(adopting) = adopting.get_mut(&connection.seq) {
             adopting.settle(Ok(id));
         }
-        (line.asked, line.info) = (false, None);
-        line.watchers.news += 1;
-        if line.is_in_kernel() {
-            line.tell_socket();
-            // What it does not take now it takes when it is ready.
-            let _ = line.flush(id, ready.as_fd());
+        (connection.asked, connection.info) = (false, None);
+        connection.watchers.news += 1;
+        if connection.is_in_kernel() {
+            connection.tell_socket();
+            // Bytes that do not fit are written when the socket is ready.
+            let _ = connection.flush(id, ready.as_fd());
         }
-        line.wake();
-        if line.closed {
+        connection.wake();
+        if connection.closed {
             self.close(id);
         }
     }
 
-    /// What came, and what engines have completed.
+    /// Takes in what the devices received and what the engines completed.
     pub(super) fn hear_engines(&mut self, shared: &Shared) {
         self.clock = monotonic();
         self.receive(shared);
         self.take_completions(shared);
     }
 
-    /// What engines have completed.
+    /// Takes in what the engines completed.
     pub(super) fn take_completions(&mut self, shared: &Shared) {
         let time = baton_tcp::time::Instant(self.clock.saturating_sub(shared.started));
         let mut next = 0;
@@ -397,43 +404,43 @@ impl Inner {
                 SocketEvent::Adopted { adoption, conn } => self.on_adopted(number, adoption.0, conn),
                 SocketEvent::Ready { conn } => self.on_ready(number, conn),
                 SocketEvent::Parted { conn, remains } => self.on_parted(number, conn, remains),
-                // Nobody here asks for anything else.
+                // This library asks for no other events.
                 _ => {}
             }
         }
     }
 
     fn on_adopted(&mut self, number: u32, id: u64, conn: Conn) {
-        let Inner { lines, regions, .. } = self;
-        let (Some(line), Some(region)) = (lines.get_mut(&id), regions.get_mut(&number)) else { return };
-        line.at = Whereabouts::Engine { region: number, conn };
-        line.begin_cork();
-        // What does not fit now is written when there is room.
-        let _ = line.flush_to(&mut region.consumer, conn);
-        line.tell_engine(&mut region.consumer, conn);
-        self.untold |= line.untold;
-        let restoring = line.restoring;
-        // One that was let go of has ended, and its queue pair is this one's now.
-        if let Some(before) = region.names.insert(conn, id).and_then(|before| lines.get_mut(&before)) {
-            before.at = Whereabouts::Ended(None);
+        let Inner { connections, regions, .. } = self;
+        let (Some(connection), Some(region)) = (connections.get_mut(&id), regions.get_mut(&number)) else { return };
+        connection.at = Location::Engine { region: number, conn };
+        connection.begin_cork();
+        // Bytes that do not fit are written when there is space.
+        let _ = connection.flush_to(&mut region.consumer, conn);
+        connection.tell_engine(&mut region.consumer, conn);
+        self.settings_pending |= connection.settings_pending;
+        let restoring = connection.restoring;
+        // The queue pair's previous connection was closed and has ended.
+        if let Some(before) = region.names.insert(conn, id).and_then(|before| connections.get_mut(&before)) {
+            before.at = Location::Ended(None);
         }
         if restoring {
             let _ = self.say(&Request::Restore { id }, Vec::new());
         }
-        heard::tell_of_arrival(id, || tuple_of(&self.lines.get(&id)?.fd));
+        heard::tell_of_arrival(id, || tuple_of(&self.connections.get(&id)?.fd));
         self.settle(id);
     }
 
     fn on_ready(&mut self, number: u32, conn: Conn) {
-        let Inner { lines, regions, .. } = self;
+        let Inner { connections, regions, .. } = self;
         let Some(region) = regions.get_mut(&number) else { return };
         if region.leaving.contains(&conn) && region.consumer.leave(conn).is_some() {
             region.leaving.remove(&conn);
-        } else if let Some(line) = region.names.get(&conn).and_then(|id| lines.get_mut(id)) {
-            if !line.unsent.is_empty() {
-                let _ = line.flush_to(&mut region.consumer, conn);
+        } else if let Some(connection) = region.names.get(&conn).and_then(|id| connections.get_mut(id)) {
+            if !connection.unsent.is_empty() {
+                let _ = connection.flush_to(&mut region.consumer, conn);
             }
-            line.wake();
+            connection.wake();
         }
     }
 
@@ -446,10 +453,10 @@ impl Inner {
         }
         for event in events {
             let id = event.data.u64();
-            let Some(line) = self.lines.get_mut(&id) else { continue };
-            line.on_ready();
-            // A husk says things too.
-            if line.is_in_kernel() {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            connection.on_ready();
+            // Epoll reports husks too; those are ignored.
+            if connection.is_in_kernel() {
                 self.settle(id);
             }
         }

@@ -1,7 +1,7 @@
-//! Sending what lies in a file without a copy on the way: it is read to where the engine sends
-//! from.
+//! Sends a file's content without an intermediate copy: the file is read directly into the buffer
+//! that the engine sends from.
 
-use super::line::Whereabouts;
+use super::connection::Location;
 use super::shared::{Inner, in_engine};
 use super::stream::Stream;
 use baton_consumer::stream::FilePiece;
@@ -9,13 +9,14 @@ use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 
 impl Stream {
-    /// Writes what there is room for of `len` bytes of a file, from byte `at` on, as one; with
-    /// `more` it waits for what is written next (`MSG_MORE`). Fewer at the end of the file,
-    /// and where the system does not have it in memory. Never blocks.
+    /// Writes up to `len` bytes of a file, starting at offset `at`, as one write. With `more`, the
+    /// bytes wait for the next write (`MSG_MORE`). Fewer bytes are written if there is less space,
+    /// at the end of the file, and where the file is not in the page cache. Never blocks.
     ///
     /// # Errors
-    /// `WouldBlock` if there is no room; `Unsupported` if it cannot be read so, or the
-    /// connection is in no engine: then it is to be read, and written; else as a write's.
+    /// `WouldBlock` if there is no space; `Unsupported` if the file cannot be read this way or no
+    /// engine has the connection, in which case the caller must read and write; otherwise those of
+    /// a write.
     pub fn send_file(&self, file: BorrowedFd<'_>, at: u64, len: usize, more: bool) -> io::Result<usize> {
         self.shared.with(|inner| inner.send_file(self.id, FilePiece { file, at, len }, more))?
     }
@@ -23,14 +24,14 @@ impl Stream {
 
 impl Inner {
     fn send_file(&mut self, id: u64, piece: FilePiece<'_>, more: bool) -> io::Result<usize> {
-        let Inner { lines, regions, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let Whereabouts::Engine { region, conn } = line.at else { return Err(ErrorKind::Unsupported.into()) };
+        let Inner { connections, regions, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let Location::Engine { region, conn } = connection.at else { return Err(ErrorKind::Unsupported.into()) };
         let sent = in_engine(regions, region, conn, |consumer| {
-            line.flush_to(consumer, conn)?;
-            line.write_engine(consumer, conn, piece, more)
+            connection.flush_to(consumer, conn)?;
+            connection.write_engine(consumer, conn, piece, more)
         });
-        if line.holds_back() {
+        if connection.holds_back() {
             self.note_held();
         }
         sent

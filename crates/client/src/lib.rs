@@ -1,47 +1,47 @@
-//! A program's connection to a Baton service: sockets of the kernel are handed to the
-//! service's engine, and come back.
+//! A program's connection to a Baton service, which moves kernel sockets to the service's engine
+//! and back.
 //!
 //! ```text
-//!   program's threads                     this library's thread
-//!   Stream::read, write ... | lock |      completions of the engine, messages of the
-//!        |                    v           broker, readiness of sockets  --> wakers
-//!        |                 Line: where each connection is, what is to be read first
-//!        v                    |
-//!   region (shared memory) ---+--- socket
+//!  program's threads                     this library's thread
+//!  Stream::read, write ... | lock |      completions of the engine, messages of the
+//!       |                    v           broker, readiness of sockets  --> wakers
+//!       |                 Connection: its location, and what is to be read first
+//!       v                    |
+//!  region (shared memory) ---+--- socket
 //! ```
 //!
-//! A [`Stream`] is one byte stream wherever its connection is: bytes go through shared
-//! memory while the engine has it, and through the program's own descriptor while the
-//! kernel has it. It may go from one to the other at any moment, also because the engine
-//! died; [`baton_ipc::message`] says how no byte is lost or doubled on the way. [`raw`] is for
-//! programs that post buffers of their own instead.
+//! A [`Stream`] is one byte stream regardless of its connection's location: bytes pass through
+//! shared memory while the engine has the connection, and through the program's own descriptor
+//! while the kernel has it. It may move from one to the other at any moment, including when the
+//! engine dies; [`baton_ipc::message`] explains why no byte is lost or duplicated. Programs that
+//! post buffers of their own use [`raw`] instead.
 //!
 //! # Forks
 //!
-//! What a program has of a service stays its own when it forks. In the child every call on a
-//! [`Service`] or [`Stream`] of the parent fails with `NotConnected`, and dropping one leaves
-//! the parent's connection alone: a dropped stream closes the child's copy of the descriptor,
-//! and nothing else. The child has neither the shared memory (`MADV_DONTFORK`) nor the channel
-//! to the broker, so that a parent's death is its connections' end whatever children it had.
-//! Copies of the descriptor keep a connection's socket open, as always: a child that is to
-//! live long drops what it does not need. It may connect to the service by itself. Who wants
-//! a connection in a child restores it first. Noticed is what `fork` of the C library makes, not
-//! a bare `clone`. A child does not use what is [`raw`]: it lacks the memory.
+//! A program's streams and services are not inherited by a forked child. In the child, every call
+//! on a [`Service`] or [`Stream`] of the parent fails with `NotConnected`. Dropping one there
+//! leaves the parent's connection alone: dropping a stream only closes the child's copy of the
+//! descriptor. The child has neither the shared memory (`MADV_DONTFORK`) nor the channel to the
+//! broker, so a connection ends with the parent however many children the parent had. Copies of a
+//! descriptor keep its socket open, as always, so a long-lived child should drop those it does not
+//! need. A child may connect to the service by itself. To use a connection in a child, restore it
+//! to the kernel before the fork. Only libc's `fork` is detected, not a raw `clone`. A child must
+//! not use [`raw`] objects, because it lacks their memory.
 
 mod adopting;
 mod batch;
+mod connection;
 mod cork;
 mod descriptors;
 mod direct;
 mod events;
 mod files;
-mod gone;
 mod heard;
-mod line;
 mod options;
 pub mod raw;
 mod ready;
 mod restore;
+mod service_loss;
 mod settings;
 mod shared;
 mod stream;
@@ -70,24 +70,24 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-/// Where a service listens unless it is told otherwise.
+/// Path of the service's socket unless another is configured.
 pub const SOCKET: &str = "/run/baton/baton.sock";
 
-/// What moving many connections came to.
+/// Result of moving a set of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Connections that it was about.
+    /// Number of selected connections.
     pub count: u64,
-    /// Of them, those that did not move.
+    /// How many of those did not move.
     pub failed: u64,
-    /// The longest that one of them stood still, in microseconds.
+    /// Longest time that one of them was stopped, in microseconds.
     pub pause_us: u64,
 }
 
-/// A connection to a service. Dropped, its streams go on until they are dropped too.
+/// A connection to a service. Its streams remain usable after it is dropped.
 pub struct Service {
     shared: Arc<Shared>,
-    /// Number of the last question; held until it is answered.
+    /// Number of the last question. The lock is held until the answer is complete.
     asking: Mutex<u64>,
 }
 
@@ -95,13 +95,13 @@ impl Service {
     /// Connects to the service that listens at `path`.
     ///
     /// # Errors
-    /// As `connect(2)`'s; `PermissionDenied` if this user may not use it.
+    /// Those of `connect(2)`; `PermissionDenied` if this user may not use the service.
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Service> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&socket, &SocketAddrUnix::new(path.as_ref())?)?;
         let shared = Shared::start(Channel::new(descriptors::lifted(socket)))?;
         let service = Service { shared, asking: Mutex::new(0) };
-        // One that refuses has hung up, and said why.
+        // A broker that refuses has sent its reason and hung up, so the answer is read in any case.
         let _ = service.shared.with(|inner| inner.say(&Request::Hello { version: VERSION }, Vec::new()));
         match service.next_answer()? {
             Reply::Welcome { version } if version == VERSION => {
@@ -109,17 +109,17 @@ impl Service {
                 tell(Level::Info, Kind::PROGRAM, |event| event.text(format!("connected to the service at {at}")));
                 Ok(service)
             }
-            _ => Err(io::Error::new(ErrorKind::Unsupported, "the service is of another version")),
+            _ => Err(io::Error::new(ErrorKind::Unsupported, "the service speaks another version of the protocol")),
         }
     }
 
-    /// The same, with the engine in this place. With [`Placement::Direct`] the program drives
-    /// engines itself: each interface gives it a device of its own, through which its
-    /// connections go, and its calls do an engine's work. Where an interface cannot, its own
-    /// engine serves the program as any other.
+    /// Connects like [`Service::connect`] and chooses where the engine runs. With
+    /// [`Placement::Direct`] the program drives engines itself: each interface gives it a device of
+    /// its own for its connections, and the program's calls do the engine's work. An interface that
+    /// cannot do so serves the program with its own engine.
     ///
     /// # Errors
-    /// As for [`Service::connect`].
+    /// Those of [`Service::connect`].
     pub fn connect_as(path: impl AsRef<Path>, placement: Placement) -> io::Result<Service> {
         let service = Service::connect(path)?;
         if placement == Placement::Direct {
@@ -129,11 +129,11 @@ impl Service {
         Ok(service)
     }
 
-    /// Hands a connected TCP socket over, and waits until the engine has it. Nobody else may
-    /// use the descriptor, or a duplicate of it, meanwhile and from then on.
+    /// Hands a connected TCP socket over, and waits until the engine has adopted it. From the call
+    /// on, nobody else may use the descriptor or a duplicate of it.
     ///
     /// # Errors
-    /// [`NotAdopted`] with the socket, which is as it was.
+    /// [`NotAdopted`] with the socket in its previous state.
     pub fn adopt(&self, fd: OwnedFd) -> Result<Stream, NotAdopted> {
         let seq = self.begin_adopt(fd)?;
         let mut refused = None;
@@ -145,13 +145,14 @@ impl Service {
                 Poll::Ready(Err(ErrorKind::Other.into()))
             }
         });
-        adopted.map_err(|_| refused.expect("nothing else ends the wait"))
+        adopted.map_err(|_| refused.expect("only a refusal ends the wait with an error"))
     }
 
-    /// As [`Service::adopt`], for tasks. Dropped before it is ready, the connection is closed.
+    /// Like [`Service::adopt`], for tasks. If the future is dropped before it is ready, the
+    /// connection is closed.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Service::adopt`].
     pub async fn adopt_async(&self, fd: OwnedFd) -> Result<Stream, NotAdopted> {
         let seq = self.begin_adopt(fd)?;
         let _waiting = Waiting { shared: &self.shared, seq };
@@ -162,7 +163,7 @@ impl Service {
         let mut fd = Some(fd);
         let begun = self.shared.with(|inner| fd.take().map(|fd| inner.begin_adopt(fd)));
         match begun {
-            Ok(begun) => begun.expect("the socket was there"),
+            Ok(begun) => begun.expect("the closure was given the socket"),
             Err(error) => Err(NotAdopted::broken(fd, &error)),
         }
     }
@@ -173,44 +174,45 @@ impl Service {
         adopted.map_ok(|arrived| Stream::new(self.shared.clone(), arrived))
     }
 
-    /// Takes in what engines have said already, which this library's thread may not have
-    /// seen yet.
+    /// Takes in what engines have announced and this library's thread may not have seen yet.
     pub fn look(&self) {
         self.shared.look();
     }
 
-    /// As [`Service::look`], unless somebody looked in the last 100 µs: for a call that has
-    /// something to report as it is.
+    /// Like [`Service::look`], unless someone looked within the last 100 µs. For calls that report
+    /// a state.
     pub fn glance(&self) {
         self.shared.glance();
     }
 
-    /// Descriptors of the devices of this program's own engines. Whoever sleeps on one, and
-    /// finds it readable, calls [`Service::look`].
+    /// Descriptors of the devices of this program's own engines. A thread that sleeps on one and
+    /// finds it readable must call [`Service::look`].
     pub fn devices(&self) -> Vec<RawFd> {
         self.shared.with(|inner| inner.devices()).unwrap_or_default()
     }
 
-    /// Another number whenever [`Service::devices`] has changed.
+    /// A number that changes whenever the list of [`Service::devices`] changes.
     pub fn device_changes(&self) -> u64 {
         self.shared.device_changes()
     }
 
-    /// To be held while a call sleeps on the devices: nobody else looks after them then.
+    /// Returns a guard to hold while a call sleeps on the devices. The library's thread leaves the
+    /// devices to that call.
     pub fn attend(&self) -> Attending {
         Attending::new(&self.shared)
     }
 
-    /// Whether the service has gone: its broker has ended, and no guardian starts another.
+    /// Returns whether the service has gone: its broker has ended and no guardian will start
+    /// another.
     pub fn is_gone(&self) -> bool {
         self.shared.with(|inner| inner.channel.is_none()).unwrap_or(true)
     }
 
-    /// Has a service that ends with the processes that it is there for go on until this process has
-    /// ended, too, and serve what descends from it, whatever user that becomes.
+    /// Makes a service that lives as long as its member processes count this process among them.
+    /// The service then also serves descendants of this process, whichever user they become.
     ///
     /// # Errors
-    /// `NotConnected` if the service has gone, `PermissionDenied` if this user may not.
+    /// `NotConnected` if the service has gone, `PermissionDenied` if this user may not join.
     pub fn join(&self) -> io::Result<()> {
         match self.ask(|ask| Request::Join { ask })? {
             (_, Tally { failed: 0, .. }) => Ok(()),
@@ -218,7 +220,7 @@ impl Service {
         }
     }
 
-    /// Every connection that the service knows and this user may see.
+    /// Lists every connection that the service knows and this user may see.
     ///
     /// # Errors
     /// `NotConnected` if the service has gone.
@@ -227,34 +229,34 @@ impl Service {
         self.ask(|ask| Request::List { ask }).map(|(replies, _)| replies.into_iter().filter_map(entry).collect())
     }
 
-    /// Has connections of programs that are in the kernel handed over, and waits for it.
+    /// Hands over the selected connections that are in the kernel, and waits until that is done.
     ///
     /// # Errors
-    /// `NotConnected` if the service has gone, `PermissionDenied` if this user may not.
+    /// `NotConnected` if the service has gone, `PermissionDenied` if this user may not do so.
     pub fn handoff(&self, which: Selector) -> io::Result<Tally> {
         self.tally(|ask| Request::Handoff { ask, which })
     }
 
-    /// Has connections that are in the engine given back to the kernel.
+    /// Restores the selected connections to the kernel.
     ///
     /// # Errors
-    /// As for [`Service::handoff`].
+    /// Those of [`Service::handoff`].
     pub fn bring_home(&self, which: Selector) -> io::Result<Tally> {
         self.tally(|ask| Request::Home { ask, which })
     }
 
-    /// Has everything given back to the kernel and the service end.
+    /// Restores all connections to the kernel and ends the service.
     ///
     /// # Errors
-    /// As for [`Service::handoff`].
+    /// Those of [`Service::handoff`].
     pub fn stop(&self) -> io::Result<Tally> {
         self.tally(|ask| Request::Stop { ask })
     }
 
-    /// Has a new engine take the old one's place, of the binary that is installed now.
+    /// Replaces the engine by a new one, started from the binary that is installed now.
     ///
     /// # Errors
-    /// As for [`Service::handoff`].
+    /// Those of [`Service::handoff`].
     pub fn upgrade(&self) -> io::Result<Tally> {
         self.tally(|ask| Request::Upgrade { ask })
     }
@@ -263,7 +265,7 @@ impl Service {
         self.ask(request).map(|(_, tally)| tally)
     }
 
-    /// Asks, and waits for the end of the answer.
+    /// Sends a question and collects its answer.
     fn ask(&self, request: impl FnOnce(u64) -> Request) -> io::Result<(Vec<Reply>, Tally)> {
         self.shared.check()?;
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
@@ -279,10 +281,11 @@ impl Service {
                 Reply::Done { ask, count, failed, pause_us } if ask == *asking => {
                     return Ok((replies, Tally { count, failed, pause_us }));
                 }
-                // To a question that was given up when the broker died, and heard by the next.
+                // The answer to an earlier question, which was abandoned when the broker died and
+                // reached the next broker.
                 Reply::Done { .. } => replies.clear(),
                 Reply::Restarted {} => {
-                    let text = "the service's broker died and was started anew; ask again";
+                    let text = "the service's broker died and was restarted; ask again";
                     return Err(io::Error::new(ErrorKind::ConnectionReset, text));
                 }
                 _ => {}
@@ -300,7 +303,7 @@ impl Service {
     }
 }
 
-/// A task that waits for an adoption.
+/// Abandons an adoption when the task that waits for it is dropped.
 struct Waiting<'a> {
     shared: &'a Shared,
     seq: u64,
@@ -308,14 +311,15 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // Not by a child.
+        // This does nothing in a forked child.
         let _ = self.shared.with(|inner| inner.abandon(self.seq));
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // The thread serves streams that are left, and ends with the last one. Not by a child.
+        // The thread serves the remaining streams and ends with the last one. This does nothing in
+        // a forked child.
         let _ = self.shared.change(|inner| inner.ended = true);
     }
 }

@@ -1,6 +1,6 @@
-//! Options of a [`Stream`]: they hold wherever its connection is, and go with it.
+//! Options of a [`Stream`]. They apply wherever its connection is, and move with it.
 
-use super::line::Whereabouts;
+use super::connection::Location;
 use super::settings::Setting;
 use super::shared::Inner;
 use super::stream::Stream;
@@ -14,14 +14,14 @@ use std::os::fd::AsFd;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// When an idle peer is probed (`SO_KEEPALIVE` and its three numbers).
+/// When an idle peer is probed (`SO_KEEPALIVE` and its three parameters).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Probing {
-    /// Silence before the first probe, whole seconds.
+    /// Idle time before the first probe, in whole seconds.
     pub idle: Duration,
-    /// Time between probes, whole seconds.
+    /// Time between probes, in whole seconds.
     pub interval: Duration,
-    /// Probes without any answer before the connection is given up.
+    /// Number of unanswered probes after which the connection is given up.
     pub probes: u32,
 }
 
@@ -36,12 +36,12 @@ impl Stream {
         socket: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<T>,
     ) -> io::Result<T> {
         self.shared.with(|inner| {
-            let line = inner.line(self.id).ok_or(ErrorKind::NotConnected)?;
-            line.setting(kind).map_or_else(|| Ok(socket(line.fd.as_fd())?), Ok)
+            let connection = inner.connection(self.id).ok_or(ErrorKind::NotConnected)?;
+            connection.setting(kind).map_or_else(|| Ok(socket(connection.fd.as_fd())?), Ok)
         })?
     }
 
-    /// Whether small segments leave at once.
+    /// Returns whether small segments are sent at once (`TCP_NODELAY`).
     ///
     /// # Errors
     /// `NotConnected`.
@@ -52,11 +52,11 @@ impl Stream {
         )
     }
 
-    /// Probes an idle peer, or does not.
+    /// Turns probing of an idle peer on or off.
     ///
     /// # Errors
-    /// `InvalidInput` if a time is below a second or beyond 32,767, or the probes beyond 127;
-    /// else as [`Stream::set_nodelay`].
+    /// `InvalidInput` if a time is less than 1 second or more than 32,767 seconds, or if there are
+    /// more than 127 probes or none; otherwise those of [`Stream::set_nodelay`].
     pub fn set_keepalive(&self, probing: Option<Probing>) -> io::Result<()> {
         let seconds = |span: Duration| (1..=32_767).contains(&span.as_secs());
         if probing.is_some_and(|p| !seconds(p.idle) || !seconds(p.interval) || !(1..=127).contains(&p.probes)) {
@@ -65,7 +65,7 @@ impl Stream {
         self.set(Setting::KeepAlive(probing.map(|p| (p.idle, p.interval, p.probes))))
     }
 
-    /// When an idle peer is probed, if it is.
+    /// Returns when an idle peer is probed; `None` if it is not.
     ///
     /// # Errors
     /// `NotConnected`.
@@ -81,16 +81,17 @@ impl Stream {
         Ok(found.map(|(idle, interval, probes)| Probing { idle, interval, probes }))
     }
 
-    /// How long sent data may stay unacknowledged before the connection is given up
-    /// (`TCP_USER_TIMEOUT`), in milliseconds; `None` for the host's number of tries.
+    /// Sets how long sent data may remain unacknowledged before the connection is given up
+    /// (`TCP_USER_TIMEOUT`), with millisecond resolution. `None` applies the host's number of
+    /// retries.
     ///
     /// # Errors
-    /// As [`Stream::set_nodelay`].
+    /// Those of [`Stream::set_nodelay`].
     pub fn set_user_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.set(Setting::UserTimeout(timeout))
     }
 
-    /// As it was set.
+    /// Returns the timeout set by [`Stream::set_user_timeout`].
     ///
     /// # Errors
     /// `NotConnected`.
@@ -104,16 +105,17 @@ impl Stream {
         )
     }
 
-    /// What happens when the stream is dropped with data not sent (`SO_LINGER`). Zero resets
-    /// the connection; any other time goes with the socket, but dropping a stream never waits.
+    /// Sets what happens to unsent data when the stream is dropped (`SO_LINGER`). A linger time of
+    /// zero resets the connection. Any other time is set on the socket, but dropping a stream never
+    /// waits.
     ///
     /// # Errors
-    /// As [`Stream::set_nodelay`].
+    /// Those of [`Stream::set_nodelay`].
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         self.set(Setting::Linger(linger))
     }
 
-    /// As it was set.
+    /// Returns the linger time.
     ///
     /// # Errors
     /// `NotConnected`.
@@ -124,25 +126,26 @@ impl Stream {
         )
     }
 
-    /// The differentiated services of the connection's packets (`IP_TOS`, `IPV6_TCLASS`); the
-    /// lower two bits are TCP's own.
+    /// Sets the differentiated services field of the connection's packets (`IP_TOS`,
+    /// `IPV6_TCLASS`). The lower two bits are ignored: TCP uses them for ECN.
     ///
     /// # Errors
-    /// As [`Stream::set_nodelay`].
+    /// Those of [`Stream::set_nodelay`].
     pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
         self.set(Setting::TrafficClass(class & !3))
     }
 
-    /// The congestion control that the kernel uses for the connection (`TCP_CONGESTION`). An
-    /// engine has its own for all.
+    /// Sets the congestion control that the kernel uses for the connection (`TCP_CONGESTION`). An
+    /// engine uses its own for all connections.
     ///
     /// # Errors
-    /// `NotFound` if the kernel has none of this name; else as [`Stream::set_nodelay`].
+    /// `NotFound` if the kernel has no congestion control of this name; otherwise those of
+    /// [`Stream::set_nodelay`].
     pub fn set_congestion(&self, name: &str) -> io::Result<()> {
         self.set(Setting::Congestion(name.to_owned()))
     }
 
-    /// The name of the kernel's congestion control for it.
+    /// Returns the name of the kernel's congestion control for the connection.
     ///
     /// # Errors
     /// `NotConnected`.
@@ -153,36 +156,39 @@ impl Stream {
         )
     }
 
-    /// How much the stream holds of what is to be sent (`SO_SNDBUF`), in bytes; an engine
-    /// has no more than a stream buffer.
+    /// Sets how many bytes the stream buffers for sending (`SO_SNDBUF`). In an engine, a stream
+    /// buffer is the limit.
     ///
     /// # Errors
-    /// As [`Stream::set_nodelay`].
+    /// Those of [`Stream::set_nodelay`].
     pub fn set_send_buffer(&self, bytes: u32) -> io::Result<()> {
         self.set(Setting::SendBuffer(bytes))
     }
 
-    /// How much the stream holds of what was received (`SO_RCVBUF`), likewise.
+    /// Sets how many received bytes the stream buffers (`SO_RCVBUF`). In an engine, a stream buffer
+    /// is the limit.
     ///
     /// # Errors
-    /// As [`Stream::set_nodelay`].
+    /// Those of [`Stream::set_nodelay`].
     pub fn set_receive_buffer(&self, bytes: u32) -> io::Result<()> {
         self.set(Setting::ReceiveBuffer(bytes))
     }
 
-    /// Longest wait of a blocking read; `None` for no bound. A read that waits longer fails
-    /// with `WouldBlock`.
+    /// Sets the longest wait of a blocking read; `None` means no limit. A read that waits longer
+    /// fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) {
         self.timeouts.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[0] = timeout;
     }
 
-    /// Longest wait of a blocking write, likewise.
+    /// Sets the longest wait of a blocking write; `None` means no limit. A write that waits longer
+    /// fails with `WouldBlock`.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) {
         self.timeouts.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[1] = timeout;
     }
 
-    /// Ends one direction or both. The sending one after all that was written; the receiving
-    /// one for this program only: what is here already can be read, then reads return 0.
+    /// Shuts down one direction or both. The sending direction ends after all written bytes. The
+    /// receiving direction ends for this program only: bytes that have arrived can still be read,
+    /// then reads return 0.
     ///
     /// # Errors
     /// `NotConnected`.
@@ -193,7 +199,7 @@ impl Stream {
         if how == Shutdown::Read { Ok(()) } else { self.shutdown() }
     }
 
-    /// What went wrong since the last call, if anything did (`SO_ERROR`).
+    /// Returns and clears the pending error, if there is one (`SO_ERROR`).
     ///
     /// # Errors
     /// `NotConnected` after the end.
@@ -201,11 +207,12 @@ impl Stream {
         self.shared.with(|inner| inner.take_error(self.id))?
     }
 
-    /// `TCP_INFO` of whoever has the connection, in the kernel's layout (`linux/tcp.h`): the
-    /// kernel's own, or the engine's first 104 bytes. Waits for the engine's answer.
+    /// Returns `TCP_INFO` in the kernel's layout (`linux/tcp.h`). If the kernel has the connection,
+    /// it is the kernel's own. Otherwise it is the engine's, which fills in the first 104 bytes;
+    /// the call waits for the engine's answer.
     ///
     /// # Errors
-    /// `NotConnected` after the end, or without a service while the engine has it.
+    /// `NotConnected` after the end, or if the engine has the connection and the service has gone.
     pub fn tcp_info(&self) -> io::Result<Vec<u8>> {
         block_on(None, |cx| self.shared.with(|inner| inner.poll_info(self.id, cx))?)
     }
@@ -213,49 +220,49 @@ impl Stream {
 
 impl Inner {
     fn take_error(&mut self, id: u64) -> io::Result<Option<io::Error>> {
-        let Inner { lines, regions, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        Ok(match &mut line.at {
-            Whereabouts::Kernel => sockopt::socket_error(&line.fd)?.err().map(io::Error::from),
-            Whereabouts::Away | Whereabouts::Coming { .. } => None,
-            Whereabouts::Engine { region, conn } => {
+        let Inner { connections, regions, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        Ok(match &mut connection.at {
+            Location::Kernel => sockopt::socket_error(&connection.fd)?.err().map(io::Error::from),
+            Location::Away | Location::Coming { .. } => None,
+            Location::Engine { region, conn } => {
                 let consumer = regions.get_mut(region).map(|region| &mut region.consumer);
                 consumer.and_then(|consumer| consumer.take_soft_error(*conn))
             }
-            Whereabouts::Ended(error) => error.take(),
+            Location::Ended(error) => error.take(),
         })
     }
 
     fn poll_info(&mut self, id: u64, cx: &Context<'_>) -> Poll<io::Result<Vec<u8>>> {
-        let line = self.lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let ask = match &line.at {
-            Whereabouts::Kernel => return Poll::Ready(tcp_info::of(line.fd.as_fd())),
-            Whereabouts::Ended(_) => return Poll::Ready(Err(ErrorKind::NotConnected.into())),
-            Whereabouts::Away | Whereabouts::Coming { .. } => false,
-            Whereabouts::Engine { .. } => match line.info.take() {
+        let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let ask = match &connection.at {
+            Location::Kernel => return Poll::Ready(tcp_info::of(connection.fd.as_fd())),
+            Location::Ended(_) => return Poll::Ready(Err(ErrorKind::NotConnected.into())),
+            Location::Away | Location::Coming { .. } => false,
+            Location::Engine { .. } => match connection.info.take() {
                 Some(mut bytes) => {
-                    // As long as the kernel's, whichever kernel it is.
-                    bytes.resize(tcp_info::len(line.fd.as_fd())?, 0);
+                    // Zeros pad the engine's part to the size that the running kernel reports.
+                    bytes.resize(tcp_info::len(connection.fd.as_fd())?, 0);
                     return Poll::Ready(Ok(bytes));
                 }
-                None => !std::mem::replace(&mut line.asked, true),
+                None => !std::mem::replace(&mut connection.asked, true),
             },
         };
-        line.askers.add(cx);
+        connection.askers.add(cx);
         if ask && let Err(error) = self.say(&Request::Info { id }, Vec::new()) {
-            // The next one may have more luck.
-            self.lines.get_mut(&id).into_iter().for_each(|line| line.asked = false);
+            // The next caller asks again.
+            self.connections.get_mut(&id).into_iter().for_each(|connection| connection.asked = false);
             return Poll::Ready(Err(error));
         }
         if self.channel.is_none() { Poll::Ready(Err(ErrorKind::NotConnected.into())) } else { Poll::Pending }
     }
 
-    /// The engine's answer; an empty one if the connection is on its way elsewhere, of which
-    /// there will be word.
+    /// Stores the engine's answer. An empty one means that the connection is moving, and a later
+    /// message will say where.
     pub(super) fn on_info(&mut self, id: u64, bytes: Vec<u8>) {
-        let Some(line) = self.lines.get_mut(&id).filter(|_| !bytes.is_empty()) else { return };
-        line.asked = false;
-        line.info = Some(bytes);
-        line.askers.wake();
+        let Some(connection) = self.connections.get_mut(&id).filter(|_| !bytes.is_empty()) else { return };
+        connection.asked = false;
+        connection.info = Some(bytes);
+        connection.askers.wake();
     }
 }

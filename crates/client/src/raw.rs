@@ -1,23 +1,24 @@
-//! Queue pairs over connections of a service: buffers of the program's own choosing, in
-//! memory that it shares with the engine.
+//! Queue pairs over a service's connections: the program chooses its own buffers in memory that it
+//! shares with the engine.
 //!
 //! ```text
-//!   adopt(socket) --> Coming --take_in(where)--> Adopted --> Happened ...
-//!                        |                          |
-//!                    NotAdopted                    Home: the socket
+//!  adopt(socket) --> Coming --take_in(where)--> Adopted --> Happened ...
+//!                       |                          |
+//!                   NotAdopted                    Home: the socket
 //! ```
 //!
-//! There is no thread and no copy: the program calls [`RawService::poll`], and
-//! [`RawService::wait`] when there is nothing. What was posted is told to an engine that
-//! sleeps by the next of either.
+//! There is no thread and no copy: the program calls [`RawService::poll`], and [`RawService::wait`]
+//! when there is nothing to do. The next call of either tells a sleeping engine about posted
+//! buffers.
 //!
-//! *Where a connection goes.* It may go home to the kernel at any moment: asked for
-//! ([`RawService::send_home`]), by an administrator, or because its engine died. Then each
-//! posted buffer is said to be free: a receive with the bytes that arrived, a send as not
-//! acknowledged. [`RawEvent::Home`] follows, with the same descriptor as a plain socket, and
-//! the posted bytes that the kernel does not have; the program writes them first. No byte
-//! is lost or doubled. If it ended its direction before, it says so to the socket too: the
-//! engine may not have heard of it. Handed over again, it is another connection.
+//! *How a connection leaves.* A connection may return to the kernel at any moment: because the
+//! program asks for it ([`RawService::send_home`]), because an administrator does, or because its
+//! engine died. An event then frees each posted buffer: a receive with the bytes that arrived, a
+//! send as not acknowledged. [`RawEvent::Home`] follows with the same descriptor, now a plain
+//! socket, and with the posted bytes that the kernel does not have. The program must write these
+//! first. No byte is lost or duplicated. If the program has shut down its sending direction, it
+//! must shut down the socket too, because the engine may not have seen the request. A connection
+//! that is handed over again gets a new id.
 
 mod event;
 
@@ -38,10 +39,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// Polls after which the broker is listened to, if none waited: it costs a system call.
+/// How many polls pass between looks at the broker's channel, which cost a system call, if none of
+/// them waits.
 const HEAR_EVERY: u32 = 64;
 
-/// Time after which a message that the broker had no room for is tried again.
+/// Delay before a message that the broker had no space for is sent again.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// Memory shared with an engine.
@@ -53,7 +55,7 @@ struct Memory {
 }
 
 enum At {
-    /// It brings this along.
+    /// It is arriving with these queued bytes.
     Coming {
         memory: u32,
         unread: Vec<u8>,
@@ -63,20 +65,20 @@ enum At {
     Engine(Place),
 }
 
-struct Line {
+struct Connection {
     fd: OwnedFd,
     seq: u64,
     at: At,
 }
 
-/// A program's connection to a service, for queue pairs. Dropped, its connections are closed
-/// as if the program had ended.
+/// A program's connection to a service, for queue pairs. Dropping it closes its connections, as the
+/// end of the program would.
 pub struct RawService {
     channel: Channel,
     sizes: RawSizes,
     memories: BTreeMap<u32, Memory>,
     adopting: BTreeMap<u64, OwnedFd>,
-    lines: BTreeMap<u64, Line>,
+    connections: BTreeMap<u64, Connection>,
     events: VecDeque<RawEvent>,
     next_seq: u64,
     polls: u32,
@@ -85,22 +87,28 @@ pub struct RawService {
 }
 
 impl RawService {
-    /// Connects to the service that listens at `path`, for memory of these sizes in each
-    /// engine that gets a connection.
+    /// Connects to the service that listens at `path`, and asks for memory of these sizes in each
+    /// engine that gets one of the program's connections.
     ///
     /// # Errors
-    /// As `connect(2)`'s; `PermissionDenied` if this user may not use it, or not so much.
+    /// Those of `connect(2)`; `PermissionDenied` if this user may not use the service, or not this
+    /// much memory.
     pub fn connect(path: impl AsRef<Path>, sizes: RawSizes) -> io::Result<RawService> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&socket, &SocketAddrUnix::new(path.as_ref())?)?;
         let mut channel = Channel::new(socket);
-        // One that refuses has hung up, and said why.
+        // A broker that refuses has sent its reason and hung up, so the answer is read in any case.
         for request in [Request::Hello { version: VERSION }, Request::Raw { sizes }] {
             let _ = channel.send(request.to_bytes(), Vec::new());
             match next_reply(&channel)? {
                 Reply::Welcome { version } if version == VERSION => {}
                 Reply::Refused { text } => return Err(io::Error::new(ErrorKind::PermissionDenied, text)),
-                _ => return Err(io::Error::new(ErrorKind::Unsupported, "the service is of another version")),
+                _ => {
+                    return Err(io::Error::new(
+                        ErrorKind::Unsupported,
+                        "the service speaks another version of the protocol",
+                    ));
+                }
             }
         }
         Ok(RawService {
@@ -108,7 +116,7 @@ impl RawService {
             sizes,
             memories: BTreeMap::new(),
             adopting: BTreeMap::new(),
-            lines: BTreeMap::new(),
+            connections: BTreeMap::new(),
             events: VecDeque::new(),
             next_seq: 0,
             polls: 0,
@@ -121,12 +129,12 @@ impl RawService {
         self.channel.send(request.to_bytes(), fds)
     }
 
-    /// Hands a connected TCP socket over; [`RawEvent::Coming`] or [`RawEvent::NotAdopted`]
-    /// follows, with the number that is returned. Nobody else may use the descriptor, or a
-    /// duplicate of it, until it comes back.
+    /// Hands a connected TCP socket over. [`RawEvent::Coming`] or [`RawEvent::NotAdopted`] follows
+    /// with the number that this call returns. Nobody else may use the descriptor or a duplicate of
+    /// it until it comes back.
     ///
     /// # Errors
-    /// [`NotAdopted`] with the socket, which is as it was.
+    /// [`NotAdopted`] with the socket in its previous state.
     pub fn adopt(&mut self, fd: OwnedFd) -> Result<u64, NotAdopted> {
         let lent = match fd.try_clone() {
             Ok(lent) => lent,
@@ -141,16 +149,17 @@ impl RawService {
         Ok(seq)
     }
 
-    /// Takes a connection in that comes. What it brings along is written to `landing`, whose
-    /// buffers are the engine's until events say their ids. [`RawEvent::Adopted`] follows,
-    /// or [`RawEvent::Home`] if the engine does not take it.
+    /// Accepts an arriving connection. Its queued bytes are written to `landing`, whose buffers
+    /// belong to the engine until events name their ids. [`RawEvent::Adopted`] follows, or
+    /// [`RawEvent::Home`] if the engine does not take the connection.
     ///
     /// # Errors
-    /// `NotFound` if no such connection comes, `InvalidInput` if a buffer is too short: then
-    /// nothing has changed.
+    /// `NotFound` if no such connection is arriving, `InvalidInput` if a buffer is too short.
+    /// Nothing has changed then.
     pub fn take_in(&mut self, id: u64, landing: Landing) -> io::Result<()> {
-        let RawService { lines, memories, .. } = self;
-        let Some(Line { at: At::Coming { memory, unread, unsent, landing: place @ None }, .. }) = lines.get_mut(&id)
+        let RawService { connections, memories, .. } = self;
+        let Some(Connection { at: At::Coming { memory, unread, unsent, landing: place @ None }, .. }) =
+            connections.get_mut(&id)
         else {
             return Err(ErrorKind::NotFound.into());
         };
@@ -166,30 +175,32 @@ impl RawService {
         self.say(&Request::Brought { id, taken: true }, Vec::new())
     }
 
-    /// Does not take it in; [`RawEvent::NotAdopted`] follows.
+    /// Declines an arriving connection; [`RawEvent::NotAdopted`] follows.
     ///
     /// # Errors
-    /// As of a broker that has gone.
+    /// Those of sending to the broker.
     pub fn refuse(&mut self, id: u64) -> io::Result<()> {
         self.say(&Request::Brought { id, taken: false }, Vec::new())
     }
 
-    /// Asks for a connection to go home: [`RawEvent::Home`] or [`RawEvent::Stays`] follows.
+    /// Asks for a connection to return to the kernel; [`RawEvent::Home`] or [`RawEvent::Stays`]
+    /// follows.
     ///
     /// # Errors
-    /// As of a broker that has gone.
+    /// Those of sending to the broker.
     pub fn send_home(&mut self, id: u64) -> io::Result<()> {
         self.say(&Request::Restore { id }, Vec::new())
     }
 
-    /// Lets go of a connection that the engine has: it is closed behind what is posted to
-    /// send, and [`RawEvent::Gone`] follows. If its engine dies before, it comes home all the
-    /// same.
+    /// Closes a connection that the engine has, after the bytes posted for sending.
+    /// [`RawEvent::Gone`] follows. If the engine dies first, the connection still returns to the
+    /// kernel.
     ///
     /// # Errors
-    /// `WouldBlock` if too much is asked of the engine at once; `NotFound` if it is not there.
+    /// `WouldBlock` if the request ring is full; `NotFound` if the engine does not have the
+    /// connection.
     pub fn close(&mut self, id: u64) -> io::Result<()> {
-        let Some(Line { at: At::Engine(place), .. }) = self.lines.get(&id) else {
+        let Some(Connection { at: At::Engine(place), .. }) = self.connections.get(&id) else {
             return Err(ErrorKind::NotFound.into());
         };
         let memory = self.memories.get_mut(&place.memory).ok_or(ErrorKind::NotFound)?;
@@ -197,23 +208,23 @@ impl RawService {
         self.say(&Request::Close { id }, Vec::new())
     }
 
-    /// The queue pairs of a memory, and the memory itself.
+    /// Returns the queue pairs of a memory, and through them the memory itself.
     pub fn memory(&mut self, number: u32) -> Option<&mut QueuePairs> {
         self.memories.get_mut(&number).map(|memory| &mut memory.pairs)
     }
 
-    /// Lets go of the memory of an engine that has died.
+    /// Releases the memory of an engine that has died.
     pub fn forget(&mut self, number: u32) {
         if self.memories.get(&number).is_some_and(|memory| memory.dead) {
             self.memories.remove(&number);
         }
     }
 
-    /// The next thing that happened.
+    /// Returns the next event, if there is one.
     ///
     /// # Errors
-    /// `NotConnected` once the service has gone, `PermissionDenied` if it has cut us off:
-    /// nothing more happens.
+    /// `NotConnected` once the service has gone, `PermissionDenied` if it has disconnected this
+    /// program. No further events follow.
     pub fn poll(&mut self) -> io::Result<Option<RawEvent>> {
         if self.events.is_empty() {
             self.polls = self.polls.wrapping_add(1);
@@ -232,10 +243,10 @@ impl RawService {
         }
     }
 
-    /// Waits until something may have happened, for `timeout` at most.
+    /// Waits until there may be an event, for at most `timeout`.
     ///
     /// # Errors
-    /// As `ppoll(2)`'s.
+    /// Those of `ppoll(2)`.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.hear_broker();
         self.wake_engines();
@@ -269,23 +280,26 @@ impl RawService {
     }
 
     fn hear_engine(&mut self, number: u32) {
-        let RawService { memories, lines, events, .. } = self;
+        let RawService { memories, connections, events, .. } = self;
         let Some(Memory { pairs, .. }) = memories.get_mut(&number) else { return };
         while let Some(event) = pairs.poll() {
             let QpEvent::Adopted { qp, token } = event else {
                 events.push_back(RawEvent::Happened { memory: number, event });
                 continue;
             };
-            match lines.get_mut(&token) {
-                Some(Line { at: at @ At::Coming { landing: Some(_), .. }, .. }) => {
+            match connections.get_mut(&token) {
+                Some(Connection { at: at @ At::Coming { landing: Some(_), .. }, .. }) => {
                     let place = Place { memory: number, qp };
                     let At::Coming { landing: Some(landing), .. } = std::mem::replace(at, At::Engine(place)) else {
-                        unreachable!("it was that just now")
+                        unreachable!("the pattern above matched")
                     };
                     events.push_back(RawEvent::Adopted { id: token, place });
-                    pairs.post_brought(qp, landing.unread, landing.unsent).expect("its queues are empty");
+                    pairs
+                        .post_brought(qp, landing.unread, landing.unsent)
+                        .expect("the queues of a new queue pair are empty");
                 }
-                // Nobody waits for it any more. A ring that is full of requests leaves it open.
+                // The adoption was abandoned. If the request ring is full, the queue pair stays
+                // open.
                 _ => drop(pairs.close(qp)),
             }
         }
@@ -297,7 +311,7 @@ impl RawService {
             match self.channel.receive() {
                 Ok(Some(parcel)) => self.on_parcel(parcel),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // A broker that hung up on what it had not read may have said why before.
+                // A broker that hung up with unread messages may have sent its reason before.
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionReset) => {}
                 Ok(None) | Err(_) => {
                     self.gone = true;
@@ -314,7 +328,7 @@ impl RawService {
     fn on_parcel(&mut self, parcel: Parcel) {
         let mut fds = parcel.fds.into_iter();
         let Some(reply) = Reply::from_bytes(&parcel.bytes) else { return };
-        super::heard::tell_of(&reply, |id| baton_journal::tuple_of(&self.lines.get(&id)?.fd));
+        super::heard::tell_of(&reply, |id| baton_journal::tuple_of(&self.connections.get(&id)?.fd));
         match reply {
             Reply::Region { region, .. } => {
                 if let (Some(file), Some(doorbell), Some(completions)) = (fds.next(), fds.next(), fds.next()) {
@@ -334,11 +348,11 @@ impl RawService {
                     self.events.push_back(RawEvent::Dead { memory: region });
                 }
             }
-            // What is home is the program's own, which hands it over itself.
+            // A connection in the kernel belongs to the program, which hands it over itself.
             Reply::Prepare { id } => drop(self.say(&Request::Ready { id, free: false }, Vec::new())),
             Reply::Restarted {} => self.report(),
             Reply::Refused { text } => self.refused = Some(text),
-            // Nothing here asks for these.
+            // Answers to requests that this library never makes.
             Reply::Welcome { .. }
             | Reply::Stand { .. }
             | Reply::Entry { .. }
@@ -349,11 +363,11 @@ impl RawService {
         }
     }
 
-    /// Says what there is here, and what is waited for, to a new broker.
+    /// Lists the connections and pending adoptions here for a new broker.
     fn report(&mut self) {
-        let lines = self.lines.keys().map(|id| Request::Has { id: *id });
+        let connections = self.connections.keys().map(|id| Request::Has { id: *id });
         let pending = self.adopting.keys().map(|seq| Request::Pending { seq: *seq });
-        for request in lines.chain(pending).collect::<Vec<_>>() {
+        for request in connections.chain(pending).collect::<Vec<_>>() {
             let _ = self.say(&request, Vec::new());
         }
     }
@@ -369,8 +383,8 @@ impl RawService {
     }
 
     fn on_bring(&mut self, seq: u64, id: u64, memory: u32, file: Option<OwnedFd>, send: u32, unread: u32) {
-        if self.lines.contains_key(&id) {
-            // Said again by a new broker, whose engine is not the one that it was to go to.
+        if self.connections.contains_key(&id) {
+            // A new broker repeats the message, but it means another engine's memory.
             return drop(self.refuse(id));
         }
         let queues = read_two(file, send, unread).ok().filter(|_| self.memories.contains_key(&memory));
@@ -378,7 +392,8 @@ impl RawService {
         match (queues, fd) {
             (Some((unsent, unread)), Some(fd)) => {
                 let (waiting, read) = (unsent.len() as u32, unread.len() as u32);
-                self.lines.insert(id, Line { fd, seq, at: At::Coming { memory, unread, unsent, landing: None } });
+                self.connections
+                    .insert(id, Connection { fd, seq, at: At::Coming { memory, unread, unsent, landing: None } });
                 self.events.push_back(RawEvent::Coming { seq, id, memory, unread: read, unsent: waiting });
             }
             (_, fd) => {
@@ -389,22 +404,22 @@ impl RawService {
     }
 
     fn on_stays(&mut self, seq: u64, id: u64, code: String, text: String) {
-        let comes = |line: &Line| matches!(line.at, At::Coming { .. });
+        let comes = |connection: &Connection| matches!(connection.at, At::Coming { .. });
         let (seq, fd) = match self.adopting.remove(&seq) {
             Some(fd) => (seq, fd),
-            None if self.lines.get(&id).is_some_and(comes) => {
-                let line = self.lines.remove(&id).expect("it was there just now");
-                (line.seq, line.fd)
+            None if self.connections.get(&id).is_some_and(comes) => {
+                let connection = self.connections.remove(&id).expect("the connection was found above");
+                (connection.seq, connection.fd)
             }
-            None if self.lines.contains_key(&id) => return self.events.push_back(RawEvent::Stays { id, text }),
+            None if self.connections.contains_key(&id) => return self.events.push_back(RawEvent::Stays { id, text }),
             None => return,
         };
         self.events.push_back(RawEvent::NotAdopted { seq, refused: NotAdopted { fd: Some(fd), code, text } });
     }
 
-    /// Its buffers are free; what the kernel does not have is returned.
+    /// Frees the connection's buffers and returns the sent bytes that the kernel does not have.
     fn depart(&mut self, place: Place, rcv_pos: u64, tail_pos: u64) -> Vec<u8> {
-        // What its engine said last comes first.
+        // Process the engine's last completions first.
         self.hear_engine(place.memory);
         let Some(memory) = self.memories.get_mut(&place.memory) else { return Vec::new() };
         let rest = memory.pairs.depart(place.qp, rcv_pos, tail_pos);
@@ -413,30 +428,30 @@ impl RawService {
     }
 
     fn on_home(&mut self, id: u64, rcv_pos: u64, tail_pos: u64) {
-        // The engine, it may be, has said in the memory that it has it.
-        if let Some(Line { at: At::Coming { memory, .. }, .. }) = self.lines.get(&id) {
+        // The engine may have announced the adoption in shared memory already.
+        if let Some(Connection { at: At::Coming { memory, .. }, .. }) = self.connections.get(&id) {
             let memory = *memory;
             self.hear_engine(memory);
         }
-        let Some(Line { fd, at, .. }) = self.lines.remove(&id) else { return };
+        let Some(Connection { fd, at, .. }) = self.connections.remove(&id) else { return };
         let (unread, unsent) = match at {
             At::Engine(place) => (Vec::new(), self.depart(place, rcv_pos, tail_pos)),
-            // The kernel has what was to be sent.
+            // The kernel has the bytes to be sent.
             At::Coming { unread, .. } => (unread, Vec::new()),
         };
         self.events.push_back(RawEvent::Home { id, fd, unread, unsent });
-        // It is the program's own again.
+        // The socket belongs to the program again.
         let _ = self.say(&Request::Close { id }, Vec::new());
     }
 
     fn on_gone(&mut self, seq: u64, id: u64, text: String) {
         if let Some(fd) = self.adopting.remove(&seq) {
-            // Lost before it was brought here: what is left of the socket is nobody's.
+            // It was lost before it arrived, so nobody owns what is left of the socket.
             drop(fd);
             let refused = NotAdopted { fd: None, code: "lost".into(), text };
             return self.events.push_back(RawEvent::NotAdopted { seq, refused });
         }
-        let Some(Line { at, .. }) = self.lines.remove(&id) else { return };
+        let Some(Connection { at, .. }) = self.connections.remove(&id) else { return };
         if let At::Engine(place) = at {
             self.depart(place, 0, u64::MAX);
         }

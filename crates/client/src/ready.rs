@@ -1,12 +1,12 @@
-//! What a [`Stream`] is ready for, and who is told when that may have changed: for who
-//! waits for many streams at once, and for descriptors beside them.
+//! A [`Stream`]'s readiness, and wakers for its changes: for programs that wait for many streams at
+//! once, or for other descriptors at the same time.
 //!
-//! A watch stays until it is taken away. It is woken whenever a read or write may do what
-//! it could not before, often enough rather than seldom enough: who is woken asks
-//! [`Stream::readiness`]. Where the connection is makes no difference; in the kernel the
-//! socket is watched by edges, which the library's thread hears.
+//! A watch lasts until it is removed. It is woken whenever a read or write may succeed that could
+//! not before, and sometimes without need, so the woken task asks [`Stream::readiness`]. This is
+//! independent of the connection's location. In the kernel, the socket is watched edge-triggered by
+//! the library's thread.
 
-use super::line::{Line, Whereabouts};
+use super::connection::{Connection, Location};
 use super::shared::{Inner, Region};
 use super::stream::Stream;
 use crate::sys::queue_lengths;
@@ -18,36 +18,36 @@ use std::task::Waker;
 /// What a stream is ready for: the bits of `poll(2)`, as the kernel would set them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Readiness {
-    /// A read does not wait: bytes, the end, or an error.
+    /// A read would not wait: there are bytes, an end of file, or an error.
     pub readable: bool,
-    /// A write does not wait.
+    /// A write would not wait.
     pub writable: bool,
-    /// The peer has sent all that it will, or nothing more is read here.
+    /// The peer has finished sending, or this side has shut down reading.
     pub peer_finished: bool,
     /// Both directions have ended.
     pub ended: bool,
-    /// An error waits to be taken.
+    /// An error is pending.
     pub failed: bool,
-    /// Another number whenever something may have arrived since.
+    /// A number that changes whenever something may have arrived.
     pub arrivals: u64,
 }
 
-/// What is no stream any more: a call does not wait, and says so.
+/// Readiness of a stream that no longer exists: a call does not wait, and reports the error.
 const GONE: Readiness =
     Readiness { readable: true, writable: true, peer_finished: false, ended: false, failed: false, arrivals: 0 };
 
-/// One who is told.
+/// A registered waker.
 #[derive(Debug)]
 pub(super) struct Watcher {
     number: u64,
     waker: Waker,
 }
 
-/// Those who are told of one connection.
+/// The registered wakers of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     all: Vec<Watcher>,
-    /// Arrivals that no engine counts.
+    /// Counts arrivals that the engine does not count.
     pub news: u64,
 }
 
@@ -66,43 +66,44 @@ impl Watchers {
 }
 
 impl Stream {
-    /// Wakes `waker` from now on whenever the stream's readiness may have changed, any
-    /// number of times; the number is for [`Stream::unwatch`].
+    /// Wakes `waker` from now on whenever the stream's readiness may have changed, any number of
+    /// times. The returned number is for [`Stream::unwatch`].
     pub fn watch(&self, waker: Waker) -> u64 {
-        // Nothing comes in a child.
+        // A forked child is never woken.
         self.shared.with(|inner| inner.watch(self.id, waker)).unwrap_or(0)
     }
 
-    /// Ends a watch.
+    /// Removes a watch.
     pub fn unwatch(&self, number: u64) {
         let _ = self.shared.with(|inner| {
-            if let Some(line) = inner.lines.get_mut(&self.id) {
-                line.watchers.all.retain(|watcher| watcher.number != number);
+            if let Some(connection) = inner.connections.get_mut(&self.id) {
+                connection.watchers.all.retain(|watcher| watcher.number != number);
             }
         });
     }
 
-    /// What the stream is ready for now.
+    /// Returns what the stream is ready for now.
     pub fn readiness(&self) -> Readiness {
-        let there = self.shared.with(|inner| {
+        let state = self.shared.with(|inner| {
             inner.take_completions(&self.shared);
             inner.readiness(self.id)
         });
-        // A call says why not.
-        there.unwrap_or(GONE)
+        // A read or write will report the reason.
+        state.unwrap_or(GONE)
     }
 
-    /// As [`Stream::readiness`], as far as engines were heard by now: for who has just had them
-    /// heard ([`Service::look`](super::Service::look)), and asks of many streams.
+    /// Like [`Stream::readiness`], without taking in completions first. For callers that have just
+    /// called [`Service::look`](super::Service::look) and ask about many streams.
     pub fn readiness_heard(&self) -> Readiness {
-        let there = self.shared.check().map(|()| self.shared.lock().readiness(self.id));
-        there.unwrap_or(GONE)
+        let state = self.shared.check().map(|()| self.shared.lock().readiness(self.id));
+        state.unwrap_or(GONE)
     }
 
-    /// Copies bytes that a read would give, and leaves them; as many as can be had at once.
+    /// Copies the bytes that a read would return, as many as are available at once, without
+    /// consuming them.
     ///
     /// # Errors
-    /// As for a read; `WouldBlock` if there are none, also of a blocking stream.
+    /// Those of a read; `WouldBlock` if there are none, even on a blocking stream.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.shared.with(|inner| {
             inner.take_completions(&self.shared);
@@ -110,8 +111,8 @@ impl Stream {
         })?
     }
 
-    /// Bytes that wait to be read, and bytes written that the peer has not acknowledged
-    /// (`SIOCINQ`, `SIOCOUTQ`).
+    /// Returns the number of bytes that wait to be read and of written bytes that the peer has not
+    /// acknowledged (`SIOCINQ`, `SIOCOUTQ`).
     ///
     /// # Errors
     /// `NotConnected`.
@@ -124,8 +125,9 @@ impl Stream {
 }
 
 impl Stream {
-    /// Bytes that can be read, or 1 where there is the end to be read, as the kernel hints
-    /// (`tcp_inq_hint` in `include/net/tcp.h`). 0 of what has ended otherwise.
+    /// Returns the number of bytes that can be read, or 1 if only the end of file remains, like the
+    /// kernel's hint (`tcp_inq_hint` in `include/net/tcp.h`). Returns 0 if the stream has ended in
+    /// another way.
     pub fn left(&self) -> usize {
         let left = self.queued().map_or(0, |(unread, _)| unread);
         left.max(self.readiness().peer_finished.into())
@@ -136,25 +138,25 @@ impl Inner {
     fn watch(&mut self, id: u64, waker: Waker) -> u64 {
         self.next_watch += 1;
         let number = self.next_watch;
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.watchers.all.push(Watcher { number, waker });
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.watchers.all.push(Watcher { number, waker });
         }
         number
     }
 
     fn readiness(&mut self, id: u64) -> Readiness {
-        let Inner { lines, regions, ready, .. } = self;
-        let Some(line) = lines.get_mut(&id) else { return GONE };
-        if line.is_in_kernel() && !line.watchers.is_empty() {
-            line.watch_socket(id, ready.as_fd());
+        let Inner { connections, regions, ready, .. } = self;
+        let Some(connection) = connections.get_mut(&id) else { return GONE };
+        if connection.is_in_kernel() && !connection.watchers.is_empty() {
+            connection.watch_socket(id, ready.as_fd());
         }
-        let mut there = match &line.at {
-            Whereabouts::Kernel => in_kernel(line),
-            Whereabouts::Away | Whereabouts::Coming { .. } => Readiness::default(),
-            Whereabouts::Engine { region, conn } => {
-                regions.get(region).map_or_else(Readiness::default, |region| in_engine(region, *conn, line.shut))
+        let mut state = match &connection.at {
+            Location::Kernel => in_kernel(connection),
+            Location::Away | Location::Coming { .. } => Readiness::default(),
+            Location::Engine { region, conn } => {
+                regions.get(region).map_or_else(Readiness::default, |region| in_engine(region, *conn, connection.shut))
             }
-            Whereabouts::Ended(error) => Readiness {
+            Location::Ended(error) => Readiness {
                 readable: true,
                 writable: true,
                 peer_finished: true,
@@ -163,64 +165,64 @@ impl Inner {
                 arrivals: 0,
             },
         };
-        there.writable &= line.unsent.is_empty() || there.ended;
-        there.writable |= line.shut;
-        there.peer_finished |= line.is_shut_for_reading();
-        there.readable |= !line.unread.is_empty() || there.peer_finished;
-        there.ended |= line.shut && there.peer_finished;
-        there.arrivals = there.arrivals.wrapping_add(line.watchers.news << 40);
-        there
+        state.writable &= connection.unsent.is_empty() || state.ended;
+        state.writable |= connection.shut;
+        state.peer_finished |= connection.is_shut_for_reading();
+        state.readable |= !connection.unread.is_empty() || state.peer_finished;
+        state.ended |= connection.shut && state.peer_finished;
+        state.arrivals = state.arrivals.wrapping_add(connection.watchers.news << 40);
+        state
     }
 
     fn peek(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let Inner { lines, regions, ready, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let first = line.peek_unread(buf);
+        let Inner { connections, regions, ready, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let first = connection.peek_unread(buf);
         if first == buf.len() {
             return Ok(first);
         }
         let rest = &mut buf[first..];
-        let more = match &line.at {
-            Whereabouts::Kernel => line.peek_kernel(id, ready.as_fd(), rest),
-            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            &Whereabouts::Engine { region, conn } => {
+        let more = match &connection.at {
+            Location::Kernel => connection.peek_kernel(id, ready.as_fd(), rest),
+            Location::Away | Location::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            &Location::Engine { region, conn } => {
                 super::shared::in_engine(regions, region, conn, |consumer| consumer.peek(conn, rest))
             }
-            // Left for the read that follows.
-            Whereabouts::Ended(Some(error)) => Err(error.kind().into()),
-            Whereabouts::Ended(None) => Ok(0),
+            // The error itself is left for the next read.
+            Location::Ended(Some(error)) => Err(error.kind().into()),
+            Location::Ended(None) => Ok(0),
         };
         match more {
             Ok(count) => Ok(first + count),
             Err(_) if first > 0 => Ok(first),
-            Err(error) if error.kind() == ErrorKind::WouldBlock && line.is_shut_for_reading() => Ok(0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock && connection.is_shut_for_reading() => Ok(0),
             Err(error) => Err(error),
         }
     }
 
     fn queued(&mut self, id: u64) -> io::Result<(usize, usize)> {
-        let line = self.lines.get(&id).ok_or(ErrorKind::NotConnected)?;
-        let (unread, unsent) = match &line.at {
-            Whereabouts::Kernel => {
-                let (send, unread) = queue_lengths::of(line.fd.as_fd())?;
+        let connection = self.connections.get(&id).ok_or(ErrorKind::NotConnected)?;
+        let (unread, unsent) = match &connection.at {
+            Location::Kernel => {
+                let (send, unread) = queue_lengths::of(connection.fd.as_fd())?;
                 (unread as usize, send as usize)
             }
-            Whereabouts::Engine { region, conn } => self
+            Location::Engine { region, conn } => self
                 .regions
                 .get(region)
                 .and_then(|region| region.consumer.stream(*conn))
                 .map_or((0, 0), |stream| (stream.readable(), stream.unacknowledged())),
             _ => (0, 0),
         };
-        Ok((line.unread.len() + unread, line.unsent.len() + unsent))
+        Ok((connection.unread.len() + unread, connection.unsent.len() + unsent))
     }
 }
 
-/// As `tcp_poll` in the kernel's `net/ipv4/tcp.c` decides.
+/// Follows `tcp_poll` in the kernel's `net/ipv4/tcp.c`.
 fn in_engine(region: &Region, conn: baton_consumer::consumer::Conn, shut: bool) -> Readiness {
     let consumer = &region.consumer;
     let Some(stream) = consumer.stream(conn) else { return Readiness::default() };
-    // A move is under way: whoever tries waits for its end.
+    // The connection is moving. Calls wait until it has arrived.
     if stream.is_moved() || region.dead {
         return Readiness { readable: stream.readable() > 0, ..Readiness::default() };
     }
@@ -236,10 +238,10 @@ fn in_engine(region: &Region, conn: baton_consumer::consumer::Conn, shut: bool) 
     }
 }
 
-fn in_kernel(line: &Line) -> Readiness {
+fn in_kernel(connection: &Connection) -> Readiness {
     let asked = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP;
-    let mut fds = [PollFd::new(&line.fd, asked)];
-    // What fails is retried by whoever asks again.
+    let mut fds = [PollFd::new(&connection.fd, asked)];
+    // On failure nothing is ready, and the caller asks again.
     let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     let found = fds[0].revents();
     Readiness {

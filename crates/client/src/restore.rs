@@ -1,13 +1,13 @@
-//! The way back of a stream whose program wants a plain socket again.
+//! Restoring a stream's connection for a program that wants a plain socket again.
 //!
 //! ```text
-//!   in the engine     Restore --> Stand --> LeftBehind --> Home, whole
-//!   in the kernel     nothing is held here: the descriptor is the socket
-//!                     what an engine's death left here: PutBack --> Home, whole
-//!   on its way        looked at again where it arrives
+//!  in the engine     Restore --> Stand --> LeftBehind --> Home, whole
+//!  in the kernel     nothing is held here: the descriptor is the socket
+//!                    bytes held here after an engine died: PutBack --> Home, whole
+//!  moving            decided again on arrival
 //! ```
 
-use super::line::Whereabouts;
+use super::connection::Location;
 use super::shared::Inner;
 use baton_ipc::message::Request;
 use baton_ipc::queues::write_queues;
@@ -17,53 +17,54 @@ use std::task::{Context, Poll};
 
 impl Inner {
     pub fn begin_restore(&mut self, id: u64) -> io::Result<()> {
-        let line = self.lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        line.restoring = true;
-        match line.at {
-            Whereabouts::Engine { .. } => self.say(&Request::Restore { id }, Vec::new()),
-            // It is asked for where it arrives.
+        let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        connection.restoring = true;
+        match connection.at {
+            Location::Engine { .. } => self.say(&Request::Restore { id }, Vec::new()),
+            // The request is made on arrival.
             _ => Ok(()),
         }
     }
 
     pub fn poll_restored(&mut self, id: u64, cx: &Context<'_>) -> Poll<io::Result<OwnedFd>> {
         let gone = self.channel.is_none();
-        let line = self.lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let over = match &mut line.at {
-            _ if line.refusal.is_some() => line.refusal.take().map(io::Error::other),
-            Whereabouts::Kernel => match self.restore_from_kernel(id) {
+        let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let over = match &mut connection.at {
+            _ if connection.refusal.is_some() => connection.refusal.take().map(io::Error::other),
+            Location::Kernel => match self.restore_from_kernel(id) {
                 Ok(fd) => return Poll::Ready(Ok(fd)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => None,
                 Err(error) => Some(error),
             },
-            Whereabouts::Ended(error) => Some(error.take().unwrap_or(ErrorKind::NotConnected.into())),
-            // Nobody is left who could bring it.
+            Location::Ended(error) => Some(error.take().unwrap_or(ErrorKind::NotConnected.into())),
+            // The service has gone, so nobody can restore the connection.
             _ if gone => Some(ErrorKind::NotConnected.into()),
             _ => None,
         };
-        let line = self.lines.get_mut(&id).expect("only what was restored is not there");
+        let connection = self.connections.get_mut(&id).expect("only a restored connection is removed");
         if let Some(error) = over {
-            line.restoring = false;
+            connection.restoring = false;
             return Poll::Ready(Err(error));
         }
-        line.wait(true, cx);
+        connection.wait(true, cx);
         Poll::Pending
     }
 
-    /// The descriptor, once the kernel has all that is held here. `WouldBlock` until then.
+    /// Returns the descriptor once the kernel has all bytes that are held here; `WouldBlock` until
+    /// then.
     fn restore_from_kernel(&mut self, id: u64) -> io::Result<OwnedFd> {
-        let Inner { lines, ready, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        line.skip_known(id, ready.as_fd())?;
-        let flushed = line.flush(id, ready.as_fd());
+        let Inner { connections, ready, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        connection.skip_known(id, ready.as_fd())?;
+        let flushed = connection.flush(id, ready.as_fd());
         let full = matches!(&flushed, Err(error) if error.kind() == ErrorKind::WouldBlock);
-        if line.unread.is_empty() && !full {
+        if connection.unread.is_empty() && !full {
             flushed?;
-            let line = lines.remove(&id).expect("it was there just now");
-            // They find the socket.
-            line.watchers.wake();
-            let fd = line.into_fd(ready.as_fd());
-            // A broker that has gone holds no duplicate.
+            let connection = connections.remove(&id).expect("the connection was found above");
+            // The watchers will find the plain socket.
+            connection.watchers.wake();
+            let fd = connection.into_fd(ready.as_fd());
+            // If the broker has gone, it holds no duplicate.
             let _ = self.say(&Request::Close { id }, Vec::new());
             return Ok(fd);
         }
@@ -71,15 +72,16 @@ impl Inner {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// What is held here goes behind, and before, what the socket has: the broker can do that.
-    /// All stays here too until it is done.
+    /// Asks the broker to insert the bytes held here into the socket's queues: unread bytes before
+    /// those that it has received, unsent bytes after those that it has to send. A copy stays here
+    /// until that is done.
     fn put_back(&mut self, id: u64) -> io::Result<()> {
-        let line = self.lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let file = write_queues(line.unread.make_contiguous(), line.unsent.make_contiguous())?;
-        let (unread, unsent) = (line.unread.len() as u32, line.unsent.len() as u32);
+        let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let file = write_queues(connection.unread.make_contiguous(), connection.unsent.make_contiguous())?;
+        let (unread, unsent) = (connection.unread.len() as u32, connection.unsent.len() as u32);
         self.say(&Request::PutBack { id, unread, unsent }, file.into_iter().collect())?;
-        let line = self.lines.get_mut(&id).expect("it was there just now");
-        line.at = Whereabouts::Away;
+        let connection = self.connections.get_mut(&id).expect("the connection was found above");
+        connection.at = Location::Away;
         Ok(())
     }
 }

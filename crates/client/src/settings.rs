@@ -1,10 +1,11 @@
-//! What a program sets on a stream, wherever its connection is.
+//! Settings that a program makes on a stream, independent of its connection's location.
 //!
-//! A setting is told to whoever has the connection, and once more to whoever gets it: the
-//! socket comes home with the options that it left with. What was never set here is the
-//! socket's own affair. On a husk nothing is set: the broker needs some of it off.
+//! Each setting is passed to whichever of kernel and engine has the connection, and again to the
+//! next one, so the socket returns to the kernel with the options that the program set. Options
+//! that were never set here are left to the socket. Nothing is set on a husk, because the broker
+//! needs some options off there.
 
-use super::line::{Line, Whereabouts};
+use super::connection::{Connection, Location};
 use super::shared::{Inner, Region};
 use baton_consumer::buffers::Share;
 use baton_consumer::consumer::{Conn, Consumer};
@@ -15,27 +16,27 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// One thing that a program sets.
+/// One setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Setting {
     NoDelay(bool),
-    /// Written bytes wait for more.
+    /// Written bytes are held back for more.
     Cork(bool),
-    /// Silence, time between probes, probes.
+    /// Idle time before the first probe, interval, number of probes.
     KeepAlive(Option<(Duration, Duration, u32)>),
     UserTimeout(Option<Duration>),
     Linger(Option<Duration>),
     TrafficClass(u8),
-    /// The kernel's; an engine has its own.
+    /// The kernel's congestion control; engines ignore it.
     Congestion(String),
     SendBuffer(u32),
     ReceiveBuffer(u32),
-    /// Nothing more is read.
+    /// Reading has been shut down.
     ShutRead,
 }
 
 impl Setting {
-    /// What a socket has now that its husk will not have.
+    /// Settings that a socket has now and its husk will lack.
     pub fn of_socket(fd: BorrowedFd<'_>) -> rustix::io::Result<Vec<Setting>> {
         let on = sockopt::socket_keepalive(fd)?;
         let times = (sockopt::tcp_keepidle(fd)?, sockopt::tcp_keepintvl(fd)?, sockopt::tcp_keepcnt(fd)?);
@@ -44,7 +45,7 @@ impl Setting {
         Ok(vec![Setting::KeepAlive(on.then_some(times)), Setting::UserTimeout(timeout)])
     }
 
-    /// Tells the kernel.
+    /// Applies the setting to a socket.
     fn tell_socket(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         match self {
             Setting::NoDelay(on) => sockopt::set_tcp_nodelay(fd, *on)?,
@@ -62,19 +63,19 @@ impl Setting {
                 if sockopt::socket_domain(fd)? == AddressFamily::INET6 {
                     sockopt::set_ipv6_tclass(fd, (*class).into())?;
                 }
-                // Of a socket of both versions the IPv4 packets' too.
+                // On a dual-stack socket, this applies to IPv4 packets.
                 sockopt::set_ip_tos(fd, *class)?;
             }
             Setting::Congestion(name) => sockopt::set_tcp_congestion(fd, name)?,
             Setting::SendBuffer(bytes) => sockopt::set_socket_send_buffer_size(fd, *bytes as usize)?,
             Setting::ReceiveBuffer(bytes) => sockopt::set_socket_recv_buffer_size(fd, *bytes as usize)?,
-            // A connection that ended meanwhile has nothing to close.
+            // This fails only for a connection that has ended, which needs no shutdown.
             Setting::ShutRead => drop(shutdown(fd, Shutdown::Read)),
         }
         Ok(())
     }
 
-    /// Tells the engine, if it is the engine's affair.
+    /// Passes the setting to the engine, if it concerns engines.
     fn tell_engine(&self, consumer: &mut Consumer, conn: Conn, all: &[Setting]) -> io::Result<()> {
         let engines = |span: Duration| baton_tcp::time::Duration::from_millis(span.as_millis() as u64);
         let option = match self {
@@ -112,90 +113,90 @@ fn set_shares(consumer: &mut Consumer, conn: Conn, all: &[Setting]) -> io::Resul
     consumer.set_shares(conn, send, receive)
 }
 
-impl Line {
-    /// The last setting of a kind.
+impl Connection {
+    /// Returns the last setting of a kind.
     pub fn setting<T>(&self, kind: impl FnMut(&Setting) -> Option<T>) -> Option<T> {
         self.settings.iter().chain(&self.before).find_map(kind)
     }
 
-    /// True if a close is to be a reset (`SO_LINGER` with no time): the stream was told so, or its
-    /// socket was before the connection was handed over.
+    /// True if closing must reset the connection (`SO_LINGER` with zero time), as set on the stream
+    /// or on its socket before the handover.
     pub fn aborts(&self) -> bool {
         let span = self.setting(|setting| if let Setting::Linger(span) = setting { Some(*span) } else { None });
         span.or_else(|| sockopt::socket_linger(&self.fd).ok()) == Some(Some(Duration::ZERO))
     }
 
-    /// Nothing more is to be read.
+    /// True if reading has been shut down.
     pub fn is_shut_for_reading(&self) -> bool {
         self.settings.contains(&Setting::ShutRead)
     }
 
-    /// The connection has come to the kernel.
+    /// Applies all settings to the socket after the connection has arrived in the kernel.
     pub fn tell_socket(&mut self) {
         for setting in &self.settings {
-            // The kernel took each one's like before, or it was said to the program.
+            // The kernel accepted each setting before, or the program was told of the error.
             let _ = setting.tell_socket(self.fd.as_fd());
         }
-        self.untold = false;
+        self.settings_pending = false;
     }
 
-    /// The connection has come to an engine, or something was set there. What the engine
-    /// has no room to hear now is said again later.
+    /// Passes all settings to the engine that has the connection. Those that it has no space for
+    /// now are sent again later.
     pub fn tell_engine(&mut self, consumer: &mut Consumer, conn: Conn) {
         let told = self.settings.iter().try_for_each(|setting| setting.tell_engine(consumer, conn, &self.settings));
-        self.untold = matches!(told, Err(error) if error.kind() == ErrorKind::WouldBlock);
-        self.note_told();
+        self.settings_pending = matches!(told, Err(error) if error.kind() == ErrorKind::WouldBlock);
+        self.note_settings_told();
     }
 }
 
 impl Inner {
-    /// Sets something, there and from now on.
+    /// Applies a setting now, and at every later move.
     pub(super) fn set(&mut self, id: u64, setting: Setting) -> io::Result<()> {
-        let Inner { lines, regions, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        if line.is_in_kernel() {
-            setting.tell_socket(line.fd.as_fd())?;
+        let Inner { connections, regions, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if connection.is_in_kernel() {
+            setting.tell_socket(connection.fd.as_fd())?;
         } else if let Setting::Congestion(name) = &setting {
-            // The kernel alone knows which there are; on a husk it changes nothing.
-            sockopt::set_tcp_congestion(&line.fd, name)?;
+            // Only the kernel knows the valid names. The call has no effect on a husk.
+            sockopt::set_tcp_congestion(&connection.fd, name)?;
         }
-        // What changes nothing of what a stream is ready for wakes nobody.
+        // Settings that cannot change the stream's readiness wake nobody.
         let quiet = matches!(setting, Setting::NoDelay(_) | Setting::Cork(_));
         let kind = std::mem::discriminant(&setting);
-        line.settings.retain(|other| std::mem::discriminant(other) != kind);
-        line.settings.push(setting.clone());
-        if let Whereabouts::Engine { region, conn } = line.at
+        connection.settings.retain(|other| std::mem::discriminant(other) != kind);
+        connection.settings.push(setting.clone());
+        if let Location::Engine { region, conn } = connection.at
             && let Some(region) = regions.get_mut(&region)
         {
             match setting {
-                Setting::Cork(on) => line.set_cork(&mut region.consumer, conn, on),
-                Setting::NoDelay(on) => line.set_nodelay(&mut region.consumer, conn, on),
-                _ => line.tell_engine(&mut region.consumer, conn),
+                Setting::Cork(on) => connection.set_cork(&mut region.consumer, conn, on),
+                Setting::NoDelay(on) => connection.set_nodelay(&mut region.consumer, conn, on),
+                _ => connection.tell_engine(&mut region.consumer, conn),
             }
         }
-        // What an engine had no room to hear is said again by the thread.
-        self.untold |= line.untold;
-        self.look |= line.untold;
+        // The thread sends again what the engine had no space for.
+        self.settings_pending |= connection.settings_pending;
+        self.look |= connection.settings_pending;
         if !quiet {
-            line.wake();
+            connection.wake();
         }
         Ok(())
     }
 
-    /// Says again what engines had no room to hear; true if there is such still.
+    /// Sends again the settings that engines had no space for. Returns true if some remain.
     pub(super) fn tell_again(&mut self) -> bool {
-        let Inner { lines, regions, untold, .. } = self;
-        if !std::mem::take(untold) {
+        let Inner { connections, regions, settings_pending, .. } = self;
+        if !std::mem::take(settings_pending) {
             return false;
         }
-        for line in lines.values_mut().filter(|line| line.untold) {
-            if let Whereabouts::Engine { region, conn } = line.at
+        for connection in connections.values_mut().filter(|connection| connection.settings_pending) {
+            if let Location::Engine { region, conn } = connection.at
                 && let Some(Region { consumer, .. }) = regions.get_mut(&region)
             {
-                line.tell_engine(consumer, conn);
+                connection.tell_engine(consumer, conn);
             }
-            *untold |= line.untold;
+            *settings_pending |= connection.settings_pending;
         }
-        *untold
+        *settings_pending
     }
 }

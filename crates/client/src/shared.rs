@@ -1,11 +1,11 @@
-//! What a program's threads and this library's thread share.
+//! The state that a program's threads and this library's thread share.
 
 use super::adopting::Adopting;
+use super::connection::{Connection, Location};
 use super::cork::Corks;
 use super::descriptors::lifted;
-use super::direct::{Care, Own};
+use super::direct::{Attendance, LocalEngine};
 use super::events;
-use super::line::{Line, Whereabouts};
 use baton_consumer::adoption::Remains;
 use baton_consumer::consumer::{Conn, Consumer};
 use baton_consumer::fork::{Process, Unshared};
@@ -25,23 +25,23 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-/// Memory shared with an engine.
+/// A region: memory shared with an engine.
 pub(super) struct Region {
     pub consumer: Consumer,
     pub doorbell: OwnedFd,
     pub completions: Arc<OwnedFd>,
-    /// The engine's process, as a pidfd; none for an engine in this program.
+    /// Pidfd of the engine's process; `None` for an engine in this program.
     pub engine: Option<OwnedFd>,
-    /// Connections by queue pair.
+    /// Id of each queue pair's connection.
     pub names: BTreeMap<Conn, u64>,
-    /// Queue pairs that are left once the engine has let go of them too.
+    /// Queue pairs that can be released once the engine has released them too.
     pub leaving: BTreeSet<Conn>,
     /// Its engine has died.
     pub dead: bool,
 }
 
 impl Region {
-    /// The queue pair's connection is elsewhere.
+    /// Detaches the queue pair from its connection, which has moved.
     pub fn leave(&mut self, conn: Conn) {
         self.names.remove(&conn);
         let held = self.consumer.stream(conn).is_some();
@@ -51,54 +51,55 @@ impl Region {
     }
 }
 
-/// Behind the lock.
+/// The state that is protected by the lock.
 pub(super) struct Inner {
-    /// Of the channel: a child that had it would keep the broker from seeing that we died.
+    /// Keeps forked children from inheriting the channel: with it, a child would hide this
+    /// process's death from the broker.
     unshared: Option<Unshared>,
-    /// None once the broker has gone.
+    /// `None` once the broker has gone.
     pub channel: Option<Channel>,
     pub regions: BTreeMap<u32, Region>,
-    pub lines: BTreeMap<u64, Line>,
-    /// Engines of this program's own, and when their devices were looked at last, in
-    /// nanoseconds of `CLOCK_MONOTONIC`.
-    pub own: Vec<Own>,
+    pub connections: BTreeMap<u64, Connection>,
+    /// Engines in this program, and the time of their devices' last poll in nanoseconds of
+    /// `CLOCK_MONOTONIC`.
+    pub local: Vec<LocalEngine>,
     pub looked_at: u64,
-    /// That clock, as it was read last.
+    /// The last reading of `CLOCK_MONOTONIC`.
     pub clock: u64,
-    /// They did something since their times were looked at.
+    /// The engines have run since their timeouts were read.
     pub driven: bool,
-    /// What was written to them may wait for more.
+    /// Written bytes are waiting for the end of a batch.
     pub waits: bool,
     pub adopting: BTreeMap<u64, Adopting>,
     pub answers: VecDeque<Reply>,
     pub askers: Waiters,
-    /// Sockets that somebody waits for.
+    /// The epoll instance for sockets that someone waits for.
     pub ready: OwnedFd,
     pub next_seq: u64,
-    /// Number of the last watch.
+    /// Number of the last registered watch.
     pub next_watch: u64,
-    /// Bytes that are held back.
+    /// When to release bytes that are held back.
     pub corks: Corks,
-    /// A line may have settings that its engine had no room to hear.
-    pub untold: bool,
-    /// The thread has to look again.
+    /// Some connection may have settings that its engine had no space for.
+    pub settings_pending: bool,
+    /// The thread must look for work again.
     pub look: bool,
-    /// The handle was dropped.
+    /// The [`Service`](super::Service) was dropped.
     pub ended: bool,
     pub refused: Option<String>,
 }
 
 pub(super) struct Shared {
     inner: Mutex<Inner>,
-    /// Wakes the thread.
+    /// Wakes the library's thread.
     pub wake: OwnedFd,
-    /// The beginning, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Start of the consumers' clock, in nanoseconds of `CLOCK_MONOTONIC`.
     pub started: u64,
-    pub care: Care,
+    pub attendance: Attendance,
     process: Process,
 }
 
-/// What is behind the lock.
+/// The locked state.
 pub type Guard<'a> = Counted<MutexGuard<'a, Inner>>;
 
 impl Shared {
@@ -108,8 +109,8 @@ impl Shared {
             unshared: Some(Unshared::new(&channel)),
             channel: Some(channel),
             regions: BTreeMap::new(),
-            lines: BTreeMap::new(),
-            own: Vec::new(),
+            connections: BTreeMap::new(),
+            local: Vec::new(),
             looked_at: 0,
             clock: monotonic(),
             driven: false,
@@ -121,36 +122,41 @@ impl Shared {
             next_seq: 0,
             next_watch: 0,
             corks: Corks::default(),
-            untold: false,
+            settings_pending: false,
             look: false,
             ended: false,
             refused: None,
         };
         let wake = lifted(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let shared =
-            Arc::new(Shared { inner: Mutex::new(inner), wake, started: monotonic(), care: Care::default(), process });
+        let shared = Arc::new(Shared {
+            inner: Mutex::new(inner),
+            wake,
+            started: monotonic(),
+            attendance: Attendance::default(),
+            process,
+        });
         let thread = thread::Builder::new().name("baton-service".into());
         signals::blocked(|| {
             let shared = shared.clone();
-            // It ends by itself.
+            // The thread is detached and ends by itself.
             thread.spawn(move || events::run(&shared)).map(drop)
         })?;
         Ok(shared)
     }
 
-    /// Fails in a child of the process that all this belongs to.
+    /// Fails in a forked child.
     pub fn check(&self) -> io::Result<()> {
-        let elsewhere = || io::Error::new(ErrorKind::NotConnected, "it is the parent process's");
+        let elsewhere = || io::Error::new(ErrorKind::NotConnected, "it belongs to the parent process");
         self.process.is_this().then_some(()).ok_or_else(elsewhere)
     }
 
-    /// Not in a child, where the lock may be held for ever.
+    /// Takes the lock. Must not be called in a forked child, where the lock may be held forever.
     pub fn lock(&self) -> Guard<'_> {
-        // A panic while it was held leaves cursors that are still true.
+        // The state is still valid after a panic: its cursors are always consistent.
         Counted::new(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The lock, if nobody has it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_>> {
         Counted::if_free(|| match self.inner.try_lock() {
             Ok(inner) => Some(inner),
@@ -159,10 +165,10 @@ impl Shared {
         })
     }
 
-    /// Does something, then wakes the engines that sleep.
+    /// Runs `run` under the lock, then wakes sleeping engines.
     ///
     /// # Errors
-    /// As for [`Shared::check`].
+    /// Those of [`Shared::check`].
     pub fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> io::Result<R> {
         self.check()?;
         let mut inner = self.lock();
@@ -179,16 +185,16 @@ impl Shared {
         Ok(result)
     }
 
-    /// Has the thread look for what there is to do.
+    /// Makes the thread look for work.
     pub fn look_again(&self) {
-        // Only a counter at its maximum refuses, and that wakes as well.
+        // The write fails only if the counter is at its maximum, and then the thread wakes anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Does something for which the thread has to look again.
+    /// Like [`Shared::with`], and makes the thread look for work afterwards.
     ///
     /// # Errors
-    /// As for [`Shared::check`].
+    /// Those of [`Shared::check`].
     pub fn change<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> io::Result<R> {
         self.with(|inner| {
             inner.look = true;
@@ -198,12 +204,12 @@ impl Shared {
 }
 
 impl Inner {
-    /// Tells engines elsewhere that there is something to do, and does it here.
+    /// Runs the engines of this program, and rings the doorbells of others that sleep.
     pub fn wake_engines(&mut self, shared: &Shared) {
         self.send(shared);
-        let Inner { regions, own, .. } = self;
-        // Those in this program do not sleep.
-        let elsewhere = |number: u32| !own.iter().any(|own| own.drives(number));
+        let Inner { regions, local, .. } = self;
+        // Engines of this program never sleep.
+        let elsewhere = |number: u32| !local.iter().any(|local| local.drives(number));
         for (_, region) in regions.iter().filter(|(number, region)| !region.dead && elsewhere(**number)) {
             if region.consumer.region().must_wake_engine() {
                 let _ = rustix::io::write(&region.doorbell, &1u64.to_ne_bytes());
@@ -211,14 +217,14 @@ impl Inner {
         }
     }
 
-    /// The broker is heard no more, nor told anything.
+    /// Closes the channel to the broker.
     pub fn hang_up(&mut self) {
         self.unshared = None;
         self.channel = None;
     }
 
-    pub fn line(&self, id: u64) -> Option<&Line> {
-        self.lines.get(&id)
+    pub fn connection(&self, id: u64) -> Option<&Connection> {
+        self.connections.get(&id)
     }
 
     pub fn say(&mut self, request: &Request, fds: Vec<OwnedFd>) -> io::Result<()> {
@@ -238,7 +244,8 @@ impl Inner {
         Poll::Pending
     }
 
-    /// Turns `WouldBlock` into waiting, if nothing came either since.
+    /// Registers the task as waiting if the call would block, after a second try in case something
+    /// has arrived.
     pub fn poll_io<R>(
         &mut self,
         shared: &Shared,
@@ -254,8 +261,8 @@ impl Inner {
         }
         match done {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if let Some(line) = self.lines.get_mut(&id) {
-                    line.wait(write, cx);
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.wait(write, cx);
                 }
                 Poll::Pending
             }
@@ -264,30 +271,30 @@ impl Inner {
     }
 
     pub fn read(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let Inner { lines, regions, ready, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        if !line.unread.is_empty() {
-            let count = io::Read::read(&mut line.unread, buf);
-            if line.unread.is_empty() {
-                // Its memory is not kept for another time.
-                line.unread = VecDeque::new();
+        let Inner { connections, regions, ready, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if !connection.unread.is_empty() {
+            let count = io::Read::read(&mut connection.unread, buf);
+            if connection.unread.is_empty() {
+                // Releases the queue's memory.
+                connection.unread = VecDeque::new();
             }
             return count;
         }
-        let read = match &mut line.at {
-            Whereabouts::Kernel => {
-                let read = line.read_kernel(id, ready.as_fd(), buf);
-                line.at_home.1 += *read.as_ref().unwrap_or(&0) as u64;
+        let read = match &mut connection.at {
+            Location::Kernel => {
+                let read = connection.read_kernel(id, ready.as_fd(), buf);
+                connection.at_home.1 += *read.as_ref().unwrap_or(&0) as u64;
                 read
             }
-            Whereabouts::Away | Whereabouts::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            Whereabouts::Engine { region, conn } => {
+            Location::Away | Location::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
+            Location::Engine { region, conn } => {
                 in_engine(regions, *region, *conn, |consumer| consumer.read(*conn, buf))
             }
-            Whereabouts::Ended(error) => error.take().map_or(Ok(0), Err),
+            Location::Ended(error) => error.take().map_or(Ok(0), Err),
         };
         match read {
-            Err(error) if error.kind() == ErrorKind::WouldBlock && line.is_shut_for_reading() => Ok(0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock && connection.is_shut_for_reading() => Ok(0),
             read => read,
         }
     }
@@ -297,91 +304,92 @@ impl Inner {
     }
 
     pub fn take_bytes_at_home(&mut self, id: u64) -> (u64, u64) {
-        self.lines.get_mut(&id).map(|line| std::mem::take(&mut line.at_home)).unwrap_or_default()
+        self.connections.get_mut(&id).map(|connection| std::mem::take(&mut connection.at_home)).unwrap_or_default()
     }
 
     pub fn shutdown(&mut self, id: u64) -> io::Result<()> {
-        let Inner { lines, regions, ready, .. } = self;
-        let line = lines.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        line.shut = true;
-        match &line.at {
-            Whereabouts::Kernel => line.flush(id, ready.as_fd()).or_else(not_now),
-            &Whereabouts::Engine { region, conn } => {
-                in_engine(regions, region, conn, |consumer| line.flush_to(consumer, conn)).or_else(not_now)
+        let Inner { connections, regions, ready, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        connection.shut = true;
+        match &connection.at {
+            Location::Kernel => connection.flush(id, ready.as_fd()).or_else(not_now),
+            &Location::Engine { region, conn } => {
+                in_engine(regions, region, conn, |consumer| connection.flush_to(consumer, conn)).or_else(not_now)
             }
-            // Done where it arrives.
-            Whereabouts::Away | Whereabouts::Coming { .. } => Ok(()),
-            Whereabouts::Ended(_) => Err(ErrorKind::NotConnected.into()),
+            // Done on arrival.
+            Location::Away | Location::Coming { .. } => Ok(()),
+            Location::Ended(_) => Err(ErrorKind::NotConnected.into()),
         }
     }
 
-    /// The program lets go of a stream.
+    /// Handles the drop of a stream.
     pub fn close(&mut self, id: u64) {
-        let Inner { lines, regions, ready, .. } = self;
-        let Some(line) = lines.get_mut(&id) else { return };
-        line.closed = true;
-        // Whoever has the stream's eventfd in a poll set hears no more of it.
-        (line.readers, line.writers) = Default::default();
-        // Whoever sleeps until it is ready would sleep on.
-        line.watchers.wake();
-        line.watchers.clear();
-        match &line.at {
-            // Closed where they arrive.
-            Whereabouts::Away | Whereabouts::Coming { .. } => return,
-            Whereabouts::Engine { region, conn } => {
+        let Inner { connections, regions, ready, .. } = self;
+        let Some(connection) = connections.get_mut(&id) else { return };
+        connection.closed = true;
+        // Tasks that poll the stream's eventfd are not woken any more.
+        (connection.readers, connection.writers) = Default::default();
+        // Wake watchers, which would otherwise sleep forever.
+        connection.watchers.wake();
+        connection.watchers.clear();
+        match &connection.at {
+            // Closed on arrival.
+            Location::Away | Location::Coming { .. } => return,
+            Location::Engine { region, conn } => {
                 if let Some(region) = regions.get_mut(region).filter(|region| !region.dead) {
-                    if line.unread.is_empty() && !line.aborts() {
+                    if connection.unread.is_empty() && !connection.aborts() {
                         region.consumer.close(*conn);
                     } else {
                         region.consumer.abort(*conn);
                     }
-                    // Until it has ended: it may come home before, with what was written last.
+                    // The entry stays until the connection has ended: it may return to the kernel
+                    // before, with the last written bytes.
                     let _ = self.say(&Request::Close { id }, Vec::new());
                 }
-                // Of a dead engine its way home is being told of, if anybody is there to tell.
+                // If the engine died, the broker will report the restore, unless it is gone too.
                 if self.channel.is_some() {
                     return;
                 }
             }
-            Whereabouts::Kernel => {
-                if matches!(line.flush(id, ready.as_fd()), Err(error) if error.kind() == ErrorKind::WouldBlock) {
+            Location::Kernel => {
+                if matches!(connection.flush(id, ready.as_fd()), Err(error) if error.kind() == ErrorKind::WouldBlock) {
                     return;
                 }
-                if !line.unread.is_empty() {
-                    // As the kernel closes what was not read to its end.
-                    let _ = set_socket_linger(&line.fd, Some(std::time::Duration::ZERO));
+                if !connection.unread.is_empty() {
+                    // A close with unread bytes resets the connection, as in the kernel.
+                    let _ = set_socket_linger(&connection.fd, Some(std::time::Duration::ZERO));
                 }
             }
-            Whereabouts::Ended(_) => {}
+            Location::Ended(_) => {}
         }
-        let Inner { lines, ready, .. } = self;
-        let line = lines.remove(&id).expect("it is there");
-        drop(line.into_fd(ready.as_fd()));
+        let Inner { connections, ready, .. } = self;
+        let connection = connections.remove(&id).expect("the connection was found above");
+        drop(connection.into_fd(ready.as_fd()));
         let _ = self.say(&Request::Close { id }, Vec::new());
     }
 
-    /// The engine let go of a connection that its program had closed, and gave the queue pair back
-    /// before the broker's word was heard.
+    /// Handles an engine that released a closed connection and its queue pair before the broker's
+    /// message arrived.
     pub fn on_parted(&mut self, region: u32, conn: Conn, remains: Remains) {
         let id = self.regions.get_mut(&region).and_then(|region| region.names.remove(&conn));
-        if let Some(line) = id.and_then(|id| self.lines.get_mut(&id)) {
-            (line.at, line.remains) = (Whereabouts::Away, Some(remains));
+        if let Some(connection) = id.and_then(|id| self.connections.get_mut(&id)) {
+            (connection.at, connection.remains) = (Location::Away, Some(remains));
         }
     }
 
-    /// How long the thread may sleep, and what region is to be looked at.
+    /// Earliest time at which a region needs a look even if nothing happens.
     pub fn next_look(&self) -> Option<baton_tcp::time::Instant> {
         self.regions.values().filter(|region| !region.dead).filter_map(|region| region.consumer.next_look()).min()
     }
 }
 
-/// What would block now is done later by itself.
+/// Ignores `WouldBlock`: the work is continued later without the caller.
 fn not_now(error: io::Error) -> io::Result<()> {
     if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) }
 }
 
-/// Does something with a connection's consumer; where the connection has moved already,
-/// the word of it is on its way here.
+/// Runs an operation on a connection's consumer. If the connection has already moved away, a
+/// missing connection counts as `WouldBlock`, because a message with its new location is coming.
 pub(super) fn in_engine<R>(
     regions: &mut BTreeMap<u32, Region>,
     region: u32,
@@ -402,7 +410,7 @@ trait Gone {
 }
 
 impl Gone for Option<String> {
-    /// Why the broker says nothing any more.
+    /// Error for calls after the broker's last message.
     fn gone(&self) -> io::Error {
         match self {
             Some(why) => io::Error::new(ErrorKind::PermissionDenied, why.clone()),
@@ -411,7 +419,7 @@ impl Gone for Option<String> {
     }
 }
 
-/// The time until `at`, a moment of the consumers' clock.
+/// Time until `at` on the consumers' clock.
 pub(super) fn until(started: u64, at: baton_tcp::time::Instant) -> Duration {
     let now = baton_tcp::time::Instant(monotonic().saturating_sub(started));
     Duration::from_nanos(at.since(now).0)

@@ -2,7 +2,7 @@
 
 use super::adopting::Arrived;
 use super::batch;
-use super::line::Whereabouts;
+use super::connection::Location;
 use super::shared::Shared;
 use baton_consumer::fork::Copied;
 use baton_consumer::wake::{Doorbell, block_on};
@@ -16,35 +16,35 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Where a connection is.
+/// The location of a stream's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// In the kernel.
     Kernel,
     /// In an engine.
     Engine,
-    /// On its way.
+    /// Moving between the two.
     Moving,
-    /// Nowhere: it has ended.
+    /// It has ended.
     Ended,
 }
 
 /// A stream over a connection that was handed over. Reads and writes block unless
-/// [`Stream::set_nonblocking`]; it is `AsyncRead` and `AsyncWrite` too. Dropped, the
-/// connection is closed: in form, or by a reset if received bytes were never read.
+/// [`Stream::set_nonblocking`] is used. It also implements `AsyncRead` and `AsyncWrite`. Dropping
+/// it closes the connection: normally, or by a reset if received bytes were never read.
 pub struct Stream {
     pub(super) shared: Arc<Shared>,
     pub(super) id: u64,
     nonblocking: AtomicBool,
-    /// Longest waits of a read and of a write.
+    /// Timeouts of reads and writes.
     pub(super) timeouts: Mutex<[Option<Duration>; 2]>,
-    bell: OnceLock<Box<Bell>>,
+    notifier: OnceLock<Box<Notifier>>,
     given_back: Arc<AtomicBool>,
     copied: Copied,
 }
 
-/// What is rung where a thread or task would be woken.
-struct Bell {
+/// The eventfd of a stream, which is notified when a thread or task would be woken.
+struct Notifier {
     eventfd: Arc<Doorbell>,
     waker: Waker,
 }
@@ -53,74 +53,76 @@ impl Stream {
     pub(super) fn new(shared: Arc<Shared>, arrived: Arrived) -> Stream {
         let Arrived { id, given_back, copied } = arrived;
         let nonblocking = AtomicBool::new(false);
-        Stream { shared, id, nonblocking, timeouts: Mutex::default(), bell: OnceLock::new(), given_back, copied }
+        Stream { shared, id, nonblocking, timeouts: Mutex::default(), notifier: OnceLock::new(), given_back, copied }
     }
 
-    /// The connection's number in the service.
+    /// Number of the connection in the service.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Where it is now.
+    /// Returns where the connection is now.
     pub fn place(&self) -> Place {
-        let place = self.shared.with(|inner| match inner.line(self.id).map(|line| &line.at) {
-            Some(Whereabouts::Kernel) => Place::Kernel,
-            Some(Whereabouts::Engine { .. }) => Place::Engine,
-            Some(Whereabouts::Away | Whereabouts::Coming { .. }) => Place::Moving,
-            Some(Whereabouts::Ended(_)) | None => Place::Ended,
+        let place = self.shared.with(|inner| match inner.connection(self.id).map(|connection| &connection.at) {
+            Some(Location::Kernel) => Place::Kernel,
+            Some(Location::Engine { .. }) => Place::Engine,
+            Some(Location::Away | Location::Coming { .. }) => Place::Moving,
+            Some(Location::Ended(_)) | None => Place::Ended,
         });
         place.unwrap_or(Place::Ended)
     }
 
-    /// The service has given the whole connection back, because something came for it that only the
-    /// kernel can hand to the program: urgent data. [`Stream::take_back`] gives the socket that has
-    /// it; reads and writes go on meanwhile, as those of any connection in the kernel.
+    /// True if the service has restored the whole connection to the kernel because it received
+    /// something that only the kernel can deliver: urgent data. [`Stream::take_back`] returns the
+    /// socket that has it. Until then reads and writes continue as on any connection in the kernel.
     pub fn is_given_back(&self) -> bool {
         self.given_back.load(Ordering::Acquire)
     }
 
-    /// Bytes that were written and read while it was in the kernel, since this was asked last.
+    /// Returns how many bytes were written and read while the connection was in the kernel, since
+    /// the last call.
     pub fn take_bytes_at_home(&self) -> (u64, u64) {
         self.shared.with(|inner| inner.take_bytes_at_home(self.id)).unwrap_or_default()
     }
 
-    /// Whether reads and writes return `WouldBlock` instead of waiting.
+    /// Sets whether reads and writes return `WouldBlock` instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) {
         self.nonblocking.store(nonblocking, Ordering::Relaxed);
     }
 
-    /// An eventfd for a poll set: readable once a read or write that returned `WouldBlock` is
-    /// worth another try, wherever the connection is. So who waits tries first; who sees it
-    /// readable takes its eight bytes, then tries both. It is closed with the stream.
+    /// Returns an eventfd for a poll set. It becomes readable once a read or write that returned
+    /// `WouldBlock` is worth another try, wherever the connection is. So try first, then wait; when
+    /// it is readable, read its eight bytes, then try both directions. It is closed with the
+    /// stream.
     ///
     /// # Errors
-    /// As `eventfd(2)`'s.
+    /// Those of `eventfd(2)`.
     pub fn eventfd(&self) -> io::Result<BorrowedFd<'_>> {
-        if let Some(bell) = self.bell.get() {
-            return Ok(bell.eventfd.as_fd());
+        if let Some(notifier) = self.notifier.get() {
+            return Ok(notifier.eventfd.as_fd());
         }
         let eventfd = Arc::new(Doorbell::new()?);
-        // Nobody is told of what was tried before.
+        // Earlier `WouldBlock`s were not registered, so the first wait must return at once.
         eventfd.ring();
         let waker = Waker::from(eventfd.clone());
-        Ok(self.bell.get_or_init(|| Box::new(Bell { eventfd, waker })).eventfd.as_fd())
+        Ok(self.notifier.get_or_init(|| Box::new(Notifier { eventfd, waker })).eventfd.as_fd())
     }
 
-    /// Our address.
+    /// Returns the local address.
     ///
     /// # Errors
-    /// As `getsockname(2)`'s.
+    /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let name = self.shared.with(|inner| inner.line(self.id).map(|line| getsockname(&line.fd)))?;
+        let name = self.shared.with(|inner| inner.connection(self.id).map(|connection| getsockname(&connection.fd)))?;
         Ok(name.ok_or(ErrorKind::NotConnected)??.try_into()?)
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
-    /// As `getpeername(2)`'s.
+    /// Those of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        let name = self.shared.with(|inner| inner.line(self.id).map(|line| getpeername(&line.fd)))?;
+        let name = self.shared.with(|inner| inner.connection(self.id).map(|connection| getpeername(&connection.fd)))?;
         let name = name.ok_or(ErrorKind::NotConnected)??.ok_or(ErrorKind::NotConnected)?;
         Ok(name.try_into()?)
     }
@@ -128,7 +130,7 @@ impl Stream {
     fn wait<R>(&self, write: bool, mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>) -> io::Result<R> {
         self.shared.check()?;
         if self.nonblocking.load(Ordering::Relaxed) {
-            let mut cx = Context::from_waker(self.bell.get().map_or(Waker::noop(), |bell| &bell.waker));
+            let mut cx = Context::from_waker(self.notifier.get().map_or(Waker::noop(), |notifier| &notifier.waker));
             return match poll(&mut cx) {
                 Poll::Ready(result) => result,
                 Poll::Pending => Err(ErrorKind::WouldBlock.into()),
@@ -146,7 +148,7 @@ impl Stream {
         self.shared.with(|inner| inner.poll_io(&self.shared, self.id, true, cx, |inner| inner.write(self.id, data)))?
     }
 
-    /// Ends the sending direction after all that was written.
+    /// Shuts down the sending direction after all written bytes.
     ///
     /// # Errors
     /// `NotConnected`.
@@ -155,20 +157,19 @@ impl Stream {
         self.shared.with(|inner| inner.shutdown(self.id))?
     }
 
-    /// Has the whole connection given back to the kernel: the same descriptor is a plain
-    /// socket again.
+    /// Restores the whole connection to the kernel. The same descriptor is a plain socket again.
     ///
     /// # Errors
-    /// Why not, with the stream, which goes on.
+    /// The reason, with the stream, which stays usable.
     pub fn restore(self) -> Result<OwnedFd, (Stream, io::Error)> {
         self.take_back().map_err(|error| (self, error))
     }
 
-    /// As [`Stream::restore`], for who cannot give the stream away: it has ended once this
-    /// succeeds.
+    /// Like [`Stream::restore`], for callers that cannot give the stream away. The stream has ended
+    /// once this succeeds.
     ///
     /// # Errors
-    /// Why not; the stream goes on.
+    /// The reason; the stream stays usable.
     pub fn take_back(&self) -> io::Result<OwnedFd> {
         self.shared.with(|inner| inner.begin_restore(self.id))??;
         let fd = block_on(None, |cx| self.shared.with(|inner| inner.poll_restored(self.id, cx))?)?;
@@ -180,7 +181,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         batch::end();
-        // Not by a child.
+        // This does nothing in a forked child.
         let _ = self.shared.change(|inner| inner.close(self.id));
     }
 }

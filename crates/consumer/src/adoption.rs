@@ -1,49 +1,49 @@
-//! Streams of connections that come from another stack, and leave for one: the
-//! consumer's part.
+//! Streams whose connections arrive from another stack or leave for one: the consumer's part.
 //!
 //! ```text
-//!   consumer                          driver
-//!   expect_adoption --token-->        Streamer::adopt(token, snapshot)
-//!   bring(token, queues)              <- the two queues that it captured
-//!   SocketEvent::Adopted, once both are here
+//!  consumer                          driver
+//!  expect_adoption --token-->        Streamer::adopt(token, snapshot)
+//!  bring(token, queues)              <- the two queues that it captured
+//!  SocketEvent::Adopted, once both are here
 //!
-//!   Stream::is_moved                  <- Streamer::suspend, let_go
-//!   leave(conn) -> what is still here
+//!  Stream::is_moved                  <- Streamer::suspend, let_go
+//!  leave(conn) -> what is still here
 //! ```
 //!
-//! The bytes and the engine's word may come in either order: from another process
-//! they do not come the same way.
+//! The queues and the engine's announcement may arrive in either order, because from another
+//! process they arrive on different ways.
 
 use crate::consumer::{Conn, Consumer, SocketEvent};
 use crate::stream::{Rings, Stream};
 use std::io::{self, ErrorKind};
 
-/// A connection that is to come; its number is the token of the engine's `Adopt`.
+/// An expected connection. The number is the token of the engine's `Adopt`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct Adoption(pub u64);
 
-/// What a connection that moved left here.
+/// Bytes that a moved connection left here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LeftBehind {
-    /// Written, and not known to its new home: to be written there.
+    /// Written bytes that the new location does not have: to be written there.
     pub unsent: Vec<u8>,
-    /// Received, and not read: to be read before what comes there.
+    /// Received bytes that were not read: to be read before those of the new location.
     pub unread: Vec<u8>,
-    /// The program ended the sending direction, whether the engine knows or not.
+    /// True if the program has shut down sending, whether or not the engine knows.
     pub shut: bool,
 }
 
-/// What a connection left here whose new home is not known yet.
+/// Bytes that a connection left here before its new location is known.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Remains {
     /// Stream position of the first byte of `left.unsent`, in bytes.
     pub from: u64,
-    /// All that the peer has not acknowledged, and that was not read.
+    /// All bytes that the peer has not acknowledged and all that were not read.
     pub left: LeftBehind,
 }
 
 impl Remains {
-    /// Without what its new home knows: the send queue up to `tail_pos`.
+    /// Returns these bytes without the part of the send queue that the new location has, up to
+    /// `tail_pos`.
     pub fn beyond(mut self, tail_pos: u64) -> LeftBehind {
         let known = tail_pos.saturating_sub(self.from).min(self.left.unsent.len() as u64);
         self.left.unsent.drain(..known as usize);
@@ -51,14 +51,14 @@ impl Remains {
     }
 }
 
-/// What a connection brings along.
+/// The queues of an arriving connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Brought {
-    /// The send queue: bytes from `snd_una` on, sent or not.
+    /// The send queue: bytes starting at `snd_una`, sent or not.
     pub send: Vec<u8>,
-    /// The receive queue: bytes before `rcv_nxt` that nobody has read.
+    /// The receive queue: unread bytes before `rcv_nxt`.
     pub unread: Vec<u8>,
-    /// Our side has closed: a FIN follows, or followed, the send queue.
+    /// True if this side has shut down sending: a FIN follows the send queue, sent or not.
     pub shut: bool,
 }
 
@@ -69,25 +69,25 @@ struct Expected {
     brought: Option<(Brought, Rings)>,
 }
 
-/// Connections that are to come.
+/// The expected connections.
 #[derive(Debug, Default)]
 pub(crate) struct Adoptions(Vec<Expected>);
 
 impl Consumer {
-    /// Prepares for a connection to come.
+    /// Prepares for an arriving connection.
     pub fn expect_adoption(&mut self) -> Adoption {
         let adoption = Adoption(self.token());
         self.adoptions.0.push(Expected { adoption, qp: None, brought: None });
         adoption
     }
 
-    /// As [`Consumer::expect_adoption`], for a token that the driver chose. A consumer that
-    /// uses this asks its engine for nothing that has a token.
+    /// Like [`Consumer::expect_adoption`], for a token that the driver chose. A consumer that uses
+    /// this must make no other requests with tokens.
     pub fn expect(&mut self, adoption: Adoption) {
         self.adoptions.0.push(Expected { adoption, qp: None, brought: None });
     }
 
-    /// The engine refused it, or nobody asked the engine.
+    /// Cancels an adoption that the engine refused or was never asked for.
     pub fn forget_adoption(&mut self, adoption: Adoption) {
         let Some(at) = self.adoptions.0.iter().position(|expected| expected.adoption == adoption) else { return };
         if let Some((_, rings)) = self.adoptions.0.swap_remove(at).brought {
@@ -95,23 +95,22 @@ impl Consumer {
         }
     }
 
-    /// Bytes that either queue of a connection may bring along at most.
+    /// Longest queue, in bytes, that an arriving connection may bring.
     pub fn brings_at_most(&self) -> u32 {
         self.pool.largest_size()
     }
 
-    /// True if queues of these lengths could come along at another time, but not now: the large
-    /// buffers are in use.
+    /// True if queues of these lengths do not fit now, but would fit if large buffers were free.
     pub fn lacks_buffers_for(&self, send: u32, unread: u32) -> bool {
         send.max(unread) <= self.brings_at_most() && !self.pool.has_large_for(&[send, unread])
     }
 
-    /// Hands in what a connection brings along, whose peer was promised `window` bytes
-    /// more. Done before the engine is asked, a refusal costs nothing.
+    /// Supplies the queues of an arriving connection, whose peer's window allows `window` further
+    /// bytes. If this is called before the engine is asked to adopt, a refusal has no cost.
     ///
     /// # Errors
-    /// `InvalidInput` if a queue is longer than a large stream buffer, `OutOfMemory` if no
-    /// buffer is free: then it cannot come. `NotFound` if it is not expected.
+    /// `InvalidInput` if a queue is longer than a large stream buffer, `OutOfMemory` if no buffer
+    /// is free, `NotFound` if the connection is not expected.
     pub fn bring(&mut self, adoption: Adoption, brought: Brought, window: u32) -> io::Result<()> {
         if brought.send.len().max(brought.unread.len()) > self.brings_at_most() as usize {
             return Err(ErrorKind::InvalidInput.into());
@@ -124,23 +123,22 @@ impl Consumer {
         Ok(())
     }
 
-    /// What of a suspended connection is here, and unknown to the engine, which said that
-    /// it knows the send queue up to `tail_pos`. Nothing changes.
+    /// Returns the bytes of a suspended connection that are here and that the engine does not have.
+    /// `tail_pos` is the position up to which the engine has the send queue. Changes nothing.
     pub fn standing(&self, conn: Conn, tail_pos: u64) -> Option<LeftBehind> {
         Some(self.stream(conn)?.standing(&self.region, conn.0, tail_pos, &self.pool))
     }
 
-    /// As [`Consumer::standing`], of a connection of which somebody else knows that it
-    /// received up to stream position `rcv_pos`: its engine, it may be, died before it could
-    /// say so here.
+    /// Like [`Consumer::standing`], for a connection known to have received bytes up to position
+    /// `rcv_pos`. Its engine may have died before it could report that here.
     pub fn standing_at(&mut self, conn: Conn, tail_pos: u64, rcv_pos: u64) -> Option<LeftBehind> {
         let stream = self.streams.get_mut(conn.0 as usize)?.as_mut()?;
         stream.note_received(rcv_pos);
         Some(stream.standing(&self.region, conn.0, tail_pos, &self.pool))
     }
 
-    /// Lets go of a connection that moved, and says what it left here. `None` if it
-    /// did not move.
+    /// Releases a moved connection and returns the bytes that it left here. Returns `None` if it
+    /// has not moved.
     pub fn leave(&mut self, conn: Conn) -> Option<LeftBehind> {
         let stream = self.stream(conn).filter(|stream| stream.is_moved())?;
         let left = stream.left_behind(&self.region, conn.0, &self.pool);
@@ -149,8 +147,8 @@ impl Consumer {
         Some(left)
     }
 
-    /// The engine has given a queue pair back. What a connection left there that moved is nowhere
-    /// else, and whoever moves it may say how much of it is known there after the engine has.
+    /// Handles a queue pair that the engine has given back. The bytes that a moved connection left
+    /// there exist nowhere else. Which of them the new location has may be announced only later.
     pub(crate) fn on_released(&mut self, qp: u32) {
         let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return };
         if stream.is_moved() && !stream.has_left() {
@@ -167,12 +165,12 @@ impl Consumer {
                 expected.qp = Some(qp);
                 self.settle(Adoption(token));
             }
-            // Nobody waits for it any more.
+            // The adoption was cancelled.
             None => self.abort(Conn(qp)),
         }
     }
 
-    /// With queue pair and bytes both here the stream can begin.
+    /// Starts the stream if both the queue pair and the queues are here.
     fn settle(&mut self, adoption: Adoption) {
         let ready =
             |expected: &Expected| expected.adoption == adoption && expected.qp.is_some() && expected.brought.is_some();

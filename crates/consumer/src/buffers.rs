@@ -1,34 +1,34 @@
-//! Where stream buffers lie in a consumer's data area.
+//! Layout of the stream buffers in a consumer's data area.
 //!
 //! ```text
-//!   | small | small | small | ...  one for each direction of each connection
-//!   | large       | large       | ...  a few, for streams that prove fast
+//!  | small | small | small | ...  one for each direction of each connection
+//!  | large       | large       | ...  a few, for streams that prove fast
 //! ```
 //!
-//! The area is larger than what is ever used at once and its pages exist only once
-//! touched, so a buffer costs what was written to it. A connection has none until
-//! data moves, and none when it has been idle for a while.
+//! The area is larger than what is ever used at once. Its pages exist only once they are touched,
+//! so a buffer costs only what was written to it. A connection has no buffers before data moves,
+//! and none after it has been idle for a while.
 
-/// Sizes of the buffers of a pool.
+/// Sizes and numbers of a pool's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolSizes {
-    /// Bytes of each small buffer.
+    /// Size of a small buffer in bytes.
     pub small: u32,
-    /// Small buffers.
+    /// Number of small buffers.
     pub smalls: u32,
-    /// Bytes of each large buffer.
+    /// Size of a large buffer in bytes.
     pub large: u32,
-    /// Large buffers.
+    /// Number of large buffers.
     pub larges: u32,
 }
 
 impl PoolSizes {
-    /// Bytes of data area that the buffers span.
+    /// Size of the data area that the buffers occupy, in bytes.
     pub fn bytes(&self) -> u64 {
         self.small_bytes() + u64::from(self.large) * u64::from(self.larges)
     }
 
-    /// Bytes of the largest buffer that there is.
+    /// Size of the largest buffer in bytes.
     pub fn largest(&self) -> u32 {
         if self.larges == 0 { self.small } else { self.small.max(self.large) }
     }
@@ -38,11 +38,12 @@ impl PoolSizes {
     }
 }
 
-/// Buffers of one size by number, the one given back last first: its pages are warm.
+/// Numbers of the free buffers of one size. The last one returned is reused first, because its
+/// pages are in the cache.
 #[derive(Debug, Default)]
 struct Numbers {
     free: Vec<u32>,
-    /// Handed out at least once.
+    /// How many buffers were ever handed out.
     used: u32,
 }
 
@@ -61,44 +62,44 @@ impl Numbers {
     }
 }
 
-/// Hands out the buffers of a data area by number: first the small ones, then the
-/// large ones. A stream's buffer is a ring: position `p` lies `p % size` into it.
+/// Hands out the buffers of a data area by number: the small ones have the lower numbers. A stream
+/// uses its buffer as a ring: position `p` is at offset `p % size`.
 #[derive(Debug)]
 pub struct BufferPool {
     sizes: PoolSizes,
     small: Numbers,
     large: Numbers,
-    /// How each large buffer that was ever used came to its stream.
+    /// For each large buffer that was ever used, how its stream came to use it.
     joints: Vec<Joint>,
 }
 
-/// Where a stream passes from a small ring to a large one.
+/// The point where a stream moves from a small ring to a large one.
 #[derive(Clone, Copy, Debug)]
 struct Joint {
-    /// The first position that lies in the large ring.
+    /// First position in the large ring.
     at: u64,
-    /// The small ring, until all before that position is done with.
+    /// The small ring, until all positions before `at` are finished.
     before: Option<u32>,
 }
 
 impl BufferPool {
-    /// Buffers of these sizes, from offset 0 of the data area on.
+    /// Makes a pool of these sizes that starts at offset 0 of the data area.
     pub fn new(sizes: PoolSizes) -> BufferPool {
         BufferPool { sizes, small: Numbers::default(), large: Numbers::default(), joints: Vec::new() }
     }
 
-    /// Bytes of a small buffer, with which every stream begins.
+    /// Size in bytes of a small buffer, which every stream starts with.
     #[inline]
     pub fn small_size(&self) -> u32 {
         self.sizes.small
     }
 
-    /// Bytes of the largest buffer that there is.
+    /// Size of the largest buffer in bytes.
     pub fn largest_size(&self) -> u32 {
         self.sizes.largest()
     }
 
-    /// True if the buffer is one of the large ones.
+    /// True if the buffer is a large one.
     #[inline]
     pub fn is_large(&self, number: u32) -> bool {
         number >= self.sizes.smalls
@@ -109,14 +110,14 @@ impl BufferPool {
         self.joints.get(number.checked_sub(self.sizes.smalls)? as usize)
     }
 
-    /// Bytes of a buffer.
+    /// Size of a buffer in bytes.
     #[inline]
     pub fn size(&self, number: u32) -> u32 {
         if self.is_large(number) { self.sizes.large } else { self.sizes.small }
     }
 
-    /// Where a stream position lies, in bytes from the start of the data area, and how
-    /// many bytes lie together from there on.
+    /// Returns the offset of a stream position in the data area, and the number of contiguous bytes
+    /// there, both in bytes.
     #[inline]
     pub fn place(&self, number: u32, pos: u64) -> (u64, u32) {
         let (number, size) = match self.joint(number) {
@@ -135,7 +136,7 @@ impl BufferPool {
         }
     }
 
-    /// The end of the lap that ends at this stream position or goes on beyond it.
+    /// End of the lap that contains this stream position, or that ends at it.
     #[inline]
     pub fn lap_end(&self, number: u32, pos: u64) -> u64 {
         match self.joint(number) {
@@ -144,8 +145,8 @@ impl BufferPool {
         }
     }
 
-    /// Up to which stream position the ring has room, if all before `done` is done
-    /// with. Two laps are in use at most; the small ring's last one counts.
+    /// Position up to which the ring has space if all positions before `done` are finished. At most
+    /// two laps are in use, and the last lap of the small ring counts as one.
     #[inline]
     pub fn room_end(&self, number: u32, done: u64) -> u64 {
         let end = done + u64::from(self.size(number));
@@ -155,13 +156,13 @@ impl BufferPool {
         }
     }
 
-    /// Takes a small buffer, if there is one.
+    /// Takes a small buffer, if one is free.
     pub fn take(&mut self) -> Option<u32> {
         self.small.take(self.sizes.smalls)
     }
 
-    /// Takes a large buffer, if there is one, in which a stream goes on from position
-    /// `at`, where a lap of the small buffer `before` ends.
+    /// Takes a large buffer, if one is free, for a stream that continues there at position `at`,
+    /// where a lap of its small buffer `before` ends.
     pub fn take_large(&mut self, before: u32, at: u64) -> Option<u32> {
         self.take_joined(Joint { at, before: Some(before) })
     }
@@ -175,8 +176,7 @@ impl BufferPool {
         Some(self.sizes.smalls + index)
     }
 
-    /// Takes a buffer in which a stream can begin with so many bytes: a small one if that
-    /// is enough.
+    /// Takes a buffer for a stream that starts with `bytes` bytes: a small one if that is enough.
     pub fn take_for(&mut self, bytes: u64) -> Option<u32> {
         if bytes <= u64::from(self.sizes.small) {
             return self.take();
@@ -187,7 +187,7 @@ impl BufferPool {
         self.take_joined(Joint { at: 0, before: None })
     }
 
-    /// True if a large buffer can be had.
+    /// True if a large buffer is free.
     pub fn has_large(&self) -> bool {
         self.larges_left() > 0
     }
@@ -196,12 +196,12 @@ impl BufferPool {
         (self.sizes.larges as usize).saturating_sub(self.large.in_use())
     }
 
-    /// True if each of these lengths finds a buffer to itself, small ones apart.
+    /// True if each of these lengths can have a buffer of its own; small buffers are not counted.
     pub fn has_large_for(&self, lengths: &[u32]) -> bool {
         lengths.iter().filter(|bytes| **bytes > self.sizes.small).count() <= self.larges_left()
     }
 
-    /// All before `done` is done with: a small ring that ends there goes back.
+    /// All positions before `done` are finished: returns a small ring that ends there to the pool.
     #[inline]
     pub fn pass(&mut self, number: u32, done: u64) {
         if self.is_large(number)
@@ -213,7 +213,7 @@ impl BufferPool {
         }
     }
 
-    /// Gives a buffer back, and the one before it.
+    /// Returns a buffer to the pool, together with the small one before it.
     pub fn give_back(&mut self, number: u32) {
         if self.is_large(number) {
             self.pass(number, u64::MAX);
@@ -223,30 +223,30 @@ impl BufferPool {
         }
     }
 
-    /// Buffers in use.
+    /// Number of buffers in use.
     pub fn in_use(&self) -> usize {
         self.small.in_use() + self.large.in_use()
     }
 }
 
-/// How much of a buffer one direction of a stream uses: all of it, or so many
-/// 256ths less. One byte, for idle connections have it too.
+/// The part of a buffer that one direction of a stream uses: all of it, less a number of 256ths. It
+/// is a single byte because idle connections have one too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Share {
     spared: u8,
 }
 
 impl Share {
-    /// Bytes of the smallest share, unless the buffer is smaller.
+    /// Smallest share in bytes, unless the buffer is smaller.
     pub const LEAST: u32 = 2048;
 
-    /// The smallest share of a buffer of `size` bytes that has `bytes`.
+    /// Returns the smallest share of a buffer of `size` bytes that holds `bytes`.
     pub fn of(bytes: u32, size: u32) -> Share {
         let spared = size.saturating_sub(bytes.max(Share::LEAST)) / (size / 256).max(1);
         Share { spared: spared.min(255) as u8 }
     }
 
-    /// Its bytes.
+    /// Size of the share in bytes.
     #[inline]
     pub fn bytes(self, size: u32) -> u32 {
         size - u32::from(self.spared) * (size / 256)
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_has_what_was_asked_for_and_little_more() {
+    fn a_share_has_the_requested_size_and_little_more() {
         for size in [4096, 65_536, 262_144] {
             for bytes in [0, 2048, 2049, 5000, size - 1, size, u32::MAX] {
                 let wanted = bytes.clamp(Share::LEAST, size);
@@ -291,7 +291,7 @@ mod tests {
         let mut pool = BufferPool::new(sizes);
         assert_eq!((pool.take_for(4096), pool.take_for(16_385), pool.largest_size()), (Some(0), None, 16_384));
         let fits = |pool: &BufferPool| [[4096, 4096], [4097, 4096], [4097, 4097]].map(|two| pool.has_large_for(&two));
-        assert_eq!(fits(&pool), [true, true, false], "there is one");
+        assert_eq!(fits(&pool), [true, true, false], "a buffer is free");
         let large = pool.take_for(4097).unwrap();
         assert_eq!(pool.place(large, 0), (8192, 16_384));
         assert_eq!((pool.room_end(large, 0), pool.lap_end(large, 1)), (16_384, 16_384));
@@ -305,7 +305,7 @@ mod tests {
         let sizes = PoolSizes { small: 4096, smalls: 1, large: 16_384, larges: 1 };
         let mut pool = BufferPool::new(sizes);
         let small = pool.take().unwrap();
-        // It has read up to 9000, and its lap ends at 12288.
+        // The stream has read up to 9000, and its lap ends at 12288.
         let large = pool.take_large(small, 12_288).unwrap();
         assert_eq!(pool.place(large, 9000), (9000 - 8192, 12_288 - 9000));
         assert_eq!(pool.place(large, 12_288), (4096 + 12_288, 4096));
@@ -314,7 +314,7 @@ mod tests {
             [9000, 12_288, 12_289, 20_000].map(|pos| pool.lap_end(large, pos)),
             [12_288, 12_288, 16_384, 32_768]
         );
-        assert_eq!(pool.room_end(large, 9000), 16_384, "a third lap is too many");
+        assert_eq!(pool.room_end(large, 9000), 16_384, "at most two laps are in use");
         pool.pass(large, 12_287);
         assert_eq!(pool.take(), None);
         pool.pass(large, 12_288);

@@ -1,8 +1,8 @@
-//! A consumer: its region, its streams, and what happened to them.
+//! A consumer: its region, its streams, and their events.
 //!
-//! It knows no engine and no thread: somebody polls the engine, then
-//! [`Consumer::poll`] takes in what the engine completed. In a host that is the
-//! same thread; in a stack the consumer stands behind a lock and the engine does not.
+//! It knows neither engine nor threads: someone polls the engine, then [`Consumer::poll`] takes in
+//! what the engine completed. In a host, that is the same thread. In a stack, the consumer is
+//! behind a lock and the engine is not.
 
 mod config;
 mod idle;
@@ -36,7 +36,7 @@ pub struct Listener(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct Attempt(pub u64);
 
-/// What happened.
+/// An event of a consumer.
 #[derive(Debug)]
 pub enum SocketEvent {
     /// A listener completed a connection.
@@ -46,44 +46,44 @@ pub enum SocketEvent {
         /// The connection.
         conn: Conn,
     },
-    /// A connection attempt got its connection, which is not open yet: a
-    /// `Ready` tells when it is, or that it failed.
+    /// A connection attempt got its connection, which is not open yet. A `Ready` follows when it is
+    /// open or has failed.
     Opening {
         /// The attempt.
         attempt: Attempt,
         /// The connection.
         conn: Conn,
     },
-    /// A listener or attempt failed at once.
+    /// A listener or attempt failed immediately.
     Failed {
         /// Number of the [`Listener`] or [`Attempt`].
         token: u64,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// A listener is ready.
     Listening {
-        /// Which.
+        /// The listener.
         listener: Listener,
     },
-    /// A connection came from another stack, with all that it brought along.
+    /// A connection arrived from another stack, with its queues.
     Adopted {
         /// The adoption.
         adoption: Adoption,
         /// The connection.
         conn: Conn,
     },
-    /// The engine gave the queue pair back of a connection that moved, and that the program had
-    /// let go of before it was asked what it left here ([`Consumer::leave`]).
+    /// The engine gave back the queue pair of a moved connection that the program had closed,
+    /// before [`Consumer::leave`] was called for it.
     Parted {
-        /// Which it was; the name may be another's by now.
+        /// The queue pair. It may belong to another connection by now.
         conn: Conn,
-        /// What it left.
+        /// The bytes left there.
         remains: Remains,
     },
-    /// Something about a connection changed: look at what it allows.
+    /// The state of a connection changed: ask what it allows now.
     Ready {
-        /// Which.
+        /// The connection.
         conn: Conn,
     },
 }
@@ -98,25 +98,25 @@ pub struct Consumer {
     listeners: Vec<(u64, u32)>,
     next_token: u64,
     pub(crate) events: VecDeque<SocketEvent>,
-    /// Requests that cannot be refused, and found the ring full or a stream's
-    /// bytes not posted yet.
+    /// Requests that must be made, but found the ring full or wait for a stream's bytes to be
+    /// posted.
     later: VecDeque<Request>,
-    /// Streams that have buffers.
+    /// Queue pairs of streams that have buffers.
     holders: VecDeque<u32>,
-    /// Laps that they have posted in this round, where there are any.
+    /// Laps posted since this round began, for streams that posted any.
     laps: BTreeMap<u32, u32>,
-    /// When the holders are looked at again for idle ones.
+    /// When to start the next round of looking for idle streams.
     look_at: Instant,
-    /// Holders to be looked at in this round.
+    /// Number of streams still to check in this round.
     round_left: usize,
-    /// Streams whose buffers the engine was asked for.
+    /// Number of streams whose buffers were asked back from the engine.
     retiring: usize,
 }
 
 impl Consumer {
-    /// A consumer over `region`, which has the layout that `config` asks for.
+    /// Makes a consumer over `region`, which must have the layout that `config` requires.
     pub fn new(config: &ConsumerConfig, region: Arc<Region>) -> Consumer {
-        assert_eq!(region.layout(), config.layout(), "the region was made for another configuration");
+        assert_eq!(region.layout(), config.layout(), "the region does not have the layout of this configuration");
         Consumer {
             region: ConsumerRegion::new(region),
             pool: BufferPool::new(config.pool_sizes()),
@@ -134,8 +134,8 @@ impl Consumer {
         }
     }
 
-    /// Takes in what the engine completed by `now`; it is then in
-    /// [`Consumer::next_event`]. Takes buffers back from streams that are idle.
+    /// Takes in what the engine completed by `now`, as events for [`Consumer::next_event`]. Also
+    /// takes buffers back from idle streams.
     pub fn poll(&mut self, now: Instant) {
         while let Some(completion) = self.region.poll_completion() {
             self.on_completion(completion);
@@ -144,17 +144,17 @@ impl Consumer {
         self.look_for_idle(now);
     }
 
-    /// The consumer's side of its region, for sleep and wake flags.
+    /// The consumer's side of its region, for the sleep and wake flags.
     pub fn region(&self) -> &ConsumerRegion {
         &self.region
     }
 
-    /// True if an event waits to be taken.
+    /// True if there are events to take.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// The oldest event not taken yet.
+    /// Takes the oldest event.
     pub fn next_event(&mut self) -> Option<SocketEvent> {
         self.events.pop_front()
     }
@@ -169,7 +169,7 @@ impl Consumer {
                     Some(token) => {
                         self.events.push_back(SocketEvent::Accepted { listener: Listener(token), conn: Conn(qp) });
                     }
-                    // Nobody listens any more.
+                    // The listener was closed.
                     None => self.abort(Conn(qp)),
                 }
             }
@@ -220,19 +220,19 @@ impl Consumer {
         place.insert(next)
     }
 
-    /// Listens at `addr`; `Listening` or `Failed` follows.
+    /// Listens at `addr`. `Listening` or `Failed` follows.
     ///
     /// # Errors
-    /// `WouldBlock` if too many requests are under way.
+    /// `WouldBlock` if too many requests are pending.
     pub fn listen(&mut self, addr: SocketAddr, backlog: u32) -> io::Result<Listener> {
         self.listen_with(addr, backlog, options::NODELAY)
     }
 
-    /// As [`Consumer::listen`], with the option bits of [`baton_engine::options`]
-    /// for the connections that come of it.
+    /// Like [`Consumer::listen`], with option bits of [`baton_engine::options`] for the accepted
+    /// connections.
     ///
     /// # Errors
-    /// As for [`Consumer::listen`].
+    /// Those of [`Consumer::listen`].
     pub fn listen_with(&mut self, addr: SocketAddr, backlog: u32, options: u64) -> io::Result<Listener> {
         let token = self.token();
         let local = if addr.ip().is_unspecified() && addr.is_ipv6() { Addr::UNSPECIFIED } else { addr.ip().into() };
@@ -244,7 +244,7 @@ impl Consumer {
     /// Stops listening.
     ///
     /// # Errors
-    /// `WouldBlock` if too many requests are under way.
+    /// `WouldBlock` if too many requests are pending.
     pub fn unlisten(&mut self, listener: Listener) -> io::Result<()> {
         if let Some(at) = self.listeners.iter().position(|(token, _)| *token == listener.0) {
             let (_, qp) = self.listeners[at];
@@ -256,18 +256,18 @@ impl Consumer {
         Ok(())
     }
 
-    /// Begins to connect to `remote`; `Opening` or `Failed` follows.
+    /// Starts connecting to `remote`. `Opening` or `Failed` follows.
     ///
     /// # Errors
-    /// `WouldBlock` if too many requests are under way.
+    /// `WouldBlock` if too many requests are pending.
     pub fn connect(&mut self, remote: SocketAddr, local: Option<SocketAddr>) -> io::Result<Attempt> {
         self.connect_with(remote, local, options::NODELAY)
     }
 
-    /// As [`Consumer::connect`], with option bits of [`baton_engine::options`].
+    /// Like [`Consumer::connect`], with option bits of [`baton_engine::options`].
     ///
     /// # Errors
-    /// As for [`Consumer::connect`].
+    /// Those of [`Consumer::connect`].
     pub fn connect_with(&mut self, remote: SocketAddr, local: Option<SocketAddr>, options: u64) -> io::Result<Attempt> {
         let token = self.token();
         let (local, local_port) = local.map_or((Addr::UNSPECIFIED, 0), |local| {
@@ -315,41 +315,40 @@ impl Consumer {
         }
     }
 
-    /// Moves received bytes to `buf`; 0 once the peer has finished.
+    /// Moves received bytes to `buf`. Returns 0 once the peer has finished.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing waits; else what ended the connection.
+    /// `WouldBlock` if no bytes are available; otherwise the error that ended the connection.
     #[inline]
     pub fn read(&mut self, conn: Conn, buf: &mut [u8]) -> io::Result<usize> {
         self.with(conn, |stream, region, pool| stream.read(region, conn.0, buf, pool))
     }
 
-    /// Copies received bytes to `buf` and leaves them to be read again.
+    /// Copies received bytes to `buf` without consuming them.
     ///
     /// # Errors
-    /// As for [`Consumer::read`].
+    /// Those of [`Consumer::read`].
     pub fn peek(&mut self, conn: Conn, buf: &mut [u8]) -> io::Result<usize> {
         self.with(conn, |stream, region, pool| stream.peek(region, conn.0, buf, pool))
     }
 
-    /// Forgets up to `limit` received bytes where they lie; 0 once the peer has
+    /// Discards up to `limit` received bytes without copying them. Returns 0 once the peer has
     /// finished.
     ///
     /// # Errors
-    /// As for [`Consumer::read`].
+    /// Those of [`Consumer::read`].
     #[inline]
     pub fn skip(&mut self, conn: Conn, limit: usize) -> io::Result<usize> {
         self.with(conn, |stream, region, pool| stream.skip(region, conn.0, limit, pool))
     }
 
-    /// Bytes of a small stream buffer.
+    /// Size of a small stream buffer in bytes.
     pub fn small_buffer(&self) -> u32 {
         self.pool.small_size()
     }
 
-    /// Uses so much of a connection's send buffer and of its receive buffer from now
-    /// on; at first it is all of both. The window that the peer was promised before
-    /// is not taken back.
+    /// Sets how much of its send and receive buffers a connection uses from now on. Initially it
+    /// uses all of both. A window that the peer was promised before is not taken back.
     ///
     /// # Errors
     /// `NotConnected`.
@@ -360,7 +359,7 @@ impl Consumer {
         })
     }
 
-    /// Ends the sending direction after all that was written.
+    /// Shuts down the sending direction after all written bytes.
     ///
     /// # Errors
     /// `NotConnected`.
@@ -373,14 +372,14 @@ impl Consumer {
         Ok(())
     }
 
-    /// Lets go of a connection: in form, or by a reset if received bytes were
-    /// never read (RFC 9293 §3.6.1).
+    /// Closes a connection: normally, or by a reset if received bytes were never read (RFC 9293
+    /// §3.6.1).
     pub fn close(&mut self, conn: Conn) {
         let unread = self.stream(conn).is_some_and(|stream| stream.readable() > 0);
         self.let_go(conn, if unread { Request::Abort { qp: conn.0 } } else { Request::Close { qp: conn.0 } });
     }
 
-    /// Resets a connection and lets go of it.
+    /// Resets a connection and releases it.
     pub fn abort(&mut self, conn: Conn) {
         self.let_go(conn, Request::Abort { qp: conn.0 });
     }
@@ -395,7 +394,7 @@ impl Consumer {
         }
     }
 
-    /// Passes on what was held back.
+    /// Retries requests that were held back.
     fn flush_later(&mut self) {
         while let Some(request) = self.later.front() {
             let stream = match *request {
@@ -413,47 +412,47 @@ impl Consumer {
     /// Sets an option.
     ///
     /// # Errors
-    /// `WouldBlock` if too many requests are under way.
+    /// `WouldBlock` if too many requests are pending.
     pub fn set_option(&mut self, conn: Conn, option: SocketOption) -> io::Result<()> {
         let token = self.token();
         let (option, value) = options::encode(option);
         self.request(&Request::SetOption { token, qp: conn.0, option, value })
     }
 
-    /// Sets what a connection's segments say in their IP headers.
+    /// Sets the IP header fields of a connection's segments.
     ///
     /// # Errors
-    /// `WouldBlock` if too many requests are under way.
+    /// `WouldBlock` if too many requests are pending.
     pub fn set_ip_fields(&mut self, conn: Conn, ip: IpFields) -> io::Result<()> {
         let token = self.token();
         self.request(&Request::SetOption { token, qp: conn.0, option: options::IP_FIELDS, value: ip.bits() })
     }
 
-    /// The stream of a connection.
+    /// Returns the stream of a connection.
     #[inline]
     pub fn stream(&self, conn: Conn) -> Option<&Stream> {
         self.streams.get(conn.0 as usize)?.as_ref().filter(|stream| !stream.is_released())
     }
 
-    /// Bytes that can be written now.
+    /// Number of bytes that can be written now.
     #[inline]
     pub fn writable(&self, conn: Conn) -> usize {
         self.stream(conn).map_or(0, |stream| stream.writable(&self.pool))
     }
 
-    /// What went wrong with a connection, if anything did: what ended it, or the
-    /// last soft error, which ends nothing (RFC 9293 §3.9.2.2).
+    /// Returns a connection's error, if it has one: the error that ended it, or the last soft
+    /// error, which ends nothing (RFC 9293 §3.9.2.2).
     pub fn error(&self, conn: Conn) -> Option<io::Error> {
         self.stream(conn)?.error(&self.region, conn.0)
     }
 
-    /// The soft error that a connection met since the last call, if it still lasts.
+    /// Returns the soft error that occurred since the last call, if it still lasts.
     pub fn take_soft_error(&mut self, conn: Conn) -> Option<io::Error> {
         let stream = self.streams.get_mut(conn.0 as usize)?.as_mut()?;
         stream.take_soft_error(&self.region, conn.0)
     }
 
-    /// Both ends of a connection.
+    /// Returns both endpoints of a connection.
     pub fn identity(&self, conn: Conn) -> Option<Identity> {
         self.stream(conn).map(|_| self.region.qp(conn.0).identity())
     }

@@ -1,25 +1,26 @@
-//! Whether this thread holds locks of ours: then a signal handler of the program that
-//! interrupted it may not wait for them, nor leave them behind by `exit` or `longjmp`.
+//! Tracks whether this thread holds locks of this library. A signal handler of the program that
+//! interrupts such a thread must not wait for those locks, and must not abandon them with `exit` or
+//! `longjmp`.
 //!
-//! Where handlers are known to whoever lets a program run on this ([`postpone`](crate::signals::postpone)),
-//! they run when the last lock is freed. A thread that sleeps holds nothing, so a handler that
-//! interrupts a wait runs at once, and can do all that it could do otherwise.
+//! If the signal handlers are wrapped so that they call [`postpone`](crate::signals::postpone),
+//! they run when the last lock is released. A sleeping thread holds no lock, so a handler that
+//! interrupts a wait runs at once and without restrictions.
 
 use crate::signals;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 thread_local! {
-    /// Only this thread's handlers see it change.
+    /// Number of locks held. Only signal handlers on this thread can observe it changing.
     static LOCKS: AtomicU32 = const { AtomicU32::new(0) };
 }
 
-/// True if this thread was interrupted while it held a lock.
+/// True if the calling thread holds a lock: a signal handler has interrupted it there.
 pub fn interrupted() -> bool {
     LOCKS.try_with(|locks| locks.load(Ordering::Relaxed)).unwrap_or(0) > 0
 }
 
-/// One lock more, as long as it lives.
+/// Counts one lock while it exists.
 struct One;
 
 impl One {
@@ -45,8 +46,8 @@ impl Drop for One {
     }
 }
 
-/// A lock's guard, counted from before it is taken until after it is freed: fields are
-/// dropped in this order.
+/// A lock's guard. The lock is counted from before it is taken until after it is released, because
+/// fields are dropped in declaration order.
 pub struct Counted<G> {
     guard: G,
     _one: One,

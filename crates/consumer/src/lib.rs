@@ -1,24 +1,23 @@
-//! A consumer of an engine: what a program does with a region of memory that it shares
-//! with one.
+//! A consumer of an engine: a program's side of a memory region that it shares with an engine.
 //!
 //! ```text
-//!   Consumer      streams, listeners and connection attempts over one region
-//!     stream      a byte stream over one queue pair: two rings posted lap by lap
-//!     buffers     where in the data area those rings lie
-//!     adoption    streams of connections that come from another stack, or leave for one
-//!   qp            queue pairs raw: buffers posted one by one, for messages
-//!   memory        a region that another process can map
-//!   secret        random numbers for an engine that is built next to its consumer
-//!   wake          how a thread sleeps until another wakes it
-//!     waiters     the tasks that wait for the same thing
-//!   pace          whether to sleep or to look again
-//!   held          whether this thread holds a lock
-//!   signals       threads of ours take none; handlers wait while a lock is held
-//!   fork          what a child process does not get from its parent
+//!  Consumer      streams, listeners and connection attempts over one region
+//!    stream      a byte stream over one queue pair: two rings posted lap by lap
+//!    buffers     where those rings are in the data area
+//!    adoption    streams whose connections arrive from another stack or leave for one
+//!  qp            raw queue pairs: buffers posted one by one, for messages
+//!  memory        a region that another process can map
+//!  secret        random numbers for an engine in the consumer's own process
+//!  wake          how a thread sleeps until another wakes it
+//!    waiters     tasks that wait for the same thing
+//!  pace          whether to sleep or to poll again
+//!  held          whether this thread holds a lock
+//!  signals       keeps signals away from this library's threads and locks
+//!  fork          what a child process does not inherit
 //! ```
 //!
-//! No protocol state is held here; what a stream knows is cursors. Neither is there a thread
-//! or an engine: those who drive one are in the crates above.
+//! There is no protocol state here; a stream consists of cursors. There is no thread and no engine
+//! either: the crates above drive engines.
 
 pub mod adoption;
 pub mod buffers;

@@ -1,15 +1,15 @@
-//! Regions that another process can map: a memfd each.
+//! Regions that another process can map, each in a memfd.
 //!
 //! ```text
-//!   engine's process                        consumer's process
-//!   SharedMemory::create --descriptor-->    SharedMemory::open
-//!   EngineRegion::new(region)               Consumer::new(config, region)
-//!                \______ the same pages ______/
+//!  engine's process                        consumer's process
+//!  SharedMemory::create --descriptor-->    SharedMemory::open
+//!  EngineRegion::new(region)               Consumer::new(config, region)
+//!               \______ the same pages ______/
 //! ```
 //!
-//! How the descriptor gets there (`SCM_RIGHTS`, `/proc/PID/fd`, inheritance) is
-//! its holder's business. The file cannot shrink or grow: whoever shares it can
-//! write what they like into it, which the engine checks, but not take it away.
+//! How the descriptor gets to the other process (`SCM_RIGHTS`, `/proc/PID/fd`, inheritance) is up
+//! to its holder. The file can neither shrink nor grow. Another process that maps it can write
+//! anything into it, which the engine checks, but cannot take the memory away.
 
 use crate::sys;
 use baton_engine::ledger::Ledger;
@@ -19,28 +19,27 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Where the regions of a host or stack lie.
+/// Kind of memory for the regions of a host or stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Memory {
-    /// In this process alone.
+    /// Private to this process.
     #[default]
     Heap,
-    /// In a memfd; on the heap where the system has none to give.
+    /// In a memfd, or on the heap if the system has no memfd.
     Shared,
 }
 
-/// A region in a memfd, and the file's descriptor.
+/// A region in a memfd, with the file's descriptor.
 pub struct SharedMemory {
     file: OwnedFd,
     region: Arc<Region>,
 }
 
 impl SharedMemory {
-    /// A new region. Pages exist once they are touched.
+    /// Creates a region. Its pages exist once they are touched.
     ///
     /// # Errors
-    /// `InvalidInput` for a layout that cannot be; else as `memfd_create(2)` and
-    /// `mmap(2)`.
+    /// `InvalidInput` for an invalid layout; otherwise those of `memfd_create(2)` and `mmap(2)`.
     pub fn create(layout: Layout) -> io::Result<SharedMemory> {
         let len = layout.bytes().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
         let file = memfd_create("baton-region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -50,11 +49,11 @@ impl SharedMemory {
         Ok(SharedMemory { file, region })
     }
 
-    /// The region in a file that somebody else made.
+    /// Maps the region in a file that another process made.
     ///
     /// # Errors
-    /// `InvalidInput` if there is no region in it, or if it could still shrink;
-    /// else as `mmap(2)`.
+    /// `InvalidInput` if the file holds no region or could still shrink; otherwise those of
+    /// `mmap(2)`.
     pub fn open(file: OwnedFd) -> io::Result<SharedMemory> {
         let len = sealed_len(&file)?;
         let region = sys::memory::open(file.as_fd(), len)?;
@@ -67,17 +66,17 @@ impl SharedMemory {
     }
 }
 
-/// A ledger in a memfd, and the file's descriptor.
+/// A ledger in a memfd, with the file's descriptor.
 pub struct SharedLedger {
     file: OwnedFd,
     ledger: Arc<Ledger>,
 }
 
 impl SharedLedger {
-    /// A new ledger for so many connections.
+    /// Creates a ledger for `connections` connections.
     ///
     /// # Errors
-    /// As `memfd_create(2)` and `mmap(2)`.
+    /// Those of `memfd_create(2)` and `mmap(2)`.
     pub fn create(connections: u32) -> io::Result<SharedLedger> {
         let len = Ledger::bytes(connections.max(1));
         let file = memfd_create("baton-ledger", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -87,10 +86,10 @@ impl SharedLedger {
         Ok(SharedLedger { file, ledger })
     }
 
-    /// The ledger in a file that somebody else made.
+    /// Maps the ledger in a file that another process made.
     ///
     /// # Errors
-    /// `InvalidInput` if it could still shrink; else as `mmap(2)`.
+    /// `InvalidInput` if the file could still shrink; otherwise those of `mmap(2)`.
     pub fn open(file: OwnedFd) -> io::Result<SharedLedger> {
         let len = sealed_len(&file)?;
         let ledger = sys::memory::ledger(file.as_fd(), len)?;
@@ -109,14 +108,14 @@ impl AsFd for SharedLedger {
     }
 }
 
-/// The length of a file that is sealed against shrinking.
+/// Returns the length of a file that is sealed against shrinking.
 fn sealed_len(file: &OwnedFd) -> io::Result<usize> {
     if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "a region's file is sealed against shrinking"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "a region's file must be sealed against shrinking"));
     }
     let len = usize::try_from(fstat(file)?.st_size).map_err(|_| ErrorKind::InvalidInput)?;
     if len == 0 {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "an empty file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "the file is empty"));
     }
     Ok(len)
 }
@@ -128,10 +127,10 @@ impl AsFd for SharedMemory {
 }
 
 impl Memory {
-    /// A region there, and the file it lies in, if it does.
+    /// Creates a region in this kind of memory. Returns it with its file, if it has one.
     ///
     /// # Errors
-    /// `InvalidInput` for a layout that cannot be.
+    /// `InvalidInput` for an invalid layout.
     pub fn region(self, layout: Layout) -> io::Result<(Arc<Region>, Option<OwnedFd>)> {
         if self == Memory::Shared
             && let Ok(SharedMemory { file, region }) = SharedMemory::create(layout)

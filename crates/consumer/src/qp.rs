@@ -1,9 +1,9 @@
-//! Queue pairs for message consumers: buffers of the program's own choosing,
-//! posted one by one, with a completion for each (LC §3.4).
+//! Queue pairs for message consumers: the program chooses its buffers and posts them one by one,
+//! with a completion for each (LC §3.4).
 //!
-//! The stream's bytes go from and to registered memory and nowhere else: a posted
-//! receive is filled where it lies, in order or out of order, and what is posted
-//! to send is read from where it lies until the peer has acknowledged it.
+//! The stream's bytes move directly from and to registered memory: a posted receive buffer is
+//! filled in place, in order or out of order, and a posted send buffer is read in place until the
+//! peer has acknowledged it.
 //!
 //! ```text
 //!   post_receive --> |  r0  |  r1  |  r2  |   each filled in turn;
@@ -11,9 +11,9 @@
 //!   post_send    --> |  s0  |  s1  |          Sent when acknowledged
 //! ```
 //!
-//! A receive is complete when it is full. Bytes that have arrived before can be
-//! seen by [`QueuePairs::received`]. Data for which nothing is posted waits in the
-//! engine's bounded reassembly area, and then at the sender.
+//! A receive is complete when its buffer is full. [`QueuePairs::received`] counts bytes that have
+//! arrived before that. Data without a posted buffer waits in the engine's bounded reassembly area,
+//! and then at the sender.
 //!
 //! ```
 //! # use baton_engine::endpoint::InterfaceConfig;
@@ -87,37 +87,37 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Something that happened to a queue pair, or to a request to open one.
+/// An event of a queue pair, or of a request to open one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpEvent {
-    /// A request got its queue pair: a listener listens, or a connection is under
-    /// way (`Established` or `Closed` follows).
+    /// A request got its queue pair: a listener is listening, or a connection is being opened
+    /// (`Established` or `Closed` follows).
     Opened {
         /// The queue pair.
         qp: u32,
-        /// Of the request.
+        /// Token of the request.
         token: u64,
     },
-    /// A request could not be served.
+    /// A request failed.
     Failed {
-        /// Of the request.
+        /// Token of the request.
         token: u64,
-        /// Why: an errno.
+        /// The reason as an errno.
         errno: u32,
     },
-    /// A connection came from another stack. What it brings along has to be posted
-    /// first: [`QueuePairs::post_brought`].
+    /// A connection arrived from another stack. Its queued bytes must be posted first, with
+    /// [`QueuePairs::post_brought`].
     Adopted {
         /// The connection's queue pair.
         qp: u32,
-        /// Of the adoption.
+        /// Token of the adoption.
         token: u64,
     },
     /// A listener completed a connection.
     Accepted {
         /// The connection's queue pair.
         qp: u32,
-        /// The listener's.
+        /// The listener's queue pair.
         listener: u32,
     },
     /// A connect completed.
@@ -125,37 +125,37 @@ pub enum QpEvent {
         /// The queue pair.
         qp: u32,
     },
-    /// A buffer's bytes were acknowledged, or never will be: it is free.
+    /// A buffer is free: its bytes were acknowledged, or never will be.
     Sent {
         /// The queue pair.
         qp: u32,
-        /// What it was posted with.
+        /// The id that it was posted with.
         id: u64,
-        /// Every byte was acknowledged by the peer.
+        /// True if the peer acknowledged every byte.
         acknowledged: bool,
     },
-    /// A buffer is full, or holds all that will ever come: it is free.
+    /// A buffer is free: it is full, or no more bytes will arrive.
     Received {
         /// The queue pair.
         qp: u32,
-        /// What it was posted with.
+        /// The id that it was posted with.
         id: u64,
-        /// The bytes that were received, which may be none at the end.
+        /// The received bytes; may be empty at the end.
         buffer: Extent,
     },
-    /// The peer has sent all it will.
+    /// The peer has finished sending.
     PeerFinished {
         /// The queue pair.
         qp: u32,
     },
-    /// The connection is gone. Close the queue pair.
+    /// The connection has ended. Close the queue pair.
     Closed {
         /// The queue pair.
         qp: u32,
-        /// Why: an errno, 0 for in good order.
+        /// The reason as an errno; 0 for a normal end.
         errno: u32,
     },
-    /// The queue pair was closed and is no longer ours.
+    /// The queue pair was closed and belongs to the engine again.
     Released {
         /// The queue pair.
         qp: u32,
@@ -167,14 +167,14 @@ pub enum QpEvent {
 struct Posted {
     id: u64,
     buffer: Extent,
-    /// Stream position just past it.
+    /// Stream position after its last byte.
     end: u64,
-    /// The consumer filled it itself, and knows.
+    /// The program filled this buffer itself, so its completion is not reported.
     told: bool,
 }
 
 impl Posted {
-    /// Its bytes from stream position `from` on.
+    /// Returns its bytes at and after stream position `from`.
     fn after(&self, from: u64) -> Extent {
         let begun = self.end - u64::from(self.buffer.len());
         let done = from.saturating_sub(begun).min(self.buffer.len().into()) as u32;
@@ -188,35 +188,35 @@ struct Direction {
     posted: VecDeque<Posted>,
     /// Number of the next extent.
     next: u32,
-    /// Stream position just past the last one.
+    /// Stream position after the last one.
     end: u64,
 }
 
 impl Direction {
-    /// The oldest buffer, if the stream has passed it.
+    /// Removes the oldest buffer if the stream has passed it.
     fn pop_done(&mut self, position: u64) -> Option<Posted> {
         self.posted.front().filter(|posted| posted.end <= position)?;
         self.posted.pop_front()
     }
 }
 
-/// A queue pair as its consumer knows it.
+/// A queue pair as its consumer sees it.
 #[derive(Debug, Default)]
 struct Pair {
     send: Direction,
     receive: Direction,
     /// The receive stream has ended.
     ended: bool,
-    /// The connection went to another stack.
+    /// The connection moved to another stack.
     moved: bool,
-    /// Its consumer knows that, and has let go of it.
+    /// The consumer knows that it moved, and has released it.
     left: bool,
-    /// The engine was told to let go of it.
+    /// The engine was asked to close it.
     closed: bool,
 }
 
 impl Pair {
-    /// No more is received than up to this stream position.
+    /// Frees the receive buffers: nothing is received after stream position `rcv_done`.
     fn end_receive(&mut self, qp: u32, rcv_done: u64, events: &mut VecDeque<QpEvent>) {
         for posted in self.receive.posted.drain(..).filter(|posted| !posted.told) {
             let missing = posted.after(rcv_done).len();
@@ -225,7 +225,7 @@ impl Pair {
         }
     }
 
-    /// No more is sent.
+    /// Frees the send buffers: nothing more is sent.
     fn end_send(&mut self, qp: u32, events: &mut VecDeque<QpEvent>) {
         let free = self.send.posted.drain(..);
         events.extend(free.map(|Posted { id, .. }| QpEvent::Sent { qp, id, acknowledged: false }));
@@ -237,14 +237,15 @@ pub struct QueuePairs {
     region: ConsumerRegion,
     pairs: Vec<Option<Box<Pair>>>,
     events: VecDeque<QpEvent>,
-    /// Queue pairs to be given back, whose connections have gone.
+    /// Queue pairs to be closed, because their connections have moved away.
     leaving: Vec<u32>,
-    /// What was posted on those that are the engine's again, until it is said where it went.
+    /// Buffers that were posted on queue pairs that the engine has again, until the connection's
+    /// new location is known.
     parted: VecDeque<Parted>,
 }
 
 impl QueuePairs {
-    /// The queue pairs of a region, none of which is in use.
+    /// Makes the queue pairs of a region, all of them unused.
     pub fn new(region: Arc<Region>) -> QueuePairs {
         QueuePairs {
             region: ConsumerRegion::new(region),
@@ -255,12 +256,12 @@ impl QueuePairs {
         }
     }
 
-    /// The consumer's side of the region, for sleep and wake flags.
+    /// The consumer's side of the region, for the sleep and wake flags.
     pub fn region(&self) -> &ConsumerRegion {
         &self.region
     }
 
-    /// Asks for a connection. `Opened` or `Failed` answers.
+    /// Requests a connection. `Opened` or `Failed` follows.
     ///
     /// # Errors
     /// [`RequestError::Full`]: poll and try again.
@@ -275,7 +276,7 @@ impl QueuePairs {
         })
     }
 
-    /// Asks for a listener. `Opened` or `Failed` answers.
+    /// Requests a listener. `Opened` or `Failed` follows.
     ///
     /// # Errors
     /// [`RequestError::Full`]: poll and try again.
@@ -284,7 +285,7 @@ impl QueuePairs {
         self.region.request(&Request::Listen { token, local, local_port, backlog, options: options::NODELAY })
     }
 
-    /// Ends the sending direction after what is posted.
+    /// Shuts down the sending direction after the posted bytes.
     ///
     /// # Errors
     /// [`RequestError::Full`]: poll and try again.
@@ -292,13 +293,13 @@ impl QueuePairs {
         self.region.request(&Request::Shutdown { qp })
     }
 
-    /// Lets go of a queue pair. Its buffers are the engine's until `Released`.
+    /// Closes a queue pair. Its buffers belong to the engine until `Released`.
     ///
     /// # Errors
     /// [`RequestError::Full`]: poll and try again.
     pub fn close(&mut self, qp: u32) -> Result<(), RequestError> {
         let Some(Some(pair)) = self.pairs.get_mut(qp as usize) else { return Ok(()) };
-        // Said again it might meet whoever has the queue pair next.
+        // A second request could hit the queue pair's next connection.
         if !pair.closed {
             self.region.request(&Request::Close { qp })?;
             pair.closed = true;
@@ -306,7 +307,7 @@ impl QueuePairs {
         Ok(())
     }
 
-    /// `[offset, offset + len)` of the registered memory, if it lies within.
+    /// Returns `[offset, offset + len)` of the registered memory; `None` if that is out of bounds.
     pub fn extent(&self, offset: u64, len: u32) -> Option<Extent> {
         self.region.extent(offset, len)
     }
@@ -327,22 +328,21 @@ impl QueuePairs {
         self.region.read(buffer, bytes);
     }
 
-    /// Who a queue pair's connection is with; `None` if it is not in use.
+    /// Returns both endpoints of a queue pair's connection; `None` if the queue pair is unused.
     pub fn identity(&self, qp: u32) -> Option<Identity> {
         self.pair(qp).map(|_| self.region.qp(qp).identity())
     }
 
-    /// Stream bytes received in order so far, those of buffers that are not full
-    /// included.
+    /// Number of stream bytes received in order so far, including those in buffers that are not
+    /// full.
     pub fn received(&self, qp: u32) -> u64 {
         self.pair(qp).map_or(0, |_| self.region.qp(qp).rcv_done())
     }
 
-    /// Posts a buffer to send. It is the engine's until `Sent` says its `id`.
+    /// Posts a buffer for sending. It belongs to the engine until `Sent` names its `id`.
     ///
     /// # Errors
-    /// [`PostError::Full`] if as many are posted as a queue holds, or the queue
-    /// pair is not in use.
+    /// [`PostError::Full`] if the queue is full or the queue pair is unused.
     pub fn post_send(&mut self, qp: u32, buffer: Extent, id: u64) -> Result<(), PostError> {
         let end = self.post(qp, Queue::Send, buffer, id)?;
         self.region.qp(qp).set_snd_tail(end);
@@ -350,11 +350,11 @@ impl QueuePairs {
         Ok(())
     }
 
-    /// Posts a buffer to be filled after those posted before. It is the engine's
-    /// until `Received` says its `id`.
+    /// Posts a buffer to be filled after those posted before. It belongs to the engine until
+    /// `Received` names its `id`.
     ///
     /// # Errors
-    /// As for [`QueuePairs::post_send`].
+    /// Those of [`QueuePairs::post_send`].
     pub fn post_receive(&mut self, qp: u32, buffer: Extent, id: u64) -> Result<(), PostError> {
         let end = self.post(qp, Queue::Receive, buffer, id)?;
         self.region.qp(qp).set_rcv_limit(end);
@@ -380,7 +380,7 @@ impl QueuePairs {
         self.pairs.get(qp as usize)?.as_deref()
     }
 
-    /// The next thing that happened.
+    /// Returns the next event.
     pub fn poll(&mut self) -> Option<QpEvent> {
         let mut leaving = std::mem::take(&mut self.leaving);
         leaving.retain(|qp| self.close(*qp).is_err());
@@ -427,7 +427,7 @@ impl QueuePairs {
             self.leaving.extend(pair.left.then_some(qp));
         }
         if pair.left {
-            // Nobody here has to do with it any more.
+            // The connection has no more events for the program.
             if happened.contains(Events::RELEASED) {
                 self.pairs[qp as usize] = None;
             }

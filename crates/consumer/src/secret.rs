@@ -1,7 +1,6 @@
-//! Random numbers of the process's own source.
+//! Random numbers from the process's random source.
 
-/// A secret for [`EngineConfig::new`](baton_engine::engine::EngineConfig::new), of the process's
-/// own random source.
+/// Returns a secret for [`EngineConfig::new`](baton_engine::engine::EngineConfig::new).
 pub fn random_secret() -> [u8; 32] {
     let random = std::hash::RandomState::new();
     let mut secret = [0; 32];

@@ -1,32 +1,29 @@
 //! A byte stream over one queue pair.
 //!
-//! Each direction has a ring buffer that is posted again for each lap; what
-//! moves is a cursor. So two extents are enough for any traffic, and nothing is
-//! told to the engine but positions:
+//! Each direction has a ring buffer, which is posted again for each lap; only cursors move. So two
+//! extents are enough for any traffic, and the engine is told nothing but positions:
 //!
 //! ```text
-//!   send     snd_done ........ snd_tail ........ snd_done + size
-//!              | not acked yet    |  room to write   |
-//!   receive  rcv_read ........ rcv_done ........ rcv_read + size = rcv_limit
-//!              | to be read       |  posted          |
+//!  send     snd_done ........ snd_tail ........ snd_done + size
+//!             | not acked yet    |  space to write  |
+//!  receive  rcv_read ........ rcv_done ........ rcv_read + size = rcv_limit
+//!             | to be read       |  posted          |
 //! ```
 //!
-//! A direction has no buffer until it needs one: a write takes the send ring, data
-//! that arrives (`WANT_BUFFER`) or a read takes the receive ring. Both go back when
-//! the connection was idle for a while: the consumer asks the engine to forget what
-//! is posted (`Stream::retire`), and once it has (`Stream::on_retired`) the
-//! rings are the pool's again. Bytes written in between wait in the ring for the
-//! answer.
+//! A direction has no buffer until it needs one: a write takes the send ring; arriving data
+//! (`WANT_BUFFER`) or a read takes the receive ring. Both are returned after the connection was
+//! idle for a while: the consumer asks the engine to forget what is posted (`Stream::retire`), and
+//! once it has (`Stream::on_retired`), the rings belong to the pool again. Bytes written in between
+//! wait in the ring for the answer.
 //!
-//! A direction that proves fast gets a large ring in place of its small one
-//! (`Stream::grow`): the next lap is one of the large ring, while the last one of
-//! the small ring is still in use.
+//! A direction that proves fast gets a large ring in place of its small one (`Stream::grow`): the
+//! next lap uses the large ring while the last lap of the small ring is still in use.
 
 mod idle;
 mod passage;
 mod ring;
 mod source;
-mod untold;
+mod unpublished;
 
 use crate::buffers::{BufferPool, Share};
 use baton_engine::region::{ConsumerRegion, Events, Queue};
@@ -37,27 +34,27 @@ use std::io::{self, ErrorKind};
 
 /// Bits of [`Stream::flags`].
 mod flags {
-    /// The program ended the sending direction.
+    /// The program has shut down sending.
     pub const SHUT: u8 = 1 << 0;
-    /// Extents of the receive ring are posted, up to the end of its lap.
+    /// Extents of the receive ring are posted up to the end of its lap.
     pub const RECEIVES: u8 = 1 << 1;
-    /// Extents of the send ring are posted, up to the end of its lap.
+    /// Extents of the send ring are posted up to the end of its lap.
     pub const SENDS: u8 = 1 << 2;
-    /// The engine was asked to forget what is posted and has not answered.
+    /// The engine was asked to forget what is posted, and has not answered.
     pub const RETIRING: u8 = 1 << 3;
     /// Bytes moved since [`Stream::was_active`](super::Stream::was_active).
     pub const ACTIVE: u8 = 1 << 4;
-    /// On the consumer's list of streams with buffers.
+    /// The stream is on the consumer's list of streams with buffers.
     pub const LISTED: u8 = 1 << 5;
-    /// A soft error waits to be taken.
+    /// A soft error is pending.
     pub const SOFT_ERROR: u8 = 1 << 6;
-    /// Small rings are to be large ones from the end of their laps on.
+    /// Small rings are replaced by large ones at the end of their laps.
     pub const GROWS: u8 = 1 << 7;
 }
 
-const _: () = assert!(size_of::<Option<Stream>>() == 64, "a stream is one cache line");
+const _: () = assert!(size_of::<Option<Stream>>() == 64, "a stream must fit one cache line");
 
-/// One connection as its consumer sees it.
+/// A connection as its consumer sees it.
 #[derive(Debug, Default)]
 pub struct Stream {
     send: Ring,
@@ -67,12 +64,12 @@ pub struct Stream {
     rcv_read: u64,
     rcv_done: u64,
     rcv_limit: u64,
-    /// Everything that happened so far.
+    /// All events so far.
     pub(crate) events: Events,
     flags: u8,
-    /// The program let go of the connection.
+    /// The program has closed the connection.
     released: bool,
-    /// How much of each ring is used.
+    /// How much of the send ring is used.
     snd_share: Share,
     rcv_share: Share,
 }
@@ -83,7 +80,7 @@ impl Stream {
         self.flags & flag != 0
     }
 
-    /// Takes in what the engine says; `true` if a reader or writer should look.
+    /// Takes in the engine's events. Returns `true` if a reader or writer should look.
     pub(crate) fn on_events(
         &mut self,
         region: &ConsumerRegion,
@@ -98,7 +95,7 @@ impl Stream {
         }
         let view = region.qp(qp);
         if events.intersects(Events::RECV | Events::PEER_FIN | Events::CLOSED) {
-            // Of an adopted one the engine says nothing before all was posted.
+            // For an adopted connection, the engine reports nothing before everything was posted.
             self.rcv_done = self.rcv_done.max(view.rcv_done());
         }
         if events.intersects(Events::SEND | Events::CLOSED) {
@@ -116,25 +113,25 @@ impl Stream {
         events.intersects(Events::RECV | Events::SEND | Events::ESTABLISHED | end)
     }
 
-    /// Bytes that can be read now.
+    /// Number of bytes that can be read now.
     #[inline]
     pub fn readable(&self) -> usize {
         (self.rcv_done - self.rcv_read) as usize
     }
 
-    /// Bytes received in order since the connection began, read or not.
+    /// Number of bytes received in order since the connection began, read or not.
     #[inline]
     pub fn received_total(&self) -> u64 {
         self.rcv_done
     }
 
-    /// Bytes written since the connection began, sent or not.
+    /// Number of bytes written since the connection began, sent or not.
     #[inline]
     pub fn written_total(&self) -> u64 {
         self.snd_tail
     }
 
-    /// Bytes that can be written now.
+    /// Number of bytes that can be written now.
     #[inline]
     pub fn writable(&self, pool: &BufferPool) -> usize {
         if self.is(flags::SHUT) || self.events.intersects(Events::CLOSED | Events::MOVED) {
@@ -144,7 +141,7 @@ impl Stream {
         limit.saturating_sub(self.snd_tail) as usize
     }
 
-    /// Bytes written that the peer has not acknowledged.
+    /// Number of written bytes that the peer has not acknowledged.
     #[inline]
     pub fn unacknowledged(&self) -> usize {
         (self.snd_tail - self.snd_done) as usize
@@ -156,19 +153,20 @@ impl Stream {
         self.events.intersects(Events::ESTABLISHED | Events::ACCEPTED)
     }
 
-    /// True once the connection is gone; `Ok` bytes may still be readable.
+    /// True once the connection has ended normally or by an error. Received bytes may still be
+    /// readable.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.events.contains(Events::CLOSED)
     }
 
-    /// True once the peer has sent all it will.
+    /// True once the peer has finished sending.
     #[inline]
     pub fn peer_finished(&self) -> bool {
         self.events.intersects(Events::PEER_FIN | Events::CLOSED)
     }
 
-    /// True once the consumer let go of it.
+    /// True once the program has closed the connection.
     pub(crate) fn is_released(&self) -> bool {
         self.released
     }
@@ -181,25 +179,24 @@ impl Stream {
         self.released = true;
     }
 
-    /// What ended the connection; while it lasts, the last soft error that it met
-    /// (RFC 9293 MUST-47), if any.
+    /// Returns the error that ended the connection. While it lasts, returns its last soft error, if
+    /// there was one (RFC 9293 MUST-47).
     pub fn error(&self, region: &ConsumerRegion, qp: u32) -> Option<io::Error> {
         let errno = region.qp(qp).error();
         (self.events.contains(Events::ERROR) && errno != 0).then(|| io::Error::from_raw_os_error(errno as i32))
     }
 
-    /// The soft error that came since the last call, if one did and the connection
-    /// still lasts.
+    /// Returns the soft error that occurred since the last call, if the connection still lasts.
     pub(crate) fn take_soft_error(&mut self, region: &ConsumerRegion, qp: u32) -> Option<io::Error> {
         let soft = self.is(flags::SOFT_ERROR);
         self.flags &= !flags::SOFT_ERROR;
         self.error(region, qp).filter(|_| soft)
     }
 
-    /// Moves received bytes to `buf`. 0 once the peer has finished.
+    /// Moves received bytes to `buf`. Returns 0 once the peer has finished.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing waits; else what ended the connection.
+    /// `WouldBlock` if no bytes are available; otherwise the error that ended the connection.
     pub fn read(
         &mut self,
         region: &ConsumerRegion,
@@ -214,10 +211,10 @@ impl Stream {
         Ok(count)
     }
 
-    /// Copies received bytes to `buf` and leaves them to be read again.
+    /// Copies received bytes to `buf` without consuming them.
     ///
     /// # Errors
-    /// As for [`Stream::read`].
+    /// Those of [`Stream::read`].
     pub fn peek(
         &mut self,
         region: &ConsumerRegion,
@@ -230,7 +227,7 @@ impl Stream {
             return self.nothing_to_read(region, qp, buf.is_empty(), pool);
         }
         let ring = self.receive;
-        assert!(ring.has_buffer(), "received bytes lie in the ring");
+        assert!(ring.has_buffer(), "received bytes are in the ring");
         let mut done = 0;
         while done < count {
             let extent = piece(region, ring, pool, self.rcv_read + done as u64, count - done);
@@ -240,11 +237,11 @@ impl Stream {
         Ok(count)
     }
 
-    /// Forgets up to `limit` received bytes where they lie: they were delivered
-    /// into the program's memory already. 0 once the peer has finished.
+    /// Discards up to `limit` received bytes without copying them, because they are in the
+    /// program's memory already. Returns 0 once the peer has finished.
     ///
     /// # Errors
-    /// As for [`Stream::read`].
+    /// Those of [`Stream::read`].
     pub fn skip(&mut self, region: &ConsumerRegion, qp: u32, limit: usize, pool: &mut BufferPool) -> io::Result<usize> {
         let count = self.readable().min(limit);
         if count == 0 {
@@ -261,7 +258,7 @@ impl Stream {
         nothing_asked: bool,
         pool: &mut BufferPool,
     ) -> io::Result<usize> {
-        // The end stays the end, whatever came behind it (Linux: `SOCK_DONE`).
+        // After the peer's FIN a read returns 0, whatever happened later (Linux: `SOCK_DONE`).
         if nothing_asked || self.events.contains(Events::PEER_FIN) {
             return Ok(0);
         }
@@ -276,7 +273,7 @@ impl Stream {
         if self.is_moved() {
             return Err(ErrorKind::NotConnected.into());
         }
-        // Somebody reads: data is welcome at its final position.
+        // A read is waiting, so data can be placed at its final position.
         if !self.receive.has_buffer() {
             self.post_receive(region, qp, pool);
         }
@@ -292,14 +289,14 @@ impl Stream {
             return;
         }
         self.receive.pass(self.rcv_read, pool);
-        // A doorbell costs the engine a look; an eighth of the ring is worth one.
+        // A doorbell costs the engine a look, which is worthwhile for an eighth of the ring.
         let room_end = self.receive.room_end(self.rcv_read, self.rcv_share, pool);
         if room_end.saturating_sub(self.rcv_limit) >= (room_end - self.rcv_read) / 8 {
             self.post_receive(region, qp, pool);
         }
     }
 
-    /// Posts all that is free of the receive ring, taking one if there is none.
+    /// Posts all free space of the receive ring, and takes a ring first if there is none.
     pub(crate) fn post_receive(&mut self, region: &ConsumerRegion, qp: u32, pool: &mut BufferPool) {
         if self.is_released() || self.is(flags::RETIRING) || self.is_closed() || self.is_elsewhere() {
             return;
@@ -327,7 +324,7 @@ impl Stream {
     /// Queues bytes for sending and returns how many were taken.
     ///
     /// # Errors
-    /// `WouldBlock` if the ring is full; `BrokenPipe` after `shutdown`; else what
+    /// `WouldBlock` if the ring is full; `BrokenPipe` after `shutdown`; otherwise the error that
     /// ended the connection.
     pub(crate) fn write(
         &mut self,
@@ -343,8 +340,7 @@ impl Stream {
         Ok(count)
     }
 
-    /// Puts bytes into the ring, all that there is room for unless the source ends before;
-    /// the cursor is the caller's.
+    /// Copies bytes into the ring until it is full or the source ends. The caller moves the cursor.
     fn queue(
         &mut self,
         region: &ConsumerRegion,
@@ -387,7 +383,7 @@ impl Stream {
         }
         self.send.ensure(pool);
         let grows = self.is(flags::GROWS) && self.send.is_small(pool) && self.snd_share == Share::default();
-        if grows && !self.is(flags::RETIRING) && !self.is_untold() {
+        if grows && !self.is(flags::RETIRING) && !self.has_unpublished() {
             let posted_end = self.send.posted_end(self.snd_tail, self.is(flags::SENDS), pool);
             if !self.send.grow(self.snd_done, posted_end, pool) {
                 self.flags &= !flags::GROWS;
@@ -400,7 +396,7 @@ impl Stream {
         if !self.send.has_buffer() {
             return;
         }
-        let posted = self.take_told(region, qp);
+        let posted = self.take_published(region, qp);
         self.snd_tail += count as u64;
         self.flags |= flags::ACTIVE;
         if !self.is(flags::RETIRING) {
@@ -408,7 +404,7 @@ impl Stream {
         }
     }
 
-    /// Posts what was written beyond position `posted`.
+    /// Posts the bytes written after position `posted`.
     fn tell_tail(&mut self, region: &ConsumerRegion, qp: u32, posted: u64, pool: &BufferPool) {
         let from = self.send.posted_end(posted, self.is(flags::SENDS), pool);
         post_laps(region, qp, Queue::Send, &mut self.send, pool, from, self.snd_tail);
@@ -417,20 +413,20 @@ impl Stream {
         region.ring_doorbell(qp);
     }
 
-    /// Laps of its rings that were posted so far, of both together.
+    /// Total number of laps posted by both rings so far.
     #[inline]
     pub(crate) fn laps(&self) -> u32 {
         self.send.laps().wrapping_add(self.receive.laps())
     }
 
-    /// Each of its rings is to be a large one from the end of its lap on, unless the
-    /// program has chosen the size.
+    /// Makes each ring continue in a large one at the end of its lap, unless the program has chosen
+    /// the size.
     pub(crate) fn grow(&mut self) {
         self.flags |= flags::GROWS;
     }
 
-    /// Uses so much of the send ring and of the receive ring from now on. What lies
-    /// in them, and what was posted to the engine, stays.
+    /// Sets how much of the send ring and of the receive ring is used from now on. Bytes in them
+    /// and extents posted to the engine stay.
     pub(crate) fn set_shares(
         &mut self,
         region: &ConsumerRegion,
@@ -444,21 +440,21 @@ impl Stream {
         }
     }
 
-    /// Notes that no more is written.
+    /// Notes that nothing more is written.
     pub(crate) fn shut(&mut self) -> bool {
         let first = !self.is(flags::SHUT);
         self.flags |= flags::SHUT;
         first
     }
 
-    /// The engine uses queue pair and rings no longer.
+    /// The engine has stopped using the queue pair and the rings.
     pub(crate) fn end(&mut self, pool: &mut BufferPool) {
         self.send.give_back(pool);
         self.receive.give_back(pool);
         *self = Stream { released: true, ..self.next() };
     }
 
-    /// The stream of this queue pair's next connection: on the consumer's list if
+    /// Returns the stream for the queue pair's next connection, which is on the consumer's list if
     /// this one was.
     pub(crate) fn next(&self) -> Stream {
         Stream { flags: self.flags & flags::LISTED, ..Stream::default() }

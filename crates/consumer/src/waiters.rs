@@ -1,28 +1,28 @@
-//! Who waits for the same thing: several threads or tasks may.
+//! Threads or tasks that wait for the same thing.
 
 use std::task::{Context, Waker};
 
-/// Tasks that were given up stay until they are woken; so many at most.
+/// Most wakers kept. Those of abandoned tasks stay until the next wake-up.
 const AT_MOST: usize = 64;
 
-/// See the file's head. All are woken together, and look again.
+/// A set of waiting tasks. All are woken together and check again.
 #[derive(Debug, Default)]
 pub struct Waiters(Vec<Waker>);
 
 impl Waiters {
-    /// Wakes this task too from now on, once.
+    /// Adds this task, which is woken once.
     pub fn add(&mut self, cx: &Context<'_>) {
         if self.0.iter().any(|waker| waker.will_wake(cx.waker())) {
             return;
         }
         if self.0.len() == AT_MOST {
-            // Those that wait still come again.
+            // Tasks that still wait add themselves again.
             self.wake();
         }
         self.0.push(cx.waker().clone());
     }
 
-    /// Wakes all.
+    /// Wakes all tasks.
     pub fn wake(&mut self) {
         self.0.drain(..).for_each(Waker::wake);
     }

@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 pub struct Doorbell(OwnedFd);
 
 impl Doorbell {
-    /// A new one.
+    /// Makes a doorbell.
     ///
     /// # Errors
-    /// As `eventfd(2)`'s.
+    /// Those of `eventfd(2)`.
     pub fn new() -> io::Result<Doorbell> {
         Ok(Doorbell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Wakes whoever sleeps on it, now or the next time.
+    /// Wakes a thread that sleeps on the doorbell now, or the next one that does.
     pub fn ring(&self) {
-        // Only a counter at its maximum refuses, and that wakes as well.
+        // The write fails only if the counter is at its maximum, and then the sleeper wakes anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Takes back what was rung.
+    /// Clears the doorbell.
     pub fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

@@ -1,29 +1,30 @@
-//! The file in which the programs of a `baton run` count what moved, what did not, and why. All
-//! of them map it, so that a program that is killed has told what it did.
+//! The file in which the programs of a `baton run` count the connections that moved, those that did
+//! not, and the reasons. All of them map it, so the counts of a program that is killed survive.
 //!
 //! ```text
-//!   file = [entry; ENTRIES]      entry = count (8 bytes) | name, ended by zero (120 bytes)
+//!  file = [entry; ENTRIES]      entry = count (8 bytes) | zero-terminated name (120 bytes)
 //! ```
 //!
-//! A count is in the byte order of the machine. An entry without a name is free; names are
-//! entered under a lock of the file (`flock(2)`), and stay.
+//! A count is in the machine's byte order. An entry without a name is free. Names are added under a
+//! lock on the file (`flock(2)`) and are never removed.
 
-/// Bytes of a count.
+/// Size of a count in bytes.
 pub const COUNT: usize = 8;
 
-/// Bytes of a name, the zero at its end among them.
+/// Size of a name in bytes, including the terminating zero.
 pub const NAME: usize = 120;
 
-/// Bytes of an entry.
+/// Size of an entry in bytes.
 pub const ENTRY: usize = COUNT + NAME;
 
-/// Entries of the file.
+/// Number of entries in the file.
 pub const ENTRIES: usize = 64;
 
-/// Bytes of the file, all zero at first.
+/// Size of the file in bytes. All bytes are zero at first.
 pub const BYTES: usize = ENTRIES * ENTRY;
 
-/// The names of a file with their counts. A file that is cut short has the entries that are whole.
+/// Returns the names in a file with their counts. Incomplete entries at the end of a truncated file
+/// are ignored.
 pub fn entries(bytes: &[u8]) -> Vec<(String, u64)> {
     let entry = |entry: &[u8]| {
         let (count, name) = entry.split_first_chunk::<COUNT>()?;

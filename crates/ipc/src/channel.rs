@@ -1,4 +1,5 @@
-//! A socket that carries whole messages, and descriptors with them. Nothing here waits.
+//! A socket that carries whole messages and descriptors. Its operations do not block, except
+//! [`Channel::send_now`].
 
 use super::codec::MAX_MESSAGE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,18 +13,18 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Descriptors that come with one message at most.
+/// Most descriptors in one message.
 pub const MAX_FDS: usize = 64;
 
-/// Messages that wait for a peer who does not read, at most.
+/// Most messages that are queued for a peer that does not read.
 const BACKLOG: usize = 4096;
 
-/// A message that came: its bytes and its descriptors.
+/// A received message.
 #[derive(Debug)]
 pub struct Parcel {
-    /// Its bytes.
+    /// The message itself.
     pub bytes: Vec<u8>,
-    /// Its descriptors, closed with it unless they are taken.
+    /// Descriptors that came with it. Those that are not taken out are closed on drop.
     pub fds: Vec<OwnedFd>,
 }
 
@@ -35,16 +36,15 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Over a connected socket.
+    /// Makes a channel from a connected socket.
     pub fn new(socket: OwnedFd) -> Channel {
         Channel { socket, waiting: VecDeque::new() }
     }
 
-    /// Sends a message, or keeps it until [`Channel::flush`] while the peer does not read.
+    /// Sends a message, or queues it until [`Channel::flush`] if the peer does not read.
     ///
     /// # Errors
-    /// `BrokenPipe` and the like once the peer has gone, `OutOfMemory` if it has not read
-    /// for too long.
+    /// `BrokenPipe` and similar errors once the peer has gone, `OutOfMemory` if the queue is full.
     pub fn send(&mut self, bytes: Vec<u8>, fds: Vec<OwnedFd>) -> io::Result<()> {
         if self.waiting.len() >= BACKLOG {
             return Err(io::Error::new(ErrorKind::OutOfMemory, "the peer does not read its messages"));
@@ -53,10 +53,10 @@ impl Channel {
         self.flush()
     }
 
-    /// Sends what waits, as far as the peer has room.
+    /// Sends queued messages until the socket is full.
     ///
     /// # Errors
-    /// As for [`Channel::send`].
+    /// Those of [`Channel::send`].
     pub fn flush(&mut self) -> io::Result<()> {
         while let Some(parcel) = self.waiting.front() {
             let fds: Vec<BorrowedFd<'_>> = parcel.fds.iter().map(AsFd::as_fd).collect();
@@ -71,13 +71,13 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends a message that the peer's process has, whatever becomes of this one, once this
-    /// returns: nothing is kept here. Waits for room as long as `patience` each time.
+    /// Sends a message immediately. Once this returns, the peer's process receives the message even
+    /// if this process dies. Each wait for space in the socket lasts at most `patience`.
     ///
     /// # Errors
-    /// `BrokenPipe` and the like once the peer has gone, `TimedOut` if it does not read.
+    /// `BrokenPipe` and similar errors once the peer has gone, `TimedOut` if it does not read.
     pub fn send_now(&self, bytes: &[u8], fds: &[BorrowedFd<'_>], patience: Duration) -> io::Result<()> {
-        let patience = Timespec::try_from(patience).expect("seconds that fit");
+        let patience = Timespec::try_from(patience).expect("the timeout's seconds fit into an i64");
         loop {
             match transmit(self.socket.as_fd(), bytes, fds) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -93,31 +93,31 @@ impl Channel {
         }
     }
 
-    /// True if something waits for the peer to read.
+    /// True if messages are queued for the peer.
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// The next message; `None` at the end.
+    /// Receives the next message; `None` at the end of the connection.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none, `InvalidData` for one that is too long.
+    /// `WouldBlock` if there is none, `InvalidData` for a message that is too long.
     pub fn receive(&self) -> io::Result<Option<Parcel>> {
         self.take(RecvFlags::empty())
     }
 
-    /// The next message, which stays there until [`Channel::consume`]: whoever has this end
-    /// then gets it again. Its descriptors are duplicates.
+    /// Reads the next message without removing it: until [`Channel::consume`], any holder of this
+    /// end can receive it again. The descriptors are duplicates.
     ///
     /// # Errors
-    /// As for [`Channel::receive`].
+    /// Those of [`Channel::receive`].
     pub fn peek(&self) -> io::Result<Option<Parcel>> {
         self.take(RecvFlags::PEEK)
     }
 
-    /// Takes the message away that [`Channel::peek`] showed.
+    /// Removes the message that [`Channel::peek`] returned.
     pub fn consume(&self) {
-        // It is there.
+        // The peek has shown that a message is there.
         let _ = recv(&self.socket, &mut [0; 1], RecvFlags::DONTWAIT);
     }
 
@@ -134,7 +134,7 @@ impl Channel {
             }
         }
         if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(io::Error::new(ErrorKind::InvalidData, "a message that is too long"));
+            return Err(io::Error::new(ErrorKind::InvalidData, "the message is too long"));
         }
         bytes.truncate(got.bytes);
         Ok((got.bytes > 0).then_some(Parcel { bytes, fds }))
@@ -145,7 +145,7 @@ fn transmit(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "there is room for MAX_FDS");
+        assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "the buffer holds MAX_FDS descriptors");
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?;

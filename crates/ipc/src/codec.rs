@@ -1,27 +1,27 @@
-//! Messages as bytes: each a tag and its fields, little endian, read with every length
-//! checked.
+//! Encoding of messages: a tag followed by the fields, in little-endian order. Decoding checks
+//! every length.
 //!
-//! Both protocols of the service are written with it: between programs and broker
-//! ([`super::message`]), and between broker and engine.
+//! Both protocols of the service use it: the one between programs and the broker
+//! ([`super::message`]), and the one between the broker and an engine.
 
 use baton_tcp::config::{Acks, Congestion};
 use baton_wire::addr::{Addr, Tuple};
 
-/// Bytes of a message at most; who sends more is not listened to.
+/// Largest message in bytes. A peer that sends more is disconnected.
 pub const MAX_MESSAGE: usize = 2048;
 
-/// Bytes of a text in a message at most; what is longer is cut.
+/// Largest text in a message in bytes. Longer texts are truncated.
 pub const MAX_TEXT: usize = 512;
 
-/// What a message is made of.
+/// A value that can be part of a message.
 pub trait Field: Sized {
-    /// Appends it.
+    /// Appends the encoded value to `out`.
     fn put(&self, out: &mut Vec<u8>);
-    /// Takes it off the front; `None` if it is not there.
+    /// Decodes a value from the front of `from`; `None` if that is not possible.
     fn take(from: &mut &[u8]) -> Option<Self>;
 }
 
-/// So many bytes off the front.
+/// Takes `N` bytes off the front.
 fn bytes<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     let (head, rest) = from.split_first_chunk()?;
     *from = rest;
@@ -128,7 +128,7 @@ impl<T: Field> Field for Vec<T> {
         self.iter().for_each(|item| item.put(out));
     }
     fn take(from: &mut &[u8]) -> Option<Vec<T>> {
-        // An item has a byte at least, so a message bounds what is made here.
+        // Each item takes at least one byte, so the message's size bounds the loop.
         let count = usize::from(u16::take(from)?);
         if count > from.len() {
             return None;
@@ -167,7 +167,7 @@ macro_rules! messages {
         }
 
         impl $name {
-            /// As bytes.
+            /// Encodes the message.
             pub fn to_bytes(&self) -> Vec<u8> {
                 let mut out = Vec::with_capacity(64);
                 match self {
@@ -179,7 +179,7 @@ macro_rules! messages {
                 out
             }
 
-            /// What `to_bytes` wrote; `None` for anything else.
+            /// Decodes the output of `to_bytes`; `None` for anything else.
             pub fn from_bytes(mut from: &[u8]) -> Option<$name> {
                 let from = &mut from;
                 let message = match <u8 as $crate::codec::Field>::take(from)? {

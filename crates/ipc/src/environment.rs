@@ -1,13 +1,13 @@
-//! Names of the variables by which `baton run` tells the programs that it starts what they are
-//! to do.
+//! Environment variables with which `baton run` configures the programs that it starts.
 
-/// Where the service listens.
+/// Path of the service's socket.
 pub const SOCKET: &str = "BATON_SOCKET";
 
-/// When a connection moves: a rule of `baton_policy::rules`.
+/// When connections move: a rule of `baton_policy::rules`.
 pub const POLICY: &str = "BATON_POLICY";
 
-/// Ports, either side's, that the rule is for, separated by commas; others never move.
+/// Ports, local or remote, that the rule applies to, separated by commas. Connections on other
+/// ports never move.
 pub const PORTS: &str = "BATON_PORTS";
 
 /// Where the engine runs: a [`Placement`](crate::placement::Placement).
@@ -16,7 +16,7 @@ pub const ENGINE: &str = "BATON_ENGINE";
 /// Path of the file of counters ([`crate::account`]).
 pub const ACCOUNT: &str = "BATON_ACCOUNT";
 
-/// `0`: programs are told that the kernel has no io_uring.
+/// With the value `0`, programs are told that the kernel lacks io_uring.
 pub const IO_URING: &str = "BATON_IO_URING";
 
 /// Path of the file that the log is appended to.

@@ -1,21 +1,22 @@
-//! What the processes of a service say to each other: its broker, its engines, its guardian and
-//! the programs.
+//! Protocols between the processes of a service: its broker, its engines, its guardian and the
+//! programs.
 //!
 //! ```text
-//!   program --message--> broker --order--> engine
-//!                          | record
-//!                          v
-//!                       guardian
+//!  program --message--> broker --order--> engine
+//!                         | record
+//!                         v
+//!                      guardian
 //! ```
 //!
-//! * [`message`] is between programs and the broker, [`order`] between the broker and an engine,
-//!   [`record`] what the broker leaves with the guardian.
-//! * [`codec`] turns each of these into bytes, [`channel`] carries them, with descriptors;
-//!   [`queues`] carries what is too long for a message.
-//! * [`placement`] names where a program's engine runs.
-//! * [`environment`] and [`account`] are between `baton run` and the programs that it starts.
-//! * [`engine`] is the engine's end: it carries orders out. The service runs it in a process of
-//!   its own, and the client inside a program.
+//! * [`message`]: between programs and the broker.
+//! * [`order`]: between the broker and an engine.
+//! * [`record`]: what the broker stores with the guardian.
+//! * [`codec`] encodes all three, [`channel`] transports them together with descriptors, and
+//!   [`queues`] transports data that is too long for a message.
+//! * [`placement`] names the places where a program's engine can run.
+//! * [`environment`] and [`account`] connect `baton run` with the programs that it starts.
+//! * [`engine`] is the engine's end, which carries out orders. The service runs it in a process of
+//!   its own, the client inside a program.
 #![forbid(unsafe_code)]
 
 pub mod account;

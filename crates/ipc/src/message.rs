@@ -1,33 +1,34 @@
-//! What programs and the broker say to each other.
+//! Messages between programs and the broker.
 //!
 //! ```text
-//!   program                                broker
-//!   Adopt + socket                 -->     may it move? frames held, socket captured
-//!                                  <--     Region + memory, doorbell, completions  (once)
-//!                                  <--     Bring + the two queues
-//!   Brought                        -->     the engine adopts
-//!           (the engine says Adopted in the region)
+//!  program                                broker
+//!  Adopt + socket                 -->     may it move? frames held, socket captured
+//!                                 <--     Region + memory, doorbell, completions  (once)
+//!                                 <--     Bring + the two queues
+//!  Brought                        -->     the engine adopts
+//!          (the engine says Adopted in the region)
 //!
-//!   Restore                        -->     the engine suspends
-//!                                  <--     Stand
-//!   LeftBehind + what it holds     -->     rebuilt, resumed
-//!                                  <--     Home
+//!  Restore                        -->     the engine suspends
+//!                                 <--     Stand
+//!  LeftBehind + what it holds     -->     rebuilt, resumed
+//!                                 <--     Home
 //! ```
 //!
-//! *Positions.* Streams of a queue pair have positions. `Home` says up to which received
-//! bytes are in the region still (`rcv_pos`), and up to which written bytes the kernel has
-//! (`tail_pos`): what lies beyond is written to the kernel by the program, what lies before
-//! is read first. So nothing has to stop for the broker to count it, and each byte counts
-//! once, whoever is killed.
+//! *Positions.* The streams of a queue pair have positions. `Home` says up to which position
+//! received bytes are still in the region (`rcv_pos`), and up to which position the kernel has the
+//! written bytes (`tail_pos`). The program first reads the bytes before `rcv_pos` from the region,
+//! and first writes the bytes after `tail_pos` to the kernel. So nothing has to stop while the
+//! broker counts, and each byte counts once, whichever process is killed.
 //!
-//! What a dead engine's program holds can go home later (`PutBack`), if the program wants a
-//! plain socket again.
+//! After an engine has died, the program holds some bytes. If it wants a plain socket again, it
+//! passes them to the kernel later (`PutBack`).
 //!
-//! *Brokers that die.* A request counts once it was carried out, and is heard again by the
-//! next broker else; what a broker had to say and the program had not read is said again.
+//! *Death of the broker.* A request is consumed once it has been carried out; otherwise the next
+//! broker receives it again. Replies that the program had not read are sent again.
 //!
-//! What moves without being asked for (an engine that died, a stop, an administrator) goes
-//! home by a `Home` alone; what is to come again begins with `Prepare`.
+//! A connection that returns to the kernel without a request (because of an engine that died, a
+//! stop or an administrator) gets only a `Home`. A connection that moves to the engine again gets a
+//! `Prepare` first.
 
 use crate::messages;
 use baton_consumer::consumer::ConsumerConfig;
@@ -39,111 +40,111 @@ use baton_wire::addr::Tuple;
 pub const VERSION: u32 = 1;
 
 messages! {
-    /// What a program says.
+    /// A message of a program.
     pub enum Request {
-        /// First of all.
+        /// First message on the channel.
         1 Hello {
             /// [`VERSION`].
             version: u32,
         },
-        /// Takes the connection of this socket over. With its descriptor.
+        /// Hands over the connection of the attached socket.
         2 Adopt {
-            /// Comes back in the answer.
+            /// Number that the answer repeats.
             seq: u64,
         },
-        /// To [`Reply::Bring`].
+        /// Answers [`Reply::Bring`].
         3 Brought {
             /// The connection.
             id: u64,
-            /// There was room for it.
+            /// True if the program had space for it.
             taken: bool,
         },
-        /// To [`Reply::Prepare`].
+        /// Answers [`Reply::Prepare`].
         4 Ready {
             /// The connection.
             id: u64,
-            /// Nobody uses the descriptor any more.
+            /// True if nobody uses the descriptor any more.
             free: bool,
         },
-        /// The whole connection is to be the kernel's; after [`Request::Raw`], all but what the
-        /// program holds.
+        /// Asks for the whole connection to be restored to the kernel. After [`Request::Raw`], the
+        /// bytes that the program holds are excepted.
         5 Restore {
             /// The connection.
             id: u64,
         },
-        /// To [`Reply::Stand`], with a memory file if there is anything: unread, then unsent.
+        /// Answers [`Reply::Stand`]. If there are bytes, a memory file holds first those not read,
+        /// then those not sent.
         6 LeftBehind {
             /// The connection.
             id: u64,
-            /// Bytes not read.
+            /// Number of bytes not read.
             unread: u32,
-            /// Bytes not known to the engine.
+            /// Number of bytes that the engine does not know of.
             unsent: u32,
         },
-        /// The program let go of a connection: told the engine so, or closed the socket.
+        /// The program has closed a connection: through the engine, or by closing the socket.
         7 Close {
             /// The connection.
             id: u64,
         },
-        /// Lists connections: [`Reply::Entry`] each, then [`Reply::Done`].
+        /// Asks for a list of connections: one [`Reply::Entry`] each, then [`Reply::Done`].
         8 List {
-            /// A number for [`Reply::Done`].
+            /// Number that [`Reply::Done`] repeats.
             ask: u64,
         },
-        /// Hands connections of programs over.
+        /// Hands over connections of programs.
         9 Handoff {
-            /// A number for [`Reply::Done`].
+            /// Number that [`Reply::Done`] repeats.
             ask: u64,
-            /// Which.
+            /// The connections to move.
             which: Selector,
         },
-        /// Gives connections back to the kernel.
+        /// Restores connections to the kernel.
         10 Home {
-            /// A number for [`Reply::Done`].
+            /// Number that [`Reply::Done`] repeats.
             ask: u64,
-            /// Which.
+            /// The connections to move.
             which: Selector,
         },
-        /// Gives everything back, and ends.
+        /// Restores all connections to the kernel and ends the service.
         11 Stop {
-            /// A number for [`Reply::Done`].
+            /// Number that [`Reply::Done`] repeats.
             ask: u64,
         },
-        /// Starts the engine anew; connections wait in the kernel and come back.
+        /// Restarts the engine. Connections wait in the kernel and then return to it.
         12 Upgrade {
-            /// A number for [`Reply::Done`].
+            /// Number that [`Reply::Done`] repeats.
             ask: u64,
         },
-        /// Asks for `TCP_INFO` of a connection that is in an engine: [`Reply::Info`].
+        /// Asks for `TCP_INFO` of a connection that is in an engine; [`Reply::Info`] answers.
         14 Info {
             /// The connection.
             id: u64,
         },
-        /// A connection that is in the kernel is to have all of it: what the program holds
-        /// since an engine died goes before what the socket has received, and behind what it
-        /// is to send. With a memory file: unread, then unsent. [`Reply::Home`] or
-        /// [`Reply::Stays`] follows; until then nobody uses the descriptor.
+        /// Inserts the bytes that the program has held since an engine died into the socket's
+        /// queues: unread bytes before those that it has received, unsent bytes after those that it
+        /// has to send. A memory file holds first the unread, then the unsent bytes.
+        /// [`Reply::Home`] or [`Reply::Stays`] follows; until then nobody uses the descriptor.
         13 PutBack {
             /// The connection.
             id: u64,
-            /// Bytes not read.
+            /// Number of bytes not read.
             unread: u32,
-            /// Bytes not written.
+            /// Number of bytes not written.
             unsent: u32,
         },
-        /// Before the first adoption: this program's memory is to be for queue pairs of its
-        /// own, not for streams. [`Reply::Refused`] if the service has no such memory to give.
+        /// Sent before the first adoption: this program wants memory for its own queue pairs, not
+        /// for streams. [`Reply::Refused`] if the service offers no such memory.
         17 Raw {
-            /// Of that memory.
+            /// Sizes of that memory.
             sizes: RawSizes,
         },
-        /// Before the first adoption: this program drives engines itself, wherever an interface
+        /// Sent before the first adoption: this program drives engines itself where an interface
         /// allows it. [`Reply::Welcome`] follows.
         18 Direct {},
-        /// A service that ends with the processes that it is there for is to be there for this one,
-        /// too.
+        /// Adds this process to those whose end a service waits for.
         19 Join {
-            /// A number for [`Reply::Done`].
+            /// Number that [`Reply::Done`] repeats.
             ask: u64,
         },
         /// Asks for events: [`Reply::Event`] each, then [`Reply::Done`], whose count is the number of
@@ -156,109 +157,110 @@ messages! {
             /// At most this many, the last ones.
             most: u16,
         },
-        /// To [`Reply::Restarted`]: the program has this connection.
+        /// Answers [`Reply::Restarted`]: the program has this connection.
         15 Has {
             /// The connection.
             id: u64,
         },
-        /// To [`Reply::Restarted`]: the program waits for this adoption.
+        /// Answers [`Reply::Restarted`]: the program waits for this adoption.
         16 Pending {
-            /// Of [`Request::Adopt`].
+            /// Number of the [`Request::Adopt`].
             seq: u64,
         },
     }
 }
 
 messages! {
-    /// What the broker says.
+    /// A message of the broker.
     pub enum Reply {
-        /// To [`Request::Hello`], [`Request::Raw`] and [`Request::Direct`].
+        /// Answers [`Request::Hello`], [`Request::Raw`] and [`Request::Direct`].
         1 Welcome {
             /// [`VERSION`].
             version: u32,
         },
-        /// Memory shared with an engine: with its file, a doorbell to wake the engine, the
-        /// completions' eventfd, and the pidfd of an engine that has a process of its own.
+        /// Announces memory shared with an engine. The descriptors are its file, the doorbell that
+        /// wakes the engine, the eventfd for completions, and the pidfd of an engine that has its
+        /// own process.
         2 Region {
-            /// Its number.
+            /// Number of the region.
             region: u32,
-            /// Sizes, as of [`ConsumerConfig`]. After [`Request::Raw`] there are no stream
-            /// buffers.
+            /// Sizes of its [`ConsumerConfig`]. After [`Request::Raw`] there are no stream buffers.
             sizes: Sizes,
         },
-        /// An engine for the program to drive: with the channel by which it is directed, as in
-        /// [`super::order`]. What it is to be waits there.
+        /// Gives the program an engine to drive. The descriptor is its control channel
+        /// ([`super::order`]), on which its configuration is waiting.
         15 Engine {},
-        /// A connection comes, with a memory file of its two queues if they hold anything.
+        /// A connection arrives. If its two queues hold bytes, a memory file holds them.
         3 Bring {
-            /// Of [`Request::Adopt`]; 0 if it came by [`Reply::Prepare`].
+            /// Number of the [`Request::Adopt`]; 0 if the move began with [`Reply::Prepare`].
             seq: u64,
-            /// The connection's name from now on.
+            /// Id of the connection from now on.
             id: u64,
-            /// Where.
+            /// Region of the connection.
             region: u32,
-            /// Bytes of its send queue.
+            /// Number of bytes in its send queue.
             send: u32,
-            /// Bytes of its receive queue.
+            /// Number of bytes in its receive queue.
             unread: u32,
-            /// Our side has closed.
+            /// This side has shut down sending.
             shut: bool,
-            /// What its peer was promised beyond, in bytes.
+            /// How many further bytes the peer's window allows it to send.
             window: u32,
         },
-        /// It stays where it is, and is as it was.
+        /// A connection stays where it was, in its previous state.
         4 Stays {
-            /// Of [`Request::Adopt`]; 0 for a connection that has a name.
+            /// Number of the [`Request::Adopt`]; 0 for a connection that has an id.
             seq: u64,
             /// The connection.
             id: u64,
-            /// Why: a word.
+            /// Reason code.
             code: String,
-            /// Why: a sentence.
+            /// Reason as a sentence.
             text: String,
         },
-        /// The engine is to have it: let nobody use its descriptor.
+        /// Prepares for a move to the engine: nobody may use the descriptor from now on.
         5 Prepare {
             /// The connection.
             id: u64,
         },
-        /// It stands still: what does the program hold of it?
+        /// The connection is suspended. Asks for the bytes that the program holds.
         6 Stand {
             /// The connection.
             id: u64,
-            /// Received bytes, those in the region included.
+            /// Position up to which bytes were received, including those in the region.
             rcv_pos: u64,
-            /// Written bytes that the broker has read.
+            /// Position up to which the broker has read the written bytes.
             tail_pos: u64,
         },
-        /// It is in the kernel.
+        /// The connection is in the kernel.
         7 Home {
             /// The connection.
             id: u64,
-            /// Received bytes that are in the region, or were.
+            /// Position up to which received bytes are, or were, in the region.
             rcv_pos: u64,
-            /// Written bytes that the kernel has.
+            /// Position up to which the kernel has the written bytes.
             tail_pos: u64,
-            /// All is there: nothing is to be read or written from the region.
+            /// True if the kernel has everything, so nothing is to be read or written from the
+            /// region.
             whole: bool,
         },
-        /// It has ended, or is lost.
+        /// The connection has ended or is lost.
         8 Gone {
-            /// Of the adoption, if its program waits for one.
+            /// Number of the adoption, if the program waits for one.
             seq: u64,
             /// The connection.
             id: u64,
-            /// Why: empty if it ended by itself.
+            /// Reason; empty if it ended normally.
             text: String,
         },
-        /// The engine of a region has died: it says nothing any more.
+        /// The engine of a region has died. Nothing more happens there.
         9 Dead {
-            /// Which.
+            /// Number of the region.
             region: u32,
         },
-        /// A connection of [`Request::List`].
+        /// One connection in answer to [`Request::List`].
         10 Entry {
-            /// What is known of it.
+            /// Its state.
             entry: Entry,
         },
         /// An event of [`Request::Events`].
@@ -266,53 +268,54 @@ messages! {
             /// The event with its number.
             event: Numbered,
         },
-        /// The end of an answer.
+        /// End of an answer.
         11 Done {
-            /// The question's number.
+            /// Number of the request.
             ask: u64,
-            /// Connections that it was about.
+            /// Number of selected connections.
             count: u64,
-            /// Of them, those that did not move.
+            /// How many of those did not move.
             failed: u64,
-            /// The longest that one of them stood still, in microseconds.
+            /// Longest time that one of them was stopped, in microseconds.
             pause_us: u64,
         },
-        /// To [`Request::Info`].
+        /// Answers [`Request::Info`].
         13 Info {
             /// The connection.
             id: u64,
-            /// What the engine says, in the kernel's layout; empty if it does not have it.
+            /// The engine's `TCP_INFO` in the kernel's layout; empty if the engine does not have
+            /// the connection.
             bytes: Vec<u8>,
         },
-        /// The program may not do this, or has done what makes no sense. The end.
+        /// The program may not do this, or has violated the protocol. Last message.
         12 Refused {
-            /// Why.
+            /// The reason.
             text: String,
         },
-        /// The broker died, and this is another: what was asked for is to be asked again.
-        /// Connections are the same, by the same names. The program says which it has and
-        /// which it waits for ([`Request::Has`], [`Request::Pending`]); where they are it is
-        /// told as if they moved now.
+        /// The broker died and a new one took over. Open requests must be repeated. Connections
+        /// keep their ids. The program reports its connections and pending adoptions
+        /// ([`Request::Has`], [`Request::Pending`]). The broker then sends their locations as if
+        /// they had just moved.
         14 Restarted {},
     }
 }
 
-/// Sizes of a consumer, as the broker made its region.
+/// Sizes of a consumer's region, as the broker made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
-    /// Bytes of a stream buffer, and how many there are.
+    /// Size of a stream buffer in bytes, and the number of buffers.
     pub small: (u32, u32),
-    /// The same of large ones.
+    /// Size of a large stream buffer in bytes, and the number of buffers.
     pub large: (u32, u32),
-    /// Connections at most.
+    /// Most connections.
     pub connections: u32,
 }
 
-/// Bytes of a stream buffer at most.
+/// Largest stream buffer in bytes.
 const RING_MAX: u32 = 1 << 30;
 
 impl Sizes {
-    /// Of a consumer.
+    /// Returns the sizes of a consumer with this configuration.
     pub fn of(config: &ConsumerConfig) -> Sizes {
         Sizes {
             small: (config.stream_buffer, config.stream_buffers),
@@ -321,12 +324,12 @@ impl Sizes {
         }
     }
 
-    /// Of a memory for queue pairs.
+    /// Returns the sizes of a memory for queue pairs.
     pub fn of_raw(raw: RawSizes) -> Sizes {
         Sizes { small: (0, 0), large: (0, 0), connections: raw.connections }
     }
 
-    /// As the consumer takes them; `None` if no consumer could be of such sizes.
+    /// Returns the consumer's configuration; `None` if these sizes are not valid for any consumer.
     pub fn config(&self) -> Option<ConsumerConfig> {
         let Sizes { small: (small, smalls), large: (large, larges), connections } = *self;
         let is_ring = |bytes: u32| bytes.is_power_of_two() && bytes <= RING_MAX;
@@ -341,38 +344,38 @@ impl Sizes {
     }
 }
 
-/// Sizes of a memory for queue pairs of a program's own.
+/// Sizes of a memory for a program's own queue pairs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawSizes {
-    /// Connections at most.
+    /// Most connections.
     pub connections: u32,
-    /// Buffers posted in each direction of a connection at most: a power of two.
+    /// Most buffers posted in each direction of a connection: a power of two.
     pub queue_depth: u32,
-    /// Bytes of registered memory.
+    /// Size of the registered memory in bytes.
     pub data_bytes: u64,
 }
 
 impl RawSizes {
-    /// The region of these sizes.
+    /// Returns the layout of a region of these sizes.
     pub fn layout(&self) -> Layout {
         let RawSizes { connections: qps, queue_depth, data_bytes } = *self;
         Layout { qps, queue_depth, requests: 256, data_bytes }
     }
 }
 
-/// Connections of [`Request::Handoff`] and [`Request::Home`].
+/// Selects connections for [`Request::Handoff`] and [`Request::Home`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Selector {
-    /// Every one.
+    /// Every connection.
     All,
-    /// With this port on either end.
+    /// Connections with this port on either end.
     Port(u16),
-    /// The one of this name.
+    /// The connection of this tuple.
     Tuple(Tuple),
 }
 
 impl Selector {
-    /// Whether it means the connection of this name.
+    /// True if the connection of this tuple is selected.
     pub fn matches(&self, tuple: &Tuple) -> bool {
         match self {
             Selector::All => true,
@@ -385,25 +388,25 @@ impl Selector {
 /// A connection, as `baton ps` shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Its number.
+    /// Id of the connection.
     pub id: u64,
-    /// Its name.
+    /// Its addresses and ports.
     pub tuple: Tuple,
-    /// Where it is: `kernel`, `engine`, or what is being done with it.
+    /// Its location: `kernel`, `engine`, or the step of its move.
     pub place: String,
-    /// Why it is there: a word.
+    /// Reason code for its location.
     pub why: String,
-    /// The interface whose engine it was last in.
+    /// Interface whose engine had it last.
     pub interface: String,
-    /// Its program's process id and user id.
+    /// Process id and user id of its program.
     pub program: (u32, u32),
     /// Bytes sent and received in the engine.
     pub bytes: (u64, u64),
-    /// Bytes a second, sent and received, as of the last second.
+    /// Bytes per second sent and received, over the last second.
     pub rate: (u64, u64),
-    /// Milliseconds since it is there.
+    /// Milliseconds since it arrived at its location.
     pub since_ms: u64,
-    /// Times that it moved.
+    /// Number of moves so far.
     pub moves: u64,
 }
 

@@ -1,21 +1,21 @@
-//! What the broker and an engine say to each other: the engine of an interface, in a process
-//! of its own, or one inside a program ([`super::engine`]).
+//! Messages between the broker and an engine, which runs in a process of its own or inside a
+//! program ([`super::engine`]).
 //!
 //! ```text
-//!   broker                                  engine
-//!   Start + device, ledger           -->
-//!                                    <--    Started
-//!   Consumer + memory, eventfds      -->
-//!   Hold                             -->    frames of the name are kept
-//!                                    <--    Held
-//!   Adopt                            -->
-//!                                    <--    Adopted | NotAdopted
-//!   Suspend                          -->    the flight lands
-//!                                    <--    Suspended | Stays | Ended
-//!   LetGo | Resume                   -->
-//!   Watch (the program let go)       -->
-//!                                    <--    Ended | Reopened
-//!                                    <--    Homeless | Urgent (it has to go home)
+//!  broker                                  engine
+//!  Start + device, ledger           -->
+//!                                   <--    Started
+//!  Consumer + memory, eventfds      -->
+//!  Hold                             -->    frames of the tuple are kept
+//!                                   <--    Held
+//!  Adopt                            -->
+//!                                   <--    Adopted | NotAdopted
+//!  Suspend                          -->    waits for segments in flight
+//!                                   <--    Suspended | Stays | Ended
+//!  LetGo | Resume                   -->
+//!  Watch (the program closed it)    -->
+//!                                   <--    Ended | Reopened
+//!                                   <--    Homeless | Urgent (must return to the kernel)
 //! ```
 
 use crate::messages;
@@ -23,210 +23,211 @@ use baton_tcp::config::{Acks, Congestion};
 use baton_wire::addr::{Addr, Tuple};
 
 messages! {
-    /// What the broker says.
+    /// A message of the broker.
     pub enum Order {
-        /// First of all, with the ledger, and with the TAP device if that is the kind.
+        /// First message: starts the engine. The descriptors are the ledger and, for a TAP device,
+        /// that device.
         1 Start {
-            /// Name of the TAP device, or of the interface.
+            /// Name of the TAP device or of the interface.
             device: String,
-            /// None for a TAP device; else AF_XDP sockets are to be opened: for a program
-            /// in the driver, or for the generic hook.
+            /// `None` for a TAP device. Otherwise AF_XDP sockets are opened: `true` for a program
+            /// in the driver, `false` for the generic hook.
             xdp: Option<bool>,
-            /// MTU of the interface.
+            /// MTU of the interface, in bytes.
             mtu: u16,
-            /// Its link address.
+            /// The interface's link address.
             mac: [u8; 6],
-            /// Connections at most.
+            /// Most connections.
             connections: u32,
             /// The engine's time 0, in nanoseconds of `CLOCK_MONOTONIC`.
             base: u64,
-            /// What its connections run.
+            /// Congestion control of its connections.
             congestion: Congestion,
-            /// Segments that it handles as one, at most.
+            /// Most segments that are coalesced into one.
             coalesce: u16,
-            /// How it acknowledges them.
+            /// How it acknowledges coalesced segments.
             acks: Acks,
-            /// User and group to become.
+            /// User and group to switch to.
             user: Option<(u32, u32)>,
         },
-        /// A consumer: its memory, its doorbell, its completions.
+        /// Adds a consumer. The descriptors are its memory, its doorbell and its completions.
         2 Consumer {
-            /// Its number here.
+            /// The consumer's number in this engine.
             key: u32,
         },
-        /// It has gone; none of its connections is here.
+        /// Removes a consumer, which has no connections here any more.
         3 Forget {
-            /// Which.
+            /// The consumer's number.
             key: u32,
         },
-        /// Keeps frames of this name.
+        /// Keeps the frames of this tuple.
         4 Hold {
-            /// The connection that comes.
+            /// The connection that will follow.
             id: u64,
-            /// Its name.
+            /// Its addresses and ports.
             tuple: Tuple,
         },
-        /// No more.
+        /// Stops keeping the frames of this tuple.
         5 Unhold {
-            /// The name.
+            /// Addresses and ports.
             tuple: Tuple,
         },
-        /// Takes a connection over.
+        /// Adopts a connection.
         6 Adopt {
-            /// Which.
+            /// Id of the connection.
             id: u64,
-            /// Its consumer.
+            /// Number of its consumer.
             key: u32,
-            /// Its name.
+            /// Its addresses and ports.
             tuple: Tuple,
             /// Words of its snapshot.
             snapshot: Vec<u64>,
-            /// What its segments' IP headers say.
+            /// Encoded IP header fields of its segments.
             ip: u64,
-            /// The neighbour.
+            /// Address of the next hop.
             via: Addr,
-            /// Its link address, if it is known.
+            /// Link address of the next hop, if it is known.
             mac: Option<[u8; 6]>,
-            /// Options, by number and value.
+            /// Options, as number and value.
             options: Vec<(u32, u64)>,
         },
-        /// Stops a connection.
+        /// Suspends a connection.
         7 Suspend {
-            /// Which.
+            /// Id of the connection.
             id: u64,
-            /// For how long what is in flight may land.
+            /// How long to wait for segments in flight, in milliseconds.
             drain_ms: u32,
         },
-        /// It goes on.
+        /// Resumes a suspended connection.
         8 Resume {
-            /// Which.
+            /// Id of the connection.
             id: u64,
         },
-        /// It is forgotten.
+        /// Releases a suspended connection.
         9 LetGo {
-            /// Which.
+            /// Id of the connection.
             id: u64,
         },
-        /// Its program let go of it: say when it has ended.
+        /// The program has closed the connection: report its end.
         10 Watch {
-            /// Which.
+            /// Id of the connection.
             id: u64,
         },
-        /// Where a neighbour is.
+        /// Gives a neighbour's link address.
         11 Neighbour {
-            /// Which.
+            /// IP address of the neighbour.
             neighbour: Addr,
-            /// There.
+            /// Its link address.
             mac: [u8; 6],
         },
-        /// A connection goes by another neighbour.
+        /// Changes the next hop of a connection.
         12 Reroute {
-            /// Which.
+            /// Id of the connection.
             id: u64,
-            /// By this one.
+            /// Address of the new next hop.
             via: Addr,
         },
-        /// What is known of a connection, as `TCP_INFO`?
+        /// Asks for `TCP_INFO` of a connection.
         14 Info {
-            /// Which.
+            /// Id of the connection.
             id: u64,
         },
-        /// Say that you are there: [`Report::Here`].
+        /// Asks for a sign of life: [`Report::Here`].
         15 Ask {},
-        /// The interface's link address changed.
+        /// The interface's link address has changed.
         13 Mac {
-            /// To this.
+            /// The new link address.
             mac: [u8; 6],
         },
     }
 }
 
 messages! {
-    /// What the engine says.
+    /// A message of the engine.
     pub enum Report {
-        /// It runs. With its AF_XDP sockets, by queue, if it opened some.
+        /// The engine runs. The descriptors are the AF_XDP sockets that it opened, by queue.
         1 Started {},
-        /// Frames are kept.
+        /// Frames are being kept.
         2 Held {
-            /// For this connection.
+            /// The connection that they are kept for.
             id: u64,
         },
-        /// It has the connection.
+        /// The engine has adopted the connection.
         3 Adopted {
-            /// Which.
+            /// Id of the connection.
             id: u64,
             /// Its index in the ledger.
             conn: u32,
         },
-        /// It does not take the connection.
+        /// The engine does not adopt the connection.
         4 NotAdopted {
-            /// Which.
+            /// Id of the connection.
             id: u64,
-            /// Why.
+            /// The reason.
             text: String,
         },
-        /// The connection stands still.
+        /// The connection is suspended.
         5 Suspended {
-            /// Which.
+            /// Id of the connection.
             id: u64,
             /// Smoothed round-trip time in microseconds; 0 before the first sample.
             srtt_us: u32,
-            /// Its mean deviation.
+            /// Mean deviation of the round-trip time in microseconds.
             rttvar_us: u32,
-            /// The smallest.
+            /// Smallest round-trip time in microseconds.
             min_rtt_us: u32,
         },
-        /// It cannot leave: both sides have closed.
+        /// The connection cannot leave, because both sides have closed.
         6 Stays {
-            /// Which.
+            /// Id of the connection.
             id: u64,
         },
-        /// It has ended.
+        /// The connection has ended.
         7 Ended {
-            /// Which.
+            /// Id of the connection.
             id: u64,
         },
-        /// Its peer sends urgent data, which only the kernel takes.
+        /// The peer sends urgent data, which only the kernel supports.
         14 Urgent {
-            /// The connection that has to go home.
+            /// The connection that must return to the kernel.
             id: u64,
         },
-        /// It has ended for a new one of its name, of which this is the SYN.
+        /// The connection has ended, replaced by a new one with the same tuple, whose SYN this is.
         13 Reopened {
-            /// Which.
+            /// Id of the connection that has ended.
             id: u64,
-            /// From the TCP header on.
+            /// The SYN, starting at the TCP header.
             syn: Vec<u8>,
         },
-        /// Where is this neighbour?
+        /// Asks for a neighbour's link address.
         8 Question {
-            /// Which.
+            /// IP address of the neighbour.
             neighbour: Addr,
         },
-        /// It cannot go by that neighbour.
+        /// The connection cannot reach its next hop, and must return to the kernel.
         9 Homeless {
-            /// Which.
+            /// Id of the connection.
             id: u64,
         },
-        /// To [`Order::Info`].
+        /// Answers [`Order::Info`].
         11 Info {
-            /// Which.
+            /// Id of the connection.
             id: u64,
-            /// In the kernel's layout; empty if it is not here.
+            /// `TCP_INFO` in the kernel's layout; empty if the connection is not here.
             bytes: Vec<u8>,
         },
-        /// To [`Order::Ask`].
+        /// Answers [`Order::Ask`].
         12 Here {},
-        /// It cannot go on.
+        /// The engine cannot continue.
         10 Failed {
-            /// Why.
+            /// The reason.
             text: String,
         },
     }
 }
 
 impl Report {
-    /// The connection that it is about.
+    /// Id of the connection that the report is about.
     pub fn id(&self) -> Option<u64> {
         match *self {
             Report::Held { id }

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// See the file's head.
+/// Where a program's engine runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
-    /// In a process of the service, one an interface, for all programs.
+    /// In a process of the service: one engine per interface, shared by all programs.
     #[default]
     Service,
     /// Inside the program.
@@ -14,7 +14,7 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Their names, as on command lines.
+    /// Names of the placements on command lines, in the order of their declaration.
     pub const NAMES: [&str; 2] = ["service", "direct"];
 }
 
@@ -31,7 +31,7 @@ impl FromStr for Placement {
         match name {
             "service" => Ok(Placement::Service),
             "direct" => Ok(Placement::Direct),
-            _ => Err(format!("'{name}' is no place for an engine; there are service and direct")),
+            _ => Err(format!("'{name}' is not a placement; use service or direct")),
         }
     }
 }

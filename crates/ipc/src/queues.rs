@@ -1,4 +1,4 @@
-//! The two queues of a connection that moves, in a file of memory.
+//! The two queues of a moving connection, transported in a memory file.
 
 use baton_consumer::adoption::Brought;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -6,13 +6,13 @@ use rustix::io::pread;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 
-/// Bytes of a queue that comes at most; a broker says no more.
+/// Largest queue in bytes. The broker never announces more.
 const QUEUE_MAX: u32 = 64 << 20;
 
-/// Two queues' bytes, one behind the other, from a file.
+/// Reads the bytes of two queues, stored one after the other, from a file.
 ///
 /// # Errors
-/// `InvalidData` if they are too long, `UnexpectedEof` if the file holds less.
+/// `InvalidData` if they are too long, `UnexpectedEof` if the file is shorter.
 pub fn read_two(file: Option<OwnedFd>, first: u32, second: u32) -> io::Result<(Vec<u8>, Vec<u8>)> {
     if first.max(second) > QUEUE_MAX {
         return Err(ErrorKind::InvalidData.into());
@@ -30,19 +30,19 @@ pub fn read_two(file: Option<OwnedFd>, first: u32, second: u32) -> io::Result<(V
     Ok((bytes, second))
 }
 
-/// A connection's two queues.
+/// Reads a connection's two queues.
 ///
 /// # Errors
-/// As for [`read_two`].
+/// Those of [`read_two`].
 pub fn read_queues(file: Option<OwnedFd>, send: u32, unread: u32, shut: bool) -> io::Result<Brought> {
     let (send, unread) = read_two(file, send, unread)?;
     Ok(Brought { send, unread, shut })
 }
 
-/// A file with two queues' bytes, one behind the other; none if there are none.
+/// Writes the bytes of two queues, one after the other, to a new file; `None` if both are empty.
 ///
 /// # Errors
-/// As `memfd_create(2)`'s.
+/// Those of `memfd_create(2)`.
 pub fn write_queues(first: &[u8], second: &[u8]) -> io::Result<Option<OwnedFd>> {
     if first.is_empty() && second.is_empty() {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! What a broker leaves with its guardian, lest it be killed: enough to bring every
-//! connection home, and to go on with the programs.
+//! Records that a broker stores with its guardian in case it is killed: enough to restore every
+//! connection to the kernel and to continue serving the programs.
 //!
-//! A record is kept under a key ([`Key`]); another under the same key takes its
-//! place. Its descriptors are kept with it.
+//! A record is stored with its descriptors under a key ([`Key`]) and replaces an earlier one with
+//! the same key.
 
 use crate::codec::Field;
 use crate::message::RawSizes;
@@ -10,116 +10,118 @@ use crate::messages;
 use baton_wire::addr::{Addr, Tuple};
 
 messages! {
-    /// See the file's head.
+    /// A record for the guardian.
     pub enum Record {
-        /// The broker's birth, once it serves.
+        /// A broker has started to serve.
         1 Born {
             /// The engines' time 0, in nanoseconds of `CLOCK_MONOTONIC`.
             base: u64,
-            /// How many brokers there were before.
+            /// Number of earlier brokers.
             generation: u32,
-            /// How many of the last of them lived for less than a second.
+            /// How many of the latest brokers lived for less than a second each.
             short: u32,
         },
-        /// Where programs connect. With the socket.
+        /// The socket that programs connect to, as descriptor.
         2 Listener {},
-        /// A program. With its channel.
+        /// A program, with its channel as descriptor.
         3 Client {
-            /// Its number.
+            /// Number of the program.
             client: u32,
-            /// Its process.
+            /// Its process id.
             pid: u32,
-            /// Its user.
+            /// Its user id.
             uid: u32,
-            /// What its memory is to be, if it is not for streams.
+            /// Sizes of its memory, if that is not for streams.
             raw: Option<RawSizes>,
-            /// It drives engines itself.
+            /// True if it drives engines itself.
             direct: bool,
         },
-        /// An interface's ledger. With its file.
+        /// An interface's ledger, with its file as descriptor.
         4 Ledger {
-            /// The interface's name; of a program's engine there with its number: `eth0/3`.
+            /// Name of the interface; for an engine inside a program, followed by the engine's
+            /// number: `eth0/3`.
             interface: String,
         },
-        /// An interface's engine. With its pidfd.
+        /// An interface's engine, with its pidfd as descriptor.
         5 Engine {
-            /// The interface's name.
+            /// Name of the interface.
             interface: String,
         },
-        /// A program's memory in an engine. With its file.
+        /// A program's memory in an engine, with its file as descriptor.
         6 Region {
-            /// Its number.
+            /// Number of the region.
             region: u32,
-            /// The program.
+            /// Number of the program.
             client: u32,
-            /// The interface's name.
+            /// Name of the interface.
             interface: String,
         },
-        /// A connection. With its socket.
+        /// A connection, with its socket as descriptor.
         7 Line {
-            /// Its number.
+            /// Id of the connection.
             id: u64,
-            /// Its program.
+            /// Number of its program.
             client: u32,
-            /// The program's process and user.
+            /// Process id and user id of the program.
             program: (u32, u32),
-            /// Of the adoption that the program waits for; 0 for none.
+            /// Number of the adoption that the program waits for; 0 if there is none.
             seq: u64,
-            /// Its name.
+            /// Its addresses and ports.
             tuple: Tuple,
-            /// The interface's name.
+            /// Name of the interface.
             interface: String,
-            /// Its mark and its device, as of `baton_kernel::hops::Query`.
+            /// Its mark and its device (see `baton_kernel::hops::Query`).
             query: (u32, u32),
-            /// Index of its interface, and its neighbour there.
+            /// Index of its interface, and its next hop there.
             way: (u32, Addr),
-            /// How far a move has come.
+            /// State of its move.
             phase: Phase,
-            /// Its program let go of it.
+            /// True if its program has closed it.
             closed: bool,
-            /// Times that it moved.
+            /// Number of moves so far.
             moves: u64,
-            /// What was captured last, or is rebuilt, without its queues
-            /// (`Captured::head_to_bytes` of `baton_kernel`).
+            /// The connection's captured state, or the state that is being restored, without the
+            /// queues (`Captured::head_to_bytes` of `baton_kernel`).
             head: Vec<u8>,
         },
-        /// The queues of a connection that was captured. With a file of them.
+        /// The queues of a captured connection, with their file as descriptor.
         8 Queues {
-            /// The connection.
+            /// Id of the connection.
             id: u64,
-            /// Bytes of its send queue, which come first.
+            /// Number of bytes in its send queue, which comes first.
             send: u32,
-            /// Bytes of its receive queue.
+            /// Number of bytes in its receive queue.
             unread: u32,
         },
-        /// A process that the service is there for. With its pidfd.
+        /// A process whose end the service waits for, with its pidfd as descriptor.
         9 Member {
-            /// Its number.
+            /// Process id.
             pid: u32,
         },
-        /// The service is there for such processes only, and ends with the last of them.
+        /// The service exists for its member processes only, and ends with the last of them.
         10 Few {},
     }
 }
 
-/// How far a connection's move has come. Each is true of the time before the step that
-/// leads to the next, too: what was not done yet is done again, or undone, without harm.
+/// How far a connection's move has come. Each state also covers the time before the step to the
+/// next state is complete: repeating or undoing an incomplete step does no harm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// The kernel has it, or it is being captured.
+    /// The kernel has the connection, or it is being captured.
     Kernel,
-    /// It was captured, and its program has not taken in what it brings along.
+    /// It is captured, and its program has not yet taken its queued bytes.
     Captured,
-    /// The same, and the engine was asked to adopt it: the ledger may have it.
+    /// Its program has taken them, and the engine was asked to adopt it: it may be in the ledger.
     Brought,
-    /// The ledger has it, unless it has ended.
+    /// It is in the ledger, unless it has ended.
     Engine,
-    /// It is rebuilt: the kernel has it, or is about to. What its program is told: received
-    /// and written bytes as of [`Reply::Home`](crate::message::Reply::Home),
-    /// and whether that is all; nothing if it never left, as far as the program knows.
+    /// It is being rebuilt: the kernel has it, or will soon. The value is the message for the
+    /// program: received and written positions and wholeness as in
+    /// [`Reply::Home`](crate::message::Reply::Home); `None` if the program never saw the connection
+    /// leave.
     Rebuilt(Option<(u64, u64, bool)>),
-    /// Its engine is dead, and the kernel has no route for it. What its program is told once the
-    /// kernel has it, and whether there are bytes that the program has not read.
+    /// Its engine is dead, and the kernel has no route for it. The values are the message for the
+    /// program once the kernel has it, and whether there are bytes that the program has not read.
     Left((u64, u64, bool), bool),
 }
 
@@ -160,54 +162,54 @@ impl Field for Phase {
     }
 }
 
-/// What a record is about, and which of them.
+/// Kind and number of a record's subject.
 pub type Key = (u8, u64);
 
-/// The key of a connection's queues.
+/// Key of a connection's queues.
 pub fn queues(id: u64) -> Key {
     (8, id)
 }
 
-/// The key of a connection.
+/// Key of a connection.
 pub fn line(id: u64) -> Key {
     (7, id)
 }
 
-/// The key of a program's memory.
+/// Key of a program's memory.
 pub fn region(region: u32) -> Key {
     (6, region.into())
 }
 
-/// The key of an engine, by its interface's place.
+/// Key of an engine, by its interface's index.
 pub fn engine(side: usize) -> Key {
     (5, side as u64)
 }
 
-/// The key of a ledger, by its interface's place.
+/// Key of a ledger, by its interface's index.
 pub fn ledger(side: usize) -> Key {
     (4, side as u64)
 }
 
-/// The key of a ledger of a program's engine, by the engine's number.
+/// Key of the ledger of an engine inside a program, by the engine's number.
 pub fn programs_ledger(number: u32) -> Key {
     (4, 1 << 32 | u64::from(number))
 }
 
-/// The key of a program.
+/// Key of a program.
 pub fn client(client: u32) -> Key {
     (3, client.into())
 }
 
-/// The key of a process that the service is there for.
+/// Key of a member process.
 pub fn member(pid: u32) -> Key {
     (9, pid.into())
 }
 
-/// The key of whether it is there for such processes only.
+/// Key of the record [`Record::Few`].
 pub const FEW: Key = (10, 0);
 
-/// The key of the socket that programs connect to.
+/// Key of the socket that programs connect to.
 pub const LISTENER: Key = (2, 0);
 
-/// The key of the broker's birth.
+/// Key of the record [`Record::Born`].
 pub const BORN: Key = (1, 0);

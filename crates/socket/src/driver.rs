@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 /// Frames taken from the port in one turn of the Streamer.
 const RX_BUDGET: usize = 256;
 
-/// Polls between two updates of the statistics while there is no pause.
+/// Polls between two updates of the statistics if there is no pause.
 const STATS_EVERY: u32 = 4096;
 
-/// Both halves on one thread.
+/// Starts one thread that drives both halves of the engine.
 pub(crate) fn spawn_one<P>(shared: Arc<Shared>, engine: Engine, port: P) -> io::Result<Vec<JoinHandle<()>>>
 where
     P: FrameIo + Waitable + Send + 'static,
@@ -52,7 +52,7 @@ fn drive_one<P: FrameIo + Waitable>(shared: &Shared, engine: &mut Engine, mut po
     Ok(())
 }
 
-/// Sleeps until a frame, a doorbell or the time comes.
+/// Sleeps until a frame, a doorbell or the timeout.
 fn sleep<P: Waitable>(
     shared: &Shared,
     streamer: &mut Streamer,
@@ -94,14 +94,14 @@ fn note_stats(shared: &Shared, engine: &mut Engine) {
     *shared.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
 }
 
-/// How the two halves' threads wake each other. Before one sleeps it says so and
-/// looks once more; who has put something into a ring then sees that it sleeps.
+/// How the threads of the two halves wake each other. Before a thread sleeps it sets its flag and
+/// checks its rings once more. A thread that has put something into a ring then sees the flag.
 struct Pair {
     tce_asleep: AtomicBool,
     streamer_asleep: AtomicBool,
 }
 
-/// Each half on a thread of its own.
+/// Starts a thread for each half of the engine.
 pub(crate) fn spawn_two<P>(shared: Arc<Shared>, engine: Engine, port: P) -> io::Result<Vec<JoinHandle<()>>>
 where
     P: FrameIo + Waitable + Send + 'static,

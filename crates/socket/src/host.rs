@@ -1,5 +1,5 @@
-//! Engine, port and streams on one thread, driven by the caller: the direct
-//! form. No hop between threads, no lock, no system call but the port's own.
+//! Engine, port and streams on one thread that the caller drives: no switch between threads, no
+//! lock, and no system calls except the port's own.
 //!
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
@@ -40,26 +40,26 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The consumer that a host attaches.
+/// The consumer that every host attaches.
 pub(crate) const OURS: ConsumerId = ConsumerId(0);
 
-/// What a host is built with.
+/// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// The engine's part.
+    /// Configuration of the engine.
     pub engine: EngineConfig,
-    /// The consumer's part.
+    /// Sizes of the consumer.
     pub consumer: ConsumerConfig,
-    /// Where the consumer's region lies.
+    /// Kind of memory for the consumer's region.
     pub memory: Memory,
 }
 
 impl HostConfig {
-    /// Defaults for one address on Ethernet. The secret is of the process's own
-    /// random source.
+    /// Returns defaults for one address on Ethernet. The secret comes from the process's random
+    /// source.
     pub fn new(address: Cidr) -> HostConfig {
         let [a, b, c, d, e, ..] = random_secret();
-        // Locally administered, unicast.
+        // A locally administered unicast address.
         let interface = InterfaceConfig::ethernet([2, a, b, c, d, e], vec![address]);
         let interface = InterfaceConfig { mtu: u16::MAX, ..interface };
         HostConfig {
@@ -70,8 +70,8 @@ impl HostConfig {
     }
 }
 
-/// Engine, port and streams on the caller's thread. What can be done with
-/// streams is in [`Consumer`], which this dereferences to.
+/// Engine, port and streams on the caller's thread. Dereferences to [`Consumer`], which has the
+/// operations on streams.
 pub struct Host<P> {
     engine: Engine,
     port: P,
@@ -81,10 +81,10 @@ pub struct Host<P> {
 }
 
 impl<P: FrameIo> Host<P> {
-    /// A host on `port`.
+    /// Makes a host on `port`.
     ///
     /// # Errors
-    /// `InvalidInput` for sizes that make no region.
+    /// `InvalidInput` if the sizes make no valid region.
     pub fn new(config: &HostConfig, port: P) -> io::Result<Host<P>> {
         let (region, memory) = config.memory.region(config.consumer.layout())?;
         let mut engine = Engine::new(&config.engine, port.capabilities());
@@ -94,23 +94,23 @@ impl<P: FrameIo> Host<P> {
         Ok(Host { engine, port, consumer, memory, ticks: || 0 })
     }
 
-    /// Sets the clock by which the TCE's busy and idle time is taken.
+    /// Sets the clock that measures the TCE's busy and idle time.
     pub fn set_ticks(&mut self, ticks: fn() -> u64) {
         self.ticks = ticks;
     }
 
-    /// One turn of the engine; what happened is then in [`Consumer::next_event`].
+    /// Runs one turn of the engine. [`Consumer::next_event`] then returns the events.
     ///
     /// # Errors
-    /// [`PortError`] when the device is gone.
+    /// [`PortError`] if the device is gone.
     pub fn poll(&mut self, now: Instant) -> Result<Activity, PortError> {
         let activity = self.engine.poll(now, &mut self.port, self.ticks)?;
         self.consumer.poll(now);
         Ok(activity)
     }
 
-    /// The next moment at which [`Host::poll`] has something to do, if nothing
-    /// arrives before; of the past if there is something now.
+    /// Returns the next time at which [`Host::poll`] has something to do if nothing arrives before.
+    /// It is in the past if there is something to do now.
     pub fn next_deadline(&mut self) -> Option<Instant> {
         if self.consumer.has_events() || self.engine.streamer().has_doorbells() {
             return Some(Instant(0));
@@ -118,14 +118,14 @@ impl<P: FrameIo> Host<P> {
         self.engine.next_deadline().into_iter().chain(self.consumer.next_look()).min()
     }
 
-    /// Bytes that were written to a connection and never sent.
+    /// Number of bytes that were written to a connection and never sent.
     pub fn unsent(&self, conn: Conn) -> usize {
         let sent = self.engine.sent_total(OURS, conn.0).unwrap_or(0);
         let stream = self.consumer.stream(conn).filter(|stream| !stream.is_closed());
         stream.map_or(0, |stream| stream.written_total().saturating_sub(sent) as usize)
     }
 
-    /// The engine, for its counters.
+    /// The engine, for example for its counters.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.engine
     }
@@ -135,12 +135,12 @@ impl<P: FrameIo> Host<P> {
         &mut self.port
     }
 
-    /// The file in which the consumer's region lies, if it does in one.
+    /// The file of the consumer's region, if it has one.
     pub fn memory(&self) -> Option<BorrowedFd<'_>> {
         self.memory.as_ref().map(AsFd::as_fd)
     }
 
-    /// Its parts, for whoever drives them in another way.
+    /// Takes the host apart, for callers that drive the parts in another way.
     pub fn into_parts(self) -> (Engine, P, Consumer) {
         (self.engine, self.port, self.consumer)
     }

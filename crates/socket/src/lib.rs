@@ -1,14 +1,14 @@
-//! Sockets of an engine in this process.
+//! Sockets on an engine in this process.
 //!
 //! ```text
-//!   Host          engine, port and streams on the caller's thread, driven by it
-//!   Stack         a Host on a thread of its own, blocking and async sockets
-//!     net         those sockets
-//!     driver      the threads
-//!   posix         a Host behind POSIX calls; the C ABI's core
+//!  Host          engine, port and streams on the caller's thread, driven by it
+//!  Stack         a Host on its own threads, with blocking and async sockets
+//!    net         those sockets
+//!    driver      the threads
+//!  posix         a Host behind POSIX calls; the core of the C ABI
 //! ```
 //!
-//! What these do with the engine's region is [`baton_consumer`]'s.
+//! [`baton_consumer`] handles the region that they share with the engine.
 
 mod driver;
 pub mod host;

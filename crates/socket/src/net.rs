@@ -1,5 +1,5 @@
-//! `TcpListener` and `TcpStream` of a [`crate::stack::Stack`]: blocking like the
-//! standard library's, and `futures`' `AsyncRead` and `AsyncWrite`.
+//! `TcpListener` and `TcpStream` of a [`crate::stack::Stack`]: blocking like those of the standard
+//! library, and with `futures`' `AsyncRead` and `AsyncWrite`.
 
 use crate::stack::{Shared, Side};
 use baton_consumer::consumer::{Conn, Listener};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A listener. Dropping it stops listening; connections not accepted are reset.
+/// A listener. Dropping it stops listening and resets connections that were not accepted.
 pub struct TcpListener {
     shared: Arc<Shared>,
     listener: Listener,
@@ -31,7 +31,7 @@ impl TcpListener {
     /// Waits for the next connection.
     ///
     /// # Errors
-    /// `NotConnected` if the stack is gone.
+    /// `NotConnected` if the stack has ended.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let conn = block_on(None, |cx| self.shared.with(|inner| inner.poll_accept(self.listener, cx)))?;
         self.finish(conn)
@@ -40,7 +40,7 @@ impl TcpListener {
     /// Waits for the next connection without blocking the thread.
     ///
     /// # Errors
-    /// `NotConnected` if the stack is gone.
+    /// `NotConnected` if the stack has ended.
     pub async fn accept_async(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let conn = std::future::poll_fn(|cx| self.shared.with(|inner| inner.poll_accept(self.listener, cx))).await?;
         self.finish(conn)
@@ -52,12 +52,12 @@ impl TcpListener {
         Ok((stream, peer))
     }
 
-    /// Connections one after another.
+    /// Iterates over incoming connections, and waits for each.
     pub fn incoming(&self) -> impl Iterator<Item = io::Result<TcpStream>> + '_ {
         std::iter::from_fn(|| Some(self.accept().map(|(stream, _)| stream)))
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
@@ -75,12 +75,12 @@ impl fmt::Debug for TcpListener {
     }
 }
 
-/// What the clones of a stream share.
+/// State that the clones of a stream share.
 struct Handle {
     shared: Arc<Shared>,
     conn: Conn,
     nonblocking: AtomicBool,
-    /// Nanoseconds; 0 for none.
+    /// Read timeout in nanoseconds; 0 for none.
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
 }
@@ -91,8 +91,8 @@ impl Drop for Handle {
     }
 }
 
-/// A connection. Dropping its last clone closes it in form, or resets it if
-/// received bytes were never read (RFC 9293 §3.6.1).
+/// A connection. Dropping its last clone closes it normally, or resets it if received bytes were
+/// never read (RFC 9293 §3.6.1).
 #[derive(Clone)]
 pub struct TcpStream(Arc<Handle>);
 
@@ -111,27 +111,27 @@ impl TcpStream {
         self.0.shared.with(|inner| inner.consumer.identity(self.0.conn)).ok_or(ErrorKind::NotConnected.into())
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     ///
     /// # Errors
-    /// `NotConnected` once the connection is gone.
+    /// `NotConnected` once the connection has ended.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.identity().map(|id| SocketAddr::new(id.remote.ip(), id.remote_port))
     }
 
-    /// Our address.
+    /// Returns the local address.
     ///
     /// # Errors
-    /// `NotConnected` once the connection is gone.
+    /// `NotConnected` once the connection has ended.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.identity().map(|id| SocketAddr::new(id.local.ip(), id.local_port))
     }
 
-    /// Ends the sending direction, the receiving one, or both. The receiving
-    /// direction's end is the program's own affair: nothing is said to the peer.
+    /// Shuts down the sending direction, the receiving one, or both. Shutting down the receiving
+    /// direction affects only this program; the peer is not told.
     ///
     /// # Errors
-    /// `NotConnected` once the connection is gone.
+    /// `NotConnected` once the connection has ended.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match how {
             Shutdown::Read => Ok(()),
@@ -142,8 +142,7 @@ impl TcpStream {
     /// Sets an option of the connection.
     ///
     /// # Errors
-    /// `NotConnected` once the connection is gone; `WouldBlock` if too many
-    /// requests are under way.
+    /// `NotConnected` once the connection has ended; `WouldBlock` if too many requests are pending.
     pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
         self.0.shared.with(|inner| inner.consumer.set_option(self.0.conn, option))
     }
@@ -151,27 +150,27 @@ impl TcpStream {
     /// Turns Nagle's algorithm off (`true`, the default here) or on.
     ///
     /// # Errors
-    /// As for [`TcpStream::set_option`].
+    /// Those of [`TcpStream::set_option`].
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.set_option(SocketOption::NoDelay(on))
     }
 
-    /// Makes reads and writes return `WouldBlock` instead of waiting.
+    /// Sets whether reads and writes return `WouldBlock` instead of waiting.
     pub fn set_nonblocking(&self, on: bool) {
         self.0.nonblocking.store(on, Ordering::Relaxed);
     }
 
-    /// Bounds how long a read waits; it then fails with `WouldBlock`.
+    /// Sets how long a read waits before it fails with `WouldBlock`; `None` means no limit.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) {
         self.0.read_timeout.store(nanos(timeout), Ordering::Relaxed);
     }
 
-    /// Bounds how long a write waits; it then fails with `WouldBlock`.
+    /// Sets how long a write waits before it fails with `WouldBlock`; `None` means no limit.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) {
         self.0.write_timeout.store(nanos(timeout), Ordering::Relaxed);
     }
 
-    /// The connection's error, if it has one.
+    /// Returns the connection's error, if it has one.
     pub fn error(&self) -> Option<io::Error> {
         self.0.shared.with(|inner| inner.consumer.error(self.0.conn))
     }

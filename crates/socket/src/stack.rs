@@ -1,18 +1,18 @@
-//! A stack on threads of its own, for programs with threads or tasks of theirs.
+//! A stack on its own threads, for programs with threads or tasks.
 //!
 //! ```text
-//!   program's threads                         driver thread(s)
-//!   TcpStream, TcpListener                    engine + port
-//!        | lock                                  | poll, no lock
-//!        v                                       v
-//!     Consumer ---- doorbells, requests ----> region
-//!        ^                                       |
-//!        +---- wakers <--- lock <-- completions -+
+//!  program's threads                         driver thread(s)
+//!  TcpStream, TcpListener                    engine + port
+//!       | lock                                  | poll, no lock
+//!       v                                       v
+//!    Consumer ---- doorbells, requests ----> region
+//!       ^                                       |
+//!       +---- wakers <--- lock <-- completions -+
 //! ```
 //!
-//! Bytes pass through the region and never through the driver. The driver sleeps
-//! on its port and an eventfd; who rings a doorbell wakes it if it sleeps. A
-//! blocked thread is a task whose waker unparks it, so there is one way to wait.
+//! Bytes pass through the region and never through the driver. The driver sleeps on its port and an
+//! eventfd; a thread that rings a doorbell wakes it if it sleeps. A blocked thread is treated as a
+//! task whose waker unparks it, so there is only one way to wait.
 
 use crate::driver;
 use crate::host::{Host, HostConfig};
@@ -32,30 +32,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
-/// How a stack is driven.
+/// The number of threads that drive a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Threads {
-    /// Streamer and TCE in turn on one thread.
+    /// One thread runs Streamer and TCE in turn.
     #[default]
     One,
-    /// A thread each.
+    /// Streamer and TCE have a thread each.
     Two,
 }
 
-/// What a stack has done so far.
+/// Statistics of a stack.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
     /// Streamer's counters.
     pub streamer: StreamerCounters,
-    /// TCE's counters; ticks are nanoseconds.
+    /// TCE's counters, in nanoseconds where they count time.
     pub tce: TceCounters,
-    /// Connections that the TCE holds.
+    /// Number of connections in the TCE.
     pub connections: u32,
-    /// Most events, and most orders, that ever waited.
+    /// Largest number of events, and of orders, that ever waited.
     pub queue_high_water: (usize, usize),
 }
 
-/// What the program's threads and the driver share.
+/// State that the program's threads and the driver share.
 pub(crate) struct Shared {
     inner: Mutex<Inner>,
     pub(crate) doorbell: Doorbell,
@@ -63,10 +63,10 @@ pub(crate) struct Shared {
     pub(crate) stats: Mutex<Stats>,
 }
 
-/// Behind the lock.
+/// State that is protected by the lock.
 pub(crate) struct Inner {
     pub(crate) consumer: Consumer,
-    /// Who waits for a connection, by its index.
+    /// Waiting tasks of each connection, by its index.
     waiting: Vec<Waiting>,
     listeners: BTreeMap<u64, Accepting>,
     attempts: BTreeMap<u64, Opening>,
@@ -94,7 +94,7 @@ struct Opening {
     waiters: Waiters,
 }
 
-/// Which direction a task waits for.
+/// The direction that a task waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Read,
@@ -103,11 +103,11 @@ pub(crate) enum Side {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic while it was held leaves cursors that are still true.
+        // The state is still valid after a panic: its cursors are always consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works on the consumer, then wakes the driver if it has to.
+    /// Runs `run` on the consumer, then wakes the driver if necessary.
     pub(crate) fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> R {
         let mut inner = self.lock();
         let result = run(&mut inner);
@@ -119,8 +119,8 @@ impl Shared {
         result
     }
 
-    /// The driver: takes in completions and wakes whom they concern. Returns when it
-    /// is to be done again whatever happens.
+    /// Called by the driver: takes in completions and wakes the tasks they concern. Returns the
+    /// time of the next call even if nothing happens.
     pub(crate) fn take_completions(&self, now: Instant) -> Option<Instant> {
         let mut inner = self.lock();
         inner.consumer.poll(now);
@@ -128,7 +128,7 @@ impl Shared {
         inner.consumer.next_look()
     }
 
-    /// The driver ended: nobody waits any longer.
+    /// Called when the driver ends: wakes all waiting tasks, which then fail.
     pub(crate) fn end(&self, error: Option<&PortError>) {
         let mut inner = self.lock();
         inner.dead = Some(error.map_or_else(|| "the stack was shut down".into(), ToString::to_string));
@@ -162,9 +162,9 @@ impl Inner {
                     None => self.consumer.abort(conn),
                 },
                 SocketEvent::Failed { token, error } => self.fail(token, error),
-                // Nobody here asks for one.
+                // A stack never requests an adoption.
                 SocketEvent::Adopted { conn, .. } => self.consumer.abort(conn),
-                // Nor do its connections move.
+                // The connections of a stack never move.
                 SocketEvent::Parted { .. } => {}
             }
         }
@@ -196,7 +196,7 @@ impl Inner {
         self.attempts.values_mut().for_each(|opening| opening.waiters.wake());
     }
 
-    /// The driver's end as an error.
+    /// Returns an error if the driver has ended.
     fn alive(&self) -> io::Result<()> {
         match &self.dead {
             None => Ok(()),
@@ -204,7 +204,7 @@ impl Inner {
         }
     }
 
-    /// Turns `WouldBlock` into waiting for that side of the connection.
+    /// Registers the task for that direction of the connection if the operation would block.
     pub(crate) fn poll_io<R>(
         &mut self,
         conn: Conn,
@@ -228,7 +228,7 @@ impl Inner {
         }
     }
 
-    /// The next accepted connection.
+    /// Returns the next accepted connection.
     pub(crate) fn poll_accept(&mut self, listener: Listener, cx: &mut Context<'_>) -> Poll<io::Result<Conn>> {
         self.alive()?;
         let Some(accepting) = self.listeners.get_mut(&listener.0) else {
@@ -241,7 +241,7 @@ impl Inner {
         Poll::Pending
     }
 
-    /// Whether a listener listens.
+    /// Ready once the listener is listening or has failed.
     fn poll_listening(&mut self, listener: Listener, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.alive()?;
         let Some(accepting) = self.listeners.get_mut(&listener.0) else {
@@ -258,7 +258,7 @@ impl Inner {
         Poll::Pending
     }
 
-    /// The connection of an attempt; it is not established yet.
+    /// Returns the connection of an attempt, which is not established yet.
     fn poll_opening(&mut self, attempt: Attempt, cx: &mut Context<'_>) -> Poll<io::Result<Conn>> {
         self.alive()?;
         let opening = self.attempts.entry(attempt.0).or_default();
@@ -274,19 +274,19 @@ impl Inner {
         }
     }
 
-    /// Stops listening; connections that nobody took are reset.
+    /// Stops listening and resets connections that were not accepted.
     pub(crate) fn unlisten(&mut self, listener: Listener) {
         if let Some(accepting) = self.listeners.remove(&listener.0) {
             accepting.queue.into_iter().for_each(|conn| self.consumer.abort(conn));
         }
-        // A full ring leaves it listening until the stack ends.
+        // If the request ring is full, it listens until the stack ends.
         let _ = self.consumer.unlisten(listener);
     }
 
-    /// Whether a connection that was opened is established.
+    /// Ready once a connection is established or has failed.
     pub(crate) fn poll_established(&mut self, conn: Conn, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_io(conn, Side::Write, cx, |consumer| {
-            // A soft error on the way is no end: the SYN is repeated (RFC 9293 MUST-56).
+            // A soft error does not end the attempt: the SYN is repeated (RFC 9293 MUST-56).
             match consumer.stream(conn) {
                 Some(stream) if stream.is_established() => Ok(()),
                 Some(stream) if stream.is_closed() => {
@@ -301,8 +301,8 @@ impl Inner {
 
 /// A TCP/IP host on a port, with threads that drive it.
 ///
-/// Dropping it ends the threads; connections that are still open are reset as
-/// their handles find out.
+/// Dropping it ends the threads. The next operation on a connection that is still open fails, and
+/// the connection is reset.
 pub struct Stack {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -312,7 +312,7 @@ impl Stack {
     /// Starts a stack on `port`.
     ///
     /// # Errors
-    /// Those of [`Host::new`], and of starting threads.
+    /// Those of [`Host::new`] and of starting threads.
     pub fn spawn<P>(config: &HostConfig, port: P, threads: Threads) -> io::Result<Stack>
     where
         P: FrameIo + Waitable + Send + 'static,
@@ -336,7 +336,7 @@ impl Stack {
     /// Listens at `addr`.
     ///
     /// # Errors
-    /// `AddrInUse`; `WouldBlock` if too many requests are under way.
+    /// `AddrInUse`; `WouldBlock` if too many requests are pending.
     pub fn listen(&self, addr: SocketAddr) -> io::Result<TcpListener> {
         let listener = self.shared.with(|inner| {
             let listener = inner.consumer.listen(addr, 1024)?;
@@ -350,7 +350,7 @@ impl Stack {
     /// Connects to `remote`.
     ///
     /// # Errors
-    /// What the network said: `ConnectionRefused`, `TimedOut`, `HostUnreachable`.
+    /// The network's answer: `ConnectionRefused`, `TimedOut`, `HostUnreachable`.
     pub fn connect(&self, remote: SocketAddr) -> io::Result<TcpStream> {
         let attempt = self.begin_connect(remote)?;
         let conn = block_on(None, |cx| self.shared.with(|inner| inner.poll_opening(attempt, cx)))?;
@@ -362,7 +362,7 @@ impl Stack {
     /// Connects to `remote` without blocking the thread.
     ///
     /// # Errors
-    /// As for [`Stack::connect`].
+    /// Those of [`Stack::connect`].
     pub async fn connect_async(&self, remote: SocketAddr) -> io::Result<TcpStream> {
         let attempt = self.begin_connect(remote)?;
         let shared = &self.shared;
@@ -381,7 +381,7 @@ impl Stack {
         })
     }
 
-    /// What the stack has done so far, as of its last pause.
+    /// Returns the stack's statistics as of its last pause.
     pub fn stats(&self) -> Stats {
         *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -393,13 +393,13 @@ impl Drop for Stack {
         self.shared.doorbell.ring();
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // A panic in the driver was reported where it happened.
+            // The driver's own panic handler has reported a panic already.
             let _ = thread.join();
         }
     }
 }
 
-/// The process's clock, as the engine takes it.
+/// Returns the engine's time, which began at `started`.
 pub(crate) fn now(started: std::time::Instant) -> Instant {
     Instant(started.elapsed().as_nanos() as u64)
 }

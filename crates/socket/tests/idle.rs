@@ -1,22 +1,22 @@
-//! What an idle connection costs, all told: engine, queue pair, stream. A test
-//! program of its own, since it looks at the whole process's memory.
+//! Measures the total memory of an idle connection: engine, queue pair and stream. It is a separate
+//! test program because it measures the whole process's memory.
 
 use baton_consumer::consumer::SocketEvent;
 use baton_port::memory::{MemoryOptions, MemoryPort};
 use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::Instant;
 
-/// Connections, each with an end at either host: as many as the hosts are made
-/// for, so that the shared rings are shared by all.
+/// Number of connections between the two hosts. It is the hosts' maximum, so the shared rings are
+/// divided among as many connections as possible.
 const CONNECTIONS: usize = 60_000;
 
-/// Ports that are listened on: fewer ephemeral ones than connections go to each.
+/// Number of listening ports, so that the ephemeral ports suffice for the connections to each.
 const PORTS: usize = 3;
 
-/// Connects in each turn.
+/// Number of connects per turn.
 const PACE: usize = 64;
 
-/// Memory of this process that is resident, in bytes.
+/// Resident memory of this process in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -1,13 +1,13 @@
-//! A host made for many connections asks for large pages; one of the usual size does not. A test
-//! program of its own: tables of others beside those would be one mapping with them.
+//! A host made for many connections asks for large pages, a host of the usual size does not. It is
+//! a separate test program because tables of other tests could share a mapping with these.
 #![cfg(target_os = "linux")]
 
 use baton_port::memory::{MemoryOptions, MemoryPort};
 use baton_socket::host::{Host, HostConfig};
 use std::ops::Range;
 
-/// Whether large pages were asked for where this address lies (`hg` in
-/// proc_pid_smaps(5)); `None` where the kernel does not say so.
+/// Whether large pages were requested for the mapping of this address (`hg` in proc_pid_smaps(5));
+/// `None` if the kernel does not report it.
 fn asked_for(address: usize) -> Option<bool> {
     let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
     let covers = |line: &str| {
@@ -33,7 +33,7 @@ fn tables(config: HostConfig) -> (Host<MemoryPort>, [Range<usize>; 4]) {
 #[test]
 fn a_host_made_for_many_connections_asks_for_large_pages() {
     if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
-        return baton_testkit::note_skip!("a kernel without transparent huge pages");
+        return baton_testkit::note_skip!("the kernel has no transparent huge pages");
     }
     let mut many = config();
     many.engine.max_connections = 1_000_000;

@@ -1,21 +1,21 @@
-//! What a program with queue pairs of its own hears.
+//! Events for a program that has its own queue pairs.
 
 use crate::NotAdopted;
 use baton_consumer::qp::QpEvent;
 use baton_engine::region::Extent;
 use std::os::fd::OwnedFd;
 
-/// Where a connection's buffers are posted.
+/// The queue pair of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The memory's number.
+    /// Number of the memory.
     pub memory: u32,
-    /// The queue pair in it.
+    /// Number of the queue pair in that memory.
     pub qp: u32,
 }
 
-/// Where the two queues go that a connection brings along, each with an id under which it
-/// is posted. The buffers may be longer than what comes.
+/// Buffers for the two queues of an arriving connection, each with the id under which it is posted.
+/// A buffer may be longer than the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Landing {
     /// Received bytes that nobody has read.
@@ -24,78 +24,78 @@ pub struct Landing {
     pub unsent: (Extent, u64),
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug)]
 pub enum RawEvent {
-    /// There is a memory: buffers lie in it ([`RawService::memory`](super::RawService::memory)).
+    /// A new memory is available for buffers ([`RawService::memory`](super::RawService::memory)).
     Memory {
-        /// Its number.
+        /// Number of the memory.
         memory: u32,
     },
-    /// The engine of a memory has died: nothing more happens in it. Its connections come
-    /// home; then it is to be let go of ([`RawService::forget`](super::RawService::forget)).
+    /// The engine of a memory has died, so nothing more happens in it. Its connections return to
+    /// the kernel; after that, release it with [`RawService::forget`](super::RawService::forget).
     Dead {
-        /// Its number.
+        /// Number of the memory.
         memory: u32,
     },
-    /// A connection comes: [`RawService::take_in`](super::RawService::take_in), or
+    /// A connection is arriving. Answer with [`RawService::take_in`](super::RawService::take_in) or
     /// [`RawService::refuse`](super::RawService::refuse).
     Coming {
-        /// Of [`RawService::adopt`](super::RawService::adopt).
+        /// The number that [`RawService::adopt`](super::RawService::adopt) returned.
         seq: u64,
-        /// The connection's name from now on.
+        /// Id of the connection from now on.
         id: u64,
-        /// Its memory.
+        /// Number of the memory it goes to.
         memory: u32,
-        /// Received bytes that it brings along.
+        /// How many received bytes it brings.
         unread: u32,
-        /// Bytes to be sent that it brings along.
+        /// How many bytes to be sent it brings.
         unsent: u32,
     },
-    /// It stays in the kernel: here is its socket.
+    /// The connection stays in the kernel.
     NotAdopted {
-        /// Of [`RawService::adopt`](super::RawService::adopt).
+        /// The number that [`RawService::adopt`](super::RawService::adopt) returned.
         seq: u64,
-        /// Why, and the socket.
+        /// The reason, with the socket.
         refused: NotAdopted,
     },
-    /// The engine has it: what it brought along is posted, buffers may be.
+    /// The engine has the connection. Its queued bytes are posted, and the program may post more.
     Adopted {
-        /// The connection.
+        /// Id of the connection.
         id: u64,
-        /// There.
+        /// Its queue pair.
         place: Place,
     },
-    /// Something happened to a queue pair.
+    /// An event of a queue pair.
     Happened {
-        /// Its memory.
+        /// Number of the queue pair's memory.
         memory: u32,
-        /// What.
+        /// The event.
         event: QpEvent,
     },
-    /// It is in the kernel: no buffer of it is posted any more.
+    /// The connection is in the kernel, and none of its buffers is posted any more.
     Home {
-        /// The connection.
+        /// Id of the connection.
         id: u64,
         /// Its socket.
         fd: OwnedFd,
-        /// Received bytes that no event told of, to be read before the socket's.
+        /// Received bytes that no event reported. Read these before those of the socket.
         unread: Vec<u8>,
-        /// What was posted to send and the kernel does not have, to be written first.
+        /// Bytes that were posted for sending and that the kernel does not have. Write these first.
         unsent: Vec<u8>,
     },
-    /// It does not go home, and goes on as it was.
+    /// The connection could not return to the kernel, and continues in the engine.
     Stays {
-        /// The connection.
+        /// Id of the connection.
         id: u64,
-        /// Why.
+        /// The reason.
         text: String,
     },
-    /// It has ended, or is lost.
+    /// The connection has ended or is lost.
     Gone {
-        /// The connection.
+        /// Id of the connection.
         id: u64,
-        /// Why: empty if it ended by itself.
+        /// The reason; empty if it ended normally.
         text: String,
     },
 }

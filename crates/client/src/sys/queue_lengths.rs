@@ -1,14 +1,15 @@
-//! How much a kernel's socket has queued.
+//! Queue lengths of a kernel socket.
 //!
-//! What is upheld: the kernel is given a pointer to a live `int`, and writes no more than that.
+//! Invariant: the kernel gets a pointer to a live `int`, and writes no more than that.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Bytes of the send queue (`SIOCOUTQ`; a FIN counts) and of the receive queue (`SIOCINQ`).
+/// Returns the bytes in the send queue (`SIOCOUTQ`; a FIN counts) and in the receive queue
+/// (`SIOCINQ`).
 ///
 /// # Errors
-/// `ioctl(2)`'s; `EINVAL` for a socket that listens.
+/// Those of `ioctl(2)`; `EINVAL` for a listening socket.
 pub(crate) fn of(fd: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     Ok((length(fd, libc::TIOCOUTQ)?, length(fd, libc::FIONREAD)?))
 }

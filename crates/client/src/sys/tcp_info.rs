@@ -1,16 +1,16 @@
-//! `TCP_INFO` of a kernel's socket.
+//! `TCP_INFO` of a kernel socket.
 //!
-//! What is upheld: the kernel is given a pointer to a live buffer with its true length, and
-//! writes no more than that.
+//! Invariant: the kernel gets a pointer to a live buffer with its true length, and writes no more
+//! than that.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
 
-/// Bytes that `struct tcp_info` has at most, with room to grow.
+/// Upper bound for the size of `struct tcp_info`, with space for growth.
 const AT_MOST: usize = 512;
 
-/// Bytes that this kernel's has.
+/// Size of the running kernel's `struct tcp_info`.
 pub(crate) fn len(fd: BorrowedFd<'_>) -> io::Result<usize> {
     static LEN: OnceLock<usize> = OnceLock::new();
     match LEN.get() {
@@ -19,7 +19,7 @@ pub(crate) fn len(fd: BorrowedFd<'_>) -> io::Result<usize> {
     }
 }
 
-/// What the kernel fills in.
+/// Reads `struct tcp_info` from the socket.
 pub(crate) fn of(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0u8; AT_MOST];
     let mut len = AT_MOST as libc::socklen_t;

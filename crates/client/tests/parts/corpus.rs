@@ -1,5 +1,4 @@
-//! Replays the committed corpora of the fuzz targets, and runs them over scripts
-//! at random.
+//! Replays the committed corpora of the fuzz targets, and runs the targets on random scripts.
 
 #[path = "../../../../fuzz/src/client.rs"]
 mod client;

@@ -1,4 +1,4 @@
-//! A program of a service, without a network: the broker is played.
+//! Tests of a service's program without a network: the test plays the broker.
 
 mod corpus;
 mod played;

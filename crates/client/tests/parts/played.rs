@@ -1,4 +1,4 @@
-//! A broker that is played: the test says what it says.
+//! A scripted broker: the test chooses its messages.
 
 use baton_consumer::memory::SharedMemory;
 use baton_engine::region::{EngineRegion, Layout};
@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The broker's end: what it hears is told to the test, and what the test says is sent.
+/// The test's side of the broker: it receives the program's requests and sends replies.
 pub struct Played {
     heard: Receiver<Request>,
     say: Sender<(Reply, Vec<OwnedFd>)>,
@@ -24,7 +24,7 @@ pub struct Played {
 impl Played {
     #[track_caller]
     pub fn hear(&self) -> Request {
-        self.heard.recv_timeout(Duration::from_secs(10)).expect("something is said")
+        self.heard.recv_timeout(Duration::from_secs(10)).expect("the program sends a request")
     }
 
     pub fn say(&self, reply: Reply) {
@@ -38,12 +38,12 @@ impl Played {
     /// Hangs up.
     pub fn end(self) {}
 
-    /// Says that there is memory of these sizes; the engine's end of it.
+    /// Announces memory of these sizes and returns the engine's end of it.
     pub fn make_region(&self, sizes: Sizes, layout: Layout) -> (EngineRegion, OwnedFd) {
         let memory = SharedMemory::create(layout).unwrap();
         let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let completions = eventfd();
-        // The engine is played by this process.
+        // The test process plays the engine.
         let engine = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
         let memory_file = memory.as_fd().try_clone_to_owned().unwrap();
         let fds = vec![memory_file, eventfd(), completions.try_clone().unwrap(), engine];
@@ -51,25 +51,25 @@ impl Played {
         (EngineRegion::new(memory.region().clone()), completions)
     }
 
-    /// Brings the connection of an adoption; whether it was taken in.
+    /// Brings the connection of an adoption. Returns whether the program took it.
     #[track_caller]
     pub fn bring(&self, seq: u64, id: u64) -> bool {
         self.bring_with(seq, id, &[])
     }
 
-    /// The same, with bytes that nobody has read.
+    /// The same, with unread bytes.
     #[track_caller]
     pub fn bring_with(&self, seq: u64, id: u64, unread: &[u8]) -> bool {
         let file = write_queues(&[], unread).unwrap();
         let unread = unread.len() as u32;
         let reply = Reply::Bring { seq, id, region: 1, send: 0, unread, shut: false, window: 0 };
         self.say_with(reply, file.into_iter().collect());
-        let Request::Brought { taken, .. } = self.hear() else { panic!("it was brought") };
+        let Request::Brought { taken, .. } = self.hear() else { panic!("expected Brought") };
         taken
     }
 }
 
-/// A broker of a service that listens at a path.
+/// Runs `run` with the path of a service's socket and the broker that listens there.
 pub fn play_at(run: impl FnOnce(&Path, Played)) {
     let directory = std::env::temp_dir().join(format!("baton-played-{}-{:x}", std::process::id(), fastrand::u64(..)));
     std::fs::create_dir(&directory).unwrap();

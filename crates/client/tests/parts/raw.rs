@@ -1,4 +1,4 @@
-//! A program with queue pairs of its own, and a broker that is played here.
+//! A program with its own queue pairs, and a scripted broker.
 
 use crate::played::{Played, play_at};
 use baton_client::raw::{Landing, Place, RawEvent, RawService};
@@ -10,17 +10,18 @@ use std::os::unix::net::UnixStream;
 
 const SIZES: RawSizes = RawSizes { connections: 2, queue_depth: 4, data_bytes: 1 << 16 };
 
-/// The next event of a kind.
+/// Polls until an event is of the wanted kind.
 fn next<T>(service: &mut RawService, what: &str, is: impl Fn(RawEvent) -> Option<T>) -> T {
     let mut found = None;
     wait_for(what, || {
         found = service.poll().unwrap().and_then(&is);
         found.is_some()
     });
-    found.expect("it was waited for")
+    found.expect("wait_for has returned")
 }
 
-/// A connection that the engine has; its end of the memory, and where it is.
+/// Moves a connection to the engine. Returns the engine's end of the memory and the connection's
+/// place.
 fn moved(service: &mut RawService, broker: &Played) -> (EngineRegion, Place) {
     let (ours, _peer) = UnixStream::pair().unwrap();
     let seq = service.adopt(ours.into()).unwrap();
@@ -39,7 +40,7 @@ fn moved(service: &mut RawService, broker: &Played) -> (EngineRegion, Place) {
     (engine, place)
 }
 
-/// What comes home with the socket.
+/// Waits for the socket and returns its unsent bytes.
 fn home(service: &mut RawService) -> Vec<u8> {
     next(service, "the socket", |event| match event {
         RawEvent::Home { id: 7, unsent, .. } => Some(unsent),
@@ -47,10 +48,10 @@ fn home(service: &mut RawService) -> Vec<u8> {
     })
 }
 
-/// What is posted behind what the kernel gets, and let go of; and the engine gives the queue pair
-/// back before the program hears where the connection went.
+/// The program posts more bytes than the kernel gets and closes, and the engine releases the queue
+/// pair before the program hears that the connection is in the kernel.
 #[test]
-fn what_was_posted_and_closed_on_the_way_home_comes_with_the_socket() {
+fn bytes_posted_and_closed_during_a_restore_come_with_the_socket() {
     play_at(|path, broker| {
         let mut service = RawService::connect(path, SIZES).unwrap();
         let (engine, place) = moved(&mut service, &broker);
@@ -64,8 +65,8 @@ fn what_was_posted_and_closed_on_the_way_home_comes_with_the_socket() {
         let gone = Events::MOVED | Events::RELEASED;
         engine.qp(0).raise(gone);
         assert!(engine.complete(Completion::Ready { qp: 0, events: gone }));
-        assert!(service.poll().unwrap().is_none(), "its buffer is not free yet");
-        // The engine had seen the first, and the kernel has them.
+        assert!(service.poll().unwrap().is_none(), "its buffer must not be free yet");
+        // The engine had seen the first three bytes, and the kernel has them.
         broker.say(Reply::Home { id: 7, rcv_pos: 0, tail_pos: 3, whole: false });
         next(&mut service, "its buffer", |event| {
             let sent = QpEvent::Sent { qp: 0, id: 71, acknowledged: false };
@@ -76,15 +77,15 @@ fn what_was_posted_and_closed_on_the_way_home_comes_with_the_socket() {
     });
 }
 
-/// A second word would meet whoever gets the queue pair next.
+/// A second close request would hit the queue pair's next connection.
 #[test]
-fn what_was_closed_on_the_way_home_is_given_back_once() {
+fn a_queue_pair_closed_during_a_restore_is_given_back_once() {
     play_at(|path, broker| {
         let mut service = RawService::connect(path, SIZES).unwrap();
         let (engine, _) = moved(&mut service, &broker);
         engine.qp(0).raise(Events::MOVED);
         assert!(engine.complete(Completion::Ready { qp: 0, events: Events::MOVED }));
-        assert!(service.poll().unwrap().is_none(), "nobody has to know");
+        assert!(service.poll().unwrap().is_none(), "no event is reported before the close");
         service.close(7).unwrap();
         assert_eq!(broker.hear(), Request::Close { id: 7 });
         broker.say(Reply::Home { id: 7, rcv_pos: 0, tail_pos: 0, whole: false });

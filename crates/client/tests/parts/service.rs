@@ -1,4 +1,4 @@
-//! A program and a broker of its service, which is played here.
+//! A program and a scripted broker of its service.
 
 use crate::played::{Played, play_at};
 use baton_client::{Place, Service};
@@ -18,17 +18,17 @@ use std::time::Duration;
 const SMALL: ConsumerConfig =
     ConsumerConfig { stream_buffer: 4096, stream_buffers: 4, large_buffer: 4096, large_buffers: 0, connections: 2 };
 
-/// A program connected to a played broker.
+/// Runs a program that is connected to a scripted broker.
 fn play(run: impl FnOnce(&Service, &Played)) {
     play_with(|service, broker| run(&service, &broker));
 }
 
-/// The same, for who ends either.
+/// The same, for tests that drop either of them.
 fn play_with(run: impl FnOnce(Service, Played)) {
     play_at(|path, broker| run(Service::connect(path).unwrap(), broker));
 }
 
-/// The end of an answer about so many.
+/// The end of an answer about `count` connections.
 fn done(ask: u64, count: u64) -> Reply {
     Reply::Done { ask, count, failed: 0, pause_us: 0 }
 }
@@ -40,7 +40,7 @@ fn an_adoption_whose_connection_is_lost_ends() {
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         thread::scope(|scope| {
             let adopting = scope.spawn(|| service.adopt(socket.into()).map(drop));
-            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
             broker.say(Reply::Gone { seq, id: 7, text: "the kernel kept it".into() });
             let lost = adopting.join().unwrap().unwrap_err();
             assert!(lost.fd.is_none());
@@ -50,16 +50,16 @@ fn an_adoption_whose_connection_is_lost_ends() {
 }
 
 #[test]
-fn who_asks_gets_the_answer_to_that_question() {
+fn an_answer_goes_to_its_own_question() {
     play(|service, broker| {
         thread::scope(|scope| {
             let asking = scope.spawn(|| service.handoff(Selector::All));
-            let Request::Handoff { ask, .. } = broker.hear() else { panic!("a handoff was asked for") };
-            // The broker dies; the next one hears the question too, and answers it late.
+            let Request::Handoff { ask, .. } = broker.hear() else { panic!("expected Handoff") };
+            // The broker dies. The next broker receives the question too, and answers it late.
             broker.say(Reply::Restarted {});
             assert_eq!(asking.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
             let listing = scope.spawn(|| service.bring_home(Selector::All));
-            let Request::Home { ask: next, .. } = broker.hear() else { panic!("a way home was asked for") };
+            let Request::Home { ask: next, .. } = broker.hear() else { panic!("expected Home") };
             assert_ne!(ask, next);
             broker.say(done(ask, 1));
             broker.say(done(next, 2));
@@ -83,7 +83,7 @@ fn two_threads_may_ask_at_once() {
     });
 }
 
-/// A socket to be handed over, and the far end, which waits for so long for its end.
+/// A socket to hand over, and its peer, which waits at most 10 seconds in a read.
 fn pair() -> (UnixStream, UnixStream) {
     let (ours, peer) = UnixStream::pair().unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -91,7 +91,7 @@ fn pair() -> (UnixStream, UnixStream) {
 }
 
 #[test]
-fn memory_of_sizes_that_cannot_be_is_none() {
+fn memory_of_invalid_sizes_is_refused() {
     let none = ConsumerConfig { stream_buffer: 0, stream_buffers: 0, large_buffer: 0, large_buffers: 0, ..SMALL };
     let odd = ConsumerConfig { stream_buffer: 3000, ..SMALL };
     let huge = Sizes { small: (u32::MAX, u32::MAX), large: (u32::MAX, u32::MAX), connections: 2 };
@@ -99,7 +99,7 @@ fn memory_of_sizes_that_cannot_be_is_none() {
         play(|service, broker| {
             thread::scope(|scope| {
                 let adopting = scope.spawn(|| service.adopt(pair().0.into()).map(drop));
-                let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+                let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
                 broker.make_region(sizes, config.layout());
                 assert!(!broker.bring(seq, 7), "{sizes:?}");
                 broker.say(Reply::Stays { seq, id: 7, code: "no-buffers".into(), text: String::new() });
@@ -110,7 +110,7 @@ fn memory_of_sizes_that_cannot_be_is_none() {
 }
 
 #[test]
-fn a_socket_for_whose_queues_no_buffers_are_free_is_left_alone() {
+fn a_socket_is_left_alone_if_no_buffers_are_free_for_its_queues() {
     let one = ConsumerConfig { large_buffer: 16_384, large_buffers: 1, ..SMALL };
     let socket = |unread: usize| {
         let (ours, mut peer) = pair();
@@ -122,18 +122,19 @@ fn a_socket_for_whose_queues_no_buffers_are_free_is_left_alone() {
         thread::scope(|scope| {
             let (first, _peer) = socket(5000);
             let adopting = scope.spawn(|| service.adopt(first.into()).map(drop));
-            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
             assert!(broker.bring_with(seq, 7, &[1; 5000]));
-            // The large buffer is in use.
+            // The only large buffer is in use.
             let (second, _peer) = socket(4097);
             let refused = service.adopt(second.into()).map(drop).unwrap_err();
             assert_eq!(refused.code, "no-buffers");
             assert!(refused.text.contains("4097 to be read"), "{}", refused.text);
-            let (mut second, mut buf) = (UnixStream::from(refused.fd.expect("it is as it was")), [0; 1]);
+            let (mut second, mut buf) =
+                (UnixStream::from(refused.fd.expect("the socket is returned unchanged")), [0; 1]);
             second.read_exact(&mut buf).unwrap();
-            // Now it fits, or the first has gone back.
+            // One adoption is pending and the second fits now, because the socket has fewer bytes.
             let again = scope.spawn(|| service.adopt(second.into()).map(drop));
-            let Request::Adopt { seq: next } = broker.hear() else { panic!("only this one was asked for") };
+            let Request::Adopt { seq: next } = broker.hear() else { panic!("expected Adopt of the second socket") };
             for (seq, id, adopting) in [(next, 8, again), (seq, 7, adopting)] {
                 broker.say(Reply::Stays { seq, id, code: "never".into(), text: String::new() });
                 assert_eq!(adopting.join().unwrap().unwrap_err().code, "never");
@@ -143,7 +144,7 @@ fn a_socket_for_whose_queues_no_buffers_are_free_is_left_alone() {
 }
 
 #[test]
-fn what_a_task_does_not_wait_for_any_more_is_closed_where_it_arrives() {
+fn an_abandoned_adoption_is_closed_on_arrival() {
     play(|service, broker| {
         broker.make_region(Sizes::of(&SMALL), SMALL.layout());
         for comes_home in [false, true] {
@@ -152,7 +153,7 @@ fn what_a_task_does_not_wait_for_any_more_is_closed_where_it_arrives() {
                 let mut adopting = pin!(service.adopt_async(ours.into()));
                 assert!(adopting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             }
-            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
             if comes_home {
                 assert!(broker.bring(seq, 9));
                 broker.say(Reply::Home { id: 9, rcv_pos: 0, tail_pos: 0, whole: false });
@@ -160,19 +161,19 @@ fn what_a_task_does_not_wait_for_any_more_is_closed_where_it_arrives() {
             } else {
                 broker.say(Reply::Stays { seq, id: 8, code: "never".into(), text: String::new() });
             }
-            assert_eq!(peer.read(&mut [0]).unwrap(), 0, "it is closed");
+            assert_eq!(peer.read(&mut [0]).unwrap(), 0, "the connection must be closed");
         }
     });
 }
 
 #[test]
-fn what_is_let_go_of_after_the_services_end_is_closed() {
+fn a_stream_dropped_after_the_service_has_gone_is_closed() {
     play_with(|service, broker| {
         let (ours, mut peer) = pair();
         let mut adopting = Box::pin(service.adopt_async(ours.into()));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(adopting.as_mut().poll(&mut cx).is_pending());
-        let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+        let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
         let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
         assert!(broker.bring(seq, 7));
         assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
@@ -187,24 +188,24 @@ fn what_is_let_go_of_after_the_services_end_is_closed() {
         assert_eq!(stream.place(), Place::Engine);
         broker.end();
         assert_eq!(service.list().unwrap_err().kind(), ErrorKind::NotConnected);
-        // The engine may live, and have it still.
+        // The engine may still be alive and have the connection.
         assert_eq!(stream.place(), Place::Engine);
         drop((stream, service));
-        assert_eq!(peer.read(&mut [0]).unwrap(), 0, "it is closed");
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0, "the connection must be closed");
     });
 }
 
-/// A program that sleeps for long hears of its engine's adoption and of its way home at once.
+/// A program that sleeps for long learns of the adoption and of the return to the kernel at once.
 #[test]
-fn what_came_and_went_home_while_its_program_slept_has_left_its_engine() {
+fn a_connection_that_came_and_left_while_its_program_slept_leaves_its_engine() {
     play(|service, broker| {
         let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
         let (ours, mut peer) = pair();
         thread::scope(|scope| {
             let adopting = scope.spawn(|| service.adopt(ours.into()));
-            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
             assert!(broker.bring_with(seq, 7, b"abc"));
-            // It is not woken for that.
+            // The adoption does not wake the program.
             assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
             broker.say(Reply::Home { id: 7, rcv_pos: 3, tail_pos: 0, whole: false });
             let stream = adopting.join().unwrap().unwrap();
@@ -213,24 +214,24 @@ fn what_came_and_went_home_while_its_program_slept_has_left_its_engine() {
             let mut bytes = [0; 6];
             (&stream).read_exact(&mut bytes).unwrap();
             assert_eq!(&bytes, b"abcdef");
-            // Its queue pair is the engine's until that has let go of it.
+            // The queue pair belongs to the engine until the engine releases it.
             assert_eq!(engine.pop_request(), None);
             engine.qp(0).raise(Events::MOVED);
             assert!(engine.complete(Completion::Ready { qp: 0, events: Events::MOVED }));
             rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
             let lets_go = |request| matches!(request, EngineRequest::Close { qp: 0 } | EngineRequest::Abort { qp: 0 });
             wait_for("the queue pair", || engine.pop_request().is_some_and(lets_go));
-            // The next time is another.
+            // The next move is independent of this one.
             broker.say(Reply::Prepare { id: 7 });
             assert_eq!(broker.hear(), Request::Ready { id: 7, free: true });
         });
     });
 }
 
-/// What is written behind what the kernel gets, and closed, and the engine lets go of it all before
-/// its program hears where the connection went.
+/// The program writes more bytes than the kernel gets and closes, and the engine releases
+/// everything before the program hears that the connection is in the kernel.
 #[test]
-fn what_was_written_and_closed_on_the_way_home_is_sent_from_there() {
+fn bytes_written_and_closed_during_a_restore_are_sent_by_the_kernel() {
     play(|service, broker| {
         let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
         let (ours, mut peer) = pair();
@@ -241,7 +242,7 @@ fn what_was_written_and_closed_on_the_way_home_is_sent_from_there() {
         };
         thread::scope(|scope| {
             let adopting = scope.spawn(|| service.adopt(ours.into()));
-            let Request::Adopt { seq } = broker.hear() else { panic!("an adoption was asked for") };
+            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
             assert!(broker.bring(seq, 7));
             assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
             rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
@@ -252,7 +253,7 @@ fn what_was_written_and_closed_on_the_way_home_is_sent_from_there() {
             wait_for("the end", || engine.pop_request() == Some(EngineRequest::Close { qp: 0 }));
             says(Events::RELEASED);
             assert_eq!(broker.hear(), Request::Close { id: 7 });
-            // The engine had seen the first, and the kernel has them.
+            // The engine had seen the first three bytes, and the kernel has them.
             broker.say(Reply::Home { id: 7, rcv_pos: 0, tail_pos: 3, whole: false });
             let mut bytes = Vec::new();
             peer.read_to_end(&mut bytes).unwrap();

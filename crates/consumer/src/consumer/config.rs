@@ -1,4 +1,4 @@
-//! How large a consumer is.
+//! Sizes of a consumer.
 
 use crate::buffers::PoolSizes;
 use baton_engine::region::Layout;
@@ -6,16 +6,16 @@ use baton_engine::region::Layout;
 /// Sizes of a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConsumerConfig {
-    /// Bytes of each stream buffer, a power of two; each direction of a
-    /// connection that moves data has one.
+    /// Size of a stream buffer in bytes, a power of two. Each direction of a connection that moves
+    /// data has one.
     pub stream_buffer: u32,
-    /// Stream buffers at most.
+    /// Most stream buffers.
     pub stream_buffers: u32,
-    /// Bytes of each large stream buffer, a power of two, for streams that prove fast.
+    /// Size of a large stream buffer in bytes, a power of two. Streams that prove fast get one.
     pub large_buffer: u32,
-    /// Large stream buffers at most; with none, streams keep what they begin with.
+    /// Most large stream buffers. With 0, streams keep the small ones.
     pub large_buffers: u32,
-    /// Connections and listeners at most that the program holds at once.
+    /// Most connections and listeners at once.
     pub connections: u32,
 }
 
@@ -25,21 +25,21 @@ impl Default for ConsumerConfig {
     }
 }
 
-/// Bytes of all stream buffers together, unless there are so many connections that
-/// each buffer is the smallest.
+/// Total size of all stream buffers in bytes, unless there are so many connections that each has
+/// the smallest buffer.
 const STREAM_MEMORY: u64 = 1 << 30;
 
-/// Bytes of the smallest and the largest stream buffer.
+/// Smallest and largest size of a stream buffer, in bytes.
 const STREAM_BUFFER: (u64, u64) = (4 << 10, 256 << 10);
 
-/// Bytes of a large stream buffer (what Linux's `tcp_wmem` lets a buffer grow to), and
-/// how many there are.
+/// Size of a large stream buffer in bytes (the limit of Linux's `tcp_wmem`), and number of such
+/// buffers.
 const LARGE_BUFFERS: (u32, u32) = (4 << 20, 64);
 
 impl ConsumerConfig {
-    /// Sizes for so many connections and listeners at once. Each connection has
-    /// buffers for both directions, so that none waits for another's to come free;
-    /// the more connections, the smaller they are.
+    /// Returns sizes for this number of connections and listeners. Each connection has buffers for
+    /// both directions, so none waits for another to release one. The more connections, the smaller
+    /// the buffers.
     pub fn for_connections(connections: u32) -> ConsumerConfig {
         let stream_buffers = 2 * connections.max(1);
         let share = STREAM_MEMORY / u64::from(stream_buffers);
@@ -57,15 +57,15 @@ impl ConsumerConfig {
         }
     }
 
-    /// Bytes that a queue of a connection that is adopted may bring along at most.
+    /// Longest queue, in bytes, that an adopted connection may bring.
     pub fn brings_at_most(&self) -> u32 {
         self.pool_sizes().largest()
     }
 
-    /// The region that a consumer of these sizes needs.
+    /// Returns the layout of the region for these sizes.
     pub fn layout(&self) -> Layout {
         let data_bytes = self.pool_sizes().bytes();
-        // A stream posts two laps of a ring at most.
+        // A stream posts at most two laps of a ring.
         Layout { qps: self.connections, queue_depth: 2, requests: 256, data_bytes }
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_brought_fits_a_buffer_that_there_is() {
+    fn brought_queues_fit_an_existing_buffer() {
         let config = ConsumerConfig::for_connections(1);
         assert_eq!(config.brings_at_most(), 4 << 20);
         assert_eq!(ConsumerConfig { large_buffers: 0, ..config }.brings_at_most(), 256 << 10);

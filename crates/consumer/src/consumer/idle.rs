@@ -1,48 +1,47 @@
-//! Buffers of idle streams go back to the pool, and fast streams get larger ones.
+//! Takes buffers back from idle streams, and gives larger ones to fast streams.
 //!
-//! Streams with buffers stand on a list, each once. It is gone through every
-//! [`IDLE_LOOK`], a few streams a poll: who moved no byte since the last time is
-//! asked for its buffers, by a request that the engine grants or refuses. Who posted more
-//! than [`FAST_LAPS`] since the last round began is to have large ones, and does not wait
-//! for the next.
+//! Streams with buffers are on a list, each once. Every [`IDLE_LOOK`] a round over the list begins,
+//! which checks a few streams per poll. A stream that moved no byte since the last round is asked
+//! for its buffers, by a request that the engine grants or refuses. A stream that posted more than
+//! [`FAST_LAPS`] laps since the last round began gets large buffers without waiting for the next
+//! round.
 
 use super::Consumer;
 use baton_engine::region::Request;
 use baton_tcp::time::{Duration, Instant};
 
-/// Time between two looks at the streams that have buffers. One that moved no byte
-/// from one look to the next gives them back.
+/// Interval between two checks of a stream that has buffers. A stream that moved no byte in between
+/// returns them.
 pub const IDLE_LOOK: Duration = Duration::from_millis(200);
 
-/// Laps of a small buffer from one look to the next beyond which a stream is fast. Over a
-/// path of [`IDLE_LOOK`] such a window is what holds it up; over a short one it needs a
-/// window of several bursts, lest both ends take turns at waiting.
+/// A stream is fast if it uses more laps of a small buffer than this between two checks. Over a
+/// path with a round-trip time of [`IDLE_LOOK`], such a window limits it; over a short path it
+/// needs a window of several bursts, or both ends would take turns waiting.
 pub const FAST_LAPS: u32 = 4;
 
-/// Streams looked at in one poll, and streams that wait for an answer, at most: a
-/// fraction of the request ring.
+/// Most streams checked in one poll, and most pending requests for buffers: a fraction of the
+/// request ring.
 const LOOKS: usize = 64;
 
-/// Marks the token of a request to take a stream's buffers back; the rest is its
-/// queue pair.
+/// Marks the token of a request to take a stream's buffers back. The other bits are its queue pair.
 const RETIRE: u64 = 1 << 63;
 
-/// True if the token is of such a request.
+/// True if the token belongs to such a request.
 pub(super) fn is_answer(token: u64) -> bool {
     token & RETIRE != 0
 }
 
 impl Consumer {
-    /// When [`Consumer::poll`] looks for idle streams next, if there may be any.
+    /// Returns when [`Consumer::poll`] next checks for idle streams, if there may be any.
     pub fn next_look(&self) -> Option<Instant> {
         match self.round_left {
-            // The rest of a round goes on at once, unless answers are to come first.
+            // The rest of a round continues at once, unless too many answers are pending.
             1.. if self.retiring < LOOKS => Some(Instant(0)),
             _ => (!self.holders.is_empty()).then_some(self.look_at),
         }
     }
 
-    /// Stream buffers in use.
+    /// Number of stream buffers in use.
     pub fn buffers_in_use(&self) -> usize {
         self.pool.in_use()
     }
@@ -66,7 +65,7 @@ impl Consumer {
         }
     }
 
-    /// Asks for an idle stream's buffers; false if it has none.
+    /// Requests an idle stream's buffers. Returns false if it has none.
     fn look_at_holder(&mut self, qp: u32) -> bool {
         let Some(Some(stream)) = self.streams.get_mut(qp as usize) else { return false };
         if stream.holds_nothing() {
@@ -82,7 +81,7 @@ impl Consumer {
         true
     }
 
-    /// The engine's answer to [`Request::Unpost`].
+    /// Handles the engine's answer to [`Request::Unpost`].
     pub(super) fn on_retired(&mut self, qp: u32, forgot: bool) {
         self.retiring = self.retiring.saturating_sub(1);
         if let Some(Some(stream)) = self.streams.get_mut(qp as usize)

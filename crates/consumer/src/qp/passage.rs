@@ -1,23 +1,23 @@
-//! Queue pairs whose connections come from other stacks, or go to them.
+//! Queue pairs whose connections arrive from other stacks or leave for them.
 
 use super::{Pair, PostError, QpEvent, QueuePairs};
 use baton_engine::region::Extent;
 
-/// What was posted on a queue pair that the engine has again.
+/// Buffers that were posted on a queue pair that the engine has again.
 pub(super) struct Parted {
     qp: u32,
     pair: Box<Pair>,
-    /// Stream position of what the engine received, in bytes.
+    /// Stream position up to which the engine received bytes.
     rcv_done: u64,
 }
 
 impl QueuePairs {
-    /// Posts what a connection of [`QpEvent::Adopted`] brings along, before anything else:
-    /// received bytes that nobody has read, and bytes that its peer has not acknowledged.
-    /// The first are `Received` at once.
+    /// Posts the queued bytes of a connection that arrived with [`QpEvent::Adopted`], before
+    /// anything else is posted: received bytes that were not read, and bytes that the peer has not
+    /// acknowledged. `Received` is reported for the first at once.
     ///
     /// # Errors
-    /// As for [`QueuePairs::post_send`].
+    /// Those of [`QueuePairs::post_send`].
     pub fn post_brought(&mut self, qp: u32, unread: (Extent, u64), unsent: (Extent, u64)) -> Result<(), PostError> {
         let ((received, id), (sent, send_id)) = (unread, unsent);
         if !received.is_empty() {
@@ -34,13 +34,13 @@ impl QueuePairs {
         Ok(())
     }
 
-    /// The connection of a queue pair has gone to another stack, which has received bytes up
-    /// to `rcv_pos` and written ones up to `tail_pos`. What is posted is free, and said to
-    /// be; what was posted to send beyond `tail_pos` is returned. The queue pair is let go of
-    /// once the engine has let go of it, if it has not yet.
+    /// Handles the move of a queue pair's connection to another stack, which has received bytes up
+    /// to `rcv_pos` and has the written bytes up to `tail_pos`. Events free all posted buffers.
+    /// Returns the bytes posted for sending after `tail_pos`. The queue pair is closed once the
+    /// engine has released it.
     pub fn depart(&mut self, qp: u32, rcv_pos: u64, tail_pos: u64) -> Vec<u8> {
         if let Some(at) = self.parted.iter().position(|parted| parted.qp == qp) {
-            let Parted { mut pair, rcv_done, .. } = self.parted.remove(at).expect("it was found there");
+            let Parted { mut pair, rcv_done, .. } = self.parted.remove(at).expect("the position was found above");
             return self.free(qp, &mut pair, rcv_done.max(rcv_pos), tail_pos);
         }
         let Some(mut pair) = self.pairs.get_mut(qp as usize).and_then(Option::take) else { return Vec::new() };
@@ -64,8 +64,8 @@ impl QueuePairs {
         rest
     }
 
-    /// The engine has given a queue pair back. Of one whose connection went elsewhere, whoever
-    /// moves it may say what has arrived there after the engine has.
+    /// Handles a queue pair that the engine has given back. If its connection moved, how many bytes
+    /// its new location has may be announced only later.
     pub(super) fn on_released(&mut self, qp: u32, rcv_done: u64) {
         match self.pairs[qp as usize].take() {
             Some(pair) if pair.moved => self.parted.push_back(Parted { qp, pair, rcv_done }),

@@ -1,11 +1,12 @@
-//! Buffers of a stream that has been idle: given back once the engine forgot them.
+//! Buffers of an idle stream: returned once the engine has forgotten them.
 
 use super::{Stream, flags};
 use crate::buffers::BufferPool;
 use baton_engine::region::{ConsumerRegion, Events};
 
 impl Stream {
-    /// True if it has a buffer and the consumer did not know; it does from now on.
+    /// True if the stream has a buffer and was not yet on the consumer's list. It counts as listed
+    /// from now on.
     #[inline]
     pub(crate) fn newly_holds_buffers(&mut self) -> bool {
         let new = (self.send.has_buffer() || self.receive.has_buffer()) && !self.is(flags::LISTED);
@@ -15,14 +16,14 @@ impl Stream {
         new
     }
 
-    /// True if bytes moved since the last time this was asked.
+    /// True if bytes moved since the last call.
     pub(crate) fn was_active(&mut self) -> bool {
         let active = self.is(flags::ACTIVE);
         self.flags &= !flags::ACTIVE;
         active
     }
 
-    /// True if it has no buffer; it is on the consumer's list no more.
+    /// True if it has no buffer. It is then no longer on the consumer's list.
     pub(crate) fn holds_nothing(&mut self) -> bool {
         let nothing = !self.send.has_buffer() && !self.receive.has_buffer();
         if nothing {
@@ -31,14 +32,14 @@ impl Stream {
         nothing
     }
 
-    /// True while the engine is to answer whether it forgot what is posted: until
-    /// then no request may be made that ends the stream behind what was written.
+    /// True while the engine's answer to a request to forget what is posted is pending. Until then,
+    /// no request may be made that ends the stream after the written bytes.
     pub(crate) fn is_retiring(&self) -> bool {
         self.is(flags::RETIRING)
     }
 
-    /// Begins to take the buffers back, if nothing is under way in them; true if the
-    /// engine is to be asked ([`Request::Unpost`](baton_engine::region::Request)).
+    /// Starts taking the buffers back if nothing is in progress in them. Returns true if the engine
+    /// must be asked ([`Request::Unpost`](baton_engine::region::Request)).
     pub(crate) fn retire(&mut self, region: &ConsumerRegion, qp: u32) -> bool {
         let quiet = self.rcv_read == self.rcv_done && (self.snd_tail == self.snd_done || self.is_closed());
         if !quiet || self.is_released() || self.is(flags::RETIRING) {
@@ -49,26 +50,26 @@ impl Stream {
         true
     }
 
-    /// The buffers stay: the engine refused, or could not even be asked. It may not
-    /// have seen how far they reach before the limit was set back.
+    /// Keeps the buffers: the engine refused, or could not be asked. It may not have seen their
+    /// full extent before the limit was set back.
     pub(crate) fn cancel_retiring(&mut self, region: &ConsumerRegion, qp: u32) {
         self.flags &= !flags::RETIRING;
         region.qp(qp).set_rcv_limit(self.rcv_limit);
         region.ring_doorbell(qp);
     }
 
-    /// The engine's answer: it forgot all extents, or none.
+    /// Handles the engine's answer: it forgot all extents, or none.
     pub(crate) fn on_retired(&mut self, region: &ConsumerRegion, qp: u32, forgot: bool, pool: &mut BufferPool) {
         if !forgot {
             self.cancel_retiring(region, qp);
         } else {
             self.flags &= !(flags::RETIRING | flags::RECEIVES | flags::SENDS | flags::GROWS);
-            // What arrived until then lies in the ring still; no more will.
+            // Bytes that arrived until then are still in the ring; no more will follow.
             self.rcv_done = region.qp(qp).rcv_done();
             self.rcv_limit = self.rcv_done;
             region.qp(qp).set_rcv_limit(self.rcv_limit);
         }
-        // Nothing was posted since it was asked, and all was acknowledged then.
+        // Nothing was posted since the request, and everything had been acknowledged then.
         if self.snd_tail > self.snd_done && !self.is_closed() {
             self.tell_tail(region, qp, self.snd_done, pool);
         } else if forgot {

@@ -1,4 +1,4 @@
-//! A stream whose connection comes from another stack, or has left for one.
+//! A stream whose connection arrives from another stack, or has left for one.
 
 use super::ring::{Ring, piece, post_laps};
 use super::{Stream, flags};
@@ -6,20 +6,21 @@ use crate::adoption::{Brought, LeftBehind, Remains};
 use crate::buffers::BufferPool;
 use baton_engine::region::{ConsumerRegion, Events, Queue};
 
-/// Beside the engine's events: adopted, and what it brought along is not here yet.
+/// Flag in addition to the engine's events: adopted, but its queued bytes are not here yet.
 const WAITING: Events = Events(1 << 30);
-/// Beside them, too: what a connection that moved left here has been told.
+/// Flag in addition to the engine's events: the bytes that a moved connection left here were
+/// reported.
 const LEFT: Events = Events(1 << 29);
 
 impl Stream {
-    /// True once the connection went to another stack: what is readable still is,
-    /// and nothing more will come or go here.
+    /// True once the connection has moved to another stack. Readable bytes can still be read, but
+    /// nothing more arrives or is sent here.
     #[inline]
     pub fn is_moved(&self) -> bool {
         self.events.contains(Events::MOVED)
     }
 
-    /// True unless it was adopted and waits for what it brings along.
+    /// True unless the connection was adopted and its queued bytes are still missing.
     pub fn is_filled(&self) -> bool {
         !self.is_waiting()
     }
@@ -29,20 +30,19 @@ impl Stream {
         self.events.contains(WAITING)
     }
 
-    /// Not here any more, or not yet.
+    /// True if the connection is not here any more, or not yet.
     #[inline]
     pub(super) fn is_elsewhere(&self) -> bool {
         self.events.intersects(Events::MOVED | WAITING)
     }
 
-    /// A connection that was adopted: nothing is to be done before what it brings
-    /// along is here.
+    /// Notes an adopted connection. Nothing is done before its queued bytes are here.
     pub(crate) fn note_adopted(&mut self) {
         self.events |= WAITING;
     }
 
-    /// Posts what an adopted connection brings along into the rings that were taken for
-    /// it, and says what has happened meanwhile, to be taken in.
+    /// Posts the queued bytes of an adopted connection into the rings that were taken for it.
+    /// Returns the events that have occurred meanwhile, which the caller must process.
     pub(crate) fn fill(
         &mut self,
         region: &ConsumerRegion,
@@ -70,16 +70,16 @@ impl Stream {
         self.events
     }
 
-    /// It received up to this position, as far as there was room for it.
+    /// Notes that bytes were received up to this position, as far as there was space.
     pub(crate) fn note_received(&mut self, rcv_pos: u64) {
         self.rcv_done = self.rcv_done.max(rcv_pos.min(self.rcv_limit));
     }
 
-    /// What of a connection that stands still is here, and unknown to the engine, which
-    /// said that it knows the send queue up to `tail_pos`.
+    /// Returns the bytes of a suspended connection that are here and that the engine does not have.
+    /// `tail_pos` is the position up to which the engine has the send queue.
     pub(crate) fn standing(&self, region: &ConsumerRegion, qp: u32, tail_pos: u64, pool: &BufferPool) -> LeftBehind {
-        // Without a buffer there is nothing in it, whatever the engine says of the next
-        // connection of this queue pair.
+        // Without a buffer there are no bytes, whatever the engine reports of the queue pair's next
+        // connection.
         let known = if self.send.has_buffer() { tail_pos.clamp(self.snd_done, self.snd_tail) } else { self.snd_tail };
         let received =
             if self.receive.has_buffer() { region.qp(qp).rcv_done().max(self.rcv_done) } else { self.rcv_read };
@@ -90,12 +90,12 @@ impl Stream {
         }
     }
 
-    /// All that is here of a connection that moved, whatever the engine knows.
+    /// Returns all bytes of a moved connection that are here, including those that the engine has.
     pub(crate) fn remains(&self, region: &ConsumerRegion, qp: u32, pool: &BufferPool) -> Remains {
         Remains { from: self.snd_done, left: self.standing(region, qp, self.snd_done, pool) }
     }
 
-    /// What was left here has been told.
+    /// Notes that the bytes left here were reported.
     pub(crate) fn note_left(&mut self) {
         self.events |= LEFT;
     }
@@ -104,7 +104,7 @@ impl Stream {
         self.events.contains(LEFT)
     }
 
-    /// What of a connection that moved is still here.
+    /// Returns the bytes of a moved connection that are still here.
     pub(crate) fn left_behind(&self, region: &ConsumerRegion, qp: u32, pool: &BufferPool) -> LeftBehind {
         let sent = region.qp(qp).snd_sent().clamp(self.snd_done, self.snd_tail);
         LeftBehind {
@@ -115,7 +115,7 @@ impl Stream {
     }
 }
 
-/// Rings for what a connection brings along.
+/// Rings for the queues of an arriving connection.
 #[derive(Debug)]
 pub(crate) struct Rings {
     send: Option<Ring>,
@@ -123,8 +123,8 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Takes them; `window` more bytes may come soon, for which there is room if the pool
-    /// has some. `None` if it has none for what is there.
+    /// Takes the rings. `window` further bytes may arrive soon; there is space for them if the pool
+    /// has enough. Returns `None` if the pool cannot hold the queues.
     pub(crate) fn take(brought: &Brought, window: u32, pool: &mut BufferPool) -> Option<Rings> {
         let (send, unread) = (brought.send.len() as u64, brought.unread.len() as u64);
         let send = if send == 0 { None } else { Some(Ring::for_bytes(send, pool)?) };
@@ -138,14 +138,14 @@ impl Rings {
         }
     }
 
-    /// They are not needed.
+    /// Returns unused rings to the pool.
     pub(crate) fn give_back(mut self, pool: &mut BufferPool) {
         self.send.iter_mut().for_each(|ring| ring.give_back(pool));
         self.receive.give_back(pool);
     }
 }
 
-/// The bytes of a ring from stream position `from` up to `to`.
+/// Copies the bytes of a ring from stream position `from` up to `to`.
 fn copy_out(region: &ConsumerRegion, ring: Ring, pool: &BufferPool, from: u64, to: u64) -> Vec<u8> {
     let mut bytes = vec![0; (to - from) as usize];
     let mut done = 0;

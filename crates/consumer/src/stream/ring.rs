@@ -1,11 +1,11 @@
-//! A buffer used as a ring, how a large one follows a small one, and how laps are
-//! posted to the engine.
+//! A buffer used as a ring, its replacement by a large one, and the posting of its laps to the
+//! engine.
 
 use crate::buffers::{BufferPool, Share};
 use baton_engine::region::{ConsumerRegion, Extent, Queue};
 
-/// One direction's ring: stream position `p` lies `p % size` into it. Small, for
-/// idle connections have it too.
+/// The ring of one direction: stream position `p` is at offset `p % size`. It is kept small because
+/// idle connections have one too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ring {
     /// Number of its buffer, or [`Ring::NO_BUFFER`].
@@ -28,7 +28,7 @@ impl Ring {
         self.buffer != Ring::NO_BUFFER
     }
 
-    /// Takes a buffer unless there is one; false if the pool has none.
+    /// Takes a buffer unless there is one. Returns false if the pool has none.
     pub fn ensure(&mut self, pool: &mut BufferPool) -> bool {
         if !self.has_buffer() {
             self.buffer = pool.take().unwrap_or(Ring::NO_BUFFER);
@@ -36,13 +36,13 @@ impl Ring {
         self.has_buffer()
     }
 
-    /// Laps that were posted so far.
+    /// Number of laps posted so far.
     #[inline]
     pub fn laps(self) -> u32 {
         self.posts
     }
 
-    /// With a buffer in which a stream can begin with so many bytes.
+    /// Makes a ring with a buffer for a stream that starts with `bytes` bytes.
     pub fn for_bytes(bytes: u64, pool: &mut BufferPool) -> Option<Ring> {
         Some(Ring { buffer: pool.take_for(bytes)?, posts: 0 })
     }
@@ -53,24 +53,24 @@ impl Ring {
         }
     }
 
-    /// Up to which stream position there is room, if all before `done` is done with.
+    /// Position up to which there is space if all positions before `done` are finished.
     #[inline]
     pub fn room_end(self, done: u64, share: Share, pool: &BufferPool) -> u64 {
         if share != Share::default() || !self.has_buffer() {
-            // A program that chose a size chose it of a small ring.
+            // A size that the program chose refers to a small ring.
             return done + u64::from(share.bytes(pool.small_size()));
         }
         pool.room_end(self.buffer, done)
     }
 
-    /// Up to which stream position extents are posted, if the cursor stands at `pos`:
-    /// to the end of its lap; to itself if there is none.
+    /// Position up to which extents are posted if the cursor is at `pos`: the end of its lap, or
+    /// `pos` itself if there is no buffer.
     #[inline]
     pub fn posted_end(self, pos: u64, posted: bool, pool: &BufferPool) -> u64 {
         if posted { pool.lap_end(self.buffer, pos) } else { pos }
     }
 
-    /// All before `done` is done with.
+    /// All positions before `done` are finished.
     #[inline]
     pub fn pass(self, done: u64, pool: &mut BufferPool) {
         if self.has_buffer() {
@@ -78,15 +78,15 @@ impl Ring {
         }
     }
 
-    /// True if it has a buffer of the small ones.
+    /// True if its buffer is a small one.
     #[inline]
     pub fn is_small(self, pool: &BufferPool) -> bool {
         self.has_buffer() && !pool.is_large(self.buffer)
     }
 
-    /// Goes on in a large buffer from the end of the posted lap on, at position `at`, if
-    /// that is the only lap in use, all before `done` being done with. False if there is
-    /// no such buffer.
+    /// Continues in a large buffer at position `at`, the end of the posted lap, if that is the only
+    /// lap in use and all positions before `done` are finished. Returns false if no large buffer is
+    /// free.
     pub fn grow(&mut self, done: u64, at: u64, pool: &mut BufferPool) -> bool {
         if at > done + u64::from(pool.small_size()) {
             return true;
@@ -98,14 +98,13 @@ impl Ring {
     }
 }
 
-/// `count` bytes at most of a ring from stream position `pos` on, up to its end.
+/// Returns at most `count` bytes of a ring, starting at stream position `pos`, up to its end.
 pub(super) fn piece(region: &ConsumerRegion, ring: Ring, pool: &BufferPool, pos: u64, count: usize) -> Extent {
     let (offset, len) = pool.place(ring.buffer, pos);
-    region.extent(offset, count.min(len as usize) as u32).expect("the pool lies within the data area")
+    region.extent(offset, count.min(len as usize) as u32).expect("the pool is within the data area")
 }
 
-/// Posts the ring from stream position `from` on, again for each lap that reaches
-/// into `limit`.
+/// Posts the ring from stream position `from` on, once more for each lap that overlaps `limit`.
 #[inline]
 pub(super) fn post_laps(
     region: &ConsumerRegion,
@@ -119,7 +118,7 @@ pub(super) fn post_laps(
     while from < limit {
         let extent = piece(region, *ring, pool, from, usize::MAX);
         let in_use = ring.posts.min(1);
-        region.qp(qp).post(queue, ring.posts, in_use, extent).expect("two laps are in use at most");
+        region.qp(qp).post(queue, ring.posts, in_use, extent).expect("at most two laps are in use");
         ring.posts = ring.posts.wrapping_add(1);
         from += u64::from(extent.len());
     }

@@ -1,21 +1,21 @@
-//! What is written to a stream: bytes of the program's, or a piece of a file, which is read to
-//! where it is sent from.
+//! Sources of the bytes written to a stream: the program's memory, or a piece of a file, which is
+//! read directly into the send buffer.
 
 use crate::sys::file;
 use baton_engine::region::{ConsumerRegion, Extent};
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 
-/// See the file's head.
+/// A source of bytes to write.
 pub trait Source: Copy {
-    /// Bytes that there are at most.
+    /// Upper bound for the number of bytes.
     fn at_most(self) -> usize;
 
-    /// Puts those from byte `done` on to the start of `to`; how many, fewer than it holds if
-    /// there are no more, or none that can be had now.
+    /// Copies bytes, starting with number `done`, to the start of `to`. Returns how many: fewer
+    /// than fit if there are no more, or if no more are available now.
     ///
     /// # Errors
-    /// `Unsupported` if they cannot be had in this way.
+    /// `Unsupported` if the bytes cannot be copied in this way.
     fn put(self, done: usize, region: &ConsumerRegion, to: Extent) -> io::Result<usize>;
 }
 
@@ -31,14 +31,14 @@ impl Source for &[u8] {
     }
 }
 
-/// A piece of a file, as far as the system has it in memory: nobody waits for a disk.
+/// A piece of a file. Only bytes in the page cache are written, so nobody waits for a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct FilePiece<'a> {
     /// The file.
     pub file: BorrowedFd<'a>,
-    /// Of its first byte, from the beginning of the file.
+    /// Offset of its first byte in the file.
     pub at: u64,
-    /// How many bytes it has.
+    /// Number of bytes.
     pub len: usize,
 }
 
@@ -49,7 +49,7 @@ impl Source for FilePiece<'_> {
 
     fn put(self, done: usize, region: &ConsumerRegion, to: Extent) -> io::Result<usize> {
         let read = file::read_cached(self.file, self.at + done as u64, region, to);
-        // Full rings say `WouldBlock`.
+        // A full ring is reported as `WouldBlock` elsewhere.
         read.map_err(|_| ErrorKind::Unsupported.into())
     }
 }
@@ -72,7 +72,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let piece = FilePiece { file: file.as_fd(), at: 1, len: 100 };
         let read = piece.put(2, &region, region.extent(64, 100).unwrap());
-        // Some file systems cannot say whether they would have to wait.
+        // Some file systems cannot tell whether they would have to wait.
         let expected: &[u8] = if read.is_ok() { &[4, 5] } else { &[] };
         assert_eq!(read.unwrap_or(0), expected.len());
         let mut all = [0; 256];

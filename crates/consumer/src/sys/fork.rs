@@ -1,27 +1,28 @@
-//! What a fork leaves a child: nothing of what its parent shares with others.
+//! What a forked child does not inherit: everything that its parent shares with other processes.
 //!
-//! A child has copies of the parent's memory and descriptors, but not its threads: a lock may
-//! be held in it for ever, and what is sent over a copy is sent for the parent. So what is
-//! shared has the [`Process`] noted that it belongs to, and is left as it is in another.
-//! Noticed is what `fork` of the C library makes, not a bare `clone`.
+//! A child has copies of the parent's memory and descriptors, but not its threads. So a lock may be
+//! held forever in the child, and bytes sent over a copied descriptor would be sent on behalf of
+//! the parent. Therefore each shared object records the [`Process`] that it belongs to, and is not
+//! used in any other. Only libc's `fork` is detected, not a raw `clone`.
 //!
-//! What this module upholds:
-//! * The handler, which runs in a child before `fork` returns there, takes no lock and
-//!   allocates nothing: any may be amiss.
-//! * A descriptor is closed only in a child, where the value that owns it is never used nor
-//!   dropped: [`Unshared`] and [`Copied`] are made for no other.
+//! Invariants of this module:
+//!
+//! * The handler, which runs in a child before `fork` returns there, takes no lock and allocates
+//!   nothing, because either may be in an inconsistent state.
+//! * A descriptor is closed only in a child, where the value that owns it is neither used nor
+//!   dropped: [`Unshared`] and [`Copied`] are made for no other descriptors.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// Forks that lie between the first process and this one.
+/// Number of forks between the first process and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// No descriptor.
+/// Marks a free slot.
 const NONE: RawFd = -1;
 
-/// Descriptors that no child keeps. Should there be more, children keep them.
+/// Descriptors that are closed in children. If there are more, children keep the rest.
 static UNSHARED: [AtomicI32; 64] = [const { AtomicI32::new(NONE) }; 64];
 
 extern "C" fn in_child() {
@@ -31,45 +32,45 @@ extern "C" fn in_child() {
     }
 }
 
-/// Closes a child's copy of a descriptor whose owner it never uses; -1 is none.
+/// Closes a child's copy of a descriptor whose owner the child never uses; -1 is ignored.
 fn close_copy(fd: RawFd) {
     if fd != NONE {
-        // SAFETY: nobody in this process uses or closes it, as the head says.
+        // SAFETY: nobody in this process uses or closes it; see the module's invariants.
         unsafe { libc::close(fd) };
     }
 }
 
-/// A process, as far as forks tell them apart.
+/// A process, identified by the number of forks before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process(u64);
 
 impl Process {
-    /// This one.
+    /// Returns the calling process.
     pub fn this() -> Process {
         static NOTICED: Once = Once::new();
         NOTICED.call_once(|| {
             // SAFETY: the handler takes no lock, allocates nothing and does not unwind.
             let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-            assert_eq!(failed, 0, "memory for a handler of forks");
+            assert_eq!(failed, 0, "no memory for a fork handler");
         });
         Process(FORKS.load(Ordering::Relaxed))
     }
 
-    /// False in a child of it.
+    /// False in a forked child of the process.
     pub fn is_this(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
     }
 }
 
-/// Keeps children from having a copy of a descriptor, which stays open as long as this.
+/// While this exists, a descriptor is closed in forked children.
 pub struct Unshared(RawFd);
 
 impl Unshared {
-    /// For a descriptor that is closed after this is dropped.
+    /// Registers a descriptor that is closed only after this is dropped.
     pub fn new(fd: &impl AsFd) -> Unshared {
         let fd = fd.as_fd().as_raw_fd();
         let free = |place: &AtomicI32| place.compare_exchange(NONE, fd, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        // Found or not.
+        // If no slot is free, children keep the descriptor.
         let _ = UNSHARED.iter().any(free);
         Unshared(fd)
     }
@@ -83,20 +84,21 @@ impl Drop for Unshared {
     }
 }
 
-/// Closes a child's copy of a descriptor when the child drops this, its copy of what leads to
-/// the descriptor.
+/// Closes a child's copy of a descriptor when the child drops this value, which is a copy of an
+/// object that uses the descriptor.
 pub struct Copied {
     fd: AtomicI32,
     parent: Process,
 }
 
 impl Copied {
-    /// For a descriptor that stays open until this is dropped, or told to forget it.
+    /// Registers a descriptor that stays open until this is dropped or [`Copied::forget`] is
+    /// called.
     pub fn new(fd: &impl AsFd) -> Copied {
         Copied { fd: AtomicI32::new(fd.as_fd().as_raw_fd()), parent: Process::this() }
     }
 
-    /// Somebody else has the descriptor.
+    /// The descriptor belongs to someone else now.
     pub fn forget(&self) {
         self.fd.store(NONE, Ordering::Relaxed);
     }

@@ -1,11 +1,12 @@
-//! A mapping of a memfd, as the memory of a region.
+//! A mapping of a memfd as the memory of a region.
 //!
-//! What this module upholds:
-//! * A [`Mapping`] is `len` bytes at `base`, mapped shared, readable and writable,
-//!   until it is dropped in the process that mapped it; nothing but the region made
-//!   over it uses it, and that only by atomics and raw copies.
-//! * The file behind it is sealed against shrinking before it is mapped, so that
-//!   no access can find its page gone (SIGBUS), whoever else holds the file.
+//! Invariants of this module:
+//!
+//! * A [`Mapping`] is `len` bytes at `base`, mapped shared, readable and writable, until it is
+//!   dropped in the process that mapped it. Only the region made over it uses it, and only by atomics
+//!   and raw copies.
+//! * The file behind it is sealed against shrinking before it is mapped, so no access can find its
+//!   page missing (SIGBUS), whichever process also holds the file.
 
 use super::fork::Process;
 use baton_engine::ledger::Ledger;
@@ -30,13 +31,13 @@ unsafe impl Sync for Mapping {}
 impl Drop for Mapping {
     fn drop(&mut self) {
         if !self.process.is_this() {
-            // A child may have something else there.
+            // In a child, something else may be mapped there.
             return;
         }
-        // SAFETY: mapped by `map` with this length, unmapped once, and the region
-        // that used it is gone: it owned this.
+        // SAFETY: mapped by `map` with this length and unmapped once. The region that used it is
+        // gone, because it owned this value.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
+        debug_assert!(unmapped.is_ok(), "munmap of a valid mapping succeeds");
     }
 }
 
@@ -50,24 +51,24 @@ fn map(file: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
     Ok(Mapping { base, len, process: Process::this() })
 }
 
-/// A new region over a file of `len` zero bytes, sealed against shrinking.
+/// Creates a region over a file of `len` zero bytes that is sealed against shrinking.
 pub(crate) fn create(file: BorrowedFd<'_>, len: usize, layout: Layout) -> io::Result<Arc<Region>> {
     let mapping = map(file, len)?;
     // SAFETY: the mapping is valid for as long as it, the owner, lives.
     unsafe { Region::from_raw_parts(mapping.base, len, layout, Box::new(mapping)) }.map_err(invalid)
 }
 
-/// The region that somebody else made over a file of `len` bytes, sealed against
-/// shrinking. A child of this process does not have it: two would be one consumer.
+/// Maps the region that another process made over a file of `len` bytes, sealed against shrinking.
+/// Forked children do not inherit it, because two processes would act as one consumer.
 pub(crate) fn open(file: BorrowedFd<'_>, len: usize) -> io::Result<Arc<Region>> {
     let mapping = map(file, len)?;
-    // SAFETY: it is ours, and in a child, which lacks it then, nobody uses it.
+    // SAFETY: the mapping is ours. A child does not have it then, and nobody uses it there.
     unsafe { madvise(mapping.base.as_ptr().cast(), mapping.len, Advice::LinuxDontFork)? };
     // SAFETY: as in `create`.
     unsafe { Region::open_raw_parts(mapping.base, len, Box::new(mapping)) }.map_err(invalid)
 }
 
-/// The ledger in a file of `len` bytes, sealed against shrinking.
+/// Maps the ledger in a file of `len` bytes that is sealed against shrinking.
 pub(crate) fn ledger(file: BorrowedFd<'_>, len: usize) -> io::Result<Arc<Ledger>> {
     let mapping = map(file, len)?;
     // SAFETY: as in `create`; only ledgers use this mapping.

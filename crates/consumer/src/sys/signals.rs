@@ -1,9 +1,9 @@
-//! Signals are the program's: threads of ours take none, and a handler that comes while a
-//! thread holds a lock of ours waits until it holds none.
+//! Keeps signals from disturbing this library: its threads receive none, and a signal that arrives
+//! while a thread holds one of its locks is postponed until the lock is released.
 //!
-//! What this module upholds: the calling thread's mask is, after [`blocked`], what it was. A
-//! handler's context is changed in its mask alone, which is what it was once the signal that
-//! was put off has come again; that is sent to the calling thread, with what it brought.
+//! Invariants of this module: after [`blocked`], the calling thread's signal mask is the previous
+//! one. Only the mask in a handler's context is changed, and it is restored once the postponed
+//! signal was sent again. That signal goes to the calling thread, with its original information.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -11,11 +11,11 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Faults of the instruction that runs, and `abort`'s: whoever handles these does so at once.
+/// Signals for faults of the current instruction, and that of `abort`. Their handlers run at once.
 pub const FAULTS: [i32; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT];
 
-/// A signal that comes again, and the mask that the thread had; a child gets none.
+/// A postponed signal and the thread's mask before it. Forked children do not receive it.
 #[derive(Clone, Copy)]
 struct Postponed {
     process: i32,
@@ -25,19 +25,20 @@ struct Postponed {
 
 thread_local! {
     static POSTPONED: Cell<Option<Postponed>> = const { Cell::new(None) };
-    /// There is one. It is looked at whenever a lock is freed.
+    /// True if a signal is postponed. It is checked whenever a lock is released.
     static IS_POSTPONED: AtomicBool = const { AtomicBool::new(false) };
 }
 
-/// In a handler, while this thread holds a lock ([`interrupted`](crate::held::interrupted)): the
-/// signal comes again when it holds none, and no other comes before.
+/// Postpones a signal. To be called in its handler while this thread holds a lock
+/// ([`interrupted`](crate::held::interrupted)): the signal is sent again when the thread holds
+/// none, and no other signal arrives before.
 ///
 /// # Safety
-/// The arguments are those that the kernel gave to the handler, which returns without doing
-/// anything else.
+/// The arguments must be those that the kernel gave to the handler, and the handler must return
+/// without doing anything else.
 pub unsafe fn postpone(info: *const libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the caller's promise: both are live, and nobody else's. The kernel's set is the
-    // first word of libc's.
+    // SAFETY: the caller promises that both are live and not used by anyone else. The kernel's set
+    // is the first word of libc's.
     let (info, mask) =
         unsafe { (info.read(), &mut *(&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>()) };
     POSTPONED.set(Some(Postponed { process: std::process::id().cast_signed(), info, mask: *mask }));
@@ -45,10 +46,10 @@ pub unsafe fn postpone(info: *const libc::siginfo_t, context: *mut c_void) {
     *mask |= FAULTS.iter().fold(!0, |all, signal| all & !(1 << (signal - 1)));
 }
 
-/// What was put off comes, and the mask is what it was.
+/// Sends a postponed signal again and restores the mask.
 #[inline]
 pub(crate) fn resume() {
-    // A thread that is about to end puts nothing off.
+    // During thread-local teardown nothing is postponed.
     if IS_POSTPONED.try_with(|is| is.load(Ordering::Relaxed)) == Ok(true) {
         IS_POSTPONED.with(|is| is.store(false, Ordering::Relaxed));
         POSTPONED.take().into_iter().for_each(send_again);
@@ -58,8 +59,8 @@ pub(crate) fn resume() {
 #[cold]
 fn send_again(Postponed { process, info, mask }: Postponed) {
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: plain calls with live arguments; all zeros is a set, and longer than the kernel's.
-    // `errno` is the calling thread's, and is not to tell of these.
+    // SAFETY: plain calls with live arguments. All zeros is a valid set, and longer than the
+    // kernel's. `errno` belongs to the calling thread and must not change here.
     unsafe {
         let errno = *libc::__errno_location();
         if libc::getpid() == process {
@@ -71,18 +72,17 @@ fn send_again(Postponed { process, info, mask }: Postponed) {
     }
 }
 
-/// The mask that a thread had; put back also by a panic.
+/// The previous signal mask of a thread, which is restored on drop and thus also after a panic.
 struct Before(libc::sigset_t);
 
 impl Drop for Before {
     fn drop(&mut self) {
-        // SAFETY: a mask that the kernel filled in.
+        // SAFETY: the mask was filled in by the kernel.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, null_mut()) };
     }
 }
 
-/// Runs `run` with every signal blocked in this thread. A thread that it starts has them
-/// blocked for good.
+/// Runs `run` with every signal blocked in this thread. Threads that it starts keep them blocked.
 pub fn blocked<R>(run: impl FnOnce() -> R) -> R {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();

@@ -1,10 +1,10 @@
-//! An engine that a broker directs from afar: its orders carried out, its connections
-//! adopted, stopped and let go of.
+//! An engine under a broker's remote control: carries out the broker's orders, and adopts, suspends
+//! and releases connections.
 //!
-//! It has a device, a ledger and the consumers' memory, which the broker sends, and no
-//! privilege. Whoever has it drives it: a process of its own (`baton-service`), or a program
-//! by its calls (`baton_client`). Its clock is `CLOCK_MONOTONIC` from a moment on that the
-//! broker knows, so that the broker can read the ledger's timestamps when it is gone.
+//! The broker gives it a device, a ledger and the consumers' memory. It needs no privilege. Its
+//! holder drives it: a process of the service (`baton-service`), or a program through its calls
+//! (`baton_client`). Its clock is `CLOCK_MONOTONIC`, shifted by an offset that the broker knows, so
+//! the broker can read the ledger's timestamps after the engine has died.
 
 mod orders;
 
@@ -29,38 +29,38 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// How often connections that end are looked at, and moves that wait.
+/// Interval at which closing connections and pending moves are checked.
 const WATCH: Duration = Duration::from_millis(50);
 const MOVING: Duration = Duration::from_millis(1);
 
-/// Turns of an engine after frames were taken, at most: the rest is done in the next.
+/// Most engine turns after frames were taken. Remaining work is left for the next call.
 const TURNS: u32 = 64;
 
-/// Turns in a row for which the clock is read once.
+/// Consecutive turns that share one reading of the clock.
 const TURNS_A_LOOK: u32 = 8;
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
+/// Returns `CLOCK_MONOTONIC` in nanoseconds.
 pub fn monotonic() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What [`Order::Start`] says of an engine, beside its device.
+/// Configuration of an engine from [`Order::Start`], without its device.
 #[derive(Clone, Copy, Debug)]
 pub struct Begin {
     /// MTU of the interface, in bytes.
     pub mtu: u16,
-    /// Its link address.
+    /// The interface's link address.
     pub mac: [u8; 6],
-    /// Connections at most.
+    /// Most connections.
     pub connections: u32,
     /// The engine's time 0, in nanoseconds of `CLOCK_MONOTONIC`.
     pub base: u64,
-    /// What its connections run.
+    /// Congestion control of its connections.
     pub congestion: Congestion,
-    /// Segments that are handled as one, at most.
+    /// Most segments that are coalesced into one.
     pub coalesce: u16,
-    /// How they are acknowledged.
+    /// How it acknowledges coalesced segments.
     pub acks: Acks,
 }
 
@@ -70,14 +70,14 @@ struct Attached {
     completions: OwnedFd,
 }
 
-struct Line {
+struct Connection {
     tuple: Tuple,
     conn: Option<ConnId>,
-    /// Until when what is in flight may land.
+    /// Deadline for segments in flight to arrive.
     drain: Option<Instant>,
 }
 
-/// See the file's head.
+/// A remotely controlled engine; see the module documentation.
 pub struct Runner {
     engine: Engine,
     port: SteeredPort,
@@ -85,27 +85,27 @@ pub struct Runner {
     base: u64,
     rx_budget: usize,
     consumers: BTreeMap<u32, Attached>,
-    lines: BTreeMap<u64, Line>,
+    connections: BTreeMap<u64, Connection>,
     names: BTreeMap<u32, u64>,
-    /// On their way out.
+    /// Connections that are being suspended.
     leaving: Vec<u64>,
-    /// Let go of by their programs.
+    /// Connections that their programs have closed.
     watched: VecDeque<u64>,
     forgotten: Vec<u32>,
-    /// Orders that the engine was too busy for.
+    /// Orders to retry, because the engine's ring was full.
     again: VecDeque<Order>,
     /// The broker has gone.
     orphan: bool,
 }
 
 impl Runner {
-    /// An engine on `port` that publishes to `ledger` and is directed through `control`.
+    /// Makes an engine on `port` that publishes to `ledger` and takes orders from `control`.
     pub fn new(control: Channel, begin: &Begin, ledger: &SharedLedger, port: SteeredPort) -> Runner {
         let interface = InterfaceConfig::guest(begin.mac, begin.mtu);
         let mut config = EngineConfig::new(interface, random_secret());
         config.tcp.congestion = begin.congestion;
         (config.coalesce, config.tcp.acks) = (begin.coalesce, begin.acks);
-        // Every connection here came from the kernel, and can go back.
+        // Every connection here came from the kernel and can return there for urgent data.
         config.tcp.refuse_urgent = true;
         config.max_connections = begin.connections.next_power_of_two();
         let mut engine = Engine::new(&config, port.capabilities());
@@ -117,7 +117,7 @@ impl Runner {
             base: begin.base,
             rx_budget: config.rx_budget,
             consumers: BTreeMap::new(),
-            lines: BTreeMap::new(),
+            connections: BTreeMap::new(),
             names: BTreeMap::new(),
             leaving: Vec::new(),
             watched: VecDeque::new(),
@@ -127,7 +127,7 @@ impl Runner {
         }
     }
 
-    /// Where the broker is heard.
+    /// The channel to the broker.
     pub fn control(&self) -> &Channel {
         &self.control
     }
@@ -137,48 +137,48 @@ impl Runner {
         &self.port
     }
 
-    /// The broker has gone.
+    /// True if the broker has gone.
     pub fn is_orphan(&self) -> bool {
         self.orphan
     }
 
-    /// It has no connection.
+    /// True if it has no connection.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.connections.is_empty()
     }
 
     fn now(&self) -> Instant {
         Instant(monotonic().saturating_sub(self.base))
     }
 
-    /// Tells the broker something; descriptors come along with [`Report::Started`].
+    /// Sends a report to the broker, with descriptors for [`Report::Started`].
     pub fn say(&mut self, report: Report, fds: Vec<OwnedFd>) {
         tell(Level::Trace, Kind::MESSAGE, |event| event.text(format!("says {report:?}")));
-        // Nobody to hear it is found out by hearing.
+        // If the broker has gone, the next receive will notice.
         let _ = self.control.send(report.to_bytes(), fds);
     }
 
-    /// A turn: a burst of frames, what follows from it, and what the broker waits for.
+    /// Runs one turn: takes a burst of frames, processes them, and does what the broker waits for.
     ///
     /// # Errors
-    /// [`PortError`] when the device is gone.
+    /// [`PortError`] if the device is gone.
     pub fn turn(&mut self) -> Result<Activity, PortError> {
         let now = self.now();
         let activity = self.engine.poll(now, &mut self.port, || 0)?;
         self.tell_broker();
         self.go_on_leaving();
-        self.watch();
+        self.check_some();
         self.wake_consumers();
         let _ = self.control.flush();
         Ok(activity)
     }
 
-    /// All that there is to do, for a driver that comes by now and then: frames, if
-    /// `receive`, as many as the port gives, and what follows from them. It begins at `clock`,
-    /// in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Does all pending work, for a driver that calls only now and then: with `receive`, takes all
+    /// frames that the port has, and processes them. It starts at `clock`, in nanoseconds of
+    /// `CLOCK_MONOTONIC`.
     ///
     /// # Errors
-    /// As for [`Runner::turn`].
+    /// Those of [`Runner::turn`].
     pub fn drive(&mut self, clock: u64, receive: bool) -> Result<(), PortError> {
         let mut receive = receive;
         let mut now = Instant(clock.saturating_sub(self.base));
@@ -188,7 +188,8 @@ impl Runner {
             }
             let steps = if receive {
                 let activity = self.engine.poll(now, &mut self.port, || 0)?;
-                // Fewer than it may take: there are no more, or the port leaves them for another time.
+                // A smaller burst than the budget means that the port has no more frames, or holds
+                // them for later.
                 receive = activity.frames >= self.rx_budget;
                 activity.frames + activity.steps
             } else {
@@ -202,23 +203,23 @@ impl Runner {
         Ok(())
     }
 
-    /// True of the engine of this consumer.
+    /// True if this engine serves the consumer.
     pub fn has_consumer(&self, key: u32) -> bool {
         self.consumers.contains_key(&key)
     }
 
-    /// A consumer has put something into its memory.
+    /// True if a consumer has rung its doorbell.
     pub fn has_doorbells(&mut self) -> bool {
         self.engine.streamer().has_doorbells()
     }
 
-    /// Goes on with what takes longer than a turn: connections that leave or end.
+    /// Continues work that takes longer than a turn: suspending and closing connections.
     pub fn tend(&mut self) {
         for order in std::mem::take(&mut self.again) {
             self.carry_out(order, Vec::new());
         }
         self.go_on_leaving();
-        self.watch();
+        self.check_some();
         let _ = self.control.flush();
     }
 
@@ -238,13 +239,13 @@ impl Runner {
             match moved {
                 Moved::Adopted { conn, token: id, .. } => {
                     self.names.insert(conn.0, id);
-                    if let Some(line) = self.lines.get_mut(&id) {
-                        line.conn = Some(conn);
+                    if let Some(connection) = self.connections.get_mut(&id) {
+                        connection.conn = Some(conn);
                     }
                     self.say(Report::Adopted { id, conn: conn.0 }, Vec::new());
                 }
                 Moved::AdoptRefused { token: id, why, .. } => {
-                    self.lines.remove(&id);
+                    self.connections.remove(&id);
                     self.say(Report::NotAdopted { id, text: why.to_string() }, Vec::new());
                 }
                 Moved::Suspended(suspended) => {
@@ -284,7 +285,7 @@ impl Runner {
         }
     }
 
-    /// Suspends those of which nothing is on its way any more, or whose time is up.
+    /// Suspends the connections that have nothing in flight or whose deadline has passed.
     fn go_on_leaving(&mut self) {
         if self.leaving.is_empty() {
             return;
@@ -292,7 +293,7 @@ impl Runner {
         let now = self.now();
         let (mut stay, mut ended) = (Vec::new(), Vec::new());
         for id in std::mem::take(&mut self.leaving) {
-            let Some(&Line { drain: Some(until), .. }) = self.lines.get(&id) else { continue };
+            let Some(&Connection { drain: Some(until), .. }) = self.connections.get(&id) else { continue };
             let Some((conn, tuple)) = self.called(id) else {
                 ended.push(id);
                 continue;
@@ -303,7 +304,7 @@ impl Runner {
             }
             let mut suspended = self.engine.streamer().suspend(conn, &tuple);
             if suspended == Err(SuspendError::Filling) && now >= until {
-                // Its program has gone, it may be, or never will take in what is its own.
+                // The program may have gone, or will never take in the connection's queued bytes.
                 suspended = self.engine.streamer().suspend_unfilled(conn, &tuple);
             }
             match suspended {
@@ -319,11 +320,11 @@ impl Runner {
         }
     }
 
-    /// A few of those that end, and of consumers that have gone.
-    fn watch(&mut self) {
+    /// Checks a few closing connections, and consumers that have gone.
+    fn check_some(&mut self) {
         for _ in 0..self.watched.len().min(16) {
             let Some(id) = self.watched.pop_front() else { break };
-            let knows = self.lines.get(&id).map(|line| line.tuple);
+            let knows = self.connections.get(&id).map(|connection| connection.tuple);
             if knows.is_some_and(|tuple| self.engine.streamer().knows(&tuple)) {
                 self.watched.push_back(id);
             } else {
@@ -352,11 +353,11 @@ impl Runner {
         }
     }
 
-    /// Sleeps until a frame, a doorbell, an order or the time comes; true if the broker may
-    /// have said something.
+    /// Sleeps until a frame, a doorbell, an order or a timer. Returns true if the broker may have
+    /// sent an order.
     ///
     /// # Errors
-    /// As `ppoll(2)`'s.
+    /// Those of `ppoll(2)`.
     pub fn sleep(&mut self) -> io::Result<bool> {
         let Runner { consumers, engine, .. } = self;
         let may = consumers
@@ -386,7 +387,7 @@ impl Runner {
         Ok(heard)
     }
 
-    /// How long there is nothing to do if nothing arrives.
+    /// Time until there is something to do even if nothing arrives.
     pub fn timeout(&mut self) -> Option<Duration> {
         let now = self.now();
         let deadline = self.engine.next_deadline().map(|at| Duration::from_nanos(at.since(now).0));

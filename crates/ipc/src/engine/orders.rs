@@ -1,6 +1,6 @@
-//! The broker's orders, carried out.
+//! Carries out the broker's orders.
 
-use super::{Attached, Line, Runner};
+use super::{Attached, Connection, Runner};
 use crate::order::{Order, Report};
 use baton_consumer::memory::SharedMemory;
 use baton_engine::event::ConnId;
@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 
 impl Runner {
-    /// Carries out what the broker has said.
+    /// Receives and carries out the broker's orders.
     pub fn hear(&mut self) {
         for order in std::mem::take(&mut self.again) {
             self.carry_out(order, Vec::new());
@@ -76,7 +76,7 @@ impl Runner {
         }
     }
 
-    /// What is known of a connection; empty if it is not here yet.
+    /// Returns `TCP_INFO` of a connection; empty if the connection is not here yet.
     fn tcp_info(&mut self, now: Instant, id: u64) -> Vec<u8> {
         let found = self.called(id).and_then(|(conn, tuple)| {
             let mut bytes = tcp_info_bytes(&self.engine.tce().info(now, conn)?);
@@ -84,7 +84,7 @@ impl Runner {
             carried.iter().for_each(|carried| add_carried(&mut bytes, carried));
             Some(bytes.to_vec())
         });
-        let has_ended = self.lines.get(&id).is_some_and(|line| line.conn.is_some());
+        let has_ended = self.connections.get(&id).is_some_and(|connection| connection.conn.is_some());
         found.unwrap_or_else(|| if has_ended { tcp_info_of_closed().to_vec() } else { Vec::new() })
     }
 
@@ -104,11 +104,13 @@ impl Runner {
         }
         let consumer = self.consumers.get(&key).map(|consumer| consumer.id);
         let (Some(snapshot), Some(consumer)) = (Snapshot::from_words(&words), consumer) else {
-            return self
-                .say(Report::NotAdopted { id, text: "the engine does not know its program".into() }, Vec::new());
+            return self.say(
+                Report::NotAdopted { id, text: "the engine does not know the connection's program".into() },
+                Vec::new(),
+            );
         };
         let options = options.iter().filter_map(|(number, value)| options::decode(*number, *value));
-        // The program's library holds bytes back itself, and would not say when to let go.
+        // The program's library holds bytes back itself and would never uncork the engine.
         let options = options.filter(|option| !matches!(option, SocketOption::Cork(_)));
         let options: Vec<_> = options.take(MAX_OPTIONS).collect();
         let adopt = Adopt {
@@ -125,7 +127,7 @@ impl Runner {
                 if let Some(mac) = mac {
                     self.engine.streamer().learn_neighbour(now, via, mac);
                 }
-                self.lines.insert(id, Line { tuple, conn: None, drain: None });
+                self.connections.insert(id, Connection { tuple, conn: None, drain: None });
             }
             Err(AdoptError::Busy) => self.again.push_back(order),
             Err(error) => self.say(Report::NotAdopted { id, text: error.to_string() }, Vec::new()),
@@ -133,11 +135,11 @@ impl Runner {
     }
 
     fn suspend(&mut self, now: Instant, id: u64, drain_ms: u32) {
-        let Some(line) = self.lines.get_mut(&id) else { return self.say(Report::Ended { id }, Vec::new()) };
-        if line.conn.is_none() {
+        let Some(connection) = self.connections.get_mut(&id) else { return self.say(Report::Ended { id }, Vec::new()) };
+        if connection.conn.is_none() {
             return self.again.push_back(Order::Suspend { id, drain_ms });
         }
-        line.drain = Some(now + baton_tcp::time::Duration::from_millis(drain_ms.into()));
+        connection.drain = Some(now + baton_tcp::time::Duration::from_millis(drain_ms.into()));
         self.leaving.push(id);
         if let Some((conn, tuple)) = self.called(id).filter(|_| drain_ms > 0) {
             self.engine.streamer().quiesce(conn, &tuple, true);
@@ -145,11 +147,11 @@ impl Runner {
     }
 
     fn let_go(&mut self, now: Instant, id: u64) {
-        let Some(&Line { tuple, .. }) = self.lines.get(&id) else { return };
+        let Some(&Connection { tuple, .. }) = self.connections.get(&id) else { return };
         let gone = self.called(id).map(|(conn, tuple)| self.engine.streamer().let_go(now, conn, &tuple));
         match gone {
             Some(Err(SuspendError::Busy)) => self.again.push_back(Order::LetGo { id }),
-            // Else it ended while it stood still: reset by the program, say.
+            // Otherwise it ended while it was suspended, for example because the program reset it.
             _ => {
                 self.engine.streamer().unhold(&tuple);
                 self.forget(id);
@@ -157,15 +159,15 @@ impl Runner {
         }
     }
 
-    /// Where a line is in the engine, and its name, unless it has ended and its place is
-    /// another's.
+    /// Returns a connection's place in the engine and its tuple; `None` if it has ended and the
+    /// place belongs to another.
     pub(super) fn called(&mut self, id: u64) -> Option<(ConnId, Tuple)> {
-        let &Line { conn: Some(conn), tuple, .. } = self.lines.get(&id)? else { return None };
+        let &Connection { conn: Some(conn), tuple, .. } = self.connections.get(&id)? else { return None };
         (self.engine.streamer().name(conn) == Some(tuple)).then_some((conn, tuple))
     }
 
     pub(super) fn forget(&mut self, id: u64) {
-        if let Some(Line { conn: Some(conn), .. }) = self.lines.remove(&id)
+        if let Some(Connection { conn: Some(conn), .. }) = self.connections.remove(&id)
             && self.names.get(&conn.0) == Some(&id)
         {
             self.names.remove(&conn.0);

@@ -8,7 +8,7 @@ use baton_port::memory::{MemoryOptions, MemoryPort};
 use baton_tcp::time::Instant;
 use baton_wire::addr::Addr;
 
-/// Bytes of a stream buffer: a ring that is posted again for each lap.
+/// Size of a stream buffer in bytes: a ring that is posted again for each lap.
 const RING: u32 = 256 << 10;
 
 /// A host: engine, port and one consumer with one connection.
@@ -23,7 +23,7 @@ struct Host {
     posted: u64,
     received: u64,
     acked: u64,
-    /// Memory of the program's own that bytes are copied from and to, if it has any.
+    /// The program's own memory that bytes are copied from and to, if it has any.
     own: Option<Vec<u8>>,
 }
 
@@ -52,12 +52,12 @@ impl Host {
     }
 
     fn request(&mut self, request: &Request) {
-        self.consumer.request(request).expect("room in the request ring");
+        self.consumer.request(request).expect("the request ring has space");
     }
 
-    /// One turn of the engine and its consumer.
+    /// Runs one turn of the engine and its consumer.
     fn poll(&mut self, now: Instant) -> bool {
-        let activity = self.engine.poll(now, &mut self.port, || 0).expect("the wire holds");
+        let activity = self.engine.poll(now, &mut self.port, || 0).expect("the wire works");
         while let Some(completion) = self.consumer.poll_completion() {
             match completion {
                 Completion::Opened { qp, .. } => self.qp = Some(qp),
@@ -87,26 +87,29 @@ impl Host {
         !activity.is_idle()
     }
 
-    /// Copies what came since `before` out of the ring, if the program wants it so.
+    /// Copies the bytes that arrived since `before` out of the ring, if the program does so.
     fn copy_out(&mut self, before: u64) {
         let Some(own) = &mut self.own else { return };
         let mut at = before;
         while at < self.received {
             let place = (at % u64::from(RING)) as u32;
             let len = (RING - place).min((self.received - at) as u32);
-            let extent = self.consumer.extent(u64::from(RING) + u64::from(place), len).expect("within the data area");
+            let extent = self
+                .consumer
+                .extent(u64::from(RING) + u64::from(place), len)
+                .expect("the extent is within the data area");
             self.consumer.read(extent, &mut own[..len as usize]);
             at += u64::from(len);
         }
     }
 
-    /// Keeps the receive ring posted: everything read at once is free at once.
+    /// Keeps the receive ring posted: everything is read at once, so everything is free at once.
     fn post_receive(&mut self, qp: u32) {
         let view = self.consumer.qp(qp);
         let limit = self.received + u64::from(RING);
         while u64::from(self.laps_received) * u64::from(RING) < limit {
-            let extent = self.consumer.extent(u64::from(RING), RING).expect("within the data area");
-            view.post(Queue::Receive, self.laps_received, 1, extent).expect("two laps at a time");
+            let extent = self.consumer.extent(u64::from(RING), RING).expect("the extent is within the data area");
+            view.post(Queue::Receive, self.laps_received, 1, extent).expect("at most two laps are posted");
             self.laps_received += 1;
         }
         view.set_rcv_limit(limit);
@@ -122,8 +125,8 @@ impl Host {
         }
         let view = self.consumer.qp(qp);
         while u64::from(self.laps_sent) * u64::from(RING) < tail {
-            let extent = self.consumer.extent(0, RING).expect("within the data area");
-            view.post(Queue::Send, self.laps_sent, 1, extent).expect("two laps at a time");
+            let extent = self.consumer.extent(0, RING).expect("the extent is within the data area");
+            view.post(Queue::Send, self.laps_sent, 1, extent).expect("at most two laps are posted");
             self.laps_sent += 1;
         }
         if let Some(own) = &self.own {
@@ -131,7 +134,7 @@ impl Host {
             while at < tail {
                 let place = (at % u64::from(RING)) as u32;
                 let len = (RING - place).min((tail - at) as u32);
-                let extent = self.consumer.extent(u64::from(place), len).expect("within the data area");
+                let extent = self.consumer.extent(u64::from(place), len).expect("the extent is within the data area");
                 self.consumer.write(extent, &own[..len as usize]);
                 at += u64::from(len);
             }
@@ -150,7 +153,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// `copied`: the program keeps its bytes in memory of its own.
+    /// Connects a client and a server. With `copied`, the program keeps its bytes in its own
+    /// memory.
     pub fn connected(options: MemoryOptions, copied: bool) -> Pair {
         let (a, b) = MemoryPort::pair(options);
         let mut client = Host::new("10.0.0.1/24", 1, a, options.mtu, copied);
@@ -185,7 +189,7 @@ impl Pair {
             let busy = self.client.poll(Instant(self.now)) | self.server.poll(Instant(self.now));
             idle = if busy { 0 } else { idle + 1 };
             if idle > 1000 {
-                // Nothing moves but time.
+                // Nothing happened, so let time pass.
                 self.now += 1_000_000;
             }
             assert!(idle < 1_000_000, "stuck at {} of {target}", self.server.received);

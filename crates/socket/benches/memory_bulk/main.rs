@@ -1,11 +1,10 @@
-//! In-memory bulk transfer at MTU 1500, both ends on one CPU: CPU time a data
-//! packet, against smoltcp doing the same.
+//! In-memory bulk transfer at MTU 1500 with both ends on one CPU: CPU time per data packet,
+//! compared with smoltcp doing the same.
 //!
-//! `cargo bench -p baton-socket --bench memory_bulk`. Both have 256 KiB of stream
-//! buffer a direction, 64 frames of wire, checksums in software on both sides, and a
-//! program that reads and writes through its own memory: Baton's is the
-//! registered memory itself (in place), or a buffer beside it (copied), as
-//! smoltcp's always is.
+//! `cargo bench -p baton-socket --bench memory_bulk`. Both have 256 KiB of stream buffer per
+//! direction, 64 frames of wire, checksums in software on both sides, and a program that reads and
+//! writes its own memory. Baton's program uses the registered memory itself (in place) or a
+//! separate buffer (copied), as smoltcp's always does.
 
 mod baton;
 mod smol;
@@ -20,7 +19,7 @@ const SMOL_MSS: usize = 1460;
 
 const OPTIONS: MemoryOptions = MemoryOptions { mtu: 1500, frames: 64, checksum_offload: false, gso: false };
 
-/// Data packets in a turn.
+/// Data packets per turn.
 const PACKETS: usize = 2048;
 
 fn main() {

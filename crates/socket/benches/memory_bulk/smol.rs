@@ -9,13 +9,13 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Bytes of each stream buffer, as large as Baton's.
+/// Size of each stream buffer in bytes, the same as Baton's.
 const BUFFER: usize = 256 << 10;
 
-/// Frames that fit on the wire in each direction, as many as on Baton's.
+/// Frames that fit on the wire in each direction, the same as on Baton's.
 const FRAMES: usize = 64;
 
-/// One direction of the wire: frames and the buffers that they go back to.
+/// One direction of the wire: its frames, and the free buffers that they return to.
 #[derive(Default)]
 struct Queue {
     frames: VecDeque<Vec<u8>>,

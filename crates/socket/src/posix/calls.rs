@@ -1,4 +1,4 @@
-//! The calls that make, name, connect and end sockets.
+//! The calls that create, name, connect and close sockets.
 
 use super::socket::{self, Listening, Socket, State};
 use super::table::{Entry, Fd};
@@ -9,13 +9,13 @@ use libc::c_int;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 
-/// Longest accept queue, as Linux's `somaxconn`.
+/// Longest accept queue, the value of Linux's `somaxconn`.
 const BACKLOG_MAX: usize = 4096;
 
-/// Ports that are chosen for who names none, as in Linux.
+/// Ports for sockets that name none, as in Linux.
 const EPHEMERAL: std::ops::Range<u16> = 32_768..61_000;
 
-/// Which direction a blocking call waits for.
+/// The direction that a blocking call waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// `accept`, `recv`.
@@ -46,11 +46,11 @@ impl Posix {
         self.table.insert(Entry::Socket(Box::new(socket)))
     }
 
-    /// `bind(2)`. Port 0 takes a free one at once.
+    /// `bind(2)`. Port 0 takes a free port immediately.
     ///
     /// # Errors
-    /// `EBADF`, `ENOTSOCK`, `EINVAL` if it has a name, `EAFNOSUPPORT`,
-    /// `EADDRNOTAVAIL`, `EADDRINUSE`.
+    /// `EBADF`, `ENOTSOCK`, `EINVAL` if the socket has a name, `EAFNOSUPPORT`, `EADDRNOTAVAIL`,
+    /// `EADDRINUSE`.
     pub fn bind(&mut self, fd: Fd, addr: SocketAddr) -> Answer<()> {
         let socket = self.table.socket(fd)?;
         if socket.bound.is_some() || !matches!(socket.state, State::Fresh) {
@@ -77,8 +77,8 @@ impl Posix {
         self.addresses.iter().any(|cidr| cidr.addr.ip() == ip)
     }
 
-    /// Whether another socket's name stands in the way. Two that both have
-    /// `SO_REUSEADDR` may share a name while neither listens.
+    /// True if another socket's name conflicts. Two sockets with `SO_REUSEADDR` may share a name
+    /// while neither listens.
     fn is_taken(&self, addr: SocketAddr, reuse: bool, v6only: bool) -> bool {
         self.table.sockets().any(|other| {
             let Some(bound) = other.bound.filter(|bound| bound.port() == addr.port()) else { return false };
@@ -99,10 +99,10 @@ impl Posix {
         refuse(libc::EADDRINUSE)
     }
 
-    /// `listen(2)`; on a socket that listens it changes the backlog.
+    /// `listen(2)`. On a listening socket it changes the backlog.
     ///
     /// # Errors
-    /// `EBADF`, `ENOTSOCK`, `EINVAL` if it is connected, `EADDRINUSE`, `ENOBUFS`.
+    /// `EBADF`, `ENOTSOCK`, `EINVAL` if the socket is connected, `EADDRINUSE`, `ENOBUFS`.
     pub fn listen(&mut self, fd: Fd, backlog: c_int) -> Answer<()> {
         let backlog = usize::try_from(backlog).unwrap_or(0).clamp(1, BACKLOG_MAX);
         let socket = self.table.socket_mut(fd)?;
@@ -136,7 +136,7 @@ impl Posix {
         refuse(libc::ENOBUFS)
     }
 
-    /// The socket listens no more; who waited to be accepted is reset.
+    /// Stops listening and resets connections that were not accepted.
     fn unlisten(&mut self, fd: Fd) -> Answer<()> {
         let socket = self.table.socket_mut(fd)?;
         if let State::Listening(listening) = std::mem::replace(&mut socket.state, State::Fresh) {
@@ -153,10 +153,10 @@ impl Posix {
         self.asking(|host| host.unlisten(listening.listener))
     }
 
-    /// `accept4(2)`: the next connection and whom it is with.
+    /// `accept4(2)`: returns the next connection and its peer's address.
     ///
     /// # Errors
-    /// `EAGAIN` if none waits; `EBADF`, `ENOTSOCK`, `EINVAL`, `EMFILE`.
+    /// `EAGAIN` if no connection is waiting; `EBADF`, `ENOTSOCK`, `EINVAL`, `EMFILE`.
     pub fn accept(&mut self, fd: Fd, flags: c_int) -> Answer<(Fd, SocketAddr)> {
         if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
             return refuse(libc::EINVAL);
@@ -186,11 +186,11 @@ impl Posix {
         Ok((accepted, remote_name(v6, &identity)))
     }
 
-    /// `connect(2)`: begins, or says how it goes.
+    /// `connect(2)`: starts connecting, or reports the state of the attempt.
     ///
     /// # Errors
-    /// `EINPROGRESS` when begun, `EALREADY` while under way, `EISCONN` once it was
-    /// told; what it failed with, once. Else `EBADF`, `ENOTSOCK`, `EAFNOSUPPORT`,
+    /// `EINPROGRESS` after starting, `EALREADY` during the attempt, `EISCONN` once success has been
+    /// reported; the attempt's error, once. Otherwise `EBADF`, `ENOTSOCK`, `EAFNOSUPPORT`,
     /// `ENETUNREACH`, `EADDRNOTAVAIL`, `EADDRINUSE`, `ENOBUFS`.
     pub fn connect(&mut self, fd: Fd, addr: SocketAddr) -> Answer<()> {
         let socket = self.table.socket_mut(fd)?;
@@ -199,10 +199,10 @@ impl Posix {
             State::Listening(_) => return refuse(libc::EISCONN),
             State::Open(conn) => {
                 let established = self.host.stream(*conn).is_none_or(|stream| stream.is_established());
-                return match (established, socket.connect_untold) {
+                return match (established, socket.connect_unreported) {
                     (false, _) => refuse(libc::EALREADY),
                     (true, true) => {
-                        socket.connect_untold = false;
+                        socket.connect_unreported = false;
                         socket.error.take().map_or(Ok(()), Err)
                     }
                     (true, false) => refuse(libc::EISCONN),
@@ -226,7 +226,7 @@ impl Posix {
         socket.watchers = std::mem::take(&mut old.watchers);
         socket.state = State::Opening(attempt);
         socket.peer = Some(peer);
-        socket.connect_untold = true;
+        socket.connect_unreported = true;
         *old = socket;
         for _ in 0..ANSWER_TURNS {
             self.turn()?;
@@ -234,7 +234,7 @@ impl Posix {
                 break;
             }
         }
-        // What could not even begin is told at once.
+        // Report an attempt that failed immediately.
         match &mut *self.table.socket_mut(fd)? {
             Socket { state: State::Fresh, error, .. } => Err(error.take().unwrap_or(Errno(libc::ECONNABORTED))),
             _ => refuse(libc::EINPROGRESS),
@@ -268,8 +268,8 @@ impl Posix {
         Ok(())
     }
 
-    /// `close(2)`. Bytes that wait to be sent are still sent; a connection with
-    /// unread bytes, or with `SO_LINGER` of 0 seconds, is reset.
+    /// `close(2)`. Bytes that wait to be sent are still sent. A connection with unread bytes, or
+    /// with `SO_LINGER` of 0 seconds, is reset.
     ///
     /// # Errors
     /// `EBADF`.
@@ -297,8 +297,8 @@ impl Posix {
         Ok(())
     }
 
-    /// Until when a close waits for [`Posix::unsent`] to come to 0
-    /// (`SO_LINGER` on a blocking socket); `None` if it does not wait.
+    /// Returns until when a close waits for [`Posix::unsent`] to become 0 (`SO_LINGER` on a blocking
+    /// socket), in nanoseconds; `None` if it does not wait.
     pub fn lingers_until(&self, fd: Fd) -> Option<u64> {
         let socket = self.table.socket(fd).ok().filter(|socket| !socket.nonblocking)?;
         let seconds = socket.options.linger.filter(|seconds| *seconds > 0)?;
@@ -333,7 +333,7 @@ impl Posix {
         Ok(remote_name(socket.v6, &self.host.identity(conn).unwrap_or_default()))
     }
 
-    /// `fcntl(F_GETFL)`: whether it is non-blocking.
+    /// `fcntl(F_GETFL)`: returns whether the descriptor is non-blocking.
     ///
     /// # Errors
     /// `EBADF`.
@@ -344,7 +344,7 @@ impl Posix {
         })
     }
 
-    /// `fcntl(F_SETFL)` of `O_NONBLOCK`; of no effect on an epoll instance.
+    /// `fcntl(F_SETFL)` for `O_NONBLOCK`; has no effect on an epoll instance.
     ///
     /// # Errors
     /// `EBADF`.
@@ -356,8 +356,8 @@ impl Posix {
         Ok(())
     }
 
-    /// Until when a call that found `EAGAIN` may be tried again, in nanoseconds;
-    /// `None` if it may not: the socket is non-blocking.
+    /// Returns until when a call that failed with `EAGAIN` may be retried, in
+    /// nanoseconds; `None` if the socket is non-blocking and it may not.
     ///
     /// # Errors
     /// `EBADF`, `ENOTSOCK`.
@@ -378,7 +378,7 @@ fn any(v6: bool) -> IpAddr {
     if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
-/// An address as the engine takes it: a mapped one is an IPv4 one.
+/// Converts an address for the engine: an IPv4-mapped address becomes an IPv4 address.
 fn within_family(v6: bool, addr: SocketAddr) -> Answer<SocketAddr> {
     if v6 != addr.is_ipv6() {
         return refuse(libc::EAFNOSUPPORT);
@@ -386,7 +386,7 @@ fn within_family(v6: bool, addr: SocketAddr) -> Answer<SocketAddr> {
     Ok(SocketAddr::new(addr.ip().to_canonical(), addr.port()))
 }
 
-/// An address as a socket of a family is told it.
+/// Converts an address for a socket of a given family.
 fn name(v6: bool, ip: IpAddr, port: u16) -> SocketAddr {
     let ip = match ip {
         IpAddr::V4(ip) if v6 => ip.to_ipv6_mapped().into(),
@@ -399,7 +399,7 @@ fn remote_name(v6: bool, identity: &Identity) -> SocketAddr {
     name(v6, identity.remote.ip(), identity.remote_port)
 }
 
-/// Whether two names of one port could both be meant by one packet.
+/// True if one packet could match both of two names with the same port.
 fn overlap(a: SocketAddr, a_v6only: bool, b: SocketAddr, b_v6only: bool) -> bool {
     let covers = |any: SocketAddr, v6only: bool, ip: IpAddr| {
         any.ip().is_unspecified() && (any.is_ipv4() == ip.is_ipv4() || any.is_ipv6() && !v6only)

@@ -1,9 +1,9 @@
-//! `epoll(7)`: level and edge triggered, one-shot.
+//! `epoll(7)`: level-triggered, edge-triggered, and one-shot.
 //!
-//! An instance has a list of descriptors that may be ready. An edge puts a
-//! descriptor on it; a wait looks at each once and keeps on the list those that
-//! are ready and level triggered, at its end, so that none starves. So a wait
-//! costs what is ready, not what is watched.
+//! An instance has a list of descriptors that may be ready. An edge puts a descriptor on the list.
+//! A wait checks each entry once, and moves those that are ready and level-triggered to the end of
+//! the list, so none starves. So the cost of a wait depends on the number of ready descriptors, not
+//! of watched ones.
 
 use super::socket::{ALWAYS, Socket};
 use super::table::{Entry, Fd};
@@ -14,15 +14,15 @@ use std::collections::{HashMap, VecDeque};
 const EDGE: u32 = libc::EPOLLET as u32;
 const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 
-/// One watched descriptor.
+/// A watched descriptor.
 struct Item {
     events: u32,
     data: u64,
-    /// Tells this registration from an earlier one of the same number.
+    /// Distinguishes this registration from an earlier one with the same number.
     serial: u64,
-    /// On the list.
+    /// True if it is on the list.
     queued: bool,
-    /// A one-shot that has fired.
+    /// True for a one-shot registration that has fired.
     off: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Epoll {
 }
 
 impl Epoll {
-    /// Descriptors that may be ready, with what is wanted of them.
+    /// Returns the descriptors that may be ready, with their requested events.
     pub fn candidates(&self) -> impl Iterator<Item = (Fd, u32)> {
         self.ready.iter().filter_map(|(fd, serial)| {
             let item = self.items.get(fd).filter(|item| item.serial == *serial)?;
@@ -100,14 +100,13 @@ impl Posix {
         if !known {
             self.table.socket_mut(fd)?.watchers.push(epfd);
         }
-        // What is ready already counts as an edge.
+        // A descriptor that is ready already counts as an edge.
         let mask = self.mask(fd);
         self.table.epoll_mut(epfd)?.queue(fd, mask);
         Ok(())
     }
 
-    /// What is ready of what an instance watches, `max` at most: bits and the
-    /// caller's data of each.
+    /// Returns at most `max` ready descriptors of an instance: events and the caller's data.
     ///
     /// # Errors
     /// `EBADF`, `EINVAL`.
@@ -137,7 +136,7 @@ impl Posix {
         Ok(found)
     }
 
-    /// Tells who watches a descriptor that something about it is new.
+    /// Tells the instances that watch a descriptor about new events.
     pub(super) fn notify(&mut self, fd: Fd, edges: u32) {
         let Ok(socket) = self.table.socket_mut(fd) else { return };
         if edges == 0 || socket.watchers.is_empty() {
@@ -154,7 +153,7 @@ impl Posix {
         }
     }
 
-    /// A socket is gone: nobody watches it any more.
+    /// Removes a closed socket from all instances.
     pub(super) fn leave_epolls(&mut self, fd: Fd, socket: &Socket) {
         for epfd in &socket.watchers {
             if let Ok(epoll) = self.table.epoll_mut(*epfd) {
@@ -163,7 +162,7 @@ impl Posix {
         }
     }
 
-    /// An instance is gone: it watches nobody any more.
+    /// Removes all registrations of a closed instance.
     pub(super) fn unwatch(&mut self, epfd: Fd, epoll: &Epoll) {
         for fd in epoll.items.keys() {
             if let Ok(socket) = self.table.socket_mut(*fd) {

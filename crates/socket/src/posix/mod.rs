@@ -1,21 +1,21 @@
-//! POSIX sockets over a host that the caller drives: descriptors, epoll, and the
-//! answers that programs expect of them. The C ABI is a thin shell around it.
+//! POSIX sockets over a host that the caller drives: descriptors, epoll, and the results that
+//! programs expect. The C ABI is a thin layer on top.
 //!
 //! ```text
-//!   input -> wire -> engine -> completions -> Posix::on_event -> sockets, epoll
-//!   output <- wire <- engine <- doorbells <- send, recv, connect, ...
+//!  input -> wire -> engine -> completions -> Posix::on_event -> sockets, epoll
+//!  output <- wire <- engine <- doorbells <- send, recv, connect, ...
 //! ```
 //!
-//! No call here waits. What a blocking socket would wait for is said by
-//! [`Posix::patience`]; who has a way to make time pass calls again. Time is what
-//! [`Posix::drive`] was told last. Frames arrive and leave only by
-//! [`Posix::input`] and [`Posix::output`], through queues of known length.
+//! No call here waits. [`Posix::patience`] tells how long a blocking socket would wait; a caller
+//! that can let time pass retries the call. The time is the one last given to [`Posix::drive`].
+//! Frames arrive and leave only by [`Posix::input`] and [`Posix::output`], through queues of known
+//! length.
 //!
-//! The numbers (options, flags, errors) are Linux's; so are the answers wherever
-//! POSIX leaves a choice. Differences: `SIGPIPE` is never raised (the caller gets
-//! `EPIPE`), and a connection that finds the accept queue full is reset.
-//! Buffers have the size that the engine was made with: `SO_SNDBUF` and `SO_RCVBUF`
-//! say how much of it is used, and tell what holds, which is not doubled.
+//! Numbers (options, flags, errors) are Linux's, and so are the results where POSIX leaves a
+//! choice. Differences: `SIGPIPE` is never raised (the caller gets `EPIPE`), and a connection that
+//! finds the accept queue full is reset. The buffers have the size that the engine was made with:
+//! `SO_SNDBUF` and `SO_RCVBUF` set how much of it is used, and return the effective value, which is
+//! not doubled.
 
 mod calls;
 mod epoll;
@@ -43,10 +43,10 @@ use std::io::{self, ErrorKind};
 use table::{Entry, Table};
 use wire::Wire;
 
-/// Turns of the engine in one [`Posix::drive`], at most.
+/// Most turns of the engine in one [`Posix::drive`].
 const TURNS: usize = 32;
 
-/// Turns in which a request of ours is answered; the engine needs two.
+/// Turns within which the engine answers a request; it needs two.
 const ANSWER_TURNS: usize = 8;
 
 /// An error number of Linux.
@@ -73,25 +73,25 @@ impl From<io::Error> for Errno {
     }
 }
 
-/// The outcome of a call.
+/// The result of a call.
 pub type Answer<T> = Result<T, Errno>;
 
-/// `Err` of an errno.
+/// Returns an errno as `Err`.
 fn refuse<T>(errno: c_int) -> Answer<T> {
     Err(Errno(errno))
 }
 
-/// What sockets are built on.
+/// Configuration of the sockets.
 #[derive(Clone, Debug)]
 pub struct PosixConfig {
-    /// Engine and consumer. Whether frames have an Ethernet header, and the MTU,
-    /// are the interface's.
+    /// Engine and consumer. The engine's interface determines the MTU and whether frames have an
+    /// Ethernet header.
     pub host: HostConfig,
-    /// Frames that wait in each direction at most.
+    /// Most frames that wait in each direction.
     pub queue_frames: usize,
-    /// Descriptors at most, epoll instances included.
+    /// Most descriptors, including epoll instances.
     pub descriptors: u32,
-    /// The time at the start.
+    /// The initial time.
     pub now: Instant,
 }
 
@@ -110,19 +110,19 @@ pub struct Posix {
     addresses: Vec<Cidr>,
     congestion: Congestion,
     buffer_bytes: u32,
-    /// The host's time to live.
+    /// The host's default time to live.
     ttl: u8,
     last_port: u16,
     last_serial: u64,
-    /// Sockets whose bytes wait for more, and until when.
+    /// Sockets with bytes that are held back, and until when.
     held: BTreeMap<Fd, Instant>,
 }
 
 impl Posix {
-    /// Sockets as configured.
+    /// Makes sockets with this configuration.
     ///
     /// # Errors
-    /// `InvalidInput` for sizes that make no region.
+    /// `InvalidInput` if the sizes make no valid region.
     pub fn new(config: &PosixConfig) -> io::Result<Posix> {
         let interface = &config.host.engine.interface;
         let (wire, outer, frame_bytes) = wire::pair(interface.ethernet, interface.mtu, config.queue_frames);
@@ -150,20 +150,20 @@ impl Posix {
         })
     }
 
-    /// The time that [`Posix::drive`] was told last.
+    /// The time that was last given to [`Posix::drive`].
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// Bytes of the largest frame that comes or goes.
+    /// Size of the largest frame in either direction, in bytes.
     pub fn frame_bytes(&self) -> usize {
         self.frame_bytes
     }
 
-    /// Takes one frame in; the next [`Posix::drive`] looks at it.
+    /// Takes in a frame, which the next [`Posix::drive`] processes.
     ///
     /// # Errors
-    /// `EMSGSIZE` if it is too long, `ENOBUFS` if too many wait.
+    /// `EMSGSIZE` if it is too long, `ENOBUFS` if too many frames wait.
     pub fn input(&mut self, frame: &[u8]) -> Answer<()> {
         if frame.len() > self.frame_bytes {
             return refuse(libc::EMSGSIZE);
@@ -171,8 +171,7 @@ impl Posix {
         if wire::put(&mut self.outer, frame) { Ok(()) } else { refuse(libc::ENOBUFS) }
     }
 
-    /// Fills `buf` with the next frame to be sent and returns its length; `None`
-    /// if there is none.
+    /// Copies the next frame to be sent to `buf` and returns its length; `None` if there is none.
     ///
     /// # Errors
     /// `EINVAL` if `buf` is shorter than [`Posix::frame_bytes`].
@@ -183,11 +182,11 @@ impl Posix {
         Ok(wire::take(&mut self.outer, buf))
     }
 
-    /// Lets the engine work at time `now`: frames, timers, what calls have asked
-    /// for. A time before the last one counts as the last one.
+    /// Lets the engine work at time `now` on frames, timers and requests of earlier calls. A time
+    /// before the last one counts as the last one.
     ///
     /// # Errors
-    /// `EIO` if the engine's port failed; that of this kind cannot.
+    /// `EIO` if the engine's port failed, which this kind of port never does.
     pub fn drive(&mut self, now: Instant) -> Answer<()> {
         self.now = self.now.max(now);
         self.let_go_old();
@@ -199,13 +198,13 @@ impl Posix {
         Ok(())
     }
 
-    /// When [`Posix::drive`] has something to do, if no frame arrives and no call
-    /// is made before; at once if [`Instant`] is of the past.
+    /// Returns when [`Posix::drive`] has something to do if no frame arrives and no call is made
+    /// before. It is in the past if there is something to do now.
     pub fn next_deadline(&mut self) -> Option<Instant> {
         self.host.next_deadline().into_iter().chain(self.next_let_go()).min()
     }
 
-    /// One turn of the engine; false if there was nothing to do.
+    /// Runs one turn of the engine. Returns false if there was nothing to do.
     fn turn(&mut self) -> Answer<bool> {
         let activity = self.host.poll(self.now).map_err(|_| Errno(libc::EIO))?;
         while let Some(event) = self.host.next_event() {
@@ -214,7 +213,7 @@ impl Posix {
         Ok(!activity.is_idle())
     }
 
-    /// Runs `ask`, again after a turn if too many requests were under way.
+    /// Runs `ask`, and repeats it after a turn if too many requests were pending.
     fn asking<T>(&mut self, mut ask: impl FnMut(&mut Host<Wire>) -> io::Result<T>) -> Answer<T> {
         for _ in 0..ANSWER_TURNS {
             match ask(&mut self.host) {
@@ -241,14 +240,14 @@ impl Posix {
                     }
                     self.apply_options(fd);
                 }
-                // Its socket was closed meanwhile.
+                // The socket was closed meanwhile.
                 None => self.host.abort(conn),
             },
             SocketEvent::Failed { token, error } => self.on_failed(token, error.into()),
             SocketEvent::Ready { conn } => self.on_ready(conn),
-            // None of these calls asks for one.
+            // None of these calls requests an adoption.
             SocketEvent::Adopted { conn, .. } => self.host.abort(conn),
-            // Nor do its connections move.
+            // These connections never move.
             SocketEvent::Parted { .. } => {}
         }
     }
@@ -287,7 +286,7 @@ impl Posix {
         }
     }
 
-    /// A connect failed: the socket is as new again, with an error to tell.
+    /// Handles a failed connect: the socket becomes unconnected again, with an error to report.
     fn end_attempt(&mut self, fd: Fd, error: Errno) {
         if let Ok(socket) = self.table.socket_mut(fd) {
             socket.state = State::Fresh;
@@ -323,7 +322,7 @@ impl Posix {
         self.by_conn[index] = fd;
     }
 
-    /// What a descriptor allows now, as bits of `poll`.
+    /// Returns the events of a descriptor now, as bits of `poll`.
     fn mask(&self, fd: Fd) -> u32 {
         match self.table.get(fd) {
             Ok(Entry::Socket(socket)) => socket.mask(&self.host, self.buffer_bytes),
@@ -338,8 +337,8 @@ impl Posix {
         }
     }
 
-    /// What a descriptor allows now, as `poll` would say it: the bits of `wanted`,
-    /// and those that are always told.
+    /// Returns the events of a descriptor now, as `poll` reports them: the bits of `wanted`, and
+    /// those that are always reported.
     pub fn poll_mask(&self, fd: Fd, wanted: u32) -> u32 {
         self.mask(fd) & (wanted | socket::ALWAYS | libc::POLLNVAL as u32)
     }

@@ -1,8 +1,7 @@
-//! `MSG_MORE`: bytes that wait for those that follow them.
+//! `MSG_MORE`: bytes that are held back for more.
 //!
-//! They lie in the ring, and the engine is not told of them until they make a full segment,
-//! something is sent without `MSG_MORE`, `TCP_NODELAY` is set or `TCP_CORK` taken off, or it
-//! has been too long.
+//! They are in the ring, but the engine is not told of them until they fill a segment, something is
+//! sent without `MSG_MORE`, `TCP_NODELAY` is set or `TCP_CORK` cleared, or a time limit expires.
 
 use super::Posix;
 use super::table::Fd;
@@ -10,20 +9,20 @@ use baton_consumer::consumer::Conn;
 use baton_tcp::time::{Duration, Instant};
 use std::io;
 
-/// Time for which bytes wait at most (tcp(7), `TCP_CORK`: 200 ms).
+/// Longest time that bytes are held back (tcp(7), `TCP_CORK`: 200 ms).
 const LONGEST: Duration = Duration::from_millis(200);
 
 impl Posix {
-    /// Writes what fits; with `more` what makes no full segment waits.
+    /// Writes as much as fits. With `more`, bytes that do not fill a segment are held back.
     pub(super) fn write(&mut self, fd: Fd, conn: Conn, data: &[u8], more: bool) -> io::Result<usize> {
         if !more {
-            // The engine is told of all, of what waited too.
+            // This write tells the engine of all bytes, including those held back.
             self.note_held(fd, 0);
             return self.host.write(conn, data);
         }
         let held = self.table.socket(fd).map_or(0, |socket| socket.held);
         let mss = self.facts(conn).map_or(1, |info| usize::from(info.snd_mss).max(1));
-        // Of these the engine is told now; what waits is less than a segment.
+        // The engine is told of this many bytes now; less than a segment is held back.
         let now = ((held + data.len()) / mss * mss).saturating_sub(held);
         let mut taken = 0;
         if now > 0 {
@@ -42,7 +41,7 @@ impl Posix {
         let held = self.table.socket(fd).map_or(0, |socket| socket.held);
         self.note_held(fd, held + kept);
         if kept < rest.len() {
-            // There will be no room before the peer has got some of it.
+            // The ring is full. Space appears only after the peer acknowledges some of these bytes.
             self.let_go_held(fd);
         }
         Ok(taken + kept)
@@ -59,7 +58,7 @@ impl Posix {
         }
     }
 
-    /// What waits waits no longer.
+    /// Releases the bytes that a socket holds back.
     pub(super) fn let_go_held(&mut self, fd: Fd) {
         self.held.remove(&fd);
         let Ok(socket) = self.table.socket(fd) else { return };
@@ -69,14 +68,14 @@ impl Posix {
         }
     }
 
-    /// Lets go what has waited for long.
+    /// Releases bytes that were held back too long.
     pub(super) fn let_go_old(&mut self) {
         let now = self.now;
         let old: Vec<Fd> = self.held.iter().filter(|(_, until)| **until <= now).map(|(fd, _)| *fd).collect();
         old.into_iter().for_each(|fd| self.let_go_held(fd));
     }
 
-    /// When [`Posix::let_go_old`] has something to do.
+    /// Returns when [`Posix::let_go_old`] has something to do.
     pub(super) fn next_let_go(&self) -> Option<Instant> {
         self.held.values().min().copied()
     }

@@ -1,4 +1,4 @@
-//! `getsockopt(2)` and `setsockopt(2)`, over bytes in the C types' layout.
+//! `getsockopt(2)` and `setsockopt(2)`, with values in the layout of the C types.
 
 use super::socket::{Socket, State};
 use super::table::Fd;
@@ -14,13 +14,13 @@ use baton_tcp::options::{KeepAlive, SocketOption};
 use baton_tcp::time::Duration;
 use libc::c_int;
 
-/// MSS that `TCP_MAXSEG` takes, in bytes (Linux: `TCP_MIN_MSS`, `MAX_TCP_WINDOW`).
+/// Values that `TCP_MAXSEG` accepts, in bytes (Linux: `TCP_MIN_MSS`, `MAX_TCP_WINDOW`).
 const MAXSEG: std::ops::RangeInclusive<c_int> = 88..=32_767;
 
-/// Bytes of a `TCP_CONGESTION` name.
+/// Size of a `TCP_CONGESTION` name in bytes.
 const NAME_BYTES: usize = 16;
 
-/// What can be set, as far as the socket has to remember it.
+/// Options that the socket has to remember.
 #[derive(Clone)]
 pub(super) struct Options {
     pub reuse_address: bool,
@@ -31,23 +31,23 @@ pub(super) struct Options {
     pub keepalive: bool,
     pub probing: KeepAlive,
     pub user_timeout: Duration,
-    /// Seconds.
+    /// `SO_LINGER`, in seconds.
     pub linger: Option<u32>,
-    /// Seconds; `None` for the host's.
+    /// `TCP_LINGER2`, in seconds; `None` for the host's value.
     pub linger2: Option<u32>,
-    /// Of the IP header, `IP_TOS`, `IP_TTL` and `IP_MTU_DISCOVER`.
+    /// IP header fields from `IP_TOS`, `IP_TTL` and `IP_MTU_DISCOVER`.
     pub ip: IpFields,
     /// `IP_MTU_DISCOVER` as it was set.
     pub mtu_discover: c_int,
-    /// `TCP_MAXSEG`, bytes; 0 for what the path carries.
+    /// `TCP_MAXSEG` in bytes; 0 for the path's value.
     pub most_mss: u16,
-    /// `TCP_NOTSENT_LOWAT`, bytes.
+    /// `TCP_NOTSENT_LOWAT` in bytes.
     pub notsent_low: u32,
-    /// `TCP_INQ`: each `recvmsg` tells what is left to read.
+    /// `TCP_INQ`: each `recvmsg` reports the number of bytes left to read.
     pub inq: bool,
     pub send_share: Share,
     pub receive_share: Share,
-    /// 0 for none.
+    /// `SO_RCVTIMEO`; 0 for none.
     pub receive_timeout: Duration,
     pub send_timeout: Duration,
 }
@@ -79,13 +79,14 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Those that a connection starts with.
+    /// Returns the option bits that a connection starts with.
     pub fn bits(&self) -> u64 {
         let nodelay = if self.nodelay { bits::NODELAY } else { 0 };
         self.ip.bits() | bits::most_mss(self.most_mss) | nodelay | if self.keepalive { bits::KEEPALIVE } else { 0 }
     }
 
-    /// What an accepted socket has of its listener: everything, as in Linux.
+    /// Returns the options that an accepted socket inherits from its listener: all of them, as in
+    /// Linux.
     pub fn inherited(&self) -> Options {
         self.clone()
     }
@@ -94,7 +95,7 @@ impl Options {
         SocketOption::KeepAlive(self.keepalive.then_some(self.probing))
     }
 
-    /// What the bits cannot say.
+    /// Returns the options that have no option bit.
     fn beyond_bits(&self) -> Vec<SocketOption> {
         let usual = Options::default();
         let mut list = Vec::new();
@@ -115,11 +116,11 @@ impl Options {
 }
 
 impl Posix {
-    /// Gives a connection what was set on its socket before it existed.
+    /// Applies the options that were set before the connection existed.
     pub(super) fn apply_options(&mut self, fd: Fd) {
         let Ok(socket) = self.table.socket(fd) else { return };
         for option in socket.options.beyond_bits() {
-            // A connection without it is better than none.
+            // A connection without the option is better than no connection.
             let _ = self.tell(fd, option);
         }
         self.apply_shares(fd);
@@ -128,7 +129,7 @@ impl Posix {
     fn apply_shares(&mut self, fd: Fd) {
         let Ok(socket) = self.table.socket(fd) else { return };
         if let Some(conn) = socket.conn() {
-            // One that has ended needs none.
+            // This fails only for a connection that has ended.
             let _ = self.host.set_shares(conn, socket.options.send_share, socket.options.receive_share);
         }
     }
@@ -169,7 +170,7 @@ impl Posix {
     fn set_socket_option(&mut self, fd: Fd, name: c_int, value: &[u8]) -> Answer<()> {
         let buffer_bytes = self.buffer_bytes;
         let options = &mut self.table.socket_mut(fd)?.options;
-        // Negative is more than anybody has, as in Linux.
+        // A negative size counts as the largest, as in Linux.
         let share = |value| int(value).map(|bytes| Share::of(u32::try_from(bytes).unwrap_or(u32::MAX), buffer_bytes));
         match name {
             libc::SO_REUSEADDR => options.reuse_address = int(value)? != 0,
@@ -215,7 +216,7 @@ impl Posix {
                 SocketOption::Cork(on)
             }
             libc::TCP_MAXSEG if number == 0 || MAXSEG.contains(&number) => {
-                // For the next connection of this socket, as in Linux.
+                // Applies to the next connection of this socket, as in Linux.
                 options.most_mss = number as u16;
                 return Ok(());
             }
@@ -262,9 +263,9 @@ impl Posix {
         self.tell(fd, option)
     }
 
-    /// `IP_MTU_DISCOVER`: the path MTU is followed whatever is set; packets of
-    /// `IP_PMTUDISC_DONT` may be cut on the way. The kinds that send beyond the path MTU,
-    /// and leave it to others to find, are refused.
+    /// Sets `IP_MTU_DISCOVER`. The path MTU is followed whatever is set; `IP_PMTUDISC_DONT` allows
+    /// packets to be fragmented on the way. The modes that send beyond the path MTU and leave its
+    /// discovery to others are refused.
     fn set_mtu_discover(&mut self, fd: Fd, value: &[u8]) -> Answer<()> {
         let kind = int(value)?;
         if !matches!(kind, libc::IP_PMTUDISC_DONT | libc::IP_PMTUDISC_WANT | libc::IP_PMTUDISC_DO) {
@@ -282,16 +283,16 @@ impl Posix {
         self.asking(|host| host.set_ip_fields(conn, ip))
     }
 
-    /// Traffic class and time to live, by whatever names the IP version has for them.
+    /// Sets the traffic class or time to live. The option names depend on the IP version.
     fn set_ip_option(&mut self, fd: Fd, name: c_int, value: &[u8], (class, ttl): (c_int, c_int)) -> Answer<()> {
-        // A byte is enough for these, as in Linux.
+        // A single byte is accepted for these, as in Linux.
         let number = match value {
             [byte] => c_int::from(*byte),
             _ => int(value)?,
         };
         let ip = &mut self.table.socket_mut(fd)?.options.ip;
         match number {
-            // The lower two bits are ECN's, which TCP sets itself.
+            // The lower two bits are for ECN, which TCP sets itself.
             0..=255 if name == class => ip.traffic_class = number as u8 & !3,
             1..=255 if name == ttl => ip.ttl = number as u8,
             -1 if name == ttl => ip.ttl = 0,
@@ -301,7 +302,7 @@ impl Posix {
         self.tell_ip_fields(fd)
     }
 
-    /// `getsockopt(2)`: the whole value; the caller cuts it to its buffer.
+    /// `getsockopt(2)`: returns the whole value, which the caller truncates to its buffer.
     ///
     /// # Errors
     /// `EBADF`, `ENOTSOCK`, `ENOPROTOOPT`.
@@ -333,7 +334,8 @@ impl Posix {
                 let asked = socket.options.most_mss;
                 match socket.conn().and_then(|conn| self.facts(conn)) {
                     Some(info) => info.snd_mss.into(),
-                    // Before there is a connection, what every host takes (RFC 9293 §3.7.1).
+                    // Before there is a connection: the size that every host accepts (RFC 9293
+                    // §3.7.1).
                     None => c_int::from(if asked == 0 { 536 } else { asked }),
                 }
             }
@@ -343,8 +345,7 @@ impl Posix {
         Ok(number.to_ne_bytes().to_vec())
     }
 
-    /// The connection's facts as `struct tcp_info`; of a socket without one only
-    /// the state.
+    /// Returns the connection's `struct tcp_info`; without a connection, only the state is set.
     fn tcp_info(&mut self, fd: Fd) -> Answer<[u8; TCP_INFO_BYTES]> {
         const CLOSE: u8 = 7;
         const LISTEN: u8 = 10;
@@ -355,7 +356,7 @@ impl Posix {
         Ok(info.map_or(nothing, |info| tcp_info_bytes(&info)))
     }
 
-    /// What the engine knows of a connection.
+    /// Returns what the engine knows about a connection.
     pub(super) fn facts(&mut self, conn: Conn) -> Option<Info> {
         let now = self.now;
         let engine = self.host.engine();
@@ -414,12 +415,13 @@ fn seconds(number: c_int, range: std::ops::RangeInclusive<c_int>) -> Answer<Dura
     if range.contains(&number) { Ok(Duration::from_secs(number as u64)) } else { refuse(libc::EINVAL) }
 }
 
-/// `struct timeval`: two 64-bit words.
+/// Parses a `struct timeval`: two 64-bit words.
 fn timeval(value: &[u8]) -> Answer<Duration> {
     let word = |at: usize| value.get(at..)?.first_chunk().map(|bytes| i64::from_ne_bytes(*bytes));
     match (word(0), word(8)) {
         (Some(seconds), Some(micros @ 0..1_000_000)) => {
-            // A negative time has passed already: the shortest that is not "none".
+            // A negative time has passed already, so it becomes the shortest time that does not
+            // mean "none".
             let Ok(seconds) = u64::try_from(seconds) else { return Ok(Duration(1)) };
             Ok(Duration::from_secs(1).saturating_mul(seconds) + Duration::from_micros(micros as u64))
         }

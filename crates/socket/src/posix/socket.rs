@@ -1,4 +1,4 @@
-//! One socket: what it is, what it allows, and what changed about it.
+//! One socket: its state, its current events, and changes of them.
 
 use super::options::Options;
 use super::table::Fd;
@@ -16,11 +16,11 @@ pub(super) const OUT: u32 = (libc::POLLOUT | libc::POLLWRNORM) as u32;
 pub(super) const RDHUP: u32 = libc::POLLRDHUP as u32;
 pub(super) const ERR: u32 = libc::POLLERR as u32;
 pub(super) const HUP: u32 = libc::POLLHUP as u32;
-/// Told whether asked for or not.
+/// Events that are reported even if they were not requested.
 pub(super) const ALWAYS: u32 = ERR | HUP;
 pub(super) const ALL: u32 = IN | OUT | RDHUP | ALWAYS;
 
-/// What a socket is at the moment.
+/// The state of a socket.
 ///
 /// ```text
 ///   Fresh --listen--> Listening
@@ -33,20 +33,20 @@ pub(super) enum State {
     Listening(Listening),
     /// The engine was asked to connect and has not answered.
     Opening(Attempt),
-    /// There is a connection, established or on the way.
+    /// There is a connection, established or being established.
     Open(Conn),
 }
 
-/// A socket that listens.
+/// The state of a listening socket.
 pub(super) struct Listening {
     pub listener: Listener,
-    /// What the engine said to the wish to listen.
+    /// The engine's answer to the request to listen.
     pub answer: Option<Answer<()>>,
     pub queue: VecDeque<Conn>,
     pub backlog: usize,
 }
 
-/// What was told of a connection so far: what is more is an edge.
+/// The state of a connection when it was last checked. A change since then is an edge.
 #[derive(Default)]
 struct Seen {
     received: u64,
@@ -57,29 +57,29 @@ struct Seen {
 
 /// A socket.
 pub(super) struct Socket {
-    /// AF_INET6.
+    /// True for `AF_INET6`, false for `AF_INET`.
     pub v6: bool,
     pub nonblocking: bool,
     pub state: State,
-    /// Set by `bind`.
+    /// The name set by `bind`.
     pub bound: Option<SocketAddr>,
-    /// Whom `connect` was asked for.
+    /// The address given to `connect`.
     pub peer: Option<SocketAddr>,
     pub options: Options,
-    /// Waits to be told, once.
+    /// Error to report once.
     pub error: Option<Errno>,
-    /// What the network said without ending the connection: `SO_ERROR` tells it if
-    /// nothing worse is to be told, and nothing else heeds it (Linux, `sk_err_soft`).
+    /// An error from the network that does not end the connection. `SO_ERROR` reports it if there
+    /// is no worse one; all other calls ignore it (Linux: `sk_err_soft`).
     pub soft_error: Option<Errno>,
     pub shut_read: bool,
     pub shut_write: bool,
-    /// The success of a connect was not told yet.
-    pub connect_untold: bool,
-    /// A writer found too little room.
+    /// The success of a connect has not been reported yet.
+    pub connect_unreported: bool,
+    /// A writer found too little space.
     pub starved: bool,
-    /// Written bytes that wait for more.
+    /// Number of written bytes that are held back.
     pub held: usize,
-    /// Epoll instances that watch it.
+    /// Epoll instances that watch this socket.
     pub watchers: Vec<Fd>,
     seen: Seen,
 }
@@ -97,7 +97,7 @@ impl Socket {
             soft_error: None,
             shut_read: false,
             shut_write: false,
-            connect_untold: false,
+            connect_unreported: false,
             starved: false,
             held: 0,
             watchers: Vec::new(),
@@ -105,15 +105,15 @@ impl Socket {
         }
     }
 
-    /// Whether a connection counts as writable: a third of what it uses of the buffer is
-    /// free, as in Linux, so that writers do not wake for every segment, and what was
-    /// never sent is less than half of `TCP_NOTSENT_LOWAT` (Linux: `tcp_stream_memory_free`).
+    /// True if a connection counts as writable. A third of the used part of the buffer must be
+    /// free, as in Linux, so that writers do not wake for every segment; and the bytes never sent
+    /// must be less than half of `TCP_NOTSENT_LOWAT` (Linux: `tcp_stream_memory_free`).
     pub fn is_roomy(&self, host: &Host<Wire>, conn: Conn, buffer_bytes: u32) -> bool {
         host.writable(conn) >= self.options.send_share.bytes(buffer_bytes) as usize / 3
             && (self.options.notsent_low == u32::MAX || 2 * host.unsent(conn) < self.options.notsent_low as usize)
     }
 
-    /// The connection, established or not.
+    /// Returns the connection, established or not.
     pub fn conn(&self) -> Option<Conn> {
         match self.state {
             State::Open(conn) => Some(conn),
@@ -121,7 +121,7 @@ impl Socket {
         }
     }
 
-    /// Takes in what became of the connection; returns the bits that are new.
+    /// Processes changes of the connection and returns the new event bits.
     pub fn look(&mut self, stream: &Stream, error: Option<Errno>, roomy: bool) -> u32 {
         let mut edges = 0;
         if stream.is_established() && !self.seen.established {
@@ -148,7 +148,7 @@ impl Socket {
         edges
     }
 
-    /// What it allows now (Linux, `tcp_poll`).
+    /// Returns the current events (Linux: `tcp_poll`).
     pub fn mask(&self, host: &Host<Wire>, buffer_bytes: u32) -> u32 {
         let error = if self.error.is_some() { ERR } else { 0 };
         error

@@ -1,4 +1,4 @@
-//! The table of descriptors: small numbers, the lowest free one first.
+//! The table of descriptors: small numbers, always the lowest free one.
 
 use super::epoll::Epoll;
 use super::socket::Socket;
@@ -6,13 +6,13 @@ use super::{Answer, Errno, refuse};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A descriptor of one engine. It means nothing to the kernel.
+/// A descriptor of one engine. The kernel does not know it.
 pub type Fd = i32;
 
-/// Lower numbers are never given out: programs take them for standard streams.
+/// Lowest number given out: programs take lower numbers for standard streams.
 const FIRST: Fd = 3;
 
-/// What a descriptor stands for.
+/// The object behind a descriptor.
 pub(super) enum Entry {
     Socket(Box<Socket>),
     Epoll(Box<Epoll>),
@@ -30,12 +30,12 @@ impl Table {
         Table { entries: Vec::new(), free: BinaryHeap::new(), limit: limit as usize }
     }
 
-    /// True if no descriptor is left.
+    /// True if all descriptors are in use.
     pub fn is_full(&self) -> bool {
         self.free.is_empty() && self.entries.len() >= self.limit
     }
 
-    /// Gives `entry` the lowest free number; `EMFILE` if there is none.
+    /// Gives `entry` the lowest free number; fails with `EMFILE` if there is none.
     pub fn insert(&mut self, entry: Entry) -> Answer<Fd> {
         if self.is_full() {
             return refuse(libc::EMFILE);
@@ -63,7 +63,7 @@ impl Table {
         self.entries.get_mut(index(fd)?).and_then(Option::as_mut).ok_or(Errno(libc::EBADF))
     }
 
-    /// `ENOTSOCK` if it is an epoll instance.
+    /// Returns a socket; fails with `ENOTSOCK` for an epoll instance.
     pub fn socket(&self, fd: Fd) -> Answer<&Socket> {
         match self.get(fd)? {
             Entry::Socket(socket) => Ok(socket),
@@ -78,7 +78,7 @@ impl Table {
         }
     }
 
-    /// `EINVAL` if it is a socket.
+    /// Returns an epoll instance; fails with `EINVAL` for a socket.
     pub fn epoll_mut(&mut self, fd: Fd) -> Answer<&mut Epoll> {
         match self.get_mut(fd)? {
             Entry::Epoll(epoll) => Ok(epoll),
@@ -86,7 +86,7 @@ impl Table {
         }
     }
 
-    /// All sockets.
+    /// Iterates over all sockets.
     pub fn sockets(&self) -> impl Iterator<Item = &Socket> {
         self.entries.iter().filter_map(|entry| match entry {
             Some(Entry::Socket(socket)) => Some(&**socket),

@@ -10,20 +10,21 @@ use baton_consumer::stream::Stream;
 use libc::c_int;
 use std::io::{self, ErrorKind};
 
-/// Flags of `send` that are heeded, or ask for what is done anyway.
+/// Accepted flags of `send`: those with an effect, and those whose effect is the default here.
 const SEND_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
 
-/// Flags of `recv` that are heeded.
+/// Accepted flags of `recv`.
 const RECV_FLAGS: c_int =
     libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC;
 
 impl Posix {
-    /// `send(2)`: takes what fits. With `MSG_MORE` what makes no full segment waits for
-    /// what is sent next. `MSG_EOR` marks nothing: TCP has no records.
+    /// `send(2)`: takes as many bytes as fit. With `MSG_MORE`, bytes that do not fill a segment are
+    /// held back for the next call. `MSG_EOR` has no effect, because TCP has no records.
     ///
     /// # Errors
-    /// `EAGAIN` if nothing fits now, or if as much as `TCP_NOTSENT_LOWAT` waits; the connection's error, once, then `EPIPE`;
-    /// `EPIPE` after `shutdown`; `EBADF`, `ENOTSOCK`, `ENOTCONN`, `EOPNOTSUPP`.
+    /// `EAGAIN` if nothing fits now, or if as many bytes as `TCP_NOTSENT_LOWAT` wait; the
+    /// connection's error, once, then `EPIPE`; `EPIPE` after `shutdown`; `EBADF`, `ENOTSOCK`,
+    /// `ENOTCONN`, `EOPNOTSUPP`.
     pub fn send(&mut self, fd: Fd, data: &[u8], flags: c_int) -> Answer<usize> {
         if flags & !SEND_FLAGS != 0 {
             return refuse(libc::EOPNOTSUPP);
@@ -47,12 +48,12 @@ impl Posix {
         taken.map_err(Errno::from)
     }
 
-    /// `recv(2)`; 0 at the end of the stream. `MSG_WAITALL` is the caller's to see
-    /// to: it knows how to wait. For `MSG_TRUNC` there is [`Posix::discard`].
+    /// `recv(2)`; returns 0 at the end of the stream. The caller must implement `MSG_WAITALL`,
+    /// because it knows how to wait. For `MSG_TRUNC` use [`Posix::discard`].
     ///
     /// # Errors
-    /// `EAGAIN` if nothing waits; the connection's error, once; `EBADF`,
-    /// `ENOTSOCK`, `ENOTCONN`, `EOPNOTSUPP`.
+    /// `EAGAIN` if nothing is available; the connection's error, once; `EBADF`, `ENOTSOCK`,
+    /// `ENOTCONN`, `EOPNOTSUPP`.
     pub fn recv(&mut self, fd: Fd, buf: &mut [u8], flags: c_int) -> Answer<usize> {
         self.take(
             fd,
@@ -63,18 +64,18 @@ impl Posix {
         )
     }
 
-    /// `recv(2)` with `MSG_TRUNC`: as [`Posix::recv`], of up to `len` bytes that
-    /// nobody is to have (tcp(7)). With `MSG_PEEK` they are only counted.
+    /// `recv(2)` with `MSG_TRUNC`: like [`Posix::recv`], but discards up to `len` bytes (tcp(7)).
+    /// With `MSG_PEEK` they are only counted.
     ///
     /// # Errors
-    /// As for [`Posix::recv`].
+    /// Those of [`Posix::recv`].
     pub fn discard(&mut self, fd: Fd, len: usize, flags: c_int) -> Answer<usize> {
         self.take(fd, flags, |host, conn| {
             if flags & libc::MSG_PEEK == 0 {
                 return host.skip(conn, len);
             }
             match host.stream(conn).map_or(0, |stream| stream.readable()) {
-                // Why there is nothing a peek says.
+                // If there are no bytes, a peek tells why.
                 0 => host.peek(conn, &mut [0][..len.min(1)]),
                 waiting => Ok(waiting.min(len)),
             }
@@ -102,12 +103,12 @@ impl Posix {
                     refuse(libc::EAGAIN)
                 }
             }
-            // An error is told once; the stream has ended all the same.
+            // The error is reported once; after that, the stream has ended.
             Err(_) => socket.error.take().map_or(Ok(0), Err),
         }
     }
 
-    /// What `TCP_INQ` tells beside a `recvmsg`, if it was asked for: bytes left to read; 1
+    /// Returns what `TCP_INQ` adds to a `recvmsg`, if it is on: the number of bytes left to read; 1
     /// for the end of the stream (Linux: `tcp_inq_hint`).
     ///
     /// # Errors
@@ -119,19 +120,19 @@ impl Posix {
         Ok(socket.options.inq.then_some(left.min(c_int::MAX as usize) as c_int))
     }
 
-    /// `ioctl(FIONREAD)`: bytes that a `recv` could have now.
+    /// `ioctl(FIONREAD)`: returns the number of bytes that a `recv` could return now.
     ///
     /// # Errors
-    /// `EBADF`; `ENOTTY` of an epoll instance, `EINVAL` of a socket that listens, as
-    /// in Linux.
+    /// `EBADF`; `ENOTTY` for an epoll instance, `EINVAL` for a listening socket, as in Linux.
     pub fn unread(&self, fd: Fd) -> Answer<usize> {
         self.counted(fd, |stream| stream.readable())
     }
 
-    /// `ioctl(SIOCOUTQ)`: bytes sent or waiting that the peer has not acknowledged.
+    /// `ioctl(SIOCOUTQ)`: returns the number of bytes, sent or not, that the peer has not
+    /// acknowledged.
     ///
     /// # Errors
-    /// As for [`Posix::unread`].
+    /// Those of [`Posix::unread`].
     pub fn unsent(&self, fd: Fd) -> Answer<usize> {
         self.counted(fd, |stream| if stream.is_closed() { 0 } else { stream.unacknowledged() })
     }
@@ -144,7 +145,7 @@ impl Posix {
         }
     }
 
-    /// The connection of a socket; `EAGAIN` while it is being opened.
+    /// Returns the connection of a socket; fails with `EAGAIN` while it is being opened.
     fn connected(&mut self, fd: Fd) -> Answer<Conn> {
         let socket = self.table.socket_mut(fd)?;
         match socket.state {

@@ -1,27 +1,27 @@
-//! The wire between the engine and whoever hands frames in and out: an in-memory
-//! one whose other end is that caller's.
+//! The wire between the engine and the caller that exchanges frames with it: an in-memory wire
+//! whose other end belongs to the caller.
 
 use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, TxMeta};
 use baton_port::memory::{MemoryOptions, MemoryPort};
 
-/// Ethernet header with a VLAN tag, in bytes.
+/// Size of an Ethernet header with a VLAN tag, in bytes.
 const LINK_HEADER: usize = 18;
 
-/// The engine's end: an in-memory port that may carry bare IP packets.
+/// The engine's end: an in-memory port that can carry bare IP packets.
 pub(super) struct Wire {
     port: MemoryPort,
     ethernet: bool,
 }
 
-/// A wire for `frames` frames each way: the engine's end, the caller's end, and
-/// the size of the largest frame.
+/// Makes a wire for `frames` frames in each direction. Returns the engine's end, the caller's end,
+/// and the size of the largest frame.
 pub(super) fn pair(ethernet: bool, mtu: u16, frames: usize) -> (Wire, MemoryPort, usize) {
     let (inner, outer) = MemoryPort::pair(MemoryOptions { mtu, frames, ..MemoryOptions::default() });
     let frame_bytes = usize::from(mtu) + if ethernet { LINK_HEADER } else { 0 };
     (Wire { port: inner, ethernet }, outer, frame_bytes)
 }
 
-/// Puts a frame on the wire from the caller's end; false if it is full.
+/// Puts a frame on the wire from the caller's end. Returns false if the wire is full.
 pub(super) fn put(outer: &mut MemoryPort, frame: &[u8]) -> bool {
     let Some(slot) = outer.slot(frame.len()) else { return false };
     slot.copy_from_slice(frame);
@@ -29,7 +29,7 @@ pub(super) fn put(outer: &mut MemoryPort, frame: &[u8]) -> bool {
     outer.flush().is_ok()
 }
 
-/// Takes the next frame off the wire at the caller's end. `buf` holds the largest.
+/// Takes the next frame off the wire at the caller's end. `buf` must hold the largest frame.
 pub(super) fn take(outer: &mut MemoryPort, buf: &mut [u8]) -> Option<usize> {
     struct Copy<'a> {
         buf: &'a mut [u8],

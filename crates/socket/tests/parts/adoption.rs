@@ -1,5 +1,5 @@
-//! A connection that goes from one engine to another on the same port, with bytes
-//! in flight, unsent and unread.
+//! A connection moves from one engine to another on the same port, with bytes in flight, unsent and
+//! unread.
 
 use crate::ramp_from;
 use baton_consumer::adoption::Brought;
@@ -20,7 +20,7 @@ use std::io::ErrorKind;
 const BUFFER: u32 = 64 << 10;
 const PROGRAM: ConsumerId = ConsumerId(0);
 
-/// Asks for what was suspended, as the program's adoption with this number.
+/// Builds the adoption of a suspended connection with this token.
 fn wishes<'a>(token: u64, suspended: &'a Suspended, options: &'a [SocketOption]) -> Adopt<'a> {
     let Suspended { tuple, ref snapshot, ip, .. } = *suspended;
     Adopt { consumer: PROGRAM, token, tuple, snapshot, ip, via: None, options }
@@ -58,7 +58,7 @@ struct World {
 }
 
 impl World {
-    /// The peer's end of an open connection, and ours on the first engine.
+    /// Opens a connection: the peer's end, and ours on the first engine.
     fn open() -> (World, Conn, Conn) {
         let (ours, theirs) = MemoryPort::pair(MemoryOptions::default());
         let side = || Side::new(&config("10.0.0.1/24"), &ours);
@@ -105,10 +105,10 @@ impl World {
             }
             self.turn(1_000);
         }
-        panic!("nothing moved");
+        panic!("no connection moved");
     }
 
-    /// Stops our end on the engine that has the port.
+    /// Suspends our end on the engine that has the port.
     fn suspend(&mut self, conn: Conn) -> Suspended {
         let id = self.conn_id(conn);
         let streamer = self.sides[self.at].engine.streamer();
@@ -116,7 +116,7 @@ impl World {
         streamer.suspend(id, &name).unwrap();
         match self.moved() {
             Moved::Suspended(suspended) => *suspended,
-            // Of its coming here.
+            // A leftover of the previous move to this engine.
             Moved::Adopted { .. } => match self.moved() {
                 Moved::Suspended(suspended) => *suspended,
                 other => panic!("{other:?}"),
@@ -125,8 +125,8 @@ impl World {
         }
     }
 
-    /// Gives the port to the other engine, which adopts our end; `late`: the bytes
-    /// come after the engine's word.
+    /// Moves the port and our end to the other engine. With `late`, the queued bytes arrive after
+    /// the engine's announcement.
     fn change_sides(&mut self, conn: Conn, late: bool) -> Conn {
         let suspended = self.suspend(conn);
         let here = &mut self.sides[self.at];
@@ -138,13 +138,13 @@ impl World {
         assert!(here.consumer.stream(conn).unwrap().is_moved());
         let refused = here.consumer.write(conn, b"x").map_err(|error| error.kind());
         assert!(matches!(refused, Err(ErrorKind::NotConnected | ErrorKind::BrokenPipe)), "{refused:?}");
-        let left = here.consumer.leave(conn).expect("it moved");
-        assert_eq!(left.unsent, [], "all was known when it was suspended");
+        let left = here.consumer.leave(conn).expect("the connection has moved");
+        assert_eq!(left.unsent, [], "the engine had all bytes at the suspension");
         assert_eq!(left.unread.len(), suspended.snapshot.unread_bytes() as usize);
         self.at = 1 - self.at;
         let now = Instant(self.now);
         let there = &mut self.sides[self.at];
-        // Of an earlier stay.
+        // Drain events of an earlier stay.
         while there.consumer.next_event().is_some() {}
         let adoption = there.consumer.expect_adoption();
         let adopt = wishes(adoption.0, &suspended, &suspended.options);
@@ -156,7 +156,7 @@ impl World {
         self.turn(1_000);
         let there = &mut self.sides[self.at];
         if late {
-            assert!(there.consumer.next_event().is_none(), "not before its bytes are here");
+            assert!(there.consumer.next_event().is_none(), "it is not adopted before its bytes are here");
             there.consumer.bring(adoption, brought, 0).unwrap();
         }
         match there.consumer.next_event() {
@@ -181,7 +181,8 @@ fn every_byte_arrives_once_on_the_other_engine() {
             sent += world.ours().write(ours, &data).unwrap_or(0) as u64;
             let data = ramp_from(peer_sent, 5_000);
             peer_sent += world.peer.write(theirs, &data).unwrap_or(0) as u64;
-            // Some rounds leave bytes in flight, and some unread.
+            // The number of steps varies, so some rounds leave bytes in flight and some leave
+            // unread bytes.
             world.steps((round % 4) as u32);
             world.now += 5_000_000;
             if round % 3 != 0 {
@@ -208,11 +209,11 @@ fn every_byte_arrives_once_on_the_other_engine() {
                 assert_eq!(buf[..count], ramp_from(peer_read, count));
                 peer_read += count as u64;
             }
-            // The FIN of either side moves too.
+            // The FIN of each side moves too.
             if round == 3 && world.ours().stream(ours).is_some_and(|stream| !stream.is_closed()) {
                 ours = world.change_sides(ours, late);
                 let refused = world.ours().write(ours, b"x").map_err(|error| error.kind());
-                assert_eq!(refused, Err(ErrorKind::BrokenPipe), "our side has closed");
+                assert_eq!(refused, Err(ErrorKind::BrokenPipe), "our side has shut down");
             }
         }
         assert!(sent > 300_000 && peer_sent > 300_000, "{sent}, {peer_sent}");
@@ -223,11 +224,12 @@ fn every_byte_arrives_once_on_the_other_engine() {
     }
 }
 
-/// What is parked until the consumer has brought its bytes goes into the room that it posts with them.
+/// Data that was parked before the consumer supplied the queued bytes is placed once the consumer
+/// posts its buffers.
 #[test]
-fn data_that_comes_before_what_an_adopted_connection_brings_along_is_told() {
+fn data_that_arrives_before_the_queues_of_an_adopted_connection_is_reported() {
     let (mut world, theirs, ours) = World::open();
-    // The peer has not acknowledged these, so there is something to bring along.
+    // The peer has not acknowledged these bytes, so the connection brings them along.
     world.ours().write(ours, &ramp_from(0, 100)).unwrap();
     world.turn(1_000);
     let suspended = world.suspend(ours);
@@ -251,14 +253,14 @@ fn data_that_comes_before_what_an_adopted_connection_brings_along_is_told() {
         SocketEvent::Adopted { conn, .. } => Some(conn),
         _ => None,
     });
-    let ours = ours.expect("the connection");
+    let ours = ours.expect("the adopted connection");
     assert_eq!(world.ours().stream(ours).unwrap().readable(), 50);
     assert_eq!(world.peer.stream(theirs).unwrap().unacknowledged(), 0);
 }
 
-/// The place of a connection that has ended may be another's.
+/// A connection that has ended may have left its place to another one.
 #[test]
-fn what_is_meant_for_another_name_does_not_happen_to_who_has_its_place() {
+fn an_order_for_another_tuple_has_no_effect() {
     let (mut world, _, ours) = World::open();
     let id = world.conn_id(ours);
     let now = Instant(world.now);
@@ -276,7 +278,7 @@ fn what_is_meant_for_another_name_does_not_happen_to_who_has_its_place() {
 }
 
 #[test]
-fn a_suspended_connection_is_silent_and_goes_on_when_resumed() {
+fn a_suspended_connection_is_silent_and_continues_when_resumed() {
     let (mut world, theirs, ours) = World::open();
     world.ours().write(ours, &ramp_from(0, 1_000)).unwrap();
     let suspended = world.suspend(ours);
@@ -284,7 +286,7 @@ fn a_suspended_connection_is_silent_and_goes_on_when_resumed() {
     world.peer.write(theirs, &ramp_from(0, 2_000)).unwrap();
     world.ours().write(ours, &ramp_from(1_000, 500)).unwrap();
     world.ours().shutdown(ours).unwrap();
-    // For longer than any timer of a live connection.
+    // Longer than any timer of a live connection.
     for _ in 0..100 {
         world.turn(50_000_000);
     }
@@ -296,13 +298,13 @@ fn a_suspended_connection_is_silent_and_goes_on_when_resumed() {
     let mut buf = [0; 4_000];
     assert_eq!(world.peer.read(theirs, &mut buf).unwrap(), 1_500);
     assert_eq!(buf[..1_500], ramp_from(0, 1_500));
-    assert!(world.peer.stream(theirs).unwrap().peer_finished(), "a wish made meanwhile is granted");
-    assert_eq!(world.ours().read(ours, &mut buf).unwrap(), 2_000, "what came meanwhile was kept");
+    assert!(world.peer.stream(theirs).unwrap().peer_finished(), "a request made while suspended is carried out");
+    assert_eq!(world.ours().read(ours, &mut buf).unwrap(), 2_000, "data that arrived while suspended was kept");
     assert_eq!(buf[..2_000], ramp_from(0, 2_000));
 }
 
 #[test]
-fn what_was_written_after_the_suspension_is_left_behind() {
+fn bytes_written_after_the_suspension_are_left_behind() {
     let (mut world, _, ours) = World::open();
     world.ours().write(ours, &ramp_from(0, 100)).unwrap();
     let suspended = world.suspend(ours);
@@ -310,15 +312,15 @@ fn what_was_written_after_the_suspension_is_left_behind() {
     let now = Instant(world.now);
     world.sides[0].engine.streamer().let_go(now, suspended.conn, &suspended.tuple).unwrap();
     world.turn(1_000);
-    let left = world.ours().leave(ours).expect("it moved");
+    let left = world.ours().leave(ours).expect("the connection has moved");
     assert_eq!((left.unsent, left.unread), (ramp_from(100, 50), Vec::new()));
-    // The queue pair goes back.
+    // The queue pair is given back.
     world.steps(4);
     assert!(world.ours().stream(ours).is_none());
 }
 
 #[test]
-fn what_a_closed_connection_left_is_told_when_its_queue_pair_goes_back() {
+fn remains_of_a_closed_connection_are_reported_when_its_queue_pair_goes_back() {
     let (mut world, _, ours) = World::open();
     world.ours().write(ours, &ramp_from(0, 100)).unwrap();
     let suspended = world.suspend(ours);
@@ -335,7 +337,7 @@ fn what_a_closed_connection_left_is_told_when_its_queue_pair_goes_back() {
             _ => None,
         })
     });
-    let left = parted.expect("nobody has asked for it before").beyond(tail_pos);
+    let left = parted.expect("the bytes were not reported before").beyond(tail_pos);
     assert_eq!((left.unsent, left.unread, left.shut), (ramp_from(100, 50), Vec::new(), true));
 }
 
@@ -349,8 +351,8 @@ fn frames_of_a_name_that_went_away_are_not_answered() {
     world.steps(40);
     let streamer = world.sides[0].engine.streamer();
     assert!(streamer.counters().drop_moving > 0);
-    assert!(!world.peer.stream(theirs).unwrap().is_closed(), "a reset would be the wrong stack's word");
-    // Let loose, the name is as free as any other.
+    assert!(!world.peer.stream(theirs).unwrap().is_closed(), "the wrong stack must not send a reset");
+    // After `unhold`, the tuple is treated like any other.
     world.sides[0].engine.streamer().unhold(&suspended.tuple);
     for _ in 0..100 {
         world.now += 50_000_000;
@@ -363,7 +365,7 @@ fn frames_of_a_name_that_went_away_are_not_answered() {
 fn frames_kept_before_an_adoption_are_taken_after_it() {
     let (mut world, theirs, ours) = World::open();
     let suspended = world.suspend(ours);
-    // The second engine has the port already when data comes.
+    // The second engine already has the port when data arrives.
     world.at = 1;
     assert!(world.sides[1].engine.streamer().hold(suspended.tuple));
     world.peer.write(theirs, &ramp_from(0, 3_000)).unwrap();
@@ -379,7 +381,7 @@ fn frames_kept_before_an_adoption_are_taken_after_it() {
         world.turn(1_000);
     }
     let Some(SocketEvent::Adopted { conn, .. }) = world.ours().next_event() else { panic!("not adopted") };
-    // Without another frame of the peer's.
+    // The peer sends no further frame.
     let mut buf = [0; 4_000];
     assert_eq!(world.ours().read(conn, &mut buf).unwrap(), 3_000);
     assert_eq!(buf[..3_000], ramp_from(0, 3_000));
@@ -393,7 +395,7 @@ fn adoptions_that_cannot_be() {
     let now = Instant(world.now);
     let adopt = wishes(1, &suspended, &[]);
     let here = world.sides[0].engine.streamer();
-    assert_eq!(here.adopt(now, &adopt), Err(AdoptError::NameInUse), "it is on its way out");
+    assert_eq!(here.adopt(now, &adopt), Err(AdoptError::NameInUse), "the connection is leaving");
     let there = world.sides[1].engine.streamer();
     let elsewhere =
         baton_wire::addr::Tuple { local: "10.9.9.9".parse::<std::net::IpAddr>().unwrap().into(), ..suspended.tuple };

@@ -1,5 +1,5 @@
-//! Buffers of idle connections go back to the pool, and come again with the data;
-//! fast streams have larger ones.
+//! Buffers of idle connections return to the pool and are taken again when data moves; fast streams
+//! have larger ones.
 
 use crate::ramp;
 use baton_consumer::consumer::{Conn, Consumer, IDLE_LOOK, SocketEvent};
@@ -10,30 +10,29 @@ use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::{Duration, Instant};
 use std::io::ErrorKind;
 
-/// Bytes of the buffers.
+/// Size of a small buffer in bytes.
 const SMALL: usize = 8 << 10;
 const LARGE: usize = 64 << 10;
 
-/// Connections that can have large buffers in both directions.
+/// Number of connections that can have large buffers in both directions.
 const LARGE_PAIRS: usize = 2;
 
-/// A host whose engine works twice while its consumer looks once: what a test does
-/// comes after an answer was given, and is seen by the engine before the consumer
-/// hears that answer.
+/// A host whose engine runs twice for each time its consumer polls. So an action of the test
+/// happens after an answer was given, and the engine sees it before the consumer sees that answer.
 struct End {
     engine: Engine,
     port: Faulty<MemoryPort>,
     consumer: Consumer,
 }
 
-/// Two hosts, and time that passes in steps.
+/// Two hosts, and a clock that advances in steps.
 struct World {
     ends: [End; 2],
     now: u64,
     step: Duration,
 }
 
-/// A connection: its number at either end, and how far each direction came.
+/// A connection: its number at either end, and the progress of each direction.
 struct Talk {
     conns: [Conn; 2],
     written: [u64; 2],
@@ -70,7 +69,7 @@ impl World {
         }
     }
 
-    /// `count` connections from the first end to the second.
+    /// Opens `count` connections from the first end to the second.
     fn connect(&mut self, count: usize) -> Vec<Talk> {
         self.ends[1].consumer.listen("10.0.0.2:7".parse().unwrap(), 4096).unwrap();
         self.step();
@@ -109,7 +108,7 @@ impl World {
         accepted.into_iter().map(talk).collect()
     }
 
-    /// Writes what fits of `len` bytes at one end.
+    /// Writes as much of `len` bytes as fits at one end.
     fn write(&mut self, talk: &mut Talk, from: usize, len: u64) {
         let at = talk.written[from];
         let data: Vec<u8> = (at..at + len).map(ramp).collect();
@@ -119,7 +118,7 @@ impl World {
         }
     }
 
-    /// Reads what there is at one end; true at the end of the stream.
+    /// Reads all available bytes at one end. Returns true at the end of the stream.
     fn read(&mut self, talk: &mut Talk, at: usize) -> bool {
         let mut buf = [0; 3000];
         loop {
@@ -139,8 +138,8 @@ impl World {
         }
     }
 
-    /// Until every byte written is read, at both ends of every connection. Only
-    /// what is told to be ready is read: looking elsewhere would take buffers.
+    /// Runs until every written byte has been read at both ends of every connection. Reads only
+    /// connections reported as ready, because reading others would take buffers.
     fn settle(&mut self, talks: &mut [Talk]) {
         for _ in 0..1_000_000 {
             self.step();
@@ -157,14 +156,14 @@ impl World {
         panic!("bytes are missing");
     }
 
-    /// Time passes and nobody does anything.
+    /// Lets time pass without any activity.
     fn idle(&mut self, span: Duration) {
         for _ in 0..span.0.div_ceil(self.step.0) {
             self.step();
         }
     }
 
-    /// Everybody writes and reads what there is, in both directions, for so many steps.
+    /// Writes and reads in both directions of all connections, for `steps` steps.
     fn bustle(&mut self, talks: &mut [Talk], steps: usize) {
         for _ in 0..steps {
             for talk in talks.iter_mut() {
@@ -177,10 +176,10 @@ impl World {
         }
     }
 
-    /// Connections that have large send buffers at both ends, once all is read and
+    /// Number of connections with large send buffers at both ends, once all bytes are read and
     /// acknowledged.
     fn large(&mut self, talks: &mut [Talk]) -> usize {
-        // One that passes from a small buffer to a large one has some of both, for a lap.
+        // For one lap, a connection that changes from a small to a large buffer uses both.
         for _ in 0..2 * LARGE / 1000 {
             self.settle(talks);
             self.idle(Duration::from_millis(50));
@@ -217,7 +216,7 @@ fn a_thousand_idle_connections_hold_no_buffer_and_go_on() {
     const COUNT: usize = 1000;
     let mut world = World::new(None, COUNT as u32, Duration::from_micros(200));
     let mut talks = world.connect(COUNT);
-    // Not a multiple of the buffer's size: rings are left and taken in the middle.
+    // Not a multiple of the buffer's size, so rings are given back and taken in the middle.
     for round in 0..4 {
         for talk in &mut talks {
             world.write(talk, 0, 3001);
@@ -233,7 +232,7 @@ fn a_thousand_idle_connections_hold_no_buffer_and_go_on() {
 }
 
 #[test]
-fn what_is_written_while_the_engine_is_asked_arrives() {
+fn bytes_written_while_a_request_is_pending_arrive() {
     let mut world = World::new(None, 1, Duration::from_millis(2));
     let mut talks = world.connect(1);
     let most = 2 * IDLE_LOOK.0 / world.step.0 + 10;
@@ -246,7 +245,7 @@ fn what_is_written_while_the_engine_is_asked_arrives() {
 }
 
 #[test]
-fn what_is_written_and_closed_while_the_engine_is_asked_arrives() {
+fn bytes_written_and_closed_while_a_request_is_pending_arrive() {
     let step = Duration::from_millis(2);
     let most = 2 * IDLE_LOOK.0 / step.0 + 10;
     for pause in (IDLE_LOOK.0 / step.0 / 2)..most {
@@ -274,8 +273,8 @@ fn a_buffer_that_the_engine_did_not_see_before_it_was_asked_for_is_seen_after() 
     let mut world = World::new(None, 1, Duration::from_millis(1));
     let mut talk = world.connect(1).remove(0);
     world.write(&mut talk, 0, 500);
-    // The data is parked, and the consumer, which is told so, posts a buffer. Then the
-    // engine stands still while two looks find nothing.
+    // The data is parked. The consumer is told and posts a buffer. Then the engine stands still
+    // while two checks find nothing.
     while world.in_use()[1] == 0 {
         world.now += world.step.0;
         for end in &mut world.ends {
@@ -328,7 +327,7 @@ fn pauses_and_losses_change_no_byte() {
     }
 }
 
-/// Steps in which two rounds of looks pass.
+/// Number of steps in which two rounds of checks pass.
 const TWO_LOOKS: usize = 2 * (IDLE_LOOK.0 / 1_000_000) as usize + 2;
 
 #[test]
@@ -337,10 +336,10 @@ fn a_fast_stream_has_a_large_buffer_until_it_is_idle() {
     let mut talks = world.connect(1);
     for _ in 0..3 {
         world.bustle(&mut talks, 3);
-        assert_eq!(world.large(&mut talks), 0, "nobody knows yet that it is fast");
+        assert_eq!(world.large(&mut talks), 0, "it is not yet known to be fast");
         world.bustle(&mut talks, TWO_LOOKS);
         assert_eq!(world.large(&mut talks), 1);
-        // The window is the large one too, but for what is not worth telling.
+        // The window grows too, except for a part that is too small for an update.
         world.write(&mut talks[0], 0, LARGE as u64);
         world.idle(Duration::from_millis(30));
         let readable = world.ends[1].consumer.stream(talks[0].conns[1]).unwrap().readable();
@@ -356,7 +355,7 @@ fn a_slow_stream_keeps_its_small_buffer() {
     let mut world = World::new(None, 1, Duration::from_millis(1));
     let mut talks = world.connect(1);
     for _ in 0..60 {
-        // A lap and a half from one look to the next.
+        // One and a half laps between two checks.
         for _ in 0..4 {
             world.write(&mut talks[0], 0, 3000);
             world.settle(&mut talks);
@@ -367,7 +366,7 @@ fn a_slow_stream_keeps_its_small_buffer() {
 }
 
 #[test]
-fn who_finds_no_large_buffer_goes_on_with_the_small_one() {
+fn a_stream_without_a_large_buffer_keeps_its_small_one() {
     for faults in [None, Some(Faults { loss: 0.02, reorder: 0.05, dup: 0.02, ..Faults::default() })] {
         let mut world = World::new(faults, 6, Duration::from_millis(1));
         let mut talks = world.connect(6);
@@ -381,9 +380,9 @@ fn who_finds_no_large_buffer_goes_on_with_the_small_one() {
     }
 }
 
-/// Bytes that wait for others leave with them, whatever laps and sizes of rings they fall into.
+/// Held-back bytes leave with the bytes that follow, for all positions of laps and ring sizes.
 #[test]
-fn what_waits_for_more_leaves_with_it() {
+fn held_back_bytes_leave_with_the_next_ones() {
     let mut world = World::new(None, 1, Duration::from_micros(200));
     let mut talks = world.connect(1);
     let conn = talks[0].conns[0];
@@ -400,11 +399,11 @@ fn what_waits_for_more_leaves_with_it() {
         }
         world.idle(Duration::from_millis(2));
         world.read(&mut talks[0], 1);
-        assert_eq!(talks[0].read[1], before, "round {round}: nothing of it is on its way");
+        assert_eq!(talks[0].read[1], before, "round {round}: held-back bytes must not be sent");
         if random.bool() {
             world.write(&mut talks[0], 0, 1);
         }
-        // A write that finds no room tells nothing.
+        // A write that finds no space does not tell the engine.
         world.ends[0].consumer.push(conn);
         world.settle(&mut talks);
         if round == 100 {
@@ -412,7 +411,7 @@ fn what_waits_for_more_leaves_with_it() {
             world.settle(&mut talks);
         }
     }
-    // The end of the stream comes behind what waited.
+    // The end of the stream follows the held-back bytes.
     world.ends[0].consumer.write_more(conn, &[ramp(talks[0].written[0])]).unwrap();
     talks[0].written[0] += 1;
     world.ends[0].consumer.shutdown(conn).unwrap();

@@ -1,5 +1,5 @@
-//! Two hosts on an in-memory wire: every byte once, in order, and every way to
-//! end.
+//! Two hosts on an in-memory wire: every byte arrives once and in order; every way to end a
+//! connection.
 
 use crate::ramp;
 use baton_consumer::consumer::{Conn, SocketEvent};
@@ -150,7 +150,7 @@ fn a_half_closed_stream_still_carries_the_other_direction() {
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_refuses() {
+fn a_port_without_a_listener_refuses() {
     let mut pair = Pair::new(MemoryOptions::default());
     pair.a.connect("10.0.0.2:9".parse().unwrap(), None).unwrap();
     let mut conn = None;
@@ -175,13 +175,13 @@ fn a_port_that_nobody_listens_on_refuses() {
 fn closing_with_unread_bytes_resets_the_peer() {
     let mut pair = Pair::new(MemoryOptions::default());
     let (client, server) = pair.connect();
-    pair.a.write(client, b"never read").unwrap();
+    pair.a.write(client, b"data that is never read").unwrap();
     let mut nothing = [0; 0];
     pair.b.read(server, &mut nothing).unwrap();
     for _ in 0..10 {
         pair.step();
     }
-    // The bytes wait for a buffer or lie in it: unread either way.
+    // The bytes are unread whether they wait for a buffer or are in it.
     pair.b.close(server);
     for _ in 0..10 {
         pair.step();
@@ -191,11 +191,11 @@ fn closing_with_unread_bytes_resets_the_peer() {
 }
 
 #[test]
-fn a_reset_is_not_numbered_before_what_was_sent_with_it() {
+fn a_reset_is_not_numbered_before_the_data_sent_with_it() {
     for round in 0..4 {
         let mut pair = Pair::new(MemoryOptions::default());
         let (client, server) = pair.connect();
-        // Buffers are there, and were not.
+        // The delay varies, so the buffers are in place in some rounds and not in others.
         for _ in 0..round * 20 {
             pair.step();
         }

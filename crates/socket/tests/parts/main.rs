@@ -9,12 +9,12 @@ mod qp;
 mod stack;
 mod strangers;
 
-/// The byte at a stream position: a ramp of prime period.
+/// Returns the byte at a stream position: a ramp of prime period.
 fn ramp(position: u64) -> u8 {
     (position % 251) as u8
 }
 
-/// So many of them.
+/// Returns `len` bytes of the ramp.
 fn ramp_from(position: u64, len: usize) -> Vec<u8> {
     (position..).map(ramp).take(len).collect()
 }

@@ -1,4 +1,4 @@
-//! A consumer in another process, through a mapping of its own.
+//! A consumer in another process, through its own mapping of the region.
 
 use crate::ramp;
 use baton_consumer::consumer::{Consumer, ConsumerConfig, SocketEvent};
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Command, Stdio};
 use std::time;
 
-/// Where the other process finds the file.
+/// Environment variable with the path of the region's file, for the other process.
 const FILE: &str = "BATON_TEST_REGION";
 
 const TOTAL: usize = 300_000;
@@ -29,8 +29,8 @@ fn config() -> ConsumerConfig {
     }
 }
 
-/// What the other process runs: an echo of one connection. Nothing if this is not
-/// that process.
+/// The code of the other process: echoes on one connection. Returns at once in the test's own
+/// process.
 #[test]
 fn the_other_process() {
     let Some(path) = std::env::var_os(FILE) else { return };
@@ -65,7 +65,7 @@ fn the_other_process() {
             Err(_) => std::thread::yield_now(),
         }
     }
-    panic!("no end came");
+    panic!("the connection did not end");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn another_process_echoes_through_its_own_mapping() {
         assert!(started.elapsed().as_secs() < 60, "stuck at {got}");
         engine.poll(now, &mut port, || 0).unwrap();
         client.poll(now).unwrap();
-        // Until the other process listens, connects are refused.
+        // Connects are refused until the other process listens.
         if conn.is_none() && now.0 > asked.0 {
             asked = Instant(now.0 + 10_000_000);
             client.connect("10.0.0.1:7".parse().unwrap(), None).unwrap();
@@ -113,7 +113,7 @@ fn another_process_echoes_through_its_own_mapping() {
             got += count;
         }
     }
-    client.shutdown(conn.expect("it echoed")).unwrap();
+    client.shutdown(conn.expect("the other process has echoed")).unwrap();
     let status = loop {
         let now = Instant(started.elapsed().as_nanos() as u64);
         engine.poll(now, &mut port, || 0).unwrap();
@@ -140,7 +140,7 @@ fn two_mappings_of_one_file_are_one_region() {
 }
 
 #[test]
-fn a_region_cannot_be_cut_short_by_who_shares_it() {
+fn a_region_cannot_be_truncated_by_a_process_that_shares_it() {
     let memory = SharedMemory::create(config().layout()).unwrap();
     let file = File::from(memory.as_fd().try_clone_to_owned().unwrap());
     let error = file.set_len(0).unwrap_err();
@@ -148,12 +148,12 @@ fn a_region_cannot_be_cut_short_by_who_shares_it() {
 }
 
 #[test]
-fn what_is_no_region_is_not_opened() {
+fn an_invalid_region_is_not_opened() {
     let path = std::env::temp_dir().join(format!("baton-no-region-{}", std::process::id()));
     std::fs::write(&path, [0; 8192]).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    // An ordinary file can shrink under a mapping.
+    // An ordinary file can shrink while it is mapped.
     assert!(SharedMemory::open(file.into()).is_err());
     assert!(SharedMemory::create(Layout { qps: 0, queue_depth: 4, requests: 16, data_bytes: 0 }).is_err());
 }

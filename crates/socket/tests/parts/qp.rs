@@ -1,4 +1,4 @@
-//! Raw queue pairs: buffers are filled where they lie, in and out of order.
+//! Raw queue pairs: buffers are filled in place, in order and out of order.
 
 use crate::ramp_from;
 use baton_consumer::memory::Memory;
@@ -12,7 +12,7 @@ use baton_tcp::time::Instant;
 
 const LAYOUT: Layout = Layout { qps: 8, queue_depth: 8, requests: 16, data_bytes: 1 << 20 };
 
-/// A port that loses the next frames of a length on demand.
+/// A port that drops the next frames of a given length on demand.
 struct Lossy {
     port: MemoryPort,
     lose: usize,
@@ -98,7 +98,7 @@ impl Pair {
         }
     }
 
-    /// A connection from `a` to `b`.
+    /// Opens a connection from `a` to `b`.
     fn connect() -> (Pair, u32, u32) {
         let (a, b) = MemoryPort::pair(MemoryOptions::default());
         let mut pair = Pair { a: Side::new("10.0.0.1/24", a), b: Side::new("10.0.0.2/24", b), now: 0 };
@@ -125,7 +125,7 @@ impl Pair {
 #[test]
 fn each_message_lands_in_its_own_buffer() {
     let (mut pair, client, server) = Pair::connect();
-    // Scattered, in no order of address.
+    // Buffers in no order of address.
     for (id, offset) in [(10, 9000), (11, 100), (12, 50_000)] {
         pair.b.qps.post_receive(server, pair.b.qps.extent(offset, 3000).unwrap(), id).unwrap();
     }
@@ -144,7 +144,7 @@ fn each_message_lands_in_its_own_buffer() {
 }
 
 #[test]
-fn what_comes_out_of_order_is_placed_before_the_hole_is_filled() {
+fn data_out_of_order_is_placed_before_the_hole_is_filled() {
     let (mut pair, client, server) = Pair::connect();
     for (id, offset) in [(1, 0), (2, 10_000)] {
         pair.b.qps.post_receive(server, pair.b.qps.extent(offset, 4000).unwrap(), id).unwrap();
@@ -155,7 +155,7 @@ fn what_comes_out_of_order_is_placed_before_the_hole_is_filled() {
     pair.a.port.lose = 1;
     pair.a.qps.post_send(client, buffer, 1).unwrap();
     pair.steps(1);
-    // The first segment was lost; the others lie where they belong already.
+    // The first segment was lost; the others are already at their final positions.
     assert_eq!((pair.b.received(), pair.b.qps.received(server)), (vec![], 0));
     assert_eq!(pair.b.bytes(0, 1000), [0; 1000]);
     assert_eq!(pair.b.bytes(10_000, 4000), ramp_from(4000, 4000));
@@ -179,7 +179,7 @@ fn data_waits_for_a_buffer() {
 }
 
 #[test]
-fn the_end_completes_what_is_not_full() {
+fn the_end_completes_buffers_that_are_not_full() {
     let (mut pair, client, server) = Pair::connect();
     for (id, offset) in [(1, 0), (2, 1000), (3, 2000)] {
         pair.b.qps.post_receive(server, pair.b.qps.extent(offset, 1000).unwrap(), id).unwrap();
@@ -214,7 +214,7 @@ fn a_queue_holds_no_more_than_it_is_deep() {
 fn many_laps_of_small_messages() {
     let (mut pair, client, server) = Pair::connect();
     let (mut posted, mut sent, mut got) = (0u64, 0u64, 0u64);
-    // Acknowledgments of so little are delayed by 40 ms, 800 steps.
+    // Acknowledgments of so few bytes are delayed by 40 ms, which is 800 steps.
     for _ in 0..60_000 {
         while posted < got + 8 {
             let buffer = pair.b.qps.extent(posted % 8 * 640, 64).unwrap();
@@ -243,7 +243,7 @@ fn many_laps_of_small_messages() {
 }
 
 #[test]
-fn what_came_before_any_buffer_is_handed_out_piece_by_piece() {
+fn data_that_precedes_any_buffer_is_handed_out_piece_by_piece() {
     const PIECE: u32 = 300;
     let (mut pair, client, server) = Pair::connect();
     let data = ramp_from(0, 5000);
@@ -251,14 +251,14 @@ fn what_came_before_any_buffer_is_handed_out_piece_by_piece() {
     pair.a.qps.write(message, &data);
     pair.a.qps.post_send(client, message, 1).unwrap();
     pair.steps(4);
-    assert_eq!(pair.b.engine.streamer().reassembly().bytes, 5000, "the promised window holds it");
+    assert_eq!(pair.b.engine.streamer().reassembly().bytes, 5000, "the data fits the promised window");
     for (id, at) in (0..5000).step_by(PIECE as usize).enumerate() {
         let buffer = pair.b.qps.extent(at, PIECE.min(5000 - at as u32)).unwrap();
         pair.b.qps.post_receive(server, buffer, id as u64).unwrap();
         pair.steps(4);
-        assert_eq!(pair.b.received().len(), id + 1, "filled at once, from what waits");
+        assert_eq!(pair.b.received().len(), id + 1, "a new buffer is filled at once from parked data");
     }
     assert_eq!(pair.b.bytes(0, 5000), data);
     assert_eq!(pair.b.engine.streamer().reassembly().bytes, 0);
-    assert_eq!(pair.a.engine.streamer().counters().tx_retransmitted_bytes, 0, "nothing had to come twice");
+    assert_eq!(pair.a.engine.streamer().counters().tx_retransmitted_bytes, 0, "nothing was retransmitted");
 }

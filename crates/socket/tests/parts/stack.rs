@@ -1,5 +1,5 @@
-//! Stacks on threads of their own, joined by an in-memory wire: blocking and
-//! async sockets, one driver thread and two.
+//! Stacks on their own threads, joined by an in-memory wire: blocking and async sockets, one driver
+//! thread and two.
 
 use crate::ramp_from;
 use baton_port::memory::{MemoryOptions, MemoryPort};
@@ -150,7 +150,7 @@ fn two_threads_may_wait_for_the_same_stream() {
             });
         }
         for byte in [1, 2] {
-            // Both wait, most likely.
+            // Gives both threads time to start waiting.
             std::thread::sleep(Duration::from_millis(20));
             ours.write_all(&[byte]).unwrap();
             assert_eq!(hear.recv_timeout(Duration::from_secs(30)), Ok(byte));

@@ -1,4 +1,4 @@
-//! SYNs from and to addresses that are no host's: no answer, and a counter says why.
+//! SYNs with an invalid source or a foreign destination get no answer, and a counter tells why.
 
 use baton_engine::frame_io::{FrameIo, FrameSink, RxFrame, TxMeta};
 use baton_port::memory::{MemoryOptions, MemoryPort};
@@ -18,7 +18,7 @@ struct Segments(usize);
 
 impl FrameSink for Segments {
     fn burst(&mut self, frames: &[RxFrame<'_>]) {
-        // IPv4 without a tag, and TCP in it.
+        // Untagged IPv4 frames with TCP.
         self.0 += frames.iter().filter(|f| f.data.get(12..14) == Some(&[8, 0]) && f.data.get(23) == Some(&6)).count();
     }
 }
@@ -58,8 +58,8 @@ fn syn(mac: [u8; 6], src: &str, dst: &str) -> Vec<u8> {
     frame
 }
 
-/// Segments that answer a SYN; drops for a bad source and for a destination that
-/// is not ours.
+/// Sends a SYN. Returns the number of answering segments, and the drops for a bad source and for a
+/// foreign destination.
 fn answers(src: &str, dst: &str) -> (usize, u64, u64) {
     let (port, mut wire) = MemoryPort::pair(MemoryOptions::default());
     let config = HostConfig::new(format!("{OURS}/24").parse().unwrap());
@@ -82,7 +82,7 @@ fn answers(src: &str, dst: &str) -> (usize, u64, u64) {
 // tests: MUST-63
 #[test]
 fn a_syn_from_an_address_that_is_no_hosts_is_dropped() {
-    assert_eq!(answers("10.0.0.9", OURS), (1, 0, 0), "a proper one is answered");
+    assert_eq!(answers("10.0.0.9", OURS), (1, 0, 0), "a valid SYN is answered");
     for src in ["224.0.0.1", "255.255.255.255", "10.0.0.255", "127.0.0.1", "0.0.0.0", OURS] {
         assert_eq!(answers(src, OURS), (0, 1, 0), "{src}");
     }

@@ -1,4 +1,4 @@
-//! epoll: level, edge, one-shot.
+//! epoll: level-triggered, edge-triggered, one-shot.
 
 use crate::pair::{EVERYTHING, HUP, IN, OUT, Pair, RDHUP};
 use baton_socket::posix::{Errno, Fd, Posix};
@@ -45,22 +45,22 @@ fn an_edge_is_told_once() {
     let mut pair = Pair::new();
     let (client, server) = pair.connect();
     let epfd = watch(&mut pair.b, server, IN | OUT | EDGE);
-    assert_eq!(ready(&mut pair.b, epfd), [OUT], "what is ready at first counts");
+    assert_eq!(ready(&mut pair.b, epfd), [OUT], "initial readiness counts as an edge");
     assert_eq!(ready(&mut pair.b, epfd), []);
     pair.a.send(client, b"12345", 0).unwrap();
     pair.steps(3);
     assert_eq!(ready(&mut pair.b, epfd), [IN | OUT]);
     pair.b.recv(server, &mut [0; 2], 0).unwrap();
-    assert_eq!(ready(&mut pair.b, epfd), [], "the rest is no news");
+    assert_eq!(ready(&mut pair.b, epfd), [], "unread bytes that remain are no new edge");
     pair.a.send(client, b"6", 0).unwrap();
     pair.steps(3);
     assert_eq!(ready(&mut pair.b, epfd), [IN | OUT]);
     pair.b.epoll_ctl(epfd, EPOLL_CTL_MOD, server, IN | EDGE, 1).unwrap();
-    assert_eq!(ready(&mut pair.b, epfd), [IN], "arming again asks anew");
+    assert_eq!(ready(&mut pair.b, epfd), [IN], "modifying a registration reports the readiness again");
 }
 
 #[test]
-fn acknowledgments_are_no_edge_to_who_was_not_short_of_room() {
+fn acknowledgments_are_no_edge_without_a_shortage_of_space() {
     let mut pair = Pair::new();
     let (client, _) = pair.connect();
     let epfd = watch(&mut pair.a, client, IN | OUT | EDGE);
@@ -71,7 +71,7 @@ fn acknowledgments_are_no_edge_to_who_was_not_short_of_room() {
 }
 
 #[test]
-fn room_is_an_edge_to_who_was_short_of_it() {
+fn new_space_is_an_edge_after_a_shortage() {
     let mut pair = Pair::new();
     let (client, server) = pair.connect();
     let epfd = watch(&mut pair.a, client, OUT | EDGE);
@@ -108,7 +108,7 @@ fn a_one_shot_fires_once_until_armed_again() {
 }
 
 #[test]
-fn connections_and_connects_are_told() {
+fn connections_and_connects_are_reported() {
     let mut pair = Pair::new();
     let listener = pair.listen("10.0.0.2:7");
     let at_b = watch(&mut pair.b, listener, IN);
@@ -129,7 +129,7 @@ fn connections_and_connects_are_told() {
 }
 
 #[test]
-fn what_is_closed_or_removed_is_told_no_more() {
+fn closed_and_removed_descriptors_are_not_reported() {
     let mut pair = Pair::new();
     let (client, server) = pair.connect();
     let epfd = watch(&mut pair.b, server, EVERYTHING);
@@ -139,7 +139,7 @@ fn what_is_closed_or_removed_is_told_no_more() {
     pair.b.epoll_ctl(epfd, EPOLL_CTL_ADD, server, EVERYTHING, 0).unwrap();
     pair.b.close(server).unwrap();
     assert_eq!(ready(&mut pair.b, epfd), []);
-    // Another socket with the same number is another socket.
+    // A new socket with the same number is a different socket.
     assert_eq!(pair.b.socket(libc::AF_INET, libc::SOCK_STREAM, 0), Ok(server));
     assert_eq!(ready(&mut pair.b, epfd), []);
     pair.b.close(epfd).unwrap();
@@ -148,7 +148,7 @@ fn what_is_closed_or_removed_is_told_no_more() {
 }
 
 #[test]
-fn nobody_starves_behind_who_is_always_ready() {
+fn a_descriptor_that_is_always_ready_starves_no_other() {
     let mut pair = Pair::new();
     let epfd = pair.a.epoll_create(0).unwrap();
     for data in 0..10 {

@@ -1,4 +1,4 @@
-//! POSIX sockets on two engines joined by hand: what programs expect of them.
+//! POSIX sockets on two engines that the test connects: the behaviour that programs expect.
 
 mod epoll;
 mod options;

@@ -1,4 +1,4 @@
-//! Options: what is set is told again, and does what it says.
+//! Options: a value that was set is returned, and has its effect.
 
 use crate::pair::{OUT, Pair, number, set};
 use baton_socket::posix::Errno;
@@ -32,12 +32,16 @@ fn numbers_come_back_as_they_were_set() {
     for (name, wrong) in [(libc::TCP_KEEPCNT, 0), (libc::TCP_KEEPIDLE, 0), (libc::TCP_USER_TIMEOUT, -1)] {
         assert_eq!(set(&mut pair.a, fresh, IPPROTO_TCP, name, wrong), Err(Errno(libc::EINVAL)));
     }
-    // What was set by one name is known by the other.
+    // A value set under one name is returned under the other.
     assert_eq!(number(&mut pair.a, fresh, IPPROTO_IPV6, libc::IPV6_TCLASS), 0xb8);
     set(&mut pair.a, fresh, IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, -1).unwrap();
     assert_eq!(number(&mut pair.a, fresh, IPPROTO_IP, libc::IP_TTL), 64);
     set(&mut pair.a, fresh, IPPROTO_IPV6, libc::IPV6_TCLASS, 0x2f).unwrap();
-    assert_eq!(number(&mut pair.a, fresh, IPPROTO_IPV6, libc::IPV6_TCLASS), 0x2c, "ECN is not the program's");
+    assert_eq!(
+        number(&mut pair.a, fresh, IPPROTO_IPV6, libc::IPV6_TCLASS),
+        0x2c,
+        "the program cannot set the ECN bits"
+    );
     assert_eq!(pair.a.set_option(fresh, IPPROTO_IP, libc::IP_TTL, &[7]), Ok(()));
     for (name, wrong) in [(libc::IP_TTL, 0), (libc::IP_TTL, 256), (libc::IP_TOS, 256), (libc::IP_TOS, -1)] {
         assert_eq!(set(&mut pair.a, fresh, IPPROTO_IP, name, wrong), Err(Errno(libc::EINVAL)));
@@ -49,7 +53,7 @@ fn numbers_come_back_as_they_were_set() {
 }
 
 #[test]
-fn what_a_socket_is_can_be_asked() {
+fn the_type_of_a_socket_can_be_queried() {
     let mut pair = Pair::new();
     let listener = pair.listen("[fd00::2]:7");
     assert_eq!(number(&mut pair.b, listener, SOL_SOCKET, libc::SO_ACCEPTCONN), 1);
@@ -80,7 +84,7 @@ fn buffers_are_as_large_as_was_asked_for() {
     assert_eq!(pair.a.send(client, &buf, 0), Ok(5120));
     assert_eq!(pair.a.poll_mask(client, OUT), 0);
     sent += 5120;
-    // Past the window that was promised before any buffer was posted.
+    // More than the window that was promised before any buffer was posted.
     while read < 300_000 {
         sent += pair.a.send(client, &buf, 0).unwrap_or(0);
         pair.step();
@@ -90,11 +94,11 @@ fn buffers_are_as_large_as_was_asked_for() {
         sent += pair.a.send(client, &buf, 0).unwrap_or(0);
         pair.step();
     }
-    // Less than a segment may be missing: a silly window is not used.
+    // Less than one segment may be missing, because a silly window is not used.
     let unread = pair.b.unread(server).unwrap();
     assert!((4096 - 1448..=4096).contains(&unread), "{unread}");
-    assert_eq!(sent - read, unread + 5120, "what lies between the two programs");
-    // More room is seen at once.
+    assert_eq!(sent - read, unread + 5120, "bytes between the two programs");
+    // More space takes effect at once.
     set(&mut pair.b, server, SOL_SOCKET, libc::SO_RCVBUF, 8192).unwrap();
     pair.steps(50);
     let unread = pair.b.unread(server).unwrap();
@@ -145,11 +149,11 @@ fn tcp_info_tells_of_losses_as_the_kernel_does() {
     assert_eq!(look(&mut pair), (0, 0, 0, 0, 10 * 1448));
     pair.steps(2);
     let (state, lost, repeated, ..) = look(&mut pair);
-    assert_eq!((state, lost, repeated), (3, 1, 1), "Recovery: lost, and sent again");
+    assert_eq!((state, lost, repeated), (3, 1, 1), "Recovery, with one segment lost and retransmitted");
     pair.steps(10);
     let (state, lost, repeated, total, waits) = look(&mut pair);
     assert_eq!((state, lost, repeated, total, waits), (0, 0, 0, 1, 0));
-    // Nothing arrives any more: Loss.
+    // All frames are lost from here on: state Loss.
     pair.cut = true;
     pair.a.send(client, &[1; 1448], 0).unwrap();
     pair.steps(9000);
@@ -169,7 +173,7 @@ fn accepted_sockets_inherit_from_their_listener() {
     pair.steps(20);
     let (server, _) = pair.b.accept(listener, libc::SOCK_NONBLOCK).unwrap();
     assert_eq!(number(&mut pair.b, server, IPPROTO_TCP, libc::TCP_KEEPCNT), 2);
-    // And it acts: a peer that answers no probe is given up after three seconds.
+    // The option has its effect: a peer that answers no probe is given up after three seconds.
     pair.steps(3);
     pair.cut = true;
     pair.steps(50_000);
@@ -214,7 +218,7 @@ fn the_mss_that_was_asked_for_is_announced_and_kept() {
         let expected = if value == 1000 { 1000 } else { 536 };
         assert_eq!(number(&mut pair.a, fresh, IPPROTO_TCP, libc::TCP_MAXSEG), expected);
     }
-    // By who is called: both keep to it, less the room for timestamps.
+    // On the accepting side: both ends respect it, less the space for timestamps.
     let listener = pair.b.socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0).unwrap();
     set(&mut pair.b, listener, IPPROTO_TCP, libc::TCP_MAXSEG, 1000).unwrap();
     pair.b.bind(listener, "10.0.0.2:8".parse().unwrap()).unwrap();
@@ -242,7 +246,7 @@ fn packets_may_be_cut_if_the_socket_says_so() {
         pair.b.accept(listener, libc::SOCK_NONBLOCK).unwrap();
         pair.a.send(fd, b"data", 0).unwrap();
         let frame = pair.lose();
-        // Behind 14 bytes of Ethernet and 6 of IPv4.
+        // After 14 bytes of Ethernet header and 6 bytes of the IPv4 header.
         assert_eq!(frame[20], dont_fragment, "{kind}");
     }
     let fd = pair.a.socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
@@ -252,8 +256,8 @@ fn packets_may_be_cut_if_the_socket_says_so() {
     }
 }
 
-/// socket(7) and tcp(7) say nothing of it; Linux's documentation of the sysctl
-/// `tcp_notsent_lowat` does: a socket is writable while less than that was never sent.
+/// socket(7) and tcp(7) do not describe it. Linux's documentation of the sysctl `tcp_notsent_lowat`
+/// does: a socket is writable while fewer bytes than that were never sent.
 #[test]
 fn few_bytes_wait_if_that_is_wanted() {
     let mut pair = Pair::new();
@@ -263,7 +267,7 @@ fn few_bytes_wait_if_that_is_wanted() {
     assert_eq!(pair.a.send(client, &[1; 10_000], 0), Ok(4000));
     assert_eq!(pair.a.send(client, &[1; 10_000], 0), Err(Errno(libc::EAGAIN)));
     assert_eq!(pair.a.poll_mask(client, OUT), 0);
-    // Sent is enough; it need not be acknowledged.
+    // Sent bytes count, even without acknowledgment.
     pair.cut = true;
     pair.step();
     assert_eq!(pair.a.poll_mask(client, OUT), OUT);
@@ -275,7 +279,7 @@ fn few_bytes_wait_if_that_is_wanted() {
 }
 
 #[test]
-fn what_is_left_to_read_is_told_if_asked_for() {
+fn bytes_left_to_read_are_reported_on_request() {
     let mut pair = Pair::new();
     let (client, server) = pair.connect();
     assert_eq!(pair.b.inq(server), Ok(None));

@@ -13,14 +13,14 @@ pub const HUP: u32 = libc::POLLHUP as u32;
 pub const RDHUP: u32 = libc::POLLRDHUP as u32;
 pub const EVERYTHING: u32 = IN | OUT | ERR | HUP | RDHUP;
 
-/// A clock like CLOCK_MONOTONIC's of a machine that is up for weeks.
+/// A clock value like CLOCK_MONOTONIC on a machine that has been up for weeks.
 const START: u64 = 3_000_000_000_000_000;
 
 pub struct Pair {
     pub a: Posix,
     pub b: Posix,
     now: u64,
-    /// Frames are lost.
+    /// All frames are lost.
     pub cut: bool,
 }
 
@@ -29,8 +29,8 @@ pub fn again<T: std::fmt::Debug + PartialEq>(answer: Answer<T>) {
 }
 
 pub fn number(posix: &mut Posix, fd: Fd, level: c_int, name: c_int) -> c_int {
-    let bytes = posix.option(fd, level, name).expect("an option");
-    c_int::from_ne_bytes(*bytes.first_chunk().expect("a number"))
+    let bytes = posix.option(fd, level, name).expect("the option exists");
+    c_int::from_ne_bytes(*bytes.first_chunk().expect("the value is a number"))
 }
 
 pub fn set(posix: &mut Posix, fd: Fd, level: c_int, name: c_int, value: c_int) -> Answer<()> {
@@ -42,7 +42,7 @@ impl Pair {
         Pair::with(|_| ())
     }
 
-    /// With a change to both configurations.
+    /// Applies `change` to both configurations.
     pub fn with(change: impl Fn(&mut PosixConfig)) -> Pair {
         let posix = |v4: &str, v6: &str| {
             let mut host = HostConfig::new(v4.parse().unwrap());
@@ -59,7 +59,7 @@ impl Pair {
         Pair { a, b, now: START, cut: false }
     }
 
-    /// A tenth of a millisecond of the world.
+    /// Advances both sides by a tenth of a millisecond.
     pub fn step(&mut self) {
         self.now += 100_000;
         let mut frame = vec![0; 2000];
@@ -77,11 +77,11 @@ impl Pair {
         }
     }
 
-    /// The next frame of `a`, which `b` does not get.
+    /// Takes the next frame of `a` without delivering it to `b`.
     pub fn lose(&mut self) -> Vec<u8> {
         self.a.drive(Instant(self.now)).unwrap();
         let mut frame = vec![0; 2000];
-        let len = self.a.output(&mut frame).unwrap().expect("a frame");
+        let len = self.a.output(&mut frame).unwrap().expect("a frame was sent");
         frame.truncate(len);
         frame
     }
@@ -90,7 +90,7 @@ impl Pair {
         (0..count).for_each(|_| self.step());
     }
 
-    /// A listener of `b` at `addr`.
+    /// Makes a listener of `b` at `addr`.
     pub fn listen(&mut self, addr: &str) -> Fd {
         let addr: SocketAddr = addr.parse().unwrap();
         let fd = self.b.socket(domain(addr), libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0).unwrap();
@@ -99,7 +99,7 @@ impl Pair {
         fd
     }
 
-    /// A socket of `a` that is connecting to `addr`.
+    /// Makes a socket of `a` that is connecting to `addr`.
     pub fn begin(&mut self, addr: &str) -> Fd {
         let addr: SocketAddr = addr.parse().unwrap();
         let fd = self.a.socket(domain(addr), libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0).unwrap();
@@ -107,7 +107,7 @@ impl Pair {
         fd
     }
 
-    /// A connection from `a` to `b`, over IPv4.
+    /// Makes a connection from `a` to `b` over IPv4.
     pub fn connect(&mut self) -> (Fd, Fd) {
         let listener = self.listen("10.0.0.2:7");
         let client = self.begin("10.0.0.2:7");

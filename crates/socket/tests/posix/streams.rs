@@ -18,7 +18,7 @@ fn bytes_and_ends_pass_both_ways() {
     assert_eq!(pair.a.send(client, b"question", libc::MSG_NOSIGNAL), Ok(8));
     pair.a.shutdown(client, Shutdown::Write).unwrap();
     assert_eq!(pair.a.send(client, b"more", 0), errno(libc::EPIPE));
-    assert_eq!(pair.b.send(server, b"!", libc::MSG_OOB), errno(libc::EOPNOTSUPP), "no urgent data is sent");
+    assert_eq!(pair.b.send(server, b"!", libc::MSG_OOB), errno(libc::EOPNOTSUPP), "urgent data cannot be sent");
     pair.steps(5);
     assert_eq!(pair.b.poll_mask(server, EVERYTHING), IN | OUT | RDHUP);
     assert_eq!(pair.b.recv(server, &mut buf[..3], libc::MSG_PEEK), Ok(3));
@@ -36,7 +36,7 @@ fn bytes_and_ends_pass_both_ways() {
 }
 
 #[test]
-fn what_waits_can_be_counted_and_dropped() {
+fn unread_bytes_can_be_counted_and_discarded() {
     let mut pair = Pair::new();
     let (client, server) = pair.connect();
     again(pair.b.discard(server, 10, 0));
@@ -66,7 +66,7 @@ fn a_full_buffer_takes_no_more_until_there_is_room() {
     let (client, server) = pair.connect();
     let chunk = [7; 10_000];
     let mut sent = 0;
-    // The peer does not read: its buffer fills, then ours.
+    // The peer does not read: its buffer fills up, then ours.
     loop {
         match pair.a.send(client, &chunk, 0) {
             Ok(count) => sent += count,
@@ -116,7 +116,7 @@ fn a_refused_connect_is_told_once() {
 }
 
 #[test]
-fn what_cannot_begin_is_told_at_once() {
+fn an_attempt_that_cannot_start_fails_at_once() {
     let mut pair = Pair::new();
     let fd = pair.a.socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
     assert_eq!(pair.a.connect(fd, "192.0.2.1:7".parse().unwrap()), errno(libc::ENETUNREACH));
@@ -148,7 +148,7 @@ fn names_are_shared_only_as_linux_shares_them() {
     let socket = |pair: &mut Pair| pair.b.socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
     let (first, second, third) = (socket(&mut pair), socket(&mut pair), socket(&mut pair));
     pair.b.bind(first, "10.0.0.2:80".parse().unwrap()).unwrap();
-    assert_eq!(pair.b.bind(first, any(81)), errno(libc::EINVAL), "it has a name");
+    assert_eq!(pair.b.bind(first, any(81)), errno(libc::EINVAL), "the socket has a name already");
     assert_eq!(pair.b.bind(second, any(80)), errno(libc::EADDRINUSE));
     for fd in [first, second] {
         set(&mut pair.b, fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).unwrap();
@@ -156,8 +156,8 @@ fn names_are_shared_only_as_linux_shares_them() {
     pair.b.bind(second, any(80)).unwrap();
     pair.b.listen(first, 1).unwrap();
     set(&mut pair.b, third, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).unwrap();
-    assert_eq!(pair.b.bind(third, any(80)), errno(libc::EADDRINUSE), "one listens");
-    // A port of its own for who names none, and told at once.
+    assert_eq!(pair.b.bind(third, any(80)), errno(libc::EADDRINUSE), "another socket listens");
+    // A socket that names no port gets its own, known immediately.
     pair.b.bind(third, any(0)).unwrap();
     assert!(pair.b.local_name(third).unwrap().port() >= 32_768);
     pair.b.close(first).unwrap();
@@ -191,7 +191,7 @@ fn an_ipv6_socket_serves_both_families_unless_told_not_to() {
 }
 
 #[test]
-fn who_finds_the_accept_queue_full_is_reset() {
+fn a_connection_that_finds_the_accept_queue_full_is_reset() {
     let mut pair = Pair::new();
     let listener = pair.b.socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
     pair.b.bind(listener, "10.0.0.2:7".parse().unwrap()).unwrap();
@@ -211,7 +211,7 @@ fn who_finds_the_accept_queue_full_is_reset() {
 }
 
 #[test]
-fn closing_a_listener_resets_who_waits_and_frees_the_port() {
+fn closing_a_listener_resets_waiting_connections_and_frees_the_port() {
     let mut pair = Pair::new();
     let listener = pair.listen("10.0.0.2:7");
     let client = pair.begin("10.0.0.2:7");
@@ -270,7 +270,7 @@ fn a_soft_error_is_told_once_and_ends_nothing() {
     let frame = pair.lose();
     pair.a.input(&host_unreachable(&frame)).unwrap();
     pair.steps(1);
-    // As in Linux: no POLLERR, and neither send nor recv heeds it.
+    // As in Linux: no POLLERR, and neither send nor recv fails because of it.
     assert_eq!(pair.a.poll_mask(client, EVERYTHING), OUT);
     again(pair.a.recv(client, &mut [0; 8], 0));
     assert_eq!(pair.a.send(client, b" and found", 0), Ok(10));
@@ -286,7 +286,7 @@ fn a_soft_error_is_told_once_and_ends_nothing() {
     assert_eq!(number(&mut pair.a, client, libc::SOL_SOCKET, libc::SO_ERROR), 0);
 }
 
-/// ICMP's "host unreachable" about a frame with an IPv4 packet, back to its sender.
+/// Builds an ICMP "host unreachable" for a frame with an IPv4 packet, addressed to its sender.
 fn host_unreachable(frame: &[u8]) -> Vec<u8> {
     let quote = &frame[14..14 + 28];
     let mut icmp = [&[3, 1, 0, 0, 0, 0, 0, 0], quote].concat();
@@ -302,7 +302,7 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!baton_wire::checksum::fold(baton_wire::checksum::sum(bytes))).to_be_bytes()
 }
 
-/// send(2), `MSG_MORE`; tcp(7), `TCP_CORK`: 200 milliseconds at most.
+/// send(2), `MSG_MORE`; tcp(7), `TCP_CORK`: bytes are held back for at most 200 milliseconds.
 #[test]
 fn more_is_waited_for() {
     let mut pair = Pair::new();
@@ -314,23 +314,23 @@ fn more_is_waited_for() {
     assert_eq!(more(&mut pair, 20), 20);
     pair.a.send(client, &[1; 5], libc::MSG_EOR).unwrap();
     let frame = pair.lose();
-    // Ethernet, IPv4, TCP with timestamps: 66 bytes of headers.
+    // The headers of Ethernet, IPv4 and TCP with timestamps have 66 bytes.
     assert_eq!(frame.len(), 66 + 35, "in one segment");
     pair.b.input(&frame).unwrap();
     pair.steps(5);
     assert_eq!(pair.b.discard(server, 100, 0), Ok(35));
-    // Full segments wait for nothing.
+    // Full segments are not held back.
     assert_eq!(more(&mut pair, 3 * 1448 + 7), 3 * 1448 + 7);
     pair.steps(20);
     assert_eq!(pair.b.discard(server, 100_000, 0), Ok(3 * 1448));
-    // And nothing waits for ever.
+    // Bytes are not held back forever.
     pair.steps(1900);
     assert_eq!(pair.b.unread(server), Ok(0));
-    let due = pair.a.next_deadline().expect("something is to come");
+    let due = pair.a.next_deadline().expect("a deadline is pending");
     assert!(due.0 - pair.a.now().0 <= 200_000_000);
     pair.steps(200);
     assert_eq!(pair.b.discard(server, 100, 0), Ok(7));
-    // What waits goes before the end.
+    // Held-back bytes are sent before the FIN.
     more(&mut pair, 4);
     pair.a.shutdown(client, Shutdown::Write).unwrap();
     pair.steps(5);
@@ -339,7 +339,7 @@ fn more_is_waited_for() {
 }
 
 #[test]
-fn what_waits_for_more_goes_with_nodelay_and_without_a_cork() {
+fn nodelay_and_uncorking_release_held_back_bytes() {
     for (name, value) in [(libc::TCP_NODELAY, 1), (libc::TCP_CORK, 0)] {
         let mut pair = Pair::new();
         let (client, server) = pair.connect();

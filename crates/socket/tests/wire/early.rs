@@ -1,5 +1,5 @@
-//! Data that comes with the handshake (RFC 9293 §3.10.7.3, §3.10.7.4): it is there for
-//! whoever waits for it, and it is acknowledged, without another segment of the peer.
+//! Data that arrives with the handshake (RFC 9293 §3.10.7.3, §3.10.7.4) is available to the program
+//! and is acknowledged, without another segment of the peer.
 
 use crate::peer::{Lab, OURS, Peer, THEIRS, at};
 use baton_consumer::consumer::{Conn, SocketEvent};
@@ -9,14 +9,14 @@ use baton_wire::tcp::Flags;
 /// Milliseconds within which data is acknowledged (RFC 9293 §3.8.6.3).
 const SOON: usize = 500;
 
-/// Checks that `conn` was told of `bytes` and that the peer got an acknowledgment of them.
+/// Checks that `conn` has `bytes` readable bytes and that the peer got an acknowledgment for them.
 fn told_and_acknowledged(lab: &mut Lab, conn: Conn, peer: &Peer, bytes: usize, fin: bool) {
     lab.steps(SOON);
     let mut ready = false;
     while let Some(event) = lab.host.next_event() {
         ready |= matches!(event, SocketEvent::Ready { conn: about, .. } if about == conn);
     }
-    assert!(ready, "the program hears of the data");
+    assert!(ready, "the program is told of the data");
     let stream = lab.host.stream(conn).unwrap();
     assert_eq!((stream.readable(), stream.peer_finished()), (bytes, fin));
     let acked = lab.drain().iter().rfind(|seen| seen.packet.flags.contains(Flags::ACK)).map(|seen| seen.packet.ack);

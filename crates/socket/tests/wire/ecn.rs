@@ -8,7 +8,7 @@ use baton_wire::tcp::Flags;
 /// ECN-Capable Transport, the codepoint that senders use (§5).
 const ECT0: u8 = 2;
 
-/// §6.1.4 to §6.1.6: only data that is sent for the first time may be marked on its way.
+/// §6.1.4 to §6.1.6: only data that is sent for the first time may be ECN-capable.
 #[test]
 fn ecn_marks_new_data_and_nothing_else() {
     for agreed in [false, true] {
@@ -24,9 +24,9 @@ fn ecn_marks_new_data_and_nothing_else() {
         peer.snd_nxt += 1;
         lab.steps(2);
         lab.host.write(conn, &[1; 2 * MSS]).unwrap();
-        // The ACK of the handshake, data, and the data again.
+        // The ACK of the handshake, the data, and its retransmission.
         lab.steps(1500);
-        // Now an ACK, and a FIN.
+        // An ACK and a FIN follow.
         lab.send(&peer, Flags::ACK | Flags::PSH, &[1; 10]);
         lab.steps(100);
         lab.host.shutdown(conn).unwrap();

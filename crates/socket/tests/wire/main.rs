@@ -1,5 +1,4 @@
-//! What a host puts on the wire, segment by segment, against a peer that is made
-//! of frames.
+//! Segments that a host sends, one by one, against a peer that the test builds from frames.
 
 mod early;
 mod ecn;

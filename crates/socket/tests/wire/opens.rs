@@ -1,4 +1,4 @@
-//! Active and passive opens beside connections that exist (RFC 9293 §3.9.1.1).
+//! Active and passive opens in the presence of existing connections (RFC 9293 §3.9.1.1).
 
 use crate::peer::{ALSO_OURS, Lab, OURS, THEIRS, addr, at};
 use baton_consumer::consumer::SocketEvent;
@@ -14,8 +14,8 @@ fn listening_leaves_the_ports_connections_as_they_are() {
     let mut peer = lab.peer(OURS, 7, 4000);
     lab.syn(&mut peer);
     let conn = lab.complete(&peer);
-    // Another passive open of the same port, and one that the connection's segments
-    // would come to if they did not come to the connection first.
+    // Another passive open on the same port. The connection's segments would match it if they did
+    // not match the connection first.
     lab.listen(OURS, 7);
     lab.send(&peer, Flags::ACK | Flags::PSH, b"still there?");
     lab.steps(100);
@@ -24,7 +24,7 @@ fn listening_leaves_the_ports_connections_as_they_are() {
     let answers = lab.drain();
     assert_eq!(answers.len(), 1);
     assert_eq!((answers[0].packet.flags, answers[0].packet.ack), (Flags::ACK, peer.snd_nxt + 12));
-    // And who comes now comes to the new one.
+    // A later peer connects to the new listener.
     let mut late = lab.peer(OURS, 7, 4001);
     lab.syn(&mut late);
     lab.complete(&late);
@@ -45,7 +45,7 @@ fn a_port_is_listened_on_while_connections_from_it_are_opening() {
     let mut half_open = lab.peer(OURS, 7, 4000);
     lab.syn(&mut half_open);
     lab.listen("0.0.0.0", 7);
-    // Both go on, and the listener takes others.
+    // Both continue, and the listener accepts others.
     lab.complete(&half_open);
     let mut other = lab.peer(ALSO_OURS, 7, 4000);
     lab.syn(&mut other);
@@ -99,7 +99,7 @@ fn an_accepted_connection_answers_from_the_address_that_was_called() {
     lab.host.close(conn);
     lab.steps(1000);
     let seen = lab.drain();
-    assert!(seen.iter().filter(|seen| seen.payload == b"welcome").count() > 1, "sent and sent again");
+    assert!(seen.iter().filter(|seen| seen.payload == b"welcome").count() > 1, "sent and retransmitted");
     assert!(seen.iter().all(|seen| seen.packet.src == addr(ALSO_OURS)));
 }
 

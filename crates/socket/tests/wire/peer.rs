@@ -1,4 +1,4 @@
-//! A host on an in-memory wire, and far ends that the test plays itself.
+//! A host on an in-memory wire, with peers that the test plays.
 
 use baton_consumer::consumer::{Conn, SocketEvent};
 use baton_engine::frame_io::{FrameIo, FrameSink, RxFrame, TxMeta};
@@ -12,7 +12,7 @@ use baton_wire::tcp::{Flags, SackBlocks};
 use baton_wire::template::{Emit, Route, emit_once};
 use std::net::{IpAddr, SocketAddr};
 
-/// The host's addresses, the first of which is the one it takes by itself.
+/// The host's addresses. It uses the first one by default.
 pub const OURS: &str = "10.0.0.2";
 pub const ALSO_OURS: &str = "10.0.0.3";
 /// The peers' address.
@@ -23,28 +23,28 @@ pub const MSS: usize = 536;
 
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
-/// A TCP segment of the host's.
+/// A TCP segment that the host sent.
 pub struct Seen {
     pub packet: Packet,
     pub payload: Vec<u8>,
 }
 
-/// The other end of the wire, and what came over it so far.
+/// The other end of the wire, and the frames that arrived there.
 pub struct FarEnd {
     wire: MemoryPort,
-    /// The host's.
+    /// The host's link address.
     mac: [u8; 6],
     pub seen: Vec<Seen>,
 }
 
-/// A host that is driven by the test, and its far end.
+/// A host driven by the test, and its far end.
 pub struct Lab {
     pub host: Host<MemoryPort>,
     pub far: FarEnd,
     now: u64,
 }
 
-/// One far end of a connection.
+/// The peer of one connection.
 #[derive(Clone, Copy)]
 pub struct Peer {
     host: Addr,
@@ -77,7 +77,7 @@ impl FarEnd {
         FarEnd { wire, mac, seen: Vec::new() }
     }
 
-    /// Takes what the host sent, and answers what has to be answered at once.
+    /// Receives the host's frames, and answers those that need an immediate answer.
     pub fn receive(&mut self) {
         let mut frames = Frames(Vec::new());
         self.wire.receive(64, &mut frames).unwrap();
@@ -88,7 +88,7 @@ impl FarEnd {
 
     fn take(&mut self, frame: &[u8]) {
         if frame[12..14] == [8, 6] {
-            // "Who has?" of ARP: all peers have.
+            // An ARP request: the lab answers for all peers.
             let mut reply = [&frame[6..12], &PEER_MAC, &frame[12..20], &[0, 2]].concat();
             reply.extend([&PEER_MAC, &frame[38..42], &frame[22..32]].concat());
             self.put(&reply);
@@ -103,7 +103,7 @@ impl FarEnd {
         self.wire.flush().unwrap();
     }
 
-    /// A segment of a peer's, which does not move its numbers.
+    /// Sends a segment from a peer, without advancing its sequence numbers.
     pub fn send(&mut self, peer: &Peer, flags: Flags, payload: &[u8]) {
         let link = [&self.mac[..], &PEER_MAC, &[8, 0]].concat();
         let route = Route {
@@ -136,18 +136,18 @@ impl FarEnd {
         self.put(&frame);
     }
 
-    /// Waits for the next segment of a host that others drive.
+    /// Waits for the next segment of a host that other threads drive.
     pub fn wait(&mut self) -> Packet {
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while self.seen.is_empty() {
-            assert!(std::time::Instant::now() < end, "no segment in a minute");
+            assert!(std::time::Instant::now() < end, "no segment within a minute");
             std::thread::sleep(std::time::Duration::from_millis(1));
             self.receive();
         }
         self.seen.remove(0).packet
     }
 
-    /// Answers the host's SYN with a SYN-ACK; the peer that it did it as.
+    /// Answers the host's SYN with a SYN-ACK. Returns the peer that did so.
     pub fn accept(&mut self, syn: &Packet) -> Peer {
         let (host, host_port, port) = (syn.src, syn.src_port, syn.dst_port);
         let mut peer = Peer { host, host_port, port, snd_nxt: Seq(5000), rcv_nxt: syn.seq + 1, window: 65_535 };
@@ -156,7 +156,7 @@ impl FarEnd {
         peer
     }
 
-    /// An ICMP error of `kind` and `code` about a segment of the host's.
+    /// Sends an ICMP error of `kind` and `code` for a segment of the host.
     pub fn send_icmp(&mut self, kind: u8, code: u8, about: &Packet) {
         let mut ip = vec![0x45, 0, 0, 56, 0, 1, 0, 0, 64, 1, 0, 0];
         let octets = |addr: Addr| match addr.ip() {
@@ -187,7 +187,7 @@ impl Lab {
         Lab::on(MemoryOptions::default(), change)
     }
 
-    /// A lab on a wire of this kind.
+    /// Makes a lab on a wire with these options.
     pub fn on(options: MemoryOptions, change: impl FnOnce(&mut HostConfig)) -> Lab {
         let (port, wire) = MemoryPort::pair(options);
         let mut config = HostConfig::new(format!("{OURS}/24").parse().unwrap());
@@ -198,7 +198,7 @@ impl Lab {
         Lab { host: Host::new(&config, port).unwrap(), far, now: 0 }
     }
 
-    /// Milliseconds of the world.
+    /// Advances the lab by `count` milliseconds.
     pub fn steps(&mut self, count: usize) {
         for _ in 0..count {
             self.now += 1_000_000;
@@ -207,35 +207,35 @@ impl Lab {
         }
     }
 
-    /// All segments since the last call.
+    /// Returns all segments since the last call.
     pub fn drain(&mut self) -> Vec<Seen> {
         std::mem::take(&mut self.far.seen)
     }
 
-    /// The next segment; there has to be one.
+    /// Returns the next segment, which must exist.
     pub fn next(&mut self) -> Seen {
-        assert!(!self.far.seen.is_empty(), "a segment");
+        assert!(!self.far.seen.is_empty(), "the host sent a segment");
         self.far.seen.remove(0)
     }
 
-    /// See [`FarEnd::send`].
+    /// Like [`FarEnd::send`].
     pub fn send(&mut self, peer: &Peer, flags: Flags, payload: &[u8]) {
         self.far.send(peer, flags, payload);
     }
 
-    /// A peer of the host's port.
+    /// Makes a peer for a port of the host.
     pub fn peer(&self, host: &str, host_port: u16, port: u16) -> Peer {
         Peer { host: addr(host), host_port, port, snd_nxt: Seq(5000), rcv_nxt: Seq(0), window: 65_535 }
     }
 
-    /// Listens; there has to be no objection.
+    /// Listens, which must succeed.
     pub fn listen(&mut self, ip: &str, port: u16) {
         self.host.listen(at(ip, port), 16).unwrap();
         self.steps(2);
         assert!(matches!(self.host.next_event(), Some(SocketEvent::Listening { .. })), "listening at {ip}:{port}");
     }
 
-    /// The host's SYN-ACK to this peer's SYN.
+    /// Sends this peer's SYN and takes the host's SYN-ACK.
     pub fn syn(&mut self, peer: &mut Peer) {
         self.send(peer, Flags::SYN, &[]);
         peer.snd_nxt += 1;
@@ -245,7 +245,7 @@ impl Lab {
         peer.rcv_nxt = answer.seq + 1;
     }
 
-    /// The last segment of the handshake, and the connection that it makes.
+    /// Sends the last segment of the handshake. Returns the connection that this completes.
     pub fn complete(&mut self, peer: &Peer) -> Conn {
         self.send(peer, Flags::ACK, &[]);
         self.steps(2);
@@ -257,7 +257,7 @@ impl Lab {
         panic!("no connection");
     }
 
-    /// A connection that the host began, with the option bits given.
+    /// Opens a connection from the host, with these option bits.
     pub fn connect(&mut self, port: u16, local: Option<SocketAddr>, options: u64) -> (Peer, Conn) {
         self.host.connect_with(at(THEIRS, port), local, options).unwrap();
         self.steps(3);
@@ -278,7 +278,7 @@ impl Lab {
     }
 }
 
-/// RFC 1071, as it goes on the wire.
+/// The checksum of RFC 1071, in wire order.
 fn internet_checksum(bytes: &[u8]) -> [u8; 2] {
     (!baton_wire::checksum::fold(baton_wire::checksum::sum(bytes))).to_be_bytes()
 }

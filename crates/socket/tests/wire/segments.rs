@@ -1,4 +1,4 @@
-//! What segments are cut, and what their headers say.
+//! How segments are cut, and their header fields.
 
 use crate::peer::{Lab, MSS, OURS, Peer, Seen, at};
 use baton_consumer::consumer::Conn;
@@ -7,7 +7,7 @@ use baton_port::memory::MemoryOptions;
 use baton_tcp::options::SocketOption;
 use baton_wire::tcp::Flags;
 
-/// Payload lengths of the segments of a write, and which of them carry PSH.
+/// Returns the payload lengths of the segments of a write, and which of them carry PSH.
 fn pushes(len: usize) -> Vec<(usize, bool)> {
     let mut lab = Lab::new();
     let (_, conn) = lab.connect(80, None, NODELAY);
@@ -19,7 +19,7 @@ fn pushes(len: usize) -> Vec<(usize, bool)> {
 
 // tests: MUST-61
 #[test]
-fn the_last_of_what_is_queued_is_pushed() {
+fn the_last_queued_segment_is_pushed() {
     assert_eq!(pushes(1), [(1, true)]);
     assert_eq!(pushes(MSS), [(MSS, true)]);
     assert_eq!(pushes(MSS + 1), [(MSS, false), (1, true)]);
@@ -29,7 +29,7 @@ fn the_last_of_what_is_queued_is_pushed() {
 
 // tests: MUST-61
 #[test]
-fn what_the_window_cuts_off_is_not_the_last() {
+fn a_segment_cut_by_the_window_carries_no_psh() {
     let mut lab = Lab::new();
     let (mut peer, conn) = lab.connect(80, None, NODELAY);
     peer.window = 2 * MSS as u16;
@@ -47,7 +47,7 @@ fn what_the_window_cuts_off_is_not_the_last() {
     assert!(lab.next().packet.flags.contains(Flags::PSH));
 }
 
-/// Lengths of the segments that left since the last look.
+/// Lengths of the segments sent since the last call.
 fn lengths(lab: &mut Lab) -> Vec<usize> {
     lab.steps(2);
     lab.drain().iter().map(|seen| seen.payload.len()).filter(|len| *len > 0).collect()
@@ -75,21 +75,22 @@ fn short_segments_wait_for_the_acknowledgment_of_the_one_before() {
     assert_eq!(lengths(&mut lab), []);
     acknowledge(&mut lab, &mut peer, 10);
     assert_eq!(lengths(&mut lab), [50], "in one segment");
-    // A full segment waits for nothing; what is left of it does.
+    // A full segment is sent at once; the remainder waits.
     write(&mut lab, conn, MSS + 5);
     assert_eq!(lengths(&mut lab), [MSS]);
     acknowledge(&mut lab, &mut peer, 50 + MSS);
     assert_eq!(lengths(&mut lab), [5]);
-    // Unless it was the only short one: who acknowledges every second segment would wait.
+    // A remainder is sent at once if it is the only short segment outstanding. Otherwise a peer
+    // that acknowledges every second segment would delay it.
     acknowledge(&mut lab, &mut peer, 5);
     write(&mut lab, conn, 3 * MSS + 5);
     assert_eq!(lengths(&mut lab), [MSS, MSS, MSS, 5]);
     write(&mut lab, conn, 20);
     acknowledge(&mut lab, &mut peer, 3 * MSS);
-    assert_eq!(lengths(&mut lab), [], "the short one is not acknowledged");
+    assert_eq!(lengths(&mut lab), [], "the short segment is not acknowledged yet");
     acknowledge(&mut lab, &mut peer, 5);
     assert_eq!(lengths(&mut lab), [20]);
-    // Off, each leaves at once.
+    // With TCP_NODELAY, each is sent at once.
     lab.host.set_option(conn, baton_tcp::options::SocketOption::NoDelay(true)).unwrap();
     lab.steps(2);
     for _ in 0..2 {
@@ -98,7 +99,7 @@ fn short_segments_wait_for_the_acknowledgment_of_the_one_before() {
     }
 }
 
-/// tcp(7), `TCP_NODELAY`: it flushes what is pending, also what the cork holds.
+/// tcp(7): `TCP_NODELAY` flushes pending output, including corked output.
 #[test]
 fn nodelay_flushes_what_the_cork_holds() {
     let mut lab = Lab::new();
@@ -111,7 +112,7 @@ fn nodelay_flushes_what_the_cork_holds() {
     assert_eq!(lengths(&mut lab), [MSS]);
     set(&mut lab, SocketOption::NoDelay(true));
     assert_eq!(lengths(&mut lab), [10]);
-    // What is written later waits for the cork again.
+    // Bytes written later are held back by the cork again.
     write(&mut lab, conn, 20);
     assert_eq!(lengths(&mut lab), []);
     set(&mut lab, SocketOption::Cork(false));
@@ -119,7 +120,7 @@ fn nodelay_flushes_what_the_cork_holds() {
     acknowledge(&mut lab, &mut peer, MSS + 30);
 }
 
-/// As Linux: there is nothing to push.
+/// As in Linux: there is nothing to push.
 #[test]
 fn a_fin_alone_is_not_pushed() {
     let mut lab = Lab::new();
@@ -143,20 +144,20 @@ fn no_super_frame_takes_a_whole_window() {
     write(&mut lab, conn, 12 * MSS);
     assert_eq!(lengths(&mut lab), [5 * MSS, 5 * MSS]);
     acknowledge(&mut lab, &mut peer, 10 * MSS);
-    assert_eq!(lengths(&mut lab), [2 * MSS], "less than half of what there is now");
+    assert_eq!(lengths(&mut lab), [2 * MSS], "less than half of the present window");
     acknowledge(&mut lab, &mut peer, 2 * MSS);
-    // Nor does one that is sent again, as far as there is more than one segment to it.
+    // The same holds for a retransmission, if it covers more than one segment.
     write(&mut lab, conn, 8 * MSS);
     assert_eq!(lengths(&mut lab), [8 * MSS]);
     lab.steps(300);
-    assert_eq!(lengths(&mut lab), [MSS], "the timer ran out");
+    assert_eq!(lengths(&mut lab), [MSS], "the retransmission timer expired");
     acknowledge(&mut lab, &mut peer, MSS);
     assert_eq!(lengths(&mut lab), [MSS, MSS]);
     acknowledge(&mut lab, &mut peer, 2 * MSS);
     assert_eq!(lengths(&mut lab), [2 * MSS, MSS]);
 }
 
-/// Traffic class and time to live of the segments since the last look.
+/// Traffic class and time to live of the segments sent since the last call.
 fn ip_fields(lab: &mut Lab) -> Vec<(u8, u8)> {
     lab.drain().iter().map(|seen| (seen.packet.traffic_class, seen.packet.ttl)).collect()
 }
@@ -171,7 +172,7 @@ fn an_application_sets_its_segments_class_and_time_to_live() {
     assert_eq!(ip_fields(&mut lab), [(0, 61); 3], "the host's: ACK, SYN and data");
     let chosen = IpFields { traffic_class: 0xb8, ttl: 7, ..IpFields::default() };
     let (mut peer, conn) = lab.connect(80, None, NODELAY | chosen.bits());
-    // Full segments and a short one, a retransmission, an answer and a FIN.
+    // Full segments and a short one, a retransmission, an acknowledgment and a FIN.
     write(&mut lab, conn, 3 * MSS + 1);
     lab.steps(1000);
     acknowledge(&mut lab, &mut peer, 3 * MSS + 1);
@@ -185,7 +186,7 @@ fn an_application_sets_its_segments_class_and_time_to_live() {
     for Seen { packet, .. } in ours {
         assert_eq!((packet.traffic_class, packet.ttl), (0xb8, 7), "{:?}", packet.flags);
     }
-    // A connection that is under way takes another choice from then on.
+    // An established connection uses a new choice from then on.
     acknowledge(&mut lab, &mut peer, 1);
     lab.host.set_ip_fields(plain, IpFields { traffic_class: 0x20, ttl: 0, ..IpFields::default() }).unwrap();
     lab.steps(2);
@@ -197,7 +198,7 @@ fn an_application_sets_its_segments_class_and_time_to_live() {
 
 // tests: MUST-48, MUST-49
 #[test]
-fn accepted_connections_have_what_their_listener_was_given() {
+fn accepted_connections_inherit_the_listeners_options() {
     let mut lab = Lab::new();
     let chosen = IpFields { traffic_class: 0x48, ttl: 255, ..IpFields::default() };
     lab.host.listen_with(at(OURS, 7), 4, NODELAY | chosen.bits()).unwrap();
@@ -215,12 +216,12 @@ fn accepted_connections_have_what_their_listener_was_given() {
 }
 
 #[test]
-fn data_and_fin_in_one_segment_reach_who_did_not_ask_to_read() {
+fn data_and_fin_in_one_segment_arrive_without_a_pending_read() {
     for idle_ms in [0, 1000] {
         let mut lab = Lab::new();
         let (mut peer, conn) = lab.connect(80, None, NODELAY);
         if idle_ms > 0 {
-            // Its receive buffer comes, and goes when it is idle.
+            // Its receive buffer is posted, and returned when it is idle.
             lab.send(&peer, Flags::ACK, &[1; 10]);
             peer.snd_nxt += 10;
             lab.steps(5);
@@ -236,9 +237,9 @@ fn data_and_fin_in_one_segment_reach_who_did_not_ask_to_read() {
     }
 }
 
-/// A peer believes a reset only at the number that it waits for (RFC 5961 §3.2).
+/// A peer accepts a reset only at the sequence number that it expects (RFC 5961 §3.2).
 #[test]
-fn a_reset_is_for_who_got_what_is_in_flight_and_for_who_lost_it() {
+fn a_reset_is_accepted_with_and_without_the_data_in_flight() {
     for acknowledged in [0, 10, 25] {
         let mut lab = Lab::new();
         let (mut peer, conn) = lab.connect(80, None, NODELAY);
@@ -258,7 +259,8 @@ fn a_reset_is_for_who_got_what_is_in_flight_and_for_who_lost_it() {
     }
 }
 
-/// As Linux: who has seen the peer's end reads the end, and the error tells of the rest.
+/// As in Linux: a program that has seen the peer's end reads the end of the stream, and the error
+/// reports the rest.
 #[test]
 fn a_reset_behind_the_peers_end_leaves_the_end_to_be_read() {
     for shut in [true, false] {

@@ -1,5 +1,5 @@
-//! Soft errors: what the network says about a connection without ending it
-//! (RFC 9293 §3.9.2.2). Each kind of consumer reports them and goes on.
+//! Soft errors: reports from the network about a connection that do not end it (RFC 9293 §3.9.2.2).
+//! Each kind of consumer reports them and continues.
 
 use crate::peer::{FarEnd, Lab, THEIRS, at};
 use baton_engine::options::NODELAY;
@@ -19,7 +19,7 @@ fn unreachable(far: &mut FarEnd, about: &Packet) {
 
 // tests: MUST-56, MUST-47
 #[test]
-fn a_stream_goes_on_after_a_soft_error() {
+fn a_stream_continues_after_a_soft_error() {
     let mut lab = Lab::new();
     let (mut peer, conn) = lab.connect(80, None, NODELAY);
     lab.drain();
@@ -32,19 +32,22 @@ fn a_stream_goes_on_after_a_soft_error() {
     assert_eq!(lab.host.error(conn).unwrap().kind(), ErrorKind::HostUnreachable);
     assert_eq!(lab.host.take_soft_error(conn).unwrap().kind(), ErrorKind::HostUnreachable);
     assert!(lab.host.take_soft_error(conn).is_none(), "once");
-    // Reading and writing know nothing of it.
+    // Reading and writing do not report it.
     assert_eq!(lab.host.read(conn, &mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
     assert_eq!(lab.host.write(conn, b" and more").unwrap(), 9);
     lab.steps(2000);
     let again = lab.drain();
-    assert!(again.iter().any(|seen| seen.packet.seq == lost.packet.seq && !seen.payload.is_empty()), "sent again");
+    assert!(
+        again.iter().any(|seen| seen.packet.seq == lost.packet.seq && !seen.payload.is_empty()),
+        "the data was retransmitted"
+    );
     peer.rcv_nxt += 13;
     lab.send(&peer, Flags::ACK, b"got it");
     lab.steps(2);
     let mut buf = [0; 8];
     assert_eq!(lab.host.read(conn, &mut buf).unwrap(), 6);
     assert_eq!(lab.host.stream(conn).unwrap().unacknowledged(), 0);
-    // The end in good order leaves no error behind.
+    // A normal end leaves no error behind.
     peer.snd_nxt += 6;
     lab.send(&peer, Flags::ACK | Flags::FIN, &[]);
     lab.steps(2);
@@ -61,7 +64,7 @@ fn a_connect_waits_on_after_a_soft_error() {
     let connecting = std::thread::spawn(move || (stack.connect(at(THEIRS, 80)), stack));
     let syn = far.wait();
     unreachable(&mut far, &syn);
-    // The SYN is repeated a second later; it would not be, had the connect failed.
+    // The SYN is repeated a second later, which would not happen if the connect had failed.
     let again = far.wait();
     assert_eq!((again.flags, again.seq), (Flags::SYN, syn.seq));
     far.accept(&again);

@@ -1,10 +1,12 @@
-//! The service has gone: broker and guardian were killed, and nobody brings a connection home.
+//! What happens when the whole service has died: broker and guardian were killed, so nobody can
+//! restore a connection to the kernel.
 //!
-//! An engine that lives goes on with what it has. When it has ended too, so have its connections:
-//! calls fail with `ConnectionReset` from then on, as if the peer had sent a reset.
+//! An engine that is still alive keeps its connections. Once that engine has ended too, its
+//! connections have ended: calls on them fail with `ConnectionReset`, as if the peer had sent a
+//! reset.
 
 use super::adopting::NotAdopted;
-use super::line::Whereabouts;
+use super::connection::Location;
 use super::shared::{Inner, Region};
 use baton_consumer::adoption::Adoption;
 use baton_journal::{Kind, Level, tell};
@@ -13,10 +15,10 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
 fn reset() -> io::Error {
-    io::Error::new(ErrorKind::ConnectionReset, "the service was killed, and its engine")
+    io::Error::new(ErrorKind::ConnectionReset, "the service and its engine were killed")
 }
 
-/// Whether the process of a pidfd has ended.
+/// True if the process behind this pidfd has ended.
 fn has_ended(process: BorrowedFd<'_>) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
@@ -34,48 +36,49 @@ impl Inner {
             let fd = adopting.fd.take();
             adopting.settle(Err(NotAdopted::broken(fd, &gone())));
         }
-        for (id, line) in &mut self.lines {
-            let lost = match &line.at {
-                Whereabouts::Away => true,
-                Whereabouts::Coming { region, .. } => {
+        for (id, connection) in &mut self.connections {
+            let lost = match &connection.at {
+                Location::Away => true,
+                Location::Coming { region, .. } => {
                     let region = self.regions.get_mut(region);
                     region.into_iter().for_each(|region| region.consumer.forget_adoption(Adoption(*id)));
                     true
                 }
-                // An engine that lives goes on.
-                Whereabouts::Engine { region, .. } => self.regions.get(region).is_none_or(|region| region.dead),
-                Whereabouts::Kernel | Whereabouts::Ended(_) => false,
+                // A live engine keeps serving its connections.
+                Location::Engine { region, .. } => self.regions.get(region).is_none_or(|region| region.dead),
+                Location::Kernel | Location::Ended(_) => false,
             };
             if lost {
-                line.at = Whereabouts::Ended(Some(reset()));
+                connection.at = Location::Ended(Some(reset()));
             }
-            if line.restoring {
-                line.refusal = Some(gone().to_string());
+            if connection.restoring {
+                connection.refusal = Some(gone().to_string());
             }
-            line.wake();
+            connection.wake();
         }
         self.askers.wake();
-        self.bury_engines();
-        // Nobody says any more when they have ended.
-        let closed: Vec<u64> = self.lines.iter().filter(|(_, line)| line.closed).map(|(id, _)| *id).collect();
+        self.reap_engines();
+        // Nobody will report the end of these, so they are closed now.
+        let closed: Vec<u64> =
+            self.connections.iter().filter(|(_, connection)| connection.closed).map(|(id, _)| *id).collect();
         closed.into_iter().for_each(|id| self.close(id));
     }
 
-    /// Processes of engines that go on without a service.
+    /// Pidfds of the engines that are still running although the service has gone.
     pub(super) fn last_engines(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let gone = self.channel.is_none();
         self.live_regions().filter(move |_| gone).filter_map(|region| region.engine.as_ref()).map(AsFd::as_fd)
     }
 
-    /// Ends the connections of engines that have ended since the service has gone.
-    pub(super) fn bury_engines(&mut self) {
+    /// Once the service has gone, ends the connections of engines that have ended.
+    pub(super) fn reap_engines(&mut self) {
         if self.channel.is_some() {
             return;
         }
-        let Inner { regions, own, .. } = self;
+        let Inner { regions, local, .. } = self;
         let ended = |number: u32, region: &Region| match &region.engine {
             Some(process) => has_ended(process.as_fd()),
-            None => !own.iter().any(|own| own.drives(number)),
+            None => !local.iter().any(|local| local.drives(number)),
         };
         let live = regions.iter().filter(|(_, region)| !region.dead);
         let dead: Vec<u32> =
@@ -88,22 +91,22 @@ impl Inner {
     }
 
     fn end_all_in(&mut self, number: u32) {
-        let Inner { lines, regions, .. } = self;
+        let Inner { connections, regions, .. } = self;
         let Some(region) = regions.get_mut(&number) else { return };
         let mut closed = Vec::new();
-        for (id, line) in lines.iter_mut() {
-            let Whereabouts::Engine { region: at, conn } = line.at else { continue };
+        for (id, connection) in connections.iter_mut() {
+            let Location::Engine { region: at, conn } = connection.at else { continue };
             if at != number {
                 continue;
             }
-            // What came before can be read, as before a peer's reset.
+            // Bytes received before the end stay readable, as they do before a reset from the peer.
             let left = region.consumer.standing_at(conn, u64::MAX, 0).unwrap_or_default();
-            line.unread.extend(left.unread);
+            connection.unread.extend(left.unread);
             region.leave(conn);
-            line.at = Whereabouts::Ended(Some(reset()));
-            line.watchers.news += 1;
-            line.wake();
-            closed.extend(line.closed.then_some(*id));
+            connection.at = Location::Ended(Some(reset()));
+            connection.watchers.news += 1;
+            connection.wake();
+            closed.extend(connection.closed.then_some(*id));
         }
         closed.into_iter().for_each(|id| self.close(id));
     }

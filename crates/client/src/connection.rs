@@ -1,4 +1,5 @@
-//! One connection of a program: where it is, and what has to be read or written first.
+//! One connection of a program: its location, and the bytes to be read or written before any
+//! others.
 
 use super::cork::Cork;
 use super::ready::Watchers;
@@ -15,75 +16,77 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Context;
 
-/// Where a connection is, as its program sees it.
+/// The location of a connection, as its program sees it.
 #[derive(Debug)]
-pub(super) enum Whereabouts {
-    /// The kernel runs it: its descriptor is a socket.
+pub(super) enum Location {
+    /// The kernel runs it, and its descriptor is a socket.
     Kernel,
-    /// Nobody here uses the descriptor, nor the region.
+    /// It is moving. This process uses neither the descriptor nor the region.
     Away,
-    /// What it brings along is posted, and waits for the engine. Its unread bytes, lest the
-    /// engine die before it has it.
+    /// Its queued bytes are posted in the region and wait for the engine. A copy of the unread
+    /// bytes is kept here in case the engine dies before it takes the connection.
     Coming { region: u32, unread: Vec<u8> },
     /// The engine runs it.
     Engine { region: u32, conn: Conn },
-    /// It is no more.
+    /// It has ended, with this error if there was one.
     Ended(Option<io::Error>),
 }
 
-/// See the file's head.
+/// What this process knows about one connection.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Connection {
     pub fd: OwnedFd,
-    pub at: Whereabouts,
-    /// To be read before what the kernel has.
+    pub at: Location,
+    /// Bytes to read before those that the kernel has.
     pub unread: VecDeque<u8>,
-    /// Bytes that the kernel is going to bring once more: they were read, or are in `unread`.
+    /// Bytes that the kernel will deliver a second time: the program has read them already, or they
+    /// are in `unread`.
     pub skip: u64,
-    /// To be written before anything else.
+    /// Bytes to write before any others.
     pub unsent: VecDeque<u8>,
-    /// What it left in a region that is not its own any more, until it is known how much of it
-    /// the kernel has.
+    /// Bytes left in a region whose queue pair no longer belongs to this connection. They are kept
+    /// until the broker says how many of them the kernel has.
     pub remains: Option<Remains>,
-    /// The program ended its direction; the kernel is told once all is written.
+    /// The program has shut down its sending direction. The kernel is told once all bytes are
+    /// written.
     pub shut: bool,
-    /// The program waits for it to come back whole.
+    /// The program is waiting for the whole connection to return to the kernel.
     pub restoring: bool,
-    /// Why it did not.
+    /// Why the connection did not return.
     pub refusal: Option<String>,
-    /// The broker brought it back whole, and nobody had asked for that: see
+    /// Set when the broker restored the whole connection to the kernel without being asked; see
     /// [`Stream::is_given_back`](super::Stream::is_given_back).
     pub given_back: Arc<AtomicBool>,
-    /// The program let go of it.
+    /// The program has closed its stream.
     pub closed: bool,
-    /// Of the adoption that somebody waits for.
+    /// Number of the adoption that brought this connection.
     pub seq: u64,
     pub readers: Waiters,
     pub writers: Waiters,
-    /// They wait for what the engine knows.
+    /// Tasks that wait for `TCP_INFO` from the engine.
     pub askers: Waiters,
-    /// The engine was asked; its answer.
+    /// `TCP_INFO` has been requested from the engine; `info` holds the answer once it is here.
     pub asked: bool,
     pub info: Option<Vec<u8>>,
-    /// What the program set, the last of each kind.
+    /// Settings made by the program: the last one of each kind.
     pub settings: Vec<Setting>,
-    /// What the socket had when it was handed over, of what a husk does not have.
+    /// Settings that the socket had when it was handed over and that its husk lacks.
     pub before: Vec<Setting>,
-    /// The engine has not been told all of it.
-    pub untold: bool,
-    /// They are told of every change.
+    /// The engine has not received all settings yet.
+    pub settings_pending: bool,
+    /// Wakers that are called at every change.
     pub watchers: Watchers,
-    /// Bytes written and read while it was in the kernel.
+    /// Bytes written and bytes read while the connection was in the kernel.
     pub at_home: (u64, u64),
-    /// Bytes that wait for others.
+    /// Written bytes that are held back for more.
     pub cork: Cork,
     armed: EventFlags,
     registered: bool,
 }
 
-impl Line {
-    pub fn new(fd: OwnedFd, at: Whereabouts, seq: u64, before: Vec<Setting>) -> Line {
-        Line {
+impl Connection {
+    pub fn new(fd: OwnedFd, at: Location, seq: u64, before: Vec<Setting>) -> Connection {
+        Connection {
             fd,
             at,
             unread: VecDeque::new(),
@@ -103,7 +106,7 @@ impl Line {
             info: None,
             settings: Vec::new(),
             before,
-            untold: false,
+            settings_pending: false,
             watchers: Watchers::default(),
             at_home: (0, 0),
             cork: Cork::default(),
@@ -121,29 +124,29 @@ impl Line {
         if write { self.writers.add(cx) } else { self.readers.add(cx) }
     }
 
-    /// What was left in a region, to be read and written before the rest.
+    /// Queues bytes that were left in a region, to be read and written before the rest.
     pub fn take_left(&mut self, left: LeftBehind) {
         self.unread.extend(left.unread);
-        // What waits here still is younger than what was written there.
+        // Bytes still waiting here were written after those in the region.
         let younger = std::mem::replace(&mut self.unsent, left.unsent.into());
         self.unsent.extend(younger);
         self.shut |= left.shut;
     }
 
     pub fn is_in_kernel(&self) -> bool {
-        matches!(self.at, Whereabouts::Kernel)
+        matches!(self.at, Location::Kernel)
     }
 
-    /// Takes away what is here already.
+    /// Reads and discards bytes that the program has had already.
     ///
     /// # Errors
-    /// `WouldBlock` until it has come.
+    /// `WouldBlock` until all of them have arrived.
     pub fn skip_known(&mut self, id: u64, ready: BorrowedFd<'_>) -> io::Result<()> {
         let mut nowhere = [0; 4096];
         while self.skip > 0 {
             let most = nowhere.len().min(usize::try_from(self.skip).unwrap_or(usize::MAX));
             match recv(&self.fd, &mut nowhere[..most], RecvFlags::DONTWAIT) {
-                // It ended before.
+                // The peer's end came before the bytes did.
                 Ok((0, _)) => self.skip = 0,
                 Ok((count, _)) => self.skip -= count as u64,
                 Err(error) => return Err(self.later(id, ready, EventFlags::IN | EventFlags::RDHUP, error.into())),
@@ -152,7 +155,7 @@ impl Line {
         Ok(())
     }
 
-    /// Reads the socket.
+    /// Reads from the socket.
     pub fn read_kernel(&mut self, id: u64, ready: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
         self.skip_known(id, ready)?;
         match recv(&self.fd, &mut *buf, RecvFlags::DONTWAIT) {
@@ -161,7 +164,7 @@ impl Line {
         }
     }
 
-    /// Writes what is left first, then this.
+    /// Writes the bytes in `unsent` first, then `data`.
     pub fn write_kernel(&mut self, id: u64, ready: BorrowedFd<'_>, data: &[u8], more: bool) -> io::Result<usize> {
         self.flush(id, ready)?;
         if self.shut {
@@ -174,10 +177,11 @@ impl Line {
         }
     }
 
-    /// Writes what is left, and ends the direction if that is due.
+    /// Writes the bytes in `unsent` to the socket, then shuts down the sending direction if the
+    /// program has done so.
     ///
     /// # Errors
-    /// `WouldBlock` if the socket takes no more yet; what the socket says.
+    /// `WouldBlock` if the socket cannot take more yet, otherwise the socket's error.
     pub fn flush(&mut self, id: u64, ready: BorrowedFd<'_>) -> io::Result<()> {
         while !self.unsent.is_empty() {
             let (first, _) = self.unsent.as_slices();
@@ -186,17 +190,17 @@ impl Line {
                 Err(error) => return Err(self.later(id, ready, EventFlags::OUT, error.into())),
             }
         }
-        // Nothing is left, nor its memory.
+        // Releases the queue's memory too.
         self.unsent = VecDeque::new();
         if self.shut && self.is_in_kernel() {
-            // A connection that ended meanwhile has nothing to close.
+            // This fails only for a connection that has ended, which needs no shutdown.
             let _ = shutdown(&self.fd, Shutdown::Write);
         }
         Ok(())
     }
 
-    /// Writes what is left to the engine, and ends the direction if that is due. The rest
-    /// waits for room.
+    /// Writes the bytes in `unsent` to the engine, then shuts down the sending direction if the
+    /// program has done so. Bytes that do not fit stay queued.
     pub fn flush_to(&mut self, consumer: &mut Consumer, conn: Conn) -> io::Result<()> {
         while !self.unsent.is_empty() {
             let (first, _) = self.unsent.as_slices();
@@ -207,7 +211,7 @@ impl Line {
         if self.shut { consumer.shutdown(conn) } else { Ok(()) }
     }
 
-    /// The bytes that are to be read before what the kernel has.
+    /// Copies bytes from `unread` without consuming them.
     pub fn peek_unread(&self, buf: &mut [u8]) -> usize {
         let (front, back) = self.unread.as_slices();
         let first = front.len().min(buf.len());
@@ -217,7 +221,7 @@ impl Line {
         first + second
     }
 
-    /// Reads the socket, and leaves what was read.
+    /// Copies bytes from the socket without consuming them.
     pub fn peek_kernel(&mut self, id: u64, ready: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
         self.skip_known(id, ready)?;
         match recv(&self.fd, &mut *buf, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
@@ -226,7 +230,7 @@ impl Line {
         }
     }
 
-    /// Where the socket said that it would block, asks to be told when it does not.
+    /// If the socket would have blocked, asks epoll to report when it no longer would.
     fn later(&mut self, id: u64, ready: BorrowedFd<'_>, events: EventFlags, error: io::Error) -> io::Error {
         if error.kind() != ErrorKind::WouldBlock {
             return error;
@@ -235,12 +239,12 @@ impl Line {
         self.arm(id, ready).err().unwrap_or(error)
     }
 
-    /// Has every change of the socket told, for those who watch it.
+    /// Reports every change of the socket's readiness, for those who watch the stream.
     pub fn watch_socket(&mut self, id: u64, ready: BorrowedFd<'_>) {
         let by_edges = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         if !self.armed.contains(by_edges) {
             self.armed = by_edges;
-            // A socket that cannot be watched is read when somebody looks.
+            // If the socket cannot be watched, its state is polled at the next look.
             let _ = self.arm(id, ready);
         }
     }
@@ -257,14 +261,15 @@ impl Line {
         Ok(())
     }
 
-    /// The socket is ready for something.
+    /// Epoll has reported the socket; a one-shot watch is over.
     pub fn on_ready(&mut self) {
         if !self.armed.contains(EventFlags::ET) {
             self.armed = EventFlags::empty();
         }
     }
 
-    /// The descriptor, watched no longer. Whoever waits finds that there is nothing to wait for.
+    /// Takes the descriptor out and stops watching it. Waiting tasks are woken to find that the
+    /// connection has gone.
     pub fn into_fd(mut self, ready: BorrowedFd<'_>) -> OwnedFd {
         if self.registered {
             let _ = epoll::delete(ready, &self.fd);
