@@ -16,6 +16,7 @@
 //! socket of it.
 
 use crate::agreed::capture_peer_mss;
+use crate::capture_error::CaptureError;
 use crate::captured::{Captured, is_v6};
 use crate::error::{During, Failed};
 use crate::examine::{Examined, examine, receiving_side_is_shut};
@@ -35,17 +36,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// How often a connection that does not stand still is read before it is refused.
 const ATTEMPTS: u32 = 16;
-
-/// Why a connection was not captured. In both cases it is in the kernel, whole.
-#[derive(Debug, thiserror::Error)]
-pub enum CaptureError {
-    /// It has to stay.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The kernel said no to something that it should have done.
-    #[error(transparent)]
-    Failed(#[from] Failed),
-}
 
 /// Captures a connection and leaves its socket in repair mode. Its segments must be
 /// kept from the kernel already, by steering. The caller is in the socket's network

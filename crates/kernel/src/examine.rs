@@ -1,6 +1,6 @@
 //! Whether a connection may move, before anything about it is changed.
 
-use crate::capture::CaptureError;
+use crate::capture_error::CaptureError;
 use crate::error::During;
 use crate::tcp_info::TcpInfo;
 use crate::{diag, repair, sys};

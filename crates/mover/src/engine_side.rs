@@ -64,12 +64,12 @@ pub fn brought(captured: &Captured) -> Brought {
     }
 }
 
-/// A connection that stands still in the engine as the kernel is to have it. `shell` is
+/// A connection that stands still in the engine as the kernel is to have it. `head` is
 /// what was captured when it came, or any other of its name: addresses and options are
 /// taken from there. `send` is [`read_send_queue`], `left` what its consumer says.
 ///
 /// [`read_send_queue`]: baton_engine::streamer::Streamer::read_send_queue
-pub fn departed(shell: &Captured, suspended: &Suspended, mut send: Vec<u8>, left: LeftBehind) -> Captured {
+pub fn departed(head: &Captured, suspended: &Suspended, mut send: Vec<u8>, left: LeftBehind) -> Captured {
     let mut protocol = suspended.snapshot.clone();
     if !protocol.has_our_fin() {
         protocol.write_seq += left.unsent.len() as u32;
@@ -77,21 +77,21 @@ pub fn departed(shell: &Captured, suspended: &Suspended, mut send: Vec<u8>, left
     }
     let before_fin = Seq(protocol.rcv_nxt.0.wrapping_sub(u32::from(protocol.has_peer_fin())));
     protocol.copied_seq = before_fin - left.unread.len() as u32;
-    let mut options = shell.options.clone();
+    let mut options = head.options.clone();
     options.set_from_engine(&suspended.options);
     Captured {
-        local: shell.local,
-        remote: shell.remote,
+        local: head.local,
+        remote: head.remote,
         protocol,
         send_queue: send,
         receive_queue: left.unread,
-        shut_read: shell.shut_read,
+        shut_read: head.shut_read,
         options,
     }
 }
 
 /// The captured connection without its queues' bytes: what [`departed`] needs again.
-pub fn shell(captured: &Captured) -> Captured {
+pub fn without_queues(captured: &Captured) -> Captured {
     Captured {
         local: captured.local,
         remote: captured.remote,

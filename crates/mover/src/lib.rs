@@ -21,8 +21,8 @@
 
 pub mod engine_side;
 mod error;
+mod interface;
 mod mover;
-mod side;
 mod trip;
 
 pub use error::{MoveError, Stayed};

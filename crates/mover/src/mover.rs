@@ -2,7 +2,7 @@
 //! of its own, and the connections that are away.
 
 use crate::error::{MoveError, Stayed};
-use crate::side::{Side, now};
+use crate::interface::{Interface, now};
 use crate::trip::Trip;
 use baton_engine::endpoint::InterfaceConfig;
 use baton_engine::engine::{Engine, EngineConfig};
@@ -13,7 +13,7 @@ use baton_kernel::handoff::{Aborted, Handoff, Outcome, Phase, Step};
 use baton_kernel::hops::{Change, Link};
 use baton_kernel::kernel_side::{KernelError, KernelSide, Plan};
 use baton_kernel::steer::{self, Kind};
-use baton_kernel::{Captured, Failed, Strays};
+use baton_kernel::{BypassingFrames, Captured, Failed};
 use baton_port::SteeredPort;
 use baton_socket::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
 use baton_socket::host::random_secret;
@@ -76,12 +76,12 @@ pub enum MoverEvent {
 /// A connection that is away.
 struct Away {
     fd: OwnedFd,
-    side: usize,
+    interface: usize,
     conn: (baton_engine::event::ConnId, Conn),
     plan: Plan,
-    shell: Captured,
+    head: Captured,
     handoff: Handoff,
-    strays: Strays,
+    bypassing: BypassingFrames,
     /// The program let go of it.
     closed: bool,
 }
@@ -90,7 +90,7 @@ struct Away {
 pub struct Mover<P = SteeredPort> {
     config: MoverConfig,
     kernel: KernelSide,
-    sides: Vec<Side<P>>,
+    interfaces: Vec<Interface<P>>,
     away: BTreeMap<Connection, Away>,
     /// Names of those in the engine, by interface and queue pair.
     names: BTreeMap<(usize, Conn), Connection>,
@@ -115,7 +115,7 @@ impl<P: FrameIo> Mover<P> {
         Ok(Mover {
             config,
             kernel,
-            sides: Vec::new(),
+            interfaces: Vec::new(),
             away: BTreeMap::new(),
             names: BTreeMap::new(),
             tuples: BTreeMap::new(),
@@ -151,21 +151,21 @@ impl<P: FrameIo> Mover<P> {
         let (region, _) = region.map_err(|error| Failed { during: "making the consumer's memory", source: error })?;
         engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
         let consumer = Consumer::new(&self.config.consumer, region);
-        let side = Side { index, mtu, engine, port, consumer, gone: false };
+        let interface = Interface { index, mtu, engine, port, consumer, gone: false };
         match self.deserted() {
             Some(at) => {
-                let left = std::mem::replace(&mut self.sides[at], side);
+                let left = std::mem::replace(&mut self.interfaces[at], interface);
                 self.kernel.remove_interface(left.index);
             }
-            None => self.sides.push(side),
+            None => self.interfaces.push(interface),
         }
         Ok(())
     }
 
     /// An interface that has gone, with nobody left.
     fn deserted(&self) -> Option<usize> {
-        let inhabited = |at| self.away.values().any(|away| away.side == at);
-        (0..self.sides.len()).find(|at| self.sides[*at].gone && !inhabited(*at))
+        let inhabited = |at| self.away.values().any(|away| away.interface == at);
+        (0..self.interfaces.len()).find(|at| self.interfaces[*at].gone && !inhabited(*at))
     }
 
     /// The kernel's side: counters, refusals, what a predecessor left.
@@ -175,12 +175,12 @@ impl<P: FrameIo> Mover<P> {
 
     /// The port of the interface of this index, in the order in which they were added.
     pub fn port(&mut self, interface: usize) -> Option<&mut P> {
-        self.sides.get_mut(interface).map(|side| &mut side.port)
+        self.interfaces.get_mut(interface).map(|interface| &mut interface.port)
     }
 
     /// The engine of an interface, likewise.
     pub fn engine(&mut self, interface: usize) -> Option<&mut Engine> {
-        self.sides.get_mut(interface).map(|side| &mut side.engine)
+        self.interfaces.get_mut(interface).map(|interface| &mut interface.engine)
     }
 
     /// Hands a connected socket over. The caller is in the socket's network namespace.
@@ -190,8 +190,8 @@ impl<P: FrameIo> Mover<P> {
     pub fn handoff(&mut self, fd: OwnedFd) -> Result<Connection, Box<Stayed>> {
         let planned = self.kernel.plan(&fd);
         let planned = planned.and_then(|plan| {
-            let side = self.sides.iter().position(|side| side.index == plan.way.interface);
-            Ok((plan, side.ok_or(KernelError::Refused(baton_policy::Refusal::NotSteerable))?))
+            let interface = self.interfaces.iter().position(|interface| interface.index == plan.way.interface);
+            Ok((plan, interface.ok_or(KernelError::Refused(baton_policy::Refusal::NotSteerable))?))
         });
         let (plan, at) = match planned {
             Ok(planned) => planned,
@@ -203,28 +203,30 @@ impl<P: FrameIo> Mover<P> {
         let mut handoff = Handoff::new();
         let mut trip = Trip {
             kernel: &mut self.kernel,
-            side: &mut self.sides[at],
+            interface: &mut self.interfaces[at],
             started: self.started,
             drain: self.config.drain,
             fd: fd.as_fd(),
             plan,
             conn: None,
             standing: None,
-            shell: None,
+            head: None,
             shut: false,
         };
         if let Err(error) = handoff.hand_off(&mut trip) {
             return Err(Box::new(Stayed { fd, error }));
         }
-        let (conn, shell) = (trip.conn, trip.shell);
+        let (conn, head) = (trip.conn, trip.head);
         let conn = conn.expect("what was handed off is in the engine");
-        let shell = shell.expect("and was captured before");
+        let head = head.expect("and was captured before");
         self.next += 1;
         let name = Connection(self.next);
         self.names.insert((at, conn.1), name);
         self.tuples.insert(plan.tuple(), name);
-        self.away
-            .insert(name, Away { fd, side: at, conn, plan, shell, handoff, strays: Strays::default(), closed: false });
+        self.away.insert(
+            name,
+            Away { fd, interface: at, conn, plan, head, handoff, bypassing: BypassingFrames::default(), closed: false },
+        );
         self.gather_events();
         Ok(name)
     }
@@ -241,14 +243,14 @@ impl<P: FrameIo> Mover<P> {
         let away = self.away.get_mut(&name).expect("a connection of this mover");
         let mut trip = Trip {
             kernel: &mut self.kernel,
-            side: &mut self.sides[away.side],
+            interface: &mut self.interfaces[away.interface],
             started: self.started,
             drain: self.config.drain,
             fd: away.fd.as_fd(),
             plan: away.plan,
             conn: Some(away.conn),
             standing: None,
-            shell: Some(away.shell.clone()),
+            head: Some(away.head.clone()),
             shut: false,
         };
         let restored = away.handoff.restore(&mut trip);
@@ -257,15 +259,15 @@ impl<P: FrameIo> Mover<P> {
         }
         let before = away.conn.1;
         let now_at = trip.conn;
-        let side = away.side;
+        let interface = away.interface;
         match (&restored, now_at) {
             (Ok(()), _) | (Err(_), None) => {
-                self.names.remove(&(side, before));
+                self.names.remove(&(interface, before));
             }
             (Err(_), Some(conn)) => {
                 away.conn = conn;
-                self.names.remove(&(side, before));
-                self.names.insert((side, conn.1), name);
+                self.names.remove(&(interface, before));
+                self.names.insert((interface, conn.1), name);
             }
         }
         self.gather_events();
@@ -289,7 +291,7 @@ impl<P: FrameIo> Mover<P> {
     /// down. To close it, [`Mover::close`].
     pub fn stream(&mut self, name: Connection) -> Option<(&mut Consumer, Conn)> {
         let away = self.away.get(&name).filter(|away| !away.closed)?;
-        Some((&mut self.sides[away.side].consumer, away.conn.1))
+        Some((&mut self.interfaces[away.interface].consumer, away.conn.1))
     }
 
     /// Reads what a connection received; 0 at the end.
@@ -317,7 +319,7 @@ impl<P: FrameIo> Mover<P> {
             && !away.closed
         {
             away.closed = true;
-            self.sides[away.side].consumer.close(away.conn.1);
+            self.interfaces[away.interface].consumer.close(away.conn.1);
             self.closing.push_back(name);
         }
     }
@@ -329,13 +331,13 @@ impl<P: FrameIo> Mover<P> {
     pub fn poll(&mut self) -> Result<bool, MoveError> {
         let time = now(self.started);
         let mut busy = false;
-        for side in &mut self.sides {
-            busy |= side.poll(&mut self.kernel, time)?;
+        for interface in &mut self.interfaces {
+            busy |= interface.poll(&mut self.kernel, time)?;
             // Of moves that nobody waits for any more.
-            while side.engine.streamer().poll_moved().is_some() {}
+            while interface.engine.streamer().poll_moved().is_some() {}
         }
         self.follow_changes(time)?;
-        self.look_for_strays();
+        self.look_for_bypassing();
         self.gather_events();
         self.clear_away()?;
         Ok(busy)
@@ -351,26 +353,26 @@ impl<P: FrameIo> Mover<P> {
         self.kernel.poll(|change| changes.push(change)).map_err(KernelError::from)?;
         for change in changes {
             match change {
-                Change::Neighbour { interface, neighbour, mac } => {
-                    for side in self.sides.iter_mut().filter(|side| side.index == interface) {
+                Change::Neighbour { interface: index, neighbour, mac } => {
+                    for interface in self.interfaces.iter_mut().filter(|interface| interface.index == index) {
                         match mac {
-                            Some(mac) => side.engine.streamer().learn_neighbour(time, neighbour, mac),
-                            None => side.engine.streamer().doubt_neighbour(time, neighbour),
+                            Some(mac) => interface.engine.streamer().learn_neighbour(time, neighbour, mac),
+                            None => interface.engine.streamer().doubt_neighbour(time, neighbour),
                         }
                     }
                 }
                 Change::Link(link) => {
-                    for side in self.sides.iter_mut().filter(|side| side.index == link.index) {
-                        side.engine.streamer().set_mac(link.mac);
-                        side.engine.tce().set_mtu(link.mtu.min(side.mtu).min(u16::MAX.into()) as u16);
+                    for interface in self.interfaces.iter_mut().filter(|interface| interface.index == link.index) {
+                        interface.engine.streamer().set_mac(link.mac);
+                        interface.engine.tce().set_mtu(link.mtu.min(interface.mtu).min(u16::MAX.into()) as u16);
                     }
-                    self.send_home(|side| side.index == link.index && link.mtu < side.mtu);
+                    self.send_home(|interface| interface.index == link.index && link.mtu < interface.mtu);
                 }
                 Change::LinkGone(index) => {
-                    for side in self.sides.iter_mut().filter(|side| side.index == index) {
-                        side.gone = true;
+                    for interface in self.interfaces.iter_mut().filter(|interface| interface.index == index) {
+                        interface.gone = true;
                     }
-                    self.send_home(|side| side.index == index);
+                    self.send_home(|interface| interface.index == index);
                 }
                 Change::Way { tuple, way } => self.change_way(time, tuple, way),
                 Change::Rules => self.send_home(|_| true),
@@ -383,13 +385,13 @@ impl<P: FrameIo> Mover<P> {
     }
 
     /// Says of the connections of some interfaces that they have to go home.
-    fn send_home(&mut self, whose: impl Fn(&Side<P>) -> bool) {
-        let homeless = self.away.iter().filter(|(_, away)| whose(&self.sides[away.side]));
+    fn send_home(&mut self, whose: impl Fn(&Interface<P>) -> bool) {
+        let homeless = self.away.iter().filter(|(_, away)| whose(&self.interfaces[away.interface]));
         self.events.extend(homeless.map(|(name, _)| MoverEvent::Homeless(*name)));
     }
 
     /// Says of whom the peer's segments go past the engine.
-    fn look_for_strays(&mut self) {
+    fn look_for_bypassing(&mut self) {
         let now = Instant::now();
         if now - self.looked < LOOK {
             return;
@@ -400,7 +402,7 @@ impl<P: FrameIo> Mover<P> {
         }
         for (name, away) in &mut self.away {
             // Of a socket that cannot be asked nothing is known.
-            if away.strays.look(&away.fd, now).unwrap_or(false) {
+            if away.bypassing.look(&away.fd, now).unwrap_or(false) {
                 self.events.push_back(MoverEvent::Homeless(*name));
             }
         }
@@ -413,9 +415,9 @@ impl<P: FrameIo> Mover<P> {
     fn change_way(&mut self, time: baton_tcp::time::Instant, tuple: Tuple, way: baton_kernel::hops::Way) {
         let Some(name) = self.find(&tuple) else { return };
         let away = self.away.get_mut(&name).expect("it was found");
-        let side = &mut self.sides[away.side];
-        let streamer = side.engine.streamer();
-        let here = way.interface == side.index;
+        let interface = &mut self.interfaces[away.interface];
+        let streamer = interface.engine.streamer();
+        let here = way.interface == interface.index;
         if !here || !streamer.reroute(time, away.conn.0, &tuple, way.via) {
             return self.events.push_back(MoverEvent::Homeless(name));
         }
@@ -423,8 +425,8 @@ impl<P: FrameIo> Mover<P> {
     }
 
     fn gather_events(&mut self) {
-        for (at, side) in self.sides.iter_mut().enumerate() {
-            while let Some(event) = side.consumer.next_event() {
+        for (at, interface) in self.interfaces.iter_mut().enumerate() {
+            while let Some(event) = interface.consumer.next_event() {
                 // Of an adoption whoever asked for it knows.
                 if let SocketEvent::Ready { conn } = event
                     && let Some(name) = self.names.get(&(at, conn))
@@ -440,14 +442,14 @@ impl<P: FrameIo> Mover<P> {
         let Some(&name) = self.closing.front() else { return Ok(()) };
         let away = &self.away[&name];
         let tuple = away.plan.tuple();
-        if self.sides[away.side].engine.streamer().knows(&tuple) {
+        if self.interfaces[away.interface].engine.streamer().knows(&tuple) {
             self.closing.rotate_left(1);
             return Ok(());
         }
         self.closing.pop_front();
         self.kernel.unsteer_ended(&away.plan, Ending::Closed)?;
         self.tuples.remove(&tuple);
-        self.names.remove(&(away.side, away.conn.1));
+        self.names.remove(&(away.interface, away.conn.1));
         // Closing a husk sends nothing.
         self.away.remove(&name);
         Ok(())

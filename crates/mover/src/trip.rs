@@ -15,7 +15,7 @@
 
 use crate::engine_side;
 use crate::error::MoveError;
-use crate::side::{Side, now};
+use crate::interface::{Interface, now};
 use baton_engine::event::{ConnId, Wish};
 use baton_engine::streamer::{ConsumerId, Moved, SuspendError, Suspended};
 use baton_kernel::Captured;
@@ -37,7 +37,7 @@ const PATIENCE: u32 = 10_000;
 /// One connection on its way. See the file's head.
 pub(crate) struct Trip<'a, P> {
     pub kernel: &'a mut KernelSide,
-    pub side: &'a mut Side<P>,
+    pub interface: &'a mut Interface<P>,
     pub started: Instant,
     pub drain: Duration,
     pub fd: BorrowedFd<'a>,
@@ -47,7 +47,7 @@ pub(crate) struct Trip<'a, P> {
     /// It stands still in the engine.
     pub standing: Option<Box<Suspended>>,
     /// What of it is not the engine's affair.
-    pub shell: Option<Captured>,
+    pub head: Option<Captured>,
     /// The program had closed, and the engine had not heard of it.
     pub shut: bool,
 }
@@ -60,7 +60,7 @@ impl<P: FrameIo> Trip<'_, P> {
         then: impl FnOnce(Moved) -> T,
     ) -> Result<T, MoveError> {
         for _ in 0..PATIENCE {
-            while let Some(moved) = self.side.engine.streamer().poll_moved() {
+            while let Some(moved) = self.interface.engine.streamer().poll_moved() {
                 if wanted(&moved) {
                     return Ok(then(moved));
                 }
@@ -71,27 +71,27 @@ impl<P: FrameIo> Trip<'_, P> {
     }
 
     fn poll(&mut self) -> Result<(), MoveError> {
-        self.side.poll(self.kernel, now(self.started))?;
+        self.interface.poll(self.kernel, now(self.started))?;
         Ok(())
     }
 
     /// A brand-new connection in the engine.
     fn adopt(&mut self, captured: &Captured) -> Result<(), MoveError> {
         let window = captured.protocol.rcv_wnd();
-        let adoption = self.side.consumer.expect_adoption();
-        if let Err(error) = self.side.consumer.bring(adoption, engine_side::brought(captured), window) {
-            self.side.consumer.forget_adoption(adoption);
+        let adoption = self.interface.consumer.expect_adoption();
+        if let Err(error) = self.interface.consumer.bring(adoption, engine_side::brought(captured), window) {
+            self.interface.consumer.forget_adoption(adoption);
             return Err(MoveError::Buffers(error));
         }
         let result = self.adopted(captured, adoption.0);
         match result {
             Ok((conn, qp)) => {
                 self.conn = Some((conn, Conn(qp)));
-                self.shell = Some(engine_side::shell(captured));
+                self.head = Some(engine_side::without_queues(captured));
                 Ok(())
             }
             Err(error) => {
-                self.side.consumer.forget_adoption(adoption);
+                self.interface.consumer.forget_adoption(adoption);
                 Err(error)
             }
         }
@@ -102,9 +102,9 @@ impl<P: FrameIo> Trip<'_, P> {
         let adopt = engine_side::adoption(captured, &options, self.plan.way.via, PROGRAM, token);
         let time = now(self.started);
         // The neighbour is known before the first segment leaves.
-        self.side.engine.streamer().adopt(time, &adopt)?;
+        self.interface.engine.streamer().adopt(time, &adopt)?;
         if let Some(mac) = self.plan.mac {
-            self.side.engine.streamer().learn_neighbour(time, self.plan.way.via, mac);
+            self.interface.engine.streamer().learn_neighbour(time, self.plan.way.via, mac);
         }
         let ours = |moved: &Moved| match moved {
             Moved::Adopted { token: of, .. } | Moved::AdoptRefused { token: of, .. } => *of == token,
@@ -118,7 +118,7 @@ impl<P: FrameIo> Trip<'_, P> {
         };
         // The consumer hears of it by its own way.
         for _ in 0..PATIENCE {
-            if self.side.consumer.stream(Conn(qp)).is_some_and(|stream| stream.is_filled()) {
+            if self.interface.consumer.stream(Conn(qp)).is_some_and(|stream| stream.is_filled()) {
                 return Ok((conn, qp));
             }
             self.poll()?;
@@ -129,13 +129,13 @@ impl<P: FrameIo> Trip<'_, P> {
     /// Nothing new is sent until all is acknowledged, and received without a gap, for so
     /// long as we have.
     fn let_flight_land(&mut self, conn: ConnId) -> Result<(), MoveError> {
-        if self.drain.is_zero() || self.side.gone {
+        if self.drain.is_zero() || self.interface.gone {
             return Ok(());
         }
-        self.side.engine.streamer().quiesce(conn, &self.plan.tuple(), true);
+        self.interface.engine.streamer().quiesce(conn, &self.plan.tuple(), true);
         let begun = Instant::now();
-        while !self.side.engine.streamer().is_settled(conn, &self.plan.tuple()) && begun.elapsed() < self.drain {
-            let busy = self.side.poll(self.kernel, now(self.started))?;
+        while !self.interface.engine.streamer().is_settled(conn, &self.plan.tuple()) && begun.elapsed() < self.drain {
+            let busy = self.interface.poll(self.kernel, now(self.started))?;
             if !busy {
                 std::thread::yield_now();
             }
@@ -158,7 +158,7 @@ impl<P: FrameIo> Trip<'_, P> {
 
     fn suspend(&mut self, conn: ConnId) -> Result<Box<Suspended>, MoveError> {
         for _ in 0..PATIENCE {
-            match self.side.engine.streamer().suspend(conn, &self.plan.tuple()) {
+            match self.interface.engine.streamer().suspend(conn, &self.plan.tuple()) {
                 Ok(()) => break,
                 Err(SuspendError::Busy | SuspendError::Filling) => self.poll()?,
                 // What was open here is no more.
@@ -180,7 +180,7 @@ impl<P: FrameIo> Trip<'_, P> {
     /// It stands still and goes on here.
     fn resume_in_engine(&mut self, conn: ConnId) -> Result<(), MoveError> {
         for _ in 0..PATIENCE {
-            match self.side.engine.streamer().resume(conn, &self.plan.tuple()) {
+            match self.interface.engine.streamer().resume(conn, &self.plan.tuple()) {
                 Ok(()) => break,
                 Err(SuspendError::Busy) => self.poll()?,
                 Err(error) => return Err(error.into()),
@@ -196,7 +196,7 @@ impl<P: FrameIo> Trip<'_, P> {
         let mut wishes = None;
         for _ in 0..PATIENCE {
             if wishes.is_none() {
-                match self.side.engine.streamer().let_go(now(self.started), conn, &self.plan.tuple()) {
+                match self.interface.engine.streamer().let_go(now(self.started), conn, &self.plan.tuple()) {
                     Ok(made) => wishes = Some(made),
                     Err(SuspendError::Busy) => {}
                     // It ended while it stood still: reset by the program, say.
@@ -204,7 +204,7 @@ impl<P: FrameIo> Trip<'_, P> {
                 }
             }
             self.poll()?;
-            if wishes.is_some() && self.side.consumer.leave(stream).is_some() {
+            if wishes.is_some() && self.interface.consumer.leave(stream).is_some() {
                 self.conn = None;
                 self.standing = None;
                 return Ok(wishes.unwrap_or_default());
@@ -218,7 +218,7 @@ impl<P: FrameIo> Trip<'_, P> {
     pub fn finish(&mut self) {
         // The kernel has the connection, whatever becomes of the engine's copy.
         let wishes = self.forget_in_engine().unwrap_or_default();
-        self.side.engine.streamer().unhold(&self.plan.tuple());
+        self.interface.engine.streamer().unhold(&self.plan.tuple());
         if self.shut || wishes.contains(&Wish::Shutdown) {
             // A socket that was reset meanwhile has nothing to close.
             let _ = shutdown(self.fd, Shutdown::Write);
@@ -231,13 +231,13 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
 
     fn steer(&mut self) -> Result<(), MoveError> {
         // False only if the engine has it standing: then it is held already.
-        self.side.engine.streamer().hold(self.plan.tuple());
+        self.interface.engine.streamer().hold(self.plan.tuple());
         self.steer_settled()
     }
 
     fn capture(&mut self) -> Result<Captured, MoveError> {
         let captured = self.kernel.capture(self.fd)?;
-        if let Err(refusal) = engine_side::fits(&captured, self.side.consumer.brings_at_most()) {
+        if let Err(refusal) = engine_side::fits(&captured, self.interface.consumer.brings_at_most()) {
             let error = self.kernel.refuse(refusal);
             // Nothing was changed: it is an ordinary socket again.
             baton_kernel::release(self.fd, &captured).map_err(baton_kernel::kernel_side::KernelError::from)?;
@@ -269,22 +269,22 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
         let suspended = match self.suspend(conn) {
             Ok(suspended) => suspended,
             Err(error) => {
-                self.side.engine.streamer().quiesce(conn, &self.plan.tuple(), false);
+                self.interface.engine.streamer().quiesce(conn, &self.plan.tuple(), false);
                 return Err(error);
             }
         };
         // What it published last is taken in.
-        self.side.consumer.poll(now(self.started));
-        let send = self.side.engine.streamer().read_send_queue(&suspended);
-        let left = self.side.consumer.standing(stream, suspended.tail_pos);
-        let shell = self.shell.as_ref().expect("a connection in the engine has come from a socket");
+        self.interface.consumer.poll(now(self.started));
+        let send = self.interface.engine.streamer().read_send_queue(&suspended);
+        let left = self.interface.consumer.standing(stream, suspended.tail_pos);
+        let head = self.head.as_ref().expect("a connection in the engine has come from a socket");
         let Some(left) = left else {
             self.standing = Some(suspended);
             self.resume_in_engine(conn)?;
             return Err(MoveError::Ended);
         };
         self.shut = left.shut && !suspended.snapshot.has_our_fin();
-        let captured = engine_side::departed(shell, &suspended, send, left);
+        let captured = engine_side::departed(head, &suspended, send, left);
         self.standing = Some(suspended);
         Ok(captured)
     }
@@ -296,7 +296,7 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
     fn unsteer(&mut self) -> Result<(), MoveError> {
         self.kernel.unsteer(&self.plan)?;
         // A name that nobody brought here; what stands still is not touched.
-        self.side.engine.streamer().unhold(&self.plan.tuple());
+        self.interface.engine.streamer().unhold(&self.plan.tuple());
         Ok(())
     }
 
@@ -304,7 +304,7 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
         let captured = self.kernel.recapture(self.fd, previous)?;
         // What stands in the engine is of the past now.
         self.forget_in_engine()?;
-        self.side.engine.streamer().hold(self.plan.tuple());
+        self.interface.engine.streamer().hold(self.plan.tuple());
         Ok(captured)
     }
 

@@ -17,9 +17,9 @@
 #![forbid(unsafe_code)]
 
 pub mod broker;
+pub mod checkpoints;
 pub mod engine;
 pub mod guardian;
 mod priority;
 mod privileges;
 pub mod record;
-pub mod vault;

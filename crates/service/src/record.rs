@@ -56,7 +56,7 @@ messages! {
             interface: String,
         },
         /// A connection. With its socket.
-        7 Line {
+        7 Connection {
             /// Its number.
             id: u64,
             /// Its program.
@@ -102,6 +102,30 @@ messages! {
     }
 }
 
+/// What a program is told when its connection has come home to the kernel: which bytes the
+/// program itself still holds, as stream positions ([`Reply::Home`]).
+///
+/// [`Reply::Home`]: baton_socket::service::message::Reply::Home
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Home {
+    /// Received bytes up to which the program holds the data.
+    pub rcv_pos: u64,
+    /// Written bytes up to which the program's data is accounted for.
+    pub tail_pos: u64,
+    /// The kernel has all of the connection's data; the positions are 0.
+    pub whole: bool,
+}
+
+impl Home {
+    /// The kernel has everything.
+    pub const WHOLE: Home = Home { rcv_pos: 0, tail_pos: 0, whole: true };
+
+    /// The program still holds what lies beyond these positions.
+    pub fn at((rcv_pos, tail_pos): (u64, u64)) -> Home {
+        Home { rcv_pos, tail_pos, whole: false }
+    }
+}
+
 /// How far a connection's move has come. Each is true of the time before the step that
 /// leads to the next, too: what was not done yet is done again, or undone, without harm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,10 +141,10 @@ pub enum Phase {
     /// It is rebuilt: the kernel has it, or is about to. What its program is told: received
     /// and written bytes as of [`Reply::Home`](baton_socket::service::message::Reply::Home),
     /// and whether that is all; nothing if it never left, as far as the program knows.
-    Rebuilt(Option<(u64, u64, bool)>),
+    Rebuilt(Option<Home>),
     /// Its engine is dead, and the kernel has no route for it. What its program is told once the
     /// kernel has it, and whether there are bytes that the program has not read.
-    Left((u64, u64, bool), bool),
+    Left(Home, bool),
 }
 
 impl Field for Phase {
@@ -132,9 +156,9 @@ impl Field for Phase {
             Phase::Engine => out.push(3),
             Phase::Rebuilt(home) => {
                 out.push(4);
-                home.map(|(rcv_pos, tail_pos, whole)| ((rcv_pos, tail_pos), whole)).put(out);
+                home.map(|Home { rcv_pos, tail_pos, whole }| ((rcv_pos, tail_pos), whole)).put(out);
             }
-            Phase::Left((rcv_pos, tail_pos, whole), unread) => {
+            Phase::Left(Home { rcv_pos, tail_pos, whole }, unread) => {
                 out.push(5);
                 ((*rcv_pos, *tail_pos), (*whole, *unread)).put(out);
             }
@@ -149,11 +173,11 @@ impl Field for Phase {
             3 => Phase::Engine,
             4 => {
                 let home: Option<((u64, u64), bool)> = Field::take(from)?;
-                Phase::Rebuilt(home.map(|((rcv_pos, tail_pos), whole)| (rcv_pos, tail_pos, whole)))
+                Phase::Rebuilt(home.map(|((rcv_pos, tail_pos), whole)| Home { rcv_pos, tail_pos, whole }))
             }
             5 => {
                 let ((rcv_pos, tail_pos), (whole, unread)): ((u64, u64), (bool, bool)) = Field::take(from)?;
-                Phase::Left((rcv_pos, tail_pos, whole), unread)
+                Phase::Left(Home { rcv_pos, tail_pos, whole }, unread)
             }
             _ => return None,
         })
@@ -169,7 +193,7 @@ pub fn queues(id: u64) -> Key {
 }
 
 /// The key of a connection.
-pub fn line(id: u64) -> Key {
+pub fn connection(id: u64) -> Key {
     (7, id)
 }
 
@@ -179,13 +203,13 @@ pub fn region(region: u32) -> Key {
 }
 
 /// The key of an engine, by its interface's place.
-pub fn engine(side: usize) -> Key {
-    (5, side as u64)
+pub fn engine(slot: usize) -> Key {
+    (5, slot as u64)
 }
 
 /// The key of a ledger, by its interface's place.
-pub fn ledger(side: usize) -> Key {
-    (4, side as u64)
+pub fn ledger(slot: usize) -> Key {
+    (4, slot as u64)
 }
 
 /// The key of a ledger of a program's engine, by the engine's number.

@@ -8,8 +8,8 @@ use crate::signal::Waiter;
 use anyhow::Context;
 use baton_kernel::steer::Kind;
 use baton_service::broker::{self, Broker, Interface};
+use baton_service::checkpoints::Checkpoints;
 use baton_service::guardian::Guardian;
-use baton_service::vault::Vault;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::io::Write;
@@ -83,12 +83,12 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
     let channel = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     let mut words = vec![own()?, "guardian".into(), own()?];
     words.extend(std::env::args_os().skip(1));
-    let vault = Vault::open(channel, words).context("hearing the guardian")?;
+    let checkpoints = Checkpoints::open(channel, words).context("hearing the guardian")?;
     let mut signals = Waiter::install().context("signals")?;
     let (level, config) = settings(args)?;
     let names: Vec<&str> = config.interfaces.iter().map(|interface| interface.name.as_str()).collect();
     let serving = format!("serving {} at {}", names.join(", "), config.socket.display());
-    let broker = Broker::start(config, vault)?;
+    let broker = Broker::start(config, checkpoints)?;
     tell(level, &serving);
     // Who does not run under systemd has nobody to tell.
     let _ = notify(Word::Ready(&serving));

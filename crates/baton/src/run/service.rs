@@ -245,7 +245,7 @@ fn end(place: &Place) {
     }
     // One that was killed has left its steering.
     for name in place.with().into_iter().flat_map(|setup| setup.interfaces) {
-        let _ = once_free(|| Steering::bury_all(&name));
+        let _ = once_free(|| Steering::reap_all(&name));
     }
 }
 

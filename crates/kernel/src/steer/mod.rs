@@ -25,7 +25,7 @@
 //! [`SteeredPort`]. An engine that dies takes its device or sockets along, and its frames
 //! are dropped until there is another. With [`Options::outlive`] the holder may die too:
 //! programs and map stay, pinned under `/sys/fs/bpf/baton`, and the next
-//! [`Steering::attach`] goes on with them, or [`Steering::bury_all`] ends the connections and
+//! [`Steering::attach`] goes on with them, or [`Steering::reap_all`] ends the connections and
 //! removes them ([`Steering::clean`] removes them only). Without,
 //! the kernel takes everything off with the process, and frames go to the husks.
 //!
@@ -61,7 +61,7 @@ pub use error::SteerError;
 pub use findings::findings;
 pub use gap::Gaps;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};
-pub use orphans::Buried;
+pub use orphans::Reaped;
 
 use crate::beside::Own;
 use maps::{ENGINE, Maps, State};

@@ -24,9 +24,9 @@ use baton_wire::tcp::Flags;
 use baton_wire::tcp::header::Header;
 use std::net::SocketAddr;
 
-/// What came of [`Steering::bury`] and [`Steering::bury_all`].
+/// What came of [`Steering::reap`] and [`Steering::reap_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Buried {
+pub struct Reaped {
     /// Connections that were ended.
     pub ended: usize,
     /// Connections that are left: a program's own engine still has them.
@@ -39,17 +39,17 @@ impl Steering {
     ///
     /// # Errors
     /// [`SteerError::Occupied`] if a living process steers the interface; as the kernel's.
-    pub fn bury(interface: &str) -> Result<Buried, SteerError> {
-        bury(interface, |pins, engine| !pins.has_device(engine))
+    pub fn reap(interface: &str) -> Result<Reaped, SteerError> {
+        reap(interface, |pins, engine| !pins.has_device(engine))
     }
 
     /// Ends all connections that a killed service left on an interface, those of programs' engines
     /// among them, and takes the steering off.
     ///
     /// # Errors
-    /// As [`Steering::bury`].
-    pub fn bury_all(interface: &str) -> Result<Buried, SteerError> {
-        bury(interface, |_, _| true)
+    /// As [`Steering::reap`].
+    pub fn reap_all(interface: &str) -> Result<Reaped, SteerError> {
+        reap(interface, |_, _| true)
     }
 }
 
@@ -60,16 +60,16 @@ impl Steering {
     }
 }
 
-fn bury(interface: &str, is_orphan: impl Fn(&Pins, u32) -> bool) -> Result<Buried, SteerError> {
-    let Some(pins) = Pins::find(interface)? else { return Ok(Buried::default()) };
-    let mut buried = Buried::default();
+fn reap(interface: &str, is_orphan: impl Fn(&Pins, u32) -> bool) -> Result<Reaped, SteerError> {
+    let Some(pins) = Pins::find(interface)? else { return Ok(Reaped::default()) };
+    let mut reaped = Reaped::default();
     let mut ended = Vec::new();
     let index = link::index(interface).map_err(|e| SteerError::interface(interface, e))?;
     // Without a map there is nobody to be told.
     if let Ok(mut left) = Left::open(&pins.path("TUPLES")) {
         for (steered, engine) in left.tuples()? {
             if !is_orphan(&pins, engine) {
-                buried.left += 1;
+                reaped.left += 1;
                 continue;
             }
             let (local, remote) = ends(&steered.tuple);
@@ -79,15 +79,15 @@ fn bury(interface: &str, is_orphan: impl Fn(&Pins, u32) -> bool) -> Result<Burie
             ended.push(steered.tuple);
         }
     }
-    if buried.left == 0 {
+    if reaped.left == 0 {
         pins.remove();
     }
-    buried.ended = ended.len();
+    reaped.ended = ended.len();
     for tuple in &ended {
         // A peer that cannot be reached hears of it when it sends.
         let _ = provoke(tuple);
     }
-    Ok(buried)
+    Ok(reaped)
 }
 
 fn ends(tuple: &Tuple) -> (SocketAddr, SocketAddr) {

@@ -227,12 +227,12 @@ fn connections_that_nobody_can_bring_home_are_reset_at_both_ends() {
             captured.protocol.write_seq = captured.protocol.snd_nxt;
             baton_kernel::make_husk(&pair.ours, &captured).unwrap();
         });
-        let refused = wire.ours.enter(|| Steering::bury_all("wire").unwrap_err().to_string());
+        let refused = wire.ours.enter(|| Steering::reap_all("wire").unwrap_err().to_string());
         assert!(refused.contains("steers it"), "{refused}");
         kill(holder);
         assert!(is_silent(&pair.peer), "{kind}: nobody has told the peer");
-        let buried = wire.ours.enter(|| Steering::bury_all("wire")).unwrap();
-        assert_eq!((buried.ended, buried.left), (1, 0), "{kind}");
+        let reaped = wire.ours.enter(|| Steering::reap_all("wire")).unwrap();
+        assert_eq!((reaped.ended, reaped.left), (1, 0), "{kind}");
         pair.peer.set_nonblocking(true).unwrap();
         wait_for("the peer's end", || {
             let read = (&pair.peer).read(&mut [0]);
@@ -241,6 +241,6 @@ fn connections_that_nobody_can_bring_home_are_reset_at_both_ends() {
         let error = pair.ours.take_error().unwrap().unwrap();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted, "{kind}: {error}");
         is_tidy(&wire);
-        assert_eq!(wire.ours.enter(|| Steering::bury_all("wire")).unwrap().ended, 0);
+        assert_eq!(wire.ours.enter(|| Steering::reap_all("wire")).unwrap().ended, 0);
     }
 }

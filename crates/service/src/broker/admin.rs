@@ -1,8 +1,9 @@
 //! What people ask for: lists, moves of many connections, the end, a new engine.
 
 use super::Broker;
-use super::lines::{Goal, Line, State};
-use super::side::Side;
+use super::connection::{Connection, Goal, State};
+use super::engine_slot::EngineSlot;
+use super::stay_reason::StayReason;
 use baton_socket::service::message::{Reply, Selector};
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
@@ -38,14 +39,17 @@ impl Broker {
         let Some(program) = self.clients.get(&client) else { return Vec::new() };
         let all = program.uid == 0 || program.uid == geteuid().as_raw();
         let mine = |uid: u32| all || uid == program.uid;
-        let lines = self.lines.values().filter(|line| mine(line.program.1) && which.matches(&line.tuple));
-        lines.map(|line| line.id).collect()
+        let connections = self
+            .connections
+            .values()
+            .filter(|connection| mine(connection.program.1) && which.matches(&connection.tuple));
+        connections.map(|connection| connection.id).collect()
     }
 
     pub(super) fn list(&mut self, client: u32, ask: u64) {
         let visible = self.visible(client, Selector::All);
         for id in &visible {
-            let entry = self.lines[id].entry(&self.sides);
+            let entry = self.connections[id].entry(&self.slots);
             self.tell_client(client, &Reply::Entry { entry }, Vec::new());
         }
         let done = Reply::Done { ask, count: visible.len() as u64, failed: 0, pause_us: 0 };
@@ -61,7 +65,7 @@ impl Broker {
         let visible = self.visible(asker.0, which);
         for id in &visible {
             // What is wanted at home does not leave it by itself.
-            self.lines.get_mut(id).expect("it was found").returns = None;
+            self.connections.get_mut(id).expect("it was found").returns = None;
         }
         self.send_home(Some(asker), visible, Then::Answer, "asked-for");
     }
@@ -69,10 +73,10 @@ impl Broker {
     /// Everything goes back to the kernel first.
     pub(super) fn begin_stop(&mut self, asker: Option<Asker>) {
         self.stopping = true;
-        let all: Vec<u64> = self.lines.keys().copied().collect();
+        let all: Vec<u64> = self.connections.keys().copied().collect();
         for id in &all {
-            if self.lines.get(id).is_some_and(|line| line.state == State::Preparing) {
-                self.stays(*id, ("stopping", "the service is about to end".into()));
+            if self.connections.get(id).is_some_and(|connection| connection.state == State::Preparing) {
+                self.stays(*id, StayReason::new("stopping", "the service is about to end"));
             }
         }
         self.send_home(asker, all, Then::Stop, "stop");
@@ -80,14 +84,14 @@ impl Broker {
 
     /// Everything goes to the kernel, and to new engines then.
     pub(super) fn replace_engines(&mut self, asker: Option<Asker>, why: &'static str) {
-        let all = self.lines.keys().copied().collect();
+        let all = self.connections.keys().copied().collect();
         self.send_home(asker, all, Then::Restart, why);
     }
 
     fn send_home(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: &'static str) {
         // There, or on the way.
-        let here = |line: &Line| matches!(line.state, State::Kernel | State::Preparing);
-        let there = |id: &u64| self.lines.get(id).is_some_and(|line| !here(line));
+        let here = |connection: &Connection| matches!(connection.state, State::Kernel | State::Preparing);
+        let there = |id: &u64| self.connections.get(id).is_some_and(|connection| !here(connection));
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
         self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us: 0, then });
         waiting.into_iter().for_each(|id| self.leave(id, Goal::Home, why));
@@ -102,13 +106,13 @@ impl Broker {
     }
 
     fn fetch(&mut self, asker: Option<Asker>, which: Vec<u64>, pause_us: u64, then: Then) {
-        let there = |id: &u64| self.lines.get(id).is_some_and(|line| line.state == State::Kernel);
+        let there = |id: &u64| self.connections.get(id).is_some_and(|connection| connection.state == State::Kernel);
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
         self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us, then });
         for id in waiting {
-            let Some(line) = self.lines.get_mut(&id) else { continue };
-            line.state = State::Preparing;
-            let client = line.client;
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            connection.state = State::Preparing;
+            let client = connection.client;
             self.tell_client(client, &Reply::Prepare { id }, Vec::new());
         }
         self.finish_jobs();
@@ -125,7 +129,7 @@ impl Broker {
         if self.jobs.is_empty() {
             return;
         }
-        let pause = self.lines.get(&id).map_or(0, |line| line.pause_us);
+        let pause = self.connections.get(&id).map_or(0, |connection| connection.pause_us);
         for job in &mut self.jobs {
             if job.waiting.remove(&id) {
                 job.failed += u64::from(!moved);
@@ -151,7 +155,7 @@ impl Broker {
                 Then::Restart => {
                     let moved = job.moved.clone();
                     self.jobs.push(Job { then: Then::Return(moved), ..job });
-                    (0..self.sides.len()).for_each(|side| self.on_engine_dead(side, "upgrade"));
+                    (0..self.slots.len()).for_each(|slot| self.on_engine_dead(slot, "upgrade"));
                 }
                 Then::Return(_) => unreachable!("it waits for the engines"),
             }
@@ -160,8 +164,9 @@ impl Broker {
 
     /// An engine runs: what waited for it comes back, once all do.
     pub(super) fn on_engine_started(&mut self) {
-        let runs = |side: &Side| side.owner.is_some() || side.engine.as_ref().is_some_and(|engine| engine.started);
-        if !self.sides.iter().all(runs) {
+        let runs =
+            |slot: &EngineSlot| slot.owner.is_some() || slot.engine.as_ref().is_some_and(|engine| engine.started);
+        if !self.slots.iter().all(runs) {
             return;
         }
         let returning = |job: &Job| matches!(job.then, Then::Return(_));

@@ -1,9 +1,11 @@
 //! Programs: who may connect, and what they say. One that makes no sense is cut off, and
 //! loses its own connections.
 
+use super::connection::{Goal, State};
 use super::discard::Room;
-use super::lines::{Goal, State};
-use super::side::Side;
+use super::engine_slot::EngineSlot;
+use super::home::Departure;
+use super::stay_reason::StayReason;
 use super::{Broker, Config};
 use crate::record::{self, Record};
 use baton_engine::region::Layout;
@@ -37,7 +39,7 @@ pub(super) struct Client {
     /// It has said who it is.
     greeted: bool,
     /// Connections of its.
-    pub lines: usize,
+    pub connections: usize,
     /// The last adoption that a predecessor began: the request may still be there.
     pub heard: Option<u64>,
     /// What its memory is, if it is not for streams.
@@ -99,7 +101,7 @@ impl Client {
     /// At the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, greeted: bool) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);
-        Ok(Client { channel, pid, uid, greeted, lines: 0, heard: None, raw: None, direct: false, socket })
+        Ok(Client { channel, pid, uid, greeted, connections: 0, heard: None, raw: None, direct: false, socket })
     }
 
     /// The region that it gets in an engine.
@@ -138,7 +140,7 @@ impl Broker {
                 let Ok(program) = Client::new(socket.clone(), pid, uid, false) else { continue };
                 self.next_client += 1;
                 let client = self.next_client;
-                self.vault.keep(record::client(client), &program.record(client), &[&socket]);
+                self.checkpoints.keep(record::client(client), &program.record(client), &[&socket]);
                 self.clients.insert(client, program);
                 continue;
             };
@@ -248,9 +250,11 @@ impl Broker {
             Request::Info { id } if self.owns(client, id) => self.ask_info(id),
             Request::Close { id } if self.owns(client, id) => self.on_close(id),
             Request::Has { id } if self.owns(client, id) => {}
-            Request::Has { id } => {
-                self.tell_client(client, &Reply::Gone { seq: 0, id, text: String::new() }, Vec::new())
-            }
+            Request::Has { id } => self.tell_client(
+                client,
+                &Reply::Gone { seq: 0, id, text: Departure::Ended.text().to_owned() },
+                Vec::new(),
+            ),
             Request::Pending { seq } => self.on_pending(client, seq),
             // Of a connection that has ended meanwhile, it may be.
             Request::Brought { .. }
@@ -281,7 +285,7 @@ impl Broker {
     /// An adoption that its program waits for, and whose answer it may never get: it was a
     /// predecessor's.
     fn on_pending(&mut self, client: u32, seq: u64) {
-        if self.lines.values().all(|line| (line.client, line.seq) != (client, seq)) {
+        if self.connections.values().all(|connection| (connection.client, connection.seq) != (client, seq)) {
             let text = "the broker died meanwhile".to_owned();
             let stays = Reply::Stays { seq, id: 0, code: "broker-died".into(), text };
             self.tell_client(client, &stays, Vec::new());
@@ -290,8 +294,9 @@ impl Broker {
 
     /// A program wants memory for queue pairs of its own: no more of it than others have.
     fn make_raw(&mut self, client: u32, sizes: RawSizes) -> Result<(), String> {
-        let has_memory = |side: &Side| side.memory(client).is_some();
-        let used = self.sides.iter().any(has_memory) || self.lines.values().any(|line| line.client == client);
+        let has_memory = |slot: &EngineSlot| slot.memory(client).is_some();
+        let used = self.slots.iter().any(has_memory)
+            || self.connections.values().any(|connection| connection.client == client);
         let most = self.config.consumer.layout();
         if sizes.connections > most.qps || sizes.data_bytes > most.data_bytes {
             let (connections, bytes) = (most.qps, most.data_bytes);
@@ -304,7 +309,7 @@ impl Broker {
             return Err("what a program's memory is it says before its first adoption".into());
         }
         program.raw = Some(sizes);
-        self.vault.keep(record::client(client), &program.record(client), &[&program.socket]);
+        self.checkpoints.keep(record::client(client), &program.record(client), &[&program.socket]);
         self.tell_client(client, &Reply::Welcome { version: VERSION }, Vec::new());
         Ok(())
     }
@@ -313,16 +318,16 @@ impl Broker {
     fn make_direct(&mut self, client: u32) {
         let Some(program) = self.clients.get_mut(&client) else { return };
         program.direct = true;
-        self.vault.keep(record::client(client), &program.record(client), &[&program.socket]);
+        self.checkpoints.keep(record::client(client), &program.record(client), &[&program.socket]);
         self.tell_client(client, &Reply::Welcome { version: VERSION }, Vec::new());
     }
 
     fn owns(&self, client: u32, id: u64) -> bool {
-        self.lines.get(&id).is_some_and(|line| line.client == client)
+        self.connections.get(&id).is_some_and(|connection| connection.client == client)
     }
 
     fn is_at(&self, client: u32, id: u64, state: State) -> bool {
-        self.lines.get(&id).is_some_and(|line| line.client == client && line.state == state)
+        self.connections.get(&id).is_some_and(|connection| connection.client == client && connection.state == state)
     }
 
     fn is_in_kernel(&self, client: u32, id: u64) -> bool {
@@ -340,19 +345,26 @@ impl Broker {
         if self.clients.remove(&client).is_none() {
             return;
         }
-        self.vault.forget(record::client(client));
-        self.bury_engines_of(client);
-        let left: Vec<u64> = self.lines.values().filter(|line| line.client == client).map(|line| line.id).collect();
+        self.checkpoints.forget(record::client(client));
+        self.reap_engines_of(client);
+        let left: Vec<u64> = self
+            .connections
+            .values()
+            .filter(|connection| connection.client == client)
+            .map(|connection| connection.id)
+            .collect();
         for id in left {
-            match self.lines[&id].state {
+            match self.connections[&id].state {
                 State::Kernel | State::Preparing | State::Holding => self.forget(id),
                 State::Engine => self.leave(id, Goal::Close, "program-gone"),
                 State::Leaving(_) => {
-                    if let Some(line) = self.lines.get_mut(&id) {
-                        line.state = State::Leaving(Goal::Close);
+                    if let Some(connection) = self.connections.get_mut(&id) {
+                        connection.state = State::Leaving(Goal::Close);
                     }
                 }
-                State::Bringing => self.give_back_whole(id, ("program-gone", Refusal::NotConnected.to_string())),
+                State::Bringing => {
+                    self.give_back_whole(id, StayReason::new("program-gone", Refusal::NotConnected.to_string()))
+                }
                 State::Standing => self.on_left_behind(id, LeftBehind::default()),
                 // Found out where they arrive.
                 State::Starting | State::Closing | State::Left { .. } => {}
@@ -363,14 +375,15 @@ impl Broker {
 
     /// A program that has gone has its memory forgotten once no connection needs it.
     pub(super) fn forget_memory(&mut self, client: u32) {
-        if self.clients.contains_key(&client) || self.lines.values().any(|line| line.client == client) {
+        if self.clients.contains_key(&client) || self.connections.values().any(|connection| connection.client == client)
+        {
             return;
         }
-        for side in &mut self.sides {
-            let memory = side.engine.as_mut().and_then(|engine| engine.consumers.remove(&client));
+        for slot in &mut self.slots {
+            let memory = slot.engine.as_mut().and_then(|engine| engine.consumers.remove(&client));
             if let Some(memory) = memory {
-                self.vault.forget(record::region(memory.region));
-                side.tell(&baton_socket::service::order::Order::Forget { key: memory.region }, Vec::new());
+                self.checkpoints.forget(record::region(memory.region));
+                slot.tell(&baton_socket::service::order::Order::Forget { key: memory.region }, Vec::new());
             }
         }
     }

@@ -4,9 +4,9 @@
 //! then, and so do these: the broker keeps what they are, and tries again at each tick.
 
 use super::Broker;
-use super::lines::State;
-use super::take::Why;
-use crate::record::{self, Record};
+use super::connection::State;
+use super::stay_reason::StayReason;
+use crate::record::{self, Home, Record};
 use baton_kernel::Captured;
 use baton_kernel::handoff::{Aborted, Outcome};
 use baton_kernel::kernel_side::KernelError;
@@ -33,8 +33,8 @@ pub(super) enum NotBack {
 }
 
 /// What the program of a connection hears that was about to move.
-pub(super) fn no_route() -> Why {
-    ("homeless", "its route went away as it was about to move".to_owned())
+pub(super) fn no_route() -> StayReason {
+    StayReason::new("homeless", "its route went away as it was about to move")
 }
 
 /// What was captured of a connection that could not be made a husk for want of a route.
@@ -53,23 +53,23 @@ pub(super) fn without_route(aborted: Aborted<KernelError>) -> Result<Captured, S
 impl Broker {
     /// Keeps a connection until the kernel takes it. Its program is told what is in `told` then, or
     /// that it stays in the kernel.
-    pub(super) fn leave_behind(&mut self, id: u64, captured: Captured, told: Option<(u64, u64, bool)>, unread: bool) {
-        let Broker { lines, sides, kernel, vault, .. } = self;
-        let Some(line) = lines.get_mut(&id) else { return };
-        if matches!(line.state, State::Left { .. }) {
-            line.captured = Some(captured);
+    pub(super) fn leave_behind(&mut self, id: u64, captured: Captured, told: Option<Home>, unread: bool) {
+        let Broker { connections, slots, kernel, checkpoints, .. } = self;
+        let Some(connection) = connections.get_mut(&id) else { return };
+        if matches!(connection.state, State::Left { .. }) {
+            connection.captured = Some(captured);
             return;
         }
-        line.closed |= line.state == State::Closing;
-        if line.stood_still.is_none() {
-            line.stop();
+        connection.closed |= connection.state == State::Closing;
+        if connection.stood_still.is_none() {
+            connection.stop();
         }
         // A program's engine has gone for good, and its place is for others.
-        let own = sides.iter().position(|side| side.owner.is_none() && side.index == sides[line.side].index);
-        let (before, tuple) = (line.side, line.tuple);
-        line.side = own.unwrap_or(before);
+        let own = slots.iter().position(|slot| slot.owner.is_none() && slot.index == slots[connection.slot].index);
+        let (before, tuple) = (connection.slot, connection.tuple);
+        connection.slot = own.unwrap_or(before);
         // Without, its frames go to an engine that does not know it, and drops them too.
-        let way = line.plan.map_or(0, |plan| plan.way.interface);
+        let way = connection.plan.map_or(0, |plan| plan.way.interface);
         if let Ok(steering) = kernel.steering(way) {
             let _ = steering.hold_back(tuple);
         }
@@ -77,13 +77,13 @@ impl Broker {
         match write_queues(&captured.send_queue, &captured.receive_queue) {
             Ok(Some(file)) => {
                 let queues = Record::Queues { id, send, unread: unread_bytes };
-                vault.keep(record::queues(id), &queues, &[&Arc::new(file)]);
+                checkpoints.keep(record::queues(id), &queues, &[&Arc::new(file)]);
             }
-            Ok(None) => vault.forget(record::queues(id)),
+            Ok(None) => checkpoints.forget(record::queues(id)),
             Err(error) => return self.lost(id, &format!("keeping what was captured: {error}")),
         }
-        line.state = State::Left { told, unread };
-        (line.captured, line.conn) = (Some(captured), None);
+        connection.state = State::Left { told, unread };
+        (connection.captured, connection.conn) = (Some(captured), None);
         self.unhold(before, tuple);
         self.note(id);
         self.settled(id, false);
@@ -91,23 +91,23 @@ impl Broker {
 
     /// Those that were left behind: the kernel may take them now.
     pub(super) fn try_again(&mut self) {
-        let left = self.lines.values().filter(|line| matches!(line.state, State::Left { .. }));
-        let left: Vec<u64> = left.map(|line| line.id).collect();
+        let left = self.connections.values().filter(|connection| matches!(connection.state, State::Left { .. }));
+        let left: Vec<u64> = left.map(|connection| connection.id).collect();
         for id in left {
-            let Some(line) = self.lines.get_mut(&id) else { continue };
-            let State::Left { told, unread } = line.state else { continue };
-            let is_orphan = line.closed || !self.clients.contains_key(&line.client);
-            if is_orphan && line.stood_still.is_some_and(|since| since.elapsed() > ORPHAN) {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let State::Left { told, unread } = connection.state else { continue };
+            let is_orphan = connection.closed || !self.clients.contains_key(&connection.client);
+            if is_orphan && connection.stood_still.is_some_and(|since| since.elapsed() > ORPHAN) {
                 self.lost(id, "there is no route");
                 continue;
             }
-            let Some((rcv_pos, tail_pos, whole)) = told else {
+            let Some(home) = told else {
                 self.give_back_whole(id, no_route());
                 continue;
             };
-            let why = line.why;
-            match line.captured.take() {
-                Some(captured) => self.rebuild(id, captured, (!whole).then_some((rcv_pos, tail_pos)), unread, why),
+            let why = connection.why;
+            match connection.captured.take() {
+                Some(captured) => self.rebuild(id, captured, home, unread, why),
                 None => self.lost(id, "what was captured of it cannot be read"),
             }
         }

@@ -3,9 +3,9 @@
 
 use super::Broker;
 use super::clients::descends;
-use super::estate::Estate;
+use super::recovery::RecoveredState;
+use crate::checkpoints::Checkpoints;
 use crate::record::{self, Record};
-use crate::vault::Vault;
 use baton_port::wait::WaitSet;
 use baton_socket::service::message::Reply;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -30,11 +30,11 @@ fn open(pid: u32) -> Option<Arc<OwnedFd>> {
 
 impl Members {
     /// This process, for the first broker; those that a predecessor had, for another.
-    pub fn new(first: Option<u32>, estate: &Estate) -> Members {
-        let first = first.filter(|_| estate.generation == 0);
-        let mut all = estate.members.clone();
+    pub fn new(first: Option<u32>, recovered: &RecoveredState) -> Members {
+        let first = first.filter(|_| recovered.generation == 0);
+        let mut all = recovered.members.clone();
         all.extend(first.and_then(|pid| Some((pid, open(pid)?))));
-        Members { few: first.is_some() || estate.few, all, over: false }
+        Members { few: first.is_some() || recovered.few, all, over: false }
     }
 
     /// Their pidfds.
@@ -48,12 +48,12 @@ impl Members {
     }
 
     /// Forgets those that have ended; whether the last has, and that was not said before.
-    pub fn have_ended(&mut self, set: &WaitSet, vault: &mut Vault) -> bool {
+    pub fn have_ended(&mut self, set: &WaitSet, checkpoints: &mut Checkpoints) -> bool {
         let ended = |process: &OwnedFd| set.is_ready(process.as_raw_fd());
         self.all.retain(|pid, process| {
             let ended = ended(process);
             if ended {
-                vault.forget(record::member(*pid));
+                checkpoints.forget(record::member(*pid));
             }
             !ended
         });
@@ -61,12 +61,12 @@ impl Members {
     }
 
     /// Has the guardian keep them.
-    pub fn keep_all(&self, vault: &mut Vault) {
+    pub fn keep_all(&self, checkpoints: &mut Checkpoints) {
         if self.few {
-            vault.keep(record::FEW, &Record::Few {}, &[]);
+            checkpoints.keep(record::FEW, &Record::Few {}, &[]);
         }
         for (pid, process) in &self.all {
-            vault.keep(record::member(*pid), &Record::Member { pid: *pid }, &[process]);
+            checkpoints.keep(record::member(*pid), &Record::Member { pid: *pid }, &[process]);
         }
     }
 }
@@ -79,7 +79,7 @@ impl Broker {
         // One for all ends with nobody.
         let failed = u64::from(self.members.few && process.is_none());
         if let Some(process) = process {
-            self.vault.keep(record::member(pid), &Record::Member { pid }, &[&process]);
+            self.checkpoints.keep(record::member(pid), &Record::Member { pid }, &[&process]);
             self.members.all.insert(pid, process);
         }
         let done = Reply::Done { ask, count: self.members.all.len() as u64, failed, pause_us: 0 };

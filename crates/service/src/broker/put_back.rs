@@ -5,7 +5,9 @@
 //! lost as if by the network.
 
 use super::Broker;
-use super::take::{Direction, Terms, Why, why};
+use super::stay_reason::StayReason;
+use super::take::{Direction, Terms};
+use crate::record::Home;
 use baton_kernel::Captured;
 use baton_kernel::handoff::Outcome;
 use baton_socket::adoption::LeftBehind;
@@ -14,7 +16,7 @@ use baton_socket::service::message::Reply;
 /// Why it is not taken out.
 enum NotOut {
     /// It is as it was.
-    Stays(Why),
+    Stays(StayReason),
     /// It is no more.
     Lost(String),
 }
@@ -22,8 +24,8 @@ enum NotOut {
 impl Broker {
     /// A program hands in what it holds of a connection that is in the kernel.
     pub(super) fn put_back(&mut self, id: u64, left: LeftBehind) {
-        let told = (0, 0, true);
-        if self.lines[&id].home == Some(told) {
+        let told = Home::WHOLE;
+        if self.connections[&id].home == Some(told) {
             // It holds nothing: a predecessor heard this, and died over the answer.
             return self.tell_home(id);
         }
@@ -32,36 +34,40 @@ impl Broker {
             Err(NotOut::Stays(why)) => return self.not_put_back(id, why),
             Err(NotOut::Lost(text)) => return self.lost(id, &text),
         };
-        if self.back_in_kernel(id, longer(before.clone(), left), false, Direction::Home(told)).is_ok() {
-            if let Some(line) = self.lines.get_mut(&id) {
-                line.home = Some(told);
+        if self.back_in_kernel(id, longer(before.clone(), left), false, Direction::ToKernel(told)).is_ok() {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.home = Some(told);
             }
             self.note(id);
             return self.tell_home(id);
         }
-        match self.back_in_kernel(id, before, false, Direction::Out) {
-            Ok(()) => self.not_put_back(id, ("failed", "the kernel does not take what the program holds".into())),
+        match self.back_in_kernel(id, before, false, Direction::ToEngine) {
+            Ok(()) => {
+                self.not_put_back(id, StayReason::new("failed", "the kernel does not take what the program holds"))
+            }
             Err(error) => self.lost(id, &error.to_string()),
         }
     }
 
     /// Takes a connection out of the kernel.
     fn take_out(&mut self, id: u64) -> Result<Captured, NotOut> {
-        let Broker { lines, kernel, .. } = self;
-        let line = lines.get_mut(&id).expect("whoever asks has looked for it");
+        let Broker { connections, kernel, .. } = self;
+        let connection = connections.get_mut(&id).expect("whoever asks has looked for it");
         // No engine gets it: its frames are dropped meanwhile.
-        let plan = kernel.plan(&line.fd).map_err(|error| NotOut::Stays(why(&error)))?;
-        line.plan = Some(plan);
+        let plan = kernel.plan(&connection.fd).map_err(|error| NotOut::Stays(StayReason::from(&error)))?;
+        connection.plan = Some(plan);
         match self.out_of_kernel(id, Terms::NONE) {
             Ok((captured, _)) => Ok(captured),
-            Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => Err(NotOut::Stays(why(&aborted.cause))),
+            Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => {
+                Err(NotOut::Stays(StayReason::from(&aborted.cause)))
+            }
             Err(aborted) => Err(NotOut::Lost(aborted.to_string())),
         }
     }
 
-    fn not_put_back(&mut self, id: u64, (code, text): Why) {
+    fn not_put_back(&mut self, id: u64, StayReason { code, text }: StayReason) {
         self.note(id);
-        let client = self.lines[&id].client;
+        let client = self.connections[&id].client;
         self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.into(), text }, Vec::new());
     }
 }

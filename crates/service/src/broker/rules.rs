@@ -12,7 +12,7 @@
 //! A change outside of a pause that brings nothing home counts for nothing: it moves nothing.
 
 use super::Broker;
-use super::lines::{Goal, Line, State};
+use super::connection::{Connection, Goal, State};
 use std::time::{Duration, Instant};
 
 /// The shortest pause and the longest.
@@ -56,7 +56,7 @@ impl Churn {
     }
 }
 
-impl Line {
+impl Connection {
     /// It is to come home, or has come home, because rules changed: it may return.
     fn is_home_for_rules(&self) -> bool {
         matches!(self.state, State::Kernel | State::Preparing) && self.why == RULES_CHANGED
@@ -94,13 +94,13 @@ impl Broker {
     /// All that is away comes home.
     pub(super) fn on_rules_changed(&mut self) {
         let mut away = Vec::new();
-        for line in self.lines.values_mut() {
-            match line.state {
+        for connection in self.connections.values_mut() {
+            match connection.state {
                 State::Engine | State::Starting | State::Bringing | State::Holding => {
-                    away.push(line.id);
-                    line.returns = Some(Return::Waits);
+                    away.push(connection.id);
+                    connection.returns = Some(Return::Waits);
                 }
-                _ if line.is_home_for_rules() => line.returns = Some(Return::Waits),
+                _ if connection.is_home_for_rules() => connection.returns = Some(Return::Waits),
                 _ => {}
             }
         }
@@ -114,7 +114,11 @@ impl Broker {
         if self.stopping || self.churn.is_pausing(Instant::now()) {
             return;
         }
-        let back = self.lines.values_mut().filter_map(|line| line.returns().then_some(line.id)).collect();
+        let back = self
+            .connections
+            .values_mut()
+            .filter_map(|connection| connection.returns().then_some(connection.id))
+            .collect();
         self.fetch_back(back);
     }
 }

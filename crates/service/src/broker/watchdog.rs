@@ -21,14 +21,14 @@ pub(super) fn looks(time: Duration) -> u32 {
 impl Broker {
     /// To be called once a [`TICK`].
     pub(super) fn look_after_engines(&mut self) {
-        for at in 0..self.sides.len() {
-            let Some(engine) = &mut self.sides[at].engine else { continue };
+        for at in 0..self.slots.len() {
+            let Some(engine) = &mut self.slots[at].engine else { continue };
             engine.silent += 1;
             let patience = if engine.started { self.config.patience } else { START };
             if engine.silent > looks(patience) {
                 self.on_engine_dead(at, "engine-hung");
             } else if engine.started && engine.silent.is_multiple_of(ASK) {
-                self.sides[at].tell(&Order::Ask {}, Vec::new());
+                self.slots[at].tell(&Order::Ask {}, Vec::new());
             }
         }
     }

@@ -8,9 +8,9 @@ pub mod kernels;
 use baton_kernel::steer::Kind;
 use baton_port::link;
 use baton_service::broker::{Broker, Config, Interface};
+use baton_service::checkpoints::Checkpoints;
 use baton_service::engine;
 use baton_service::guardian::Guardian;
-use baton_service::vault::Vault;
 use baton_socket::service::channel::Channel;
 use baton_socket::service::{Place, Placement, Service, Stream};
 use baton_testkit::Running;
@@ -67,8 +67,8 @@ pub fn be_the_engine() {
 pub fn be_the_broker() {
     if let Some(socket) = std::env::var_os(BROKER) {
         let words = command("the_guardians_process", GUARDIAN, socket.to_str().unwrap());
-        let vault = Vault::open(standard_input(), words).unwrap();
-        let broker = Broker::start(config(Path::new(&socket)), vault).unwrap();
+        let checkpoints = Checkpoints::open(standard_input(), words).unwrap();
+        let broker = Broker::start(config(Path::new(&socket)), checkpoints).unwrap();
         broker.run().unwrap();
         std::process::exit(0);
     }
@@ -168,7 +168,7 @@ impl World<'_> {
                 wire.ours.enter(move || {
                     let mut config = config(socket);
                     configure(&mut config);
-                    let broker = Broker::start(config, Vault::none()).unwrap();
+                    let broker = Broker::start(config, Checkpoints::none()).unwrap();
                     tell.send((broker.stopper(), broker.engines()[0].unwrap())).unwrap();
                     broker.run().unwrap();
                 });

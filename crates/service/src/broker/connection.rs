@@ -1,13 +1,13 @@
 //! A connection as the broker knows it.
 
-use super::patience::Waiting;
+use super::engine_slot::EngineSlot;
 use super::rules::Return;
-use super::side::Side;
-use crate::record::{Phase, Record};
+use super::timeouts::Waiting;
+use crate::record::{Home, Phase, Record};
 use baton_engine::ledger::End;
 use baton_kernel::conntrack::Ending;
 use baton_kernel::kernel_side::Plan;
-use baton_kernel::{Captured, Strays};
+use baton_kernel::{BypassingFrames, Captured};
 use baton_socket::service::message::Entry;
 use baton_wire::addr::{Addr, Tuple};
 use std::os::fd::OwnedFd;
@@ -43,7 +43,7 @@ pub(super) enum State {
     Left {
         /// What its program is told once the kernel has it; `None` if it never left the kernel, as
         /// far as its program knows.
-        told: Option<(u64, u64, bool)>,
+        told: Option<Home>,
         /// Whether there are bytes that its program has not read.
         unread: bool,
     },
@@ -60,7 +60,7 @@ pub(super) enum Goal {
     Close,
 }
 
-pub(super) struct Line {
+pub(super) struct Connection {
     pub id: u64,
     pub client: u32,
     pub program: (u32, u32),
@@ -71,15 +71,15 @@ pub(super) struct Line {
     pub state: State,
     pub plan: Option<Plan>,
     /// Which interface, by its place.
-    pub side: usize,
+    pub slot: usize,
     /// Since when the engine keeps its frames, while it is still in the kernel.
     pub held: Option<Instant>,
     /// What was captured, until the ledger has it, or the kernel again.
     pub captured: Option<Captured>,
     /// The same without bytes.
-    pub shell: Option<Captured>,
+    pub head: Option<Captured>,
     /// What it is while it stands still.
-    pub recovered: Option<super::recover::Found>,
+    pub standing: Option<super::from_ledger::Found>,
     /// The memory that it was brought to.
     pub region: u32,
     /// Its index in the ledger.
@@ -93,22 +93,22 @@ pub(super) struct Line {
     /// It goes back to the engine by itself, and when.
     pub returns: Option<Return>,
     /// What its program was told when it came home last.
-    pub home: Option<(u64, u64, bool)>,
+    pub home: Option<Home>,
     pub why: &'static str,
     pub since: Instant,
     pub stood_still: Option<Instant>,
     pub pause_us: u64,
     pub moves: u64,
-    strays: Strays,
+    bypassing: BypassingFrames,
     bytes: (u64, u64),
     rate: (u64, u64),
     sampled: Instant,
 }
 
-impl Line {
-    pub fn new(id: u64, client: u32, program: (u32, u32), seq: u64, fd: Arc<OwnedFd>, tuple: Tuple) -> Line {
+impl Connection {
+    pub fn new(id: u64, client: u32, program: (u32, u32), seq: u64, fd: Arc<OwnedFd>, tuple: Tuple) -> Connection {
         let now = Instant::now();
-        Line {
+        Connection {
             id,
             client,
             program,
@@ -117,11 +117,11 @@ impl Line {
             tuple,
             state: State::Kernel,
             plan: None,
-            side: 0,
+            slot: 0,
             held: None,
             captured: None,
-            shell: None,
-            recovered: None,
+            head: None,
+            standing: None,
             region: 0,
             conn: None,
             waiting: None,
@@ -134,7 +134,7 @@ impl Line {
             stood_still: None,
             pause_us: 0,
             moves: 0,
-            strays: Strays::default(),
+            bypassing: BypassingFrames::default(),
             bytes: (0, 0),
             rate: (0, 0),
             sampled: now,
@@ -153,7 +153,7 @@ impl Line {
         self.why = why;
         self.since = now;
         self.moves += 1;
-        self.strays = Strays::default();
+        self.bypassing = BypassingFrames::default();
         if let Some(stopped) = self.stood_still.take() {
             self.pause_us = (now - stopped).as_micros() as u64;
         }
@@ -166,11 +166,11 @@ impl Line {
 
     /// What was captured is not needed once the ledger has the connection, unless it left the
     /// engine since; whether that is so from now on.
-    pub fn is_settled(&mut self, sides: &[Side]) -> bool {
+    pub fn is_settled(&mut self, slots: &[EngineSlot]) -> bool {
         if matches!(self.state, State::Left { .. }) {
             return false;
         }
-        let ledger = sides[self.side].ledger.ledger();
+        let ledger = slots[self.slot].ledger.ledger();
         let has = self.captured.is_some() && self.conn.is_some_and(|conn| ledger.name(conn) == Some(self.tuple));
         if has {
             self.captured = None;
@@ -180,12 +180,12 @@ impl Line {
 
     /// How it has ended in its engine; nothing if it goes on there, or never was there. Before
     /// the ledger has it (`captured`), its place there may say how another ended.
-    pub fn ending(&self, sides: &[Side]) -> Option<Ending> {
+    pub fn ending(&self, slots: &[EngineSlot]) -> Option<Ending> {
         let is_there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
         if !is_there {
             return None;
         }
-        let end = self.conn.and_then(|conn| sides.get(self.side)?.ledger.ledger().end(conn, &self.tuple));
+        let end = self.conn.and_then(|conn| slots.get(self.slot)?.ledger.ledger().end(conn, &self.tuple));
         match end {
             Some(End::Open) => None,
             Some(End::Reset) => Some(Ending::Reset),
@@ -197,11 +197,11 @@ impl Line {
     /// True if its peer's segments go past its engine.
     pub fn is_bypassed(&mut self, now: Instant) -> bool {
         // Of a socket that cannot be asked nothing is known.
-        self.state == State::Engine && self.strays.look(&*self.fd, now).unwrap_or(false)
+        self.state == State::Engine && self.bypassing.look(&*self.fd, now).unwrap_or(false)
     }
 
     /// Looks at what moved since the last time.
-    pub fn sample(&mut self, sides: &[Side], now: Instant) {
+    pub fn sample(&mut self, slots: &[EngineSlot], now: Instant) {
         if self.state != State::Engine {
             self.rate = (0, 0);
             return;
@@ -210,7 +210,7 @@ impl Line {
         if elapsed < SAMPLE {
             return;
         }
-        let Some((sent, received)) = self.carried(sides) else {
+        let Some((sent, received)) = self.carried(slots) else {
             self.rate = (0, 0);
             return;
         };
@@ -221,16 +221,16 @@ impl Line {
     }
 
     /// Bytes sent and received in the engine, as of now; those of one that closes, too.
-    fn carried(&self, sides: &[Side]) -> Option<(u64, u64)> {
+    fn carried(&self, slots: &[EngineSlot]) -> Option<(u64, u64)> {
         let there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
-        let ledger = sides.get(self.side)?.ledger.ledger();
+        let ledger = slots.get(self.slot)?.ledger.ledger();
         ledger.positions(self.conn.filter(|_| there)?, &self.tuple)
     }
 
     /// What the guardian keeps of it, being at `phase`; `head` is what was captured last.
     pub fn record(&self, interface: &str, phase: Phase, head: Option<&Captured>) -> Record {
         let plan = self.plan.as_ref();
-        Record::Line {
+        Record::Connection {
             id: self.id,
             client: self.client,
             program: self.program,
@@ -253,7 +253,7 @@ impl Line {
             State::Holding => Phase::Kernel,
             State::Bringing => Phase::Captured,
             State::Starting => Phase::Brought,
-            State::Left { told, unread } => Phase::Left(told.unwrap_or((0, 0, true)), unread),
+            State::Left { told, unread } => Phase::Left(told.unwrap_or(Home::WHOLE), unread),
             State::Engine | State::Leaving(_) | State::Standing | State::Closing => {
                 if self.captured.is_some() {
                     Phase::Brought
@@ -265,7 +265,7 @@ impl Line {
     }
 
     /// As it is shown.
-    pub fn entry(&self, sides: &[Side]) -> Entry {
+    pub fn entry(&self, slots: &[EngineSlot]) -> Entry {
         let place = match self.state {
             State::Kernel | State::Preparing | State::Holding => "kernel",
             State::Engine => "engine",
@@ -278,9 +278,9 @@ impl Line {
             tuple: self.tuple,
             place: place.into(),
             why: self.why.into(),
-            interface: sides.get(self.side).map_or(String::new(), |side| side.interface.clone()),
+            interface: slots.get(self.slot).map_or(String::new(), |slot| slot.interface.clone()),
             program: self.program,
-            bytes: self.carried(sides).unwrap_or(self.bytes),
+            bytes: self.carried(slots).unwrap_or(self.bytes),
             rate: self.rate,
             since_ms: self.since.elapsed().as_millis() as u64,
             moves: self.moves,

@@ -3,7 +3,8 @@
 //! nobody else's move, and no stop, waits for one that stands still.
 
 use super::Broker;
-use super::lines::State;
+use super::connection::State;
+use super::stay_reason::StayReason;
 use super::watchdog::looks;
 use std::time::Duration;
 
@@ -15,44 +16,47 @@ pub(super) type Waiting = (State, u32);
 
 impl Broker {
     /// Looks for connections that have waited too long. To be called once a [`TICK`](super::TICK).
-    pub(super) fn lose_patience(&mut self) {
-        self.sides.iter_mut().filter_map(|side| side.engine.as_mut()).for_each(|engine| engine.unanswering += 1);
+    pub(super) fn check_timeouts(&mut self) {
+        self.slots.iter_mut().filter_map(|slot| slot.engine.as_mut()).for_each(|engine| engine.unanswering += 1);
         let mut over = Vec::new();
-        for line in self.lines.values_mut() {
-            let patience = match line.state {
+        for connection in self.connections.values_mut() {
+            let patience = match connection.state {
                 State::Preparing | State::Bringing | State::Standing => PATIENCE,
                 State::Holding | State::Starting => self.config.patience,
                 State::Leaving(_) => self.config.patience + self.config.drain,
                 State::Kernel | State::Engine | State::Closing | State::Left { .. } => {
-                    line.waiting = None;
+                    connection.waiting = None;
                     continue;
                 }
             };
-            let waited = line.waiting.map_or(0, |(state, waited)| if state == line.state { waited + 1 } else { 0 });
-            line.waiting = Some((line.state, waited));
+            let waited =
+                connection.waiting.map_or(0, |(state, waited)| if state == connection.state { waited + 1 } else { 0 });
+            connection.waiting = Some((connection.state, waited));
             if waited > looks(patience) {
-                over.push((line.id, looks(patience)));
+                over.push((connection.id, looks(patience)));
             }
         }
         over.into_iter().for_each(|(id, patience)| self.go_on_without(id, patience));
     }
 
     fn go_on_without(&mut self, id: u64, patience: u32) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        match line.state {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        match connection.state {
             State::Preparing => self.on_ready(id, false),
-            State::Bringing => self.give_back_whole(id, ("program-silent", "the program does not answer".into())),
+            State::Bringing => {
+                self.give_back_whole(id, StayReason::new("program-silent", "the program does not answer"))
+            }
             State::Standing => {
                 // What it holds stays with it.
-                if let Some(found) = line.recovered.take() {
+                if let Some(found) = connection.standing.take() {
                     self.come_home(id, found);
                 }
             }
             State::Holding | State::Starting | State::Leaving(_) => {
-                let side = line.side;
+                let slot = connection.slot;
                 // One that has many to answer for is waited for while it does.
-                if self.sides[side].engine.as_ref().is_some_and(|engine| engine.unanswering > patience) {
-                    self.on_engine_dead(side, "engine-hung");
+                if self.slots[slot].engine.as_ref().is_some_and(|engine| engine.unanswering > patience) {
+                    self.on_engine_dead(slot, "engine-hung");
                 }
             }
             State::Kernel | State::Engine | State::Closing | State::Left { .. } => {}

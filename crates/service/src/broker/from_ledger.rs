@@ -27,16 +27,16 @@ impl Found {
 
     /// As the kernel is to have it, with what its program left behind.
     /// Options are the socket's as it came; what was set since, its program sets again.
-    pub fn into_captured(mut self, shell: &Captured, left: LeftBehind) -> Captured {
-        self.suspended.options = shell.options.for_engine().into_iter().take(MAX_OPTIONS).collect();
-        departed(shell, &self.suspended, self.send, left)
+    pub fn into_captured(mut self, head: &Captured, left: LeftBehind) -> Captured {
+        self.suspended.options = head.options.for_engine().into_iter().take(MAX_OPTIONS).collect();
+        departed(head, &self.suspended, self.send, left)
     }
 }
 
 /// The connection of this name, as of `now` in its engine's time. `memory` is its
 /// program's, who may write to it all the while. `None` if there is no such connection any
 /// more, or nothing is left to be done for it.
-pub(super) fn recover(
+pub(super) fn read_from_ledger(
     ledger: &SharedLedger,
     index: u32,
     tuple: &Tuple,

@@ -23,15 +23,15 @@ const VARIABLES: usize = 9;
 /// `SK_MEMINFO_DROPS`.
 const DROPS: usize = 8;
 
-/// What is known of a connection's strays since it arrived in an engine.
+/// What is known of a connection's bypassing since it arrived in an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Strays {
+pub struct BypassingFrames {
     looked: Option<Instant>,
     /// What was dropped at the beginning of the time, and when that was.
     before: Option<(u32, Instant)>,
 }
 
-impl Strays {
+impl BypassingFrames {
     /// Looks at the socket of a connection that is away, for the first time soon after its
     /// arrival and then again and again; more than once a second asks nothing. True if its
     /// peer's segments go past the engine.
@@ -68,14 +68,14 @@ mod tests {
     #[test]
     fn a_few_within_a_time_are_enough_and_one_now_and_then_is_not() {
         let begun = Instant::now();
-        let mut strays = Strays::default();
+        let mut bypassing = BypassingFrames::default();
         // What was dropped while it moved counts for nothing; the count goes round.
         for (drops, past) in [(u32::MAX, false), (u32::MAX, false), (1, false), (2, true)] {
-            assert_eq!(strays.count(drops, begun), past, "{drops}");
+            assert_eq!(bypassing.count(drops, begun), past, "{drops}");
         }
-        let mut strays = Strays::default();
+        let mut bypassing = BypassingFrames::default();
         for n in 0..10 {
-            assert!(!strays.count(n, begun + n * SPAN / 2), "{n}");
+            assert!(!bypassing.count(n, begun + n * SPAN / 2), "{n}");
         }
     }
 }

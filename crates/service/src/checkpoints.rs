@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for a guardian that does not read, and for one that says what it kept.
 const PATIENCE: Duration = Duration::from_secs(1);
-const ESTATE: Duration = Duration::from_secs(10);
+const RECOVERY: Duration = Duration::from_secs(10);
 
 struct Kept {
     record: Vec<u8>,
@@ -29,7 +29,7 @@ struct Guardian {
 }
 
 /// See the file's head. Without a guardian nothing is kept.
-pub struct Vault {
+pub struct Checkpoints {
     /// How a guardian is started; its standard input is the broker.
     words: Vec<OsString>,
     guardian: Option<Guardian>,
@@ -37,10 +37,10 @@ pub struct Vault {
     kept: BTreeMap<Key, Kept>,
 }
 
-impl Vault {
+impl Checkpoints {
     /// Of a broker that nobody guards.
-    pub fn none() -> Vault {
-        Vault { words: Vec::new(), guardian: None, guarded: false, kept: BTreeMap::new() }
+    pub fn none() -> Checkpoints {
+        Checkpoints { words: Vec::new(), guardian: None, guarded: false, kept: BTreeMap::new() }
     }
 
     /// Of a broker that a guardian started, at the other end of `channel`: with what its
@@ -48,7 +48,7 @@ impl Vault {
     ///
     /// # Errors
     /// As of reading; `TimedOut` and `UnexpectedEof` if the guardian does not say all.
-    pub fn open(channel: OwnedFd, words: Vec<OsString>) -> io::Result<Vault> {
+    pub fn open(channel: OwnedFd, words: Vec<OsString>) -> io::Result<Checkpoints> {
         let channel = Channel::new(channel);
         let mut kept = BTreeMap::new();
         let begun = Instant::now();
@@ -65,7 +65,7 @@ impl Vault {
                 Ok(None) => return Err(ErrorKind::UnexpectedEof.into()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let left = ESTATE.checked_sub(begun.elapsed()).ok_or(ErrorKind::TimedOut)?;
+                    let left = RECOVERY.checked_sub(begun.elapsed()).ok_or(ErrorKind::TimedOut)?;
                     let mut set = WaitSet::new();
                     set.add(&channel);
                     set.wait(Some(left))?;
@@ -73,7 +73,7 @@ impl Vault {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Vault { words, guardian: Some(Guardian { child: None, channel }), guarded: true, kept })
+        Ok(Checkpoints { words, guardian: Some(Guardian { child: None, channel }), guarded: true, kept })
     }
 
     /// Whether somebody keeps what is put here.
@@ -82,7 +82,7 @@ impl Vault {
     }
 
     /// What a predecessor left, by key.
-    pub fn estate(&self) -> Vec<(Record, Vec<Arc<OwnedFd>>)> {
+    pub fn recovered(&self) -> Vec<(Record, Vec<Arc<OwnedFd>>)> {
         let known = |kept: &Kept| Some((Record::from_bytes(&kept.record)?, kept.fds.clone()));
         self.kept.values().filter_map(known).collect()
     }
@@ -163,7 +163,7 @@ impl Vault {
     }
 
     /// The broker ends in form, with this exit code.
-    pub fn bye(mut self, code: u8) {
+    pub fn end(mut self, code: u8) {
         if let Some(mut guardian) = self.guardian.take() {
             let _ = guardian.say(&ToGuardian::Bye { code });
             if let Some(child) = &mut guardian.child {

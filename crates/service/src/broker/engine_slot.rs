@@ -3,9 +3,9 @@
 use super::config::Config;
 use super::direct::Owner;
 use super::{Broker, BrokerError};
+use crate::checkpoints::Checkpoints;
 use crate::guardian;
 use crate::record::{self, Record};
-use crate::vault::Vault;
 use baton_engine::region::EngineRegion;
 use baton_kernel::hops::Link;
 use baton_kernel::kernel_side::{KernelError, KernelSide};
@@ -111,7 +111,21 @@ impl Process {
     }
 }
 
-pub(super) struct Side {
+/// How an engine is to start.
+pub(super) struct EngineStart<'a> {
+    pub config: &'a Config,
+    /// The engine's time 0, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub base: u64,
+    /// The most connections that it may have.
+    pub connections: u32,
+    /// The user and group that its process becomes, if it is to change them.
+    pub user: Option<(u32, u32)>,
+    pub link: Link,
+    /// Whether AF_XDP runs in the driver; `None` for a TAP device.
+    pub xdp: Option<bool>,
+}
+
+pub(super) struct EngineSlot {
     /// Its name among the broker's records: the interface's, and a number for a program's.
     pub name: String,
     pub interface: String,
@@ -128,7 +142,7 @@ pub(super) struct Side {
     not_before: Instant,
 }
 
-impl Side {
+impl EngineSlot {
     /// Steers the interface; no engine is started. With `ledger`, what a predecessor left
     /// is taken up.
     pub fn attach(
@@ -137,13 +151,13 @@ impl Side {
         config: &Config,
         outlive: bool,
         ledger: Option<SharedLedger>,
-    ) -> Result<Side, BrokerError> {
+    ) -> Result<EngineSlot, BrokerError> {
         let interface = &config.interfaces[at];
         let options = steer::Options { tuples_max: config.connections.max(1), outlive };
         let kernel_error = |e: steer::SteerError| BrokerError::Kernel(e.into());
         if outlive && ledger.is_none() {
             // All processes of that service were killed, so nobody can bring its connections home.
-            steer::Steering::bury_all(&interface.name).map_err(kernel_error)?;
+            steer::Steering::reap_all(&interface.name).map_err(kernel_error)?;
         }
         let index = kernel.add_interface(&interface.name, interface.kind, options).map_err(kernel_error)?;
         let tap = match kernel.mode(index) {
@@ -155,21 +169,27 @@ impl Side {
             None => new_ledger(config.connections.next_power_of_two())?,
         };
         let (name, interface, owner) = (interface.name.clone(), interface.name.clone(), None);
-        Ok(Side { name, interface, index, engine: None, ledger, owner, at, tap, not_before: Instant::now() })
+        Ok(EngineSlot { name, interface, index, engine: None, ledger, owner, at, tap, not_before: Instant::now() })
     }
 
     /// For a program's engine beside this interface's `own`.
-    pub fn of_program(own: &Side, at: usize, owner: Owner, config: &Config, vault: &mut Vault) -> io::Result<Side> {
+    pub fn of_program(
+        own: &EngineSlot,
+        at: usize,
+        owner: Owner,
+        config: &Config,
+        checkpoints: &mut Checkpoints,
+    ) -> io::Result<EngineSlot> {
         let ledger = SharedLedger::create(config.consumer.connections.saturating_mul(2).next_power_of_two())?;
         let file = ledger.as_fd().try_clone_to_owned()?;
-        let side = Side::inherited(own, at, owner, ledger);
-        vault.keep(side.ledger_key(), &Record::Ledger { interface: side.name.clone() }, &[&Arc::new(file)]);
-        Ok(side)
+        let slot = EngineSlot::inherited(own, at, owner, ledger);
+        checkpoints.keep(slot.ledger_key(), &Record::Ledger { interface: slot.name.clone() }, &[&Arc::new(file)]);
+        Ok(slot)
     }
 
     /// For a program's engine that is there, as far as anybody knows.
-    pub fn inherited(own: &Side, at: usize, owner: Owner, ledger: SharedLedger) -> Side {
-        Side {
+    pub fn inherited(own: &EngineSlot, at: usize, owner: Owner, ledger: SharedLedger) -> EngineSlot {
+        EngineSlot {
             name: format!("{}/{}", own.name, owner.number),
             interface: own.interface.clone(),
             index: own.index,
@@ -206,7 +226,7 @@ impl Side {
         kernel: &mut KernelSide,
         config: &Config,
         base: u64,
-        vault: &mut Vault,
+        checkpoints: &mut Checkpoints,
     ) -> Result<(), BrokerError> {
         let system = |what| move |e: io::Error| BrokerError::System(what, e);
         let link = kernel.link(self.index)?;
@@ -217,32 +237,26 @@ impl Side {
         let tap = self.tap.as_ref().and_then(SteeredPort::device);
         self.ledger = new_ledger(self.ledger.ledger().len())?;
         let file = self.ledger.as_fd().try_clone_to_owned().map_err(system("duplicating"))?;
-        vault.keep(self.ledger_key(), &Record::Ledger { interface: self.name.clone() }, &[&Arc::new(file)]);
+        checkpoints.keep(self.ledger_key(), &Record::Ledger { interface: self.name.clone() }, &[&Arc::new(file)]);
         let (ours, theirs) = guardian::pair().map_err(system("making a socket pair"))?;
         let child = guardian::start(&config.engine, theirs).map_err(system("starting the engine"))?;
         let pid = Pid::from_raw(child.id() as i32).expect("a process has a number");
         let pidfd =
             pidfd_open(pid, PidfdFlags::empty()).map_err(|e| BrokerError::System("opening a pidfd", e.into()))?;
         let pidfd = Arc::new(pidfd);
-        vault.keep(record::engine(self.at), &Record::Engine { interface: self.name.clone() }, &[&pidfd]);
+        checkpoints.keep(record::engine(self.at), &Record::Engine { interface: self.name.clone() }, &[&pidfd]);
         let mut channel = Channel::new(ours);
         let tap = tap.map(|(tap, _)| tap);
-        let facts = (config, base, config.connections, config.engine_user);
-        self.send_start(&mut channel, tap, link, xdp, facts).map_err(system("telling the engine how to start"))?;
+        let start = EngineStart { config, base, connections: config.connections, user: config.engine_user, link, xdp };
+        self.send_start(&mut channel, tap, &start).map_err(system("telling the engine how to start"))?;
         let (child, channel, mtu) = (Some(child), Some(channel), link.mtu);
         self.engine = Some(Process { child, channel, mtu, ..Process::inherited(Some(pidfd)) });
         Ok(())
     }
 
-    /// Tells an engine how to start; the facts are of its time 0, connections and user.
-    pub fn send_start(
-        &self,
-        channel: &mut Channel,
-        tap: Option<&Tap>,
-        link: Link,
-        xdp: Option<bool>,
-        (config, base, connections, user): (&Config, u64, u32, Option<(u32, u32)>),
-    ) -> io::Result<()> {
+    /// Tells an engine how to start.
+    pub fn send_start(&self, channel: &mut Channel, tap: Option<&Tap>, start: &EngineStart<'_>) -> io::Result<()> {
+        let EngineStart { config, base, connections, user, link, xdp } = *start;
         let start = Order::Start {
             device: tap.map_or(self.name.as_str(), Tap::name).to_owned(),
             xdp,
@@ -275,7 +289,7 @@ impl Side {
     }
 
     /// Ends the engine, if it has not ended by itself; what is left of it.
-    pub fn bury(&mut self) -> Option<Process> {
+    pub fn reap(&mut self) -> Option<Process> {
         let mut engine = self.engine.take()?;
         engine.end();
         if engine.born.elapsed() < TOO_SOON {
@@ -290,27 +304,27 @@ impl Side {
     }
 }
 
-impl Drop for Side {
+impl Drop for EngineSlot {
     fn drop(&mut self) {
-        self.bury();
+        self.reap();
     }
 }
 
 impl Broker {
     /// Starts engines that are not there.
     pub(super) fn revive(&mut self) {
-        let Broker { sides, kernel, config, base, stopping, vault, .. } = self;
-        for side in sides.iter_mut().filter(|side| side.engine.is_none() && side.owner.is_none() && !*stopping) {
-            if Instant::now() >= side.not_before && side.start_engine(kernel, config, *base, vault).is_err() {
-                side.not_before = Instant::now() + TOO_SOON;
+        let Broker { slots, kernel, config, base, stopping, checkpoints, .. } = self;
+        for slot in slots.iter_mut().filter(|slot| slot.engine.is_none() && slot.owner.is_none() && !*stopping) {
+            if Instant::now() >= slot.not_before && slot.start_engine(kernel, config, *base, checkpoints).is_err() {
+                slot.not_before = Instant::now() + TOO_SOON;
             }
         }
     }
 
     /// The number of a program's memory in an engine, made if there is none.
     pub(super) fn region(&mut self, at: usize, client: u32) -> io::Result<u32> {
-        let Broker { sides, clients, config, next_region, vault, .. } = self;
-        let engine = sides[at].engine.as_ref().ok_or(ErrorKind::NotConnected)?;
+        let Broker { slots, clients, config, next_region, checkpoints, .. } = self;
+        let engine = slots[at].engine.as_ref().ok_or(ErrorKind::NotConnected)?;
         if let Some(memory) = engine.consumers.get(&client) {
             return Ok(memory.region);
         }
@@ -324,23 +338,23 @@ impl Broker {
         let copies = || -> io::Result<Vec<OwnedFd>> {
             [memory.as_fd(), doorbell.as_fd(), completions.as_fd()].iter().map(|fd| fd.try_clone_to_owned()).collect()
         };
-        let kept = Record::Region { region, client, interface: sides[at].name.clone() };
+        let kept = Record::Region { region, client, interface: slots[at].name.clone() };
         let file = Arc::new(memory.as_fd().try_clone_to_owned()?);
-        vault.keep(record::region(region), &kept, &[&file]);
-        sides[at].tell(&Order::Consumer { key: region }, copies()?);
+        checkpoints.keep(record::region(region), &kept, &[&file]);
+        slots[at].tell(&Order::Consumer { key: region }, copies()?);
         let sizes = program.raw.map_or_else(|| Sizes::of(&config.consumer), Sizes::of_raw);
         let theirs = copies()?.into_iter().chain(process).collect();
         program.channel.send(Reply::Region { region, sizes }.to_bytes(), theirs)?;
         let memory = EngineRegion::new(memory.region().clone());
-        let engine = sides[at].engine.as_mut().expect("it was there just now");
+        let engine = slots[at].engine.as_mut().expect("it was there just now");
         engine.consumers.insert(client, Memory { region, memory });
         Ok(region)
     }
 
     pub(super) fn hear_engine(&mut self, at: usize) {
-        let owner = self.sides[at].owner.and_then(|owner| owner.client);
+        let owner = self.slots[at].owner.and_then(|owner| owner.client);
         for _ in 0..owner.map_or(usize::MAX, |_| TURN) {
-            let Some(channel) = self.sides[at].engine.as_ref().and_then(Process::channel) else { return };
+            let Some(channel) = self.slots[at].engine.as_ref().and_then(Process::channel) else { return };
             match channel.receive() {
                 Ok(Some(parcel)) => {
                     let report = Report::from_bytes(&parcel.bytes);
@@ -368,31 +382,31 @@ impl Broker {
 
     /// Frames go to the engine from now on.
     fn lead_to_engine(&mut self, at: usize, sockets: &[OwnedFd]) -> Result<(), KernelError> {
-        let Broker { kernel, sides, .. } = self;
-        let side = &mut sides[at];
-        let steering = kernel.steering(side.index)?;
+        let Broker { kernel, slots, .. } = self;
+        let slot = &mut slots[at];
+        let steering = kernel.steering(slot.index)?;
         steering.set_sockets(sockets)?;
-        steering.set_engine_up(side.number(), true)?;
-        if let Some(engine) = &mut side.engine {
+        steering.set_engine_up(slot.number(), true)?;
+        if let Some(engine) = &mut slot.engine {
             engine.started = true;
         }
         Ok(())
     }
 
     fn on_report(&mut self, at: usize, report: Report, fds: &[OwnedFd]) {
-        if let Some(engine) = &mut self.sides[at].engine {
+        if let Some(engine) = &mut self.slots[at].engine {
             engine.silent = 0;
         }
         // An engine speaks of its own connections only.
         let id = report.id();
-        if id.is_some_and(|id| self.lines.get(&id).is_none_or(|line| line.side != at)) {
+        if id.is_some_and(|id| self.connections.get(&id).is_none_or(|connection| connection.slot != at)) {
             return;
         }
-        let state = |broker: &Broker| id.and_then(|id| Some(broker.lines.get(&id)?.state));
+        let state = |broker: &Broker| id.and_then(|id| Some(broker.connections.get(&id)?.state));
         let before = state(self);
         self.go_on_with(at, report, fds);
         if state(self) != before
-            && let Some(engine) = &mut self.sides[at].engine
+            && let Some(engine) = &mut self.slots[at].engine
         {
             engine.unanswering = 0;
         }
@@ -417,17 +431,17 @@ impl Broker {
             Report::Ended { id } => self.on_ended(id),
             Report::Reopened { id, syn } => self.on_reopened(id, &syn),
             Report::Info { id, bytes } => {
-                let client = self.lines[&id].client;
+                let client = self.connections[&id].client;
                 self.tell_client(client, &Reply::Info { id, bytes }, Vec::new());
             }
             Report::Question { neighbour } => {
                 // Without an answer the engine asks again.
-                if let Ok(Some(mac)) = self.kernel.neighbour(self.sides[at].index, neighbour) {
-                    self.sides[at].tell(&Order::Neighbour { neighbour, mac }, Vec::new());
+                if let Ok(Some(mac)) = self.kernel.neighbour(self.slots[at].index, neighbour) {
+                    self.slots[at].tell(&Order::Neighbour { neighbour, mac }, Vec::new());
                 }
             }
             Report::Urgent { id } => self.on_urgent(id),
-            Report::Homeless { id } => self.leave(id, super::lines::Goal::Home, "homeless"),
+            Report::Homeless { id } => self.leave(id, super::connection::Goal::Home, "homeless"),
             Report::Here {} | Report::Failed { .. } => {}
         }
     }

@@ -11,7 +11,7 @@ use baton_socket::consumer::Consumer;
 use std::time::Instant;
 
 /// See the file's head.
-pub(crate) struct Side<P> {
+pub(crate) struct Interface<P> {
     pub index: u32,
     /// When the engine was made.
     pub mtu: u32,
@@ -27,7 +27,7 @@ pub(crate) fn now(started: Instant) -> baton_tcp::time::Instant {
     baton_tcp::time::Instant(started.elapsed().as_nanos() as u64)
 }
 
-impl<P: FrameIo> Side<P> {
+impl<P: FrameIo> Interface<P> {
     /// One turn of the engine, its questions answered. True if there was anything to do.
     pub fn poll(&mut self, kernel: &mut KernelSide, time: baton_tcp::time::Instant) -> Result<bool, PortError> {
         let activity = if self.gone {
