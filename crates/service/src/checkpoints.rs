@@ -1,5 +1,5 @@
-//! The broker's side of its guardian: what was kept there, and is kept there again if the
-//! guardian dies.
+//! The broker's checkpoint store: the records that a guardian keeps, so that another broker can
+//! continue. If the guardian dies, the store starts another and sends it all records again.
 
 use crate::guardian::{ToBroker, ToGuardian, pair, start};
 use crate::record::{Key, Record};
@@ -13,7 +13,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Longest wait for a guardian that does not read, and for one that says what it kept.
+/// The longest wait for a guardian that does not read, and for one that sends its records.
 const PATIENCE: Duration = Duration::from_secs(1);
 const RECOVERY: Duration = Duration::from_secs(10);
 
@@ -23,14 +23,14 @@ struct Kept {
 }
 
 struct Guardian {
-    /// None for the one that started us.
+    /// `None` for the guardian that started this broker.
     child: Option<Child>,
     channel: Channel,
 }
 
-/// See the file's head. Without a guardian nothing is kept.
+/// The records that the guardian keeps. Without a guardian, nothing is kept.
 pub struct Checkpoints {
-    /// How a guardian is started; its standard input is the broker.
+    /// The command that starts a guardian. Its standard input is the broker's channel.
     words: Vec<OsString>,
     guardian: Option<Guardian>,
     guarded: bool,
@@ -38,16 +38,16 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Of a broker that nobody guards.
+    /// The store of a broker without a guardian.
     pub fn none() -> Checkpoints {
         Checkpoints { words: Vec::new(), guardian: None, guarded: false, kept: BTreeMap::new() }
     }
 
-    /// Of a broker that a guardian started, at the other end of `channel`: with what its
-    /// predecessor left, if there was one. `words` start another guardian.
+    /// The store of a broker that a guardian started, at the other end of `channel`. Reads what the
+    /// predecessor left, if there was one. `words` is the command that starts another guardian.
     ///
     /// # Errors
-    /// As of reading; `TimedOut` and `UnexpectedEof` if the guardian does not say all.
+    /// Those of reading; `TimedOut` and `UnexpectedEof` if the guardian does not send everything.
     pub fn open(channel: OwnedFd, words: Vec<OsString>) -> io::Result<Checkpoints> {
         let channel = Channel::new(channel);
         let mut kept = BTreeMap::new();
@@ -76,18 +76,18 @@ impl Checkpoints {
         Ok(Checkpoints { words, guardian: Some(Guardian { child: None, channel }), guarded: true, kept })
     }
 
-    /// Whether somebody keeps what is put here.
+    /// Returns true if a guardian keeps the records.
     pub fn is_guarded(&self) -> bool {
         self.guarded
     }
 
-    /// What a predecessor left, by key.
+    /// The records that a predecessor left, in the order of their keys.
     pub fn recovered(&self) -> Vec<(Record, Vec<Arc<OwnedFd>>)> {
         let known = |kept: &Kept| Some((Record::from_bytes(&kept.record)?, kept.fds.clone()));
         self.kept.values().filter_map(known).collect()
     }
 
-    /// Keeps a record: once this returns it is safe from the broker's death.
+    /// Keeps a record. Once this returns, the record survives the broker's death.
     pub fn keep(&mut self, key: Key, record: &Record, fds: &[&Arc<OwnedFd>]) {
         if !self.guarded {
             return;
@@ -107,7 +107,7 @@ impl Checkpoints {
         }
     }
 
-    /// Keeps it no longer.
+    /// Stops keeping a record.
     pub fn forget(&mut self, key: Key) {
         if self.kept.remove(&key).is_none() {
             return;
@@ -118,12 +118,13 @@ impl Checkpoints {
         }
     }
 
-    /// The guardian's channel, to be waited for.
+    /// The guardian's channel, to wait on.
     pub fn channel(&self) -> Option<&Channel> {
         self.guardian.as_ref().map(|guardian| &guardian.channel)
     }
 
-    /// Hears the guardian; true if the broker is to end. One that has died is replaced.
+    /// Reads from the guardian, and replaces it if it has died. Returns true if the broker is to
+    /// end.
     pub fn hear(&mut self) -> bool {
         let mut stop = false;
         while let Some(guardian) = &self.guardian {
@@ -140,17 +141,17 @@ impl Checkpoints {
         stop
     }
 
-    /// Starts a guardian if there is none: one could not be started.
+    /// Starts a guardian if an earlier attempt failed.
     pub fn tend(&mut self) {
         if self.guarded && self.guardian.is_none() {
             self.revive();
         }
     }
 
-    /// A new guardian, which keeps all that the old one kept.
+    /// Starts a new guardian and sends it all records.
     fn revive(&mut self) {
         if let Some(mut child) = self.guardian.take().and_then(|guardian| guardian.child) {
-            // It may live, and not do its work.
+            // It may be alive but unresponsive.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -162,7 +163,7 @@ impl Checkpoints {
         }
     }
 
-    /// The broker ends in form, with this exit code.
+    /// Ends the guardian, which passes this exit code on.
     pub fn end(mut self, code: u8) {
         if let Some(mut guardian) = self.guardian.take() {
             let _ = guardian.say(&ToGuardian::Bye { code });

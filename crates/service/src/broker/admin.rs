@@ -1,4 +1,4 @@
-//! What people ask for: lists, moves of many connections, the end, a new engine.
+//! What people ask for: lists, moves of many connections, a stop, new engines.
 
 use super::Broker;
 use super::connection::{Connection, Goal, State};
@@ -10,20 +10,20 @@ use std::collections::BTreeSet;
 
 /// What happens once all connections of a job have arrived.
 enum Then {
-    /// The answer is said.
+    /// The answer is sent.
     Answer,
     /// The service ends.
     Stop,
-    /// The engines are started anew, then the connections come back.
+    /// The engines are restarted; then the connections return to them.
     Restart,
-    /// The engines are about to start; these come back.
+    /// The engines are starting. These connections return to them afterwards.
     Return(Vec<u64>),
 }
 
-/// Who asked: a program, and its question's number.
+/// Who asked: a program, and the number of its request.
 type Asker = (u32, u64);
 
-/// Moves that somebody waits for.
+/// A set of moves that somebody waits for.
 pub(super) struct Job {
     asker: Option<Asker>,
     waiting: BTreeSet<u64>,
@@ -34,7 +34,8 @@ pub(super) struct Job {
 }
 
 impl Broker {
-    /// Connections of the program's user; all, for root and the service's user.
+    /// The matching connections of the program's user, or of all users for root and the service's
+    /// user.
     fn visible(&self, client: u32, which: Selector) -> Vec<u64> {
         let Some(program) = self.clients.get(&client) else { return Vec::new() };
         let all = program.uid == 0 || program.uid == geteuid().as_raw();
@@ -64,32 +65,33 @@ impl Broker {
     pub(super) fn begin_home(&mut self, asker: Asker, which: Selector) {
         let visible = self.visible(asker.0, which);
         for id in &visible {
-            // What is wanted at home does not leave it by itself.
-            self.connections.get_mut(id).expect("it was found").returns = None;
+            // Somebody wants it at home, so it must not return to the engine by itself.
+            self.connections.get_mut(id).expect("it was listed").returns = None;
         }
         self.send_home(Some(asker), visible, Then::Answer, "asked-for");
     }
 
-    /// Everything goes back to the kernel first.
+    /// Returns every connection to the kernel, then stops.
     pub(super) fn begin_stop(&mut self, asker: Option<Asker>) {
         self.stopping = true;
         let all: Vec<u64> = self.connections.keys().copied().collect();
         for id in &all {
             if self.connections.get(id).is_some_and(|connection| connection.state == State::Preparing) {
-                self.stays(*id, StayReason::new("stopping", "the service is about to end"));
+                self.stays(*id, StayReason::new("stopping", "the service is stopping"));
             }
         }
         self.send_home(asker, all, Then::Stop, "stop");
     }
 
-    /// Everything goes to the kernel, and to new engines then.
+    /// Returns every connection to the kernel, restarts the engines, and moves the connections to
+    /// them.
     pub(super) fn replace_engines(&mut self, asker: Option<Asker>, why: &'static str) {
         let all = self.connections.keys().copied().collect();
         self.send_home(asker, all, Then::Restart, why);
     }
 
     fn send_home(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: &'static str) {
-        // There, or on the way.
+        // In the kernel, or about to leave it.
         let here = |connection: &Connection| matches!(connection.state, State::Kernel | State::Preparing);
         let there = |id: &u64| self.connections.get(id).is_some_and(|connection| !here(connection));
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
@@ -98,7 +100,7 @@ impl Broker {
         self.finish_jobs();
     }
 
-    /// These go to the engine again, as far as their programs let them.
+    /// Moves connections to the engine again, where their programs allow it.
     pub(super) fn fetch_back(&mut self, which: Vec<u64>) {
         if !which.is_empty() {
             self.fetch(None, which, 0, Then::Answer);
@@ -118,13 +120,13 @@ impl Broker {
         self.finish_jobs();
     }
 
-    /// True once everything that a stop waits for is in the kernel. Nobody else's wish is
-    /// waited for.
+    /// Returns true once everything that a stop waits for is in the kernel. Other jobs do not delay
+    /// it.
     pub(super) fn has_stopped(&self) -> bool {
         self.stopping && !self.jobs.iter().any(|job| matches!(job.then, Then::Stop))
     }
 
-    /// A connection has arrived: where it was to go, or not.
+    /// A connection has arrived: where it was to go (`moved`), or not.
     pub(super) fn settled(&mut self, id: u64, moved: bool) {
         if self.jobs.is_empty() {
             return;
@@ -157,12 +159,12 @@ impl Broker {
                     self.jobs.push(Job { then: Then::Return(moved), ..job });
                     (0..self.slots.len()).for_each(|slot| self.on_engine_dead(slot, "upgrade"));
                 }
-                Then::Return(_) => unreachable!("it waits for the engines"),
+                Then::Return(_) => unreachable!("such a job waits for the engines"),
             }
         }
     }
 
-    /// An engine runs: what waited for it comes back, once all do.
+    /// An engine runs. Once all do, the connections that waited for them return.
     pub(super) fn on_engine_started(&mut self) {
         let runs =
             |slot: &EngineSlot| slot.owner.is_some() || slot.engine.as_ref().is_some_and(|engine| engine.started);
@@ -172,7 +174,7 @@ impl Broker {
         let returning = |job: &Job| matches!(job.then, Then::Return(_));
         while let Some(at) = self.jobs.iter().position(returning) {
             let job = self.jobs.swap_remove(at);
-            let Then::Return(back) = job.then else { unreachable!("it was found by this") };
+            let Then::Return(back) = job.then else { unreachable!("the search matched this variant") };
             self.fetch(job.asker, back, job.pause_us, Then::Answer);
         }
     }

@@ -14,49 +14,49 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time in which a rate is taken, at least.
+/// The shortest time over which a rate is measured.
 const SAMPLE: Duration = Duration::from_millis(500);
 
-/// Where a connection is, and whose word it waits for.
+/// Where a connection is, and whose message it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// In the kernel.
     Kernel,
-    /// In the kernel; its program is asked not to use it.
+    /// In the kernel. The program was asked not to use it.
     Preparing,
-    /// In the kernel; the engine is asked to keep its frames.
+    /// In the kernel. The engine was asked to hold its frames.
     Holding,
-    /// On neither side; its program is to take in what it brings along.
+    /// In neither. The program is to take in the bytes that the connection brings along.
     Bringing,
-    /// On neither side; the engine is asked to adopt it.
+    /// In neither. The engine was asked to adopt it.
     Starting,
     /// In the engine.
     Engine,
-    /// In the engine, which is asked to stop it.
+    /// In the engine, which was asked to suspend it.
     Leaving(Goal),
-    /// It stands still in the engine; its program is asked what it holds.
+    /// Suspended in the engine. The program was asked which bytes it holds.
     Standing,
-    /// In the engine, which ends it: its program let go of it.
+    /// In the engine, which finishes it, because the program has closed it.
     Closing,
-    /// On neither side: its engine is dead, or never had it, and the kernel has no route for it
-    /// now. Its frames are dropped meanwhile.
+    /// In neither: its engine is dead or never had it, and the kernel has no route for it now. Its
+    /// frames are dropped in the meantime.
     Left {
-        /// What its program is told once the kernel has it; `None` if it never left the kernel, as
-        /// far as its program knows.
+        /// What the program is told once the kernel has the connection. `None` if, as far as the
+        /// program knows, the connection never left the kernel.
         told: Option<Home>,
-        /// Whether there are bytes that its program has not read.
+        /// Whether there are bytes that the program has not read.
         unread: bool,
     },
 }
 
-/// What becomes of a connection that leaves the engine.
+/// Where a connection that leaves the engine is to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Goal {
-    /// The kernel has it, and its program goes on with what it holds.
+    /// To the kernel. The program continues with the bytes that it holds.
     Home,
-    /// The kernel has all of it.
+    /// To the kernel, with all bytes.
     Whole,
-    /// The kernel closes it: its program has gone.
+    /// To the kernel, which closes it, because the program is gone.
     Close,
 }
 
@@ -64,35 +64,35 @@ pub(super) struct Connection {
     pub id: u64,
     pub client: u32,
     pub program: (u32, u32),
-    /// Of the adoption, while its program waits for it.
+    /// The number of the adoption, while the program waits for its result; else 0.
     pub seq: u64,
     pub fd: Arc<OwnedFd>,
     pub tuple: Tuple,
     pub state: State,
     pub plan: Option<Plan>,
-    /// Which interface, by its place.
+    /// The index of its engine slot.
     pub slot: usize,
-    /// Since when the engine keeps its frames, while it is still in the kernel.
+    /// When the engine began to hold its frames, while the connection is still in the kernel.
     pub held: Option<Instant>,
-    /// What was captured, until the ledger has it, or the kernel again.
+    /// What was captured, until the ledger or the kernel has the connection.
     pub captured: Option<Captured>,
-    /// The same without bytes.
+    /// The captured connection without the bytes of its queues.
     pub head: Option<Captured>,
-    /// What it is while it stands still.
+    /// What the ledger says of it, while it is suspended.
     pub standing: Option<super::from_ledger::Found>,
-    /// The memory that it was brought to.
+    /// The region to which it was brought.
     pub region: u32,
-    /// Its index in the ledger.
+    /// Its index in the engine's ledger.
     pub conn: Option<u32>,
-    /// What it waits for its program with, and since when.
+    /// The state in which it waits for a message, and for how long it has.
     pub waiting: Option<Waiting>,
-    /// Its program has let go of it.
+    /// The program has closed it.
     pub closed: bool,
     /// Where it is to go once it has arrived in the engine, and why.
     pub recall: Option<(Goal, &'static str)>,
-    /// It goes back to the engine by itself, and when.
+    /// If it is to return to the engine by itself, the condition for that.
     pub returns: Option<Return>,
-    /// What its program was told when it came home last.
+    /// What the program was told when the connection last came home.
     pub home: Option<Home>,
     pub why: &'static str,
     pub since: Instant,
@@ -141,12 +141,12 @@ impl Connection {
         }
     }
 
-    /// It stands still from now on.
+    /// Notes that the connection stands still from now on.
     pub fn stop(&mut self) {
         self.stood_still = Some(Instant::now());
     }
 
-    /// It goes on somewhere.
+    /// Notes that the connection runs again, in `state`.
     pub fn arrive(&mut self, state: State, why: &'static str) {
         let now = Instant::now();
         self.state = state;
@@ -159,13 +159,13 @@ impl Connection {
         }
     }
 
-    /// True if frames of it are steered.
+    /// Returns true if its frames are steered.
     pub fn is_away(&self) -> bool {
         !matches!(self.state, State::Kernel | State::Preparing | State::Holding)
     }
 
-    /// What was captured is not needed once the ledger has the connection, unless it left the
-    /// engine since; whether that is so from now on.
+    /// Drops the captured connection once the ledger has it, unless it has left the engine since.
+    /// Returns true if it was dropped now.
     pub fn is_settled(&mut self, slots: &[EngineSlot]) -> bool {
         if matches!(self.state, State::Left { .. }) {
             return false;
@@ -178,8 +178,9 @@ impl Connection {
         has
     }
 
-    /// How it has ended in its engine; nothing if it goes on there, or never was there. Before
-    /// the ledger has it (`captured`), its place there may say how another ended.
+    /// How the connection ended in its engine. `None` if it still runs there or never was there.
+    /// While `captured` is set, the ledger does not have the connection yet, and its place there
+    /// may still describe an earlier one.
     pub fn ending(&self, slots: &[EngineSlot]) -> Option<Ending> {
         let is_there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
         if !is_there {
@@ -189,18 +190,19 @@ impl Connection {
         match end {
             Some(End::Open) => None,
             Some(End::Reset) => Some(Ending::Reset),
-            // Another has its place by now: most close in form.
+            // The ledger's place belongs to another connection by now. Most connections close in
+            // order.
             Some(End::Closed) | None => Some(Ending::Closed),
         }
     }
 
-    /// True if its peer's segments go past its engine.
+    /// Returns true if the peer's segments bypass the engine.
     pub fn is_bypassed(&mut self, now: Instant) -> bool {
-        // Of a socket that cannot be asked nothing is known.
+        // If the socket cannot be queried, nothing is known.
         self.state == State::Engine && self.bypassing.look(&*self.fd, now).unwrap_or(false)
     }
 
-    /// Looks at what moved since the last time.
+    /// Measures the rates since the last call.
     pub fn sample(&mut self, slots: &[EngineSlot], now: Instant) {
         if self.state != State::Engine {
             self.rate = (0, 0);
@@ -220,14 +222,15 @@ impl Connection {
         self.bytes = (sent, received);
     }
 
-    /// Bytes sent and received in the engine, as of now; those of one that closes, too.
+    /// The bytes sent and received in the engine so far, including those of a closing connection.
     fn carried(&self, slots: &[EngineSlot]) -> Option<(u64, u64)> {
         let there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
         let ledger = slots.get(self.slot)?.ledger.ledger();
         ledger.positions(self.conn.filter(|_| there)?, &self.tuple)
     }
 
-    /// What the guardian keeps of it, being at `phase`; `head` is what was captured last.
+    /// The record of this connection for the guardian, at `phase`; `head` is what was captured
+    /// last.
     pub fn record(&self, interface: &str, phase: Phase, head: Option<&Captured>) -> Record {
         let plan = self.plan.as_ref();
         Record::Connection {
@@ -246,7 +249,7 @@ impl Connection {
         }
     }
 
-    /// How far it has come, while no step is being made.
+    /// How far the connection's move has come, between two steps.
     pub fn phase(&self) -> Phase {
         match self.state {
             State::Kernel | State::Preparing => self.home.map_or(Phase::Kernel, |home| Phase::Rebuilt(Some(home))),
@@ -264,7 +267,7 @@ impl Connection {
         }
     }
 
-    /// As it is shown.
+    /// The connection as a list shows it.
     pub fn entry(&self, slots: &[EngineSlot]) -> Entry {
         let place = match self.state {
             State::Kernel | State::Preparing | State::Holding => "kernel",

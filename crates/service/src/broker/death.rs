@@ -1,4 +1,4 @@
-//! An engine has died: what it had comes home, and another is started.
+//! The death of an engine: its connections come home, and another engine is started.
 
 use super::Broker;
 use super::connection::State;
@@ -22,7 +22,8 @@ impl Broker {
         for (client, Memory { region, .. }) in &dead.consumers {
             self.tell_client(*client, &Reply::Dead { region: *region }, Vec::new());
         }
-        // By name: of some we have not heard where they are in the ledger.
+        // By address and port, because the broker does not know every connection's index in the
+        // ledger.
         let ledger = self.slots[at].ledger.ledger();
         let records: BTreeMap<Tuple, u32> =
             (0..ledger.len()).filter_map(|index| Some((ledger.name(index)?, index))).collect();
@@ -51,12 +52,12 @@ impl Broker {
                     match (found, captured) {
                         (Some(found), _) => self.come_home(id, found),
                         (None, Some(captured)) => self.come_home_as_captured(id, captured, why),
-                        // It had ended, but for the peer's last answer.
+                        // The connection had ended, except for the peer's last answer.
                         (None, None) => self.ended(id),
                     }
                 }
-                // In the kernel, or on its way there, or waiting for its program's word, after
-                // which it is seen that there is no engine.
+                // These are in the kernel or on the way there, or wait for a message from the
+                // program, after which the broker sees that there is no engine.
                 State::Kernel | State::Preparing | State::Bringing | State::Standing | State::Left { .. } => {}
             }
         }

@@ -1,13 +1,13 @@
-//! Engines inside programs: an interface's beside its own, each with a device, a ledger and
-//! memory, for one program.
+//! Engines inside programs, in addition to the interfaces' own. Each serves one program, with a
+//! device, a ledger and memory of its own.
 //!
-//! The program has the device's only descriptor, so that the device goes with it. What it
-//! holds of the ledger it can write: whatever is read there is checked, and it can harm its
-//! own connections only. Nor is it to be killed where an engine of ours would be. Its device is
-//! taken away instead: from then on it neither hears nor sends anything, and what its ledger
-//! says stands still, but for what it goes on doing with frames that it has read before. The
-//! program takes that back when it is told how far its connections had come
-//! (`Line::skip` in `baton_socket`).
+//! The program holds the only descriptor of the device, so the device disappears with the program.
+//! The program can write to its ledger, so everything read from there is checked, and the program
+//! can harm only its own connections. The broker must not kill the program where it would kill an
+//! engine of its own. It takes the device away instead. From then on the engine neither receives
+//! nor sends, and its ledger stands still, except for frames that the engine had already read. The
+//! program undoes their effects when it is told how far its connections had come (`Line::skip` in
+//! `baton_socket`).
 
 use super::Broker;
 use super::engine_slot::{EngineSlot, EngineStart, Process};
@@ -19,18 +19,19 @@ use baton_socket::service::channel::Channel;
 use baton_socket::service::message::Reply;
 use std::io::{self, ErrorKind};
 
-/// An engine's number and its program, if it is in one.
+/// An engine's number, and the program that contains the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Owner {
-    /// None for one that a predecessor gave away.
+    /// `None` if a predecessor gave the engine away.
     pub client: Option<u32>,
-    /// As of [`Steering::open_engine`](baton_kernel::steer::Steering::open_engine).
+    /// As in [`Steering::open_engine`](baton_kernel::steer::Steering::open_engine).
     pub number: u32,
 }
 
 impl Broker {
-    /// Where a program's connection goes that is to leave by this interface, given by its own
-    /// engine's place: the program's engine there, made if there is none, or that one.
+    /// The slot to which a program's connection on an interface goes. `interface` is the slot of
+    /// the interface's own engine. The result is the slot of the program's engine there, which is
+    /// created if there is none, or `interface`.
     pub(super) fn slot_for(&mut self, client: u32, interface: usize) -> usize {
         let index = self.slots[interface].index;
         let is_direct = self.clients.get(&client).is_some_and(|program| program.direct && program.raw.is_none());
@@ -40,7 +41,7 @@ impl Broker {
         let its = |slot: &EngineSlot| slot.is_of(client) && slot.index == index && slot.engine.is_some();
         match self.slots.iter().position(its) {
             Some(at) => at,
-            // It is served all the same.
+            // The interface's own engine serves it instead.
             None => self.give_engine(client, interface).unwrap_or(interface),
         }
     }
@@ -59,13 +60,13 @@ impl Broker {
         }
         let started = self.start_in_program(at);
         if started.is_err() {
-            // As if it had died at once.
+            // Treat it as an engine that died at once.
             self.on_engine_dead(at, "engine-died");
         }
         started.map(|()| at)
     }
 
-    /// A place that is nobody's any more, or a new one.
+    /// The index of a slot that nobody uses any more, or of a new one.
     fn free_slot(&self) -> Option<usize> {
         let is_free = |at: &usize| {
             let slot = &self.slots[*at];
@@ -82,7 +83,7 @@ impl Broker {
         (1..ENGINES_MAX).find(|number| !is_used(*number))
     }
 
-    /// Its device, and how it begins.
+    /// Opens the engine's device and tells the program how to start the engine.
     fn start_in_program(&mut self, at: usize) -> Result<(), KernelError> {
         let Broker { slots, kernel, clients, config, base, .. } = self;
         let slot = &mut slots[at];
@@ -103,17 +104,17 @@ impl Broker {
         Ok(())
     }
 
-    /// A program's engine has hung up. Most likely the program is about to be seen to have gone;
-    /// then its connections are closed as its end finds them.
+    /// A program's engine has closed its channel. Most likely the broker is about to see that the
+    /// program has gone, and its connections are then closed as for any program that ends.
     pub(super) fn on_program_hung_up(&mut self, at: usize) {
         self.slots[at].engine.iter_mut().for_each(Process::hang_up);
     }
 
-    /// Those that hung up, and whose programs go on.
+    /// Reaps engines that closed their channel although their programs still run.
     pub(super) fn reap_hung_up(&mut self) {
         for at in 0..self.slots.len() {
             let engine = self.slots[at].engine.as_mut();
-            // It may have hung up just now.
+            // The engine may have closed it only just now.
             let over = engine.is_some_and(|engine| engine.hung_up && engine.silent > 0);
             if over {
                 self.on_engine_dead(at, "engine-died");

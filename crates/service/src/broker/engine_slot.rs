@@ -1,4 +1,6 @@
-//! An interface: its steering, its engine's process, and what the two share.
+//! A slot for an engine on an interface: the engine's process, its ledger, and what the broker
+//! keeps for both. Each interface has a slot for its own engine; engines inside programs have
+//! further ones.
 
 use super::config::Config;
 use super::direct::Owner;
@@ -28,10 +30,10 @@ fn new_ledger(connections: u32) -> Result<SharedLedger, BrokerError> {
     SharedLedger::create(connections).map_err(|e| BrokerError::System("making the ledger", e))
 }
 
-/// An engine that dies sooner than this is not started again at once.
+/// An engine that dies sooner than this after its start is not restarted at once.
 const TOO_SOON: Duration = Duration::from_secs(1);
 
-/// Reports of a program's engine that are heard before the others' turn comes.
+/// The reports read from a program's engine before the others get a turn.
 const TURN: usize = 64;
 
 /// A program's memory in an engine.
@@ -40,30 +42,30 @@ pub(super) struct Memory {
     pub memory: EngineRegion,
 }
 
-/// An engine's process, or the program that has the engine.
+/// An engine's process, or the program that contains the engine.
 pub(super) struct Process {
-    /// None for one that a predecessor started.
+    /// `None` if a predecessor started the process.
     child: Option<Child>,
-    /// None for a program, which is not ours to end.
+    /// `None` for a program, which the broker must not end.
     pidfd: Option<Arc<OwnedFd>>,
-    /// None likewise: it is to be buried, no more.
+    /// `None` if a predecessor started the engine, which is then only to be reaped.
     channel: Option<Channel>,
     pub started: bool,
-    /// What its interface had when it was started.
+    /// The interface's MTU when the engine started.
     pub mtu: u32,
-    /// Looks at it since it said something.
+    /// Watchdog checks since the engine last sent a message.
     pub silent: u32,
-    /// Looks at it since it said what became of a connection.
+    /// Timeout checks since the engine last settled a connection.
     pub unanswering: u32,
-    /// The program that has it has let go of it.
+    /// The program that contains the engine has closed its channel.
     pub hung_up: bool,
     born: Instant,
-    /// By program.
+    /// The programs' memory, by the program's number.
     pub consumers: BTreeMap<u32, Memory>,
 }
 
 impl Process {
-    /// One that a predecessor started.
+    /// A process that a predecessor started.
     pub fn inherited(pidfd: Option<Arc<OwnedFd>>) -> Process {
         let (child, channel, consumers) = (None, None, BTreeMap::new());
         Process {
@@ -80,17 +82,17 @@ impl Process {
         }
     }
 
-    /// Inside a program.
+    /// An engine inside a program.
     pub fn in_program(channel: Channel, mtu: u32) -> Process {
         Process { channel: Some(channel), mtu, ..Process::inherited(None) }
     }
 
-    /// Its number, of one that we started.
+    /// The process id, if this broker started the process.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// It says nothing any more.
+    /// Notes that the engine will send nothing more.
     pub fn hang_up(&mut self) {
         (self.channel, self.hung_up) = (None, true);
     }
@@ -99,7 +101,7 @@ impl Process {
         self.channel.as_ref()
     }
 
-    /// Ends it, if it has not ended by itself: from then on it writes nothing any more.
+    /// Kills the process if it still runs. From then on it writes nothing.
     fn end(&mut self) {
         let Some(pidfd) = &self.pidfd else { return };
         let _ = pidfd_send_signal(pidfd, Signal::KILL);
@@ -126,25 +128,26 @@ pub(super) struct EngineStart<'a> {
 }
 
 pub(super) struct EngineSlot {
-    /// Its name among the broker's records: the interface's, and a number for a program's.
+    /// Its name in the broker's records: the interface's name, with a number for a program's
+    /// engine.
     pub name: String,
     pub interface: String,
     pub index: u32,
     pub engine: Option<Process>,
     pub ledger: SharedLedger,
-    /// None for the interface's own engine.
+    /// `None` for the interface's own engine.
     pub owner: Option<Owner>,
-    /// Its place among the others.
+    /// Its index among the slots.
     at: usize,
-    /// The TAP device, kept, so that it outlives engines; AF_XDP sockets are the engine's.
+    /// The TAP device, kept open so that it outlives engines. AF_XDP sockets belong to the engine.
     tap: Option<SteeredPort>,
-    /// When an engine may be started again.
+    /// The earliest time at which an engine may be started again.
     not_before: Instant,
 }
 
 impl EngineSlot {
-    /// Steers the interface; no engine is started. With `ledger`, what a predecessor left
-    /// is taken up.
+    /// Steers the interface, without starting an engine. If `ledger` is given, continues with what
+    /// a predecessor left.
     pub fn attach(
         kernel: &mut KernelSide,
         at: usize,
@@ -156,7 +159,7 @@ impl EngineSlot {
         let options = steer::Options { tuples_max: config.connections.max(1), outlive };
         let kernel_error = |e: steer::SteerError| BrokerError::Kernel(e.into());
         if outlive && ledger.is_none() {
-            // All processes of that service were killed, so nobody can bring its connections home.
+            // Every process of that service was killed, so nobody can bring its connections home.
             steer::Steering::reap_all(&interface.name).map_err(kernel_error)?;
         }
         let index = kernel.add_interface(&interface.name, interface.kind, options).map_err(kernel_error)?;
@@ -172,7 +175,7 @@ impl EngineSlot {
         Ok(EngineSlot { name, interface, index, engine: None, ledger, owner, at, tap, not_before: Instant::now() })
     }
 
-    /// For a program's engine beside this interface's `own`.
+    /// The slot for a program's engine on the interface of `own`.
     pub fn of_program(
         own: &EngineSlot,
         at: usize,
@@ -187,7 +190,7 @@ impl EngineSlot {
         Ok(slot)
     }
 
-    /// For a program's engine that is there, as far as anybody knows.
+    /// The slot for a program's engine that presumably still runs.
     pub fn inherited(own: &EngineSlot, at: usize, owner: Owner, ledger: SharedLedger) -> EngineSlot {
         EngineSlot {
             name: format!("{}/{}", own.name, owner.number),
@@ -202,17 +205,17 @@ impl EngineSlot {
         }
     }
 
-    /// True if it is this program's.
+    /// Returns true if the engine belongs to this program.
     pub fn is_of(&self, client: u32) -> bool {
         self.owner.is_some_and(|owner| owner.client == Some(client))
     }
 
-    /// Its engine's number in the steering.
+    /// The engine's number in the steering.
     pub fn number(&self) -> u32 {
         self.owner.map_or(0, |owner| owner.number)
     }
 
-    /// The key of its ledger's record.
+    /// The key of the ledger's record.
     pub fn ledger_key(&self) -> record::Key {
         match self.owner {
             None => record::ledger(self.at),
@@ -274,8 +277,8 @@ impl EngineSlot {
         channel.send(start.to_bytes(), fds)
     }
 
-    /// Says something to the engine, if there is one. One that does not listen is found dead
-    /// by hearing it.
+    /// Sends an order to the engine, if there is one. If the engine does not read, the next receive
+    /// from it shows that it is dead.
     pub fn tell(&mut self, order: &Order, fds: Vec<OwnedFd>) {
         if let Some(channel) = self.engine.as_mut().and_then(|engine| engine.channel.as_mut()) {
             let _ = channel.send(order.to_bytes(), fds);
@@ -288,7 +291,7 @@ impl EngineSlot {
         }
     }
 
-    /// Ends the engine, if it has not ended by itself; what is left of it.
+    /// Ends the engine if it still runs, and returns what is left of it.
     pub fn reap(&mut self) -> Option<Process> {
         let mut engine = self.engine.take()?;
         engine.end();
@@ -298,7 +301,7 @@ impl EngineSlot {
         Some(engine)
     }
 
-    /// A program's memory here.
+    /// A program's memory in this engine.
     pub fn memory(&self, client: u32) -> Option<&Memory> {
         self.engine.as_ref()?.consumers.get(&client)
     }
@@ -311,7 +314,7 @@ impl Drop for EngineSlot {
 }
 
 impl Broker {
-    /// Starts engines that are not there.
+    /// Starts the missing engines.
     pub(super) fn revive(&mut self) {
         let Broker { slots, kernel, config, base, stopping, checkpoints, .. } = self;
         for slot in slots.iter_mut().filter(|slot| slot.engine.is_none() && slot.owner.is_none() && !*stopping) {
@@ -321,7 +324,7 @@ impl Broker {
         }
     }
 
-    /// The number of a program's memory in an engine, made if there is none.
+    /// The number of a program's region in an engine. Creates the region if there is none.
     pub(super) fn region(&mut self, at: usize, client: u32) -> io::Result<u32> {
         let Broker { slots, clients, config, next_region, checkpoints, .. } = self;
         let engine = slots[at].engine.as_ref().ok_or(ErrorKind::NotConnected)?;
@@ -346,7 +349,7 @@ impl Broker {
         let theirs = copies()?.into_iter().chain(process).collect();
         program.channel.send(Reply::Region { region, sizes }.to_bytes(), theirs)?;
         let memory = EngineRegion::new(memory.region().clone());
-        let engine = slots[at].engine.as_mut().expect("it was there just now");
+        let engine = slots[at].engine.as_mut().expect("it was checked above");
         engine.consumers.insert(client, Memory { region, memory });
         Ok(region)
     }
@@ -360,7 +363,7 @@ impl Broker {
                     let report = Report::from_bytes(&parcel.bytes);
                     let fds = match owner {
                         None => parcel.fds,
-                        // It opens nothing.
+                        // A program must not hand in descriptors here.
                         Some(client) => {
                             self.discard(client, parcel.fds);
                             Vec::new()
@@ -380,7 +383,7 @@ impl Broker {
         }
     }
 
-    /// Frames go to the engine from now on.
+    /// Lets frames go to the engine from now on.
     fn lead_to_engine(&mut self, at: usize, sockets: &[OwnedFd]) -> Result<(), KernelError> {
         let Broker { kernel, slots, .. } = self;
         let slot = &mut slots[at];
@@ -397,7 +400,7 @@ impl Broker {
         if let Some(engine) = &mut self.slots[at].engine {
             engine.silent = 0;
         }
-        // An engine speaks of its own connections only.
+        // An engine may report on its own connections only.
         let id = report.id();
         if id.is_some_and(|id| self.connections.get(&id).is_none_or(|connection| connection.slot != at)) {
             return;
@@ -435,7 +438,7 @@ impl Broker {
                 self.tell_client(client, &Reply::Info { id, bytes }, Vec::new());
             }
             Report::Question { neighbour } => {
-                // Without an answer the engine asks again.
+                // If there is no answer, the engine asks again.
                 if let Ok(Some(mac)) = self.kernel.neighbour(self.slots[at].index, neighbour) {
                     self.slots[at].tell(&Order::Neighbour { neighbour, mac }, Vec::new());
                 }

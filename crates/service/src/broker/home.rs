@@ -31,7 +31,7 @@ pub(super) enum Departure<'a> {
 }
 
 impl<'a> Departure<'a> {
-    /// The text of [`Reply::Gone`], which is empty for a connection that ended by itself.
+    /// The text of [`Reply::Gone`]: empty if the connection ended by itself.
     pub fn text(self) -> &'a str {
         match self {
             Departure::Ended => "",
@@ -45,17 +45,17 @@ impl Broker {
         Instant(baton_socket::service::engine::monotonic().saturating_sub(self.base))
     }
 
-    /// A connection that is in the engine is to leave it.
+    /// Asks the engine to suspend a connection, which then goes where `goal` says.
     pub(super) fn leave(&mut self, id: u64, goal: Goal, why: &'static str) {
         let drain = if goal == Goal::Close { Duration::ZERO } else { self.config.drain };
         self.leave_within(id, goal, why, drain);
     }
 
-    /// It would be refused now.
+    /// A connection in the engine would be refused now.
     pub(super) fn on_refused(&mut self, tuple: Tuple, refusal: Refusal) {
         let Some(&id) = self.tuples.get(&tuple) else { return };
         let why = if refusal == Refusal::NotSteerable { "homeless" } else { refusal.code() };
-        // Nothing is acknowledged to one whose frames are dropped.
+        // Nothing is acknowledged to a peer whose frames are dropped, so waiting would not help.
         let drain = if refusal.forbids_frames() { Duration::ZERO } else { self.config.drain };
         self.leave_within(id, Goal::Home, why, drain);
     }
@@ -64,11 +64,11 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.state {
             State::Engine => {}
-            // Its program has let go of it.
+            // The program has closed it.
             State::Closing => connection.closed = true,
             State::Holding | State::Bringing | State::Starting => return connection.recall = Some((goal, why)),
             State::Kernel | State::Preparing | State::Leaving(_) | State::Standing => return,
-            // Nobody waits for it.
+            // No job waits for it.
             State::Left { .. } => return self.settled(id, false),
         }
         connection.state = State::Leaving(goal);
@@ -77,36 +77,36 @@ impl Broker {
         self.slots[connection.slot].tell(&order, Vec::new());
     }
 
-    /// Where all of it is to be the kernel's. What a program holds in buffers of its own it goes on
-    /// with.
+    /// The goal for a connection that is to return to the kernel whole. A program with raw queue
+    /// pairs continues with the bytes in its own buffers.
     fn whole(&self, id: u64) -> Goal {
         let client = self.connections.get(&id).and_then(|connection| self.clients.get(&connection.client));
         if client.is_some_and(|program| program.raw.is_some()) { Goal::Home } else { Goal::Whole }
     }
 
-    /// Its peer sends urgent data, of which the engine takes nothing. All that its program has not
-    /// read goes home too: the kernel counts from there to the mark.
+    /// The peer sends urgent data, which the engine does not support. Bytes that the program has
+    /// not read go home too, because the kernel counts from them to the urgent mark.
     pub(super) fn on_urgent(&mut self, id: u64) {
         self.leave(id, self.whole(id), "urgent-data");
     }
 
-    /// Its program wants all of it in the kernel.
+    /// The program wants all of the connection in the kernel.
     pub(super) fn restore_whole(&mut self, id: u64) {
         let goal = self.whole(id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.state {
-            // Its program may know sooner than we that the engine has it.
+            // The program may know that the engine has the connection before the broker does.
             State::Engine | State::Starting => self.leave(id, goal, "asked-for"),
             State::Leaving(Goal::Home) if goal == Goal::Whole => {
                 (connection.state, connection.why) = (State::Leaving(goal), "asked-for");
             }
-            // It is there, or its program is about to hear of it.
+            // The connection is in the kernel, or the program is about to be told.
             _ => {}
         }
     }
 
-    /// The engine's last word of the round trip, in microseconds: smoothed, its deviation, the
-    /// smallest. A kernel takes none of it; the next engine does.
+    /// Keeps the engine's last measurements of the round trip, in microseconds: smoothed,
+    /// deviation, minimum. The kernel cannot take them, but the next engine can.
     pub(super) fn on_measured(&mut self, id: u64, measured_us: [u32; 3]) {
         let Some(head) = self.connections.get_mut(&id).and_then(|connection| connection.head.as_mut()) else { return };
         let seeds = &mut head.protocol.seeds;
@@ -114,7 +114,7 @@ impl Broker {
         *seeds = Seeds { srtt, rttvar, min_rtt, ..*seeds }.or_round_trip_of(seeds);
     }
 
-    /// It stands still.
+    /// The engine has suspended the connection.
     pub(super) fn on_suspended(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let State::Leaving(goal) = connection.state else { return };
@@ -122,14 +122,15 @@ impl Broker {
         let Some(found) = self.find(id) else {
             let Some(connection) = self.connections.get_mut(&id) else { return };
             let why = connection.why;
-            // Its program never took in what it brought along: it is as it was captured.
+            // The program never took in the bytes that came along, so the captured state is still
+            // valid.
             return match connection.captured.take() {
                 Some(captured) => self.come_home_as_captured(id, captured, why),
-                None => self.lost(id, "the engine's ledger does not have it"),
+                None => self.lost(id, "the engine's ledger does not have the connection"),
             };
         };
         let (rcv_pos, tail_pos) = found.positions();
-        let connection = self.connections.get_mut(&id).expect("it is there");
+        let connection = self.connections.get_mut(&id).expect("the connection exists");
         if goal == Goal::Whole {
             connection.standing = Some(found);
             connection.state = State::Standing;
@@ -139,7 +140,7 @@ impl Broker {
         self.come_home(id, found);
     }
 
-    /// What the ledger says of it.
+    /// What the ledger says of the connection.
     fn find(&self, id: u64) -> Option<super::from_ledger::Found> {
         let connection = self.connections.get(&id)?;
         let slot = self.slots.get(connection.slot)?;
@@ -152,17 +153,18 @@ impl Broker {
         )
     }
 
-    /// Home, with what its program holds left to its program.
+    /// Brings a connection home. The program keeps the bytes that it holds.
     pub(super) fn come_home(&mut self, id: u64, found: super::from_ledger::Found) {
         let Some(connection) = self.connections.get(&id) else { return };
         let why = connection.why;
-        let Some(head) = &connection.head else { return self.lost(id, "nothing is known of its socket") };
+        let Some(head) = &connection.head else { return self.lost(id, "nothing is known of the connection's socket") };
         let (home, unread) = (Home::at(found.positions()), found.unread);
         let captured = found.into_captured(head, LeftBehind::default());
         self.rebuild(id, captured, home, unread > 0, why);
     }
 
-    /// Home as it was captured, but for what its program has taken in.
+    /// Brings a connection home as it was captured, without the bytes that its program has taken
+    /// in.
     pub(super) fn come_home_as_captured(&mut self, id: u64, mut captured: Captured, why: &'static str) {
         let unread = captured.receive_queue.len();
         let home = Home::at((unread as u64, captured.send_queue.len() as u64));
@@ -171,7 +173,7 @@ impl Broker {
         self.rebuild(id, captured, home, unread > 0, why);
     }
 
-    /// Its program has said what it holds: all of it goes home.
+    /// The program has sent the bytes that it holds, so the whole connection goes home.
     pub(super) fn on_left_behind(&mut self, id: u64, left: LeftBehind) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let (Some(found), Some(head)) = (connection.standing.take(), &connection.head) else { return };
@@ -181,7 +183,7 @@ impl Broker {
         self.rebuild(id, captured, Home::WHOLE, unread, why);
     }
 
-    /// Back, all of it: the engine never had it, nor its program.
+    /// Gives a connection back whole. Neither the engine nor its program has taken it in.
     pub(super) fn give_back_whole(&mut self, id: u64, StayReason { code, text }: StayReason) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let Some(captured) = connection.captured.take() else { return };
@@ -208,11 +210,11 @@ impl Broker {
         }
     }
 
-    /// Rebuilds it and tells everybody. `positions`: what its program holds is told by them;
-    /// else the kernel has all of it.
+    /// Rebuilds a connection in the kernel and tells the program (`home`) and the engine. `unread`
+    /// says whether there are bytes that the program has not read.
     pub(super) fn rebuild(&mut self, id: u64, captured: Captured, home: Home, unread: bool, why: &'static str) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        // A connection that the engine never had does not stand there.
+        // A connection that the engine never had is not suspended there.
         let stands = matches!(connection.state, State::Leaving(_) | State::Standing | State::Closing)
             && self.slots[connection.slot]
                 .memory(connection.client)
@@ -223,12 +225,12 @@ impl Broker {
             Ok(()) => {}
             Err(NotBack::GoesOn) => {
                 self.slots[slot].tell(&Order::Resume { id }, Vec::new());
-                let why = StayReason::new("failed", "the kernel does not take it back now");
+                let why = StayReason::new("failed", "the kernel does not take the connection back now");
                 return self.goes_on(id, "kernel-refused", closing, why);
             }
             Err(NotBack::NoRoute(captured)) => {
                 self.leave_behind(id, *captured, Some(home), unread);
-                // An engine that lives lets go of it once the kernel has it.
+                // A living engine releases the connection once the kernel has it.
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.conn = connection.conn.or(conn);
                 }
@@ -252,7 +254,7 @@ impl Broker {
         }
     }
 
-    /// The steps of the way home.
+    /// Runs the steps of the move into the kernel.
     pub(super) fn back_in_kernel(
         &mut self,
         id: u64,
@@ -276,14 +278,14 @@ impl Broker {
             Ok(()) => Ok(()),
             Err(Aborted { outcome: Outcome::InEngine, cause, .. }) => {
                 let captured = transfer.captured.take();
-                // By xdp nothing but standing still keeps an engine from sending.
+                // With XDP, only suspension keeps an engine from sending.
                 let is_xdp = matches!(kernel.mode(plan.way.interface), Some(Mode::Xdp { .. }));
                 match captured.filter(|_| is_xdp && cause.is_no_route()) {
                     Some(captured) => Err(NotBack::NoRoute(Box::new(captured))),
                     None => Err(NotBack::GoesOn),
                 }
             }
-            // There is no way back; forward, then, once more.
+            // The move cannot be undone, so try once more to complete it.
             Err(Aborted { outcome: Outcome::Lost { captured: Some(captured), .. }, cause, .. }) => {
                 match transfer.rebuild(&captured) {
                     Ok(()) if transfer.unsteer().is_ok() && transfer.resume(&captured).is_ok() => Ok(()),
@@ -295,21 +297,21 @@ impl Broker {
         }
     }
 
-    /// As the kernel closes a socket whose program has gone: what was not read makes it a
-    /// reset; what was not sent is sent still.
+    /// Closes a socket as the kernel does when its program exits: unread bytes make it a reset, and
+    /// unsent bytes are still sent.
     fn close_in_kernel(&mut self, id: u64, unread: bool) {
         if let Some(connection) = self.connections.get(&id) {
             if unread {
                 let _ = set_socket_linger(&connection.fd, Some(Duration::ZERO));
             } else if socket_linger(&connection.fd).is_ok_and(|span| span.is_some_and(|span| !span.is_zero())) {
-                // The program's end did not linger either.
+                // The program's exit would not have lingered either.
                 let _ = set_socket_linger(&connection.fd, None);
             }
         }
         self.forget(id);
     }
 
-    /// It cannot leave: both sides have closed. The engine ends it.
+    /// The connection cannot leave, because both sides have closed it. The engine finishes it.
     pub(super) fn on_stays(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let State::Leaving(goal) = connection.state else { return };
@@ -317,7 +319,8 @@ impl Broker {
         self.goes_on(id, "closing", ends, StayReason::new("closing", "the connection is closing on both sides"));
     }
 
-    /// It goes on in the engine, which, if its program has let go of it, `ends` it.
+    /// The connection continues in the engine. If the program has closed it (`ends`), the engine
+    /// finishes it.
     fn goes_on(&mut self, id: u64, why: &'static str, ends: bool, StayReason { code, text }: StayReason) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let (slot, client) = (connection.slot, connection.client);
@@ -330,7 +333,8 @@ impl Broker {
         self.settled(id, false);
     }
 
-    /// Those whose programs have gone, and that the kernel would not close then.
+    /// Recalls connections whose programs are gone and which could not be closed in the kernel
+    /// before.
     pub(super) fn close_orphans(&mut self) {
         let orphan = |connection: &&Connection| {
             connection.state == State::Engine && !self.clients.contains_key(&connection.client)
@@ -339,8 +343,9 @@ impl Broker {
         orphans.into_iter().for_each(|id| self.leave(id, Goal::Close, "program-gone"));
     }
 
-    /// Its program wants to know what its engine knows. Where no engine has it, the program is
-    /// about to hear where it is; that one has it the program may have heard before we do.
+    /// The program asks for the engine's state of a connection. If no engine has the connection,
+    /// the program is about to learn where it is. The program may know of an adoption before the
+    /// broker does.
     pub(super) fn ask_info(&mut self, id: u64) {
         let Some(connection) = self.connections.get(&id) else { return };
         if matches!(connection.state, State::Starting | State::Engine | State::Leaving(_) | State::Closing) {
@@ -348,7 +353,7 @@ impl Broker {
         }
     }
 
-    /// The engine has it no longer.
+    /// The engine no longer has the connection.
     pub(super) fn on_ended(&mut self, id: u64) {
         let Some(connection) = self.connections.get(&id) else { return };
         if matches!(connection.state, State::Leaving(_) | State::Closing) {
@@ -356,26 +361,27 @@ impl Broker {
         }
     }
 
-    /// It waited in TIME-WAIT, and a new one of its name is to be the kernel's from its SYN on.
+    /// The connection was in TIME-WAIT, and its peer opens a new one between the same addresses and
+    /// ports. The kernel gets the new one, beginning with its SYN.
     pub(super) fn on_reopened(&mut self, id: u64, syn: &[u8]) {
         let is_there =
             |connection: &&Connection| matches!(connection.state, State::Engine | State::Leaving(_) | State::Closing);
         let Some(Connection { tuple, slot, fd, .. }) = self.connections.get(&id).filter(is_there) else { return };
         let (tuple, interface, fd) = (*tuple, self.slots[*slot].index, fd.clone());
-        // Its program, it may be, has not let go of the husk yet.
+        // The program may still hold the husk.
         let vacated = baton_kernel::vacate(&fd);
         self.ended(id);
         if vacated.is_ok() {
-            // Without, it comes again.
+            // If this fails, the peer sends its SYN again.
             let _ = self.kernel.arrive(interface, &tuple, syn);
         }
     }
 
-    /// Its program let go of it.
+    /// The program has closed the connection.
     pub(super) fn on_close(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.state {
-            // Closed where it arrives.
+            // It is closed where it arrives.
             State::Leaving(_) | State::Left { .. } => {
                 connection.closed = true;
                 self.note(id);
@@ -386,9 +392,9 @@ impl Broker {
                 self.tell_engine(id, &Order::Watch { id });
             }
             State::Kernel | State::Preparing | State::Holding => self.forget(id),
-            // Its program knows sooner than we that the engine has it.
+            // The program may know that the engine has the connection before the broker does.
             State::Starting => connection.closed = true,
-            // Its program says it once more where it arrives.
+            // The program repeats this where the connection arrives.
             State::Bringing | State::Standing | State::Closing => {}
         }
     }
@@ -416,14 +422,14 @@ impl Broker {
         self.forget(id);
     }
 
-    /// Nothing is known of it any more; closing a husk sends nothing.
+    /// Forgets the connection. Closing its husk sends nothing.
     pub(super) fn forget(&mut self, id: u64) {
         let Some(connection) = self.connections.remove(&id) else { return };
         self.checkpoints.forget(record::connection(id));
         self.checkpoints.forget(record::queues(id));
         self.tuples.remove(&connection.tuple);
         if let Some(plan) = connection.plan.filter(|_| connection.is_away()) {
-            // The interface, it may be, has gone, and its map with it.
+            // The interface may be gone, and its map with it.
             let _ = match connection.ending(&self.slots) {
                 Some(ending) => self.kernel.unsteer_ended(&plan, ending),
                 None => self.kernel.unsteer(&plan),

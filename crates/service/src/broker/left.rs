@@ -1,7 +1,7 @@
-//! Connections that an engine's death or a failed move leaves, and for which the kernel has no
-//! route, and those of an engine by xdp that have to come home without one: an interface that is
-//! down has none of IPv6. The kernel's own connections stand still
-//! then, and so do these: the broker keeps what they are, and tries again at each tick.
+//! Connections for which the kernel has no route. An engine's death or a failed move can leave such
+//! a connection behind, and an engine on XDP may have to give one up: IPv6, for example, has no
+//! routes through an interface that is down. The kernel's own connections stand still then, and so
+//! do these. The broker keeps their state and tries again at each tick.
 
 use super::Broker;
 use super::connection::State;
@@ -14,33 +14,33 @@ use baton_socket::service::write_queues;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a connection is kept that its program let go of. The kernel keeps its own so for
+/// How long the broker keeps a connection that its program has closed. The kernel keeps its own for
 /// about as long (`tcp_orphan_retries`).
 const ORPHAN: Duration = Duration::from_secs(100);
 
 /// Why a connection did not come home.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotBack {
-    /// It goes on in the engine.
-    #[error("it goes on in the engine")]
+    /// The connection continues in the engine.
+    #[error("the connection continues in the engine")]
     GoesOn,
     /// The kernel has no route for it now.
-    #[error("the kernel has no route for it")]
+    #[error("the kernel has no route for the connection")]
     NoRoute(Box<Captured>),
-    /// It is no more.
+    /// The connection is lost.
     #[error("{0}")]
     Lost(String),
 }
 
-/// What the program of a connection hears that was about to move.
+/// What a program is told about a connection that was about to move.
 pub(super) fn no_route() -> StayReason {
-    StayReason::new("homeless", "its route went away as it was about to move")
+    StayReason::new("homeless", "the connection's route disappeared just before the move")
 }
 
-/// What was captured of a connection that could not be made a husk for want of a route.
+/// The captured state of a connection that could not become a husk because it has no route.
 ///
 /// # Errors
-/// What to say of it if it is lost.
+/// The reason, if the connection is lost.
 pub(super) fn without_route(aborted: Aborted<KernelError>) -> Result<Captured, String> {
     match aborted {
         Aborted { outcome: Outcome::Lost { captured: Some(captured), cause, .. }, .. } if cause.is_no_route() => {
@@ -51,8 +51,8 @@ pub(super) fn without_route(aborted: Aborted<KernelError>) -> Result<Captured, S
 }
 
 impl Broker {
-    /// Keeps a connection until the kernel takes it. Its program is told what is in `told` then, or
-    /// that it stays in the kernel.
+    /// Keeps a connection until the kernel can take it. The program is then sent `told`, or, if
+    /// that is `None`, that the connection stays in the kernel.
     pub(super) fn leave_behind(&mut self, id: u64, captured: Captured, told: Option<Home>, unread: bool) {
         let Broker { connections, slots, kernel, checkpoints, .. } = self;
         let Some(connection) = connections.get_mut(&id) else { return };
@@ -64,11 +64,12 @@ impl Broker {
         if connection.stood_still.is_none() {
             connection.stop();
         }
-        // A program's engine has gone for good, and its place is for others.
+        // A program's engine is gone for good, and its slot may be reused.
         let own = slots.iter().position(|slot| slot.owner.is_none() && slot.index == slots[connection.slot].index);
         let (before, tuple) = (connection.slot, connection.tuple);
         connection.slot = own.unwrap_or(before);
-        // Without, its frames go to an engine that does not know it, and drops them too.
+        // If this fails, the frames go to an engine that does not know the connection and drops
+        // them too.
         let way = connection.plan.map_or(0, |plan| plan.way.interface);
         if let Ok(steering) = kernel.steering(way) {
             let _ = steering.hold_back(tuple);
@@ -80,7 +81,7 @@ impl Broker {
                 checkpoints.keep(record::queues(id), &queues, &[&Arc::new(file)]);
             }
             Ok(None) => checkpoints.forget(record::queues(id)),
-            Err(error) => return self.lost(id, &format!("keeping what was captured: {error}")),
+            Err(error) => return self.lost(id, &format!("recording what was captured: {error}")),
         }
         connection.state = State::Left { told, unread };
         (connection.captured, connection.conn) = (Some(captured), None);
@@ -89,7 +90,7 @@ impl Broker {
         self.settled(id, false);
     }
 
-    /// Those that were left behind: the kernel may take them now.
+    /// Offers the connections that were left behind to the kernel again.
     pub(super) fn try_again(&mut self) {
         let left = self.connections.values().filter(|connection| matches!(connection.state, State::Left { .. }));
         let left: Vec<u64> = left.map(|connection| connection.id).collect();
@@ -108,7 +109,7 @@ impl Broker {
             let why = connection.why;
             match connection.captured.take() {
                 Some(captured) => self.rebuild(id, captured, home, unread, why),
-                None => self.lost(id, "what was captured of it cannot be read"),
+                None => self.lost(id, "the captured state of the connection cannot be read"),
             }
         }
     }

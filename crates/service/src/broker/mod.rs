@@ -9,15 +9,16 @@
 //!                  +-------- come_home ------------+---------------------+
 //! ```
 //!
-//! One thread, which never waits for a program, nor for the engine. A connection's state
-//! says whose word it waits for. What comes home is read from the ledger and the program's
-//! memory (`recover`) while it stands still, whether the engine lives or not: there is one
-//! way home. What the kernel has no route for after an engine's death is kept (`left`).
+//! The broker runs on one thread, which never blocks on a program or on the engine. A connection's
+//! state says whose message the connection waits for. A connection comes home in one way only: the
+//! broker reads it from the ledger and the program's memory (`from_ledger`) while it stands still,
+//! whether its engine lives or not. If an engine has died and the kernel has no route for a
+//! connection, the broker keeps the connection (`left`).
 //!
-//! What it has it keeps with a guardian, before each step that could not be undone without
-//! it: see [`crate::record`]. A broker that is started with such an estate
-//! (`estate`) buries its predecessor's engines and brings everything home, as after an
-//! engine's death.
+//! Before each step that it could not otherwise undo, the broker hands what it knows to its
+//! guardian: see [`crate::record`]. A broker that is started with a predecessor's records
+//! (`recovery`) ends the predecessor's engines and brings every connection home, as after the death
+//! of an engine.
 
 mod admin;
 mod clients;
@@ -61,10 +62,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time between two looks at what nobody tells of.
+/// The interval at which the broker looks for changes that it is not notified of.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Time between two looks at a gap.
+/// The interval at which the broker checks whether a connection's gap has closed.
 const GAP_LOOK: Duration = Duration::from_millis(1);
 
 /// Why a broker cannot go on.
@@ -87,25 +88,25 @@ impl From<baton_kernel::Failed> for BrokerError {
     }
 }
 
-/// Ends a broker from elsewhere: everything goes back to the kernel first.
+/// Stops a broker from elsewhere. The broker first returns every connection to the kernel.
 #[derive(Clone)]
 pub struct Stopper(Arc<OwnedFd>);
 
 impl Stopper {
-    /// Asks for the end.
+    /// Asks the broker to stop.
     pub fn stop(&self) {
-        // Only a counter at its maximum refuses, and that wakes as well.
+        // The write fails only if the counter is at its maximum, and then the broker wakes as well.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
 
-/// See the file's head.
+/// The broker: see the module's documentation.
 pub struct Broker {
     config: Config,
     kernel: KernelSide,
     listener: Arc<OwnedFd>,
     stop: Stopper,
-    /// The processes that it is there for.
+    /// The processes that the service runs for.
     members: Members,
     clients: BTreeMap<u32, Client>,
     slots: Vec<EngineSlot>,
@@ -114,23 +115,23 @@ pub struct Broker {
     tuples: BTreeMap<Tuple, u64>,
     jobs: Vec<admin::Job>,
     closers: Closers,
-    /// Programs that did not read what was said to them.
+    /// Programs that did not read what the broker sent them.
     deaf: Vec<u32>,
-    /// Connections that are taken out of the kernel once it has nothing beyond a gap.
+    /// Connections that leave the kernel once it holds nothing of them beyond a gap.
     gaps: Vec<u64>,
     churn: rules::Churn,
     next_client: u32,
     next_connection: u64,
     next_region: u32,
-    /// The engines' time 0.
+    /// The engines' time 0, in nanoseconds of `CLOCK_MONOTONIC`.
     base: u64,
     tick_at: Instant,
-    /// Engines run: whoever connects is welcome.
+    /// All engines run, so programs may connect.
     serving: bool,
     stopping: bool,
 }
 
-/// The parts of a broker that can fail to come into being.
+/// The parts of a broker whose creation can fail.
 struct Parts {
     kernel: KernelSide,
     slots: Vec<EngineSlot>,
@@ -141,12 +142,13 @@ struct Parts {
 }
 
 impl Broker {
-    /// Steers the interfaces, starts their engines, and listens. In the network namespace of
-    /// the interfaces. With what a predecessor left in `vault`, goes on in its place.
+    /// Steers the interfaces, starts their engines, and listens. Call it in the interfaces' network
+    /// namespace. If `checkpoints` holds the records of a predecessor, the broker continues in its
+    /// place.
     ///
     /// # Errors
-    /// [`BrokerError`]; then nothing is left behind, but what a predecessor left is left to
-    /// another try.
+    /// [`BrokerError`]. The broker then leaves nothing of its own behind, and keeps the
+    /// predecessor's records for another attempt.
     pub fn start(config: Config, checkpoints: Checkpoints) -> Result<Broker, BrokerError> {
         priority::go_first();
         let fresh = checkpoints.recovered().is_empty();
@@ -171,7 +173,8 @@ impl Broker {
                     deaf: Vec::new(),
                     gaps: Vec::new(),
                     churn: rules::Churn::default(),
-                    // No name is given twice, also by different brokers.
+                    // No two connections, programs or regions get the same number, even from
+                    // different brokers.
                     next_client: generation << 20,
                     next_connection: u64::from(generation) << 32,
                     next_region: generation << 20,
@@ -234,7 +237,7 @@ impl Broker {
             |slot: &EngineSlot| slot.owner.is_some() || slot.engine.as_ref().is_some_and(|engine| engine.started);
         while !self.slots.iter().all(runs) {
             if Instant::now() > deadline {
-                return Err(BrokerError::Engine("the engine's process does not start".into()));
+                return Err(BrokerError::Engine("the engine's process did not start".into()));
             }
             self.turn()?;
         }
@@ -243,8 +246,8 @@ impl Broker {
         Ok(())
     }
 
-    /// It cannot go on. Unless there is `nothing` to be lost, all is left as if it had been
-    /// killed, for another.
+    /// The broker cannot continue. Unless there is `nothing` to lose, it leaves everything as if it
+    /// had been killed, so that another broker can continue.
     fn give_up(mut self, nothing: bool) {
         if self.checkpoints.is_guarded() && !nothing {
             return std::mem::forget(self);
@@ -254,22 +257,22 @@ impl Broker {
         checkpoints.end(1);
     }
 
-    /// What ends it.
+    /// The handle that stops this broker.
     pub fn stopper(&self) -> Stopper {
         self.stop.clone()
     }
 
-    /// Process ids of the engines, in the order of the interfaces.
+    /// The process ids of the interfaces' engines, in the order of the interfaces.
     pub fn engines(&self) -> Vec<Option<u32>> {
         let own = self.slots.iter().filter(|slot| slot.owner.is_none());
         own.map(|slot| slot.engine.as_ref()?.pid()).collect()
     }
 
-    /// Serves until it is stopped: then everything is in the kernel, and the guardian ends
-    /// too.
+    /// Serves until the broker is stopped. By then every connection is in the kernel, and the
+    /// guardian ends as well.
     ///
     /// # Errors
-    /// [`BrokerError`]: then a guardian starts another broker.
+    /// [`BrokerError`]; a guardian then starts another broker.
     pub fn run(mut self) -> Result<(), BrokerError> {
         while !self.has_stopped() {
             if let Err(error) = self.turn() {
@@ -283,7 +286,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Waits for something, and does what it asks for.
+    /// Waits for an event and handles it.
     fn turn(&mut self) -> Result<(), BrokerError> {
         let mut set = WaitSet::new();
         if self.serving {
@@ -331,7 +334,7 @@ impl Broker {
         self.go_on_taking();
         if self.tick_at.elapsed() >= TICK {
             self.tick_at = Instant::now();
-            // Not all that changes makes netlink readable.
+            // Some changes do not make the netlink socket readable.
             self.follow_changes()?;
             self.tick();
         }
@@ -339,7 +342,7 @@ impl Broker {
         Ok(())
     }
 
-    /// What nobody tells of.
+    /// Handles what happens without notification.
     fn tick(&mut self) {
         for client in self.clients.values_mut() {
             let _ = client.channel.flush();
@@ -397,14 +400,14 @@ impl Broker {
                 Change::Way { tuple, way } => self.change_way(tuple, way),
                 Change::Rules => self.on_rules_changed(),
                 Change::Refused { tuple, why } => self.on_refused(tuple, why),
-                // Its questions find out; the kernel could do no better.
+                // The engine asks again for a lost neighbour. The kernel could do no better.
                 Change::Neighbour { mac: None, .. } => {}
             }
         }
         Ok(())
     }
 
-    /// An engine has the MTU that its interface had when it was started.
+    /// An engine keeps the MTU that its interface had when the engine started.
     fn on_mtu(&mut self, interface: u32, mtu: u32) {
         let here = self.slots.iter_mut().filter(|slot| slot.index == interface);
         let engine = here.filter_map(|slot| slot.engine.as_mut()).find(|engine| engine.mtu != mtu);
@@ -434,7 +437,7 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // Only a socket of ours, and that nobody else listens on.
+        // Remove the socket file only if this broker made it and nobody else listens on it.
         if !self.checkpoints.is_guarded() {
             let _ = std::fs::remove_file(&self.config.socket);
         }

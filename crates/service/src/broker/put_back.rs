@@ -1,8 +1,8 @@
-//! What a program holds since its engine died goes into the kernel after all.
+//! Puts the bytes that a program still holds, after its engine's death, into the kernel.
 //!
-//! The connection is in the kernel, and sends and receives. So it is taken out as for a
-//! move, its two queues are made longer, and it is built anew. Its frames meanwhile are
-//! lost as if by the network.
+//! The connection is already live in the kernel. So the broker takes it out as for a move, extends
+//! both of its queues, and rebuilds it. Frames that arrive meanwhile are lost, as if the network
+//! had dropped them.
 
 use super::Broker;
 use super::stay_reason::StayReason;
@@ -13,20 +13,21 @@ use baton_kernel::handoff::Outcome;
 use baton_socket::adoption::LeftBehind;
 use baton_socket::service::message::Reply;
 
-/// Why it is not taken out.
+/// Why a connection was not taken out of the kernel.
 enum NotOut {
-    /// It is as it was.
+    /// It stays in the kernel, unchanged.
     Stays(StayReason),
-    /// It is no more.
+    /// It is lost.
     Lost(String),
 }
 
 impl Broker {
-    /// A program hands in what it holds of a connection that is in the kernel.
+    /// A program sends the bytes that it holds of a connection in the kernel.
     pub(super) fn put_back(&mut self, id: u64, left: LeftBehind) {
         let told = Home::WHOLE;
         if self.connections[&id].home == Some(told) {
-            // It holds nothing: a predecessor heard this, and died over the answer.
+            // The program holds nothing: a predecessor read this request and died before it
+            // answered.
             return self.tell_home(id);
         }
         let before = match self.take_out(id) {
@@ -42,9 +43,10 @@ impl Broker {
             return self.tell_home(id);
         }
         match self.back_in_kernel(id, before, false, Direction::ToEngine) {
-            Ok(()) => {
-                self.not_put_back(id, StayReason::new("failed", "the kernel does not take what the program holds"))
-            }
+            Ok(()) => self.not_put_back(
+                id,
+                StayReason::new("failed", "the kernel does not take the bytes that the program holds"),
+            ),
             Err(error) => self.lost(id, &error.to_string()),
         }
     }
@@ -52,8 +54,8 @@ impl Broker {
     /// Takes a connection out of the kernel.
     fn take_out(&mut self, id: u64) -> Result<Captured, NotOut> {
         let Broker { connections, kernel, .. } = self;
-        let connection = connections.get_mut(&id).expect("whoever asks has looked for it");
-        // No engine gets it: its frames are dropped meanwhile.
+        let connection = connections.get_mut(&id).expect("the caller has checked that it exists");
+        // No engine gets the connection, so its frames are dropped meanwhile.
         let plan = kernel.plan(&connection.fd).map_err(|error| NotOut::Stays(StayReason::from(&error)))?;
         connection.plan = Some(plan);
         match self.out_of_kernel(id, Terms::NONE) {
@@ -72,7 +74,8 @@ impl Broker {
     }
 }
 
-/// The connection with what was left before its receive queue and behind its send queue.
+/// The connection with the bytes left behind: unread ones before its receive queue, and unsent ones
+/// after its send queue.
 fn longer(mut captured: Captured, left: LeftBehind) -> Captured {
     captured.protocol.copied_seq = captured.protocol.copied_seq - left.unread.len() as u32;
     captured.receive_queue.splice(..0, left.unread);

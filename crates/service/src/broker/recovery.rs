@@ -1,8 +1,9 @@
-//! What a broker that was killed left with the guardian, taken up.
+//! Recovery: the new broker takes over what a killed broker left with the guardian.
 //!
-//! Its engines are buried, which brings home what they had; what was on its way goes on or
-//! back, by its [`Phase`]; programs are told where their connections are now, and say which
-//! they have and what they wait for.
+//! It ends the predecessor's engines, which brings their connections home. A connection that was
+//! being moved completes the move or goes back, as its [`Phase`] says. Programs are told where
+//! their connections are now; they then say which connections they have and which answers they wait
+//! for.
 
 use super::clients::Client;
 use super::connection::{Connection, State};
@@ -23,19 +24,19 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Brokers that lived for less than a second, one after the other, after which a program's
-/// first message is not heard: it may be what kills them.
+/// After this many brokers in a row that lived for less than a second, the next one discards each
+/// program's first message, because that message may be what kills them.
 const SHORT_LIVED: u32 = 2;
 
 type Fds = Vec<Arc<OwnedFd>>;
 
-/// A predecessor's records, sorted.
+/// A predecessor's records, sorted by kind.
 pub(super) struct RecoveredState {
     pub base: u64,
     pub generation: u32,
     pub short: u32,
     pub listener: Option<Arc<OwnedFd>>,
-    /// The processes that the service is there for, and whether it is for them only.
+    /// The processes that the service runs for, and whether it runs for them only.
     pub members: BTreeMap<u32, Arc<OwnedFd>>,
     pub few: bool,
     ledgers: BTreeMap<String, Arc<OwnedFd>>,
@@ -45,7 +46,7 @@ pub(super) struct RecoveredState {
 }
 
 impl RecoveredState {
-    /// What there is; nothing, for the first broker.
+    /// Sorts the records. There are none for the first broker.
     pub fn of(checkpoints: &Checkpoints) -> RecoveredState {
         let mut recovered = RecoveredState {
             base: baton_socket::service::engine::monotonic(),
@@ -85,7 +86,7 @@ impl RecoveredState {
         ledger.map_err(|e| BrokerError::System("opening a predecessor's ledger", e))
     }
 
-    /// Engines that a predecessor gave to programs, beside the interfaces' own.
+    /// Adds slots for the engines that a predecessor gave to programs.
     pub fn inherit(&self, slots: &mut Vec<EngineSlot>) -> Result<(), BrokerError> {
         for name in self.ledgers.keys() {
             let Some((interface, number)) = name.split_once('/') else { continue };
@@ -130,7 +131,7 @@ impl Broker {
                     if self.take_up_connection(&recovered, record, socket).is_some() {
                         connections.push((*id, *phase));
                     } else {
-                        // Of an interface that is not ours any more.
+                        // Its interface is no longer served.
                         self.checkpoints.forget(record::connection(*id));
                     }
                 }
@@ -162,7 +163,7 @@ impl Broker {
         }
     }
 
-    /// The connection as it was known; `None` if there is no such interface.
+    /// Takes over a connection as it was recorded. Returns `None` if its interface is not served.
     fn take_up_connection(&mut self, recovered: &RecoveredState, record: &Record, socket: &Arc<OwnedFd>) -> Option<()> {
         let Record::Connection { id, client, program, seq, tuple, interface, query, way, phase, closed, moves, head } =
             record
@@ -171,7 +172,7 @@ impl Broker {
         };
         let slot = self.slots.iter().position(|slot| slot.name == *interface)?;
         let mut connection = Connection::new(*id, *client, *program, *seq, socket.clone(), *tuple);
-        // It is followed no more: all come home.
+        // The route is not followed any more, because every connection comes home.
         let query = Query { tuple: *tuple, mark: query.0, device: query.1, uid: 0, tos: 0 };
         connection.plan = Some(Plan {
             query,
@@ -192,7 +193,7 @@ impl Broker {
             Phase::Left(told, unread) => State::Left { told: Some(*told), unread: *unread },
         };
         if connection.is_away() {
-            self.kernel.inherit_tracked(connection.plan.as_ref().expect("it was set just now"));
+            self.kernel.inherit_tracked(connection.plan.as_ref().expect("it was set above"));
         }
         if matches!(phase, Phase::Captured | Phase::Brought | Phase::Left(..)) {
             connection.captured = recovered.captured(*id, head);
@@ -212,7 +213,7 @@ impl Broker {
         Some(())
     }
 
-    /// What the engines did not have: back, or on.
+    /// Completes or undoes the moves of connections that no engine had.
     fn take_up_move(&mut self, id: u64, phase: Phase) {
         let Some(connection) = self.connections.get(&id) else { return };
         let (client, seq) = (connection.client, connection.seq);
@@ -224,7 +225,7 @@ impl Broker {
                 if !there {
                     self.forget(id);
                 } else if seq != 0 {
-                    self.stays(id, StayReason::new("broker-died", "the broker died on the way"));
+                    self.stays(id, StayReason::new("broker-died", "the broker died during the move"));
                 } else {
                     self.tell_home(id);
                 }
@@ -232,22 +233,22 @@ impl Broker {
             Phase::Captured if !there => {
                 self.give_back_whole(id, StayReason::new("program-gone", "the program has gone"))
             }
-            // It may not have heard of it.
+            // The program may not have been told of it.
             Phase::Captured => self.bring_again(id),
             // The engine's death has brought them home.
             Phase::Brought | Phase::Engine => {}
-            // The next look takes it on.
+            // The next tick handles it.
             Phase::Left(..) => {}
         }
     }
 
-    /// The kernel has it, but for the last steps.
+    /// Takes the last steps for a connection that the kernel already has.
     fn finish_in_kernel(&mut self, id: u64, rebuilt: Option<&Captured>) {
         let Broker { connections, kernel, .. } = self;
         let Some(connection) = connections.get(&id) else { return };
         let Some(plan) = &connection.plan else { return };
-        // The interface, it may be, has gone, and its map with it; what is no socket any
-        // more is nobody's.
+        // The interface may be gone, and its map with it. If the socket is no longer valid, nobody
+        // uses the connection.
         let _ = kernel.unsteer(plan);
         let fd = connection.fd.as_fd();
         let _ = match rebuilt {
@@ -259,26 +260,27 @@ impl Broker {
         };
     }
 
-    /// Tells its program once more where it is.
+    /// Tells the program again where its connection is.
     pub(super) fn tell_home(&mut self, id: u64) {
         let Some(connection) = self.connections.get(&id) else { return };
         let (client, home) = (connection.client, connection.home);
         let reply = match home {
             Some(Home { rcv_pos, tail_pos, whole }) => Reply::Home { id, rcv_pos, tail_pos, whole },
             None => {
-                let text = "the broker died on the way".to_owned();
+                let text = "the broker died during the move".to_owned();
                 Reply::Stays { seq: 0, id, code: "broker-died".into(), text }
             }
         };
         self.tell_client(client, &reply, Vec::new());
     }
 
-    /// Brings it to its program once more.
+    /// Brings the connection to its program again.
     fn bring_again(&mut self, id: u64) {
         let Some(captured) = self.connections.get(&id).and_then(|connection| connection.captured.clone()) else {
-            return self.lost(id, "what was captured of it cannot be read");
+            return self.lost(id, "the captured state of the connection cannot be read");
         };
-        // Of an engine that is dead: whoever has not taken it in does not.
+        // Region 0 never exists: a program that did not take the bytes in before will not do so
+        // now.
         self.bring(id, 0, captured, None);
     }
 }

@@ -1,20 +1,20 @@
-//! Why a connection stays where it is, as its program is told.
+//! The reason that a program is given when its connection stays where it is.
 
 use baton_kernel::kernel_side::KernelError;
 use baton_policy::Refusal;
 
-/// Why a move does not happen. Programs get both fields in
+/// Why a move does not happen. Both fields are sent to the program in
 /// [`Reply::Stays`](baton_socket::service::message::Reply::Stays).
 #[derive(Clone, Debug)]
 pub(super) struct StayReason {
-    /// A word that programs can compare.
+    /// A code that programs can compare.
     pub code: &'static str,
-    /// A sentence for people.
+    /// An explanation for people.
     pub text: String,
 }
 
 impl StayReason {
-    /// A reason of the broker's own.
+    /// A reason that only the broker knows.
     pub fn new(code: &'static str, text: impl Into<String>) -> StayReason {
         StayReason { code, text: text.into() }
     }

@@ -24,54 +24,54 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The kernel's half of a move; the engine's half is waited for in between.
+/// The kernel's part of a move. Between its steps, the broker waits for the engine.
 pub(super) struct Transfer<'a> {
     pub kernel: &'a mut KernelSide,
     pub fd: BorrowedFd<'a>,
     pub plan: Plan,
     pub terms: Terms,
-    /// What was captured, or is to be rebuilt.
+    /// What was captured, or what is to be rebuilt.
     pub captured: Option<Captured>,
-    /// The engine has it standing: there is a way back.
+    /// The connection is suspended in the engine, so the move can be undone.
     pub stands: bool,
-    /// It comes from the kernel; else it goes there, and its program is told this.
+    /// Where the connection goes.
     pub way: Direction,
-    /// Keeps with the guardian how far it has come, before the step that makes it so.
+    /// Records with the guardian how far the move has come, before each step that advances it.
     pub keep: &'a mut dyn FnMut(Phase, &Captured) -> io::Result<()>,
-    /// What was rebuilt last, without its queues' bytes.
+    /// What was rebuilt last, without the bytes of its queues.
     pub rebuilt: Option<Captured>,
 }
 
-/// What a connection has to be like to leave the kernel.
+/// Conditions under which a connection leaves the kernel.
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
-    /// Bytes in the longest queue that can come along.
+    /// The longest queue, in bytes, that the connection may bring along.
     pub largest: usize,
-    /// The kernel has nothing of it beyond a gap.
+    /// The kernel must hold nothing of it beyond a gap.
     pub settled: bool,
 }
 
 impl Terms {
-    /// It leaves as it is.
+    /// No conditions.
     pub const NONE: Terms = Terms { largest: usize::MAX, settled: false };
 }
 
-/// What came out of the kernel: a connection, and a file of its queues if they hold anything.
+/// A connection that left the kernel, and a file of its queues unless they are empty.
 type Out = (Captured, Option<Arc<OwnedFd>>);
 
-/// Where a connection goes.
+/// The destination of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Direction {
     /// To the engine.
     ToEngine,
-    /// To the kernel; what its program is told then.
+    /// To the kernel. The program is then told this.
     ToKernel(Home),
 }
 
 impl Transfer<'_> {
     fn keep(&mut self, phase: Phase, captured: &Captured) -> Result<(), KernelError> {
         let kept = (self.keep)(phase, captured);
-        kept.map_err(|source| Failed { during: "keeping what was captured", source }.into())
+        kept.map_err(|source| Failed { during: "recording what was captured", source }.into())
     }
 }
 
@@ -85,7 +85,7 @@ impl Steps for Transfer<'_> {
     fn capture(&mut self) -> Result<Captured, KernelError> {
         let captured = self.kernel.capture(self.fd)?;
         if captured.send_queue.len().max(captured.receive_queue.len()) > self.terms.largest {
-            // Nothing was changed: it is an ordinary socket again.
+            // Nothing was changed yet, so it becomes an ordinary socket again.
             baton_kernel::release(self.fd, &captured)?;
             return Err(self.kernel.refuse(Refusal::TooMuchQueued));
         }
@@ -97,15 +97,15 @@ impl Steps for Transfer<'_> {
             self.keep(Phase::Captured, captured)?;
         }
         let made = self.kernel.make_husk(self.fd, captured);
-        // What stands in the engine goes on there whether the socket is a good husk or not:
-        // without its address it can be none. The next way home begins with it anew.
+        // A suspended connection continues in the engine even if the socket is no proper husk,
+        // which it cannot be without its address. The next move home starts over.
         if self.stands { Ok(()) } else { made }
     }
 
     fn start(&mut self, captured: &Captured) -> Result<(), KernelError> {
         match &self.captured {
             None => self.captured = Some(captured.clone()),
-            // What the kernel received since is not known where it stands.
+            // The engine's copy lacks whatever the kernel has received since.
             Some(before) if self.stands && before == captured => self.keep(Phase::Engine, captured)?,
             Some(_) => return Err(Refusal::State.into()),
         }
@@ -117,7 +117,7 @@ impl Steps for Transfer<'_> {
         if self.stands {
             return Ok(captured.clone());
         }
-        // There is no way back, for which its queues would have to be known.
+        // The move cannot be undone, so the bytes of the queues are not needed again.
         let head = engine_side::without_queues(captured);
         Ok(std::mem::replace(captured, head))
     }
@@ -129,7 +129,7 @@ impl Steps for Transfer<'_> {
     }
 
     fn unsteer(&mut self) -> Result<(), KernelError> {
-        // From here on the kernel goes on with it, and what was captured is history.
+        // From here on the kernel runs the connection, and what was captured is out of date.
         if let Some(rebuilt) = self.rebuilt.take() {
             let home = if let Direction::ToKernel(home) = self.way { Some(home) } else { None };
             self.keep(Phase::Rebuilt(home), &rebuilt)?;
@@ -146,13 +146,13 @@ impl Steps for Transfer<'_> {
     }
 }
 
-/// Whether a moment later it may go.
+/// Returns true if the connection may be able to leave soon.
 fn is_unsettled(aborted: &Aborted<KernelError>) -> bool {
     matches!(aborted.outcome, Outcome::InKernel) && aborted.cause.refusal() == Some(Refusal::Unsettled)
 }
 
 impl Broker {
-    /// A program wants its socket handed over.
+    /// A program asks to hand its socket over.
     pub(super) fn adopt(&mut self, client: u32, seq: u64, fd: OwnedFd) {
         let planned = self.admit(client, &fd).and_then(|()| self.plan(client, &fd));
         let chosen = planned.and_then(|planned| self.choose(&fd, planned.1).map(|()| planned));
@@ -175,28 +175,29 @@ impl Broker {
         self.hold(id);
     }
 
-    /// Whether this program may hand this socket over.
+    /// Checks whether this program may hand this socket over.
     fn admit(&self, client: u32, fd: &OwnedFd) -> Result<(), StayReason> {
         let program = self.clients.get(&client).ok_or_else(|| StayReason::new("gone", ""))?;
         if program.connections >= program.limits(&self.config).0 {
-            return Err(StayReason::new("too-many", "the program has as many connections here as it may"));
+            return Err(StayReason::new("too-many", "the program has reached its limit of connections"));
         }
-        // Whatever else is asked of another kind of file may wait for whoever made it.
+        // Any other query on another kind of file could block for as long as the file's owner
+        // likes.
         if socket_type(fd).is_err() {
             return Err(Refusal::NotTcp.into());
         }
         let owner = fstat(fd).map_err(|e| StayReason::new("failed", e.to_string()))?.st_uid;
         if program.uid != 0 && owner != program.uid {
-            return Err(StayReason::new("not-yours", format!("the socket is user {owner}'s")));
+            return Err(StayReason::new("not-yours", format!("the socket belongs to user {owner}")));
         }
         if self.stopping {
-            return Err(StayReason::new("stopping", "the service is about to end"));
+            return Err(StayReason::new("stopping", "the service is stopping"));
         }
         Ok(())
     }
 
-    /// Whether it is to move now. A program whose connection waits asks again when it sends;
-    /// what a person asks for by name is not asked about.
+    /// Asks the policy whether the connection is to move now. If the policy says to wait, the
+    /// program asks again when it sends. Moves that a person requests by name skip this check.
     fn choose(&self, fd: &OwnedFd, slot: usize) -> Result<(), StayReason> {
         let known = baton_kernel::known(fd, History::New).map_err(|e| StayReason::new("failed", e.to_string()))?;
         let connections = self.connections.values().filter(|connection| connection.slot == slot).count() as u64;
@@ -208,7 +209,7 @@ impl Broker {
 
     fn plan(&mut self, client: u32, fd: &OwnedFd) -> Result<(Plan, usize), StayReason> {
         if self.churn.is_pausing(Instant::now()) {
-            return Err(StayReason::new(RULES_CHANGED, "the firewall's rules change often, and did so just now"));
+            return Err(StayReason::new(RULES_CHANGED, "the firewall's rules change often, and have just changed"));
         }
         let mut plan = self.kernel.plan(fd).map_err(|error| StayReason::from(&error))?;
         let slot = self.slots.iter().position(|slot| slot.owner.is_none() && slot.index == plan.way.interface);
@@ -218,15 +219,15 @@ impl Broker {
         }
         let slot = self.slot_for(client, interface);
         plan.engine = self.slots[slot].number();
-        // A program's engine hears what is asked of it once it has begun.
+        // A program's engine handles orders that arrive before it has started.
         let is_there = |engine: &Process| engine.started || plan.engine != 0;
         if !self.slots[slot].engine.as_ref().is_some_and(is_there) {
-            return Err(StayReason::new("no-engine", "the interface's engine does not run"));
+            return Err(StayReason::new("no-engine", "the interface's engine is not running"));
         }
         Ok((plan, slot))
     }
 
-    /// Its program lets nobody use the descriptor: it may go.
+    /// The program has stopped using the descriptor, or (`free` is false) cannot.
     pub(super) fn on_ready(&mut self, id: u64, free: bool) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.state = State::Kernel;
@@ -237,9 +238,9 @@ impl Broker {
             return self.settled(id, false);
         }
         if self.stopping {
-            return self.stays(id, StayReason::new("stopping", "the service is about to end"));
+            return self.stays(id, StayReason::new("stopping", "the service is stopping"));
         }
-        // It is in the list of names itself.
+        // Its own entry must not make the plan fail.
         self.tuples.remove(&tuple);
         let fd = self.connections[&id].fd.clone();
         let planned = self.plan(client, &fd);
@@ -251,7 +252,7 @@ impl Broker {
                 }
                 self.hold(id);
             }
-            Ok(_) => self.stays(id, StayReason::new("failed", "the socket has another connection")),
+            Ok(_) => self.stays(id, StayReason::new("failed", "the socket now has another connection")),
             Err(why) => {
                 if let Some(connection) = self.connections.get_mut(&id).filter(|_| why.code == RULES_CHANGED) {
                     connection.may_return_later();
@@ -271,8 +272,8 @@ impl Broker {
         self.slots[connection.slot].tell(&order, Vec::new());
     }
 
-    /// Frames of it are kept: it is taken out of the kernel, as soon as that has nothing of it
-    /// beyond a gap, and brought to its program.
+    /// The engine holds the connection's frames. Takes the connection out of the kernel, as soon as
+    /// the kernel has nothing of it beyond a gap, and brings it to its program.
     pub(super) fn take(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.state == State::Holding)
         else {
@@ -288,17 +289,17 @@ impl Broker {
         let begun = Instant::now();
         match self.out_of_kernel(id, Terms { largest, settled }) {
             Ok((captured, file)) => {
-                self.connections.get_mut(&id).expect("it is there").stood_still = Some(begun);
+                self.connections.get_mut(&id).expect("the connection exists").stood_still = Some(begun);
                 self.bring(id, region, captured, file);
             }
-            // It goes on meanwhile.
+            // The connection continues in the kernel in the meantime.
             Err(aborted) if settled && is_unsettled(&aborted) => self.gaps.push(id),
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => {
                 self.stays(id, StayReason::from(&aborted.cause))
             }
             Err(aborted) => match without_route(*aborted) {
                 Ok(captured) => {
-                    self.connections.get_mut(&id).expect("it is there").captured = Some(captured);
+                    self.connections.get_mut(&id).expect("the connection exists").captured = Some(captured);
                     self.give_back_whole(id, no_route());
                 }
                 Err(text) => self.lost(id, &text),
@@ -306,11 +307,11 @@ impl Broker {
         }
     }
 
-    /// The steps of the way out.
+    /// Runs the steps of the move out of the kernel.
     pub(super) fn out_of_kernel(&mut self, id: u64, terms: Terms) -> Result<Out, Box<Aborted<KernelError>>> {
         let Broker { connections, kernel, checkpoints, slots, .. } = self;
         let connection = &connections[&id];
-        let plan = connection.plan.expect("it was planned");
+        let plan = connection.plan.expect("the move was planned");
         let mut file = None;
         let mut keep = |phase, captured: &Captured| {
             if phase == Phase::Captured {
@@ -333,12 +334,12 @@ impl Broker {
         Ok((captured, file))
     }
 
-    /// Brings it to its program, with a file of its queues if they hold anything.
+    /// Brings the connection to its program, with a file of its queues unless they are empty.
     pub(super) fn bring(&mut self, id: u64, region: u32, mut captured: Captured, file: Option<Arc<OwnedFd>>) {
-        let connection = self.connections.get_mut(&id).expect("it is there");
+        let connection = self.connections.get_mut(&id).expect("the connection exists");
         if let Some(before) = &connection.head {
-            // A kernel that had it for a moment has measured nothing, and an engine that knows no
-            // round trip waits for a second before it probes.
+            // A kernel that had the connection only briefly has measured nothing, and an engine
+            // without a round-trip time waits for a second before it probes.
             let seeds = &mut captured.protocol.seeds;
             *seeds = seeds.or_round_trip_of(&before.protocol.seeds);
         }
@@ -362,16 +363,16 @@ impl Broker {
         }
     }
 
-    /// Its program has taken in what it brings along.
+    /// The program has taken in the bytes that came along, or (`taken` is false) has not.
     pub(super) fn on_brought(&mut self, id: u64, taken: bool) {
         if !taken {
             let queues = self.connections.get(&id).and_then(|connection| connection.captured.as_ref());
             let (send, unread) = queues.map_or((0, 0), |it| (it.send_queue.len(), it.receive_queue.len()));
-            let text = format!("the program has no buffers for {send} bytes to be sent and {unread} to be read");
+            let text = format!("the program has no buffers for {send} bytes to send and {unread} bytes to read");
             return self.give_back_whole(id, StayReason::new("no-buffers", text));
         }
         let Broker { connections, slots, .. } = self;
-        let connection = connections.get_mut(&id).expect("it is there");
+        let connection = connections.get_mut(&id).expect("the connection exists");
         let (Some(captured), Some(plan)) = (&connection.captured, connection.plan) else { return };
         let memory = slots[connection.slot].memory(connection.client);
         let Some(memory) = memory.filter(|memory| memory.region == connection.region) else {
@@ -413,13 +414,13 @@ impl Broker {
         let recall = if gone { Some((Goal::Close, "program-gone")) } else { connection.recall.take() };
         self.note(id);
         match recall {
-            // Whoever waits for it waits for it there.
+            // Jobs that wait for this connection wait until it is there.
             Some((goal, why)) => self.leave(id, goal, why),
             None => self.settled(id, true),
         }
     }
 
-    /// Keeps with the guardian what is known of it now.
+    /// Records with the guardian what is known of the connection now.
     pub(super) fn note(&mut self, id: u64) {
         let Broker { connections, checkpoints, slots, .. } = self;
         let Some(connection) = connections.get(&id) else { return };
@@ -431,7 +432,7 @@ impl Broker {
         }
     }
 
-    /// Looks again at those that had something beyond a gap.
+    /// Tries again to take the connections that had data beyond a gap.
     pub(super) fn go_on_taking(&mut self) {
         for id in std::mem::take(&mut self.gaps) {
             if self.connections.get(&id).is_some_and(|connection| connection.held.is_some()) {
@@ -446,15 +447,15 @@ impl Broker {
         }
     }
 
-    /// The engine does not have it: the kernel gets it back, but for what its program has
-    /// taken in already.
+    /// The engine does not have the connection. The kernel gets it back, except for the bytes that
+    /// its program has taken in already.
     pub(super) fn on_not_adopted(&mut self, id: u64, _text: &str) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let Some(captured) = connection.captured.take() else { return };
         self.come_home_as_captured(id, captured, "engine-refused");
     }
 
-    /// It is in the kernel as it was.
+    /// The connection stays in the kernel, unchanged.
     pub(super) fn stays(&mut self, id: u64, StayReason { code, text }: StayReason) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         (connection.stood_still, connection.recall) = (None, None);
@@ -464,7 +465,7 @@ impl Broker {
         self.tell_client(client, &Reply::Stays { seq, id, code: code.into(), text }, Vec::new());
         self.settled(id, false);
         if seq != 0 {
-            // Its program has the socket, and no stream.
+            // The program has the socket and no stream for it.
             self.forget(id);
         } else {
             self.note(id);

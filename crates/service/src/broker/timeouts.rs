@@ -1,6 +1,6 @@
-//! Who does not answer. What a connection waits for its program with is done without it; an
-//! engine that goes on, and says of none of its connections what was asked, counts as dead:
-//! nobody else's move, and no stop, waits for one that stands still.
+//! Timeouts. If a program does not answer, the broker continues without it. If an engine runs but
+//! settles none of its connections, it counts as dead, so that a stuck engine delays no other move
+//! and no stop.
 
 use super::Broker;
 use super::connection::State;
@@ -8,14 +8,14 @@ use super::stay_reason::StayReason;
 use super::watchdog::looks;
 use std::time::Duration;
 
-/// How long a connection waits for its program's word.
+/// How long a connection waits for a message from its program.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a connection waits with, and for how many looks.
+/// The state in which a connection waits, and the number of checks for which it has.
 pub(super) type Waiting = (State, u32);
 
 impl Broker {
-    /// Looks for connections that have waited too long. To be called once a [`TICK`](super::TICK).
+    /// Finds connections that have waited too long. Call it once per [`TICK`](super::TICK).
     pub(super) fn check_timeouts(&mut self) {
         self.slots.iter_mut().filter_map(|slot| slot.engine.as_mut()).for_each(|engine| engine.unanswering += 1);
         let mut over = Vec::new();
@@ -47,14 +47,14 @@ impl Broker {
                 self.give_back_whole(id, StayReason::new("program-silent", "the program does not answer"))
             }
             State::Standing => {
-                // What it holds stays with it.
+                // The program keeps the bytes that it holds.
                 if let Some(found) = connection.standing.take() {
                     self.come_home(id, found);
                 }
             }
             State::Holding | State::Starting | State::Leaving(_) => {
                 let slot = connection.slot;
-                // One that has many to answer for is waited for while it does.
+                // An engine that still settles other connections gets more time.
                 if self.slots[slot].engine.as_ref().is_some_and(|engine| engine.unanswering > patience) {
                     self.on_engine_dead(slot, "engine-hung");
                 }

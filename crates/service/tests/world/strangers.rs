@@ -217,7 +217,7 @@ fn a_user_whose_descriptors_close_slowly_is_heard_later_and_one_whose_do_not_is_
             }
             match next(&mut never) {
                 Some((Reply::Refused { text }, _)) => {
-                    assert_eq!(text, "descriptors that this user sent before do not close");
+                    assert_eq!(text, "descriptors that this user sent earlier cannot be closed");
                     break;
                 }
                 Some(_) => stayed += 1,
