@@ -1,43 +1,44 @@
-//! Frames of a connection that is away, and that reach the kernel's socket all the same.
+//! Frames of a connection that is away which bypass the engine and reach the kernel's socket.
 //!
-//! Steering stands on the interface that the kernel sends by, and knows whole segments.
-//! What a peer's routers bring in by another interface, or cut into fragments, goes past it
-//! to the socket, which is deaf ([`crate::capture`](mod@crate::capture)) and drops it: the
-//! engine never hears of it, and only the kernel can serve such a connection. The kernel counts what a
-//! socket dropped (`sk_drops`, net/ipv4/tcp_ipv4.c `tcp_v4_rcv`; `SO_MEMINFO` tells it).
+//! Steering works on the interface by which the kernel sends, and on whole segments. Frames that
+//! the peer's routers deliver on another interface, or in fragments, bypass it and reach the
+//! socket. The socket is deaf ([`crate::capture`](mod@crate::capture)) and drops them, so the
+//! engine never receives them. Only the kernel can serve such a connection. The kernel counts what
+//! a socket dropped (`sk_drops`, `tcp_v4_rcv` in net/ipv4/tcp_ipv4.c), and `SO_MEMINFO` reports it.
 
 use crate::error::{During, Failed};
 use crate::sys;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Frames past the steering that are no accident: a few may be on their way while a
-/// connection moves.
+/// This many bypassing frames are no accident. Fewer may have been on their way while the
+/// connection moved.
 const FEW: u32 = 3;
-/// The time within which they count.
+/// The time within which they are counted.
 const SPAN: Duration = Duration::from_secs(600);
-/// Between two looks.
+/// The shortest time between two queries.
 const PAUSE: Duration = Duration::from_secs(1);
-/// `SK_MEMINFO_VARS` of include/uapi/linux/sock_diag.h, of four bytes each.
+/// `SK_MEMINFO_VARS` of include/uapi/linux/sock_diag.h: the number of variables, of four bytes
+/// each.
 const VARIABLES: usize = 9;
 /// `SK_MEMINFO_DROPS`.
 const DROPS: usize = 8;
 
-/// What is known of a connection's bypassing since it arrived in an engine.
+/// Counts the frames of a connection that bypassed its engine since it arrived there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BypassingFrames {
     looked: Option<Instant>,
-    /// What was dropped at the beginning of the time, and when that was.
+    /// The number of dropped frames at the start of the period, and when that was.
     before: Option<(u32, Instant)>,
 }
 
 impl BypassingFrames {
-    /// Looks at the socket of a connection that is away, for the first time soon after its
-    /// arrival and then again and again; more than once a second asks nothing. True if its
-    /// peer's segments go past the engine.
+    /// Queries the socket of a connection that is away. The first call should follow soon after the
+    /// arrival; calls within a second of the last query do nothing. Returns true if the peer's
+    /// segments bypass the engine.
     ///
     /// # Errors
-    /// As `getsockopt(2)`'s.
+    /// Those of `getsockopt(2)`.
     pub fn look(&mut self, fd: impl AsFd, now: Instant) -> Result<bool, Failed> {
         if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < PAUSE) {
             return Ok(false);
@@ -69,7 +70,7 @@ mod tests {
     fn a_few_within_a_time_are_enough_and_one_now_and_then_is_not() {
         let begun = Instant::now();
         let mut bypassing = BypassingFrames::default();
-        // What was dropped while it moved counts for nothing; the count goes round.
+        // What was dropped during the move does not count. The counter wraps around.
         for (drops, past) in [(u32::MAX, false), (u32::MAX, false), (1, false), (2, true)] {
             assert_eq!(bypassing.count(drops, begun), past, "{drops}");
         }
