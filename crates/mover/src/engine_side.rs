@@ -1,5 +1,6 @@
-//! What an engine is told of a captured connection, and what it says of one that is to be
-//! rebuilt. Pure translation: whoever drives the engine calls these, in any process.
+//! Translates between a captured connection and the engine: what the engine is told of a captured
+//! connection, and what it says of one that is to be rebuilt. These are pure functions for
+//! whichever process drives the engine.
 //!
 //! ```text
 //!   Captured --adoption, brought--> Streamer::adopt, Consumer::bring
@@ -16,9 +17,9 @@ use baton_tcp::options::SocketOption;
 use baton_wire::addr::Addr;
 use baton_wire::seq::Seq;
 
-/// Whether a consumer whose largest buffer has `largest` bytes can have a connection. A
-/// window that is larger is kept all the same: what it has no room for is dropped until
-/// the program reads, as in a kernel that is short of memory.
+/// Checks whether a consumer whose largest buffer has `largest` bytes can take a connection. A
+/// larger receive window is kept all the same. Data for which the consumer has no room is dropped
+/// until the program reads, as in a kernel that is short of memory.
 ///
 /// # Errors
 /// [`Refusal::TooMuchQueued`].
@@ -27,14 +28,14 @@ pub fn fits(captured: &Captured, largest: u32) -> Result<(), Refusal> {
     if longest > largest as usize { Err(Refusal::TooMuchQueued) } else { Ok(()) }
 }
 
-/// The options that the engine is to be told of.
+/// The socket options that the engine is told.
 pub fn options(captured: &Captured) -> Vec<SocketOption> {
     let mut options = captured.options.for_engine();
     options.truncate(MAX_OPTIONS);
     options
 }
 
-/// The adoption of a captured connection by a consumer, `options` being [`options`].
+/// The adoption of a captured connection by a consumer; `options` comes from [`options`].
 pub fn adoption<'a>(
     captured: &'a Captured,
     options: &'a [SocketOption],
@@ -55,7 +56,7 @@ pub fn adoption<'a>(
     }
 }
 
-/// What it brings along.
+/// The bytes that a captured connection brings along.
 pub fn brought(captured: &Captured) -> Brought {
     Brought {
         send: captured.send_queue.clone(),
@@ -64,9 +65,9 @@ pub fn brought(captured: &Captured) -> Brought {
     }
 }
 
-/// A connection that stands still in the engine as the kernel is to have it. `head` is
-/// what was captured when it came, or any other of its name: addresses and options are
-/// taken from there. `send` is [`read_send_queue`], `left` what its consumer says.
+/// The form in which the kernel gets a connection that is suspended in the engine. `head` is what
+/// was captured when the connection came, without its queues; addresses and options are taken from
+/// it. `send` comes from [`read_send_queue`], and `left` from the connection's consumer.
 ///
 /// [`read_send_queue`]: baton_engine::streamer::Streamer::read_send_queue
 pub fn departed(head: &Captured, suspended: &Suspended, mut send: Vec<u8>, left: LeftBehind) -> Captured {
@@ -90,7 +91,7 @@ pub fn departed(head: &Captured, suspended: &Suspended, mut send: Vec<u8>, left:
     }
 }
 
-/// The captured connection without its queues' bytes: what [`departed`] needs again.
+/// The captured connection without the bytes of its queues, as [`departed`] needs it later.
 pub fn without_queues(captured: &Captured) -> Captured {
     Captured {
         local: captured.local,

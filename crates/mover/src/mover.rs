@@ -1,5 +1,5 @@
-//! Everything in one process, on one thread: interfaces, each steered and with an engine
-//! of its own, and the connections that are away.
+//! Everything in one process, on one thread: interfaces, each steered and with an engine of its
+//! own, and the connections that are away.
 
 use crate::error::{MoveError, Stayed};
 use crate::interface::{Interface, now};
@@ -25,23 +25,23 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How often connections are looked at, whose peer's segments may go past their engine.
+/// How often connections are checked for segments that bypass their engine.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What a mover is made with.
+/// The configuration of a mover.
 #[derive(Clone, Debug)]
 pub struct MoverConfig {
     /// How interfaces are steered.
     pub steer: steer::Options,
-    /// TCP's choices.
+    /// TCP settings.
     pub tcp: Config,
-    /// Connections at most, on each interface.
+    /// The most connections on each interface.
     pub connections: u32,
-    /// Sizes of the consumer of each engine.
+    /// The sizes of each engine's consumer.
     pub consumer: ConsumerConfig,
-    /// For how long a restore waits until all in flight is acknowledged, and a handoff or restore
-    /// until nothing received lies beyond a gap, at most. What is lost then is sent again by the
-    /// kernel after 1 s, and by the peer slowly.
+    /// The longest time that a restore waits until everything in flight is acknowledged, and that a
+    /// handoff or restore waits until nothing received lies beyond a gap. The kernel retransmits
+    /// what is lost after that only after 1 s, and the peer does so slowly.
     pub drain: Duration,
 }
 
@@ -61,15 +61,15 @@ impl Default for MoverConfig {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Connection(pub u64);
 
-/// What happened.
+/// What happened to a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoverEvent {
-    /// Something about a connection changed: look at what it allows.
+    /// A connection has changed and may allow more than before.
     Ready(Connection),
-    /// It would be refused now, or its way leads over another interface, or its peer's does, or its
-    /// interface has gone or carries less than it did, or the firewall has other rules: only the
-    /// kernel can serve it, so it is to be restored. Where the kernel refuses that, it may be tried
-    /// again.
+    /// Only the kernel can serve this connection now, so it is to be restored: it would be refused
+    /// now, or the route of either direction uses another interface, or its interface is gone or
+    /// carries less than before, or the firewall's rules have changed. If the kernel refuses the
+    /// restore, it may be tried again.
     Homeless(Connection),
 }
 
@@ -82,33 +82,34 @@ struct Away {
     head: Captured,
     handoff: Handoff,
     bypassing: BypassingFrames,
-    /// The program let go of it.
+    /// The program has closed it.
     closed: bool,
 }
 
-/// See the file's head. `P` is the steered port, or what wraps it.
+/// Moves connections between the kernel and engines in this process. `P` is the steered port, or a
+/// wrapper of it.
 pub struct Mover<P = SteeredPort> {
     config: MoverConfig,
     kernel: KernelSide,
     interfaces: Vec<Interface<P>>,
     away: BTreeMap<Connection, Away>,
-    /// Names of those in the engine, by interface and queue pair.
+    /// The names of connections in the engine, by interface and queue pair.
     names: BTreeMap<(usize, Conn), Connection>,
     tuples: BTreeMap<Tuple, Connection>,
-    /// Of those that the program let go of, to be cleared away once they have ended.
+    /// Connections that the program has closed, to be removed once they have ended.
     closing: VecDeque<Connection>,
     events: VecDeque<MoverEvent>,
     started: Instant,
-    /// When connections were last looked at.
+    /// When connections were last checked.
     looked: Instant,
     next: u64,
 }
 
 impl<P: FrameIo> Mover<P> {
-    /// A mover for the thread's network namespace, without interfaces yet.
+    /// A mover for the network namespace of the calling thread, without interfaces yet.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Those of the kernel.
     pub fn new(config: MoverConfig) -> Result<Mover<P>, KernelError> {
         let mut kernel = KernelSide::open()?;
         kernel.load_programs();
@@ -127,9 +128,9 @@ impl<P: FrameIo> Mover<P> {
         })
     }
 
-    /// Steers an interface from now on, with an engine that uses its port through what
-    /// `wrap` makes of it. In the interface's network namespace. It takes the place of one
-    /// that has gone, if nobody is left there.
+    /// Steers an interface from now on. Its engine uses the port as `wrap` returns it. Call this in
+    /// the interface's network namespace. The interface takes the place of one that is gone and has
+    /// no connections left.
     ///
     /// # Errors
     /// [`KernelError`] with the remedy.
@@ -162,7 +163,7 @@ impl<P: FrameIo> Mover<P> {
         Ok(())
     }
 
-    /// An interface that has gone, with nobody left.
+    /// An interface that is gone and has no connections left.
     fn deserted(&self) -> Option<usize> {
         let inhabited = |at| self.away.values().any(|away| away.interface == at);
         (0..self.interfaces.len()).find(|at| self.interfaces[*at].gone && !inhabited(*at))
@@ -173,17 +174,18 @@ impl<P: FrameIo> Mover<P> {
         &mut self.kernel
     }
 
-    /// The port of the interface of this index, in the order in which they were added.
+    /// The port of an interface. The index counts the interfaces in the order in which they were
+    /// added.
     pub fn port(&mut self, interface: usize) -> Option<&mut P> {
         self.interfaces.get_mut(interface).map(|interface| &mut interface.port)
     }
 
-    /// The engine of an interface, likewise.
+    /// The engine of an interface, with the same index.
     pub fn engine(&mut self, interface: usize) -> Option<&mut Engine> {
         self.interfaces.get_mut(interface).map(|interface| &mut interface.engine)
     }
 
-    /// Hands a connected socket over. The caller is in the socket's network namespace.
+    /// Hands a connected socket over. Call this in the socket's network namespace.
     ///
     /// # Errors
     /// [`Stayed`] with the socket.
@@ -217,8 +219,8 @@ impl<P: FrameIo> Mover<P> {
             return Err(Box::new(Stayed { fd, error }));
         }
         let (conn, head) = (trip.conn, trip.head);
-        let conn = conn.expect("what was handed off is in the engine");
-        let head = head.expect("and was captured before");
+        let conn = conn.expect("a connection that was handed off is in the engine");
+        let head = head.expect("a connection that was handed off was captured");
         self.next += 1;
         let name = Connection(self.next);
         self.names.insert((at, conn.1), name);
@@ -231,16 +233,16 @@ impl<P: FrameIo> Mover<P> {
         Ok(name)
     }
 
-    /// Gives a connection back to the kernel, and its socket to the caller, who is in its
-    /// network namespace.
+    /// Gives a connection back to the kernel, and its socket to the caller. Call this in the
+    /// socket's network namespace.
     ///
     /// # Errors
-    /// Why not, and where the connection is: in the engine, unless it is lost.
+    /// The reason, and where the connection is: in the engine, unless it is lost.
     ///
     /// # Panics
     /// If there is no such connection ([`Mover::has`]).
     pub fn restore(&mut self, name: Connection) -> Result<OwnedFd, Box<Aborted<MoveError>>> {
-        let away = self.away.get_mut(&name).expect("a connection of this mover");
+        let away = self.away.get_mut(&name).expect("the connection belongs to this mover");
         let mut trip = Trip {
             kernel: &mut self.kernel,
             interface: &mut self.interfaces[away.interface],
@@ -272,32 +274,32 @@ impl<P: FrameIo> Mover<P> {
         }
         self.gather_events();
         restored.map_err(Box::new)?;
-        let away = self.away.remove(&name).expect("it was there just now");
+        let away = self.away.remove(&name).expect("it was found above");
         self.tuples.remove(&away.plan.tuple());
         Ok(away.fd)
     }
 
-    /// True if there is such a connection here.
+    /// Returns true if this mover has such a connection.
     pub fn has(&self, name: Connection) -> bool {
         self.away.get(&name).is_some_and(|away| !away.closed)
     }
 
-    /// Where a connection is; `None` if it is not of this mover.
+    /// The phase of a connection; `None` if this mover does not have it.
     pub fn phase(&self, name: Connection) -> Option<Phase> {
         self.away.get(&name).map(|away| away.handoff.phase())
     }
 
-    /// The consumer of a connection, and what it is called there, to read, write and shut
-    /// down. To close it, [`Mover::close`].
+    /// The consumer of a connection, and the connection's name there, to read, write and shut down.
+    /// To close the connection, call [`Mover::close`].
     pub fn stream(&mut self, name: Connection) -> Option<(&mut Consumer, Conn)> {
         let away = self.away.get(&name).filter(|away| !away.closed)?;
         Some((&mut self.interfaces[away.interface].consumer, away.conn.1))
     }
 
-    /// Reads what a connection received; 0 at the end.
+    /// Reads what a connection has received. Returns 0 at the end of the stream.
     ///
     /// # Errors
-    /// `WouldBlock` if there is nothing; what ended the connection.
+    /// `WouldBlock` if there is nothing to read; what ended the connection.
     pub fn read(&mut self, name: Connection, buf: &mut [u8]) -> io::Result<usize> {
         let (consumer, conn) = self.stream(name).ok_or(io::ErrorKind::NotConnected)?;
         consumer.read(conn, buf)
@@ -306,14 +308,14 @@ impl<P: FrameIo> Mover<P> {
     /// Writes as much as there is room for.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none; what ended the connection.
+    /// `WouldBlock` if there is no room; what ended the connection.
     pub fn write(&mut self, name: Connection, data: &[u8]) -> io::Result<usize> {
         let (consumer, conn) = self.stream(name).ok_or(io::ErrorKind::NotConnected)?;
         consumer.write(conn, data)
     }
 
-    /// The program closes the connection. The engine ends it in form, and the husk goes
-    /// once it has.
+    /// Closes the connection for the program. The engine ends it in an orderly way. The husk is
+    /// removed after that.
     pub fn close(&mut self, name: Connection) {
         if let Some(away) = self.away.get_mut(&name)
             && !away.closed
@@ -324,16 +326,16 @@ impl<P: FrameIo> Mover<P> {
         }
     }
 
-    /// One turn of everything. True if there was anything to do.
+    /// Runs one turn of everything. Returns true if there was anything to do.
     ///
     /// # Errors
-    /// [`MoveError::Port`] when a port failed, [`MoveError::Kernel`] when netlink did.
+    /// [`MoveError::Port`] if a port failed, [`MoveError::Kernel`] if netlink failed.
     pub fn poll(&mut self) -> Result<bool, MoveError> {
         let time = now(self.started);
         let mut busy = false;
         for interface in &mut self.interfaces {
             busy |= interface.poll(&mut self.kernel, time)?;
-            // Of moves that nobody waits for any more.
+            // These belong to moves for which nobody waits any more.
             while interface.engine.streamer().poll_moved().is_some() {}
         }
         self.follow_changes(time)?;
@@ -343,7 +345,7 @@ impl<P: FrameIo> Mover<P> {
         Ok(busy)
     }
 
-    /// What happened, the oldest first.
+    /// The next event, the oldest first.
     pub fn next_event(&mut self) -> Option<MoverEvent> {
         self.events.pop_front()
     }
@@ -384,13 +386,13 @@ impl<P: FrameIo> Mover<P> {
         Ok(())
     }
 
-    /// Says of the connections of some interfaces that they have to go home.
+    /// Reports that the connections of some interfaces have to go home.
     fn send_home(&mut self, whose: impl Fn(&Interface<P>) -> bool) {
         let homeless = self.away.iter().filter(|(_, away)| whose(&self.interfaces[away.interface]));
         self.events.extend(homeless.map(|(name, _)| MoverEvent::Homeless(*name)));
     }
 
-    /// Says of whom the peer's segments go past the engine.
+    /// Reports connections whose peers' segments bypass the engine.
     fn look_for_bypassing(&mut self) {
         let now = Instant::now();
         if now - self.looked < LOOK {
@@ -401,7 +403,7 @@ impl<P: FrameIo> Mover<P> {
             self.events.extend(self.find(&tuple).map(MoverEvent::Homeless));
         }
         for (name, away) in &mut self.away {
-            // Of a socket that cannot be asked nothing is known.
+            // If the socket cannot be queried, nothing is known.
             if away.bypassing.look(&away.fd, now).unwrap_or(false) {
                 self.events.push_back(MoverEvent::Homeless(*name));
             }
@@ -414,7 +416,7 @@ impl<P: FrameIo> Mover<P> {
 
     fn change_way(&mut self, time: baton_tcp::time::Instant, tuple: Tuple, way: baton_kernel::hops::Way) {
         let Some(name) = self.find(&tuple) else { return };
-        let away = self.away.get_mut(&name).expect("it was found");
+        let away = self.away.get_mut(&name).expect("it was found above");
         let interface = &mut self.interfaces[away.interface];
         let streamer = interface.engine.streamer();
         let here = way.interface == interface.index;
@@ -427,7 +429,7 @@ impl<P: FrameIo> Mover<P> {
     fn gather_events(&mut self) {
         for (at, interface) in self.interfaces.iter_mut().enumerate() {
             while let Some(event) = interface.consumer.next_event() {
-                // Of an adoption whoever asked for it knows.
+                // The caller of an adoption already knows of it.
                 if let SocketEvent::Ready { conn } = event
                     && let Some(name) = self.names.get(&(at, conn))
                 {
@@ -437,7 +439,8 @@ impl<P: FrameIo> Mover<P> {
         }
     }
 
-    /// The oldest of those that were closed, if it has ended: its name is the kernel's again.
+    /// Removes the oldest closed connection, if it has ended. Its addresses and ports then belong
+    /// to the kernel again.
     fn clear_away(&mut self) -> Result<(), MoveError> {
         let Some(&name) = self.closing.front() else { return Ok(()) };
         let away = &self.away[&name];

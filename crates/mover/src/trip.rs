@@ -1,17 +1,17 @@
-//! One move: the steps of [`baton_kernel::handoff`], done with a real socket, the steering
-//! map and an engine.
+//! One move: runs the steps of [`baton_kernel::handoff`] with a real socket, the steering map and
+//! an engine.
 //!
 //! ```text
-//!   handoff   steer: the engine holds frames of the name, then the map sends them to it
-//!             start: buffers taken and filled, adoption asked for and awaited
-//!   restore   stop: new data stops, the flight lands, the engine suspends the connection
+//!   handoff   steer: the engine holds frames of the tuple, then the map sends them to it
+//!             start: buffers are taken and filled, the adoption is requested and awaited
+//!   restore   stop: new data stops, data in flight arrives, the engine suspends the connection
 //!             ... rebuilt, unsteered, resumed ...
-//!             finish: the engine forgets it, and the name is let loose
+//!             finish: the engine forgets the connection and no longer holds the tuple
 //! ```
 //!
-//! Until `finish` the engine has the connection still, standing, so undoing a restore is
-//! to let it go on. Only if the kernel may have received something since (after unsteer)
-//! is it adopted anew, from what the kernel says.
+//! Until `finish` the engine still has the suspended connection, so a restore is undone by letting
+//! the connection continue. Only if the kernel may have received something since (after unsteer) is
+//! the connection adopted again, from what the kernel says.
 
 use crate::engine_side;
 use crate::error::MoveError;
@@ -28,13 +28,13 @@ use rustix::net::{Shutdown, shutdown};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// The consumer that each engine of a mover has.
+/// The number of the only consumer of each engine.
 pub(crate) const PROGRAM: ConsumerId = ConsumerId(0);
 
-/// Polls after which an engine that has not answered never will.
+/// After this many polls, an engine that has not answered never will.
 const PATIENCE: u32 = 10_000;
 
-/// One connection on its way. See the file's head.
+/// A connection while it is moved: see the module's documentation.
 pub(crate) struct Trip<'a, P> {
     pub kernel: &'a mut KernelSide,
     pub interface: &'a mut Interface<P>,
@@ -42,18 +42,18 @@ pub(crate) struct Trip<'a, P> {
     pub drain: Duration,
     pub fd: BorrowedFd<'a>,
     pub plan: Plan,
-    /// Where it is in the engine, if it is.
+    /// The connection's place in the engine, if it is there.
     pub conn: Option<(ConnId, Conn)>,
-    /// It stands still in the engine.
+    /// Its state, if it is suspended in the engine.
     pub standing: Option<Box<Suspended>>,
-    /// What of it is not the engine's affair.
+    /// The parts of its state that the engine does not need, from its capture.
     pub head: Option<Captured>,
-    /// The program had closed, and the engine had not heard of it.
+    /// The program had closed it, and the engine did not know yet.
     pub shut: bool,
 }
 
 impl<P: FrameIo> Trip<'_, P> {
-    /// Polls the engine until it says something of a move, `wanted` of this one.
+    /// Polls the engine until it reports on a move, and `wanted` accepts the report.
     fn await_moved<T>(
         &mut self,
         mut wanted: impl FnMut(&Moved) -> bool,
@@ -75,7 +75,7 @@ impl<P: FrameIo> Trip<'_, P> {
         Ok(())
     }
 
-    /// A brand-new connection in the engine.
+    /// Has the engine adopt a new connection.
     fn adopt(&mut self, captured: &Captured) -> Result<(), MoveError> {
         let window = captured.protocol.rcv_wnd();
         let adoption = self.interface.consumer.expect_adoption();
@@ -101,7 +101,7 @@ impl<P: FrameIo> Trip<'_, P> {
         let options = engine_side::options(captured);
         let adopt = engine_side::adoption(captured, &options, self.plan.way.via, PROGRAM, token);
         let time = now(self.started);
-        // The neighbour is known before the first segment leaves.
+        // This comes first, so that the neighbour is known before the first segment leaves.
         self.interface.engine.streamer().adopt(time, &adopt)?;
         if let Some(mac) = self.plan.mac {
             self.interface.engine.streamer().learn_neighbour(time, self.plan.way.via, mac);
@@ -114,9 +114,9 @@ impl<P: FrameIo> Trip<'_, P> {
         let (conn, qp) = match moved {
             Moved::Adopted { conn, qp, .. } => (conn, qp),
             Moved::AdoptRefused { why, .. } => return Err(why.into()),
-            other => unreachable!("{other:?} was not waited for"),
+            other => unreachable!("nobody waits for {other:?}"),
         };
-        // The consumer hears of it by its own way.
+        // The consumer is told separately.
         for _ in 0..PATIENCE {
             if self.interface.consumer.stream(Conn(qp)).is_some_and(|stream| stream.is_filled()) {
                 return Ok((conn, qp));
@@ -126,8 +126,8 @@ impl<P: FrameIo> Trip<'_, P> {
         Err(MoveError::Silent)
     }
 
-    /// Nothing new is sent until all is acknowledged, and received without a gap, for so
-    /// long as we have.
+    /// Sends nothing new until everything is acknowledged, and received without a gap, for as long
+    /// as the configuration allows.
     fn let_flight_land(&mut self, conn: ConnId) -> Result<(), MoveError> {
         if self.drain.is_zero() || self.interface.gone {
             return Ok(());
@@ -143,7 +143,8 @@ impl<P: FrameIo> Trip<'_, P> {
         Ok(())
     }
 
-    /// Steers it once the kernel has nothing beyond a gap, if that is within the time we have.
+    /// Steers the connection once the kernel has nothing beyond a gap, if that happens within the
+    /// configured time.
     fn steer_settled(&mut self) -> Result<(), MoveError> {
         let begun = Instant::now();
         while begun.elapsed() < self.drain {
@@ -161,7 +162,7 @@ impl<P: FrameIo> Trip<'_, P> {
             match self.interface.engine.streamer().suspend(conn, &self.plan.tuple()) {
                 Ok(()) => break,
                 Err(SuspendError::Busy | SuspendError::Filling) => self.poll()?,
-                // What was open here is no more.
+                // The connection was open, so it has ended since.
                 Err(SuspendError::NotOpen) => return Err(MoveError::Ended),
             }
         }
@@ -177,7 +178,7 @@ impl<P: FrameIo> Trip<'_, P> {
         }
     }
 
-    /// It stands still and goes on here.
+    /// Lets the suspended connection continue in the engine.
     fn resume_in_engine(&mut self, conn: ConnId) -> Result<(), MoveError> {
         for _ in 0..PATIENCE {
             match self.interface.engine.streamer().resume(conn, &self.plan.tuple()) {
@@ -190,7 +191,7 @@ impl<P: FrameIo> Trip<'_, P> {
         Ok(())
     }
 
-    /// The engine forgets it; what its consumer wished meanwhile.
+    /// Makes the engine forget the connection. Returns what its consumer requested meanwhile.
     fn forget_in_engine(&mut self) -> Result<Vec<Wish>, MoveError> {
         let Some((conn, stream)) = self.conn else { return Ok(Vec::new()) };
         let mut wishes = None;
@@ -199,7 +200,7 @@ impl<P: FrameIo> Trip<'_, P> {
                 match self.interface.engine.streamer().let_go(now(self.started), conn, &self.plan.tuple()) {
                     Ok(made) => wishes = Some(made),
                     Err(SuspendError::Busy) => {}
-                    // It ended while it stood still: reset by the program, say.
+                    // It ended while it was suspended, for example by a reset from the program.
                     Err(_) => return Err(MoveError::Ended),
                 }
             }
@@ -213,10 +214,10 @@ impl<P: FrameIo> Trip<'_, P> {
         Err(MoveError::Silent)
     }
 
-    /// After a restore: the engine forgets the connection, and what the program asked it
-    /// for meanwhile is asked of the kernel.
+    /// After a restore: makes the engine forget the connection, and passes what the program
+    /// requested meanwhile on to the kernel.
     pub fn finish(&mut self) {
-        // The kernel has the connection, whatever becomes of the engine's copy.
+        // The kernel has the connection, whatever happens to the engine's copy.
         let wishes = self.forget_in_engine().unwrap_or_default();
         self.interface.engine.streamer().unhold(&self.plan.tuple());
         if self.shut || wishes.contains(&Wish::Shutdown) {
@@ -230,7 +231,8 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
     type Error = MoveError;
 
     fn steer(&mut self) -> Result<(), MoveError> {
-        // False only if the engine has it standing: then it is held already.
+        // This returns false only if the connection is suspended in the engine, which means that
+        // its frames are held already.
         self.interface.engine.streamer().hold(self.plan.tuple());
         self.steer_settled()
     }
@@ -239,7 +241,7 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
         let captured = self.kernel.capture(self.fd)?;
         if let Err(refusal) = engine_side::fits(&captured, self.interface.consumer.brings_at_most()) {
             let error = self.kernel.refuse(refusal);
-            // Nothing was changed: it is an ordinary socket again.
+            // Nothing was changed yet, so it becomes an ordinary socket again.
             baton_kernel::release(self.fd, &captured).map_err(baton_kernel::kernel_side::KernelError::from)?;
             return Err(error.into());
         }
@@ -249,8 +251,8 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
     fn make_husk(&mut self, captured: &Captured) -> Result<(), MoveError> {
         let made = self.kernel.make_husk(self.fd, captured);
         if self.standing.is_some() {
-            // The engine goes on whether the socket is a good husk or not: without a route
-            // it can be none. The next restore begins with it anew.
+            // The engine continues even if the socket is no proper husk, which it cannot be without
+            // a route. The next restore starts over.
             return Ok(());
         }
         Ok(made?)
@@ -264,7 +266,7 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
     }
 
     fn stop(&mut self) -> Result<Captured, MoveError> {
-        let (conn, stream) = self.conn.expect("a connection to be restored is in the engine");
+        let (conn, stream) = self.conn.expect("a connection that is restored is in the engine");
         self.let_flight_land(conn)?;
         let suspended = match self.suspend(conn) {
             Ok(suspended) => suspended,
@@ -273,11 +275,11 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
                 return Err(error);
             }
         };
-        // What it published last is taken in.
+        // Takes in what the consumer published last.
         self.interface.consumer.poll(now(self.started));
         let send = self.interface.engine.streamer().read_send_queue(&suspended);
         let left = self.interface.consumer.standing(stream, suspended.tail_pos);
-        let head = self.head.as_ref().expect("a connection in the engine has come from a socket");
+        let head = self.head.as_ref().expect("a connection in the engine was captured before");
         let Some(left) = left else {
             self.standing = Some(suspended);
             self.resume_in_engine(conn)?;
@@ -295,14 +297,14 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
 
     fn unsteer(&mut self) -> Result<(), MoveError> {
         self.kernel.unsteer(&self.plan)?;
-        // A name that nobody brought here; what stands still is not touched.
+        // This affects a tuple that has no connection here. A suspended connection stays.
         self.interface.engine.streamer().unhold(&self.plan.tuple());
         Ok(())
     }
 
     fn recapture(&mut self, previous: &Captured) -> Result<Captured, MoveError> {
         let captured = self.kernel.recapture(self.fd, previous)?;
-        // What stands in the engine is of the past now.
+        // What is suspended in the engine is out of date.
         self.forget_in_engine()?;
         self.interface.engine.streamer().hold(self.plan.tuple());
         Ok(captured)
