@@ -38,7 +38,7 @@ impl BypassingFrames {
     /// segments bypass the engine.
     ///
     /// # Errors
-    /// Those of `getsockopt(2)`.
+    /// Errors from `getsockopt(2)`.
     pub fn look(&mut self, fd: impl AsFd, now: Instant) -> Result<bool, Failed> {
         if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < PAUSE) {
             return Ok(false);

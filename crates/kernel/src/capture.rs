@@ -77,7 +77,7 @@ pub fn release(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
 /// it.
 ///
 /// # Errors
-/// Those of `getsockopt(2)`, for example if it is not a TCP socket.
+/// Errors from `getsockopt(2)`, for example if it is not a TCP socket.
 pub fn is_captured(fd: impl AsFd) -> Result<bool, Failed> {
     repair::is_on(fd.as_fd()).during("asking for repair mode")
 }

@@ -86,7 +86,7 @@ impl KernelSide {
     /// Opens the kernel side of the calling thread's network namespace, with no interface yet.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn open() -> Result<KernelSide, Failed> {
         let hops = Hops::open().during("opening netlink sockets")?;
         let beside = Beside::open().during("asking what else handles packets")?;
@@ -185,7 +185,7 @@ impl KernelSide {
     /// The present properties of an interface.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn link(&mut self, interface: u32) -> Result<Link, Failed> {
         self.hops.link(interface).during("asking for the interface")
     }
@@ -298,7 +298,7 @@ impl KernelSide {
     /// gaps, the check is skipped.
     ///
     /// # Errors
-    /// Those of [`steer`](KernelSide::steer); [`Refusal::Unsettled`], which is not counted. Nothing
+    /// Errors from [`steer`](KernelSide::steer); [`Refusal::Unsettled`], which is not counted. Nothing
     /// was done then.
     pub fn steer_settled(&mut self, plan: &Plan) -> Result<(), KernelError> {
         self.has_no_gap(plan)?;
@@ -316,7 +316,7 @@ impl KernelSide {
     /// steered, and the connection that had it must be gone ([`vacate`](crate::vacate)).
     ///
     /// # Errors
-    /// Those of the kernel. The SYN is then lost, as if the network had dropped it.
+    /// Errors from the kernel. The SYN is then lost, as if the network had dropped it.
     pub fn arrive(&mut self, interface: u32, tuple: &Tuple, syn: &[u8]) -> Result<(), KernelError> {
         let mac = self.link(interface)?.mac;
         self.arrivals.iter().try_for_each(|arrivals| arrivals.syn((interface, mac), tuple, syn))?;
@@ -326,7 +326,7 @@ impl KernelSide {
     /// Lets a connection's frames go to the kernel again.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn unsteer(&mut self, plan: &Plan) -> Result<(), KernelError> {
         self.hops.forget(&plan.tuple());
         self.conntrack.forget(&plan.tuple());
@@ -341,7 +341,7 @@ impl KernelSide {
     /// Like [`unsteer`](KernelSide::unsteer), for a connection that ended while it was away.
     ///
     /// # Errors
-    /// Those of [`unsteer`](KernelSide::unsteer).
+    /// Errors from [`unsteer`](KernelSide::unsteer).
     pub fn unsteer_ended(&mut self, plan: &Plan, ending: Ending) -> Result<(), KernelError> {
         self.end_tracked(plan, ending);
         self.unsteer(plan)
@@ -371,7 +371,7 @@ impl KernelSide {
     /// Like [`capture()`]; counts refusals.
     ///
     /// # Errors
-    /// Those of [`capture()`].
+    /// Errors from [`capture()`].
     pub fn capture(&mut self, fd: impl AsFd) -> Result<Captured, KernelError> {
         let captured = capture(fd);
         self.counted(captured)
@@ -380,7 +380,7 @@ impl KernelSide {
     /// Like [`recapture()`].
     ///
     /// # Errors
-    /// Those of [`recapture()`].
+    /// Errors from [`recapture()`].
     pub fn recapture(&mut self, fd: impl AsFd, previous: &Captured) -> Result<Captured, KernelError> {
         let captured = recapture(fd, previous);
         self.counted(captured)
@@ -389,7 +389,7 @@ impl KernelSide {
     /// Like [`make_husk()`].
     ///
     /// # Errors
-    /// Those of [`make_husk()`].
+    /// Errors from [`make_husk()`].
     pub fn make_husk(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
         Ok(make_husk(fd, captured)?)
     }
@@ -397,7 +397,7 @@ impl KernelSide {
     /// Like [`rebuild()`]; counts refusals.
     ///
     /// # Errors
-    /// Those of [`rebuild()`].
+    /// Errors from [`rebuild()`].
     pub fn rebuild(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
         let rebuilt = rebuild(fd, captured);
         self.counted(rebuilt)?;
@@ -417,7 +417,7 @@ impl KernelSide {
     /// Like [`resume()`].
     ///
     /// # Errors
-    /// Those of [`resume()`].
+    /// Errors from [`resume()`].
     pub fn resume(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
         Ok(resume(fd, captured)?)
     }
@@ -426,7 +426,7 @@ impl KernelSide {
     /// kernel learns later is reported by [`KernelSide::poll`].
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn neighbour(&mut self, interface: u32, neighbour: baton_wire::addr::Addr) -> Result<Option<Mac>, Failed> {
         self.hops.neighbour(interface, neighbour).during("asking for the neighbour")
     }
@@ -438,7 +438,7 @@ impl KernelSide {
     /// send again.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> Result<(), Failed> {
         if self.firewall.poll().during("listening to netfilter")? {
             tell(Change::Rules);

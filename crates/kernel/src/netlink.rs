@@ -192,7 +192,7 @@ impl Socket {
     /// some were lost, so that anything may have changed.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn drain(&mut self, mut each: impl FnMut(u16, &[u8])) -> io::Result<bool> {
         let mut whole = true;
         for _ in 0..PER_DRAIN {

@@ -16,7 +16,7 @@ const TTL: u8 = 64;
 /// one.
 ///
 /// # Errors
-/// Those of the kernel; `EPERM` without CAP_NET_RAW.
+/// Errors from the kernel; `EPERM` without CAP_NET_RAW.
 pub(crate) fn send(fd: BorrowedFd<'_>, packet: &[u8], to: SocketAddr) -> io::Result<()> {
     let to = address(to);
     sendto(socket_like(fd, &to)?, packet, SendFlags::DONTWAIT, &to)?;
@@ -26,7 +26,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, packet: &[u8], to: SocketAddr) -> io::Res
 /// Sends a packet of a connection that no longer has a socket.
 ///
 /// # Errors
-/// Those of [`send`].
+/// Errors from [`send`].
 pub(crate) fn send_unbound(packet: &[u8], to: SocketAddr) -> io::Result<()> {
     let to = address(to);
     sendto(raw_socket(&to)?, packet, SendFlags::DONTWAIT, &to)?;
@@ -37,7 +37,7 @@ pub(crate) fn send_unbound(packet: &[u8], to: SocketAddr) -> io::Result<()> {
 /// even if routing rules send other packets to this address elsewhere.
 ///
 /// # Errors
-/// Those of [`send`].
+/// Errors from [`send`].
 pub(crate) fn send_to_ourselves(fd: BorrowedFd<'_>, packet: &[u8], own: SocketAddr) -> io::Result<()> {
     let own = address(own);
     let raw = socket_like(fd, &own)?;

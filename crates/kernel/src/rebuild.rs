@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   connect(AF_UNSPEC)    forgets the old connection; in repair mode nothing is sent
-//!   TCP_REPAIR on         again: it makes bind take the address whoever uses it
+//!   TCP_REPAIR on         again: it lets bind take an address that is in use
 //!   TCP_MAXSEG            before connect, which computes the segment size
 //!   bind, TCP_QUEUE_SEQ   only while closed; wherever the address is (`anyway.rs`)
 //!   TCP_FASTOPEN_CONNECT  off before connect, which it would put off
@@ -77,7 +77,7 @@ pub enum RestoreError {
 /// writes gets `EPERM` and `EINVAL`. Closing a husk sends nothing.
 ///
 /// # Errors
-/// Those of [`rebuild`]; afterwards [`rebuild`] may be tried.
+/// Errors from [`rebuild`]; afterwards [`rebuild`] may be tried.
 pub fn make_husk(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     captured.check()?;
     let p = &captured.protocol;
@@ -92,7 +92,7 @@ pub fn make_husk(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError>
 /// addresses and ports. The descriptor then refers to an unconnected socket. Nothing is sent.
 ///
 /// # Errors
-/// Those of the kernel.
+/// Errors from the kernel.
 pub fn vacate(fd: impl AsFd) -> Result<(), Failed> {
     connect_unspec(fd).during("disconnecting a husk")
 }
@@ -178,7 +178,7 @@ fn wants_answer(captured: &Captured) -> bool {
 /// [`rebuild`], then [`resume`].
 ///
 /// # Errors
-/// Those of [`rebuild`] and [`resume`].
+/// Errors from [`rebuild`] and [`resume`].
 pub fn restore(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     rebuild(&fd, captured)?;
     Ok(resume(&fd, captured)?)

@@ -19,7 +19,7 @@ const SO_NETNS_COOKIE: i32 = 71;
 /// The id of a socket's network namespace.
 ///
 /// # Errors
-/// Those of the system call.
+/// Errors from the system call.
 pub(crate) fn network(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut value = [0; 8];
     get(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut value)?;
@@ -33,7 +33,7 @@ fn check(n: i32) -> io::Result<()> {
 /// `getsockopt(2)` into `value`. Returns the number of bytes that the kernel wrote.
 ///
 /// # Errors
-/// Those of the system call.
+/// Errors from the system call.
 pub(crate) fn get(fd: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> io::Result<usize> {
     #[cfg(test)]
     fault::strike()?;
@@ -47,7 +47,7 @@ pub(crate) fn get(fd: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -
 /// `setsockopt(2)` from `value`.
 ///
 /// # Errors
-/// Those of the system call.
+/// Errors from the system call.
 pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
     #[cfg(test)]
     fault::strike()?;
@@ -59,7 +59,7 @@ pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io
 /// `setsockopt(2)` without a value, which removes what was set.
 ///
 /// # Errors
-/// Those of the system call.
+/// Errors from the system call.
 pub(crate) fn unset(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<()> {
     // SAFETY: the kernel is told that there are no bytes, and reads none.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::null(), 0) })
@@ -80,7 +80,7 @@ pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> 
 /// Opens the object pinned at a path (`BPF_OBJ_GET` of bpf(2)).
 ///
 /// # Errors
-/// Those of the system call.
+/// Errors from the system call.
 pub(crate) fn open_pinned(path: &Path) -> io::Result<OwnedFd> {
     const BPF_OBJ_GET: i32 = 7;
     /// The first members of `union bpf_attr` for that command.
@@ -113,7 +113,7 @@ pub(crate) enum AttachedTo<'a> {
 /// an attach type of `linux/bpf.h`. Beyond 64 programs, the rest are left out.
 ///
 /// # Errors
-/// Those of the system call; `EINVAL` if the kernel has no such kind.
+/// Errors from the system call; `EINVAL` if the kernel has no such kind.
 pub(crate) fn programs_at(place: AttachedTo<'_>, kind: u32) -> io::Result<Vec<u32>> {
     const BPF_PROG_QUERY: i32 = 16;
     const BPF_F_QUERY_EFFECTIVE: u32 = 1;
@@ -162,7 +162,7 @@ const SIOCOUTQNSD: libc::Ioctl = 0x894b as libc::Ioctl;
 /// The length of a queue, in bytes.
 ///
 /// # Errors
-/// Those of the system call.
+/// Errors from the system call.
 pub(crate) fn length(fd: BorrowedFd<'_>, which: Length) -> io::Result<u32> {
     #[cfg(test)]
     fault::strike()?;
@@ -182,7 +182,7 @@ pub(crate) fn length(fd: BorrowedFd<'_>, which: Length) -> io::Result<u32> {
 /// sockets that it opened.
 ///
 /// # Errors
-/// Those of the system call.
+/// Errors from the system call.
 pub(crate) fn enter_private_network() -> io::Result<()> {
     // SAFETY: `CLONE_NEWNET` changes what sockets the calling thread opens from now on; it
     // shares no memory and no descriptor table anew.
@@ -193,7 +193,7 @@ pub(crate) fn enter_private_network() -> io::Result<()> {
 /// everything again.
 ///
 /// # Errors
-/// Those of the system call.
+/// Errors from the system call.
 pub(crate) fn set_deaf(fd: BorrowedFd<'_>, deaf: bool) -> io::Result<()> {
     if !deaf {
         return set_int(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
@@ -204,7 +204,7 @@ pub(crate) fn set_deaf(fd: BorrowedFd<'_>, deaf: bool) -> io::Result<()> {
 /// Attaches a filter of classic BPF without jumps, given as code and constant of each instruction.
 ///
 /// # Errors
-/// Those of the system call.
+/// Errors from the system call.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, instructions: &[[u32; 2]]) -> io::Result<()> {
     let instruction = |&[code, k]: &[u32; 2]| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut filter: Vec<_> = instructions.iter().map(instruction).collect();
@@ -240,7 +240,7 @@ pub(crate) enum Filter {
 /// Returns which filter a socket has.
 ///
 /// # Errors
-/// Those of the system call.
+/// Errors from the system call.
 pub(crate) fn filter(fd: BorrowedFd<'_>) -> io::Result<Filter> {
     // The length is in instructions. A length of 0 asks how many there are. The buffer has room for
     // our filter, so reading one with the same count never exceeds it.

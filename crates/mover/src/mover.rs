@@ -109,7 +109,7 @@ impl<P: FrameIo> Mover<P> {
     /// A mover for the network namespace of the calling thread, without interfaces yet.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn new(config: MoverConfig) -> Result<Mover<P>, KernelError> {
         let mut kernel = KernelSide::open()?;
         kernel.load_programs();

@@ -6,7 +6,7 @@
 //!                                              Move | NotYet(why) | Never(why)
 //! ```
 //!
-//! Kim and Rixner (OSDI 2006) is cited as "CH" below. As there (§3.3), the caller asks when a
+//! Kim and Rixner (OSDI 2006) is cited as "CH" below. As in that paper (§3.3), the caller asks when a
 //! connection is established and again at each request to send, hands off a connection when told to
 //! move it, and stops asking about a connection whose handoff failed. Nothing here keeps state or
 //! reads a clock: a decision is a function of its arguments. Only a connection that is to move is

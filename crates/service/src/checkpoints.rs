@@ -47,7 +47,7 @@ impl Checkpoints {
     /// predecessor left, if there was one. `words` is the command that starts another guardian.
     ///
     /// # Errors
-    /// Those of reading; `TimedOut` and `UnexpectedEof` if the guardian does not send everything.
+    /// Errors from reading; `TimedOut` and `UnexpectedEof` if the guardian does not send everything.
     pub fn open(channel: OwnedFd, words: Vec<OsString>) -> io::Result<Checkpoints> {
         let channel = Channel::new(channel);
         let mut kept = BTreeMap::new();

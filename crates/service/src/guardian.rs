@@ -124,7 +124,7 @@ impl Guardian {
     /// Starts a broker by the command `words`. Its standard input is the guardian's channel.
     ///
     /// # Errors
-    /// Those of starting a process.
+    /// Errors from starting a process.
     pub fn start(words: Vec<OsString>) -> io::Result<Guardian> {
         priority::go_first();
         let broker = Broker::start(&words)?;
@@ -149,7 +149,7 @@ impl Guardian {
     /// repeatedly to find out whether to stop.
     ///
     /// # Errors
-    /// Those of waiting, and of starting a broker while there is nothing to lose yet.
+    /// Errors from waiting, and of starting a broker while there is nothing to lose yet.
     pub fn run(mut self, stop: impl Fn() -> bool) -> io::Result<u8> {
         loop {
             if !self.stopping && stop() {

@@ -11,7 +11,7 @@ use rustix::thread::{
 /// process has one thread.
 ///
 /// # Errors
-/// Those of the system calls. The process must not continue then.
+/// Errors from the system calls. The process must not continue then.
 pub fn drop_all(user: Option<(u32, u32)>) -> io::Result<()> {
     for capability in CapabilitySet::all().iter() {
         // Capabilities that the kernel does not know cannot be dropped, nor can an unprivileged

@@ -111,7 +111,7 @@ impl Firewall {
     /// Starts to follow the rules.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn open() -> io::Result<Firewall> {
         let netlink = match Socket::listen(NETFILTER, &[GROUP]) {
             Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => None,
@@ -137,7 +137,7 @@ impl Firewall {
     /// because legacy tables cause no events.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn poll(&mut self) -> io::Result<bool> {
         let mut changed = self.look_at_legacy();
         if let Some(Netlink { events, .. }) = &mut self.netlink {
@@ -159,7 +159,7 @@ impl Firewall {
     /// has to stay in the kernel.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn check(&mut self, rules: Rules, connection: &Connection) -> io::Result<Option<Hit>> {
         let legacy = walk(&self.tables, connection, &mut NoSets);
         if let Some(hit) = rules.choose(legacy) {

@@ -32,7 +32,7 @@ fn body(family: u8) -> Body {
 /// The number of the last transaction, or 0 if the kernel has no nftables.
 ///
 /// # Errors
-/// Those of the kernel.
+/// Errors from the kernel.
 pub(crate) fn generation(socket: &mut Socket) -> io::Result<u32> {
     match socket.ask(GETGEN, NLM_F_REQUEST, body(0)) {
         Ok(answer) => Ok(answer.and_then(|answer| number(attribute(answer.get(HEAD..)?, 1)?)).unwrap_or(0)),
@@ -49,7 +49,7 @@ fn is_absent(error: &io::Error) -> bool {
 /// All tables, and the number of the transaction after which they were read.
 ///
 /// # Errors
-/// Those of the kernel; `WouldBlock` if the tables change all the time.
+/// Errors from the kernel; `WouldBlock` if the tables change all the time.
 pub(crate) fn read(socket: &mut Socket) -> io::Result<(u32, Ruleset)> {
     for _ in 0..TRIES {
         let before = generation(socket)?;

@@ -119,7 +119,7 @@ pub enum Change {
 /// Removes a virtual interface, even if somebody has it open.
 ///
 /// # Errors
-/// Those of the kernel; `ENODEV` if there is no interface with that index.
+/// Errors from the kernel; `ENODEV` if there is no interface with that index.
 pub(crate) fn remove_link(index: u32) -> io::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = index;
@@ -139,7 +139,7 @@ impl Hops {
     /// Opens the sockets, in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn open() -> io::Result<Hops> {
         // Listen first, so that no change is missed between an answer and the first poll.
         let listener = Listener::open()?;
@@ -151,7 +151,7 @@ impl Hops {
     /// other IP version, and [`Refusal::Encapsulated`] if the route adds headers.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn way(&mut self, query: &Query) -> io::Result<Result<Way, Refusal>> {
         let Some(route) = self.route(route_request(query))? else { return Ok(Err(Refusal::NotSteerable)) };
         let way = way_of(&route, query.tuple.remote);
@@ -187,7 +187,7 @@ impl Hops {
     /// Returns true if an address belongs to this namespace.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn is_local(&mut self, address: Addr) -> io::Result<bool> {
         let mut request = RouteMessage::default();
         request.header.address_family = family(address);
@@ -205,7 +205,7 @@ impl Hops {
     /// verified it for long, the kernel asks the neighbour, and [`Change::Neighbour`] follows.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn neighbour(&mut self, interface: u32, neighbour: Addr) -> io::Result<Option<Mac>> {
         let mut used = neighbour_message(interface, neighbour);
         used.header.flags = NeighbourFlags::Use;
@@ -227,7 +227,7 @@ impl Hops {
     /// The present properties of an interface.
     ///
     /// # Errors
-    /// Those of the kernel; `ENODEV` if there is no interface with this index.
+    /// Errors from the kernel; `ENODEV` if there is no interface with this index.
     pub fn link(&mut self, index: u32) -> io::Result<Link> {
         let mut request = LinkMessage::default();
         request.header.index = index;
@@ -251,7 +251,7 @@ impl Hops {
     /// Reports what has changed, without waiting.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> io::Result<()> {
         let mut doubtful = false;
         let whole = self.listener.drain(|message| match message {

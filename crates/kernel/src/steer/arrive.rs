@@ -50,7 +50,7 @@ impl Arrivals {
     /// connection's. A segment that is not a SYN is not injected.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn syn(&self, (interface, mac): (u32, [u8; 6]), tuple: &Tuple, syn: &[u8]) -> Result<(), SteerError> {
         let Some(frame) = frame_of(mac, tuple, syn) else { return Ok(()) };
         let program = self.0.program(PROGRAM).expect("arrive.c has a program of that name");

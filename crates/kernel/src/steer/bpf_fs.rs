@@ -17,7 +17,7 @@ const MAGIC: i64 = 0xcafe_4a11;
 /// them.
 ///
 /// # Errors
-/// Those of `mount(2)`; `Unsupported` in such a namespace.
+/// Errors from `mount(2)`; `Unsupported` in such a namespace.
 pub fn ensure(place: &Path) -> io::Result<()> {
     if is_there(place)? {
         return Ok(());

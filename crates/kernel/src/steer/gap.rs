@@ -46,7 +46,7 @@ impl Gaps {
     /// not have the connection.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn has(&self, tuple: &Tuple, interface: u32) -> Result<bool, SteerError> {
         let program = self.0.program(PROGRAM).expect("gap.c has a program of that name");
         let program: &SchedClassifier = program.try_into().expect("the program is a classifier");

@@ -118,7 +118,7 @@ impl Maps {
     /// Takes the maps out of a loaded object that steers the interface with that index.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn open(ebpf: &mut Ebpf, wire: u32) -> Result<Self, SteerError> {
         let mut take = |name: &str| ebpf.take_map(name).expect("steer.c has a map of that name");
         let [tuples, engines, sockets, counts]: [Map; 4] = NAMES.map(&mut take);

@@ -227,7 +227,7 @@ impl Steering {
     /// now on. Its tuples stay, and their frames are dropped.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn close_engine(&mut self, number: u32) -> Result<(), SteerError> {
         self.maps.set_up(number, false)?;
         if let device @ 1.. = self.maps.device(number)? {
@@ -272,7 +272,7 @@ impl Steering {
     /// There are none if the kind has none.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn set_sockets(&mut self, sockets: &[OwnedFd]) -> Result<(), SteerError> {
         for (queue, socket) in (0..).zip(sockets) {
             self.maps.set_socket(queue, socket)?;
@@ -291,7 +291,7 @@ impl Steering {
     /// Like [`Steering::insert`], for the engine with that number.
     ///
     /// # Errors
-    /// Those of [`Steering::insert`].
+    /// Errors from [`Steering::insert`].
     pub fn insert_for(&mut self, tuple: impl Into<SteeredTuple>, engine: u32) -> Result<(), SteerError> {
         self.maps.insert(&tuple.into(), engine, State::Steer)
     }
@@ -309,7 +309,7 @@ impl Steering {
     /// before.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn remove(&mut self, tuple: impl Into<SteeredTuple>) -> Result<bool, SteerError> {
         self.maps.remove(&tuple.into())
     }
@@ -317,7 +317,7 @@ impl Steering {
     /// The connections in the map, including those of a predecessor whose steering was taken over.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn tuples(&self) -> Result<Vec<SteeredTuple>, SteerError> {
         self.maps.tuples()
     }
@@ -326,7 +326,7 @@ impl Steering {
     /// steered connections are dropped, including those that an engine still sends.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn set_engine(&mut self, up: bool) -> Result<(), SteerError> {
         self.maps.set_up(ENGINE, up)
     }
@@ -334,7 +334,7 @@ impl Steering {
     /// Like [`Steering::set_engine`], for the engine with that number.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn set_engine_up(&mut self, number: u32, up: bool) -> Result<(), SteerError> {
         self.maps.set_up(number, up)
     }
@@ -342,7 +342,7 @@ impl Steering {
     /// The numbers of frames so far, on all CPUs.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors from the kernel.
     pub fn counters(&self) -> Result<Counters, SteerError> {
         self.maps.counters()
     }

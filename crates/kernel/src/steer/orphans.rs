@@ -48,7 +48,7 @@ impl Steering {
     /// programs' engines, and removes the steering.
     ///
     /// # Errors
-    /// Those of [`Steering::reap`].
+    /// Errors from [`Steering::reap`].
     pub fn reap_all(interface: &str) -> Result<Reaped, SteerError> {
         reap(interface, |_, _| true)
     }
