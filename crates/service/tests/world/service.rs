@@ -87,7 +87,7 @@ fn what_the_kernel_cannot_take_waits_in_the_engine() {
             line.turn(30_000);
             let At::Service(stream) = std::mem::replace(&mut line.at, At::Moving) else { panic!("no stream") };
             let (stream, error) = stream.restore().expect_err("the kernel has no such route");
-            assert!(error.to_string().contains("does not take it back"), "{error}");
+            assert!(error.to_string().contains("does not take the connection back"), "{error}");
             line.at = At::Service(stream);
         }
         wait_for("silence, as in the kernel", || {
