@@ -1,14 +1,14 @@
-//! Between the kernel's side of a move and the engine's: what an engine is told of a captured
-//! connection, and what it says of one that is to be rebuilt. Pure translation: whoever drives
-//! the engine calls these, in any process.
+//! Translates between a captured connection and the engine: what the engine is told of a captured
+//! connection, and what it says of one that is to be rebuilt. These are pure functions for
+//! whichever process drives the engine.
 //!
 //! ```text
 //!   Captured --adoption, brought--> Streamer::adopt, Consumer::bring
 //!   Suspended, send queue, LeftBehind --departed--> Captured
 //! ```
 //!
-//! It is a crate of its own because the kernel's side does not need an engine, nor a program's
-//! consumer the kernel's side.
+//! This is a crate of its own because the kernel's side does not need an engine, and a program's
+//! consumer does not need the kernel's side.
 #![forbid(unsafe_code)]
 
 use baton_consumer::adoption::{Brought, LeftBehind};
@@ -21,9 +21,9 @@ use baton_tcp::options::SocketOption;
 use baton_wire::addr::Addr;
 use baton_wire::seq::Seq;
 
-/// Whether a consumer whose largest buffer has `largest` bytes can have a connection. A
-/// window that is larger is kept all the same: what it has no room for is dropped until
-/// the program reads, as in a kernel that is short of memory.
+/// Checks whether a consumer whose largest buffer has `largest` bytes can take a connection. A
+/// larger receive window is kept all the same. Data for which the consumer has no room is dropped
+/// until the program reads, as in a kernel that is short of memory.
 ///
 /// # Errors
 /// [`Refusal::TooMuchQueued`].
@@ -32,14 +32,14 @@ pub fn fits(captured: &Captured, largest: u32) -> Result<(), Refusal> {
     if longest > largest as usize { Err(Refusal::TooMuchQueued) } else { Ok(()) }
 }
 
-/// The options that the engine is to be told of.
+/// The socket options that the engine is told.
 pub fn options(captured: &Captured) -> Vec<SocketOption> {
     let mut options = captured.options.for_engine();
     options.truncate(MAX_OPTIONS);
     options
 }
 
-/// The adoption of a captured connection by a consumer, `options` being [`options`].
+/// The adoption of a captured connection by a consumer; `options` comes from [`options`].
 pub fn adoption<'a>(
     captured: &'a Captured,
     options: &'a [SocketOption],
@@ -60,7 +60,7 @@ pub fn adoption<'a>(
     }
 }
 
-/// What it brings along.
+/// The bytes that a captured connection brings along.
 pub fn brought(captured: &Captured) -> Brought {
     Brought {
         send: captured.send_queue.clone(),
@@ -69,12 +69,12 @@ pub fn brought(captured: &Captured) -> Brought {
     }
 }
 
-/// A connection that stands still in the engine as the kernel is to have it. `shell` is
-/// what was captured when it came, or any other of its name: addresses and options are
-/// taken from there. `send` is [`read_send_queue`], `left` what its consumer says.
+/// The form in which the kernel gets a connection that is suspended in the engine. `head` is what
+/// was captured when the connection came, without its queues; addresses and options are taken from
+/// it. `send` comes from [`read_send_queue`], and `left` from the connection's consumer.
 ///
 /// [`read_send_queue`]: baton_engine::streamer::Streamer::read_send_queue
-pub fn departed(shell: &Captured, suspended: &Suspended, mut send: Vec<u8>, left: LeftBehind) -> Captured {
+pub fn departed(head: &Captured, suspended: &Suspended, mut send: Vec<u8>, left: LeftBehind) -> Captured {
     let mut protocol = suspended.snapshot.clone();
     if !protocol.has_our_fin() {
         protocol.write_seq += left.unsent.len() as u32;
@@ -82,21 +82,21 @@ pub fn departed(shell: &Captured, suspended: &Suspended, mut send: Vec<u8>, left
     }
     let before_fin = Seq(protocol.rcv_nxt.0.wrapping_sub(u32::from(protocol.has_peer_fin())));
     protocol.copied_seq = before_fin - left.unread.len() as u32;
-    let mut options = shell.options.clone();
+    let mut options = head.options.clone();
     options.set_from_engine(&suspended.options);
     Captured {
-        local: shell.local,
-        remote: shell.remote,
+        local: head.local,
+        remote: head.remote,
         protocol,
         send_queue: send,
         receive_queue: left.unread,
-        shut_read: shell.shut_read,
+        shut_read: head.shut_read,
         options,
     }
 }
 
-/// The captured connection without its queues' bytes: what [`departed`] needs again.
-pub fn shell(captured: &Captured) -> Captured {
+/// The captured connection without the bytes of its queues, as [`departed`] needs it later.
+pub fn without_queues(captured: &Captured) -> Captured {
     Captured {
         local: captured.local,
         remote: captured.remote,

@@ -1,8 +1,8 @@
-//! What a broker leaves with its guardian, lest it be killed: enough to bring every
-//! connection home, and to go on with the programs.
+//! What a broker records with its guardian in case it is killed: enough to bring every connection
+//! home and to continue with the programs.
 //!
-//! A record is kept under a key ([`Key`]); another under the same key takes its
-//! place. Its descriptors are kept with it.
+//! A record is kept under a key ([`Key`]) and replaces any record under the same key. Its
+//! descriptors are kept with it.
 
 use crate::codec::Field;
 use crate::message::RawSizes;
@@ -10,35 +10,36 @@ use crate::messages;
 use baton_wire::addr::{Addr, Tuple};
 
 messages! {
-    /// See the file's head.
+    /// A record that the guardian keeps.
     pub enum Record {
-        /// The broker's birth, once it serves.
+        /// The broker's start.
         1 Born {
             /// The engines' time 0, in nanoseconds of `CLOCK_MONOTONIC`.
             base: u64,
-            /// How many brokers there were before.
+            /// The number of brokers before this one.
             generation: u32,
-            /// How many of the last of them lived for less than a second.
+            /// How many of the last of them, in a row, lived for less than a second.
             short: u32,
         },
-        /// Where programs connect. With the socket.
+        /// The address on which programs connect. With the listening socket.
         2 Listener {},
         /// A program. With its channel.
         3 Client {
-            /// Its number.
+            /// The program's number.
             client: u32,
-            /// Its process.
+            /// The program's process id.
             pid: u32,
-            /// Its user.
+            /// The program's user.
             uid: u32,
-            /// What its memory is to be, if it is not for streams.
+            /// The sizes of its memory, if it uses raw queue pairs and not streams.
             raw: Option<RawSizes>,
-            /// It drives engines itself.
+            /// The program runs engines itself.
             direct: bool,
         },
-        /// An interface's ledger. With its file.
+        /// The ledger of an engine. With its file.
         4 Ledger {
-            /// The interface's name; of a program's engine there with its number: `eth0/3`.
+            /// The interface's name. For a program's engine, the name and the engine's number:
+            /// `eth0/3`.
             interface: String,
         },
         /// An interface's engine. With its pidfd.
@@ -48,79 +49,103 @@ messages! {
         },
         /// A program's memory in an engine. With its file.
         6 Region {
-            /// Its number.
+            /// The region's number.
             region: u32,
-            /// The program.
+            /// The program's number.
             client: u32,
             /// The interface's name.
             interface: String,
         },
         /// A connection. With its socket.
-        7 Line {
-            /// Its number.
+        7 Connection {
+            /// The connection's number.
             id: u64,
-            /// Its program.
+            /// The program's number.
             client: u32,
-            /// The program's process and user.
+            /// The program's process id and user.
             program: (u32, u32),
-            /// Of the adoption that the program waits for; 0 for none.
+            /// The number of the adoption that the program waits for, or 0.
             seq: u64,
-            /// Its name.
+            /// The connection's addresses and ports.
             tuple: Tuple,
             /// The interface's name.
             interface: String,
-            /// Its mark and its device, as of `baton_kernel::hops::Query`.
+            /// Its mark and its device, as in `baton_kernel::hops::Query`.
             query: (u32, u32),
-            /// Index of its interface, and its neighbour there.
+            /// The index of its interface, and its next hop there.
             way: (u32, Addr),
-            /// How far a move has come.
+            /// How far its move has come.
             phase: Phase,
-            /// Its program let go of it.
+            /// The program has closed it.
             closed: bool,
-            /// Times that it moved.
+            /// The number of its moves.
             moves: u64,
             /// What was captured last, or is rebuilt, without its queues
             /// (`Captured::head_to_bytes` of `baton_kernel`).
             head: Vec<u8>,
         },
-        /// The queues of a connection that was captured. With a file of them.
+        /// The queues of a captured connection. With a file that holds them.
         8 Queues {
-            /// The connection.
+            /// The connection's number.
             id: u64,
-            /// Bytes of its send queue, which come first.
+            /// The length of its send queue, which comes first, in bytes.
             send: u32,
-            /// Bytes of its receive queue.
+            /// The length of its receive queue, in bytes.
             unread: u32,
         },
-        /// A process that the service is there for. With its pidfd.
+        /// A process that the service runs for. With its pidfd.
         9 Member {
-            /// Its number.
+            /// The process id.
             pid: u32,
         },
-        /// The service is there for such processes only, and ends with the last of them.
+        /// The service runs only for the processes recorded, and ends with the last of them.
         10 Few {},
     }
 }
 
-/// How far a connection's move has come. Each is true of the time before the step that
-/// leads to the next, too: what was not done yet is done again, or undone, without harm.
+/// What a program is told when its connection has come home ([`Reply::Home`]).
+///
+/// [`Reply::Home`]: crate::message::Reply::Home
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Home {
+    /// The number of received bytes that are, or were, in the region.
+    pub rcv_pos: u64,
+    /// The number of written bytes that the kernel has.
+    pub tail_pos: u64,
+    /// The kernel has everything, and the program must not use the region; the positions are 0.
+    pub whole: bool,
+}
+
+impl Home {
+    /// The kernel has everything.
+    pub const WHOLE: Home = Home { rcv_pos: 0, tail_pos: 0, whole: true };
+
+    /// The bytes up to `rcv_pos` are in the region, and the kernel has those written up to
+    /// `tail_pos`.
+    pub fn at((rcv_pos, tail_pos): (u64, u64)) -> Home {
+        Home { rcv_pos, tail_pos, whole: false }
+    }
+}
+
+/// How far a connection's move has come. Each phase also covers the time before the step to the
+/// next one: what has not been done yet can be done again, or undone, without harm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// The kernel has it, or it is being captured.
     Kernel,
-    /// It was captured, and its program has not taken in what it brings along.
+    /// It was captured. Its program has not taken in the bytes that it brings along.
     Captured,
-    /// The same, and the engine was asked to adopt it: the ledger may have it.
+    /// The program has taken them in, and the engine was asked to adopt the connection: the ledger
+    /// may have it.
     Brought,
     /// The ledger has it, unless it has ended.
     Engine,
-    /// It is rebuilt: the kernel has it, or is about to. What its program is told: received
-    /// and written bytes as of [`Reply::Home`](crate::message::Reply::Home),
-    /// and whether that is all; nothing if it never left, as far as the program knows.
-    Rebuilt(Option<(u64, u64, bool)>),
-    /// Its engine is dead, and the kernel has no route for it. What its program is told once the
-    /// kernel has it, and whether there are bytes that the program has not read.
-    Left((u64, u64, bool), bool),
+    /// It is rebuilt: the kernel has it, or is about to. With what its program is told; `None` if,
+    /// as far as the program knows, the connection never left.
+    Rebuilt(Option<Home>),
+    /// Its engine is dead, and the kernel has no route for it. With what its program is told once
+    /// the kernel has it, and whether there are bytes that the program has not read.
+    Left(Home, bool),
 }
 
 impl Field for Phase {
@@ -132,9 +157,9 @@ impl Field for Phase {
             Phase::Engine => out.push(3),
             Phase::Rebuilt(home) => {
                 out.push(4);
-                home.map(|(rcv_pos, tail_pos, whole)| ((rcv_pos, tail_pos), whole)).put(out);
+                home.map(|Home { rcv_pos, tail_pos, whole }| ((rcv_pos, tail_pos), whole)).put(out);
             }
-            Phase::Left((rcv_pos, tail_pos, whole), unread) => {
+            Phase::Left(Home { rcv_pos, tail_pos, whole }, unread) => {
                 out.push(5);
                 ((*rcv_pos, *tail_pos), (*whole, *unread)).put(out);
             }
@@ -149,18 +174,18 @@ impl Field for Phase {
             3 => Phase::Engine,
             4 => {
                 let home: Option<((u64, u64), bool)> = Field::take(from)?;
-                Phase::Rebuilt(home.map(|((rcv_pos, tail_pos), whole)| (rcv_pos, tail_pos, whole)))
+                Phase::Rebuilt(home.map(|((rcv_pos, tail_pos), whole)| Home { rcv_pos, tail_pos, whole }))
             }
             5 => {
                 let ((rcv_pos, tail_pos), (whole, unread)): ((u64, u64), (bool, bool)) = Field::take(from)?;
-                Phase::Left((rcv_pos, tail_pos, whole), unread)
+                Phase::Left(Home { rcv_pos, tail_pos, whole }, unread)
             }
             _ => return None,
         })
     }
 }
 
-/// What a record is about, and which of them.
+/// The kind of a record, and its number within that kind.
 pub type Key = (u8, u64);
 
 /// The key of a connection's queues.
@@ -169,7 +194,7 @@ pub fn queues(id: u64) -> Key {
 }
 
 /// The key of a connection.
-pub fn line(id: u64) -> Key {
+pub fn connection(id: u64) -> Key {
     (7, id)
 }
 
@@ -178,17 +203,17 @@ pub fn region(region: u32) -> Key {
     (6, region.into())
 }
 
-/// The key of an engine, by its interface's place.
-pub fn engine(side: usize) -> Key {
-    (5, side as u64)
+/// The key of an engine, by the index of its slot.
+pub fn engine(slot: usize) -> Key {
+    (5, slot as u64)
 }
 
-/// The key of a ledger, by its interface's place.
-pub fn ledger(side: usize) -> Key {
-    (4, side as u64)
+/// The key of a ledger, by the index of its slot.
+pub fn ledger(slot: usize) -> Key {
+    (4, slot as u64)
 }
 
-/// The key of a ledger of a program's engine, by the engine's number.
+/// The key of the ledger of a program's engine, by the engine's number.
 pub fn programs_ledger(number: u32) -> Key {
     (4, 1 << 32 | u64::from(number))
 }
@@ -198,16 +223,16 @@ pub fn client(client: u32) -> Key {
     (3, client.into())
 }
 
-/// The key of a process that the service is there for.
+/// The key of a process that the service runs for.
 pub fn member(pid: u32) -> Key {
     (9, pid.into())
 }
 
-/// The key of whether it is there for such processes only.
+/// The key of the record [`Record::Few`].
 pub const FEW: Key = (10, 0);
 
-/// The key of the socket that programs connect to.
+/// The key of the listening socket.
 pub const LISTENER: Key = (2, 0);
 
-/// The key of the broker's birth.
+/// The key of the broker's start.
 pub const BORN: Key = (1, 0);
