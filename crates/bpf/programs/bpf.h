@@ -1,6 +1,6 @@
-/* The little of the kernel's BPF interface that these programs use, so that
- * building them takes clang and nothing else. Values are part of the kernel's
- * stable interface: include/uapi/linux/bpf.h. */
+/* The part of the kernel's BPF interface that these programs use, so that
+ * building them needs only clang. The values are part of the kernel's stable
+ * interface: include/uapi/linux/bpf.h. */
 #pragma once
 
 typedef unsigned char u8;
@@ -13,7 +13,7 @@ typedef unsigned long long u64;
 #define __type(name, value) typeof(value) *name
 #define INLINE static inline __attribute__((always_inline))
 
-/* Length of an Ethernet header. */
+/* The length of an Ethernet header. */
 #define ETHERNET 14
 
 enum map_type {
@@ -28,7 +28,7 @@ enum xdp_action {
 	XDP_PASS = 2,
 };
 
-/* What a program at a tc hook answers (TCX_NEXT, TCX_DROP). */
+/* The return values of a program at a tc hook (TCX_NEXT, TCX_DROP). */
 enum tc_action {
 	TC_NEXT = -1,
 	TC_DROP = 2,
@@ -43,8 +43,8 @@ struct xdp_md {
 	u32 egress_ifindex;
 };
 
-/* The first members of struct __sk_buff. */
-struct sk_buff {
+/* The first members of the context of tc programs. */
+struct __sk_buff {
 	u32 len;
 	u32 pkt_type;
 	u32 mark;
@@ -64,28 +64,29 @@ struct sk_buff {
 	u32 data_end;
 };
 
-/* What is read of the kernel's own sk_buff, to which a tc program's context points. The loader puts
- * in where this kernel has it (CO-RE, by the kernel's BTF). */
-struct sk_buff___kernel {
+/* The members that are read of the kernel's own sk_buff, to which the context of a tc program points.
+ * The loader fills in their offsets in this kernel (CO-RE, from the kernel's BTF). */
+struct sk_buff {
 	u8 ip_summed : 2;
-	u16 csum_start; /* as `mac_header` */
-	u16 csum_offset; /* from there on */
-	u16 mac_header; /* from the buffer's beginning on */
-	u8 unplaced; /* the kernel has no such member: 1 of it until places were put in */
+	u16 csum_start; /* relative to the buffer, like mac_header */
+	u16 csum_offset; /* relative to csum_start */
+	u16 mac_header; /* relative to the start of the buffer */
+	u8 not_relocated; /* the kernel has no such member; it exists only until the loader fills in offsets */
 } __attribute__((preserve_access_index));
 
-/* What of a member's place is asked for (enum bpf_core_relo_kind). */
-enum place {
-	PLACE_OFFSET = 0,
-	PLACE_EXISTS = 2,
-	PLACE_SHIFT_LEFT = 4, /* with the next, has only the member's bits left of a 64-bit word */
-	PLACE_SHIFT_RIGHT = 5,
+/* The properties of a member that the loader can fill in. Shifting a 64-bit word by the two shifts, one
+ * after the other, leaves only the bits of the member. */
+enum bpf_core_relo_kind {
+	BPF_CORE_FIELD_BYTE_OFFSET = 0,
+	BPF_CORE_FIELD_EXISTS = 2,
+	BPF_CORE_FIELD_LSHIFT_U64 = 4,
+	BPF_CORE_FIELD_RSHIFT_U64 = 5,
 };
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*const bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*const bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
-static long (*const bpf_skb_pull_data)(struct sk_buff *skb, u32 len) = (void *)39;
+static long (*const bpf_skb_pull_data)(struct __sk_buff *skb, u32 len) = (void *)39;
 static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
-/* No such helper: a program that can get to this call is refused by the kernel. */
+/* There is no such helper, so the kernel refuses a program that can reach this call. */
 static void (*const does_not_load)(void) = (void *)0xbad;

@@ -1,9 +1,8 @@
-/* Keeps the frames of an interface from the kernel's stack: they are another
- * one's, who hears of them through a packet socket, which comes first
- * (crates/port/src/packet). */
+/* Keeps the frames of an interface from the kernel's stack. Their receiver gets them
+ * through a packet socket, which comes before this hook (crates/port/src/packet). */
 #include "bpf.h"
 
-SEC("classifier") int take(struct sk_buff *frame)
+SEC("classifier") int take(struct __sk_buff *frame)
 {
 	(void)frame;
 	return TC_DROP;

@@ -1,5 +1,5 @@
-/* Counters of a program, one for each number of its enum count, which ends in
- * COUNT_MAX and stands before this is included. */
+/* The counters of a program, one for each value of its enum count. The program
+ * must define that enum, which ends with COUNT_MAX, before it includes this file. */
 #pragma once
 
 #include "bpf.h"

@@ -1,6 +1,6 @@
-/* Takes the frames of an endpoint's own addresses off an interface and hands
- * them to the AF_XDP socket of the queue that they arrived on. Everything else,
- * and every frame of a queue without a socket, goes on to the kernel.
+/* Redirects frames for an endpoint's own addresses from an interface to the
+ * AF_XDP socket of the queue that they arrived on. All other frames, and all
+ * frames of a queue without a socket, go on to the kernel.
  *
  *   ARP for or to an address of ours            -> socket
  *   neighbour solicitation for one              -> socket
@@ -44,7 +44,7 @@ INLINE void copy(u8 *to, const u8 *from, int n)
 		to[i] = from[i];
 }
 
-/* Finds the address that decides about the frame; 0 if there is none. */
+/* Finds the address that decides where the frame goes. Returns 0 if there is none. */
 INLINE int find_address(const u8 *f, const u8 *end, struct address *address)
 {
 	__builtin_memset(address, 0, sizeof *address);
@@ -63,8 +63,8 @@ INLINE int find_address(const u8 *f, const u8 *end, struct address *address)
 		return 1;
 	}
 	if (type == 0x86dd && p + 40 <= end) {
-		/* ICMPv6 (58) type 135: who is asked for stands in the message,
-		 * the destination is a multicast group. */
+		/* A neighbour solicitation (ICMPv6, type 135) contains the address in
+		 * question. Its destination is a multicast group. */
 		if (p[6] == 58 && p + 64 <= end && p[40] == 135)
 			copy(address->bytes, p + 48, 16);
 		else
@@ -82,7 +82,7 @@ int endpoint(struct xdp_md *ctx)
 	struct address address;
 
 	if (find_address(frame, end, &address) && bpf_map_lookup_elem(&ADDRESSES, &address)) {
-		/* The flags are what is returned if the queue has no socket. */
+		/* The flags are the return value if the queue has no socket. */
 		long action = bpf_redirect_map(&SOCKETS, ctx->rx_queue_index, XDP_PASS);
 		if (action != XDP_PASS) {
 			count(COUNT_REDIRECTED);

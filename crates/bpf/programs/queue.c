@@ -1,8 +1,8 @@
-/* Which queue of a TAP device a frame that the kernel sends goes to: the first,
- * always. The second is there to be written to only (crates/port/src/merging.rs). */
+/* Selects the queue of a TAP device for frames that the kernel sends: always the
+ * first. The second is only written to (crates/port/src/merging.rs). */
 #include "bpf.h"
 
-SEC("socket") int first_queue(struct sk_buff *frame)
+SEC("socket") int first_queue(struct __sk_buff *frame)
 {
 	(void)frame;
 	return 0;

@@ -1,5 +1,5 @@
-/* Steering: each frame's connection is looked up in a map. A hit goes to the
- * engine, everything else goes on to the kernel at once.
+/* Steering: looks up each frame's connection in a map. Frames of connections in
+ * the map go to the engine, all others go on to the kernel at once.
  *
  *             steer_xdp                          steer_tc
  *   wire ----> hit ----> AF_XDP socket   wire ----> hit ----> TAP, read by the engine
@@ -8,24 +8,24 @@
  *   engine --> AF_XDP socket --> wire    engine, into the TAP --> own tuple --> wire
  *                                                             \-> else -------> dropped
  *
- * A tuple is in the map, and its engine is not there: the frame is dropped. The
- * kernel would answer it with numbers that are no longer true.
+ * If a tuple is in the map but its engine is absent, the frame is dropped. The
+ * kernel would answer it with outdated sequence numbers.
  *
- * An ICMP error belongs to the connection whose segment it quotes. The kernel would
- * make nothing of it: the sequence number is none that the husk has sent.
+ * An ICMP error belongs to the connection whose segment it quotes. The kernel
+ * would ignore it, because the husk has not sent the quoted sequence number.
  *
- * Whatever cannot be matched goes to the kernel: fragments, IPv6 extension
- * headers, more than two VLAN tags, headers that are cut off. Map layout and
- * order of the counters are shared with crates/kernel/src/steer/maps.rs.
+ * Frames that cannot be matched go to the kernel: fragments, and frames with IPv6
+ * extension headers, more than two VLAN tags, or headers that are cut off. The map
+ * layout and the order of the counters must match crates/kernel/src/steer/maps.rs.
  */
 #include "bpf.h"
 
-#define TUPLES_MAX 65536 /* the loader may choose another number */
-#define ENGINES_MAX 1024 /* number 0 is the interface's own, others are programs' */
+#define TUPLES_MAX 65536 /* the loader may change this */
+#define ENGINES_MAX 1024 /* engine 0 is the interface's own, the others belong to programs */
 #define SOCKETS_MAX 64
 
-/* A connection as seen from here. IPv4 addresses as ::ffff:a.b.c.d, ports in
- * network order, VLAN ids from the outermost on, 0 for none. */
+/* A connection as seen from this host. IPv4 addresses are written as ::ffff:a.b.c.d,
+ * ports are in network byte order, the outermost VLAN id comes first, 0 means no tag. */
 struct tuple {
 	u8 local[16];
 	u8 remote[16];
@@ -36,7 +36,7 @@ struct tuple {
 
 enum state {
 	STATE_STEER, /* to the engine */
-	STATE_DROP, /* to nobody */
+	STATE_DROP, /* nowhere */
 };
 
 struct steered {
@@ -46,8 +46,8 @@ struct steered {
 
 struct engine {
 	u32 up;
-	u32 wire; /* index of the interface that is steered */
-	u32 device; /* index of the TAP device, tc kind */
+	u32 wire; /* index of the steered interface */
+	u32 device; /* index of the TAP device (kind tc) */
 };
 
 struct {
@@ -89,16 +89,16 @@ enum count {
 #define IPV4 20
 #define IPV6 40
 #define TCP 20
-/* Where the checksum is in a TCP header. */
+/* The offset of the checksum in a TCP header. */
 #define CHECKSUM 16
-/* An sk_buff's `ip_summed` whose checksum somebody is still to write. */
+/* The value of `ip_summed` if the checksum is still to be filled in. */
 #define CHECKSUM_PARTIAL 3
 #define ICMP 8
-/* What an error quotes of TCP at least: ports and sequence number (RFC 792). */
+/* An ICMP error quotes at least this much of TCP: ports and sequence number (RFC 792). */
 #define QUOTED_TCP 8
-/* The longest headers that are looked at: two tags, IPv4 with all its options. */
+/* The longest headers that are examined: two tags, and IPv4 with all its options. */
 #define HEADERS (ETHERNET + 2 * TAG + 60 + TCP)
-/* The same of an ICMP error, with the headers that it quotes. */
+/* The same for an ICMP error, including the headers that it quotes. */
 #define ERROR_HEADERS (ETHERNET + 2 * TAG + 60 + ICMP + 60 + QUOTED_TCP)
 
 INLINE u16 be16(const u8 *p)
@@ -106,9 +106,10 @@ INLINE u16 be16(const u8 *p)
 	return p[0] << 8 | p[1];
 }
 
-/* Ports follow each other, and so do IPv4 and IPv6 addresses: the sender's
- * first, which is ours in a frame of the engine. */
-INLINE void order(struct tuple *t, const u8 *address, int len, const u8 *ports, int ours)
+/* Fills in the addresses and ports. In a frame the sender's address comes directly
+ * before the receiver's, and so does its port. The sender is `ours` in a frame of
+ * the engine. */
+INLINE void fill_tuple(struct tuple *t, const u8 *address, int len, const u8 *ports, int ours)
 {
 	u8 *first = ours ? t->local : t->remote;
 	u8 *second = ours ? t->remote : t->local;
@@ -125,26 +126,26 @@ INLINE void order(struct tuple *t, const u8 *address, int len, const u8 *ports, 
 	__builtin_memcpy(ours ? t->remote_port : t->local_port, ports + 2, 2);
 }
 
-/* An ICMP error whose quotation lies beyond `end`: there may be more of it. */
+/* An ICMP error whose quotation lies beyond `end`. More of it may be readable. */
 #define CUT_OFF COUNT_MAX
 
-/* Finds the tuple of the segment of ours that an ICMP error at `p` quotes. */
+/* Finds the tuple of our segment that the ICMP error at `p` quotes. */
 INLINE enum count quoted_v4(const u8 *p, const u8 *end, struct tuple *t)
 {
 	if (p + ICMP + IPV4 > end)
 		return CUT_OFF;
-	/* Unreachable, time exceeded, parameter problem. */
+	/* Destination unreachable, time exceeded, parameter problem. */
 	if (p[0] != 3 && p[0] != 11 && p[0] != 12)
 		return COUNT_PASSED;
 	const u8 *q = p + ICMP;
 	u32 len = (q[0] & 0xf) * 4;
-	/* TCP, and not a later fragment. */
+	/* It must be TCP, and not a later fragment. */
 	if (q[0] >> 4 != 4 || len < IPV4 || q[9] != 6 || be16(q + 6) & 0x1fff)
 		return COUNT_PASSED;
 	const u8 *tcp = q + len;
 	if (tcp + QUOTED_TCP > end)
 		return CUT_OFF;
-	order(t, q + 12, 4, tcp, 1);
+	fill_tuple(t, q + 12, 4, tcp, 1);
 	return COUNT_HIT;
 }
 
@@ -152,20 +153,20 @@ INLINE enum count quoted_v6(const u8 *p, const u8 *end, struct tuple *t)
 {
 	if (p + ICMP + IPV6 + QUOTED_TCP > end)
 		return CUT_OFF;
-	/* Unreachable, packet too big, time exceeded, parameter problem. */
+	/* Destination unreachable, packet too big, time exceeded, parameter problem. */
 	if (p[0] < 1 || p[0] > 4)
 		return COUNT_PASSED;
 	const u8 *q = p + ICMP;
 	if (q[0] >> 4 != 6 || q[6] != 6)
 		return COUNT_PASSED;
-	order(t, q + 8, 16, q + IPV6, 1);
+	fill_tuple(t, q + 8, 16, q + IPV6, 1);
 	return COUNT_HIT;
 }
 
 /* Finds the tuple of the TCP segment whose Ethernet header is at `f`, or of the one
- * that an ICMP error there quotes; the counter of the reason if there is none,
- * COUNT_HIT if there is, or CUT_OFF. A tag that the kernel has taken off the frame
- * is `tag`. Where a segment's TCP header begins is written to `tcp`. */
+ * that an ICMP error there quotes. Returns COUNT_HIT if there is one, else CUT_OFF
+ * or the counter of the reason. `tag` is a VLAN tag that the kernel has removed from
+ * the frame. The offset of a segment's TCP header is written to `tcp`. */
 INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tuple *t, u32 *tcp)
 {
 	__builtin_memset(t, 0, sizeof *t);
@@ -202,7 +203,7 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 			return COUNT_MALFORMED;
 		if (p[9] != 6 && (p[9] != 1 || ours))
 			return COUNT_PASSED;
-		/* More fragments, or not the first. */
+		/* A fragment: more follow, or it is not the first. */
 		if (be16(p + 6) & 0x3fff)
 			return p[9] == 6 ? COUNT_FRAGMENT : COUNT_PASSED;
 		const u8 *next = p + len;
@@ -210,7 +211,7 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 			return quoted_v4(next, end, t);
 		if (next + TCP > end)
 			return COUNT_MALFORMED;
-		order(t, p + 12, 4, next, ours);
+		fill_tuple(t, p + 12, 4, next, ours);
 		*tcp = next - f;
 		return COUNT_HIT;
 	}
@@ -225,7 +226,7 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 			return COUNT_PASSED;
 		if (p + IPV6 + TCP > end)
 			return COUNT_MALFORMED;
-		order(t, p + 8, 16, p + IPV6, ours);
+		fill_tuple(t, p + 8, 16, p + IPV6, ours);
 		*tcp = p + IPV6 - f;
 		return COUNT_HIT;
 	}
@@ -234,13 +235,13 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 
 enum decision { PASS, STEER, DROP };
 
-/* What becomes of a frame from the wire, in which `reason` was found. */
+/* Decides where a frame from the wire goes, given the result of parsing it. */
 INLINE enum decision decide(enum count reason, const struct tuple *t, struct engine **engine)
 {
 	struct steered *steered;
 
 	if (reason != COUNT_HIT) {
-		/* An error that says too little is nobody's. */
+		/* An error that quotes too little belongs to no connection. */
 		count(reason == CUT_OFF ? COUNT_PASSED : reason);
 		return PASS;
 	}
@@ -278,41 +279,41 @@ int steer_xdp(struct xdp_md *ctx)
 	case STEER:
 		break;
 	}
-	/* The flags are what is returned if the queue has no socket. */
+	/* The flags are the return value if the queue has no socket. */
 	long action = bpf_redirect_map(&SOCKETS, ctx->rx_queue_index, XDP_DROP);
 	count(action == XDP_DROP ? COUNT_NO_ENGINE : COUNT_HIT);
 	return action;
 }
 
-/* A tag that the kernel has taken off, with a bit that makes it differ from none. */
-INLINE u32 taken_tag(const struct sk_buff *skb)
+/* The tag that the kernel has removed, with an extra bit so that it differs from 0 (no tag). */
+INLINE u32 removed_tag(const struct __sk_buff *skb)
 {
 	return skb->vlan_present ? skb->vlan_tci | 0x10000 : 0;
 }
 
-/* Headers may lie in pages that are not mapped to be read directly. It is done only where they
- * do: of a frame whose headers are all that is mapped it would take payload, and a copy of the
- * head for a frame that the sender keeps for retransmission. */
-INLINE void pull_headers(struct sk_buff *skb, u32 most)
+/* Makes headers readable that lie in pages without direct access. Other frames are left alone: if
+ * all headers of a frame are readable already, the call would also pull payload, and would copy the
+ * head of a frame that the sender keeps for retransmission. */
+INLINE void pull_headers(struct __sk_buff *skb, u32 most)
 {
 	u32 len = skb->len < most ? skb->len : most;
 	if (skb->data_end - skb->data < len)
 		bpf_skb_pull_data(skb, len);
 }
 
-INLINE enum count parse_skb(const struct sk_buff *skb, int ours, struct tuple *t, u32 *tcp)
+INLINE enum count parse_skb(const struct __sk_buff *skb, int ours, struct tuple *t, u32 *tcp)
 {
 	const u8 *data = (const u8 *)(long)skb->data;
 	const u8 *end = (const u8 *)(long)skb->data_end;
 
-	/* Pointers from here on: where several looks become one, the compiler would carry 32 bits
-	 * there and widen them afterwards, which the verifier takes for arithmetic. */
+	/* Forces the values into pointers here. When the compiler merges several of these calls, it
+	 * would otherwise keep 32 bits and widen them later, which the verifier rejects as arithmetic. */
 	asm volatile("" : "+r"(data), "+r"(end));
-	return parse(data, end, taken_tag(skb), ours, t, tcp);
+	return parse(data, end, removed_tag(skb), ours, t, tcp);
 }
 
-/* The same, wherever the headers lie. */
-INLINE enum count find(struct sk_buff *skb, int ours, struct tuple *t, u32 *tcp)
+/* Like parse_skb, wherever the headers lie. */
+INLINE enum count find(struct __sk_buff *skb, int ours, struct tuple *t, u32 *tcp)
 {
 	enum count reason = parse_skb(skb, ours, t, tcp);
 
@@ -323,13 +324,13 @@ INLINE enum count find(struct sk_buff *skb, int ours, struct tuple *t, u32 *tcp)
 }
 
 SEC("classifier")
-int steer_tc(struct sk_buff *skb)
+int steer_tc(struct __sk_buff *skb)
 {
 	struct engine *engine = 0;
 	struct tuple t;
 	u32 tcp;
 
-	/* For another host: seen because the interface is promiscuous. */
+	/* For another host: it is visible because the interface is promiscuous. */
 	if (skb->pkt_type != 0) {
 		count(COUNT_PASSED);
 		return TC_NEXT;
@@ -348,15 +349,17 @@ int steer_tc(struct sk_buff *skb)
 		break;
 	}
 	count(COUNT_HIT);
-	/* Out of the TAP device is to its reader. */
+	/* What leaves by the TAP device goes to its reader. */
 	return bpf_redirect(engine->device, 0);
 }
 
-#define PLACE(member, what) __builtin_preserve_field_info(kernel->member, what)
-/* Where a member is from `ip_summed` on. */
-#define BEHIND(member) (PLACE(member, PLACE_OFFSET) - PLACE(ip_summed, PLACE_OFFSET))
+/* A property of a member of the kernel's sk_buff. */
+#define FIELD_INFO(member, kind) __builtin_preserve_field_info(kernel->member, kind)
+#define OFFSET(member) FIELD_INFO(member, BPF_CORE_FIELD_BYTE_OFFSET)
+/* The offset of a member, relative to `ip_summed`. */
+#define FROM_IP_SUMMED(member) (OFFSET(member) - OFFSET(ip_summed))
 
-INLINE u16 half(const void *from)
+INLINE u16 load_u16(const void *from)
 {
 	u16 value;
 
@@ -364,31 +367,32 @@ INLINE u16 half(const void *from)
 	return value;
 }
 
-/* Whether no sum is to be written into the frame after this (virtio: NEEDS_CSUM), or only TCP's,
- * into its own field. Elsewhere it would change what was looked at here, the ports for instance,
- * to a number that who wrote the frame can choose. Not known is no. */
-INLINE int keeps_headers(struct sk_buff *skb, u32 tcp)
+/* Returns 1 if no checksum will be written into the frame later (virtio: NEEDS_CSUM), or only TCP's
+ * own into its field. Written elsewhere, it would change what was checked here, for example the
+ * ports, to a value that the writer of the frame can choose. Returns 0 if this is unknown. */
+INLINE int keeps_headers(struct __sk_buff *skb, u32 tcp)
 {
-	const struct sk_buff___kernel *kernel = (const void *)skb;
-	/* One read, for each takes some 30 ns: these members are neighbours. The verifier takes no
-	 * kernel of which that is not so. */
+	const struct sk_buff *kernel = (const void *)skb;
+	/* One read, because each takes some 30 ns. The members are close together; on a kernel where
+	 * they are not, the verifier refuses the program. */
 	u64 copy[8];
 	const u8 *members = (const u8 *)copy;
 
-	if (PLACE(unplaced, PLACE_EXISTS))
+	if (FIELD_INFO(not_relocated, BPF_CORE_FIELD_EXISTS))
 		does_not_load();
-	if (bpf_probe_read_kernel(copy, BEHIND(mac_header) + sizeof kernel->mac_header,
-				  (const u8 *)kernel + PLACE(ip_summed, PLACE_OFFSET)))
+	if (bpf_probe_read_kernel(copy, FROM_IP_SUMMED(mac_header) + sizeof kernel->mac_header,
+				  (const u8 *)kernel + OFFSET(ip_summed)))
 		return 0;
-	if (copy[0] << PLACE(ip_summed, PLACE_SHIFT_LEFT) >> PLACE(ip_summed, PLACE_SHIFT_RIGHT) != CHECKSUM_PARTIAL)
+	u64 summed = copy[0] << FIELD_INFO(ip_summed, BPF_CORE_FIELD_LSHIFT_U64);
+	if (summed >> FIELD_INFO(ip_summed, BPF_CORE_FIELD_RSHIFT_U64) != CHECKSUM_PARTIAL)
 		return 1;
 	/* The frame begins at its link header. */
-	return half(members + BEHIND(csum_start)) == half(members + BEHIND(mac_header)) + tcp &&
-	       half(members + BEHIND(csum_offset)) == CHECKSUM;
+	return load_u16(members + FROM_IP_SUMMED(csum_start)) == load_u16(members + FROM_IP_SUMMED(mac_header)) + tcp &&
+	       load_u16(members + FROM_IP_SUMMED(csum_offset)) == CHECKSUM;
 }
 
-/* What becomes of a frame that an engine wrote. */
-INLINE int leave(struct sk_buff *skb, int guarded)
+/* Decides where a frame that an engine wrote goes. */
+INLINE int send_from_engine(struct __sk_buff *skb, int guarded)
 {
 	struct tuple t;
 	struct steered *steered = 0;
@@ -399,7 +403,7 @@ INLINE int leave(struct sk_buff *skb, int guarded)
 	if (steered && steered->state == STATE_STEER) {
 		u32 id = steered->engine;
 		struct engine *engine = bpf_map_lookup_elem(&ENGINES, &id);
-		/* An engine that is given up sends no more. */
+		/* An engine that was given up may not send. */
 		if (engine && engine->up && engine->device == skb->ifindex && (!guarded || keeps_headers(skb, tcp))) {
 			count(COUNT_SENT);
 			return bpf_redirect(engine->wire, 0);
@@ -410,16 +414,16 @@ INLINE int leave(struct sk_buff *skb, int guarded)
 }
 
 SEC("classifier")
-int steer_tap(struct sk_buff *skb)
+int steer_tap(struct __sk_buff *skb)
 {
-	return leave(skb, 1);
+	return send_from_engine(skb, 1);
 }
 
-/* For the interface's own engine, where the kernel does not show its sk_buff. */
+/* For the interface's own engine, on kernels that do not show their sk_buff. */
 SEC("classifier")
-int steer_tap_own(struct sk_buff *skb)
+int steer_tap_own(struct __sk_buff *skb)
 {
-	return leave(skb, 0);
+	return send_from_engine(skb, 0);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,13 +1,13 @@
-//! Translation between the kernel's side of a move and the engine's: from a captured connection to
-//! the engine's adoption, and from a suspended connection to the kernel's restore. It is pure
-//! translation: the process that drives the engine calls these functions.
+//! Translates between a captured connection and the engine: what the engine is told of a captured
+//! connection, and what it says of one that is to be rebuilt. These are pure functions for
+//! whichever process drives the engine.
 //!
 //! ```text
 //!  Captured --adoption, brought--> Streamer::adopt, Consumer::bring
 //!  Suspended, send queue, LeftBehind --departed--> Captured
 //! ```
 //!
-//! It is a crate of its own because the kernel's side does not need an engine, and a program's
+//! This is a crate of its own because the kernel's side does not need an engine, and a program's
 //! consumer does not need the kernel's side.
 #![forbid(unsafe_code)]
 
@@ -22,8 +22,8 @@ use baton_wire::addr::Addr;
 use baton_wire::seq::Seq;
 
 /// Checks whether a consumer whose largest buffer has `largest` bytes can take a connection. A
-/// window that is larger is kept: segments for which there is no space are dropped until the
-/// program reads, as in a kernel that is short of memory.
+/// larger receive window is kept all the same. Data for which the consumer has no room is dropped
+/// until the program reads, as in a kernel that is short of memory.
 ///
 /// # Errors
 /// [`Refusal::TooMuchQueued`].
@@ -32,15 +32,14 @@ pub fn fits(captured: &Captured, largest: u32) -> Result<(), Refusal> {
     if longest > largest as usize { Err(Refusal::TooMuchQueued) } else { Ok(()) }
 }
 
-/// Returns the options for the engine.
+/// The socket options that the engine is told.
 pub fn options(captured: &Captured) -> Vec<SocketOption> {
     let mut options = captured.options.for_engine();
     options.truncate(MAX_OPTIONS);
     options
 }
 
-/// Builds the adoption of a captured connection by a consumer. `options` must come from
-/// [`options`].
+/// The adoption of a captured connection by a consumer; `options` comes from [`options`].
 pub fn adoption<'a>(
     captured: &'a Captured,
     options: &'a [SocketOption],
@@ -61,7 +60,7 @@ pub fn adoption<'a>(
     }
 }
 
-/// Returns the queues that the connection brings to its consumer.
+/// The bytes that a captured connection brings along.
 pub fn brought(captured: &Captured) -> Brought {
     Brought {
         send: captured.send_queue.clone(),
@@ -70,12 +69,12 @@ pub fn brought(captured: &Captured) -> Brought {
     }
 }
 
-/// Builds the kernel's form of a connection that is suspended in the engine. `shell` is the
-/// connection as captured when it moved, or any other capture of the same tuple; addresses and
-/// options are taken from it. `send` comes from [`read_send_queue`], `left` from the consumer.
+/// The form in which the kernel gets a connection that is suspended in the engine. `head` is what
+/// was captured when the connection came, without its queues; addresses and options are taken from
+/// it. `send` comes from [`read_send_queue`], and `left` from the connection's consumer.
 ///
 /// [`read_send_queue`]: baton_engine::streamer::Streamer::read_send_queue
-pub fn departed(shell: &Captured, suspended: &Suspended, mut send: Vec<u8>, left: LeftBehind) -> Captured {
+pub fn departed(head: &Captured, suspended: &Suspended, mut send: Vec<u8>, left: LeftBehind) -> Captured {
     let mut protocol = suspended.snapshot.clone();
     if !protocol.has_our_fin() {
         protocol.write_seq += left.unsent.len() as u32;
@@ -83,21 +82,21 @@ pub fn departed(shell: &Captured, suspended: &Suspended, mut send: Vec<u8>, left
     }
     let before_fin = Seq(protocol.rcv_nxt.0.wrapping_sub(u32::from(protocol.has_peer_fin())));
     protocol.copied_seq = before_fin - left.unread.len() as u32;
-    let mut options = shell.options.clone();
+    let mut options = head.options.clone();
     options.set_from_engine(&suspended.options);
     Captured {
-        local: shell.local,
-        remote: shell.remote,
+        local: head.local,
+        remote: head.remote,
         protocol,
         send_queue: send,
         receive_queue: left.unread,
-        shut_read: shell.shut_read,
+        shut_read: head.shut_read,
         options,
     }
 }
 
-/// Returns the captured connection without the bytes of its queues: what [`departed`] needs later.
-pub fn shell(captured: &Captured) -> Captured {
+/// The captured connection without the bytes of its queues, as [`departed`] needs it later.
+pub fn without_queues(captured: &Captured) -> Captured {
     Captured {
         local: captured.local,
         remote: captured.remote,

@@ -1,8 +1,8 @@
-//! Records that a broker stores with its guardian in case it is killed: enough to restore every
-//! connection to the kernel and to continue serving the programs.
+//! What a broker records with its guardian in case it is killed: enough to bring every connection
+//! home and to continue with the programs.
 //!
-//! A record is stored with its descriptors under a key ([`Key`]) and replaces an earlier one with
-//! the same key.
+//! A record is kept under a key ([`Key`]) and replaces any record under the same key. Its
+//! descriptors are kept with it.
 
 use crate::codec::Field;
 use crate::message::RawSizes;
@@ -10,36 +10,36 @@ use crate::messages;
 use baton_wire::addr::{Addr, Tuple};
 
 messages! {
-    /// A record for the guardian.
+    /// A record that the guardian keeps.
     pub enum Record {
-        /// A broker has started to serve.
+        /// The broker's start.
         1 Born {
             /// The engines' time 0, in nanoseconds of `CLOCK_MONOTONIC`.
             base: u64,
-            /// Number of earlier brokers.
+            /// The number of brokers before this one.
             generation: u32,
-            /// How many of the latest brokers lived for less than a second each.
+            /// How many of the last of them, in a row, lived for less than a second.
             short: u32,
         },
-        /// The socket that programs connect to, as descriptor.
+        /// The address on which programs connect. With the listening socket.
         2 Listener {},
         /// A program, with its channel as descriptor.
         3 Client {
-            /// Number of the program.
+            /// The program's number.
             client: u32,
-            /// Its process id.
+            /// The program's process id.
             pid: u32,
-            /// Its user id.
+            /// The program's user.
             uid: u32,
-            /// Sizes of its memory, if that is not for streams.
+            /// The sizes of its memory, if it uses raw queue pairs and not streams.
             raw: Option<RawSizes>,
-            /// True if it drives engines itself.
+            /// The program runs engines itself.
             direct: bool,
         },
-        /// An interface's ledger, with its file as descriptor.
+        /// The ledger of an engine. With its file.
         4 Ledger {
-            /// Name of the interface; for an engine inside a program, followed by the engine's
-            /// number: `eth0/3`.
+            /// The interface's name. For a program's engine, the name and the engine's number:
+            /// `eth0/3`.
             interface: String,
         },
         /// An interface's engine, with its pidfd as descriptor.
@@ -49,80 +49,103 @@ messages! {
         },
         /// A program's memory in an engine, with its file as descriptor.
         6 Region {
-            /// Number of the region.
+            /// The region's number.
             region: u32,
-            /// Number of the program.
+            /// The program's number.
             client: u32,
             /// Name of the interface.
             interface: String,
         },
-        /// A connection, with its socket as descriptor.
-        7 Line {
-            /// Id of the connection.
+        /// A connection. With its socket.
+        7 Connection {
+            /// The connection's number.
             id: u64,
-            /// Number of its program.
+            /// The program's number.
             client: u32,
-            /// Process id and user id of the program.
+            /// The program's process id and user.
             program: (u32, u32),
-            /// Number of the adoption that the program waits for; 0 if there is none.
+            /// The number of the adoption that the program waits for, or 0.
             seq: u64,
-            /// Its addresses and ports.
+            /// The connection's addresses and ports.
             tuple: Tuple,
             /// Name of the interface.
             interface: String,
-            /// Its mark and its device (see `baton_kernel::hops::Query`).
+            /// Its mark and its device, as in `baton_kernel::hops::Query`.
             query: (u32, u32),
-            /// Index of its interface, and its next hop there.
+            /// The index of its interface, and its next hop there.
             way: (u32, Addr),
-            /// State of its move.
+            /// How far its move has come.
             phase: Phase,
-            /// True if its program has closed it.
+            /// The program has closed it.
             closed: bool,
-            /// Number of moves so far.
+            /// The number of its moves.
             moves: u64,
             /// The connection's captured state, or the state that is being restored, without the
             /// queues (`Captured::head_to_bytes` of `baton_kernel`).
             head: Vec<u8>,
         },
-        /// The queues of a captured connection, with their file as descriptor.
+        /// The queues of a captured connection. With a file that holds them.
         8 Queues {
-            /// Id of the connection.
+            /// The connection's number.
             id: u64,
-            /// Number of bytes in its send queue, which comes first.
+            /// The length of its send queue, which comes first, in bytes.
             send: u32,
-            /// Number of bytes in its receive queue.
+            /// The length of its receive queue, in bytes.
             unread: u32,
         },
-        /// A process whose end the service waits for, with its pidfd as descriptor.
+        /// A process that the service runs for. With its pidfd.
         9 Member {
-            /// Process id.
+            /// The process id.
             pid: u32,
         },
-        /// The service exists for its member processes only, and ends with the last of them.
+        /// The service runs only for the processes recorded, and ends with the last of them.
         10 Few {},
     }
 }
 
-/// How far a connection's move has come. Each state also covers the time before the step to the
-/// next state is complete: repeating or undoing an incomplete step does no harm.
+/// What a program is told when its connection has come home ([`Reply::Home`]).
+///
+/// [`Reply::Home`]: crate::message::Reply::Home
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Home {
+    /// The number of received bytes that are, or were, in the region.
+    pub rcv_pos: u64,
+    /// The number of written bytes that the kernel has.
+    pub tail_pos: u64,
+    /// The kernel has everything, and the program must not use the region; the positions are 0.
+    pub whole: bool,
+}
+
+impl Home {
+    /// The kernel has everything.
+    pub const WHOLE: Home = Home { rcv_pos: 0, tail_pos: 0, whole: true };
+
+    /// The bytes up to `rcv_pos` are in the region, and the kernel has those written up to
+    /// `tail_pos`.
+    pub fn at((rcv_pos, tail_pos): (u64, u64)) -> Home {
+        Home { rcv_pos, tail_pos, whole: false }
+    }
+}
+
+/// How far a connection's move has come. Each phase also covers the time before the step to the
+/// next one: what has not been done yet can be done again, or undone, without harm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// The kernel has the connection, or it is being captured.
     Kernel,
-    /// It is captured, and its program has not yet taken its queued bytes.
+    /// It was captured. Its program has not taken in the bytes that it brings along.
     Captured,
-    /// Its program has taken them, and the engine was asked to adopt it: it may be in the ledger.
+    /// The program has taken them in, and the engine was asked to adopt the connection: the ledger
+    /// may have it.
     Brought,
     /// It is in the ledger, unless it has ended.
     Engine,
-    /// It is being rebuilt: the kernel has it, or will soon. The value is the message for the
-    /// program: received and written positions and wholeness as in
-    /// [`Reply::Home`](crate::message::Reply::Home); `None` if the program never saw the connection
-    /// leave.
-    Rebuilt(Option<(u64, u64, bool)>),
-    /// Its engine is dead, and the kernel has no route for it. The values are the message for the
-    /// program once the kernel has it, and whether there are bytes that the program has not read.
-    Left((u64, u64, bool), bool),
+    /// It is rebuilt: the kernel has it, or is about to. With what its program is told; `None` if,
+    /// as far as the program knows, the connection never left.
+    Rebuilt(Option<Home>),
+    /// Its engine is dead, and the kernel has no route for it. With what its program is told once
+    /// the kernel has it, and whether there are bytes that the program has not read.
+    Left(Home, bool),
 }
 
 impl Field for Phase {
@@ -134,9 +157,9 @@ impl Field for Phase {
             Phase::Engine => out.push(3),
             Phase::Rebuilt(home) => {
                 out.push(4);
-                home.map(|(rcv_pos, tail_pos, whole)| ((rcv_pos, tail_pos), whole)).put(out);
+                home.map(|Home { rcv_pos, tail_pos, whole }| ((rcv_pos, tail_pos), whole)).put(out);
             }
-            Phase::Left((rcv_pos, tail_pos, whole), unread) => {
+            Phase::Left(Home { rcv_pos, tail_pos, whole }, unread) => {
                 out.push(5);
                 ((*rcv_pos, *tail_pos), (*whole, *unread)).put(out);
             }
@@ -151,18 +174,18 @@ impl Field for Phase {
             3 => Phase::Engine,
             4 => {
                 let home: Option<((u64, u64), bool)> = Field::take(from)?;
-                Phase::Rebuilt(home.map(|((rcv_pos, tail_pos), whole)| (rcv_pos, tail_pos, whole)))
+                Phase::Rebuilt(home.map(|((rcv_pos, tail_pos), whole)| Home { rcv_pos, tail_pos, whole }))
             }
             5 => {
                 let ((rcv_pos, tail_pos), (whole, unread)): ((u64, u64), (bool, bool)) = Field::take(from)?;
-                Phase::Left((rcv_pos, tail_pos, whole), unread)
+                Phase::Left(Home { rcv_pos, tail_pos, whole }, unread)
             }
             _ => return None,
         })
     }
 }
 
-/// Kind and number of a record's subject.
+/// The kind of a record, and its number within that kind.
 pub type Key = (u8, u64);
 
 /// Key of a connection's queues.
@@ -170,8 +193,8 @@ pub fn queues(id: u64) -> Key {
     (8, id)
 }
 
-/// Key of a connection.
-pub fn line(id: u64) -> Key {
+/// The key of a connection.
+pub fn connection(id: u64) -> Key {
     (7, id)
 }
 
@@ -180,17 +203,17 @@ pub fn region(region: u32) -> Key {
     (6, region.into())
 }
 
-/// Key of an engine, by its interface's index.
-pub fn engine(side: usize) -> Key {
-    (5, side as u64)
+/// The key of an engine, by the index of its slot.
+pub fn engine(slot: usize) -> Key {
+    (5, slot as u64)
 }
 
-/// Key of a ledger, by its interface's index.
-pub fn ledger(side: usize) -> Key {
-    (4, side as u64)
+/// The key of a ledger, by the index of its slot.
+pub fn ledger(slot: usize) -> Key {
+    (4, slot as u64)
 }
 
-/// Key of the ledger of an engine inside a program, by the engine's number.
+/// The key of the ledger of a program's engine, by the engine's number.
 pub fn programs_ledger(number: u32) -> Key {
     (4, 1 << 32 | u64::from(number))
 }
@@ -200,16 +223,16 @@ pub fn client(client: u32) -> Key {
     (3, client.into())
 }
 
-/// Key of a member process.
+/// The key of a process that the service runs for.
 pub fn member(pid: u32) -> Key {
     (9, pid.into())
 }
 
-/// Key of the record [`Record::Few`].
+/// The key of the record [`Record::Few`].
 pub const FEW: Key = (10, 0);
 
-/// Key of the socket that programs connect to.
+/// The key of the listening socket.
 pub const LISTENER: Key = (2, 0);
 
-/// Key of the record [`Record::Born`].
+/// The key of the broker's start.
 pub const BORN: Key = (1, 0);

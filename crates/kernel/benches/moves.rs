@@ -1,7 +1,8 @@
-//! What the kernel's part of a move costs: a connection over loopback in a namespace of
-//! its own, to nowhere and back.
+//! The cost of the kernel's part of a move: a connection over loopback, in a namespace of its own,
+//! moves away and back.
 //!
-//! Each round is one move each way, so that the raw figures hold the percentiles. What an
+//! Each round is one move in each direction, so the raw figures contain the percentiles. The cost
+//! of an engine and of steering is not included.
 //! engine and steering add is not in here.
 
 use baton_kernel::{Captured, capture, make_husk, rebuild, resume};
@@ -12,7 +13,7 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Bytes that wait in the receive queue.
+/// The number of bytes that wait in the receive queue.
 const LOADS: [usize; 3] = [0, 16 << 10, 48 << 10];
 
 struct Subject {

@@ -1,20 +1,18 @@
-//! What steering costs connections that do not move: a kernel's bulk transfers over an
-//! interface with nothing attached, with steering, and with 10,000 connections steered
-//! besides.
+//! What steering costs connections that do not move: bulk transfers of a kernel over an interface
+//! with nothing attached, with steering, and with 10,000 other connections steered.
 //!
 //! ```text
 //!   peer's kernel ── veth ─┬─ our kernel        one pair of devices for each state,
 //!                          └─ engine's port     all up at once
 //! ```
 //!
-//! Each state carries a transfer each way once a round, in an order that turns round by
-//! round; figures are medians. CPU time is that of the whole machine. The steered
-//! connections have no traffic here: they are entries in the map that every frame is
-//! looked up in. An engine's port is open, and nobody polls it.
+//! In each round every state carries one transfer in each direction, in an order that reverses from
+//! round to round. Figures are medians. CPU time is that of the whole machine. The steered
+//! connections have no traffic here: they are entries in the map in which every frame is looked up.
+//! An engine's port is open, and nobody polls it.
 //!
-//! An XDP program takes segmentation offload away from a veth pair, whatever it does. What
-//! of its cost that is shows the state in which nothing is attached and the offloads are
-//! off.
+//! An XDP program disables segmentation offload on a veth pair, whatever it does. The state without
+//! attachment and without offloads shows how much of its cost is due to that.
 
 use baton_kernel::steer::{Kind, Options, Steering};
 use baton_port::SteeredPort;
@@ -28,17 +26,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// Connections that are steered besides.
+/// Other connections that are steered.
 const TUPLES: u32 = 10_000;
-/// Bytes of a write and of a read.
+/// The size of each write and each read, in bytes.
 const MESSAGE: usize = 64 << 10;
-/// The last byte of a transfer; all others are 0.
+/// The last byte of a transfer. All others are 0.
 const LAST: u8 = 1;
-/// Rounds counted, and what a transfer takes.
+/// The rounds that count, and the duration of a transfer.
 const ROUNDS: usize = 21;
 const LENGTH: Duration = Duration::from_millis(250);
 
-/// What stands on an interface.
+/// The state of an interface.
 struct State {
     name: &'static str,
     kind: Option<Kind>,
@@ -55,26 +53,26 @@ const STATES: [State; 6] = [
     State { name: "xdp, 10,000 steered", kind: Some(Kind::Xdp), tuples: TUPLES, offloads: true },
 ];
 
-/// Who sends: the peer, then we.
+/// The sender: the peer, then us.
 const DIRECTIONS: [&str; 2] = ["in", "out"];
 
-/// A transfer's outcome.
+/// The result of a transfer.
 #[derive(Clone, Copy, Default)]
 struct Figures {
     gbps: f64,
-    /// CPU seconds of the machine a gigabyte.
+    /// CPU seconds of the machine for each gigabyte.
     cpu: f64,
 }
 
-/// An interface in its state.
+/// An interface in one of the states.
 struct Wire {
-    /// At the peer's.
+    /// On the peer's side.
     listener: TcpListener,
     _steering: Option<(Steering, SteeredPort)>,
 }
 
 impl Wire {
-    /// In our namespace.
+    /// Creates the interface in our namespace.
     fn new(state: &State, ours: &Netns, peer: &Netns, net: usize) -> Wire {
         let device = format!("wire{net}");
         veth(ours, &device, peer, &device);
@@ -95,8 +93,8 @@ impl Wire {
         Wire { listener, _steering: steering }
     }
 
-    /// Over a new connection: what an old one has come to by chance, its windows for
-    /// example, would stay its own in all rounds.
+    /// Transfers over a new connection, because the accidental properties of an old one, such as
+    /// its windows, would persist in all rounds.
     fn transfer(&self, direction: usize, length: Duration) -> Figures {
         let near = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let (far, _) = self.listener.accept().unwrap();
@@ -112,7 +110,7 @@ impl Wire {
     }
 }
 
-/// Sends for so long. The very last byte is another.
+/// Sends for `length`. Only the very last byte differs.
 fn send(mut to: &TcpStream, begun: Instant, length: Duration) {
     let mut message = vec![0; MESSAGE];
     while begun.elapsed() < length {
@@ -122,7 +120,7 @@ fn send(mut to: &TcpStream, begun: Instant, length: Duration) {
     to.write_all(&message).unwrap();
 }
 
-/// Receives all of it; how many bytes.
+/// Receives everything. Returns the number of bytes.
 fn receive(mut from: &TcpStream) -> u64 {
     let mut message = vec![0; MESSAGE];
     let mut received = 0;
@@ -135,13 +133,13 @@ fn receive(mut from: &TcpStream) -> u64 {
     }
 }
 
-/// A connection of nobody (RFC 2544's addresses).
+/// A connection that nobody has, with addresses of RFC 2544.
 fn steered(n: u32) -> Tuple {
     let [_, _, c, d] = n.to_be_bytes();
     Tuple { local: Addr::v4([198, 18, 0, 1]), remote: Addr::v4([198, 19, c, d]), local_port: 80, remote_port: 40_000 }
 }
 
-/// What all CPUs have worked, in seconds (`proc_stat(5)`; 100 ticks a second).
+/// The time that all CPUs have worked, in seconds (`proc_stat(5)`; 100 ticks per second).
 fn busy_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     let fields: Vec<f64> =
@@ -150,7 +148,7 @@ fn busy_seconds() -> f64 {
     [0, 1, 2, 5, 6].iter().map(|&field| fields[field]).sum::<f64>() / 100.0
 }
 
-/// First, second and third quartile.
+/// The first, second and third quartile.
 fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
@@ -219,7 +217,7 @@ fn main() {
     need_program!("ethtool");
     let (ours, peer) = (Netns::new("ours"), Netns::new("peer"));
     for side in [&ours, &peer] {
-        // One that does not pace, whatever the machine's is.
+        // A congestion control without pacing, whatever the machine uses.
         side.run("sysctl -q -w net.ipv4.tcp_congestion_control=reno");
     }
     ours.enter(|| measure(&ours, &peer));

@@ -1,15 +1,14 @@
-//! A socket gets its connection's address and route although the host does not have them: an
-//! address was taken off its interface, a route is unreachable or has gone.
+//! Gives a socket its connection's address and route even if the host lacks them: the address was
+//! removed from its interface, or the route is unreachable or gone.
 //!
-//! The kernel keeps such a connection: nothing of it leaves and nothing arrives, its timers run
-//! on, and it goes on once address and route are back. One that comes home then has to become
-//! just that. So the socket is told for a moment that it may have any address
-//! (`IP_TRANSPARENT`), and, if there is no route of IPv4 still, that it belongs to the loopback
-//! device, over which the kernel then takes all to be reached. Where an IPsec policy forbids even
-//! to look for a route, the socket has a policy of its own for a moment, which allows all
-//! (`IP_XFRM_POLICY`). Afterwards the route that was found so is forgotten, and the kernel looks
-//! for one at the next segment. Without a route of IPv6 nothing helps: the connection cannot come
-//! home before there is one.
+//! The kernel keeps such a connection. Nothing leaves and nothing arrives, its timers run, and it
+//! continues once address and route are back. A connection that comes home has to end up in the
+//! same state. So the socket is briefly allowed to have any address (`IP_TRANSPARENT`). If IPv4
+//! still has no route, the socket is also bound to the loopback device, over which the kernel then
+//! considers everything reachable. If an IPsec policy forbids even the route lookup, the socket
+//! briefly gets a policy of its own that allows everything (`IP_XFRM_POLICY`). Afterwards the route
+//! found in this way is forgotten, and the kernel looks for another at the next segment. Without an
+//! IPv6 route none of this helps: the connection cannot come home until there is one.
 
 use crate::socket_options::IntOption;
 use crate::sys;
@@ -20,17 +19,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-/// `linux/in6.h`; the same flag of a socket as `IP_TRANSPARENT`.
+/// `linux/in6.h`; sets the same flag of a socket as `IP_TRANSPARENT`.
 const IPV6_TRANSPARENT: i32 = 75;
 /// `linux/xfrm.h`.
 const XFRM_POLICY_OUT: u8 = 1;
 /// The loopback device of each network namespace.
 const LOOPBACK: i32 = 1;
 
-/// [`bind`], wherever the address is. A socket that is bound already stays so.
+/// Like [`bind`], wherever the address is. A socket that is bound already stays bound.
 pub(crate) fn bind_anyway(fd: BorrowedFd<'_>, local: SocketAddr) -> io::Result<()> {
     let bind = || match bind(fd, &local) {
-        // A program that had chosen its port keeps it, and so does a husk.
+        // The socket is bound already: the program chose its port, or it is a husk.
         Err(Errno::INVAL) => Ok(()),
         done => done,
     };
@@ -40,7 +39,7 @@ pub(crate) fn bind_anyway(fd: BorrowedFd<'_>, local: SocketAddr) -> io::Result<(
     }
 }
 
-/// [`connect`], wherever address and route are, and whatever IPsec says.
+/// Like [`connect`], wherever address and route are, and whatever IPsec says.
 pub(crate) fn connect_anyway(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
     let connect = || match connect(fd, &remote) {
         Ok(()) => Ok(true),
@@ -57,13 +56,14 @@ pub(crate) fn connect_anyway(fd: BorrowedFd<'_>, local: SocketAddr, remote: Sock
     forget_route(fd)
 }
 
-/// The address is away; there is no route, or one that says no; IPsec blocks it, or lacks a key.
+/// Returns true if the address is absent, if there is no usable route, or if IPsec blocks the way
+/// or lacks a key.
 fn is_no_way(error: Errno) -> bool {
     let no_route = [Errno::INVAL, Errno::ADDRNOTAVAIL, Errno::NETUNREACH, Errno::HOSTUNREACH, Errno::ACCESS];
     no_route.contains(&error) || [Errno::PERM, Errno::SRCH, Errno::AGAIN].contains(&error)
 }
 
-/// Whether the host has an address now.
+/// Returns true if the host has this address now.
 pub(crate) fn is_ours(mut addr: SocketAddr) -> io::Result<bool> {
     addr.set_port(0);
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -81,14 +81,15 @@ fn with_any_address<T>(fd: BorrowedFd<'_>, local: SocketAddr, f: impl FnOnce() -
     done
 }
 
-/// Where the kernel has no IPsec, nothing is to be allowed.
+/// Calls `f` while the socket may send without IPsec. A kernel without IPsec needs no permission.
 fn in_the_clear<T>(fd: BorrowedFd<'_>, local: SocketAddr, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let (level, name) = if local.is_ipv4() {
         (libc::IPPROTO_IP, libc::IP_XFRM_POLICY)
     } else {
         (libc::IPPROTO_IPV6, libc::IPV6_XFRM_POLICY)
     };
-    // `struct xfrm_userpolicy_info` (`linux/xfrm.h`): it is for all that leaves, and allows it.
+    // `struct xfrm_userpolicy_info` (`linux/xfrm.h`): a policy for everything that leaves, which
+    // allows it.
     let mut policy = [0; 168];
     let family = if Addr::from(local.ip()).is_v4() { libc::AF_INET } else { libc::AF_INET6 };
     policy[40..42].copy_from_slice(&(family as u16).to_ne_bytes());
@@ -109,7 +110,7 @@ fn on_loopback<T>(fd: BorrowedFd<'_>, f: impl FnOnce() -> io::Result<T>) -> io::
     done
 }
 
-/// A socket looks for its route anew when its mark changes.
+/// A change of its mark makes a socket look up its route again.
 fn forget_route(fd: BorrowedFd<'_>) -> io::Result<()> {
     let mark = IntOption::Mark.read(fd)?;
     let other = IntOption::Mark.write(fd, mark ^ 1);

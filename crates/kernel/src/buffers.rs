@@ -1,9 +1,9 @@
-//! Room for the queues while they are put back, and the sizes that were before.
+//! Makes room for the queues while they are put back, and restores the earlier buffer sizes
+//! afterwards.
 //!
-//! The kernel fills a queue only up to the size of its buffer, in repair mode too. So
-//! both buffers are made large for the time; `SO_SNDBUFFORCE` goes beyond the host's
-//! limit, and sets a lock that keeps the kernel from tuning the size, which is taken off
-//! again (`SO_BUF_LOCK`).
+//! The kernel fills a queue only up to the size of its buffer, in repair mode too. So both buffers
+//! are enlarged for the time being. `SO_SNDBUFFORCE` exceeds the host's limit, but sets a lock that
+//! keeps the kernel from tuning the size. That lock is removed again (`SO_BUF_LOCK`).
 
 use crate::captured::Captured;
 use crate::socket_options::{Buffers, IntOption};
@@ -17,7 +17,7 @@ const SO_BUF_LOCK: i32 = 72;
 /// The program chose the size of the receive buffer.
 const RECEIVE_LOCKED: i32 = 2;
 
-/// Beside the bytes themselves, for the kernel's own structures.
+/// Room for the kernel's own structures, in addition to the bytes themselves.
 const SLACK: usize = 64 * 1024;
 
 /// Makes both buffers large enough for the queues.
@@ -25,7 +25,7 @@ pub(crate) fn make_room(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<(
     let Buffers { send, receive, .. } = captured.options.buffers;
     if !captured.send_queue.is_empty() {
         set_size(fd, libc::SO_SNDBUFFORCE, size_for(captured.send_queue.len()).max(send))?;
-        // No bound on unsent bytes meanwhile.
+        // No limit on unsent bytes meanwhile.
         IntOption::NotSentLowWater.write(fd, -1)?;
     }
     if !captured.receive_queue.is_empty() {
@@ -34,9 +34,9 @@ pub(crate) fn make_room(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<(
     Ok(())
 }
 
-/// Puts the sizes back. A receive buffer that the program did not fix grows where the
-/// promised window, and what is unread, would not fit: the engine may have promised
-/// more than the kernel had. (A kernel's own promise always fits.)
+/// Restores the sizes. If the program did not set the receive buffer, and the promised window and
+/// the unread bytes would not fit, the buffer grows: the engine may have promised more than the
+/// kernel had. (The kernel's own promise always fits.)
 pub(crate) fn restore_buffers(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()> {
     let Buffers { send, mut receive, locks } = captured.options.buffers;
     let promised = captured.receive_queue.len() + captured.protocol.rcv_wnd() as usize;
@@ -52,12 +52,12 @@ pub(crate) fn restore_buffers(fd: BorrowedFd<'_>, captured: &Captured) -> io::Re
     sys::set_int(fd, SOCKET, SO_BUF_LOCK, locks)
 }
 
-/// The kernel counts what it allocates, about twice the bytes at worst.
+/// The kernel counts what it allocates, at worst about twice the bytes.
 fn size_for(bytes: usize) -> i32 {
     i32::try_from(2 * (bytes + SLACK)).unwrap_or(i32::MAX)
 }
 
-/// Sets what the kernel will tell: it doubles what it is given.
+/// Sets a size that the kernel reported. The kernel doubles what it is given, so half is set.
 fn set_size(fd: BorrowedFd<'_>, name: i32, size: i32) -> io::Result<()> {
     sys::set_int(fd, SOCKET, name, size / 2 + size % 2)
 }

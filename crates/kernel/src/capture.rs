@@ -1,21 +1,23 @@
-//! From the kernel: a connection is read without being disturbed.
+//! Out of the kernel: reads a connection without disturbing it.
 //!
 //! The steps, in this order:
 //!
 //! 1. `examine.rs`: may it move at all?
-//! 2. What the program set is read; repair mode, which changes some of it, comes after.
-//! 3. The socket is made deaf, unless the program has a filter of its own: what steering
-//!    came too late for would be acknowledged here, and known nowhere else. Repair mode
-//!    on; nothing is sent for that, but segments would still be processed.
-//! 4. If something is unsent, the peer's window is closed, as far as the kernel knows, so
-//!    that it stays unsent (see `send_queue.rs`).
-//! 5. Numbers, queues, windows, clock. If the numbers are others afterwards, a segment
-//!    or a timer came between, and all is read again.
+//! 2. Read what the program set. Repair mode, which changes some of it, comes after.
+//! 3. Make the socket deaf, unless the program has a filter of its own. Otherwise the kernel could
+//!    acknowledge segments that arrived before the steering took effect, and nobody else would know
+//!    of them. Then turn repair mode on. Nothing is sent for that, but segments would still be
+//!    processed.
+//! 4. If something is unsent, close the peer's window, as far as the kernel knows, so that it stays
+//!    unsent (see `send_queue.rs`).
+//! 5. Read numbers, queues, windows and clock. If the numbers have changed afterwards, a segment or
+//!    a timer interfered, and everything is read again.
 //!
-//! Until [`make_husk`](crate::make_husk) this can be undone: [`release`] makes an ordinary
-//! socket of it.
+//! Until [`make_husk`](crate::make_husk) this can be undone: [`release`] makes an ordinary socket
+//! of it.
 
 use crate::agreed::capture_peer_mss;
+use crate::capture_error::CaptureError;
 use crate::captured::{Captured, is_v6};
 use crate::error::{During, Failed};
 use crate::examine::{Examined, examine, receiving_side_is_shut};
@@ -33,23 +35,11 @@ use baton_wire::seq::{Seq, WindowScale};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// How often a connection that does not stand still is read before it is refused.
+/// How often a changing connection is read before it is refused.
 const ATTEMPTS: u32 = 16;
 
-/// Why a connection was not captured. In both cases it is in the kernel, whole.
-#[derive(Debug, thiserror::Error)]
-pub enum CaptureError {
-    /// It has to stay.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The kernel said no to something that it should have done.
-    #[error(transparent)]
-    Failed(#[from] Failed),
-}
-
-/// Captures a connection and leaves its socket in repair mode. Its segments must be
-/// kept from the kernel already, by steering. The caller is in the socket's network
-/// namespace.
+/// Captures a connection and leaves its socket in repair mode. Steering must already keep the
+/// connection's segments from the kernel. Call this in the socket's network namespace.
 ///
 /// # Errors
 /// [`CaptureError`]; the socket is then as it was.
@@ -64,17 +54,17 @@ pub fn capture(fd: impl AsFd) -> Result<Captured, CaptureError> {
     let deaf = deafen(fd).map_err(CaptureError::from);
     let captured = deaf.and_then(|()| read(fd, local, remote, &options));
     if captured.is_err() {
-        // What made it fail is the news; a socket that cannot leave repair mode is gone.
+        // The first error is the one to report. A socket that cannot leave repair mode is lost.
         let _ = undo(fd, &options);
     }
     captured
 }
 
-/// Makes an ordinary socket of a captured one that was not made a husk: the connection
-/// goes on as if nothing had been.
+/// Turns a captured socket that was not made a husk back into an ordinary one. The connection
+/// continues as if nothing had happened.
 ///
 /// # Errors
-/// If the kernel does not let it out of repair mode.
+/// If the kernel does not let it leave repair mode.
 pub fn release(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
     if captured.protocol.snd_nxt != captured.protocol.write_seq {
         let windows = windows::windows_of(captured, captured.protocol.rcv_nxt);
@@ -83,34 +73,34 @@ pub fn release(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
     undo(fd.as_fd(), &captured.options)
 }
 
-/// Whether somebody has it captured, or is building it: it is in repair mode.
+/// Returns true if the socket is in repair mode, so that somebody has captured it or is rebuilding
+/// it.
 ///
 /// # Errors
-/// As `getsockopt(2)`'s: it is no TCP socket.
+/// Errors from `getsockopt(2)`, for example if it is not a TCP socket.
 pub fn is_captured(fd: impl AsFd) -> Result<bool, Failed> {
     repair::is_on(fd.as_fd()).during("asking for repair mode")
 }
 
-/// Makes an ordinary socket of one that a process was capturing when it was killed, and had
-/// not made a husk: as [`release`], without knowing more than the socket does. One that
-/// nobody was capturing is left as it is.
+/// Turns a socket back into an ordinary one if a process was killed while it captured the
+/// connection, before it made a husk. Unlike [`release`] this knows no more than the socket itself.
+/// A socket that nobody was capturing is left as it is.
 ///
 /// # Errors
-/// If the kernel does not let it out of repair mode.
+/// If the kernel does not let it leave repair mode.
 pub fn abandon(fd: impl AsFd) -> Result<(), Failed> {
     let fd = fd.as_fd();
     if !is_captured(fd)? {
         return Ok(());
     }
     undeafen(fd).or_else(|_| undeafen(fd))?;
-    // No queue is selected any more. The window, closed it may be, comes with the answer to
-    // the probe.
+    // This deselects the queues. If the window was closed, the answer to the probe opens it.
     repair::enter(fd).during("turning repair mode on")?;
     repair::leave(fd, Leave::Probing).during("turning repair mode off")
 }
 
-/// Captures a rebuilt connection that was not resumed, to take it back. Unlike
-/// [`capture`] it expects repair mode, and leaves it on whatever happens.
+/// Captures a rebuilt connection that was not resumed, to take it back. Unlike [`capture`] this
+/// expects repair mode, and leaves it on in every case.
 ///
 /// # Errors
 /// [`CaptureError`]; the socket is as it was, in repair mode.
@@ -120,10 +110,10 @@ pub fn recapture(fd: impl AsFd, previous: &Captured) -> Result<Captured, Capture
     Ok(captured)
 }
 
-/// Lets the socket receive nothing, if it has no filter. Where none can be attached (the
-/// program has locked it) the socket is as safe as steering makes it.
+/// Makes a socket without a filter receive nothing. If no filter can be attached, because the
+/// program has locked it, only steering protects the socket.
 pub(crate) fn deafen(fd: BorrowedFd<'_>) -> Result<(), Failed> {
-    const WHAT: &str = "attaching a filter that drops all";
+    const WHAT: &str = "attaching a filter that drops everything";
     if sys::filter(fd).during(WHAT)? == sys::Filter::None {
         match sys::set_deaf(fd, true) {
             Err(error) if error.raw_os_error() != Some(libc::EPERM) => return Err(error).during(WHAT),
@@ -133,9 +123,9 @@ pub(crate) fn deafen(fd: BorrowedFd<'_>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Lets it receive again.
+/// Lets the socket receive again.
 pub(crate) fn undeafen(fd: BorrowedFd<'_>) -> Result<(), Failed> {
-    const WHAT: &str = "taking the filter off";
+    const WHAT: &str = "removing the filter";
     if sys::filter(fd).during(WHAT)? == sys::Filter::Deaf {
         sys::set_deaf(fd, false).during(WHAT)?;
     }
@@ -147,13 +137,13 @@ fn undo(fd: BorrowedFd<'_>, options: &SocketOptions) -> Result<(), Failed> {
     if let Some(offset) = options.int(IntOption::PeekOffset).filter(|offset| *offset >= 0) {
         IntOption::PeekOffset.write(fd, offset).during("setting the peek offset")?;
     }
-    // The probe brings what was lost meanwhile.
+    // The probe's answer brings what was lost meanwhile.
     repair::leave(fd, Leave::Probing).during("turning repair mode off")?;
     restore_reuse_address(fd, options).during("setting SO_REUSEADDR")
 }
 
-/// Reads until the connection stood still meanwhile. Afterwards the peer's window is closed
-/// if the connection was read and holds unsent bytes, and else as it was.
+/// Reads until the connection did not change meanwhile. If that succeeds and there are unsent
+/// bytes, the peer's window is closed afterwards; otherwise the window is as before.
 fn read(
     fd: BorrowedFd<'_>,
     local: SocketAddr,
@@ -161,7 +151,7 @@ fn read(
     options: &SocketOptions,
 ) -> Result<Captured, CaptureError> {
     if options.int(IntOption::PeekOffset).is_some_and(|offset| offset >= 0) {
-        // Else the queue would be read from there.
+        // Otherwise the queue would be read from that offset.
         IntOption::PeekOffset.write(fd, -1).during("turning the peek offset off")?;
     }
     for _ in 0..ATTEMPTS {
@@ -179,7 +169,7 @@ fn read(
     Err(Refusal::Unsettled.into())
 }
 
-/// Reads once; `None` if something happened meanwhile.
+/// Reads once. Returns `None` if something happened meanwhile.
 fn read_once(
     fd: BorrowedFd<'_>,
     local: SocketAddr,

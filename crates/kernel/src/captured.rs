@@ -1,4 +1,4 @@
-//! Everything that a connection is while it is on neither side.
+//! All that is known of a connection while neither the kernel nor the engine runs it.
 
 use crate::socket_options::{SocketOptions, take};
 use baton_tcp::snapshot::{Inconsistent, Snapshot, Words};
@@ -6,43 +6,43 @@ use baton_wire::addr::Tuple;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// A connection as plain data, without a descriptor: enough to go on with it in the
-/// engine or in the kernel.
+/// A connection as plain data, without a descriptor: enough to continue it in the engine or in the
+/// kernel.
 #[derive(Clone, PartialEq)]
 pub struct Captured {
-    /// Our end as the socket names it: a mapped IPv4 address on a socket of both
-    /// versions, the scope with a link-local address.
+    /// Our end as the socket names it: on a dual-stack socket a mapped IPv4 address, and with a
+    /// link-local address its scope.
     pub local: SocketAddr,
-    /// The peer's end, likewise.
+    /// The peer's end, in the same form.
     pub remote: SocketAddr,
-    /// What the protocol knows.
+    /// The protocol's state.
     pub protocol: Snapshot,
     /// Bytes sent and not acknowledged, then bytes not sent.
     pub send_queue: Vec<u8>,
     /// Bytes received and not read.
     pub receive_queue: Vec<u8>,
-    /// The program shut its receiving side down (`SHUT_RD`).
+    /// The program has shut down the receiving side (`SHUT_RD`).
     pub shut_read: bool,
-    /// What the program set.
+    /// The options that the program set.
     pub options: SocketOptions,
 }
 
-/// Why a captured connection cannot be acted upon.
+/// Why a captured connection cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Invalid {
     /// The numbers contradict each other.
     #[error(transparent)]
     Numbers(#[from] Inconsistent),
-    /// A queue does not hold what the numbers say.
+    /// The length of a queue contradicts the numbers.
     #[error("the {0} queue holds more or fewer bytes than its sequence numbers say")]
     Queue(&'static str),
-    /// The addresses are of different IP versions, or not of the snapshot's.
-    #[error("the addresses are not of one IP version")]
+    /// The addresses have different IP versions, or not the snapshot's.
+    #[error("the addresses do not have the same IP version")]
     Version,
 }
 
 impl Captured {
-    /// Whether it can be a connection; asked before anything is done with it.
+    /// Checks whether this can be a connection, before anything is done with it.
     ///
     /// # Errors
     /// What contradicts what.
@@ -62,7 +62,7 @@ impl Captured {
         Ok(())
     }
 
-    /// The connection without what its queues hold, as bytes for another process of this
+    /// Encodes the connection, without the bytes of its queues, for another process of the same
     /// version.
     pub fn head_to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1024);
@@ -76,9 +76,9 @@ impl Captured {
         out
     }
 
-    /// What [`Captured::head_to_bytes`] wrote, with empty queues; `None` for anything else.
-    /// Whether it can be a connection is asked once its queues are there
-    /// ([`Captured::check`]).
+    /// Decodes what [`Captured::head_to_bytes`] wrote, with empty queues. Returns `None` for
+    /// anything else. Once the queues are filled in, [`Captured::check`] tells whether this can be
+    /// a connection.
     pub fn head_from_bytes(mut bytes: &[u8]) -> Option<Captured> {
         let bytes = &mut bytes;
         if u32::from_le_bytes(take(bytes)?) != FORMAT {
@@ -98,18 +98,18 @@ impl Captured {
         bytes.is_empty().then_some(captured)
     }
 
-    /// The connection's name on the wire.
+    /// The connection's addresses and ports on the wire.
     pub fn tuple(&self) -> Tuple {
         Tuple::new(self.local, self.remote)
     }
 
-    /// The bytes sent and not acknowledged, and those not sent.
+    /// The bytes sent but not acknowledged, and those not sent.
     pub(crate) fn sent_and_unsent(&self) -> (&[u8], &[u8]) {
         self.send_queue.split_at(self.protocol.unacked_bytes() as usize)
     }
 }
 
-/// Changes whenever what follows it does.
+/// Changes whenever the encoding does.
 const FORMAT: u32 = u32::from_le_bytes(*b"btn1");
 
 fn end_to_bytes(end: SocketAddr, out: &mut Vec<u8>) {
@@ -136,7 +136,7 @@ fn end_from_bytes(bytes: &mut &[u8]) -> Option<SocketAddr> {
 }
 
 impl fmt::Debug for Captured {
-    /// Without what the queues hold: it is long, and nobody else's business.
+    /// Omits the bytes of the queues, which are long and private.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Captured")
             .field("local", &self.local)
@@ -150,7 +150,7 @@ impl fmt::Debug for Captured {
     }
 }
 
-/// True if packets of this end are IPv6.
+/// Returns true if packets of this end are IPv6.
 pub(crate) fn is_v6(addr: SocketAddr) -> bool {
     match addr.ip() {
         IpAddr::V4(_) => false,
@@ -181,7 +181,7 @@ mod tests {
             assert!(again.check().is_err(), "its queues are missing");
             again.receive_queue = b"unread".to_vec();
             assert_eq!((again.check(), &again), (Ok(()), &captured));
-            // Whatever is cut off, added or changed: no panic, and no other length.
+            // No cut, addition or change causes a panic or another length.
             for len in 0..bytes.len() {
                 assert_eq!(Captured::head_from_bytes(&bytes[..len]), None, "{len} bytes");
             }

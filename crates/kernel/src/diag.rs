@@ -1,6 +1,6 @@
-//! What only `sock_diag` tells and does (`ss` asks it too): whether a connection has TCP-MD5 keys,
-//! its control group, and the end of a socket that another process holds. For keys and ends it
-//! wants CAP_NET_ADMIN.
+//! What only `sock_diag` reports and does (`ss` uses it too): whether a connection has TCP-MD5
+//! keys, its control group, and aborting a socket that another process holds. Keys and aborts need
+//! CAP_NET_ADMIN.
 
 use crate::netlink::attributes;
 use baton_wire::addr::Addr;
@@ -18,23 +18,22 @@ const NLM_F_ACK: u16 = 4;
 const NLMSG_ERROR: u16 = 2;
 const INET_DIAG_MD5SIG: u16 = 18;
 const INET_DIAG_CGROUP_ID: u16 = 21;
-/// Asks for `TCP_INFO`: the kernel leaves the keys out (seen on 6.18) unless it is asked
-/// for that too.
+/// Requests `TCP_INFO`: without it the kernel omits the keys (observed on 6.18).
 const WITH_INFO: u8 = 1 << 1;
 const HEADER_LEN: usize = 16;
 /// `struct inet_diag_msg`.
 const MESSAGE_LEN: usize = 72;
 
-/// What is known of a connection.
+/// What `sock_diag` reports of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Diagnosis {
-    /// Its segments are signed by TCP-MD5.
+    /// TCP-MD5 signs its segments.
     pub md5: bool,
-    /// The number of its control group (version 2); 0 where the kernel tells none.
+    /// The number of its control group (version 2); 0 if the kernel reports none.
     pub cgroup: u64,
 }
 
-/// Asks for a connection.
+/// Queries a connection.
 pub(crate) fn diagnose(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<Diagnosis> {
     let interface = crate::sys::get_int(fd, libc::SOL_SOCKET, crate::sys::SO_BINDTOIFINDEX).unwrap_or(0);
     let netlink = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
@@ -97,7 +96,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }
 
-/// The number in a `NLMSG_ERROR`: 0 if the kernel did it.
+/// Reads the number in an `NLMSG_ERROR`, which is 0 if the kernel did what was asked.
 fn acknowledged(reply: &[u8]) -> io::Result<()> {
     let code = reply.get(HEADER_LEN..HEADER_LEN + 4).ok_or(io::ErrorKind::UnexpectedEof)?;
     match i32::from_ne_bytes([code[0], code[1], code[2], code[3]]) {
@@ -106,7 +105,7 @@ fn acknowledged(reply: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Looks through the attributes of the kernel's answer.
+/// Reads the attributes of the kernel's answer.
 fn answer(reply: &[u8]) -> io::Result<Diagnosis> {
     let kind = half(reply, 4).ok_or(io::ErrorKind::UnexpectedEof)?;
     if kind == NLMSG_ERROR {

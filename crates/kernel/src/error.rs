@@ -1,4 +1,4 @@
-//! What the kernel said no to, and during what.
+//! A failed system call, and what it was for.
 
 use std::io;
 
@@ -8,11 +8,11 @@ use std::io;
 pub struct Failed {
     /// What was being done.
     pub during: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
-/// Says during what an error came.
+/// Adds what was being done to an error.
 pub(crate) trait During<T> {
     fn during(self, what: &'static str) -> Result<T, Failed>;
 }

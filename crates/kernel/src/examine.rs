@@ -1,6 +1,6 @@
-//! Whether a connection may move, before anything about it is changed.
+//! Checks whether a connection may move, before anything about it is changed.
 
-use crate::capture::CaptureError;
+use crate::capture_error::CaptureError;
 use crate::error::During;
 use crate::tcp_info::TcpInfo;
 use crate::{diag, repair, sys};
@@ -16,16 +16,16 @@ use std::os::fd::BorrowedFd;
 const TCP_AO_INFO: i32 = 40;
 const AO_INFO_LEN: usize = 64;
 
-/// A connection that may move, as far as its socket tells.
+/// A connection that may move, as far as its socket shows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Examined {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// The number of its control group; 0 where the kernel tells none.
+    /// The number of its control group; 0 if the kernel reports none.
     pub cgroup: u64,
 }
 
-/// Looks at a socket.
+/// Examines a socket.
 pub(crate) fn examine(fd: BorrowedFd<'_>) -> Result<Examined, CaptureError> {
     is_tcp(fd)?;
     let info = TcpInfo::of(fd).during("reading TCP_INFO")?;
@@ -62,7 +62,7 @@ fn is_tcp(fd: BorrowedFd<'_>) -> Result<(), Refusal> {
     let protocol = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL).map_err(|_| Refusal::NotTcp)?;
     match protocol {
         libc::IPPROTO_MPTCP => Err(Refusal::Mptcp),
-        // `TCP_INFO` of something else that has this protocol number fails later.
+        // For another kind of socket with this protocol number, `TCP_INFO` fails later.
         libc::IPPROTO_TCP => {
             let kind = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE).map_err(|_| Refusal::NotTcp)?;
             if kind == libc::SOCK_STREAM { Ok(()) } else { Err(Refusal::NotTcp) }
@@ -71,14 +71,13 @@ fn is_tcp(fd: BorrowedFd<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// `TCP_ULP` tells its name; none is an empty one.
+/// `TCP_ULP` returns the protocol's name, which is empty if there is none.
 fn has_upper_protocol(fd: BorrowedFd<'_>) -> bool {
     let mut name = [0; 16];
     sys::get(fd, libc::IPPROTO_TCP, libc::TCP_ULP, &mut name).is_ok_and(|len| len > 0 && name[0] != 0)
 }
 
-/// `TCP_AO_INFO` fails with `ENOENT` without keys, with `ENOPROTOOPT` where the kernel
-/// has no TCP-AO.
+/// Without keys, `TCP_AO_INFO` fails with `ENOENT`; in a kernel without TCP-AO, with `ENOPROTOOPT`.
 fn has_ao(fd: BorrowedFd<'_>) -> bool {
     sys::get(fd, libc::IPPROTO_TCP, TCP_AO_INFO, &mut [0; AO_INFO_LEN]).is_ok()
 }
@@ -89,8 +88,8 @@ fn ready(fd: BorrowedFd<'_>, what: PollFlags) -> io::Result<bool> {
     Ok(fds[0].revents().contains(what))
 }
 
-/// The program called `shutdown(SHUT_RD)`: the end of the stream shows, though the peer
-/// has not closed.
+/// Returns true if the program called `shutdown(SHUT_RD)`: the stream shows its end although the
+/// peer has not closed.
 pub(crate) fn receiving_side_is_shut(fd: BorrowedFd<'_>, state: State) -> io::Result<bool> {
     Ok(state != State::CloseWait && ready(fd, PollFlags::RDHUP)?)
 }
@@ -138,25 +137,25 @@ mod tests {
     fn connections_with_a_filter_of_the_program_stay() {
         need_root!();
         need_program!("clang");
-        // `ret 0xffff`: all passes.
+        // `ret 0xffff`: passes everything.
         let classic = [[0x06, 0xffff]];
         let (ours, _peer) = pair();
         sys::attach_filter(ours.as_fd(), &classic).unwrap();
-        assert_eq!(refusal(&ours), Some(Refusal::SocketFilter), "a classic one");
+        assert_eq!(refusal(&ours), Some(Refusal::SocketFilter), "a classic filter");
         sys::set_int(ours.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0).unwrap();
         assert_eq!(refusal(&ours), None);
         let mut programs = Programs::load();
         programs.on_socket(ours.as_fd());
-        assert_eq!(refusal(&ours), Some(Refusal::SocketFilter), "an extended one");
+        assert_eq!(refusal(&ours), Some(Refusal::SocketFilter), "an extended filter");
         sys::set_int(ours.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0).unwrap();
         assert_eq!(refusal(&ours), None);
-        // One that cannot be taken off, nor can any be attached.
+        // This one cannot be removed, and no other can be attached.
         sys::set_int(ours.as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1).unwrap();
         assert_eq!(refusal(&ours), None);
         let (locked, _peer) = pair();
         sys::attach_filter(locked.as_fd(), &classic).unwrap();
         sys::set_int(locked.as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1).unwrap();
-        assert_eq!(refusal(&locked), Some(Refusal::SocketFilter), "a locked one");
+        assert_eq!(refusal(&locked), Some(Refusal::SocketFilter), "a locked filter");
     }
 
     #[test]

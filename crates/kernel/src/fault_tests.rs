@@ -1,5 +1,5 @@
-//! A system call fails, at every place where one is made: the step that it belongs to can
-//! be undone, and the connection goes on.
+//! A system call fails, at each place where one is made in turn: the step that it belongs to can be
+//! undone, and the connection continues.
 
 use crate::captured::Captured;
 use crate::probe::bench::{Bench, set_loopback_up};
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::thread;
 
-/// In a network namespace that goes away with the thread.
+/// Runs `f` in a network namespace that ends with the thread.
 fn apart(f: impl FnOnce() + Send + 'static) {
     let work = || {
         sys::enter_private_network().unwrap();
@@ -23,7 +23,7 @@ fn apart(f: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// A connection with something in both queues; half closed by the peer if asked so.
+/// A connection with data in both queues, half closed by the peer if `half_closed`.
 fn busy(half_closed: bool) -> Bench {
     let bench = Bench::new().unwrap();
     bench.exchange().unwrap();
@@ -38,7 +38,7 @@ fn busy(half_closed: bool) -> Bench {
     bench
 }
 
-/// Both directions bring what was in the queues.
+/// Checks that both directions deliver what was in the queues.
 fn goes_on(bench: &Bench, half_closed: bool) {
     assert_eq!(Bench::read(&bench.ours, 6).unwrap(), b"unread");
     IntOption::Cork.write(bench.fd(), 0).unwrap();
@@ -51,8 +51,8 @@ fn goes_on(bench: &Bench, half_closed: bool) {
     }
 }
 
-/// Tries `step` on connection after connection, with a fault ever later, until it is not
-/// met any more; how many places there are. `step` says whether it was.
+/// Tries `step` on one connection after another, each with a later fault, until the fault is no
+/// longer reached. Returns the number of places. `step` returns whether it reached the fault.
 fn at_each_place(half_closed: bool, mut step: impl FnMut(&Bench, u32) -> bool) -> u32 {
     for place in 0.. {
         let bench = busy(half_closed);
@@ -62,7 +62,7 @@ fn at_each_place(half_closed: bool, mut step: impl FnMut(&Bench, u32) -> bool) -
             return place;
         }
     }
-    unreachable!("every step ends")
+    unreachable!("every step makes a finite number of calls")
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_capture_that_fails_leaves_an_ordinary_socket() {
                 fault::after(place);
                 let captured = capture(&bench.ours);
                 let met = !fault::disarm();
-                // Some options do without an answer.
+                // A few options may fail without harm.
                 if let Ok(captured) = captured {
                     release(&bench.ours, &captured).unwrap();
                 }

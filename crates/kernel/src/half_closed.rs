@@ -1,11 +1,11 @@
 //! Connections with one side closed.
 //!
-//! A rebuilt socket is ESTABLISHED, whatever it was. Our FIN is put back by
-//! `shutdown`: with the send queue selected it counts as sent. The peer's FIN, and its
-//! ACK of ours, cannot be put back by a call; the kernel has to receive them. So they
-//! are made here and sent through a raw socket to our own address. They go over the
-//! loopback device, where nothing is steered, and say nothing that the peer did not say
-//! before. Segments of ours to the peer go out the same way ([`ask_peer`], [`tell_peer`]).
+//! A rebuilt socket is ESTABLISHED, whatever it was before. `shutdown` restores our FIN: with the
+//! send queue selected, it counts as sent. No call can restore the peer's FIN, or its ACK of ours;
+//! the kernel has to receive them. So they are made here and sent through a raw socket to our own
+//! address. They go over the loopback device, where nothing is steered, and say nothing that the
+//! peer has not said before. Segments from us to the peer leave in the same way ([`ask_peer`],
+//! [`tell_peer`]).
 
 use crate::captured::Captured;
 use crate::raw;
@@ -26,13 +26,13 @@ use std::os::fd::BorrowedFd;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// A segment over loopback is received before `sendto` returns, unless another CPU
-/// is asked to; then soon.
+/// A segment over loopback is received before `sendto` returns, unless another CPU handles it. Then
+/// it is received soon after.
 const PATIENCE: u32 = 200;
 const A_WHILE: Duration = Duration::from_micros(100);
 
-/// Takes the rebuilt socket from ESTABLISHED to the captured state. `false` if it does
-/// not follow: something on the host drops the segment.
+/// Takes the rebuilt socket from ESTABLISHED to the captured state. Returns `false` if the socket
+/// does not get there, because something on the host drops the segment.
 pub(crate) fn restore_state(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<bool> {
     let p = &captured.protocol;
     if captured.shut_read {
@@ -49,7 +49,7 @@ pub(crate) fn restore_state(fd: BorrowedFd<'_>, captured: &Captured) -> io::Resu
             Ok(true)
         }
         State::FinWait1 => {
-            // Behind the closed window it waits with the unsent data.
+            // Behind the closed window the FIN waits with the unsent data.
             shutdown(fd, Shutdown::Write)?;
             Ok(true)
         }
@@ -62,7 +62,7 @@ pub(crate) fn restore_state(fd: BorrowedFd<'_>, captured: &Captured) -> io::Resu
     }
 }
 
-/// The windows with no room to send, so that nothing leaves before the time.
+/// The windows with no room to send, so that nothing leaves too early.
 fn closed(captured: &Captured, rcv_nxt: Seq) -> repair::Windows {
     let in_flight = captured.protocol.snd_nxt.since(captured.protocol.snd_una).max(0) as u32;
     let windows = windows_of(captured, rcv_nxt);
@@ -79,7 +79,7 @@ fn reaches(fd: BorrowedFd<'_>, state: State) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Lets the kernel hear a segment without payload as if from the peer.
+/// Makes the kernel receive a segment without payload, as if from the peer.
 fn hear(fd: BorrowedFd<'_>, captured: &Captured, flags: Flags, seq: Seq, ack: Seq) -> io::Result<()> {
     let p = &captured.protocol;
     let in_flight = p.snd_nxt.since(p.snd_una).max(0) as u32;
@@ -96,18 +96,19 @@ fn hear(fd: BorrowedFd<'_>, captured: &Captured, flags: Flags, seq: Seq, ack: Se
     raw::send_to_ourselves(fd, &packet, captured.local)
 }
 
-/// Asks the peer what it has and how much room: a byte that it has acknowledged is answered
-/// with an ACK at once. The kernel's own window probe, which it sends in ESTABLISHED only, has
-/// no byte, and Linux answers one such segment in 500 ms (`tcp_oow_rate_limited()`,
-/// `net/ipv4/tcp_input.c`): what came during the move may have been it.
+/// Asks the peer what it has and how much room it has. It answers a byte that it has acknowledged
+/// before with an ACK at once. The kernel's own window probe, which the kernel sends only in
+/// ESTABLISHED, carries no byte. Linux answers only one such segment in 500 ms
+/// (`tcp_oow_rate_limited()`, `net/ipv4/tcp_input.c`), and something that came during the move may
+/// have used up that answer.
 pub(crate) fn ask_peer(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()> {
     let p = &captured.protocol;
     say(fd, captured, Seq(p.snd_una.0.wrapping_sub(1)), p.rcv_wnd(), &[0])
 }
 
-/// Tells the peer how much room there is now. A peer that finds the window closed waits for
-/// its timer, 200 ms at the least; the kernel's probe says the window, too, but as a segment
-/// of before, of which none is believed (RFC 9293 §3.10.7.4, SND.WL1).
+/// Tells the peer how much room there is now. A peer that sees the window closed waits for its
+/// timer, 200 ms at least. The kernel's probe carries the window too, but with an old sequence
+/// number, and the peer ignores the window of such a segment (RFC 9293 §3.10.7.4, SND.WL1).
 pub(crate) fn tell_peer(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()> {
     let room = TcpInfo::of(fd)?.rcv_wnd();
     if room <= captured.protocol.rcv_wnd() {
@@ -137,7 +138,7 @@ fn say(fd: BorrowedFd<'_>, captured: &Captured, seq: Seq, room: u32, payload: &[
     raw::send(fd, &packet, captured.remote)
 }
 
-/// A packet with a TCP segment.
+/// An IP packet with a TCP segment.
 pub(crate) fn segment(
     header: &Header,
     options: &[TcpOption<'_>],
@@ -164,7 +165,7 @@ mod tests {
     use std::net::TcpListener;
     use std::os::fd::{AsFd, OwnedFd};
 
-    /// Two ends of a wire, and a listener at the far one.
+    /// Both ends of a wire, and a listener at the far one.
     fn wire() -> (Netns, Netns, TcpListener) {
         let (ours, peer) = (Netns::new("bound"), Netns::new("peer"));
         veth(&ours, "wire", &peer, "wire");
@@ -174,7 +175,7 @@ mod tests {
         (ours, peer, listener)
     }
 
-    /// A connection whose peer has closed goes away and comes back.
+    /// Moves a connection whose peer has closed away and back.
     fn comes_back(socket: OwnedFd, listener: &TcpListener) {
         rustix::net::connect(&socket, &listener.local_addr().unwrap()).unwrap();
         drop(listener.accept().unwrap());
@@ -183,14 +184,14 @@ mod tests {
         make_husk(&socket, &captured).unwrap();
         rebuild(&socket, &captured).unwrap();
         resume(&socket, &captured).unwrap();
-        assert_eq!(std::net::TcpStream::from(socket).read(&mut [0]).unwrap(), 0, "the end shows");
+        assert_eq!(std::net::TcpStream::from(socket).read(&mut [0]).unwrap(), 0, "the end of the stream is visible");
     }
 
     fn socket() -> OwnedFd {
         socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
     }
 
-    /// What goes over the loopback device must seem to come over that device.
+    /// Packets that go over the loopback device must appear to come in by that device.
     #[test]
     fn a_socket_that_is_bound_to_a_device_hears_the_fin() {
         need_root!();
@@ -203,7 +204,7 @@ mod tests {
         });
     }
 
-    /// As where both ends of a wire are in one namespace, and yet speak over the wire.
+    /// A setup with both ends of a wire in one namespace, which still communicate over the wire.
     #[test]
     fn the_fin_is_heard_where_rules_send_what_is_for_us_over_the_wire() {
         need_root!();

@@ -1,4 +1,4 @@
-//! The order of a move, and the way back from every step of it.
+//! The order of a move's steps, and how to undo each of them.
 //!
 //! ```text
 //!            Begin            Captured           Started
@@ -12,17 +12,17 @@
 //!     +------------------- Resumed ---------------------------+
 //! ```
 //!
-//! [`Handoff::hand_off`] and [`Handoff::restore`] do the steps in their order and, if one fails, undo what
-//! was done. What the steps do is the caller's ([`Steps`]): a real socket, a map and an
-//! engine in the service, anything in a test. A step that undoes another is tried twice.
-//! Afterwards the connection is whole on one side, or [`Outcome::Lost`] says why not, and
-//! gives the captured connection to whoever can still do something with it.
+//! [`Handoff::hand_off`] and [`Handoff::restore`] run the steps in order and, if one fails, undo
+//! what was done. The caller decides what the steps do ([`Steps`]): they use a real socket, a map
+//! and an engine in the service, and anything in a test. A step that undoes another is tried twice.
+//! Afterwards the connection is whole on one side, or [`Outcome::Lost`] says why not and returns
+//! the captured connection for any other use.
 //!
-//! Frames: from `steer` on they are held for the engine; `start` gives them to it, and
-//! once it has stopped they are lost as if by the network. They reach the kernel again
-//! from `unsteer` on: the socket must be connected by then, or it would answer with a
-//! reset. It is in repair mode still, which keeps the program out but not the frames: a
-//! restore that fails from here on reads the connection anew.
+//! From `steer` on, the connection's frames are held for the engine. `start` gives them to it. Once
+//! the engine has stopped, frames are lost, as if the network had dropped them. From `unsteer` on
+//! they reach the kernel again. The socket must be connected by then, or the kernel would answer
+//! with a reset. The socket is still in repair mode, which keeps the program out but not the
+//! frames. So if a restore fails from here on, the connection is read again.
 
 use crate::captured::Captured;
 use core::fmt;
@@ -32,21 +32,21 @@ use core::fmt;
 pub enum Phase {
     /// The kernel runs it.
     Kernel,
-    /// Its frames are held, the kernel has it still.
+    /// The kernel still runs it, and its frames are held.
     Quiescing,
-    /// Nobody runs it; what it is lies in memory.
+    /// Nobody runs it. Its state is in memory.
     Captured,
     /// The engine runs it.
     Engine,
-    /// The engine has stopped, the kernel does not run it yet.
+    /// The engine has stopped, and the kernel does not run it yet.
     Restoring,
-    /// A step failed, and those before it are being undone.
+    /// A step failed, and the steps before it are being undone.
     Aborted,
     /// Neither side can run it.
     Lost,
 }
 
-/// What moves a connection from phase to phase.
+/// What takes a connection from one phase to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// A handoff begins.
@@ -61,16 +61,16 @@ pub enum Event {
     Resumed,
     /// A step failed.
     Failed,
-    /// It was undone: the kernel runs it.
+    /// The move was undone: the kernel runs the connection.
     InKernel,
-    /// It was undone: the engine runs it.
+    /// The move was undone: the engine runs the connection.
     InEngine,
-    /// It could not be undone.
+    /// The move could not be undone.
     Lost,
 }
 
 impl Phase {
-    /// All.
+    /// All phases.
     pub const ALL: [Phase; 7] = [
         Phase::Kernel,
         Phase::Quiescing,
@@ -81,7 +81,7 @@ impl Phase {
         Phase::Lost,
     ];
 
-    /// The phase after `event`, or `None` where the event has no place.
+    /// The phase after `event`, or `None` if the event is not possible in this phase.
     pub const fn next(self, event: Event) -> Option<Phase> {
         Some(match (self, event) {
             (Phase::Kernel, Event::Begin) => Phase::Quiescing,
@@ -133,8 +133,8 @@ pub enum Step {
     Resume,
 }
 
-/// What each step does. A step may fail before or after it did its work, and may be
-/// called again.
+/// The steps of a move. A step may fail before or after it has done its work, and may be called
+/// again.
 pub trait Steps {
     /// Why a step failed.
     type Error;
@@ -142,84 +142,84 @@ pub trait Steps {
     /// Keeps the connection's frames from the kernel and holds them for the engine.
     ///
     /// # Errors
-    /// Then none or all are kept; [`Steps::unsteer`] makes it none.
+    /// Either none or all of the frames are kept then; [`Steps::unsteer`] makes it none.
     fn steer(&mut self) -> Result<(), Self::Error>;
 
-    /// Reads the connection, as [`capture`](crate::capture).
+    /// Reads the connection, like [`capture`](crate::capture).
     ///
     /// # Errors
-    /// Then the socket is as it was.
+    /// The socket is unchanged then.
     fn capture(&mut self) -> Result<Captured, Self::Error>;
 
-    /// As [`make_husk`](crate::make_husk).
+    /// Makes a husk, like [`make_husk`](crate::make_husk).
     ///
     /// # Errors
-    /// Then the socket is anything, and in repair mode.
+    /// The socket is in an undefined state then, and in repair mode.
     fn make_husk(&mut self, captured: &Captured) -> Result<(), Self::Error>;
 
-    /// Lets the engine run the connection, held frames first.
+    /// Lets the engine run the connection, beginning with the held frames.
     ///
     /// # Errors
-    /// Then the engine has nothing of it, and has sent nothing.
+    /// The engine has nothing of the connection then, and has sent nothing.
     fn start(&mut self, captured: &Captured) -> Result<(), Self::Error>;
 
     /// Stops the engine for this connection.
     ///
     /// # Errors
-    /// Then the engine runs it still.
+    /// The engine still runs the connection then.
     fn stop(&mut self) -> Result<Captured, Self::Error>;
 
-    /// As [`rebuild`](crate::rebuild).
+    /// Rebuilds the connection, like [`rebuild`](crate::rebuild).
     ///
     /// # Errors
-    /// Then the socket is anything, and in repair mode.
+    /// The socket is in an undefined state then, and in repair mode.
     fn rebuild(&mut self, captured: &Captured) -> Result<(), Self::Error>;
 
     /// Lets the connection's frames go to the kernel.
     ///
     /// # Errors
-    /// Then none or all go there; [`Steps::steer`] makes it none.
+    /// Either none or all of the frames go there then; [`Steps::steer`] makes it none.
     fn unsteer(&mut self) -> Result<(), Self::Error>;
 
-    /// Reads a rebuilt connection that was not resumed, as [`recapture`](crate::recapture).
+    /// Reads a rebuilt connection that was not resumed, like [`recapture`](crate::recapture).
     ///
     /// # Errors
-    /// Then the socket is as it was.
+    /// The socket is unchanged then.
     fn recapture(&mut self, previous: &Captured) -> Result<Captured, Self::Error>;
 
-    /// As [`resume`](crate::resume).
+    /// Resumes the connection, like [`resume`](crate::resume).
     ///
     /// # Errors
-    /// Then the socket is in repair mode still.
+    /// The socket is still in repair mode then.
     fn resume(&mut self, captured: &Captured) -> Result<(), Self::Error>;
 }
 
-/// Where the connection is after a move that failed.
+/// Where the connection is after a move failed.
 #[derive(Debug)]
 pub enum Outcome<E> {
     /// In the kernel, whole.
     InKernel,
     /// In the engine, whole.
     InEngine,
-    /// Nowhere: undoing failed too, twice.
+    /// On neither side: undoing failed twice as well.
     Lost {
-        /// At this step.
+        /// The step that failed.
         step: Step,
-        /// For this reason.
+        /// The reason.
         cause: E,
-        /// What it was, unless the kernel has it still; for another try.
+        /// The captured connection, for another attempt, unless the kernel still has it.
         captured: Option<Box<Captured>>,
     },
 }
 
-/// A move failed.
+/// A move that failed.
 #[derive(Debug)]
 pub struct Aborted<E> {
-    /// At this step.
+    /// The step that failed.
     pub step: Step,
-    /// For this reason.
+    /// The reason.
     pub cause: E,
-    /// The connection is there.
+    /// Where the connection is now.
     pub outcome: Outcome<E>,
 }
 
@@ -236,40 +236,39 @@ impl<E: fmt::Display> fmt::Display for Aborted<E> {
 
 impl<E: fmt::Debug + fmt::Display> core::error::Error for Aborted<E> {}
 
-/// One connection's way between the sides.
+/// The moves of one connection between kernel and engine.
 #[derive(Debug)]
 pub struct Handoff {
     phase: Phase,
 }
 
-/// A step's failure on the way back.
+/// The failure of a step that was to undo another.
 type Undone<E> = Result<(), (Step, E)>;
 
 impl Handoff {
-    /// A connection that the kernel runs.
+    /// For a connection that the kernel runs.
     pub fn new() -> Handoff {
         Handoff { phase: Phase::Kernel }
     }
 
-    /// A connection that the engine runs: of a predecessor, say.
+    /// For a connection that the engine runs, for example a predecessor's.
     pub fn in_engine() -> Handoff {
         Handoff { phase: Phase::Engine }
     }
 
-    /// Where it is.
+    /// The phase that the connection is in.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
     fn on(&mut self, event: Event) {
-        self.phase = self.phase.next(event).expect("moves follow the table");
+        self.phase = self.phase.next(event).expect("every event fits its phase");
     }
 
-    /// From the kernel to the engine.
+    /// Moves the connection from the kernel to the engine.
     ///
     /// # Errors
-    /// At which step it failed, why, and where the connection is now: in the kernel, or
-    /// lost.
+    /// The step that failed, the reason, and where the connection is now: in the kernel, or lost.
     ///
     /// # Panics
     /// If the connection is not in the kernel ([`Handoff::phase`]).
@@ -297,11 +296,10 @@ impl Handoff {
         Ok(())
     }
 
-    /// From the engine to the kernel.
+    /// Moves the connection from the engine to the kernel.
     ///
     /// # Errors
-    /// At which step it failed, why, and where the connection is now: in the engine, or
-    /// lost.
+    /// The step that failed, the reason, and where the connection is now: in the engine, or lost.
     ///
     /// # Panics
     /// If the connection is not in the engine ([`Handoff::phase`]).
@@ -352,19 +350,19 @@ impl Default for Handoff {
     }
 }
 
-/// Once more, if it fails.
+/// Tries a second time if the first attempt fails.
 fn twice<E>(step: Step, mut f: impl FnMut() -> Result<(), E>) -> Undone<E> {
     f().or_else(|_| f()).map_err(|cause| (step, cause))
 }
 
-/// The way back of a handoff, from anywhere.
+/// Undoes a handoff from any point.
 fn into_kernel<S: Steps>(steps: &mut S, captured: &Captured) -> Undone<S::Error> {
     twice(Step::Rebuild, || steps.rebuild(captured))?;
     twice(Step::Unsteer, || steps.unsteer())?;
     twice(Step::Resume, || steps.resume(captured))
 }
 
-/// The way back of a restore while no frame can have reached the kernel.
+/// Undoes a restore while no frame can have reached the kernel.
 fn into_engine<S: Steps>(steps: &mut S, captured: Captured) -> Outcome<S::Error> {
     let husk = twice(Step::MakeHusk, || steps.make_husk(&captured));
     match husk.and_then(|()| twice(Step::Start, || steps.start(&captured))) {
@@ -373,7 +371,7 @@ fn into_engine<S: Steps>(steps: &mut S, captured: Captured) -> Outcome<S::Error>
     }
 }
 
-/// The way back once frames may have reached the kernel: what they changed is read anew.
+/// Undoes a restore once frames may have reached the kernel: their effects are read again.
 fn into_engine_anew<S: Steps>(steps: &mut S, captured: &Captured) -> Outcome<S::Error> {
     let mut anew = None;
     let read = twice(Step::Steer, || steps.steer()).and_then(|()| {
@@ -384,7 +382,7 @@ fn into_engine_anew<S: Steps>(steps: &mut S, captured: &Captured) -> Outcome<S::
     });
     match (read, anew) {
         (Ok(()), Some(anew)) => into_engine(steps, anew),
-        (Ok(()), None) => unreachable!("a capture that succeeds has a result"),
+        (Ok(()), None) => unreachable!("a successful capture has a result"),
         (Err((step, cause)), _) => Outcome::Lost { step, cause, captured: None },
     }
 }

@@ -6,34 +6,35 @@ use crate::steer::SteerError;
 use crate::{CaptureError, RestoreError};
 use baton_policy::Refusal;
 
-/// A step on the kernel's side did not succeed.
+/// Why a step on the kernel's side failed.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// The connection has to stay where it is.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It has to stay where it is, for a rule of the firewall.
+    /// The connection has to stay where it is because of a firewall rule.
     #[error("a firewall rule acts on its packets: {} in table {}, chain {}", .0.what, .0.table, .0.chain)]
     Firewall(Hit),
-    /// The kernel said no.
+    /// The kernel refused a system call.
     #[error(transparent)]
     Failed(#[from] Failed),
-    /// Steering said no.
+    /// Steering failed.
     #[error(transparent)]
     Steer(#[from] SteerError),
-    /// It was not put back.
+    /// The connection was not restored.
     #[error(transparent)]
     Restore(#[from] RestoreError),
 }
 
 impl KernelError {
-    /// True if it was not put back because the kernel has no route for it, which may change.
+    /// Returns true if the connection was not restored because the kernel has no route for it. That
+    /// may change.
     pub fn is_no_route(&self) -> bool {
         let KernelError::Restore(RestoreError::Failed(failed)) = self else { return false };
         failed.source.raw_os_error() == Some(libc::ENETUNREACH)
     }
 
-    /// The reason, if the connection only has to stay.
+    /// The reason, if the connection has to stay where it is.
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
             KernelError::Refused(refusal) => Some(*refusal),

@@ -1,18 +1,18 @@
 //! The privileged side of moves: what a broker does, without an engine.
 //!
 //! ```text
-//!   interface(..)        steered from now on; open_port gives the engine's port
+//!   add_interface(..)    steered from now on; open_port gives the engine's port
 //!   plan(socket)         may it move, over which interface, to which neighbour?
 //!   steer, capture       its frames are held; it is read        -> Captured, plain data
 //!   make_husk            nothing is left to be sent
 //!   rebuild, unsteer, resume                                    <- Captured
 //!   poll                 neighbours, routes and links that changed
-//!   keep_tracked         conntrack's entries of those that are away are kept
+//!   keep_tracked         keeps conntrack's entries of connections that are away
 //! ```
 //!
-//! [`handoff`](crate::handoff) has the order. Nothing here knows the engine: who drives
-//! it is told what to adopt, and says what is to be rebuilt. A connection is one map entry
-//! and one followed route here, and its descriptor is the caller's.
+//! [`handoff`](crate::handoff) has the order of the steps. Nothing here knows the engine: the
+//! caller that drives the engine is told what to adopt, and says what is to be rebuilt. Here a
+//! connection is one map entry and one followed route. Its descriptor belongs to the caller.
 
 use crate::beside::Beside;
 use crate::captured::Captured;
@@ -39,22 +39,22 @@ use std::time::Instant;
 /// How a connection will be reached while it is away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// What its route depends on, its name among it.
+    /// What its route depends on, including its addresses and ports.
     pub query: Query,
-    /// Interface and neighbour.
+    /// The interface and the next hop.
     pub way: Way,
-    /// The neighbour's link address, if the kernel knows it.
+    /// The next hop's link address, if the kernel knows it.
     pub mac: Option<Mac>,
-    /// Number of the engine, as of [`Steering::open_engine`]; 0 for the interface's own.
+    /// The number of its engine, as in [`Steering::open_engine`]; 0 for the interface's own.
     pub engine: u32,
-    /// Conntrack's entry of it, if it is tracked.
+    /// Conntrack's entry for it, if it is tracked.
     pub tracked: Option<Tracked>,
-    /// Number of its control group; 0 if it is not known.
+    /// The number of its control group; 0 if unknown.
     pub cgroup: u64,
 }
 
 impl Plan {
-    /// The connection's name.
+    /// The connection's addresses and ports.
     pub fn tuple(&self) -> Tuple {
         self.query.tuple
     }
@@ -73,23 +73,23 @@ pub struct KernelSide {
     firewall: Firewall,
     rules: Rules,
     beside: Beside,
-    /// An epoll set of all that tells of changes.
+    /// An epoll set of all descriptors that report changes.
     told: OwnedFd,
     refusals: Refusals,
-    /// None where the kernel does not show them.
+    /// `None` if the kernel does not show gaps.
     gaps: Option<Gaps>,
-    /// None where it does not let them be loaded.
+    /// `None` if the kernel does not let the program be loaded.
     arrivals: Option<Arrivals>,
 }
 
 impl KernelSide {
-    /// For the thread's network namespace, with no interface yet.
+    /// Opens the kernel side of the calling thread's network namespace, with no interface yet.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn open() -> Result<KernelSide, Failed> {
         let hops = Hops::open().during("opening netlink sockets")?;
-        let beside = Beside::open().during("asking what stands beside sockets")?;
+        let beside = Beside::open().during("asking what else handles packets")?;
         let told = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from);
         let told = told.during("making an epoll set")?;
         let firewall = Firewall::open().during("opening netfilter's netlink sockets")?;
@@ -116,19 +116,19 @@ impl KernelSide {
         Ok(epoll::add(&self.told, teller, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
     }
 
-    /// Loads what sees gaps and has SYNs arrive, where the kernel lets it be loaded: to be called
-    /// before a connection leaves the kernel, else no gap is seen. It took 75 ms where it was
-    /// measured, for which those that a dead broker's engine had do not wait.
+    /// Loads the programs that detect gaps and inject SYNs, if the kernel allows it. Call it before
+    /// a connection leaves the kernel, otherwise no gap is detected. It took 75 ms where it was
+    /// measured, and the connections of a dead broker's engine do not have to wait for that.
     pub fn load_programs(&mut self) {
         (self.gaps, self.arrivals) = (Gaps::open().ok(), Arrivals::open().ok());
     }
 
-    /// What becomes of connections that firewall rules act on, from now on.
+    /// Sets what happens to connections that firewall rules act on.
     pub fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
     }
 
-    /// Steers one more interface and returns its index. No engine is said to be there yet.
+    /// Steers one more interface and returns its index. The programs are not told of an engine yet.
     ///
     /// # Errors
     /// [`SteerError`] with the remedy.
@@ -142,7 +142,7 @@ impl KernelSide {
         Ok(index)
     }
 
-    /// Takes the steering off an interface, or drops what is left of it if the interface has
+    /// Removes the steering from an interface, or drops what is left of it if the interface is
     /// gone.
     pub fn remove_interface(&mut self, index: u32) {
         self.interfaces.retain(|interface| interface.index != index);
@@ -153,15 +153,15 @@ impl KernelSide {
         self.interfaces.iter_mut().find(|interface| interface.index == index).ok_or(Refusal::NotSteerable)
     }
 
-    /// Its steering: for the port, counters, and what a predecessor left.
+    /// An interface's steering, for its port, its counters, and what a predecessor left.
     ///
     /// # Errors
-    /// [`Refusal::NotSteerable`] if no interface of that index is steered.
+    /// [`Refusal::NotSteerable`] if no interface with that index is steered.
     pub fn steering(&mut self, interface: u32) -> Result<&mut Steering, Refusal> {
         self.interface(interface).map(|interface| &mut interface.steering)
     }
 
-    /// Opens the port of the engine of an interface and says that the engine is there.
+    /// Opens the port of an interface's engine and tells the programs that the engine is there.
     ///
     /// # Errors
     /// [`SteerError`]; [`Refusal::NotSteerable`] if the interface is not steered.
@@ -172,28 +172,28 @@ impl KernelSide {
         Ok(port)
     }
 
-    /// The kind obtained for an interface.
+    /// The kind of steering obtained for an interface.
     pub fn mode(&mut self, interface: u32) -> Option<Mode> {
         self.interface(interface).ok().map(|interface| interface.steering.mode())
     }
 
-    /// Whether programs may have engines of their own at an interface.
+    /// Returns true if programs may have engines of their own on an interface.
     pub fn lends_engines(&mut self, interface: u32) -> bool {
         self.interface(interface).is_ok_and(|interface| interface.steering.lends_engines())
     }
 
-    /// An interface as it is now.
+    /// The present properties of an interface.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn link(&mut self, interface: u32) -> Result<Link, Failed> {
         self.hops.link(interface).during("asking for the interface")
     }
 
-    /// Where a connection would go. Nothing is changed.
+    /// Plans where a connection would go. Changes nothing.
     ///
     /// # Errors
-    /// The [`Refusal`] if it has to stay, which is counted.
+    /// The [`Refusal`] if the connection has to stay. It is counted.
     pub fn plan(&mut self, fd: impl AsFd) -> Result<Plan, KernelError> {
         let planned = self.try_plan(fd.as_fd());
         self.counted(planned)
@@ -201,14 +201,14 @@ impl KernelSide {
 
     fn try_plan(&mut self, fd: BorrowedFd<'_>) -> Result<Plan, KernelError> {
         let Examined { local, remote, cgroup } = examine(fd)?;
-        // A name means something only where it is: elsewhere it may be another's.
+        // The same addresses and ports may mean another connection in another namespace.
         let here = sys::network(self.hops.as_fd()).during("asking for the network namespace")?;
         if sys::network(fd).during("asking for the socket's network namespace")? != here {
             return Err(Refusal::NotSteerable.into());
         }
         let query = query_of(fd, local, remote).during("asking what the route depends on")?;
         if is_transparent(fd) && !self.hops.is_local(query.tuple.local).during("asking for the local address")? {
-            // A TPROXY rule leads it here.
+            // A TPROXY rule directs the connection here.
             return Err(Refusal::Translated.into());
         }
         let way = self.hops.way(&query).during("asking for the route")??;
@@ -217,11 +217,11 @@ impl KernelSide {
         self.pass_firewall(&query, way.interface, tracked.is_some())?;
         let mac = self.hops.neighbour(way.interface, way.via).during("asking for the neighbour")?;
         let plan = Plan { query, way, mac, engine: 0, tracked, cgroup };
-        self.beside.check(&plan).during("asking what stands beside the socket")??;
+        self.beside.check(&plan).during("asking what else handles its packets")??;
         Ok(plan)
     }
 
-    /// Refuses a connection that a rule of the firewall keeps in the kernel.
+    /// Refuses a connection that a firewall rule keeps in the kernel.
     fn pass_firewall(&mut self, query: &Query, interface: u32, tracked: bool) -> Result<(), KernelError> {
         let name = index_to_name(&self.hops, interface).map_err(io::Error::from);
         let connection = Connection {
@@ -235,13 +235,13 @@ impl KernelSide {
         hit.map_or(Ok(()), |hit| Err(KernelError::Firewall(hit)))
     }
 
-    /// Counts a refusal, of whoever refuses.
+    /// Counts a refusal and returns it as an error.
     pub fn refuse(&mut self, refusal: Refusal) -> KernelError {
         self.refusals.count(refusal);
         refusal.into()
     }
 
-    /// How often each reason was given.
+    /// How often each refusal occurred.
     pub fn refusals(&self) -> &Refusals {
         &self.refusals
     }
@@ -256,12 +256,13 @@ impl KernelSide {
         })
     }
 
-    /// Lets a connection's frames go to the engine, and follows its way. Conntrack is told first:
-    /// whatever happens then, it accepts what comes when the kernel has the connection again.
+    /// Lets a connection's frames go to the engine, and follows its route. Conntrack is told first.
+    /// Whatever happens then, it accepts the connection's packets when the kernel has the
+    /// connection again.
     ///
     /// # Errors
-    /// [`SteerError::Full`]; [`Refusal::NotSteerable`] if the interface has gone, or the route of
-    /// IPv6; [`Refusal::Conntrack`].
+    /// [`SteerError::Full`]; [`Refusal::NotSteerable`] if the interface or the IPv6 route is gone;
+    /// [`Refusal::Conntrack`].
     pub fn steer(&mut self, plan: &Plan) -> Result<(), KernelError> {
         let routed = self.is_still_routed(plan);
         self.counted(routed)?;
@@ -274,8 +275,8 @@ impl KernelSide {
         steered
     }
 
-    /// The route may have gone since the plan was made. Without one of IPv6 a connection that was
-    /// captured could become no husk, nor be rebuilt.
+    /// The route may have disappeared since the plan was made. Without an IPv6 route a captured
+    /// connection could neither become a husk nor be rebuilt.
     fn is_still_routed(&mut self, plan: &Plan) -> Result<(), KernelError> {
         if !plan.tuple().remote.is_v4() {
             self.hops.way(&plan.query).during("asking for the route")??;
@@ -292,15 +293,17 @@ impl KernelSide {
         Ok(())
     }
 
-    /// The same, but not while the kernel has payload of the connection beyond a gap: that would
-    /// be lost if it was captured then ([`Gaps`]). Where the kernel does not show any there is none.
+    /// Like [`steer`](KernelSide::steer), but fails while the kernel holds payload of the
+    /// connection beyond a gap, which a capture would lose ([`Gaps`]). If the kernel does not show
+    /// gaps, the check is skipped.
     ///
     /// # Errors
-    /// As there; [`Refusal::Unsettled`], which is not counted. Then nothing was done.
+    /// Errors from [`steer`](KernelSide::steer); [`Refusal::Unsettled`], which is not counted. Nothing
+    /// was done then.
     pub fn steer_settled(&mut self, plan: &Plan) -> Result<(), KernelError> {
         self.has_no_gap(plan)?;
         self.steer(plan)?;
-        // One may have come just before.
+        // Payload may have arrived just before the frames were steered.
         self.has_no_gap(plan).or_else(|gap| self.unsteer(plan).and(Err(gap)))
     }
 
@@ -309,99 +312,99 @@ impl KernelSide {
         if self.gaps.as_ref().is_some_and(has) { Err(Refusal::Unsettled.into()) } else { Ok(()) }
     }
 
-    /// Has a SYN, from its TCP header on, arrive at the kernel: its tuple is steered no more, and
-    /// the connection that had it is gone ([`vacate`](crate::vacate)).
+    /// Makes the kernel receive a SYN, given from its TCP header on. Its tuple must no longer be
+    /// steered, and the connection that had it must be gone ([`vacate`](crate::vacate)).
     ///
     /// # Errors
-    /// As the kernel's; the SYN is lost, as if by the network.
+    /// Errors from the kernel. The SYN is then lost, as if the network had dropped it.
     pub fn arrive(&mut self, interface: u32, tuple: &Tuple, syn: &[u8]) -> Result<(), KernelError> {
         let mac = self.link(interface)?.mac;
         self.arrivals.iter().try_for_each(|arrivals| arrivals.syn((interface, mac), tuple, syn))?;
         Ok(())
     }
 
-    /// Lets them go to the kernel again.
+    /// Lets a connection's frames go to the kernel again.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn unsteer(&mut self, plan: &Plan) -> Result<(), KernelError> {
         self.hops.forget(&plan.tuple());
         self.conntrack.forget(&plan.tuple());
         self.beside.forget(&plan.tuple());
-        // With the interface its programs have gone.
+        // The programs disappear with the interface.
         if let Ok(steering) = self.steering(plan.way.interface) {
             steering.remove(plan.tuple())?;
         }
         Ok(())
     }
 
-    /// The same for a connection that ended while it was away.
+    /// Like [`unsteer`](KernelSide::unsteer), for a connection that ended while it was away.
     ///
     /// # Errors
-    /// As there.
+    /// Errors from [`unsteer`](KernelSide::unsteer).
     pub fn unsteer_ended(&mut self, plan: &Plan, ending: Ending) -> Result<(), KernelError> {
         self.end_tracked(plan, ending);
         self.unsteer(plan)
     }
 
-    /// Conntrack's entry of a connection takes the state that it would have by now. It may be
-    /// steered still (TIME-WAIT).
+    /// Sets conntrack's entry for a connection to the state in which the kernel would have it by
+    /// now. The connection may still be steered (TIME-WAIT).
     pub fn end_tracked(&mut self, plan: &Plan, ending: Ending) {
         self.conntrack.end(&plan.tuple(), ending);
     }
 
-    /// Looks after conntrack's entry of a connection that a predecessor steered.
+    /// Keeps the conntrack entry of a connection that a predecessor steered.
     pub fn inherit_tracked(&mut self, plan: &Plan) {
         if let Ok(Some(tracked)) = self.conntrack.look(plan.tuple()) {
-            // What cannot be told now was told, or was not strict.
+            // If the entry cannot be changed now, it was changed before, or does not check windows.
             let _ = self.conntrack.let_go(plan.tuple(), tracked);
         }
     }
 
-    /// Keeps conntrack's entries of connections that are away from timing out, a few at a time: to
-    /// be called several times a second. The connections whose entries somebody deleted have to
-    /// go home, where conntrack may pick them up or not.
+    /// Keeps conntrack's entries of connections that are away from timing out, a few at a time.
+    /// Call it several times per second. Connections whose entries somebody deleted are returned
+    /// and have to go home, where conntrack may pick them up or not.
     pub fn keep_tracked(&mut self, now: Instant) -> Vec<Tuple> {
         self.conntrack.keep(now)
     }
 
-    /// As [`capture()`]; refusals are counted.
+    /// Like [`capture()`]; counts refusals.
     ///
     /// # Errors
-    /// As there.
+    /// Errors from [`capture()`].
     pub fn capture(&mut self, fd: impl AsFd) -> Result<Captured, KernelError> {
         let captured = capture(fd);
         self.counted(captured)
     }
 
-    /// As [`recapture()`].
+    /// Like [`recapture()`].
     ///
     /// # Errors
-    /// As there.
+    /// Errors from [`recapture()`].
     pub fn recapture(&mut self, fd: impl AsFd, previous: &Captured) -> Result<Captured, KernelError> {
         let captured = recapture(fd, previous);
         self.counted(captured)
     }
 
-    /// As [`make_husk()`].
+    /// Like [`make_husk()`].
     ///
     /// # Errors
-    /// As there.
+    /// Errors from [`make_husk()`].
     pub fn make_husk(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
         Ok(make_husk(fd, captured)?)
     }
 
-    /// As [`rebuild()`]; refusals are counted.
+    /// Like [`rebuild()`]; counts refusals.
     ///
     /// # Errors
-    /// As there.
+    /// Errors from [`rebuild()`].
     pub fn rebuild(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
         let rebuilt = rebuild(fd, captured);
         self.counted(rebuilt)?;
         let p = &captured.protocol;
         let fin_acknowledged = match p.state {
             State::CloseWait | State::FinWait2 => Some(true),
-            // One that waits behind the closed window conntrack will see.
+            // Conntrack will see a FIN that waits behind the closed window.
             State::FinWait1 => (p.snd_nxt == p.write_seq).then_some(false),
             _ => None,
         };
@@ -411,30 +414,31 @@ impl KernelSide {
         Ok(())
     }
 
-    /// As [`resume()`].
+    /// Like [`resume()`].
     ///
     /// # Errors
-    /// As there.
+    /// Errors from [`resume()`].
     pub fn resume(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
         Ok(resume(fd, captured)?)
     }
 
-    /// Answers an engine's question for a neighbour, as far as the kernel knows by now.
-    /// What it learns later comes with [`KernelSide::poll`].
+    /// Answers an engine's question for a neighbour, if the kernel knows the answer. What the
+    /// kernel learns later is reported by [`KernelSide::poll`].
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn neighbour(&mut self, interface: u32, neighbour: baton_wire::addr::Addr) -> Result<Option<Mac>, Failed> {
         self.hops.neighbour(interface, neighbour).during("asking for the neighbour")
     }
 
-    /// Tells what has changed since the last call, without waiting. To be called when there is
-    /// something to tell, and once a second: legacy iptables and programs of cgroups make no events.
-    /// From a connection that may send nothing in its state ([`Refusal::forbids_frames`]) no frame
-    /// leaves and none arrives until it is home, or may again.
+    /// Reports what has changed since the last call, without waiting. Call it when this is
+    /// readable, and once per second, because legacy iptables and programs of control groups cause
+    /// no events. If a connection may send nothing in its present situation
+    /// ([`Refusal::forbids_frames`]), none of its frames leave or arrive until it is home, or may
+    /// send again.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> Result<(), Failed> {
         if self.firewall.poll().during("listening to netfilter")? {
             tell(Change::Rules);
@@ -442,16 +446,16 @@ impl KernelSide {
         let KernelSide { hops, beside, .. } = self;
         let followed = hops.poll(|change| {
             beside.hear(&change);
-            // Whether it is refused is said below, once.
+            // A refusal is reported below, once.
             if !matches!(change, Change::Refused { .. }) {
                 tell(change);
             }
         });
         followed.during("listening to netlink")?;
-        for (plan, silent) in beside.poll(tell).during("asking what stands beside sockets")? {
-            // With the interface its programs have gone.
+        for (plan, silent) in beside.poll(tell).during("asking what else handles packets")? {
+            // The programs disappear with the interface.
             if let Ok(steering) = self.steering(plan.way.interface) {
-                // It was in the map just now, so there is room.
+                // The connection's entry was in the map, so there is room.
                 let _ = if silent {
                     steering.hold_back(plan.tuple())
                 } else {
@@ -464,13 +468,14 @@ impl KernelSide {
 }
 
 impl AsFd for KernelSide {
-    /// Readable when [`KernelSide::poll`] has something to tell.
+    /// Readable when [`KernelSide::poll`] has something to report.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.told.as_fd()
     }
 }
 
-/// Whether the socket may have an address that is not ours (`IP_TRANSPARENT`, of IPv6 too).
+/// Returns true if the socket may have an address that the host does not have (`IP_TRANSPARENT`,
+/// which also covers IPv6).
 fn is_transparent(fd: BorrowedFd<'_>) -> bool {
     sys::get_int(fd, libc::SOL_IP, libc::IP_TRANSPARENT).is_ok_and(|on| on != 0)
 }

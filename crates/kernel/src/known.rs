@@ -1,4 +1,4 @@
-//! What the kernel knows of a connection that a policy is asked about.
+//! What the kernel knows of a connection, for a policy.
 
 use crate::error::{During, Failed};
 use crate::tcp_info::TcpInfo;
@@ -8,13 +8,12 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Reads the ports of a connected TCP socket, the bytes that it has carried, and the segments
-/// with data that it has sent, repeated ones included: these stand for the requests to send of a
-/// program for whom nobody counts them.
-/// Three system calls.
+/// Reads the ports of a connected TCP socket, the bytes that it has carried, and the number of data
+/// segments that it has sent, retransmissions included. The latter stands for the number of sends
+/// of a program whose sends nobody counts. Takes three system calls.
 ///
 /// # Errors
-/// If it is no connected TCP socket.
+/// If the socket is not a connected TCP socket.
 pub fn known(fd: impl AsFd, history: History) -> Result<Known, Failed> {
     let fd = fd.as_fd();
     let [local_port, remote_port] = ports(fd).during("asking for the addresses")?;
@@ -23,10 +22,11 @@ pub fn known(fd: impl AsFd, history: History) -> Result<Known, Failed> {
     Ok(Known { local_port, remote_port, sends, bytes, history })
 }
 
-/// Segments that a connection has received and sent, in the kernel; the numbers wrap around.
+/// The number of segments that a connection has received and sent in the kernel. The numbers wrap
+/// around.
 ///
 /// # Errors
-/// If it is no TCP socket.
+/// If the socket is not a TCP socket.
 pub fn segments(fd: impl AsFd) -> Result<[u32; 2], Failed> {
     Ok(TcpInfo::of(fd.as_fd()).during("reading TCP_INFO")?.segs())
 }
@@ -53,13 +53,13 @@ mod tests {
                 local_port: from.port(),
                 remote_port: listener.local_addr().unwrap().port(),
                 sends,
-                // The SYN counts as one that was acknowledged.
+                // The SYN counts as an acknowledged byte.
                 bytes: sends * 13 + 1,
                 history: History::New,
             };
             assert_eq!(known(&ours, History::New).unwrap(), expected);
             let [received, sent] = segments(&ours).unwrap();
-            // Each way SYN or its ACK, then data.
+            // Each direction carries a SYN or its ACK, then data.
             assert!(received > sends as u32 && sent > sends as u32, "{received} {sent}");
             ours.write_all(b"request").unwrap();
             peer.read_exact(&mut [0; 7]).unwrap();

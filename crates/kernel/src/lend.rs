@@ -1,15 +1,15 @@
-//! An interface's addresses and routes, lent to another device: while that one is there,
-//! what the kernel sends over the interface leaves over the device.
+//! Lends an interface's addresses and routes to another device. While that device exists, what the
+//! kernel sends over the interface leaves over the device.
 //!
-//! Nothing is taken from the interface. The device gets the same link address, MTU and
-//! addresses, and routes that are preferred to the interface's: of IPv4 in front of them
-//! (the kernel takes the first of several alike), of IPv6 with a metric that is less by
-//! one. All of this belongs to the device and goes with it, however its owner ends; then
-//! the interface's own hold again. Connections stay through both changes, since their
-//! addresses are never away.
+//! The interface keeps everything. The device gets the same link address, MTU and addresses, and
+//! routes that take precedence over the interface's: IPv4 routes are placed before them (the kernel
+//! takes the first of several equal ones), and IPv6 routes get a metric that is lower by one. All
+//! of this belongs to the device and disappears with it, however its owner ends. Then the
+//! interface's own routes apply again. Connections survive both changes, because their addresses
+//! are always present.
 //!
-//! Lent once: what changes on the interface later is not followed. Routes through several
-//! interfaces, and through next-hop objects, are not lent ([`Lent::left`]).
+//! Later changes on the interface are not followed. Routes through several interfaces, and through
+//! next-hop objects, are not lent ([`Lent::left`]).
 
 use crate::hops::netlink::{Asker, Purpose};
 use baton_port::link;
@@ -19,29 +19,29 @@ use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeade
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteType};
 use std::io;
 
-/// `RT_TABLE_LOCAL`: routes that the kernel makes of addresses.
+/// `RT_TABLE_LOCAL`: the routes that the kernel creates for addresses.
 const TABLE_LOCAL: u32 = 255;
-/// The metric of an IPv6 route that says none (`IP6_RT_PRIO_USER`).
+/// The metric of an IPv6 route without one (`IP6_RT_PRIO_USER`).
 const METRIC: u32 = 1024;
 
-/// A step that failed.
+/// A step of lending that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {source}")]
 pub struct LendError {
     /// The step.
     pub what: &'static str,
-    /// The operating system's answer.
+    /// The operating system's error.
     pub source: io::Error,
 }
 
 /// What was lent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lent {
-    /// Addresses.
+    /// The number of addresses.
     pub addresses: usize,
-    /// Routes.
+    /// The number of routes.
     pub routes: usize,
-    /// Routes that go on leading over the interface.
+    /// The number of routes that still lead over the interface.
     pub left: usize,
 }
 
@@ -49,11 +49,11 @@ fn at(what: &'static str) -> impl Fn(io::Error) -> LendError {
     move |source| LendError { what, source }
 }
 
-/// Gives `device`, which is down and an Ethernet device of the same network namespace,
-/// what `interface` has, and brings it up. Needs `CAP_NET_ADMIN`.
+/// Gives `device` what `interface` has, and brings it up. The device must be down, and must be an
+/// Ethernet device in the same network namespace. Needs `CAP_NET_ADMIN`.
 ///
 /// # Errors
-/// The step that failed. What was done before it goes with the device.
+/// The step that failed. Earlier steps are undone when the device is removed.
 pub fn lend(interface: &str, device: &str) -> Result<Lent, LendError> {
     let mut asker = Asker::open().map_err(at("asking the kernel"))?;
     let from = link::index(interface).map_err(at("finding the interface"))?;
@@ -73,7 +73,7 @@ pub fn lend(interface: &str, device: &str) -> Result<Lent, LendError> {
         }
     }
     link::set_up(device).map_err(at("bringing the device up"))?;
-    // Gateways are reached by routes that have none.
+    // Gateways are reached by routes without a gateway, which therefore come first.
     let (direct, indirect): (Vec<_>, Vec<_>) =
         routes.into_iter().partition(|route| !route.attributes.iter().any(|a| matches!(a, RouteAttribute::Gateway(_))));
     for route in direct.into_iter().chain(indirect) {
@@ -91,7 +91,7 @@ pub fn lend(interface: &str, device: &str) -> Result<Lent, LendError> {
 
 fn add(asker: &mut Asker, message: Message) -> io::Result<()> {
     match asker.ask(message, Purpose::Add) {
-        // The kernel made a link-local address by itself.
+        // The kernel created a link-local address by itself.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other.map(drop),
     }
@@ -111,14 +111,15 @@ fn list_routes(asker: &mut Asker) -> io::Result<Vec<RouteMessage>> {
     Ok(routes)
 }
 
-/// The same address on the other device; `None` if it is not the interface's, or not in use.
+/// The same address for the other device. `None` if the address is not the interface's, or not in
+/// use.
 fn same_address(mut address: AddressMessage, from: u32, to: u32) -> Option<AddressMessage> {
     let unused = AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed;
     if address.header.index != from || address.header.flags.intersects(unused) {
         return None;
     }
     address.header.index = to;
-    // Nobody else has it, as the interface knows; and routes are added below.
+    // The interface has verified the address already, and routes are added below.
     let flags = AddressFlags::Nodad | AddressFlags::Noprefixroute;
     address.header.flags = AddressHeaderFlags::Nodad;
     address.attributes.retain(|attribute| {
@@ -128,8 +129,8 @@ fn same_address(mut address: AddressMessage, from: u32, to: u32) -> Option<Addre
     Some(address)
 }
 
-/// The same route over the other device, preferred to the first; `None` if it is not the
-/// interface's, `Err` if it cannot be lent.
+/// The same route over the other device, with precedence over the first. `None` if the route is not
+/// the interface's, `Err` if it cannot be lent.
 fn same_route(mut route: RouteMessage, from: u32, to: u32) -> Option<Result<RouteMessage, ()>> {
     let table = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Table(table) => Some(*table),
@@ -166,7 +167,7 @@ fn same_route(mut route: RouteMessage, from: u32, to: u32) -> Option<Result<Rout
             RouteAttribute::Priority(metric) => Some(*metric),
             _ => None,
         });
-        // 0 would mean the largest, so nothing comes before 1.
+        // A metric of 0 would mean the largest, so nothing precedes 1.
         let Some(metric) = metric.unwrap_or(METRIC).checked_sub(1).filter(|&metric| metric > 0) else {
             return Some(Err(()));
         };

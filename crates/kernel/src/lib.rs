@@ -1,5 +1,5 @@
-//! The kernel's side of a move: a live TCP connection is taken out of the Linux kernel
-//! as plain data, and put back.
+//! The kernel's side of a move: takes a live TCP connection out of the Linux kernel as plain data,
+//! and puts it back.
 //!
 //! ```text
 //!            capture            make_husk
@@ -10,32 +10,33 @@
 //! ```
 //!
 //! * [`capture`] reads everything through `TCP_REPAIR` and changes nothing.
-//! * [`make_husk`] leaves an empty, silent socket that keeps the descriptor, the port and
-//!   the program's registrations.
-//! * [`rebuild`] puts the connection back onto it, and [`resume`] lets it live.
+//! * [`make_husk`] leaves an empty, silent socket that keeps the descriptor, the port and the
+//!   program's registrations.
+//! * [`rebuild`] puts the connection back onto it, and [`resume`] lets it run.
 //!
-//! Every step before [`resume`] can be undone. Between [`capture`] and [`resume`] the
-//! kernel must not get segments of the connection, which is what [`steer`] is for: in repair
-//! mode it would process them, and while it has no connection it would answer them with a
-//! reset. What is kept from it is lost as if by the network.
+//! Every step before [`resume`] can be undone. Between [`capture`] and [`resume`] the kernel must
+//! not receive segments of the connection: in repair mode it would process them, and while it has
+//! no connection it would answer them with a reset. [`steer`] keeps them away. They are lost, as if
+//! the network had dropped them.
 //!
-//! A concern is a file, with `capture_…` and `restore_…` side by side: `sequence`,
-//! `send_queue`, `receive_queue`, `windows`, `agreed`, `timestamps`, [`socket_options`],
-//! `buffers`, `half_closed`, `seeds`. What is believed about the kernel is tried out by
-//! [`probe`]; [`handoff`] has the order of a move and its way back, `baton-policy` which
-//! connections move.
+//! Each concern has a file, with `capture_…` and `restore_…` next to each other: `sequence`,
+//! `send_queue`, `receive_queue`, `windows`, `agreed`, `timestamps`, [`socket_options`], `buffers`,
+//! `half_closed`, `seeds`. [`probe`] tests what this crate believes about the kernel. [`handoff`]
+//! has the order of a move and how to undo it. `baton-policy` decides which connections move.
 //!
-//! Limits. `TCP_REPAIR` shows neither TS.Recent nor what is queued beyond a gap (the peer
-//! sends that again, slowly: [`steer::Gaps`]), and takes neither congestion state nor
-//! round-trip times: after a restore Linux starts with ten segments, and a timeout of 1 s (3 s
-//! before Linux 6.15) unless its metrics cache knows the peer. Everything is to be called in the socket's network namespace, with
-//! CAP_NET_ADMIN, and with CAP_NET_RAW where a connection is half closed.
+//! Limits. `TCP_REPAIR` shows neither TS.Recent nor what is queued beyond a gap (the peer sends
+//! that again, slowly: [`steer::Gaps`]). It accepts neither congestion state nor round-trip times:
+//! after a restore Linux starts with ten segments and a timeout of 1 s (3 s before Linux 6.15),
+//! unless its metrics cache knows the peer. Call everything in the socket's network namespace, with
+//! CAP_NET_ADMIN, and for half-closed connections with CAP_NET_RAW.
 
 mod agreed;
 mod anyway;
 mod beside;
 mod buffers;
+mod bypassing;
 mod capture;
+mod capture_error;
 mod captured;
 pub mod conntrack;
 mod diag;
@@ -63,16 +64,17 @@ mod send_queue;
 mod sequence;
 pub mod socket_options;
 pub mod steer;
-mod strays;
+
 mod sys;
 mod tcp_info;
 mod timestamps;
 mod windows;
 
-pub use capture::{CaptureError, abandon, capture, is_captured, recapture, release};
+pub use bypassing::BypassingFrames;
+pub use capture::{abandon, capture, is_captured, recapture, release};
+pub use capture_error::CaptureError;
 pub use captured::{Captured, Invalid};
 pub use error::Failed;
 pub use firewall::{Hit, NoRules, Rules};
 pub use known::{known, segments};
 pub use rebuild::{RestoreError, make_husk, rebuild, restore, resume, vacate};
-pub use strays::Strays;

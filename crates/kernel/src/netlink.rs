@@ -1,13 +1,13 @@
-//! Netlink for the families that no crate has typed messages for: netfilter and IPsec.
+//! Netlink for families for which no crate has typed messages: netfilter and IPsec.
 //!
 //! ```text
 //!   Body::new(fixed header).attr(kind, bytes).nest(kind, |inner| ..)  --Socket::ask, dump--> kernel
 //!   kernel --Socket::drain--> (message type, body)       attributes(body) -> (kind, bytes)
 //! ```
 //!
-//! A message's type and flags are the caller's; numbers in attributes have the byte order that
-//! the family wants. Every length that the kernel says is checked: a message that is cut short
-//! ends its iteration, it is never read past.
+//! The caller supplies a message's type and flags. Numbers in attributes have the byte order of the
+//! family. Every length from the kernel is checked: a message that is cut short ends its iteration
+//! and is never read past its end.
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -28,23 +28,23 @@ const NLMSG_DONE: u16 = 3;
 pub(crate) const NLA_F_NESTED: u16 = 0x8000;
 const NLA_TYPE_MASK: u16 = 0x3fff;
 const HEADER_LEN: usize = 16;
-/// The largest message that the kernel makes is half of this.
+/// Twice the size of the kernel's largest message.
 const BUFFER: usize = 64 << 10;
-/// Datagrams taken in one call of [`Socket::drain`] at most; the rest comes with the next.
+/// The most datagrams that one call of [`Socket::drain`] reads. The next call reads the rest.
 const PER_DRAIN: usize = 256;
 
-/// The body of a request: a fixed header, then attributes.
+/// The body of a request: a fixed header, followed by attributes.
 pub(crate) struct Body(Vec<u8>);
 
 impl Body {
-    /// With the family's fixed header.
+    /// A body with the family's fixed header.
     pub fn new(fixed: &[u8]) -> Body {
         let mut bytes = fixed.to_vec();
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         Body(bytes)
     }
 
-    /// One more attribute.
+    /// Adds an attribute.
     pub fn attr(mut self, kind: u16, value: &[u8]) -> Body {
         self.begin(kind, value.len());
         self.0.extend_from_slice(value);
@@ -52,7 +52,7 @@ impl Body {
         self
     }
 
-    /// One more attribute that holds others.
+    /// Adds an attribute that contains others.
     pub fn nest(mut self, kind: u16, inner: impl FnOnce(Body) -> Body) -> Body {
         let inner = inner(Body(Vec::new())).0;
         self.begin(kind | NLA_F_NESTED, inner.len());
@@ -60,7 +60,7 @@ impl Body {
         self
     }
 
-    /// What it holds, the fixed header first.
+    /// The whole body, beginning with the fixed header.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -71,8 +71,8 @@ impl Body {
     }
 }
 
-/// The attributes in a body behind its fixed header, or in a nested attribute: kind without its
-/// flags, and value.
+/// The attributes in a body after its fixed header, or in a nested attribute: the kind without its
+/// flags, and the value.
 pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -96,7 +96,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// One message of several in a datagram.
+/// One of several messages in a datagram.
 struct Message<'a> {
     kind: u16,
     flags: u16,
@@ -115,7 +115,7 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// What `NLMSG_ERROR` and `NLMSG_DONE` begin with: 0, or a negative error number.
+/// The result at the start of `NLMSG_ERROR` and `NLMSG_DONE`: 0, or a negative error number.
 fn outcome(body: &[u8]) -> io::Result<()> {
     match word(body, 0).map(|code| code as i32) {
         Some(code) if code < 0 => Err(io::Error::from_raw_os_error(code.saturating_neg())),
@@ -123,7 +123,7 @@ fn outcome(body: &[u8]) -> io::Result<()> {
     }
 }
 
-/// A netlink socket of one family, for requests or for what it tells by itself.
+/// A netlink socket of one family, for requests or for notifications.
 pub(crate) struct Socket {
     socket: OwnedFd,
     sequence: u32,
@@ -131,12 +131,13 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens one in the thread's network namespace, for requests.
+    /// Opens a socket for requests, in the thread's network namespace.
     pub fn open(protocol: impl Into<Option<Protocol>>) -> io::Result<Socket> {
         Socket::bound(protocol.into(), 0, SocketFlags::CLOEXEC)
     }
 
-    /// Opens one that hears of what these multicast groups (1 to 32) are told, and never waits.
+    /// Opens a non-blocking socket that receives the notifications of these multicast groups (1 to
+    /// 32).
     pub fn listen(protocol: impl Into<Option<Protocol>>, groups: &[u32]) -> io::Result<Socket> {
         let groups = groups.iter().fold(0, |bits, group| bits | 1 << (group - 1));
         Socket::bound(protocol.into(), groups, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
@@ -148,16 +149,16 @@ impl Socket {
         Ok(Socket { socket, sequence: 0, buffer: vec![0; BUFFER] })
     }
 
-    /// Sends a request and returns the body of the answer; `None` for a plain yes.
+    /// Sends a request and returns the body of the answer, or `None` for an acknowledgment.
     ///
     /// # Errors
-    /// The kernel's no; [`io::ErrorKind::InvalidData`] for an answer that is cut short.
+    /// The kernel's refusal; [`io::ErrorKind::InvalidData`] for an answer that is cut short.
     pub fn ask(&mut self, kind: u16, flags: u16, body: Body) -> io::Result<Option<Vec<u8>>> {
         self.request(kind, flags, body)?;
         loop {
             let (_, len) = recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::empty())?;
             let mut answers = messages(&self.buffer[..len.min(BUFFER)]);
-            // What has another number answers a request that nobody waits for any more.
+            // A message with another number answers an earlier request, for which nobody waits.
             let Some(answer) = answers.find(|message| message.sequence == self.sequence) else { continue };
             return match answer.kind {
                 NLMSG_ERROR => outcome(answer.body).map(|()| None),
@@ -167,11 +168,11 @@ impl Socket {
         }
     }
 
-    /// Hands over the type and the body of all that there is. False if the kernel's tables changed
-    /// meanwhile, so that something may be missing: ask again.
+    /// Hands over the type and the body of everything that exists. Returns false if the kernel's
+    /// tables changed meanwhile, so that something may be missing; repeat the call then.
     ///
     /// # Errors
-    /// The kernel's no.
+    /// The kernel's refusal.
     pub fn dump(&mut self, kind: u16, body: Body, mut each: impl FnMut(u16, &[u8])) -> io::Result<bool> {
         self.request(kind, NLM_F_REQUEST | NLM_F_DUMP, body)?;
         let mut whole = true;
@@ -187,11 +188,11 @@ impl Socket {
         }
     }
 
-    /// Hands over the type and the body of what was told, without waiting. False if something
-    /// was lost: then anything may have changed.
+    /// Hands over the type and the body of each notification, without waiting. Returns false if
+    /// some were lost, so that anything may have changed.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn drain(&mut self, mut each: impl FnMut(u16, &[u8])) -> io::Result<bool> {
         let mut whole = true;
         for _ in 0..PER_DRAIN {
@@ -247,7 +248,7 @@ mod tests {
         for len in 0..body.len() {
             assert!(attributes(&body[..len]).count() <= 1, "{len}");
         }
-        // A length of less than its own header would be an endless walk.
+        // A length smaller than the attribute's own header would never end.
         assert_eq!(attributes(&[3, 0, 1, 0, 0, 0, 0, 0]).count(), 0);
         assert_eq!(messages(&[15, 0, 0, 0]).count(), 0);
     }

@@ -1,14 +1,14 @@
-//! What the path carries, told to the kernel.
+//! Tells the kernel the MTU of a path.
 //!
-//! While a connection is away, errors about its segments come to the engine, and a
-//! packet that was too big is the engine's to learn from. The kernel would make nothing
-//! of one: it believes only what quotes a sequence number in flight, and a husk sends
-//! nothing. So its route goes on at the old MTU, and a restored connection would lose
-//! its first flight to find out anew.
+//! While a connection is away, ICMP errors about its segments go to the engine, which learns from
+//! them that a packet was too big. The kernel would ignore such an error: it believes only one that
+//! quotes a sequence number in flight, and a husk has nothing in flight. So the kernel's route
+//! keeps the old MTU, and a restored connection would lose its first flight before it learned the
+//! new one.
 //!
-//! There is no call that tells a route's cache. What the kernel has to be told is made
-//! here, sent to our own address, and says no more than a router said to the engine
-//! (RFC 1191, RFC 8201): as [`half_closed`](crate::half_closed) does it with a FIN.
+//! There is no call that sets this in a route's cache. So the error that the kernel needs is made
+//! here and sent to our own address. It says no more than a router said to the engine (RFC 1191,
+//! RFC 8201). [`half_closed`](crate::half_closed) does the same with a FIN.
 
 use crate::captured::Captured;
 use crate::raw;
@@ -23,14 +23,14 @@ use std::os::fd::BorrowedFd;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// As long as for a segment of ours to ourselves.
+/// The number of attempts, as for a segment from us to ourselves.
 const PATIENCE: u32 = 50;
 const A_WHILE: Duration = Duration::from_micros(100);
 
-/// Lowers the MTU of the route of a socket that has just been connected, is in repair
-/// mode and has nothing queued, its next sequence number being `snd`. Whether it is at
-/// most the captured one now: not so where the host drops ICMP, or was told not to
-/// believe it. Then the kernel finds out by itself.
+/// Lowers the MTU of a socket's route. The socket has just been connected, is in repair mode and
+/// has nothing queued; its next sequence number is `snd`. Returns true if the MTU is now at most
+/// the captured one. It is not if the host drops ICMP or was told not to believe it; the kernel
+/// then discovers the MTU by itself.
 pub(crate) fn restore_path_mtu(fd: BorrowedFd<'_>, captured: &Captured, snd: Seq) -> io::Result<bool> {
     let told = captured.protocol.path_mtu;
     let before = pmtu(fd)?;
@@ -39,7 +39,7 @@ pub(crate) fn restore_path_mtu(fd: BorrowedFd<'_>, captured: &Captured, snd: Seq
     }
     raw::send_to_ourselves(fd, &too_big(captured, snd, told), captured.local)?;
     for _ in 0..PATIENCE {
-        // The kernel has a least of its own (`min_pmtu`).
+        // The kernel has a minimum of its own (`min_pmtu`).
         if pmtu(fd)? < before {
             return Ok(true);
         }
@@ -48,7 +48,8 @@ pub(crate) fn restore_path_mtu(fd: BorrowedFd<'_>, captured: &Captured, snd: Seq
     Ok(false)
 }
 
-/// As a [`Captured`] has it: what the loopback device carries is a byte more.
+/// The path's MTU as in a [`Captured`]. That of the loopback device does not fit into 16 bits by
+/// one byte.
 fn pmtu(fd: BorrowedFd<'_>) -> io::Result<u16> {
     Ok(TcpInfo::of(fd)?.pmtu().min(u16::MAX.into()) as u16)
 }
@@ -60,7 +61,7 @@ fn too_big(captured: &Captured, snd: Seq, mtu: u16) -> Vec<u8> {
     segment[..2].copy_from_slice(&captured.local.port().to_be_bytes());
     segment[2..4].copy_from_slice(&captured.remote.port().to_be_bytes());
     segment[4..8].copy_from_slice(&snd.0.to_be_bytes());
-    // Its length, in words.
+    // The header's length, in words.
     segment[12] = 5 << 4;
     let quote = &raw::packet(PROTOCOL_TCP, &segment, local, remote);
     let mut message = [0; 128];
@@ -74,6 +75,6 @@ fn too_big(captured: &Captured, snd: Seq, mtu: u16) -> Vec<u8> {
             (icmpv6::PROTOCOL, error.write(ip, ip, &mut message))
         }
     };
-    let len = written.expect("two headers fit");
+    let len = written.expect("there is room for two headers");
     raw::packet(protocol, &message[..len], local, local)
 }

@@ -1,5 +1,5 @@
-//! Packets of our own making, sent through a raw socket: to our own address, over the
-//! loopback device, for what the kernel has to receive to believe; or to the peer.
+//! Sends packets made here through a raw socket: to our own address over the loopback device, for
+//! what the kernel must receive to believe; or to the peer.
 
 use crate::sys;
 use baton_wire::addr::Addr;
@@ -9,45 +9,46 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Time to live, or hop limit.
+/// The time to live, or the hop limit.
 const TTL: u8 = 64;
 
-/// Sends a packet from where `fd` would: bound to its device, if it is bound to one.
+/// Sends a packet by the route that `fd` would use: bound to the same device, if `fd` is bound to
+/// one.
 ///
 /// # Errors
-/// As the kernel's: `EPERM` without CAP_NET_RAW.
+/// Errors from the kernel; `EPERM` without CAP_NET_RAW.
 pub(crate) fn send(fd: BorrowedFd<'_>, packet: &[u8], to: SocketAddr) -> io::Result<()> {
     let to = address(to);
     sendto(socket_like(fd, &to)?, packet, SendFlags::DONTWAIT, &to)?;
     Ok(())
 }
 
-/// Sends a packet of a connection that has no socket any more.
+/// Sends a packet of a connection that no longer has a socket.
 ///
 /// # Errors
-/// As [`send`].
+/// Errors from [`send`].
 pub(crate) fn send_unbound(packet: &[u8], to: SocketAddr) -> io::Result<()> {
     let to = address(to);
     sendto(raw_socket(&to)?, packet, SendFlags::DONTWAIT, &to)?;
     Ok(())
 }
 
-/// Sends a packet, whoever it says it is from, to our own address: over the loopback device,
-/// also where rules of routing have what others send there take another way.
+/// Sends a packet with any source address to our own address. It goes over the loopback device,
+/// even if routing rules send other packets to this address elsewhere.
 ///
 /// # Errors
-/// As [`send`].
+/// Errors from [`send`].
 pub(crate) fn send_to_ourselves(fd: BorrowedFd<'_>, packet: &[u8], own: SocketAddr) -> io::Result<()> {
     let own = address(own);
     let raw = socket_like(fd, &own)?;
-    // A way is looked up for who sends, which for a raw socket is who it is bound to. An address
-    // that cannot be bound has no such way.
+    // The route is looked up for the bound source address. If the address cannot be bound, it needs
+    // no special route.
     let _ = bind(&raw, &own);
     sendto(raw, packet, SendFlags::DONTWAIT, &own)?;
     Ok(())
 }
 
-/// As raw sockets take it: a protocol number for a port, or none; and IPv4 takes no mapped address.
+/// The address as a raw socket takes it: with 0 for the port, and IPv4 instead of a mapped address.
 fn address(mut of: SocketAddr) -> SocketAddr {
     of.set_ip(Addr::from(of.ip()).ip());
     of.set_port(0);
@@ -68,10 +69,10 @@ fn raw_socket(to: &SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::RAW))?)
 }
 
-/// An IP packet with `payload` in it, which is at most an Ethernet frame's.
+/// An IP packet that contains `payload`, which must fit into an Ethernet frame.
 ///
 /// # Panics
-/// If the addresses are of different IP versions.
+/// If the addresses have different IP versions.
 pub(crate) fn packet(protocol: u8, payload: &[u8], src: Addr, dst: Addr) -> Vec<u8> {
     let mut ip = [0; ipv6::HEADER_LEN];
     let ip_len = match (src.ip(), dst.ip()) {
@@ -82,7 +83,7 @@ pub(crate) fn packet(protocol: u8, payload: &[u8], src: Addr, dst: Addr) -> Vec<
             ipv6::Header { traffic_class: 0, flow_label: 0, next_header: protocol, hop_limit: TTL, src, dst }
                 .write(payload.len(), &mut ip)
         }
-        _ => unreachable!("a captured connection is of one IP version"),
+        _ => unreachable!("a captured connection has one IP version"),
     }
     .expect("there is room for the IP header");
     [&ip[..ip_len], payload].concat()

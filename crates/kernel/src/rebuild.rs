@@ -1,10 +1,10 @@
-//! To the kernel: a connection is built on a descriptor whose own is taken away.
+//! Into the kernel: builds a connection on a descriptor whose own connection is removed first.
 //!
-//! The order is the kernel's: each step is refused unless those before it were done.
+//! The kernel dictates the order: it refuses each step unless the steps before it are done.
 //!
 //! ```text
 //!   connect(AF_UNSPEC)    forgets the old connection; in repair mode nothing is sent
-//!   TCP_REPAIR on         again: it makes bind take the address whoever uses it
+//!   TCP_REPAIR on         again: it lets bind take an address that is in use
 //!   TCP_MAXSEG            before connect, which computes the segment size
 //!   bind, TCP_QUEUE_SEQ   only while closed; wherever the address is (`anyway.rs`)
 //!   TCP_FASTOPEN_CONNECT  off before connect, which it would put off
@@ -23,10 +23,9 @@
 //!   TCP_REPAIR off        the connection lives
 //! ```
 //!
-//! All but the last step can be undone by [`make_husk`]. A waiting program is woken
-//! once, at the first step: `poll` and `epoll` then show POLLHUP until the connect, and
-//! a blocked `recv` returns. So whoever moves a connection sees to it that nobody waits
-//! on its descriptor.
+//! All steps but the last can be undone by [`make_husk`]. The first step wakes a waiting program
+//! once: `poll` and `epoll` then report POLLHUP until the connect, and a blocked `recv` returns. So
+//! the caller must make sure that nobody waits on the descriptor of a connection that it moves.
 
 use crate::agreed::{restore_agreed, restore_segment_size};
 use crate::anyway::{bind_anyway, connect_anyway, is_ours};
@@ -51,34 +50,34 @@ use rustix::net::{connect_unspec, getsockname};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Why a connection was not put back. The captured connection is still whole: it can be
-/// tried again, or go on in the engine. The socket is of no use until then.
+/// Why a connection was not restored. The captured connection is still whole: it can be tried
+/// again, or continue in the engine. Until then the socket cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// What was captured contradicts itself; nothing was done.
+    /// The captured connection contradicts itself. Nothing was done.
     #[error("the captured connection is damaged: {0}")]
     Invalid(#[from] Invalid),
-    /// The kernel said no.
+    /// The kernel refused a step.
     #[error(transparent)]
     Failed(#[from] Failed),
     /// The socket did not get the connection's address.
     #[error("the kernel gave the socket the address {0}")]
     Address(SocketAddr),
-    /// The kernel did not hear the peer's FIN, or its ACK of ours.
-    #[error("the kernel did not come to {0:?}: is a firewall dropping segments on the loopback device?")]
+    /// The kernel did not receive the peer's FIN, or its ACK of ours.
+    #[error("the kernel did not reach {0:?}: is a firewall dropping segments on the loopback device?")]
     HalfClosed(State),
-    /// The kernel would take back so many bytes of window that the peer was promised.
-    #[error("the kernel takes back {0} bytes of the receive window that was promised")]
+    /// The kernel would take back this many bytes of the window promised to the peer.
+    #[error("the kernel takes back {0} bytes of the receive window promised to the peer")]
     WindowRetraction(u32),
 }
 
-/// Makes a husk of a captured connection's socket: empty, without timers, in repair mode,
-/// deaf to segments (by a socket filter, unless the program has one of its own).
-/// Descriptor, addresses, registrations with epoll and the entry in `ss` stay; a program
-/// that reads or writes gets `EPERM` and `EINVAL`; closing it sends nothing.
+/// Makes a husk of a captured connection's socket: empty, without timers, in repair mode, and deaf
+/// to segments (through a socket filter, unless the program has one of its own). The descriptor,
+/// the addresses, registrations with epoll and the entry in `ss` remain. A program that reads or
+/// writes gets `EPERM` and `EINVAL`. Closing a husk sends nothing.
 ///
 /// # Errors
-/// As [`rebuild`]; then [`rebuild`] may be tried.
+/// Errors from [`rebuild`]; afterwards [`rebuild`] may be tried.
 pub fn make_husk(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     captured.check()?;
     let p = &captured.protocol;
@@ -89,32 +88,31 @@ pub fn make_husk(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError>
     Ok(())
 }
 
-/// Takes a husk out of its connection's place, so that there may be another of that name;
-/// whoever holds the descriptor has a socket that is not connected. Nothing is sent.
+/// Removes a husk from its connection's place, so that another connection may have the same
+/// addresses and ports. The descriptor then refers to an unconnected socket. Nothing is sent.
 ///
 /// # Errors
-/// As the kernel's.
+/// Errors from the kernel.
 pub fn vacate(fd: impl AsFd) -> Result<(), Failed> {
-    connect_unspec(fd).during("taking a husk off its connection's place")
+    connect_unspec(fd).during("disconnecting a husk")
 }
 
-/// Builds the connection on a husk, or on any TCP socket of its address family, and
-/// leaves it in repair mode: nothing is sent before [`resume`]. The caller is in the
-/// socket's network namespace.
+/// Builds the connection on a husk, or on any TCP socket of its address family, and leaves it in
+/// repair mode: nothing is sent before [`resume`]. Call this in the socket's network namespace.
 ///
 /// # Errors
-/// [`RestoreError`]; then [`make_husk`] undoes it.
+/// [`RestoreError`]; [`make_husk`] then undoes the rebuild.
 pub fn rebuild(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     captured.check()?;
     let p = &captured.protocol;
     let fd = fd.as_fd();
     let (sent, unsent) = captured.sent_and_unsent();
-    // Where the data begins; in FIN-WAIT-2 all of it is acknowledged, and the FIN too.
+    // Where the data begins. In FIN-WAIT-2 all of it is acknowledged, and so is the FIN.
     let snd = if p.state == State::FinWait2 { Seq(p.snd_una.0.wrapping_sub(1)) } else { p.snd_una };
     reopen(fd, captured, snd, p.copied_seq)?;
     undeafen(fd)?;
-    // Before anything is queued, which the kernel would cut anew and send again. Where it
-    // does not work the kernel finds out by itself.
+    // This comes before anything is queued, because the kernel would segment and send queued data
+    // again. If it fails, the kernel discovers the MTU by itself.
     let _ = restore_path_mtu(fd, captured, snd);
     // An older kernel has no such limit.
     let _ = hasten(fd, &captured.options);
@@ -124,7 +122,7 @@ pub fn rebuild(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     let before_fin = p.copied_seq + captured.receive_queue.len() as u32;
     restore_unsent(fd, unsent, sent.len() as u32, windows_of(captured, before_fin))
         .during("filling the send queue with what was not sent")?;
-    if !restore_state(fd, captured).during("closing what was closed")? {
+    if !restore_state(fd, captured).during("restoring the closed sides")? {
         return Err(RestoreError::HalfClosed(p.state));
     }
     restore_socket_options(fd, &captured.options).during("setting the socket's options")?;
@@ -137,25 +135,24 @@ pub fn rebuild(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     Ok(())
 }
 
-/// Lets a rebuilt connection live. Its segments must reach the kernel by now. The peer is
-/// asked, by a window probe, for what was lost. The caller is in the socket's network
-/// namespace.
+/// Lets a rebuilt connection run. Its segments must reach the kernel by now. A window probe asks
+/// the peer for what was lost. Call this in the socket's network namespace.
 ///
 /// # Errors
 /// If the kernel does not turn repair mode off. Segments may have reached the socket since
-/// [`rebuild`]: to undo it, [`recapture`](crate::recapture) first.
+/// [`rebuild`]: to undo it, call [`recapture`](crate::recapture) first.
 pub fn resume(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
     let fd = fd.as_fd();
     repair::leave(fd, Leave::Probing).during("turning repair mode off")?;
-    // It lives. None of these fails on a socket; if one did, the connection would be
-    // none the worse: its unsent data waits for the peer's next segment.
+    // The connection runs. None of these calls fails on a socket. If one did, the connection would
+    // still be intact: its unsent data would wait for the peer's next segment.
     let _ = restore_reuse_address(fd, &captured.options);
     let _ = push(fd, captured);
     let _ = restore_timeout_max(fd, &captured.options);
     let (asks, tells) = (wants_answer(captured), captured.protocol.rcv_wnd() < NARROW);
-    // From an address that is away nothing is said.
+    // Nothing may be sent from an address that the host does not have now.
     if (asks || tells) && is_ours(captured.local).unwrap_or(false) {
-        // Nor this: without an answer a timeout finds out.
+        // Errors do not matter here either: without an answer, a timeout resolves it.
         if asks {
             let _ = ask_peer(fd, captured);
         }
@@ -166,28 +163,29 @@ pub fn resume(fd: impl AsFd, captured: &Captured) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Who may send so much, in bytes, sends segments, and hears of more room by their ACKs.
+/// A peer whose window has at least this many bytes can send segments, and learns of more room from
+/// their ACKs.
 const NARROW: u32 = 4096;
 
-/// Whether it could stand still until a timeout if the kernel's own probe is not answered:
-/// something is to be sent or acknowledged, or the peer had no room for two segments.
+/// Returns true if the connection could stall until a timeout when the kernel's own probe is not
+/// answered: something is to be sent or acknowledged, or the peer had no room for two segments.
 fn wants_answer(captured: &Captured) -> bool {
     let p = &captured.protocol;
     let narrow = p.snd_wnd < 2 * u32::from(p.peer_mss) && p.state == State::Established;
     p.snd_una != p.write_seq && p.state != State::FinWait2 || narrow
 }
 
-/// [`rebuild`] and [`resume`].
+/// [`rebuild`], then [`resume`].
 ///
 /// # Errors
-/// As those.
+/// Errors from [`rebuild`] and [`resume`].
 pub fn restore(fd: impl AsFd, captured: &Captured) -> Result<(), RestoreError> {
     rebuild(&fd, captured)?;
     Ok(resume(&fd, captured)?)
 }
 
-/// What was written behind a closed window does not leave by itself. Setting
-/// `TCP_NODELAY` pushes; a corked program wants to wait.
+/// Data written behind a closed window does not leave by itself. Setting `TCP_NODELAY` pushes it; a
+/// corked program wants to wait.
 fn push(fd: BorrowedFd<'_>, captured: &Captured) -> std::io::Result<()> {
     let p = &captured.protocol;
     let set = |option| captured.options.int(option).is_some_and(|value| value != 0);
@@ -198,17 +196,17 @@ fn push(fd: BorrowedFd<'_>, captured: &Captured) -> std::io::Result<()> {
     IntOption::NoDelay.write(fd, i32::from(set(IntOption::NoDelay))).and(pushed)
 }
 
-/// The steps up to a husk, with the queues' ends where they are to begin.
+/// The steps up to a husk. The queues begin at `snd` and `rcv`.
 fn reopen(fd: BorrowedFd<'_>, captured: &Captured, snd: Seq, rcv: Seq) -> Result<(), RestoreError> {
     let p = &captured.protocol;
-    // On a socket that is in repair mode already this changes nothing; on any other it
-    // keeps the next step from sending a reset.
+    // On a socket in repair mode this changes nothing. On any other it keeps the next step from
+    // sending a reset.
     repair::enter(fd).during("turning repair mode on")?;
-    connect_unspec(fd).during("taking the old connection off")?;
+    connect_unspec(fd).during("removing the old connection")?;
     silence(fd).during("turning keepalive off")?;
     restore_segment_size(fd, p.peer_mss).during("setting the segment size")?;
     bind_anyway(fd, captured.local).during("binding the address")?;
-    repair::connect_at_once(fd).during("having the connect done at once")?;
+    repair::connect_at_once(fd).during("disabling the deferred connect")?;
     restore_ends(fd, snd, rcv).during("setting the sequence numbers")?;
     connect_anyway(fd, captured.local, captured.remote).during("connecting in repair mode")?;
     let local = getsockname(fd).during("asking for the local address")?;
@@ -217,7 +215,7 @@ fn reopen(fd: BorrowedFd<'_>, captured: &Captured, snd: Seq, rcv: Seq) -> Result
     {
         return Err(RestoreError::Address(local));
     }
-    restore_agreed(fd, p).during("setting what the SYNs agreed on")?;
+    restore_agreed(fd, p).during("setting the options that the SYNs agreed on")?;
     if let Some(timestamps) = p.timestamps {
         restore_timestamps(fd, timestamps).during("setting the timestamp clock")?;
     }

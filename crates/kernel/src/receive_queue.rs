@@ -1,14 +1,14 @@
-//! Bytes received and not read.
+//! Bytes received but not read.
 //!
-//! Read by `MSG_PEEK`, so that an abandoned capture leaves them where they were;
-//! written back with the receive queue selected, in pieces that the kernel chooses.
+//! They are read with `MSG_PEEK`, so that an abandoned capture leaves them in place, and written
+//! back with the receive queue selected, in pieces that the kernel chooses.
 
 use crate::repair::{self, Queue};
 use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Copies `len` bytes; fewer if the kernel holds fewer, or if urgent data is in the way.
+/// Copies `len` bytes, or fewer if the kernel holds fewer, or if urgent data is in the way.
 pub(crate) fn capture_unread(fd: BorrowedFd<'_>, len: u32) -> io::Result<Vec<u8>> {
     if len == 0 {
         return Ok(Vec::new());
@@ -20,7 +20,7 @@ pub(crate) fn capture_unread(fd: BorrowedFd<'_>, len: u32) -> io::Result<Vec<u8>
     Ok(bytes)
 }
 
-/// Puts them back. The receive buffer has been given room for them.
+/// Restores the bytes. The receive buffer already has room for them.
 pub(crate) fn restore_unread(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() {
         return Ok(());

@@ -1,12 +1,11 @@
-//! `TCP_REPAIR` (`net/ipv4/tcp.c`): the mode in which Linux shows and takes a
-//! connection's inner state.
+//! `TCP_REPAIR` (`net/ipv4/tcp.c`): the mode in which Linux shows and accepts a connection's inner
+//! state.
 //!
-//! While it is on, `close`, `connect` and `connect(AF_UNSPEC)` send nothing, and
-//! reads and writes go to the queue that was selected ([`Queue`]): a write to the
-//! send queue counts as sent, one to the receive queue as received. The mode does
-//! not stop the connection: segments that arrive are still processed, and timers
-//! still run. With no queue selected, which is what a husk is left with, a program's
-//! reads and writes fail (`EPERM`, `EINVAL`).
+//! In this mode `close`, `connect` and `connect(AF_UNSPEC)` send nothing, and reads and writes go
+//! to the selected queue ([`Queue`]): a write to the send queue counts as sent, one to the receive
+//! queue as received. The mode does not stop the connection: arriving segments are still processed,
+//! and timers still run. With no queue selected, as on a husk, a program's reads and writes fail
+//! (`EPERM`, `EINVAL`).
 
 use crate::sys;
 use baton_wire::seq::Seq;
@@ -15,7 +14,7 @@ use std::os::fd::BorrowedFd;
 
 const TCP: i32 = libc::IPPROTO_TCP;
 
-/// Which queue reads and writes go to.
+/// The queue that reads and writes go to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Queue {
     None = 0,
@@ -23,7 +22,7 @@ pub(crate) enum Queue {
     Send = 2,
 }
 
-/// How the mode is left.
+/// How to leave repair mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Leave {
     /// An established connection sends a window probe: the peer answers with its
@@ -47,23 +46,23 @@ pub(crate) struct Windows {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RepairOption(pub u32, pub u32);
 
-/// Whether the mode is on.
+/// Returns true if repair mode is on.
 pub(crate) fn is_on(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(sys::get_int(fd, TCP, libc::TCP_REPAIR)? != 0)
 }
 
-/// Turns the mode on, with no queue selected. It also makes `bind` take an address in
-/// use (`SK_FORCE_REUSE`), whatever `SO_REUSEADDR` was.
+/// Turns repair mode on, with no queue selected. This also lets `bind` take an address in use
+/// (`SK_FORCE_REUSE`), whatever the value of `SO_REUSEADDR`.
 pub(crate) fn enter(fd: BorrowedFd<'_>) -> io::Result<()> {
     sys::set_int(fd, TCP, libc::TCP_REPAIR, 1)
 }
 
-/// Turns the mode off. `SO_REUSEADDR` is off afterwards.
+/// Turns repair mode off. Afterwards `SO_REUSEADDR` is off.
 pub(crate) fn leave(fd: BorrowedFd<'_>, how: Leave) -> io::Result<()> {
     sys::set_int(fd, TCP, libc::TCP_REPAIR, how as i32)
 }
 
-/// Calls `f` with a queue selected, and with none afterwards.
+/// Calls `f` with a queue selected, then deselects the queue.
 pub(crate) fn with_queue<T>(fd: BorrowedFd<'_>, queue: Queue, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     sys::set_int(fd, TCP, libc::TCP_REPAIR_QUEUE, queue as i32)?;
     let result = f();
@@ -71,28 +70,29 @@ pub(crate) fn with_queue<T>(fd: BorrowedFd<'_>, queue: Queue, f: impl FnOnce() -
     result
 }
 
-/// Has the next `connect` be done at once: with TCP Fast Open (`TCP_FASTOPEN_CONNECT`), and a
-/// cookie of the peer's, it would be put off until something is written. Only while closed.
+/// Makes the next `connect` take effect at once. With TCP Fast Open (`TCP_FASTOPEN_CONNECT`) and a
+/// cookie of the peer, `connect` would be deferred until something is written. Only possible on a
+/// closed socket.
 pub(crate) fn connect_at_once(fd: BorrowedFd<'_>) -> io::Result<()> {
     let done = sys::set_int(fd, TCP, libc::TCP_FASTOPEN_CONNECT, 0);
     done.or_else(|error| match error.raw_os_error() {
-        // A system without Fast Open puts nothing off.
+        // A system without Fast Open defers nothing.
         Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT) => Ok(()),
         _ => Err(error),
     })
 }
 
-/// The end of a queue in sequence space: `write_seq` or `rcv_nxt`, FINs counted.
+/// The end of a queue in sequence space, FINs included: `write_seq` or `rcv_nxt`.
 pub(crate) fn queue_seq(fd: BorrowedFd<'_>, queue: Queue) -> io::Result<Seq> {
     with_queue(fd, queue, || sys::get_int(fd, TCP, libc::TCP_QUEUE_SEQ)).map(|seq| Seq(seq as u32))
 }
 
-/// Sets the end of an empty queue; only before `connect`.
+/// Sets the end of an empty queue. Only possible before `connect`.
 pub(crate) fn set_queue_seq(fd: BorrowedFd<'_>, queue: Queue, seq: Seq) -> io::Result<()> {
     with_queue(fd, queue, || sys::set_int(fd, TCP, libc::TCP_QUEUE_SEQ, seq.0 as i32))
 }
 
-/// The windows.
+/// Reads the windows.
 pub(crate) fn windows(fd: BorrowedFd<'_>) -> io::Result<Windows> {
     let mut bytes = [0; 20];
     sys::get(fd, TCP, libc::TCP_REPAIR_WINDOW, &mut bytes)?;
@@ -106,26 +106,26 @@ pub(crate) fn windows(fd: BorrowedFd<'_>) -> io::Result<Windows> {
     })
 }
 
-/// Sets the windows. The kernel wants `snd_wnd <= max_window`, `rcv_wup` not after
-/// `rcv_nxt`, and `snd_wl1` not after the receive window.
+/// Sets the windows. The kernel requires `snd_wnd <= max_window`, `rcv_wup` not after `rcv_nxt`,
+/// and `snd_wl1` not after the receive window.
 pub(crate) fn set_windows(fd: BorrowedFd<'_>, windows: Windows) -> io::Result<()> {
     let words = [windows.snd_wl1.0, windows.snd_wnd, windows.max_window, windows.rcv_wnd, windows.rcv_wup.0];
     sys::set(fd, TCP, libc::TCP_REPAIR_WINDOW, words.map(u32::to_ne_bytes).as_flattened())
 }
 
-/// Sets what the SYNs agreed on; only once connected, and before anything was sent.
+/// Sets what the SYNs agreed on. Only possible on a connected socket that has sent nothing.
 pub(crate) fn set_options(fd: BorrowedFd<'_>, options: &[RepairOption]) -> io::Result<()> {
     let bytes: Vec<u8> = options.iter().flat_map(|o| [o.0.to_ne_bytes(), o.1.to_ne_bytes()]).flatten().collect();
     sys::set(fd, TCP, libc::TCP_REPAIR_OPTIONS, &bytes)
 }
 
-/// The TSval that a segment would carry now, but for its lowest bit, which says that
-/// the clock ticks in microseconds.
+/// The TSval that a segment would carry now, except for its lowest bit, which says that the clock
+/// ticks in microseconds.
 pub(crate) fn timestamp(fd: BorrowedFd<'_>) -> io::Result<u32> {
     sys::get_int(fd, TCP, libc::TCP_TIMESTAMP).map(|value| value as u32)
 }
 
-/// Sets it.
+/// Sets the timestamp clock.
 pub(crate) fn set_timestamp(fd: BorrowedFd<'_>, value: u32) -> io::Result<()> {
     sys::set_int(fd, TCP, libc::TCP_TIMESTAMP, value as i32)
 }

@@ -1,5 +1,5 @@
-//! What `TCP_INFO` knows of the path. One way only: Linux shows these figures and
-//! takes none back; after a restore it learns anew.
+//! What `TCP_INFO` knows of the path. Linux shows these figures but does not accept them, so after
+//! a restore it measures anew.
 
 use crate::tcp_info::TcpInfo;
 use baton_tcp::snapshot::Seeds;
@@ -12,7 +12,7 @@ pub(crate) fn capture_seeds(info: &TcpInfo) -> Seeds {
     let measured = info.rtt_us() != 0;
     Seeds {
         srtt: us(info.rtt_us()),
-        // Before the first sample it holds the initial timeout.
+        // Before the first sample, the kernel's field contains the initial timeout.
         rttvar: if measured { us(info.rttvar_us()) } else { Duration::ZERO },
         min_rtt: if info.min_rtt_us() == u32::MAX { Duration::ZERO } else { us(info.min_rtt_us()) },
         cwnd: info.cwnd().saturating_mul(mss),

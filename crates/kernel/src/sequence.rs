@@ -1,8 +1,8 @@
 //! Sequence numbers and the lengths of the queues.
 //!
-//! Linux tells the ends of the queues (`TCP_QUEUE_SEQ`) and how much is in them
-//! (`SIOCOUTQ`, `SIOCOUTQNSD`, `SIOCINQ`); the rest follows. On the way back the ends
-//! of empty queues are set before `connect`, and filling the queues moves them.
+//! Linux reports the ends of the queues (`TCP_QUEUE_SEQ`) and how much they contain (`SIOCOUTQ`,
+//! `SIOCOUTQNSD`, `SIOCINQ`). The rest follows from these. For a restore, the ends of the empty
+//! queues are set before `connect`, and filling the queues moves them.
 
 use crate::repair::{self, Queue, Windows};
 use crate::sys::{self, Length};
@@ -10,17 +10,16 @@ use baton_wire::seq::Seq;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Where a connection stands. Two equal readings with nothing between them say that
-/// the connection stood still.
+/// A connection's position. If two readings are equal, the connection did not change between them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Marks {
-    /// End of the send queue, our FIN counted.
+    /// The end of the send queue, including our FIN.
     pub write_seq: Seq,
     /// From `snd_una` to `write_seq`.
     pub outstanding: u32,
-    /// The peer's FIN counted.
+    /// The next expected sequence number, including the peer's FIN.
     pub rcv_nxt: Seq,
-    /// Received and not read; the peer's FIN not counted.
+    /// The number of bytes received but not read, without the peer's FIN.
     pub unread: u32,
     pub windows: Windows,
 }
@@ -31,7 +30,7 @@ impl Marks {
     }
 }
 
-/// Reads them; repair mode is on.
+/// Reads the position. Repair mode must be on.
 pub(crate) fn capture_marks(fd: BorrowedFd<'_>) -> io::Result<Marks> {
     Ok(Marks {
         write_seq: repair::queue_seq(fd, Queue::Send)?,

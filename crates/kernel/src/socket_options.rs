@@ -1,8 +1,8 @@
-//! What a program set on its socket.
+//! The options that a program set on its socket.
 //!
-//! On the same descriptor the kernel keeps nearly all of it across a move; what it
-//! resets, and what a husk must not have on, is put back from here. The engine reads
-//! from here how it is to behave.
+//! On the same descriptor the kernel keeps nearly all of them across a move. Those that it resets,
+//! and those that a husk must not have, are restored from here. The engine takes its behaviour from
+//! here.
 
 use crate::sys;
 use baton_tcp::options::{KeepAlive, SocketOption};
@@ -10,13 +10,13 @@ use baton_tcp::time::Duration;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// An option whose value is an `int`. The order is that in which they are set:
-/// `IP_TOS` changes the priority.
+/// An option with a value of type `int`. They are set in this order, because `IP_TOS` changes the
+/// priority.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntOption {
     /// `IP_TOS`.
     Tos,
-    /// `IPV6_TCLASS`; only sockets of AF_INET6 have it.
+    /// `IPV6_TCLASS`, on AF_INET6 sockets only.
     TrafficClass,
     /// `SO_PRIORITY`.
     Priority,
@@ -26,7 +26,7 @@ pub enum IntOption {
     NoDelay,
     /// `TCP_CORK`.
     Cork,
-    /// `TCP_QUICKACK`: whether ACKs go at once for the time being.
+    /// `TCP_QUICKACK`: whether ACKs are currently sent at once.
     QuickAck,
     /// `TCP_KEEPIDLE`, s.
     KeepIdle,
@@ -36,7 +36,7 @@ pub enum IntOption {
     KeepCount,
     /// `SO_KEEPALIVE`.
     KeepAlive,
-    /// `TCP_USER_TIMEOUT`, ms; 0 for the host's.
+    /// `TCP_USER_TIMEOUT`, ms; 0 for the host's default.
     UserTimeout,
     /// `TCP_LINGER2`, s.
     Linger2,
@@ -59,7 +59,7 @@ const SO_BUF_LOCK: i32 = 72;
 impl IntOption {
     const COUNT: usize = 18;
 
-    /// All, in the order of their declaration.
+    /// All options, in the order of their declaration.
     pub const ALL: [IntOption; IntOption::COUNT] = [
         IntOption::Tos,
         IntOption::TrafficClass,
@@ -81,7 +81,7 @@ impl IntOption {
         IntOption::TimeoutMax,
     ];
 
-    /// Level and name for `setsockopt`.
+    /// The level and the name for `setsockopt`.
     const fn name(self) -> (i32, i32) {
         const SOCKET: i32 = libc::SOL_SOCKET;
         const TCP: i32 = libc::IPPROTO_TCP;
@@ -107,38 +107,38 @@ impl IntOption {
         }
     }
 
-    /// Reads it from a socket.
+    /// Reads the option from a socket.
     pub(crate) fn read(self, fd: BorrowedFd<'_>) -> io::Result<i32> {
         let (level, name) = self.name();
         sys::get_int(fd, level, name)
     }
 
-    /// Sets it on a socket.
+    /// Sets the option on a socket.
     pub(crate) fn write(self, fd: BorrowedFd<'_>, value: i32) -> io::Result<()> {
         let (level, name) = self.name();
         sys::set_int(fd, level, name, value)
     }
 }
 
-/// The sizes of a socket's buffers, as the kernel tells them: twice what was asked for.
+/// The sizes of a socket's buffers, as the kernel reports them: twice what was requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Buffers {
     /// `SO_SNDBUF`, bytes.
     pub send: i32,
     /// `SO_RCVBUF`, bytes.
     pub receive: i32,
-    /// `SO_BUF_LOCK`: 1 if the program set the first, 2 if the second; what it did not
-    /// set the kernel tunes.
+    /// `SO_BUF_LOCK`: 1 if the program set the send buffer, 2 if the receive buffer. The kernel
+    /// tunes a buffer that the program did not set.
     pub locks: i32,
 }
 
-/// What a program set on its socket. Plain data.
+/// The options that a program set on its socket, as plain data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SocketOptions {
     ints: [Option<i32>; IntOption::COUNT],
-    /// `SO_REUSEADDR`, which repair mode forgets.
+    /// `SO_REUSEADDR`, which repair mode clears.
     pub reuse_address: bool,
-    /// Sizes of the buffers.
+    /// The sizes of the buffers.
     pub buffers: Buffers,
     /// `TCP_WINDOW_CLAMP`, bytes: the largest window that the kernel would offer now.
     pub window_clamp: i32,
@@ -146,7 +146,7 @@ pub struct SocketOptions {
     pub linger: [u8; 8],
     /// `SO_RCVTIMEO` as the kernel's two `long`s: s, µs.
     pub receive_timeout: [u8; 16],
-    /// `SO_SNDTIMEO` likewise.
+    /// `SO_SNDTIMEO`, in the same form.
     pub send_timeout: [u8; 16],
     /// `TCP_CONGESTION`: the name, padded with zeros.
     pub congestion: [u8; 16],
@@ -158,18 +158,19 @@ impl SocketOptions {
         self.ints[option as usize]
     }
 
-    /// Changes what a restore sets: the program set it while its connection was away.
+    /// Changes what a restore sets, because the program set an option while its connection was
+    /// away.
     pub fn set_int(&mut self, option: IntOption, value: i32) {
         self.ints[option as usize] = Some(value);
     }
 
-    /// The name of the kernel's congestion control for it.
+    /// The name of the kernel's congestion control.
     pub fn congestion_name(&self) -> &str {
         let len = self.congestion.iter().position(|&b| b == 0).unwrap_or(self.congestion.len());
         std::str::from_utf8(&self.congestion[..len]).unwrap_or_default()
     }
 
-    /// What the engine is to be told of it.
+    /// The options that the engine needs to know.
     pub fn for_engine(&self) -> Vec<SocketOption> {
         let set = |option| self.int(option).is_some_and(|value| value != 0);
         let number = |option| self.int(option).map_or(0, |value| value.max(0) as u64);
@@ -193,7 +194,7 @@ impl SocketOptions {
 }
 
 impl SocketOptions {
-    /// Takes in what is on in the engine; what is not named there is off.
+    /// Takes over the options that are on in the engine. Those not listed are off.
     pub fn set_from_engine(&mut self, on: &[SocketOption]) {
         let seconds = |span: Duration| i32::try_from(span.as_millis() / 1000).unwrap_or(i32::MAX);
         for (option, off) in
@@ -215,14 +216,14 @@ impl SocketOptions {
                     self.set_int(IntOption::UserTimeout, i32::try_from(span.as_millis()).unwrap_or(i32::MAX));
                 }
                 SocketOption::Linger2(Some(span)) => self.set_int(IntOption::Linger2, seconds(span)),
-                // For the time being only, and the kernel's own affair.
+                // Temporary, and the kernel's own matter.
                 SocketOption::QuickAck(_) => {}
                 SocketOption::KeepAlive(None) | SocketOption::UserTimeout(None) | SocketOption::Linger2(None) => {}
             }
         }
     }
 
-    /// All of it as bytes of a fixed length, the same for every socket.
+    /// Encodes all options in a fixed number of bytes, the same for every socket.
     pub(crate) fn to_bytes(&self, out: &mut Vec<u8>) {
         for int in self.ints {
             out.push(int.is_some().into());
@@ -238,7 +239,7 @@ impl SocketOptions {
         }
     }
 
-    /// What [`SocketOptions::to_bytes`] wrote, taken off the front of `bytes`.
+    /// Decodes what [`SocketOptions::to_bytes`] wrote, and removes it from the front of `bytes`.
     pub(crate) fn from_bytes(bytes: &mut &[u8]) -> Option<SocketOptions> {
         let mut ints = [None; IntOption::COUNT];
         for int in &mut ints {
@@ -263,14 +264,14 @@ impl SocketOptions {
     }
 }
 
-/// So many bytes off the front, if there are as many.
+/// Removes `N` bytes from the front, if there are that many.
 pub(crate) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (head, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(*head)
 }
 
-/// Reads all; before repair mode is on, which changes some.
+/// Reads all options. Call this before repair mode is on, because that changes some.
 pub(crate) fn capture_socket_options(fd: BorrowedFd<'_>) -> io::Result<SocketOptions> {
     const SOCKET: i32 = libc::SOL_SOCKET;
     const TCP: i32 = libc::IPPROTO_TCP;
@@ -289,7 +290,7 @@ pub(crate) fn capture_socket_options(fd: BorrowedFd<'_>) -> io::Result<SocketOpt
         congestion: [0; 16],
     };
     for option in IntOption::ALL {
-        // A socket of AF_INET has no traffic class, a kernel may be without busy polling.
+        // An AF_INET socket has no traffic class, and a kernel may lack busy polling.
         options.ints[option as usize] = option.read(fd).ok();
     }
     sys::get(fd, SOCKET, libc::SO_LINGER, &mut options.linger)?;
@@ -299,9 +300,10 @@ pub(crate) fn capture_socket_options(fd: BorrowedFd<'_>) -> io::Result<SocketOpt
     Ok(options)
 }
 
-/// Sets all but `SO_REUSEADDR`, the buffers, the window clamp and the longest timeout,
-/// which have their own times. Only what differs: a program may have been allowed what we are not. The
-/// peer's window must be closed, since some of these push data out.
+/// Sets all options except `SO_REUSEADDR`, the buffers, the window clamp and the longest timeout,
+/// which are set at other times. Sets only those that differ, because the program may have had
+/// permissions that the caller lacks. The peer's window must be closed, since some of these options
+/// push data out.
 pub(crate) fn restore_socket_options(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
     for option in IntOption::ALL.into_iter().filter(|option| *option != IntOption::TimeoutMax) {
         if let Some(value) = options.int(option)
@@ -323,8 +325,8 @@ fn restore_bytes<const N: usize>(fd: BorrowedFd<'_>, level: i32, name: i32, valu
     if now == *value { Ok(()) } else { sys::set(fd, level, name, value) }
 }
 
-/// `SO_REUSEADDR`, once repair mode is off. Without it a server that closes its
-/// listener could not listen on the port again while the connection lives.
+/// Sets `SO_REUSEADDR`, once repair mode is off. Without it, a server that closes its listener
+/// could not listen on the port again while the connection exists.
 pub(crate) fn restore_reuse_address(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
     if options.reuse_address {
         sys::set_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
@@ -332,21 +334,21 @@ pub(crate) fn restore_reuse_address(fd: BorrowedFd<'_>, options: &SocketOptions)
     Ok(())
 }
 
-/// Linux waits 3 s for the answer to what a new connection sends first, since it knows no
-/// round-trip time, and sends what was lost again only then. The shortest that it can be made
-/// to wait is 1 s. To be called before anything is queued.
+/// Shortens the timeout of a connection without a round-trip time. Linux then waits 3 s for an
+/// answer before it retransmits; 1 s is the shortest time that can be set. Call this before
+/// anything is queued.
 pub(crate) fn hasten(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
     let shorter = options.int(IntOption::TimeoutMax).is_some_and(|usual| usual > 1000);
     if shorter { IntOption::TimeoutMax.write(fd, 1000) } else { Ok(()) }
 }
 
-/// Undoes [`hasten`], once all is sent that can be: its timer runs, and what follows knows
-/// the round-trip time.
+/// Undoes [`hasten`], once everything that can be sent has been sent. Its timer runs by then, and
+/// what follows has a round-trip time.
 pub(crate) fn restore_timeout_max(fd: BorrowedFd<'_>, options: &SocketOptions) -> io::Result<()> {
     options.int(IntOption::TimeoutMax).map_or(Ok(()), |usual| IntOption::TimeoutMax.write(fd, usual))
 }
 
-/// What a husk must not do by itself: probe the peer, or give up.
+/// Stops what a husk must not do by itself: probe the peer, or give up.
 pub(crate) fn silence(fd: BorrowedFd<'_>) -> io::Result<()> {
     IntOption::KeepAlive.write(fd, 0)?;
     IntOption::UserTimeout.write(fd, 0)

@@ -1,9 +1,8 @@
-//! Socket options and queue lengths as raw system calls, and what is pinned in the BPF
-//! file system as a descriptor.
+//! Raw system calls for socket options and queue lengths, and for opening pinned BPF objects.
 //!
-//! What is upheld: the kernel is given pointers to live buffers with their true
-//! lengths, and reads or writes no more than these; a descriptor that it gives is owned
-//! once. Everything else about sockets goes through `rustix`, about BPF through `aya`.
+//! Invariants: the kernel gets pointers to live buffers with their true lengths, and reads or
+//! writes no more than these. Each descriptor that it returns has one owner. Everything else about
+//! sockets goes through `rustix`, and about BPF through `aya`.
 
 use std::ffi::CString;
 use std::io;
@@ -14,13 +13,13 @@ use std::path::Path;
 /// `asm-generic/socket.h`: the index of the device that a socket is bound to, or 0.
 pub(crate) const SO_BINDTOIFINDEX: i32 = 62;
 
-/// `asm-generic/socket.h`: a number of the socket's network namespace.
+/// `asm-generic/socket.h`: an id of the socket's network namespace.
 const SO_NETNS_COOKIE: i32 = 71;
 
-/// The number of a socket's network namespace.
+/// The id of a socket's network namespace.
 ///
 /// # Errors
-/// As the system call's.
+/// Errors from the system call.
 pub(crate) fn network(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut value = [0; 8];
     get(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut value)?;
@@ -31,10 +30,10 @@ fn check(n: i32) -> io::Result<()> {
     if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `getsockopt(2)` into `value`; how many bytes the kernel wrote.
+/// `getsockopt(2)` into `value`. Returns the number of bytes that the kernel wrote.
 ///
 /// # Errors
-/// As the system call's.
+/// Errors from the system call.
 pub(crate) fn get(fd: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> io::Result<usize> {
     #[cfg(test)]
     fault::strike()?;
@@ -48,7 +47,7 @@ pub(crate) fn get(fd: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -
 /// `setsockopt(2)` from `value`.
 ///
 /// # Errors
-/// As the system call's.
+/// Errors from the system call.
 pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
     #[cfg(test)]
     fault::strike()?;
@@ -57,10 +56,10 @@ pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), len) })
 }
 
-/// `setsockopt(2)` without a value, which takes back what was set.
+/// `setsockopt(2)` without a value, which removes what was set.
 ///
 /// # Errors
-/// As the system call's.
+/// Errors from the system call.
 pub(crate) fn unset(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<()> {
     // SAFETY: the kernel is told that there are no bytes, and reads none.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::null(), 0) })
@@ -78,13 +77,13 @@ pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> 
     set(fd, level, name, &value.to_ne_bytes())
 }
 
-/// Opens what is pinned at a path (`BPF_OBJ_GET` of bpf(2)).
+/// Opens the object pinned at a path (`BPF_OBJ_GET` of bpf(2)).
 ///
 /// # Errors
-/// As the system call's.
+/// Errors from the system call.
 pub(crate) fn open_pinned(path: &Path) -> io::Result<OwnedFd> {
     const BPF_OBJ_GET: i32 = 7;
-    /// The first members of that command's `union bpf_attr`.
+    /// The first members of `union bpf_attr` for that command.
     #[repr(C)]
     struct Attributes {
         path: u64,
@@ -101,24 +100,24 @@ pub(crate) fn open_pinned(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// Where BPF programs are attached.
+/// A place where BPF programs are attached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AttachedTo<'a> {
-    /// A control group, and all above it.
+    /// A control group, including its ancestors.
     Cgroup(BorrowedFd<'a>),
-    /// The interface of this index.
+    /// The interface with this index.
     Interface(u32),
 }
 
-/// Numbers of the programs that run there, in their order (`BPF_PROG_QUERY` of bpf(2)); `kind` is
-/// an attach type of `linux/bpf.h`. Of more than 64 the rest is left out.
+/// The ids of the programs that run there, in their order (`BPF_PROG_QUERY` of bpf(2)). `kind` is
+/// an attach type of `linux/bpf.h`. Beyond 64 programs, the rest are left out.
 ///
 /// # Errors
-/// As the system call's: `EINVAL` where the kernel has no such kind.
+/// Errors from the system call; `EINVAL` if the kernel has no such kind.
 pub(crate) fn programs_at(place: AttachedTo<'_>, kind: u32) -> io::Result<Vec<u32>> {
     const BPF_PROG_QUERY: i32 = 16;
     const BPF_F_QUERY_EFFECTIVE: u32 = 1;
-    /// That command's part of `union bpf_attr`, as far as Linux 6.1 has it.
+    /// The part of `union bpf_attr` for that command, up to Linux 6.1.
     #[repr(C)]
     struct Attributes {
         target: u32,
@@ -146,24 +145,24 @@ pub(crate) fn programs_at(place: AttachedTo<'_>, kind: u32) -> io::Result<Vec<u3
     }
 }
 
-/// How many bytes one of a socket's queues holds.
+/// The length of one of a socket's queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Length {
-    /// `SIOCINQ`: received, in order and not read; a FIN not counted.
+    /// `SIOCINQ`: received in order and not read, without a FIN.
     Unread,
-    /// `SIOCOUTQ`: written and not acknowledged; a FIN counted.
+    /// `SIOCOUTQ`: written and not acknowledged, including a FIN.
     Unacked,
-    /// `SIOCOUTQNSD`: written and not sent; a FIN counted.
+    /// `SIOCOUTQNSD`: written and not sent, including a FIN.
     Unsent,
 }
 
 /// `SIOCOUTQNSD` of `linux/sockios.h`.
 const SIOCOUTQNSD: libc::Ioctl = 0x894b as libc::Ioctl;
 
-/// The length of a queue.
+/// The length of a queue, in bytes.
 ///
 /// # Errors
-/// As the system call's.
+/// Errors from the system call.
 pub(crate) fn length(fd: BorrowedFd<'_>, which: Length) -> io::Result<u32> {
     #[cfg(test)]
     fault::strike()?;
@@ -179,22 +178,22 @@ pub(crate) fn length(fd: BorrowedFd<'_>, which: Length) -> io::Result<u32> {
     Ok(value.max(0) as u32)
 }
 
-/// Moves the calling thread into a network namespace of its own, which goes away with the
-/// thread and the sockets that it opened.
+/// Moves the calling thread into a new network namespace, which ends with the thread and the
+/// sockets that it opened.
 ///
 /// # Errors
-/// As the system call's.
+/// Errors from the system call.
 pub(crate) fn enter_private_network() -> io::Result<()> {
     // SAFETY: `CLONE_NEWNET` changes what sockets the calling thread opens from now on; it
     // shares no memory and no descriptor table anew.
     check(unsafe { libc::unshare(libc::CLONE_NEWNET) })
 }
 
-/// Lets a socket receive nothing (`SO_ATTACH_FILTER` with a program that drops all), or
+/// Makes a socket receive nothing (`SO_ATTACH_FILTER` with a program that drops everything), or
 /// everything again.
 ///
 /// # Errors
-/// As the system call's.
+/// Errors from the system call.
 pub(crate) fn set_deaf(fd: BorrowedFd<'_>, deaf: bool) -> io::Result<()> {
     if !deaf {
         return set_int(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
@@ -202,10 +201,10 @@ pub(crate) fn set_deaf(fd: BorrowedFd<'_>, deaf: bool) -> io::Result<()> {
     attach_filter(fd, &DROP_ALL)
 }
 
-/// Attaches a filter of classic BPF without jumps: code and constant of each instruction.
+/// Attaches a filter of classic BPF without jumps, given as code and constant of each instruction.
 ///
 /// # Errors
-/// As the system call's.
+/// Errors from the system call.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, instructions: &[[u32; 2]]) -> io::Result<()> {
     let instruction = |&[code, k]: &[u32; 2]| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut filter: Vec<_> = instructions.iter().map(instruction).collect();
@@ -223,30 +222,31 @@ pub(crate) fn attach_filter(fd: BorrowedFd<'_>, instructions: &[[u32; 2]]) -> io
     })
 }
 
-/// Classic BPF, code and constant: a name that no program's own filter has, `ret 0`.
+/// Classic BPF, as code and constant. Two loads with constants that no program's own filter has
+/// identify it; then `ret 0`.
 const DROP_ALL: [[u32; 2]; 3] = [[0x00, 0x6261_746f], [0x01, 0x6e00_0000], [0x06, 0]];
 
-/// Whose filter a socket has.
+/// Which filter a socket has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Filter {
     /// None.
     None,
     /// That of [`set_deaf`].
     Deaf,
-    /// The program's.
+    /// The program's own.
     Other,
 }
 
-/// Whose filter a socket has.
+/// Returns which filter a socket has.
 ///
 /// # Errors
-/// As the system call's.
+/// Errors from the system call.
 pub(crate) fn filter(fd: BorrowedFd<'_>) -> io::Result<Filter> {
-    // The length is in instructions: 0 asks how many there are; a buffer of as many bytes
-    // as ours takes is never written beyond if there are as many as in ours.
+    // The length is in instructions. A length of 0 asks how many there are. The buffer has room for
+    // our filter, so reading one with the same count never exceeds it.
     let count = match get(fd, libc::SOL_SOCKET, libc::SO_GET_FILTER, &mut []) {
         Ok(count) => count,
-        // An extended one, which is not ours.
+        // An extended BPF filter, which is not ours.
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Ok(Filter::Other),
         Err(error) => return Err(error),
     };
@@ -271,12 +271,12 @@ pub(crate) mod fault {
         static CALLS_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
     }
 
-    /// This thread's call after `calls` others fails, once.
+    /// Makes one call of this thread fail, after `calls` others.
     pub fn after(calls: u32) {
         CALLS_LEFT.set(Some(calls));
     }
 
-    /// No more; whether the fault is still to come.
+    /// Cancels the fault. Returns true if it had not occurred yet.
     pub fn disarm() -> bool {
         CALLS_LEFT.take().is_some()
     }
@@ -286,7 +286,7 @@ pub(crate) mod fault {
             None => Ok(()),
             Some(0) => {
                 CALLS_LEFT.set(None);
-                Err(io::Error::other("a fault that was asked for"))
+                Err(io::Error::other("an injected fault"))
             }
             Some(left) => {
                 CALLS_LEFT.set(Some(left - 1));

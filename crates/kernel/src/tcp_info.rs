@@ -1,11 +1,11 @@
-//! `TCP_INFO` (`struct tcp_info` of `linux/tcp.h`), what of it a move needs.
+//! The parts of `TCP_INFO` (`struct tcp_info` of `linux/tcp.h`) that a move needs.
 
 use crate::sys;
 use baton_tcp::state::State;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// The kernel's figures of a connection, in its units.
+/// The kernel's figures for a connection, in its units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TcpInfo([u8; 256]);
 
@@ -16,7 +16,7 @@ const WSCALE: u8 = 4;
 const ECN: u8 = 8;
 
 impl TcpInfo {
-    /// Asks the kernel. A field that an older kernel lacks reads as 0.
+    /// Queries the kernel. A field that an older kernel lacks reads as 0.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
         let mut bytes = [0; 256];
         sys::get(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
@@ -44,12 +44,12 @@ impl TcpInfo {
         self.agreed(ECN)
     }
 
-    /// Shifts of the windows that the peer sends and that we send, if agreed on.
+    /// The shifts of the windows that the peer sends and that we send, if agreed on.
     pub fn scales(&self) -> Option<(u8, u8)> {
         self.agreed(WSCALE).then_some((self.0[6] & 15, self.0[6] >> 4))
     }
 
-    /// Payload that the peer has acknowledged, and that it has sent, in bytes.
+    /// The payload that the peer has acknowledged plus the payload that it has sent, in bytes.
     pub fn payload(&self) -> u64 {
         let long = |offset| u64::from(self.word(offset)) | u64::from(self.word(offset + 4)) << 32;
         long(120) + long(128)
@@ -72,7 +72,7 @@ impl TcpInfo {
         self.word(60)
     }
 
-    /// Microseconds; 0 before the first sample.
+    /// The smoothed round-trip time in microseconds; 0 before the first sample.
     pub fn rtt_us(&self) -> u32 {
         self.word(68)
     }
@@ -81,12 +81,12 @@ impl TcpInfo {
         self.word(72)
     }
 
-    /// Segments; `i32::MAX` for none.
+    /// The slow-start threshold in segments; `i32::MAX` if there is none.
     pub fn ssthresh(&self) -> u32 {
         self.word(76)
     }
 
-    /// Segments.
+    /// The congestion window in segments.
     pub fn cwnd(&self) -> u32 {
         self.word(80)
     }
@@ -103,22 +103,22 @@ impl TcpInfo {
         self.word(96)
     }
 
-    /// Microseconds; `u32::MAX` before the first sample.
+    /// The smallest round-trip time in microseconds; `u32::MAX` before the first sample.
     pub fn min_rtt_us(&self) -> u32 {
         self.word(148)
     }
 
-    /// What the peer may send, as the kernel said last, in bytes; since Linux 6.2.
+    /// The receive window that the kernel last announced, in bytes (since Linux 6.2).
     pub fn rcv_wnd(&self) -> u32 {
         self.word(232)
     }
 
-    /// Segments that were received, and that were sent.
+    /// The number of segments received and sent.
     pub fn segs(&self) -> [u32; 2] {
         [self.word(140), self.word(136)]
     }
 
-    /// Segments with data that were sent, repeated ones included.
+    /// The number of data segments sent, including retransmissions.
     pub fn data_segs_out(&self) -> u32 {
         self.word(156)
     }

@@ -1,9 +1,9 @@
 //! Our timestamp clock (`TCP_TIMESTAMP`, RFC 7323 §3).
 //!
-//! The kernel tells and takes the clock's present value, whose lowest bit says whether
-//! a tick is a microsecond. So one tick is unknown in each direction, and both times it
-//! is rounded up: a TSval that went back would be refused by the peer (PAWS), one that
-//! is a tick ahead is not noticed.
+//! The kernel reports and accepts the clock's present value, whose lowest bit says whether a tick
+//! is a microsecond. So one tick is unknown in each direction. Both times the value is rounded up:
+//! the peer would refuse a TSval that went back (PAWS), but does not notice one that is a tick
+//! ahead.
 
 use crate::repair;
 use baton_tcp::snapshot::Timestamps;

@@ -1,8 +1,8 @@
 //! The windows of both directions (`TCP_REPAIR_WINDOW`).
 //!
-//! The receive window's right edge is a promise. Linux 6.17 and later drop data that
-//! reaches beyond their idea of it, so a restore sets the edge that the peer was
-//! promised, whoever promised it, and looks whether it took.
+//! The receive window's right edge is a promise. Linux 6.17 and later drop data beyond their own
+//! idea of the edge. So a restore sets the edge that the peer was promised, by the kernel or the
+//! engine, and checks whether it took effect.
 
 use crate::captured::Captured;
 use crate::repair::{self, Windows};
@@ -11,12 +11,12 @@ use baton_wire::seq::Seq;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// The right edge of the receive window; never before `rcv_nxt`.
+/// The right edge of the receive window, which is never before `rcv_nxt`.
 pub(crate) fn right_edge(marks: &Marks) -> Seq {
     (marks.windows.rcv_wup + marks.windows.rcv_wnd).latest(marks.rcv_nxt)
 }
 
-/// What the kernel is to believe while `rcv_nxt` is its next sequence number.
+/// The windows for the kernel while `rcv_nxt` is its next expected sequence number.
 pub(crate) fn windows_of(captured: &Captured, rcv_nxt: Seq) -> Windows {
     let p = &captured.protocol;
     let rcv_wup = p.last_ack_sent.earliest(rcv_nxt);
@@ -29,20 +29,20 @@ pub(crate) fn windows_of(captured: &Captured, rcv_nxt: Seq) -> Windows {
     }
 }
 
-/// Sets them for good. Bytes of what the peer was promised that the kernel takes back.
+/// Sets the final windows. Returns how many bytes of the promised window the kernel takes back.
 pub(crate) fn restore_windows(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<u32> {
     repair::set_windows(fd, windows_of(captured, captured.protocol.rcv_nxt))?;
     Ok(taken_back(repair::windows(fd)?, captured.protocol.right_edge))
 }
 
-/// A window that reaches further is none taken back: the kernel may have acknowledged the
-/// peer's FIN meanwhile, when its timer for that ran out, and with it offers what it likes.
+/// A window that reaches further takes nothing back. The kernel may have acknowledged the peer's
+/// FIN meanwhile, when its timer expired, and may have offered any window with that ACK.
 fn taken_back(kept: Windows, promised: Seq) -> u32 {
     promised.since(kept.rcv_wup + kept.rcv_wnd).max(0) as u32
 }
 
-/// Lets the kernel offer as much as was promised; `connect` guesses anew, and less. With
-/// it comes `rcv_ssthresh`, from which the window grows on.
+/// Lets the kernel offer as much as was promised, since `connect` chooses less. This also sets
+/// `rcv_ssthresh`, from which the window grows.
 pub(crate) fn restore_window_clamp(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()> {
     let promised = captured.protocol.rcv_wnd().min(i32::MAX as u32) as i32;
     let clamp = captured.options.window_clamp.max(promised);

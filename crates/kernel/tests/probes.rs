@@ -1,4 +1,4 @@
-//! Every belief about the kernel, tried on this one, and on another where one can be booted.
+//! Every belief about the kernel is tested on this one, and on another if one can be booted.
 
 use baton_kernel::probe::{self, Outcome};
 use baton_testkit::{need_root, skip, vm};
@@ -17,7 +17,11 @@ fn try_all() {
         }
     }
     let conntrack = verdicts.iter().filter(|verdict| verdict.name.starts_with("conntrack-"));
-    assert_eq!(conntrack.filter(|verdict| verdict.outcome == Outcome::Ok).count(), 2, "the kernels tried here have it");
+    assert_eq!(
+        conntrack.filter(|verdict| verdict.outcome == Outcome::Ok).count(),
+        2,
+        "the kernels tested here have conntrack"
+    );
     let names: std::collections::HashSet<_> = verdicts.iter().map(|v| v.name).collect();
     assert_eq!(names.len(), verdicts.len());
 }

@@ -1,18 +1,18 @@
-//! What a move costs: idle connections to another kernel, over a veth pair that is
-//! steered, are handed to the engine and back.
+//! The cost of a move: idle connections to another kernel, over a steered veth pair, are handed to
+//! the engine and back.
 //!
 //! ```text
 //!   peer's namespace ── veth ── tc ──── Mover, and STANDING connections in its engine
-//!                    ── veth ── xdp ─── another, likewise
+//!                    ── veth ── xdp ─── another one
 //!   the same in other namespaces, with stateful rules:
 //!                    ── veth ── tc ──── a third, whose connections conntrack tracks
 //! ```
 //!
-//! Each round moves one connection over each of the interfaces away and, after the
-//! others' turns, back. What is timed is the call alone, from the descriptor to the
-//! engine's answer and from there to a socket that lives; between two calls the engine is
-//! polled until it has nothing to do. The rate is that of whole laps, all connections
-//! away and all of them back, everything that has to happen between two moves included.
+//! Each round moves one connection over each of the interfaces away and, after the turns of the
+//! others, back. Only the call is timed: from the descriptor to the engine's answer, and from there
+//! to a live socket. Between two calls the engine is polled until it is idle. The rate covers whole
+//! laps, in which all connections move away and back, with everything that has to happen between
+//! two moves.
 
 use baton_kernel::steer::Kind;
 use baton_mover::{Connection, Mover, MoverConfig};
@@ -29,23 +29,24 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Connections on each interface that are in the engine all the time.
+/// The number of connections on each interface that are always in the engine.
 const STANDING: usize = 100;
-/// Connections on each interface that move.
+/// The number of connections on each interface that move.
 const MOVING: usize = 50;
-/// Rounds: a move each way on each interface.
+/// The number of rounds, each with one move in each direction on each interface.
 const ROUNDS: usize = 5_000;
-/// Laps of all that move, on each interface; the first is not counted.
+/// The number of laps on each interface. The first does not count.
 const LAPS: usize = 60;
-/// Goals: half of the moves, and 99 in 100, take so long at most; moves a second.
+/// Goals: the longest median and the longest 99th percentile of a move, and the least number of
+/// moves per second.
 const GOALS: (Duration, Duration, f64) = (Duration::from_micros(100), Duration::from_millis(1), 5_000.0);
-/// Goal: half of the handoffs take this much longer at most where conntrack is told.
+/// Goal: the most by which the median of a handoff may grow if conntrack has to be told.
 const FOR_CONNTRACK: Duration = Duration::from_micros(40);
 
 /// A steered interface, its mover, and connections over it.
 struct Subject {
     name: &'static str,
-    /// Its network namespace, which its mover is used in.
+    /// The network namespace in which its mover is used.
     home: File,
     mover: Mover<SteeredPort>,
     moving: Vec<Place>,
@@ -61,7 +62,7 @@ enum Place {
 }
 
 impl Subject {
-    /// In our namespace; the interface has the address `10.67.NET.1`.
+    /// Creates the subject in our namespace. Its interface has the address `10.67.NET.1`.
     fn new(name: &'static str, kind: Kind, (ours, peer): (&Netns, &Netns), net: u8) -> Subject {
         let home = File::open(Path::new("/run/netns").join(ours.name())).unwrap();
         go_to(&home);
@@ -90,7 +91,9 @@ impl Subject {
 
     fn hand_off(&mut self, at: usize) -> Duration {
         self.settle();
-        let Place::Kernel(fd) = std::mem::replace(&mut self.moving[at], Place::Nowhere) else { panic!("it is away") };
+        let Place::Kernel(fd) = std::mem::replace(&mut self.moving[at], Place::Nowhere) else {
+            panic!("the connection is away")
+        };
         let start = Instant::now();
         let name = self.mover.handoff(fd).unwrap_or_else(|stayed| panic!("{}: {stayed}", self.name));
         let took = start.elapsed();
@@ -100,7 +103,9 @@ impl Subject {
 
     fn restore(&mut self, at: usize) -> Duration {
         self.settle();
-        let Place::Engine(name) = std::mem::replace(&mut self.moving[at], Place::Nowhere) else { panic!("it is here") };
+        let Place::Engine(name) = std::mem::replace(&mut self.moving[at], Place::Nowhere) else {
+            panic!("the connection is in the kernel")
+        };
         let start = Instant::now();
         let fd = self.mover.restore(name).unwrap_or_else(|aborted| panic!("{}: {aborted}", self.name));
         let took = start.elapsed();
@@ -108,14 +113,14 @@ impl Subject {
         took
     }
 
-    /// Away, then at the next call back, then the next connection.
+    /// Moves a connection away, and at the next call back. Then comes the next connection.
     fn step(&mut self) -> Duration {
         let at = self.next / 2 % MOVING;
         self.next += 1;
         if self.next % 2 == 1 { self.hand_off(at) } else { self.restore(at) }
     }
 
-    /// All away and all back.
+    /// Moves all connections away, then all of them back.
     fn lap(&mut self) {
         for at in 0..MOVING {
             self.hand_off(at);
@@ -131,8 +136,8 @@ fn go_to(namespace: &File) {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
 }
 
-/// A connection that has carried something both ways, so that both sides know a
-/// round-trip time.
+/// A connection that has carried data in both directions, so that both sides know a round-trip
+/// time.
 fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
     let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (mut far, _) = listener.accept().unwrap();
@@ -156,7 +161,7 @@ fn wires(ours: &Netns, peer: &Netns) {
     peer.enter(|| link::set_tx_checksum_offload("wire-xdp", false).unwrap());
 }
 
-/// The usual stateful rules: conntrack tracks each connection.
+/// The usual stateful rules, so that conntrack tracks every connection.
 fn rules(ours: &Netns) {
     ours.run("nft add table inet fw");
     for hook in ["input", "output"] {
@@ -166,7 +171,7 @@ fn rules(ours: &Netns) {
     }
 }
 
-/// Of sorted values, nearest rank.
+/// A percentile of sorted values, by nearest rank.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1]
 }
@@ -175,7 +180,7 @@ fn us(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1000.0
 }
 
-/// Prints a row and says it for machines.
+/// Prints a row, and returns it in machine-readable form.
 fn row(kind: &str, direction: &str, took: &mut [Duration]) -> Value {
     took.sort();
     let [p50, p99] = [50, 99].map(|percent| percentile(took, percent));
@@ -188,11 +193,13 @@ fn row(kind: &str, direction: &str, took: &mut [Duration]) -> Value {
     })
 }
 
-/// How much longer half of the handoffs take where conntrack is told.
+/// The increase of a handoff's median if conntrack has to be told.
 fn for_conntrack(rows: &[Value]) -> Value {
     let p50 = |kind: &str| {
-        let row =
-            rows.iter().find(|row| row["kind"] == kind && row["direction"] == "handoff").expect("it was measured");
+        let row = rows
+            .iter()
+            .find(|row| row["kind"] == kind && row["direction"] == "handoff")
+            .expect("this kind was measured");
         row["p50_us"].as_f64().expect("a number")
     };
     let more = p50("tracked") - p50("tc");
@@ -201,7 +208,7 @@ fn for_conntrack(rows: &[Value]) -> Value {
     json!({ "kind": "conntrack", "direction": "handoff", "more_us": more })
 }
 
-/// Moves a second over all laps, the kinds alternated.
+/// Moves per second over all laps. The kinds take turns.
 fn rates(subjects: &[RefCell<Subject>; 3], laps: usize) -> [f64; 3] {
     let mut spent = [Duration::ZERO; 3];
     for lap in 0..=laps {

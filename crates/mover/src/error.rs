@@ -8,25 +8,25 @@ use baton_policy::Refusal;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// A step of a move did not succeed.
+/// Why a step of a move failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
-    /// On the kernel's side.
+    /// The kernel's side failed.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// The engine did not take it.
+    /// The engine did not adopt the connection.
     #[error(transparent)]
     Adopt(#[from] AdoptError),
-    /// The engine did not let it go.
+    /// The engine did not release the connection.
     #[error(transparent)]
     Suspend(#[from] SuspendError),
-    /// There is no room for what it brings along.
+    /// The consumer has no room for the bytes that the connection brings along.
     #[error("no buffers for what the connection brings along: {0}")]
     Buffers(io::Error),
-    /// It cannot leave in its present state: both sides have closed.
+    /// The connection cannot leave in its present state, because both sides have closed it.
     #[error("the connection is closing on both sides")]
     Stays,
-    /// It ended before it could leave.
+    /// The connection ended before it could leave.
     #[error("the connection has ended")]
     Ended,
     /// The engine's port failed.
@@ -38,7 +38,7 @@ pub enum MoveError {
 }
 
 impl MoveError {
-    /// The reason, if the connection only has to stay where it is.
+    /// The reason, if the connection has to stay where it is.
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
             MoveError::Kernel(error) => error.refusal(),
@@ -51,8 +51,8 @@ impl MoveError {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Stayed {
-    /// The socket: whole, unless the error says that the connection is lost.
+    /// The socket. It is whole, unless the error says that the connection is lost.
     pub fd: OwnedFd,
-    /// Why, and where the connection is.
+    /// The reason, and where the connection is.
     pub error: Aborted<MoveError>,
 }

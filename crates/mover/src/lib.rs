@@ -1,27 +1,27 @@
-//! Live connections of the kernel, handed to the engine and back: the kernel's side
-//! ([`baton_kernel`]) and the engine's ([`baton_engine`], [`baton_consumer`]) joined.
+//! Hands live connections of the kernel to an engine in the same process, and back. Joins the
+//! kernel's side ([`baton_kernel`]) and the engine's ([`baton_engine`], [`baton_consumer`]).
 //!
 //! ```text
 //!   descriptor --handoff--> Connection    read, written and closed through a Consumer
 //!              <--restore--
 //!
 //!   Mover          one thread, one process: interfaces, each steered, with an engine
-//!     side         an interface, its engine and port
-//!     trip         one move: the steps of baton_kernel::handoff, done for real
+//!     interface    an interface, its engine and port
+//!     trip         one move: the steps of baton_kernel::handoff
 //! ```
 //!
-//! A service of several processes has the same steps elsewhere: its broker uses
-//! [`baton_kernel::kernel_side`] and [`baton_bridge`], and what the second makes of a
-//! [`Captured`](baton_kernel::Captured) goes to the engine as bytes.
+//! A service of several processes runs the same steps elsewhere: its broker uses
+//! [`baton_kernel::kernel_side`] and [`baton_bridge`], and [`Captured`](baton_kernel::Captured) is
+//! passed between processes as bytes.
 //!
-//! Everything here is driven by [`Mover::poll`] and by the moves themselves, which poll
-//! the engine of the one connection until it has answered.
+//! [`Mover::poll`] drives everything here, and so do the moves themselves, which poll the engine of
+//! their connection until it has answered.
 #![forbid(unsafe_code)]
 
 mod error;
+mod interface;
 mod log;
 mod mover;
-mod side;
 mod trip;
 
 pub use error::{MoveError, Stayed};

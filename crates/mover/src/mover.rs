@@ -1,9 +1,9 @@
-//! Everything in one process, on one thread: interfaces, each steered and with an engine
-//! of its own, and the connections that are away.
+//! Everything in one process, on one thread: interfaces, each steered and with an engine of its
+//! own, and the connections that are away.
 
 use crate::error::{MoveError, Stayed};
+use crate::interface::{Interface, now};
 use crate::log;
-use crate::side::{Side, now};
 use crate::trip::Trip;
 use baton_consumer::consumer::{Conn, Consumer, ConsumerConfig, SocketEvent};
 use baton_consumer::memory::Memory;
@@ -17,7 +17,7 @@ use baton_kernel::handoff::{Aborted, Handoff, Outcome, Phase, Step};
 use baton_kernel::hops::{Change, Link};
 use baton_kernel::kernel_side::{KernelError, KernelSide, Plan};
 use baton_kernel::steer::{self, Kind};
-use baton_kernel::{Captured, Failed, Strays};
+use baton_kernel::{BypassingFrames, Captured, Failed};
 use baton_port::SteeredPort;
 use baton_tcp::config::Config;
 use baton_wire::addr::Tuple;
@@ -26,23 +26,23 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How often connections are looked at, whose peer's segments may go past their engine.
+/// How often connections are checked for segments that bypass their engine.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What a mover is made with.
+/// The configuration of a mover.
 #[derive(Clone, Debug)]
 pub struct MoverConfig {
     /// How interfaces are steered.
     pub steer: steer::Options,
-    /// TCP's choices.
+    /// TCP settings.
     pub tcp: Config,
-    /// Connections at most, on each interface.
+    /// The most connections on each interface.
     pub connections: u32,
-    /// Sizes of the consumer of each engine.
+    /// The sizes of each engine's consumer.
     pub consumer: ConsumerConfig,
-    /// For how long a restore waits until all in flight is acknowledged, and a handoff or restore
-    /// until nothing received lies beyond a gap, at most. What is lost then is sent again by the
-    /// kernel after 1 s, and by the peer slowly.
+    /// The longest time that a restore waits until everything in flight is acknowledged, and that a
+    /// handoff or restore waits until nothing received lies beyond a gap. The kernel retransmits
+    /// what is lost after that only after 1 s, and the peer does so slowly.
     pub drain: Duration,
 }
 
@@ -62,61 +62,62 @@ impl Default for MoverConfig {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Connection(pub u64);
 
-/// What happened.
+/// What happened to a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoverEvent {
-    /// Something about a connection changed: look at what it allows.
+    /// A connection has changed and may allow more than before.
     Ready(Connection),
-    /// It would be refused now, or its way leads over another interface, or its peer's does, or its
-    /// interface has gone or carries less than it did, or the firewall has other rules: only the
-    /// kernel can serve it, so it is to be restored. Where the kernel refuses that, it may be tried
-    /// again.
+    /// Only the kernel can serve this connection now, so it is to be restored: it would be refused
+    /// now, or the route of either direction uses another interface, or its interface is gone or
+    /// carries less than before, or the firewall's rules have changed. If the kernel refuses the
+    /// restore, it may be tried again.
     Homeless(Connection),
 }
 
 /// A connection that is away.
 struct Away {
     fd: OwnedFd,
-    side: usize,
+    interface: usize,
     conn: (baton_engine::event::ConnId, Conn),
     plan: Plan,
-    shell: Captured,
+    head: Captured,
     handoff: Handoff,
-    strays: Strays,
-    /// The program let go of it.
+    bypassing: BypassingFrames,
+    /// The program has closed it.
     closed: bool,
 }
 
-/// See the file's head. `P` is the steered port, or what wraps it.
+/// Moves connections between the kernel and engines in this process. `P` is the steered port, or a
+/// wrapper of it.
 pub struct Mover<P = SteeredPort> {
     config: MoverConfig,
     kernel: KernelSide,
-    sides: Vec<Side<P>>,
+    interfaces: Vec<Interface<P>>,
     away: BTreeMap<Connection, Away>,
-    /// Names of those in the engine, by interface and queue pair.
+    /// The names of connections in the engine, by interface and queue pair.
     names: BTreeMap<(usize, Conn), Connection>,
     tuples: BTreeMap<Tuple, Connection>,
-    /// Of those that the program let go of, to be cleared away once they have ended.
+    /// Connections that the program has closed, to be removed once they have ended.
     closing: VecDeque<Connection>,
     events: VecDeque<MoverEvent>,
     started: Instant,
-    /// When connections were last looked at.
+    /// When connections were last checked.
     looked: Instant,
     next: u64,
 }
 
 impl<P: FrameIo> Mover<P> {
-    /// A mover for the thread's network namespace, without interfaces yet.
+    /// A mover for the network namespace of the calling thread, without interfaces yet.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn new(config: MoverConfig) -> Result<Mover<P>, KernelError> {
         let mut kernel = KernelSide::open()?;
         kernel.load_programs();
         Ok(Mover {
             config,
             kernel,
-            sides: Vec::new(),
+            interfaces: Vec::new(),
             away: BTreeMap::new(),
             names: BTreeMap::new(),
             tuples: BTreeMap::new(),
@@ -128,9 +129,9 @@ impl<P: FrameIo> Mover<P> {
         })
     }
 
-    /// Steers an interface from now on, with an engine that uses its port through what
-    /// `wrap` makes of it. In the interface's network namespace. It takes the place of one
-    /// that has gone, if nobody is left there.
+    /// Steers an interface from now on. Its engine uses the port as `wrap` returns it. Call this in
+    /// the interface's network namespace. The interface takes the place of one that is gone and has
+    /// no connections left.
     ///
     /// # Errors
     /// [`KernelError`] with the remedy.
@@ -152,21 +153,21 @@ impl<P: FrameIo> Mover<P> {
         let (region, _) = region.map_err(|error| Failed { during: "making the consumer's memory", source: error })?;
         engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
         let consumer = Consumer::new(&self.config.consumer, region);
-        let side = Side { index, mtu, engine, port, consumer, gone: false };
+        let interface = Interface { index, mtu, engine, port, consumer, gone: false };
         match self.deserted() {
             Some(at) => {
-                let left = std::mem::replace(&mut self.sides[at], side);
+                let left = std::mem::replace(&mut self.interfaces[at], interface);
                 self.kernel.remove_interface(left.index);
             }
-            None => self.sides.push(side),
+            None => self.interfaces.push(interface),
         }
         Ok(())
     }
 
-    /// An interface that has gone, with nobody left.
+    /// An interface that is gone and has no connections left.
     fn deserted(&self) -> Option<usize> {
-        let inhabited = |at| self.away.values().any(|away| away.side == at);
-        (0..self.sides.len()).find(|at| self.sides[*at].gone && !inhabited(*at))
+        let inhabited = |at| self.away.values().any(|away| away.interface == at);
+        (0..self.interfaces.len()).find(|at| self.interfaces[*at].gone && !inhabited(*at))
     }
 
     /// The kernel's side: counters, refusals, what a predecessor left.
@@ -174,25 +175,26 @@ impl<P: FrameIo> Mover<P> {
         &mut self.kernel
     }
 
-    /// The port of the interface of this index, in the order in which they were added.
+    /// The port of an interface. The index counts the interfaces in the order in which they were
+    /// added.
     pub fn port(&mut self, interface: usize) -> Option<&mut P> {
-        self.sides.get_mut(interface).map(|side| &mut side.port)
+        self.interfaces.get_mut(interface).map(|interface| &mut interface.port)
     }
 
-    /// The engine of an interface, likewise.
+    /// The engine of an interface, with the same index.
     pub fn engine(&mut self, interface: usize) -> Option<&mut Engine> {
-        self.sides.get_mut(interface).map(|side| &mut side.engine)
+        self.interfaces.get_mut(interface).map(|interface| &mut interface.engine)
     }
 
-    /// Hands a connected socket over. The caller is in the socket's network namespace.
+    /// Hands a connected socket over. Call this in the socket's network namespace.
     ///
     /// # Errors
     /// [`Stayed`] with the socket.
     pub fn handoff(&mut self, fd: OwnedFd) -> Result<Connection, Box<Stayed>> {
         let planned = self.kernel.plan(&fd);
         let planned = planned.and_then(|plan| {
-            let side = self.sides.iter().position(|side| side.index == plan.way.interface);
-            Ok((plan, side.ok_or(KernelError::Refused(baton_policy::Refusal::NotSteerable))?))
+            let interface = self.interfaces.iter().position(|interface| interface.index == plan.way.interface);
+            Ok((plan, interface.ok_or(KernelError::Refused(baton_policy::Refusal::NotSteerable))?))
         });
         let (plan, at) = match planned {
             Ok(planned) => planned,
@@ -205,54 +207,56 @@ impl<P: FrameIo> Mover<P> {
         let mut handoff = Handoff::new();
         let mut trip = Trip {
             kernel: &mut self.kernel,
-            side: &mut self.sides[at],
+            interface: &mut self.interfaces[at],
             started: self.started,
             drain: self.config.drain,
             fd: fd.as_fd(),
             plan,
             conn: None,
             standing: None,
-            shell: None,
+            head: None,
             shut: false,
         };
         if let Err(error) = handoff.hand_off(&mut trip) {
             log::aborted(Some(plan.tuple()), &error);
             return Err(Box::new(Stayed { fd, error }));
         }
-        let (conn, shell) = (trip.conn, trip.shell);
-        let conn = conn.expect("what was handed off is in the engine");
-        let shell = shell.expect("and was captured before");
+        let (conn, head) = (trip.conn, trip.head);
+        let conn = conn.expect("a connection that was handed off is in the engine");
+        let head = head.expect("a connection that was handed off was captured");
         self.next += 1;
         let name = Connection(self.next);
         self.names.insert((at, conn.1), name);
         self.tuples.insert(plan.tuple(), name);
-        self.away
-            .insert(name, Away { fd, side: at, conn, plan, shell, handoff, strays: Strays::default(), closed: false });
+        self.away.insert(
+            name,
+            Away { fd, interface: at, conn, plan, head, handoff, bypassing: BypassingFrames::default(), closed: false },
+        );
         self.gather_events();
         log::moved(plan.tuple());
         Ok(name)
     }
 
-    /// Gives a connection back to the kernel, and its socket to the caller, who is in its
-    /// network namespace.
+    /// Gives a connection back to the kernel, and its socket to the caller. Call this in the
+    /// socket's network namespace.
     ///
     /// # Errors
-    /// Why not, and where the connection is: in the engine, unless it is lost.
+    /// The reason, and where the connection is: in the engine, unless it is lost.
     ///
     /// # Panics
     /// If there is no such connection ([`Mover::has`]).
     pub fn restore(&mut self, name: Connection) -> Result<OwnedFd, Box<Aborted<MoveError>>> {
-        let away = self.away.get_mut(&name).expect("a connection of this mover");
+        let away = self.away.get_mut(&name).expect("the connection belongs to this mover");
         let mut trip = Trip {
             kernel: &mut self.kernel,
-            side: &mut self.sides[away.side],
+            interface: &mut self.interfaces[away.interface],
             started: self.started,
             drain: self.config.drain,
             fd: away.fd.as_fd(),
             plan: away.plan,
             conn: Some(away.conn),
             standing: None,
-            shell: Some(away.shell.clone()),
+            head: Some(away.head.clone()),
             shut: false,
         };
         let restored = away.handoff.restore(&mut trip);
@@ -261,15 +265,15 @@ impl<P: FrameIo> Mover<P> {
         }
         let before = away.conn.1;
         let now_at = trip.conn;
-        let side = away.side;
+        let interface = away.interface;
         match (&restored, now_at) {
             (Ok(()), _) | (Err(_), None) => {
-                self.names.remove(&(side, before));
+                self.names.remove(&(interface, before));
             }
             (Err(_), Some(conn)) => {
                 away.conn = conn;
-                self.names.remove(&(side, before));
-                self.names.insert((side, conn.1), name);
+                self.names.remove(&(interface, before));
+                self.names.insert((interface, conn.1), name);
             }
         }
         self.gather_events();
@@ -277,33 +281,33 @@ impl<P: FrameIo> Mover<P> {
             log::aborted(self.away.get(&name).map(|away| away.plan.tuple()), &error);
             return Err(Box::new(error));
         }
-        let away = self.away.remove(&name).expect("it was there just now");
+        let away = self.away.remove(&name).expect("it was found above");
         log::home(away.plan.tuple());
         self.tuples.remove(&away.plan.tuple());
         Ok(away.fd)
     }
 
-    /// True if there is such a connection here.
+    /// Returns true if this mover has such a connection.
     pub fn has(&self, name: Connection) -> bool {
         self.away.get(&name).is_some_and(|away| !away.closed)
     }
 
-    /// Where a connection is; `None` if it is not of this mover.
+    /// The phase of a connection; `None` if this mover does not have it.
     pub fn phase(&self, name: Connection) -> Option<Phase> {
         self.away.get(&name).map(|away| away.handoff.phase())
     }
 
-    /// The consumer of a connection, and what it is called there, to read, write and shut
-    /// down. To close it, [`Mover::close`].
+    /// The consumer of a connection, and the connection's name there, to read, write and shut down.
+    /// To close the connection, call [`Mover::close`].
     pub fn stream(&mut self, name: Connection) -> Option<(&mut Consumer, Conn)> {
         let away = self.away.get(&name).filter(|away| !away.closed)?;
-        Some((&mut self.sides[away.side].consumer, away.conn.1))
+        Some((&mut self.interfaces[away.interface].consumer, away.conn.1))
     }
 
-    /// Reads what a connection received; 0 at the end.
+    /// Reads what a connection has received. Returns 0 at the end of the stream.
     ///
     /// # Errors
-    /// `WouldBlock` if there is nothing; what ended the connection.
+    /// `WouldBlock` if there is nothing to read; what ended the connection.
     pub fn read(&mut self, name: Connection, buf: &mut [u8]) -> io::Result<usize> {
         let (consumer, conn) = self.stream(name).ok_or(io::ErrorKind::NotConnected)?;
         consumer.read(conn, buf)
@@ -312,44 +316,44 @@ impl<P: FrameIo> Mover<P> {
     /// Writes as much as there is room for.
     ///
     /// # Errors
-    /// `WouldBlock` if there is none; what ended the connection.
+    /// `WouldBlock` if there is no room; what ended the connection.
     pub fn write(&mut self, name: Connection, data: &[u8]) -> io::Result<usize> {
         let (consumer, conn) = self.stream(name).ok_or(io::ErrorKind::NotConnected)?;
         consumer.write(conn, data)
     }
 
-    /// The program closes the connection. The engine ends it in form, and the husk goes
-    /// once it has.
+    /// Closes the connection for the program. The engine ends it in an orderly way. The husk is
+    /// removed after that.
     pub fn close(&mut self, name: Connection) {
         if let Some(away) = self.away.get_mut(&name)
             && !away.closed
         {
             away.closed = true;
-            self.sides[away.side].consumer.close(away.conn.1);
+            self.interfaces[away.interface].consumer.close(away.conn.1);
             self.closing.push_back(name);
         }
     }
 
-    /// One turn of everything. True if there was anything to do.
+    /// Runs one turn of everything. Returns true if there was anything to do.
     ///
     /// # Errors
-    /// [`MoveError::Port`] when a port failed, [`MoveError::Kernel`] when netlink did.
+    /// [`MoveError::Port`] if a port failed, [`MoveError::Kernel`] if netlink failed.
     pub fn poll(&mut self) -> Result<bool, MoveError> {
         let time = now(self.started);
         let mut busy = false;
-        for side in &mut self.sides {
-            busy |= side.poll(&mut self.kernel, time)?;
-            // Of moves that nobody waits for any more.
-            while side.engine.streamer().poll_moved().is_some() {}
+        for interface in &mut self.interfaces {
+            busy |= interface.poll(&mut self.kernel, time)?;
+            // These belong to moves for which nobody waits any more.
+            while interface.engine.streamer().poll_moved().is_some() {}
         }
         self.follow_changes(time)?;
-        self.look_for_strays();
+        self.look_for_bypassing();
         self.gather_events();
         self.clear_away()?;
         Ok(busy)
     }
 
-    /// What happened, the oldest first.
+    /// The next event, the oldest first.
     pub fn next_event(&mut self) -> Option<MoverEvent> {
         self.events.pop_front()
     }
@@ -359,26 +363,26 @@ impl<P: FrameIo> Mover<P> {
         self.kernel.poll(|change| changes.push(change)).map_err(KernelError::from)?;
         for change in changes {
             match change {
-                Change::Neighbour { interface, neighbour, mac } => {
-                    for side in self.sides.iter_mut().filter(|side| side.index == interface) {
+                Change::Neighbour { interface: index, neighbour, mac } => {
+                    for interface in self.interfaces.iter_mut().filter(|interface| interface.index == index) {
                         match mac {
-                            Some(mac) => side.engine.streamer().learn_neighbour(time, neighbour, mac),
-                            None => side.engine.streamer().doubt_neighbour(time, neighbour),
+                            Some(mac) => interface.engine.streamer().learn_neighbour(time, neighbour, mac),
+                            None => interface.engine.streamer().doubt_neighbour(time, neighbour),
                         }
                     }
                 }
                 Change::Link(link) => {
-                    for side in self.sides.iter_mut().filter(|side| side.index == link.index) {
-                        side.engine.streamer().set_mac(link.mac);
-                        side.engine.tce().set_mtu(link.mtu.min(side.mtu).min(u16::MAX.into()) as u16);
+                    for interface in self.interfaces.iter_mut().filter(|interface| interface.index == link.index) {
+                        interface.engine.streamer().set_mac(link.mac);
+                        interface.engine.tce().set_mtu(link.mtu.min(interface.mtu).min(u16::MAX.into()) as u16);
                     }
-                    self.send_home(|side| side.index == link.index && link.mtu < side.mtu);
+                    self.send_home(|interface| interface.index == link.index && link.mtu < interface.mtu);
                 }
                 Change::LinkGone(index) => {
-                    for side in self.sides.iter_mut().filter(|side| side.index == index) {
-                        side.gone = true;
+                    for interface in self.interfaces.iter_mut().filter(|interface| interface.index == index) {
+                        interface.gone = true;
                     }
-                    self.send_home(|side| side.index == index);
+                    self.send_home(|interface| interface.index == index);
                 }
                 Change::Way { tuple, way } => self.change_way(time, tuple, way),
                 Change::Rules => self.send_home(|_| true),
@@ -390,14 +394,14 @@ impl<P: FrameIo> Mover<P> {
         Ok(())
     }
 
-    /// Says of the connections of some interfaces that they have to go home.
-    fn send_home(&mut self, whose: impl Fn(&Side<P>) -> bool) {
-        let homeless = self.away.iter().filter(|(_, away)| whose(&self.sides[away.side]));
+    /// Reports that the connections of some interfaces have to go home.
+    fn send_home(&mut self, whose: impl Fn(&Interface<P>) -> bool) {
+        let homeless = self.away.iter().filter(|(_, away)| whose(&self.interfaces[away.interface]));
         self.events.extend(homeless.map(|(name, _)| MoverEvent::Homeless(*name)));
     }
 
-    /// Says of whom the peer's segments go past the engine.
-    fn look_for_strays(&mut self) {
+    /// Reports connections whose peers' segments bypass the engine.
+    fn look_for_bypassing(&mut self) {
         let now = Instant::now();
         if now - self.looked < LOOK {
             return;
@@ -407,8 +411,8 @@ impl<P: FrameIo> Mover<P> {
             self.events.extend(self.find(&tuple).map(MoverEvent::Homeless));
         }
         for (name, away) in &mut self.away {
-            // Of a socket that cannot be asked nothing is known.
-            if away.strays.look(&away.fd, now).unwrap_or(false) {
+            // If the socket cannot be queried, nothing is known.
+            if away.bypassing.look(&away.fd, now).unwrap_or(false) {
                 self.events.push_back(MoverEvent::Homeless(*name));
             }
         }
@@ -420,10 +424,10 @@ impl<P: FrameIo> Mover<P> {
 
     fn change_way(&mut self, time: baton_tcp::time::Instant, tuple: Tuple, way: baton_kernel::hops::Way) {
         let Some(name) = self.find(&tuple) else { return };
-        let away = self.away.get_mut(&name).expect("it was found");
-        let side = &mut self.sides[away.side];
-        let streamer = side.engine.streamer();
-        let here = way.interface == side.index;
+        let away = self.away.get_mut(&name).expect("it was found above");
+        let interface = &mut self.interfaces[away.interface];
+        let streamer = interface.engine.streamer();
+        let here = way.interface == interface.index;
         if !here || !streamer.reroute(time, away.conn.0, &tuple, way.via) {
             return self.events.push_back(MoverEvent::Homeless(name));
         }
@@ -431,9 +435,9 @@ impl<P: FrameIo> Mover<P> {
     }
 
     fn gather_events(&mut self) {
-        for (at, side) in self.sides.iter_mut().enumerate() {
-            while let Some(event) = side.consumer.next_event() {
-                // Of an adoption whoever asked for it knows.
+        for (at, interface) in self.interfaces.iter_mut().enumerate() {
+            while let Some(event) = interface.consumer.next_event() {
+                // The caller of an adoption already knows of it.
                 if let SocketEvent::Ready { conn } = event
                     && let Some(name) = self.names.get(&(at, conn))
                 {
@@ -443,19 +447,20 @@ impl<P: FrameIo> Mover<P> {
         }
     }
 
-    /// The oldest of those that were closed, if it has ended: its name is the kernel's again.
+    /// Removes the oldest closed connection, if it has ended. Its addresses and ports then belong
+    /// to the kernel again.
     fn clear_away(&mut self) -> Result<(), MoveError> {
         let Some(&name) = self.closing.front() else { return Ok(()) };
         let away = &self.away[&name];
         let tuple = away.plan.tuple();
-        if self.sides[away.side].engine.streamer().knows(&tuple) {
+        if self.interfaces[away.interface].engine.streamer().knows(&tuple) {
             self.closing.rotate_left(1);
             return Ok(());
         }
         self.closing.pop_front();
         self.kernel.unsteer_ended(&away.plan, Ending::Closed)?;
         self.tuples.remove(&tuple);
-        self.names.remove(&(away.side, away.conn.1));
+        self.names.remove(&(away.interface, away.conn.1));
         // Closing a husk sends nothing.
         self.away.remove(&name);
         Ok(())

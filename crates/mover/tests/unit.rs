@@ -1,5 +1,5 @@
-//! The systemd unit: systemd understands it, it names every capability that is needed and
-//! no more, it confines the rest, and connections move within what it leaves.
+//! The systemd unit: systemd understands it, it names exactly the capabilities that are needed, it
+//! confines the rest, and connections move with what it leaves.
 
 #[path = "../../kernel/tests/common/mod.rs"]
 mod common;
@@ -18,7 +18,7 @@ use std::{env, fs};
 
 const UNIT: &str = include_str!("../../../packaging/baton.service");
 
-/// What the broker needs, and what for.
+/// The capabilities that the broker needs, and for what.
 const NEEDED: [&str; 9] = [
     // TCP_REPAIR, programs on interfaces, TAP devices, neighbours.
     "CAP_NET_ADMIN",
@@ -27,21 +27,21 @@ const NEEDED: [&str; 9] = [
     "CAP_PERFMON",
     // AF_XDP sockets, and the raw one of half-closed connections.
     "CAP_NET_RAW",
-    // To go before the programs whose connections wait.
+    // To run before the programs whose connections wait.
     "CAP_SYS_NICE",
-    // To start the engine as another user, end it, and give it what is its own.
+    // To start the engine as another user, end it, and give it its descriptors.
     "CAP_SETUID",
     "CAP_SETGID",
     "CAP_KILL",
     "CAP_CHOWN",
 ];
 
-/// `systemd.syntax(7)`, as far as the unit uses it: section, key, value.
+/// Parses the part of `systemd.syntax(7)` that the unit uses: section, key, value.
 fn settings() -> Vec<(String, String, String)> {
     let mut section = String::new();
     let mut settings = Vec::new();
     for line in UNIT.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        assert!(!line.ends_with('\\'), "this parser knows no continued lines: {line}");
+        assert!(!line.ends_with('\\'), "this parser does not support continued lines: {line}");
         if let Some(name) = line.strip_prefix('[') {
             section = name.strip_suffix(']').unwrap_or_else(|| panic!("{line}")).to_owned();
         } else {
@@ -52,7 +52,7 @@ fn settings() -> Vec<(String, String, String)> {
     settings
 }
 
-/// The words of a setting of the service, which is there once.
+/// The words of a setting of the service, which occurs once.
 fn words(key: &str) -> Vec<String> {
     let found: Vec<_> = settings().into_iter().filter(|(at, name, _)| at == "Service" && name == key).collect();
     assert_eq!(found.len(), 1, "{key}");
@@ -69,7 +69,7 @@ fn it_names_what_is_needed_and_no_more() {
     for capability in NEEDED {
         assert!(UNIT.contains(&format!("{capability}:")) || UNIT.contains(&format!("{capability},")), "{capability}");
     }
-    assert!(words("AmbientCapabilities").is_empty(), "nothing is inherited by what the service starts");
+    assert!(words("AmbientCapabilities").is_empty(), "the service's children inherit nothing");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn systemd_understands_it() {
     let directory = env::temp_dir().join(format!("baton-unit-{}", std::process::id()));
     fs::create_dir(&directory).unwrap();
     let path = directory.join("baton.service");
-    // Installed or not, the program is there.
+    // The program exists whether Baton is installed or not.
     let text = UNIT.replace("ExecStart=/usr/bin/baton", "ExecStart=/bin/true");
     assert_ne!(text, UNIT);
     fs::write(&path, text).unwrap();
@@ -124,8 +124,7 @@ fn without(left_out: Option<&str>) -> CapabilitySet {
     kept.map(|name| CapabilitySet::from_name(&name["CAP_".len()..]).unwrap_or_else(|| panic!("{name}"))).collect()
 }
 
-/// A half-closed connection moves there and back on a thread that has only these
-/// capabilities.
+/// Moves a half-closed connection there and back on a thread that has only these capabilities.
 fn moves(kind: Kind, capabilities: CapabilitySet) -> Result<(), String> {
     let wire = Wire::new(&[]);
     if kind == Kind::Xdp {
@@ -142,7 +141,7 @@ fn moves(kind: Kind, capabilities: CapabilitySet) -> Result<(), String> {
         let (mut peer, _) = listener.accept().unwrap();
         peer.write_all(b"request").unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
-        // The FIN is there: the kernel has to be made to hear it anew.
+        // The FIN has arrived, so the kernel has to be made to receive it again.
         let mut bytes = [0; 8];
         wait_for("the end of the request", || ours.peek(&mut bytes).is_ok_and(|count| count == 7));
         std::thread::sleep(std::time::Duration::from_millis(10));

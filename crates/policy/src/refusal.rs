@@ -1,21 +1,20 @@
 //! Why a connection stays in the kernel.
 //!
-//! A refusal is not an error: the connection goes on where it is, untouched. Each
-//! reason has a code for counters and scripts, which never changes, a sentence for
-//! people, and what they can do about it.
+//! A refusal is not an error: the connection continues where it is, untouched. Each reason has a
+//! code for counters and scripts, which never changes, a sentence for people, and a remedy.
 
 use core::fmt;
 
-/// A reason to leave a connection where it is.
+/// A reason to leave a connection in the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refusal {
     /// The descriptor is not that of a TCP socket.
     NotTcp,
-    /// The socket listens, or has no connection.
+    /// The socket is listening, or is not connected.
     NotConnected,
     /// The connection is opening, closing on both sides, or over.
     State,
-    /// Repair mode is on: it is a husk, or somebody else is at work on it.
+    /// Repair mode is on: the socket is a husk, or another program is repairing it.
     AlreadyAway,
     /// The process lacks CAP_NET_ADMIN over the socket's network namespace.
     Permission,
@@ -35,7 +34,7 @@ pub enum Refusal {
     WindowRetraction,
     /// A queue holds more than the engine's buffers.
     TooMuchQueued,
-    /// Conntrack has entries, and cannot be told that it was away.
+    /// Conntrack has entries here and cannot be told of the move.
     Conntrack,
     /// A conntrack helper reads its payload (FTP, SIP).
     ConntrackHelper,
@@ -43,9 +42,9 @@ pub enum Refusal {
     Translated,
     /// A firewall rule acts on its packets, not only on its first one.
     FirewallRule,
-    /// An XFRM policy holds for it.
+    /// An XFRM policy applies to it.
     Ipsec,
-    /// Its route adds headers of a tunnel, MPLS or SRv6, or has a program add them.
+    /// Its route adds headers of a tunnel, MPLS or SRv6, or lets a program add them.
     Encapsulated,
     /// Its interface belongs to a VRF, bridge or bond.
     Enslaved,
@@ -53,12 +52,12 @@ pub enum Refusal {
     CgroupProgram,
     /// The program attached a filter to the socket.
     SocketFilter,
-    /// Another tc program stands behind ours, or a discipline shapes, and would be skipped.
+    /// Another tc program behind ours, or a shaping discipline, would be skipped.
     TcProgram,
 }
 
 impl Refusal {
-    /// All of them, in the order of their declaration.
+    /// All reasons, in the order of their declaration.
     pub const ALL: [Refusal; 23] = [
         Refusal::NotTcp,
         Refusal::NotConnected,
@@ -85,7 +84,7 @@ impl Refusal {
         Refusal::TcProgram,
     ];
 
-    /// Its name in counters and JSON. It stays the same for ever.
+    /// The name in counters and JSON. It never changes.
     pub const fn code(self) -> &'static str {
         self.texts().0
     }
@@ -100,13 +99,13 @@ impl Refusal {
         self.texts().2
     }
 
-    /// Whether the kernel would let none of its packets leave or arrive, or not as they are: of a
-    /// connection that is away frames are dropped until it is home.
+    /// Returns true if the kernel would let none of its packets leave or arrive unchanged. The
+    /// frames of such a connection are dropped until it is home.
     pub const fn forbids_frames(self) -> bool {
         matches!(self, Refusal::NotSteerable | Refusal::Encapsulated | Refusal::Ipsec)
     }
 
-    /// Code, sentence, remedy.
+    /// The code, the sentence and the remedy.
     const fn texts(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Refusal::NotTcp => ("not-tcp", "it is not a TCP socket", "give the descriptor of a TCP socket"),
@@ -118,11 +117,11 @@ impl Refusal {
             Refusal::State => (
                 "state",
                 "the connection is opening or closing on both sides",
-                "nothing: such a connection is over soon, or can move once it is open",
+                "nothing: such a connection ends soon, or can move once it is open",
             ),
             Refusal::AlreadyAway => (
                 "already-away",
-                "the connection is away already, or another program (CRIU) repairs it",
+                "the connection is away already, or another program (CRIU) is repairing it",
                 "restore it first",
             ),
             Refusal::Permission => (
@@ -135,8 +134,8 @@ impl Refusal {
             }
             Refusal::UpperProtocol => (
                 "upper-protocol",
-                "the kernel does TLS (or another TCP_ULP) on the connection",
-                "let the program do TLS itself",
+                "the kernel runs TLS (or another TCP_ULP) on the connection",
+                "let the program run TLS itself",
             ),
             Refusal::Signed => {
                 ("signed", "segments are signed by TCP-MD5 or TCP-AO", "nothing: signed connections stay")
@@ -159,12 +158,12 @@ impl Refusal {
             ),
             Refusal::TooMuchQueued => (
                 "too-much-queued",
-                "more waits to be read, or to be sent, than the engine's buffers hold",
-                "try again once less does, or give the engine more and larger buffers",
+                "more data waits to be read, or to be sent, than the engine's buffers hold",
+                "try again when less data waits, or give the engine more and larger buffers",
             ),
             Refusal::Conntrack => (
                 "conntrack",
-                "conntrack has entries here, and cannot be told of moves",
+                "conntrack has entries here and cannot be told of moves",
                 "use a kernel with ctnetlink (CONFIG_NF_CT_NETLINK); `baton doctor` says whether conntrack can be told",
             ),
             Refusal::ConntrackHelper => (
@@ -182,14 +181,16 @@ impl Refusal {
                 "a firewall rule acts on each of its packets",
                 "`--explain` names table and chain; `[firewall] rules = \"follow\"` moves it past such rules",
             ),
-            Refusal::Ipsec => ("ipsec", "an IPsec policy holds for it", "nothing: its frames would leave in the clear"),
+            Refusal::Ipsec => {
+                ("ipsec", "an IPsec policy applies to it", "nothing: its frames would leave in the clear")
+            }
             Refusal::Encapsulated => {
-                ("encapsulated", "its route encapsulates its packets", "nothing: such routes stay the kernel's")
+                ("encapsulated", "its route encapsulates its packets", "nothing: such connections stay in the kernel")
             }
             Refusal::Enslaved => (
                 "enslaved",
                 "its interface belongs to a VRF, bridge or bond",
-                "steer the interface above it, where that can be steered",
+                "steer the interface above it, if that can be steered",
             ),
             Refusal::CgroupProgram => (
                 "cgroup-program",
@@ -221,12 +222,12 @@ impl core::error::Error for Refusal {}
 pub struct Refusals([u64; Refusal::ALL.len()]);
 
 impl Refusals {
-    /// One more.
+    /// Counts a refusal.
     pub fn count(&mut self, refusal: Refusal) {
         self.0[refusal as usize] += 1;
     }
 
-    /// Each reason with its number, also those that were never given.
+    /// Each reason with its count, including those never given.
     pub fn iter(&self) -> impl Iterator<Item = (Refusal, u64)> + '_ {
         Refusal::ALL.into_iter().zip(self.0)
     }
@@ -242,7 +243,7 @@ mod tests {
         let codes: HashSet<&str> = Refusal::ALL.iter().map(|r| r.code()).collect();
         assert_eq!(codes.len(), Refusal::ALL.len());
         assert!(codes.iter().all(|code| code.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
-        assert!(Refusal::ALL.iter().enumerate().all(|(i, r)| *r as usize == i), "ALL is in order");
+        assert!(Refusal::ALL.iter().enumerate().all(|(i, r)| *r as usize == i), "ALL is in the order of declaration");
     }
 
     #[test]

@@ -6,23 +6,20 @@
 //!                                              Move | NotYet(why) | Never(why)
 //! ```
 //!
-//! Kim and Rixner (OSDI 2006), "CH" below. As there (§3.3), whoever has the connections
-//! asks when one is established and again at each request to send, hands off what is told
-//! to move, and asks no more for one whose handoff failed. Nothing here keeps state or
-//! knows a clock: a decision is a function of its arguments, and a connection that is
-//! decided upon is only examined afterwards ([`KernelSide::plan`]), which may still
-//! refuse. [`known`](crate::known()) asks the kernel what there is to know.
+//! Kim and Rixner (OSDI 2006) is cited as "CH" below. As in that paper (§3.3), the caller asks when a
+//! connection is established and again at each request to send, hands off a connection when told to
+//! move it, and stops asking about a connection whose handoff failed. Nothing here keeps state or
+//! reads a clock: a decision is a function of its arguments. Only a connection that is to move is
+//! then examined by the kernel's side (`KernelSide::plan` in `baton-kernel`), which may still
+//! refuse it. `known` in `baton-kernel` asks the kernel for the facts.
 //!
-//! [`KernelSide::plan`]: crate::kernel_side::KernelSide::plan
+//! # Extensions that belong here and are not built
 //!
-//! # What has its place here and is not built
-//!
-//! * *Load control* (CH §3.2, figure 3): a limit that follows the engine's load. It is
-//!   whoever fills in [`Room::at_most`], the smaller of the configured limit and the soft
-//!   one. A connection that finds no room waits ([`Wait::Room`]), so a limit that rises
-//!   needs no other change.
-//! * *Lifetime prediction* (CH §3.3): more than a count of sends is then known, in
-//!   [`Known`], and is looked at by one more [`Rule`].
+//! * *Load control* (CH §3.2, figure 3): a limit that follows the engine's load. The caller would
+//!   set [`Room::at_most`] to the smaller of the configured and the soft limit. A connection that
+//!   finds no room waits ([`Wait::Room`]), so a rising limit needs no other change.
+//! * *Lifetime prediction* (CH §3.3): [`Known`] would then contain more than a count of sends, and
+//!   a further [`Rule`] would examine it.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -35,14 +32,14 @@ pub enum Rule {
     /// `fcfs`: as soon as it is established, first come, first served (CH §3.3).
     #[default]
     FirstCome,
-    /// `after N sends`: at its Nth request to send, so that only those that live long take
-    /// one of few places (CH §3.3, §5.2: T_N).
+    /// `after N sends`: at its Nth request to send, so that only long-lived connections take one of
+    /// the few places (CH §3.3, §5.2: T_N).
     AfterSends(NonZeroU64),
-    /// `until bulk`: as soon as it is established, and back home for good once it proves to be
+    /// `until bulk`: as soon as it is established, and back home for good once it turns out to be
     /// bulk ([`Rule::keeps`]).
     UntilBulk,
-    /// `small`: once it has made [`SMALL_SENDS`] requests to send, if it carried no more than
-    /// [`SMALL_BYTES`] for each; back home for good once it proves to be bulk.
+    /// `small`: after [`SMALL_SENDS`] requests to send, if it carried no more than [`SMALL_BYTES`] for
+    /// each; back home for good once it turns out to be bulk.
     Small,
     /// `never`.
     Never,
@@ -53,19 +50,19 @@ pub enum Rule {
 pub struct Known {
     /// Our port.
     pub local_port: u16,
-    /// The peer's.
+    /// The peer's port.
     pub remote_port: u16,
-    /// Requests to send that its program has made, this one included (CH §5.2 counts what
-    /// is put into the socket's send buffer). Where nobody counts these, the segments with
-    /// data that were sent, which CH finds proportional.
+    /// The number of requests to send that its program has made, including this one (CH §5.2 counts
+    /// what is put into the socket's send buffer). If nobody counts these, the number of data
+    /// segments sent, which CH finds proportional.
     pub sends: u64,
-    /// Payload that the peer has acknowledged, and that it has sent, in bytes.
+    /// The payload that the peer has acknowledged plus the payload that it has sent, in bytes.
     pub bytes: u64,
-    /// What has become of it before.
+    /// What happened to it before.
     pub history: History,
 }
 
-/// What was done with a connection before.
+/// What happened to a connection before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum History {
     /// Nothing.
@@ -73,38 +70,38 @@ pub enum History {
     New,
     /// A handoff failed or was refused.
     Failed,
-    /// Somebody gave it back to the kernel.
+    /// It was given back to the kernel.
     Restored,
 }
 
 /// How full the engine is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
-    /// Connections that are there.
+    /// The number of connections in the engine.
     pub connections: u64,
-    /// And may be.
+    /// The most connections that it may have.
     pub at_most: u64,
 }
 
-/// What is to be done with a connection now.
+/// What to do with a connection now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
     /// Hand it off.
     Move,
     /// Ask again at its next request to send.
     NotYet(Wait),
-    /// Ask no more.
+    /// Do not ask again.
     Never(Stay),
 }
 
 /// What a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// So many more requests to send.
+    /// For this many more requests to send.
     Sends(NonZeroU64),
-    /// A place in the engine.
+    /// For a place in the engine.
     Room,
-    /// Smaller requests and answers.
+    /// For smaller requests and answers.
     Smaller,
 }
 
@@ -120,7 +117,7 @@ pub enum Stay {
 }
 
 impl Decision {
-    /// Its name in counters and JSON. It stays the same for ever.
+    /// The name in counters and JSON. It never changes.
     pub const fn code(self) -> &'static str {
         match self {
             Decision::Move => "move",
@@ -141,7 +138,7 @@ impl fmt::Display for Decision {
             Decision::NotYet(Wait::Sends(more)) => write!(f, "it moves after {more} more sends"),
             Decision::NotYet(Wait::Room) => f.write_str("the engine has as many connections as it may have"),
             Decision::NotYet(Wait::Smaller) => {
-                f.write_str("it carries much at a time, for which the kernel needs less")
+                f.write_str("it carries much data at a time, for which the kernel is cheaper")
             }
             Decision::Never(Stay::Rule) => f.write_str("its port's rule is never to move"),
             Decision::Never(Stay::Failed) => f.write_str("its handoff failed before"),
@@ -151,7 +148,7 @@ impl fmt::Display for Decision {
 }
 
 impl Rule {
-    /// Applies the rule.
+    /// Applies the rule to a connection.
     pub fn decide(self, known: &Known, room: Room) -> Decision {
         match known.history {
             History::New => {}
@@ -173,37 +170,38 @@ impl Rule {
         if room.connections < room.at_most { Decision::Move } else { Decision::NotYet(Wait::Room) }
     }
 
-    /// Whether a connection on the engine stays there that has carried so many bytes by large
-    /// calls, those that move [`BULK_CALL`] bytes and more.
+    /// Returns true if a connection stays on the engine after it has carried this many bytes by
+    /// large calls, those that move at least [`BULK_CALL`] bytes.
     pub fn keeps(self, by_large_calls: u64) -> bool {
         !matches!(self, Rule::UntilBulk | Rule::Small) || by_large_calls < BULK_BYTES
     }
 }
 
-/// Requests to send after which a connection is known to live. A move costs some 80 µs and what
-/// is gained by a small answer is some 2 µs of CPU time, so who has made about so many may as
-/// well be expected to make as many more (CH §3.3).
+/// After this many requests to send a connection counts as long-lived. A move costs some 80 µs, and
+/// a small answer saves some 2 µs of CPU time. So a connection with about this many requests can be
+/// expected to make as many more (CH §3.3).
 pub const SMALL_SENDS: u64 = 32;
 
-/// Bytes both ways for each request to send, from which the kernel is cheaper over tc on some
-/// machine: nginx's answers of 1 KB cost 0.90 of the kernel's CPU time on the engine on an AMD
-/// EPYC and 1.04 to 1.11 on an Intel Xeon, redis's few bytes 0.82 to 0.97 on either
-/// (`baton bench programs`).
+/// Bytes in both directions for each request to send, above which the kernel is cheaper over tc on
+/// some machine. For nginx with answers of 1 KB the engine took 0.90 of the kernel's CPU time on an
+/// AMD EPYC and 1.04 to 1.11 on an Intel Xeon. For redis with a few bytes it took 0.82 to 0.97 on
+/// both (`baton bench programs`).
 pub const SMALL_BYTES: u64 = 512;
 
-/// Bytes that a read or write moves at once from which it is a large one. Chosen, not measured:
-/// beside so many bytes a system call saved is little, and the kernel sends them without a copy.
+/// A read or write that moves at least this many bytes is a large one. Chosen, not measured:
+/// compared with this many bytes, the system call saved matters little, and the kernel sends them
+/// without a copy.
 pub const BULK_CALL: usize = 16 << 10;
 
-/// Bytes moved by large calls after which a connection is bulk. Chosen, not measured.
+/// After this many bytes by large calls a connection is bulk. Chosen, not measured.
 pub const BULK_BYTES: u64 = 4 << 20;
 
-/// Which port of a connection is meant.
+/// Which port of a connection a rule is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// Ours: that of a service on this machine.
+    /// Ours: the port of a service on this machine.
     Local,
-    /// The peer's: that of a service that programs of this machine use.
+    /// The peer's: the port of a service that programs on this machine use.
     Remote,
 }
 
@@ -212,9 +210,9 @@ pub enum Side {
 pub struct PortRule {
     /// Which port.
     pub side: Side,
-    /// Of which values; none if the range is empty.
+    /// The ports; none if the range is empty.
     pub ports: RangeInclusive<u16>,
-    /// When they move.
+    /// When these connections move.
     pub rule: Rule,
 }
 
@@ -231,9 +229,9 @@ impl PortRule {
 /// application-specific (per-port) connection selection policies" (CH §3.3).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Policy {
-    /// Looked at in this order; the first that is for a connection's port decides.
+    /// Examined in this order; the first that matches a connection's port decides.
     pub ports: Vec<PortRule>,
-    /// For all others.
+    /// For all other connections.
     pub otherwise: Rule,
 }
 
@@ -243,15 +241,15 @@ impl Policy {
         self.ports.iter().find(|port| port.is_for(known)).map_or(self.otherwise, |port| port.rule)
     }
 
-    /// What is to be done with a connection now.
+    /// What to do with a connection now.
     pub fn decide(&self, known: &Known, room: Room) -> Decision {
         self.rule(known).decide(known, room)
     }
 }
 
-/// A rule that is none.
+/// The error for a word that names no rule.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("'{0}' is no rule; write fcfs, never, small, until bulk, or after N sends with N at least 1")]
+#[error("'{0}' is not a rule; write fcfs, never, small, until bulk, or after N sends with N at least 1")]
 pub struct NoRule(String);
 
 impl FromStr for Rule {
@@ -282,15 +280,15 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Ports that are none.
+/// The error for text that names no ports.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("'{0}' are no ports; write one as 443, or a range as 8000-8999, from 1 to 65535")]
+#[error("'{0}' is not a port or range; write a port as 443, or a range as 8000-8999, from 1 to 65535")]
 pub struct NoPorts(String);
 
-/// Reads a port (`443`) or a range of them (`8000-8999`).
+/// Parses a port (`443`) or a range of ports (`8000-8999`).
 ///
 /// # Errors
-/// [`NoPorts`] for anything else, port 0 and an empty range among it.
+/// [`NoPorts`] for anything else, including port 0 and an empty range.
 pub fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, NoPorts> {
     let (from, to) = text.split_once('-').unwrap_or((text, text));
     match (from.trim().parse(), to.trim().parse()) {

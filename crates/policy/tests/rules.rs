@@ -1,4 +1,5 @@
-//! The policies: tables of who moves when, and laws that hold for all connections.
+//! Tests of the policies: tables of which connections move when, and laws that hold for all
+//! connections.
 
 use baton_policy::rules::{
     BULK_BYTES, Decision, History, Known, Policy, PortRule, Room, Rule, SMALL_BYTES, SMALL_SENDS, Side, Stay, Wait,
@@ -181,7 +182,7 @@ proptest! {
         prop_assert!(decision != Decision::Move || connections < at_most);
     }
 
-    /// Who is told to wait for more sends moves with these, and no sooner.
+    /// A connection that is told to wait for more sends moves after them, and no sooner.
     #[test]
     fn a_wait_for_sends_is_exact(policy in any_policy(), known in any_known()) {
         if let Decision::NotYet(Wait::Sends(more)) = policy.decide(&known, ROOMY) {
@@ -191,8 +192,8 @@ proptest! {
         }
     }
 
-    /// What never moves does not, however much it sends and whatever room there is: who
-    /// asks no more misses nothing.
+    /// A connection that never moves does not, however much it sends and whatever room there is. So
+    /// a caller that stops asking misses nothing.
     #[test]
     fn never_is_for_good(policy in any_policy(), known in any_known(), more in any::<u64>(), room in any::<bool>()) {
         let before = policy.decide(&known, ROOMY);
@@ -201,7 +202,7 @@ proptest! {
         prop_assert_eq!(matches!(before, Decision::Never(_)), matches!(after, Decision::Never(_)));
     }
 
-    /// Nor does what moves now stop wanting to.
+    /// A connection that moves now does not stop wanting to.
     #[test]
     fn more_sends_never_hinder(policy in any_policy(), known in any_known(), more in any::<u64>()) {
         if policy.decide(&known, ROOMY) == Decision::Move {
@@ -217,7 +218,7 @@ proptest! {
         prop_assert_eq!(known.history == History::Restored, decision == Decision::Never(Stay::Restored));
     }
 
-    /// Parsing anything ends in a rule or a word of help, for ports too.
+    /// Parsing any text, also for ports, yields a rule or a helpful message.
     #[test]
     fn any_text_is_read(text in ".{0,40}") {
         if let Ok(rule) = text.parse::<Rule>() {

@@ -1,7 +1,7 @@
-//! The engine's process: an engine, driven; orders of the broker, carried out.
+//! The engine's process: runs an engine and carries out the broker's orders.
 //!
-//! It has a device, a ledger and the consumers' memory, which the broker sends, and no
-//! privilege. It sleeps on the device, the doorbells and the broker.
+//! The process has a device, a ledger and the consumers' memory, all of which the broker sends, and
+//! no privileges. It sleeps until the device, a doorbell or the broker wakes it.
 
 use crate::privileges;
 use baton_consumer::memory::SharedLedger;
@@ -16,7 +16,7 @@ use baton_port::{SteeredPort, Tap, XdpOptions, XdpPort};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Turns between two looks at the broker while there is no pause.
+/// The number of busy turns between two reads from the broker.
 const HEAR_EVERY: u32 = 16;
 
 /// Why an engine's process ended.
@@ -28,12 +28,12 @@ pub enum EngineError {
     /// The device failed.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The broker said what makes no sense.
-    #[error("the broker did not say how to start")]
+    /// The broker's first message is invalid.
+    #[error("the broker did not send a valid start order")]
     Start,
 }
 
-/// Runs an engine for the broker at the other end of `control`, until that ends it.
+/// Runs an engine for the broker at the other end of `control`, until the broker ends it.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -49,8 +49,8 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
         return Err(EngineError::Start);
     };
     let (port, sockets) = open_port(&device, xdp, mtu, fds.next())?;
-    privileges::drop_all(user).map_err(|e| EngineError::System("giving privileges up", e.into()))?;
-    let ledger = SharedLedger::open(ledger).map_err(|e| EngineError::System("the ledger", e))?;
+    privileges::drop_all(user).map_err(|e| EngineError::System("dropping privileges", e.into()))?;
+    let ledger = SharedLedger::open(ledger).map_err(|e| EngineError::System("opening the ledger", e))?;
     let begin = Begin { mtu, mac, connections, base, congestion, coalesce, acks };
     let mut runner = Runner::new(control, &begin, &ledger, port);
     tell(Level::Info, Kind::ENGINE, |event| event.text(format!("drives {device}, without privileges")));
@@ -76,15 +76,15 @@ fn drive(runner: &mut Runner) -> Result<(), EngineError> {
     }
 }
 
-/// The port, and the sockets that the broker is to send frames to. Opening sockets is what
-/// privileges are needed for.
+/// Opens the port, and returns it with the sockets to which the broker is to direct frames. Only
+/// opening sockets needs privileges.
 fn open_port(
     device: &str,
     xdp: Option<bool>,
     mtu: u16,
     tap: Option<OwnedFd>,
 ) -> Result<(SteeredPort, Vec<OwnedFd>), EngineError> {
-    let failed = |error| EngineError::System("the device", io::Error::other(error));
+    let failed = |error| EngineError::System("opening the device", io::Error::other(error));
     let Some(driver) = xdp else {
         let tap = Tap::attached(tap.ok_or(EngineError::Start)?, device, mtu).map_err(failed)?;
         return Ok((SteeredPort::lent(tap, mtu), Vec::new()));
@@ -103,7 +103,7 @@ fn wait_for_first(control: &Channel) -> Result<Option<Parcel>, EngineError> {
                 set.add(control);
                 set.wait(None).map_err(|e| EngineError::System("waiting for the broker", e))?;
             }
-            received => return received.map_err(|e| EngineError::System("hearing the broker", e)),
+            received => return received.map_err(|e| EngineError::System("reading from the broker", e)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The guardian: keeps what the broker has, and starts another when it dies.
+//! The guardian: keeps the broker's records, and starts another broker when one dies.
 //!
 //! ```text
 //!   guardian                                broker
@@ -6,14 +6,14 @@
 //!   (the broker dies: a new one is started)
 //!   Kept + descriptors ... All -->          brings home what is away, goes on
 //!   Stop                       -->          (somebody asked the guardian to end)
-//!                              <--          Bye: in form
+//!                              <--          Bye: an orderly end
 //! ```
 //!
-//! It understands nothing of what it keeps, so there is little to go wrong. It may die too:
-//! the broker then starts another and tells it everything again ([`Vault`]). Only both at
-//! once take the connections along.
+//! The guardian does not interpret what it keeps, so little can go wrong in it. It may die too: the
+//! broker then starts another and sends it everything again ([`Checkpoints`]). Only if both die at
+//! once are the connections lost.
 //!
-//! [`Vault`]: crate::vault::Vault
+//! [`Checkpoints`]: crate::checkpoints::Checkpoints
 
 use crate::priority;
 use baton_ipc::channel::Channel;
@@ -34,56 +34,56 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 messages! {
-    /// What the broker says.
+    /// What the broker sends to the guardian.
     pub enum ToGuardian {
-        /// Keeps a record, with the descriptors that come along, in the place of any of
-        /// that key.
+        /// Keep a record and the descriptors that come with it. It replaces any record under the
+        /// same key.
         1 Keep {
-            /// Its key.
+            /// The record's key.
             key: Key,
-            /// It.
+            /// The encoded record.
             record: Vec<u8>,
         },
-        /// Keeps it no longer.
+        /// Stop keeping a record.
         2 Drop {
-            /// Its key.
+            /// The record's key.
             key: Key,
         },
-        /// The broker ends, and is not to be started again.
+        /// The broker ends and is not to be restarted.
         3 Bye {
-            /// Its exit code.
+            /// The exit code.
             code: u8,
         },
     }
 }
 
 messages! {
-    /// What the guardian says.
+    /// What the guardian sends to the broker.
     pub enum ToBroker {
-        /// A record that it kept, with its descriptors.
+        /// A record that the guardian kept, with its descriptors.
         1 Kept {
-            /// Its key.
+            /// The record's key.
             key: Key,
-            /// It.
+            /// The encoded record.
             record: Vec<u8>,
         },
-        /// That was all.
+        /// All records have been sent.
         2 All {},
-        /// The broker is to end, in form.
+        /// The broker is to stop in an orderly way.
         3 Stop {},
     }
 }
 
-/// How often the request to end is looked at.
+/// How often the guardian checks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Longest wait for a broker that does not read.
+/// The longest wait for a broker that does not read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A broker that lived for less does not come to serve; the next waits.
+/// A broker that lived for less than this did not get to serve, so the next one is delayed.
 const TOO_SHORT: Duration = Duration::from_millis(200);
 
-/// For so long.
+/// The delay.
 const PAUSE: Duration = Duration::from_secs(1);
 
 struct Kept {
@@ -91,17 +91,17 @@ struct Kept {
     fds: Vec<OwnedFd>,
 }
 
-/// A broker, and the way to it.
+/// A broker's process and the channel to it.
 struct Broker {
-    /// None for one that started us.
+    /// `None` if the broker started this guardian.
     child: Option<Child>,
-    /// None if it was dead when we looked for it.
+    /// `None` if the broker was already dead when this guardian looked for it.
     pidfd: Option<OwnedFd>,
     channel: Channel,
     born: Instant,
 }
 
-/// See the file's head.
+/// Keeps a broker's records and restarts the broker when it dies.
 pub struct Guardian {
     words: Vec<OsString>,
     kept: BTreeMap<Key, Kept>,
@@ -109,49 +109,49 @@ pub struct Guardian {
     stopping: bool,
 }
 
-/// A socket pair, the second of which is to be a child's standard input.
+/// A socket pair. The second socket becomes a child's standard input.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// A process of ours: it does not get the signals of our terminal.
+/// Starts a process in a group of its own, so that it does not get the signals of our terminal.
 pub(crate) fn start(words: &[OsString], input: OwnedFd) -> io::Result<Child> {
     let (program, arguments) =
-        words.split_first().ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "no program is named"))?;
+        words.split_first().ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "the command is empty"))?;
     Command::new(program).args(arguments).stdin(Stdio::from(input)).process_group(0).spawn()
 }
 
 impl Guardian {
-    /// Starts a broker by these words; its standard input is us.
+    /// Starts a broker by the command `words`. Its standard input is the guardian's channel.
     ///
     /// # Errors
-    /// As of starting a process.
+    /// Errors from starting a process.
     pub fn start(words: Vec<OsString>) -> io::Result<Guardian> {
         priority::go_first();
         let broker = Broker::start(&words)?;
         let guardian = Guardian { words, kept: BTreeMap::new(), broker, stopping: false };
         guardian.tell_started();
-        // One that dies before it has read this is seen to have died.
+        // If the broker dies before it has read this, the guardian sees that it died.
         let _ = guardian.hand_over();
         Ok(guardian)
     }
 
-    /// For the broker at the other end of `channel`, which started us, and tells us what it
-    /// has.
+    /// The guardian for the broker at the other end of `channel`, which started this process and
+    /// sends its records.
     pub fn of(words: Vec<OsString>, channel: OwnedFd) -> Guardian {
         priority::go_first();
-        // Whoever made the pair.
+        // The process that created the socket pair.
         let maker = socket_peercred(&channel).ok().map(|who| who.pid);
         let pidfd = maker.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let broker = Broker { child: None, pidfd, channel: Channel::new(channel), born: Instant::now() };
         Guardian { words, kept: BTreeMap::new(), broker, stopping: false }
     }
 
-    /// Guards until the broker has ended in form; its exit code. `stop` is asked all the
-    /// while whether that is due.
+    /// Guards until the broker ends in an orderly way, and returns its exit code. Calls `stop`
+    /// repeatedly to find out whether to stop.
     ///
     /// # Errors
-    /// As of waiting, and of starting a broker where there is nothing to be lost yet.
+    /// Errors from waiting, and of starting a broker while there is nothing to lose yet.
     pub fn run(mut self, stop: impl Fn() -> bool) -> io::Result<u8> {
         loop {
             if !self.stopping && stop() {
@@ -176,11 +176,11 @@ impl Guardian {
     }
 
     fn say_stop(&mut self) {
-        // One that cannot hear it any more is told when it is started anew.
+        // A broker that can no longer read this is told when it is restarted.
         let _ = self.broker.channel.send_now(&ToBroker::Stop {}.to_bytes(), &[], PATIENCE);
     }
 
-    /// What the broker says; its exit code, once it ends in form.
+    /// Reads the broker's messages. Returns its exit code once it ends in an orderly way.
     fn hear(&mut self) -> Option<u8> {
         loop {
             match self.broker.channel.receive() {
@@ -196,7 +196,7 @@ impl Guardian {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Ok(None) | Err(_) => {
                     if !self.broker.is_dead() {
-                        // It has another guardian: two brokers would be one too many.
+                        // The broker has another guardian, and a second broker must not be started.
                         return Some(0);
                     }
                     self.revive();
@@ -206,7 +206,7 @@ impl Guardian {
         }
     }
 
-    /// Starts another broker in the place of one that has died.
+    /// Starts another broker in place of a dead one.
     fn revive(&mut self) {
         loop {
             let mut status = None;
@@ -231,7 +231,7 @@ impl Guardian {
                 }
                 Err(error) => {
                     tell(Level::Warn, Kind::BROKER, |event| {
-                        event.text(format!("no broker can be started, and it is tried again: {error}"))
+                        event.text(format!("no broker can be started; another attempt follows: {error}"))
                     });
                     self.broker.born = Instant::now();
                 }
@@ -239,7 +239,7 @@ impl Guardian {
         }
     }
 
-    /// Gives the broker all that was kept.
+    /// Sends the broker all records.
     fn hand_over(&self) -> io::Result<()> {
         let channel = &self.broker.channel;
         for (key, Kept { record, fds }) in &self.kept {
@@ -264,7 +264,7 @@ impl Broker {
         Ok(Broker { child: Some(child), pidfd, channel: Channel::new(ours), born: Instant::now() })
     }
 
-    /// Whether it has ended. One whose channel is closed may be about to.
+    /// Returns true if the broker has ended. One whose channel is closed may be about to end.
     fn is_dead(&self) -> bool {
         let Some(pidfd) = &self.pidfd else { return true };
         let soon = Timespec { tv_sec: 1, tv_nsec: 0 };

@@ -1,24 +1,23 @@
-//! The service of several processes: programs hand live connections over to an engine that
-//! none of them runs, and get them back when they like, or when it dies.
+//! The service: programs hand live connections over to an engine that runs in another process, and
+//! get them back when they like, or when the engine dies.
 //!
 //! ```text
 //!   program ---- unix socket ----> broker (privileged): steering, husks, memory's files
-//!      |                              |  starts, and buries       \ guardian: keeps it all
+//!      |                              |  starts and reaps        \ guardian: keeps its records
 //!      +---- shared memory ---->   engine (no privileges): a device, the ledger
 //! ```
 //!
-//! * [`broker`] brings every connection home, from whatever dies.
-//! * [`guardian`] keeps what the broker has ([`baton_ipc::record`]) and starts another if it dies; the
-//!   broker starts another guardian likewise ([`vault`]).
-//! * [`engine`] is a process of the same binary. It has what the broker sent it, and
-//!   nothing else.
-//! * What the two say to each other is [`baton_ipc::order`], also where the engine is
-//!   inside a program; programs speak [`baton_ipc::message`].
+//! * [`broker`] brings every connection home, whichever process dies.
+//! * [`guardian`] keeps the broker's records ([`baton_ipc::record`]) and starts another broker if it
+//!   dies; the broker in turn starts another guardian ([`checkpoints`]).
+//! * [`engine`] is a process of the same binary. It has only what the broker sent it.
+//! * Broker and engine speak [`baton_ipc::order`], even if the engine is inside a program. Programs
+//!   speak [`baton_ipc::message`].
 #![forbid(unsafe_code)]
 
 pub mod broker;
+pub mod checkpoints;
 pub mod engine;
 pub mod guardian;
 mod priority;
 mod privileges;
-pub mod vault;

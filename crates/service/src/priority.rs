@@ -1,20 +1,20 @@
-//! The service goes before the programs.
+//! The service runs before the programs.
 //!
-//! What is neither here nor there waits for the broker, and the broker for the guardian, once
-//! it has kept as much as the socket between them holds. An engine stands in for the kernel's
-//! own receive path, for which no program keeps the processor either: frames that it does
-//! not fetch in time are lost, and their senders wait longer each time.
+//! Connections that are being moved wait for the broker, and the broker waits for the guardian once
+//! the socket between them is full. An engine stands in for the kernel's own receive path, which no
+//! program can keep off the processor either: frames that the engine does not fetch in time are
+//! lost, and their senders wait longer each time.
 //!
-//! On Linux a child begins with its parent's priority: engines have the broker's, and so have
-//! brokers and guardians that are started anew.
+//! On Linux a child starts with its parent's priority, so engines have the broker's, and so do
+//! restarted brokers and guardians.
 
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// The nice value of all processes of the service, unless it is lower.
+/// The nice value of all processes of the service, unless theirs is lower already.
 const FIRST: i32 = -10;
 
-/// This thread, and what it starts, goes before others. Without CAP_SYS_NICE it stays where
-/// it is.
+/// Lets this thread, and the processes that it starts, run before others. Without CAP_SYS_NICE the
+/// priority stays as it is.
 pub(crate) fn go_first() {
     if getpriority_process(None).is_ok_and(|nice| nice > FIRST) {
         let _ = setpriority_process(None, FIRST);

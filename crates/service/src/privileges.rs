@@ -1,4 +1,4 @@
-//! The engine's process gives up all that it could do beyond moving bytes.
+//! Takes from the engine's process every privilege that moving bytes does not need.
 
 use rustix::fs::{Gid, Uid};
 use rustix::io;
@@ -7,14 +7,15 @@ use rustix::thread::{
     set_thread_gid, set_thread_groups, set_thread_uid,
 };
 
-/// Becomes that user and group, if any, without capabilities, and without a way to any. To
-/// be called while the process has one thread.
+/// Switches to the user and group, if given, and drops all capabilities for good. Call it while the
+/// process has one thread.
 ///
 /// # Errors
-/// As the system calls': then the process must not go on.
+/// Errors from the system calls. The process must not continue then.
 pub fn drop_all(user: Option<(u32, u32)>) -> io::Result<()> {
     for capability in CapabilitySet::all().iter() {
-        // Those that the kernel does not know, and an unprivileged process, have none to drop.
+        // Capabilities that the kernel does not know cannot be dropped, nor can an unprivileged
+        // process drop any.
         let _ = remove_capability_from_bounding_set(capability);
     }
     if let Some((uid, gid)) = user {

@@ -11,7 +11,7 @@ use baton_ipc::channel::Channel;
 use baton_ipc::message::{RawSizes, Reply, Request, Selector, VERSION};
 use baton_ipc::queues::write_queues;
 use baton_service::broker::{Broker, Config};
-use baton_service::vault::Vault;
+use baton_service::checkpoints::Checkpoints;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io::ErrorKind;
@@ -34,7 +34,7 @@ pub fn programs(data: &[u8]) {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("baton-broker-{}-{number}", std::process::id()));
     let config = Config::new(path.clone(), Vec::new(), Vec::new());
-    let broker = Broker::start(config, Vault::none()).expect("it needs nothing but a directory");
+    let broker = Broker::start(config, Checkpoints::none()).expect("it needs nothing but a directory");
     let stopper = broker.stopper();
     let running = thread::spawn(move || broker.run());
     let asked_to_stop = play(&path, &mut Script(data));

@@ -10,8 +10,8 @@ use baton_apps::signal::Waiter;
 use baton_journal::{Level, tell};
 use baton_kernel::steer::Kind;
 use baton_service::broker::{self, Broker, Interface};
+use baton_service::checkpoints::Checkpoints;
 use baton_service::guardian::Guardian;
-use baton_service::vault::Vault;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::io::Write;
@@ -93,11 +93,11 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
     words.extend(log.words()?);
     words.push(own()?);
     words.extend(std::env::args_os().skip(1));
-    let vault = Vault::open(channel, words).context("hearing the guardian")?;
+    let checkpoints = Checkpoints::open(channel, words).context("hearing the guardian")?;
     let mut signals = Waiter::install().context("signals")?;
     let names: Vec<&str> = config.interfaces.iter().map(|interface| interface.name.as_str()).collect();
     let serving = format!("serving {} at {}", names.join(", "), config.socket.display());
-    let broker = Broker::start(config, vault).inspect_err(|error| {
+    let broker = Broker::start(config, checkpoints).inspect_err(|error| {
         tell(Level::Error, baton_journal::Kind::SERVICE, |event| event.text(format!("cannot start: {error}")));
     })?;
     // Who does not run under systemd has nobody to tell.

@@ -165,7 +165,7 @@ fn await_end(place: &Place) -> anyhow::Result<()> {
 pub fn bury(interfaces: &[String]) -> anyhow::Result<usize> {
     let mut left = 0;
     for name in interfaces {
-        match once_free(|| Steering::bury(name)) {
+        match once_free(|| Steering::reap(name)) {
             Ok(buried) => left += buried.left,
             Err(error @ SteerError::Occupied { .. }) => return Err(error.into()),
             // The service says what is wrong with the interface when it starts.
@@ -246,7 +246,7 @@ fn end(place: &Place) {
     }
     // One that was killed has left its steering.
     for name in place.with().into_iter().flat_map(|setup| setup.interfaces) {
-        let _ = once_free(|| Steering::bury_all(&name));
+        let _ = once_free(|| Steering::reap_all(&name));
     }
 }
 

@@ -1,10 +1,10 @@
 //! BPF programs of a connection's control group that see its packets
 //! (`BPF_CGROUP_INET_INGRESS`, `BPF_CGROUP_INET_EGRESS`).
 //!
-//! `sock_diag` says the group's number, which is its directory's inode in the hierarchy of
-//! version 2. Only such groups have programs. A directory is looked for once and kept open until
-//! nobody has asked for it for a minute. One that is not to be found, or was removed,
-//! counts as one that has programs.
+//! `sock_diag` reports the group's number, which is the inode of the group's directory in the
+//! version 2 hierarchy. Only such groups have programs. A directory is looked up once and kept open
+//! until nobody has asked for it for a minute. A group whose directory cannot be found, or was
+//! removed, counts as one that has programs.
 
 use crate::sys::{AttachedTo, programs_at};
 use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, fstatfs, open, openat};
@@ -14,26 +14,26 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Directories stay open for so long without use.
+/// Directories stay open for this long without use.
 const UNUSED: Duration = Duration::from_secs(60);
 /// `linux/magic.h`, `linux/bpf.h`.
 const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
 const BPF_CGROUP_INET_INGRESS: u32 = 0;
 const BPF_CGROUP_INET_EGRESS: u32 = 1;
-/// Groups that are looked through for one at most.
+/// The most groups that are searched for one directory.
 const GROUPS_MAX: usize = 65_536;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// What is known of groups.
+/// What is known about control groups.
 #[derive(Default)]
 pub(super) struct Cgroups {
-    /// The hierarchy, if there is one; not looked for yet.
+    /// The hierarchy, if there is one; the outer `None` means that it was not looked up yet.
     root: Option<Option<OwnedFd>>,
     known: BTreeMap<u64, Group>,
 }
 
 struct Group {
-    /// None if it is not to be found.
+    /// `None` if it cannot be found.
     directory: Option<OwnedFd>,
     has_programs: bool,
     used: Instant,
@@ -54,20 +54,20 @@ impl Group {
 fn has_programs(directory: &OwnedFd, kind: u32) -> bool {
     match programs_at(AttachedTo::Cgroup(directory.as_fd()), kind) {
         Ok(programs) => !programs.is_empty(),
-        // Not on a kernel without them. Of a group that was removed nothing is told, though its
-        // sockets go on with its programs.
+        // `EINVAL` means a kernel without such programs. For a removed group the query fails too,
+        // although the group's programs still see its sockets' packets.
         Err(error) => error.raw_os_error() != Some(libc::EINVAL),
     }
 }
 
 impl Cgroups {
-    /// Looks at a group; 0 is none.
+    /// Looks at a group; 0 means no group.
     pub fn look(&mut self, id: u64) {
         if id == 0 {
             return;
         }
         let root = self.root.get_or_insert_with(hierarchy);
-        // Without a hierarchy nobody can have attached anything to one of its groups.
+        // Without a hierarchy, nobody can have attached a program to one of its groups.
         let Some(root) = root else { return };
         let group = match self.known.entry(id) {
             std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
@@ -80,38 +80,38 @@ impl Cgroups {
         group.look();
     }
 
-    /// Looks again at those of connections that are away, and forgets what is not used.
+    /// Looks again at the groups of connections that are away, and forgets the unused ones.
     pub fn look_again(&mut self, ids: impl Iterator<Item = u64>) {
         let ids: BTreeSet<u64> = ids.collect();
         self.known.retain(|id, group| ids.contains(id) || group.used.elapsed() < UNUSED);
         ids.into_iter().for_each(|id| self.look(id));
     }
 
-    /// Whether programs of the group see its connections' packets, as was found last.
+    /// Returns true if programs of the group saw its connections' packets at the last look.
     pub fn watches(&self, id: u64) -> bool {
         self.known.get(&id).is_some_and(|group| group.has_programs)
     }
 }
 
-/// The root of the hierarchy: where it is mounted, or mounted for us alone.
+/// The root of the hierarchy: where it is mounted, or from a mount of our own.
 fn hierarchy() -> Option<OwnedFd> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let places = table.lines().filter_map(|line| {
         let (mount, system) = line.split_once(" - ")?;
         system.starts_with("cgroup2 ").then(|| mount.split(' ').nth(4)).flatten()
     });
-    // Another may be mounted on top of it.
+    // Another file system may be mounted on top of it.
     let is_one = |directory: &OwnedFd| fstatfs(directory).is_ok_and(|found| found.f_type == CGROUP2_SUPER_MAGIC);
     places.filter_map(|place| open(place, DIRECTORY, Mode::empty()).ok()).find(is_one).or_else(|| {
         let system = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
         fsconfig_create(system.as_fd()).ok()?;
         let mount = fsmount(system.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).ok()?;
-        // What was mounted can be walked through, not read.
+        // A mount made here can be traversed, but not read.
         openat(&mount, ".", DIRECTORY, Mode::empty()).ok()
     })
 }
 
-/// The directory of this inode, nearest to the root first.
+/// The directory with this inode. The search begins at the root.
 fn find(root: &OwnedFd, id: u64) -> io::Result<Option<OwnedFd>> {
     let mut level = vec![openat(root, ".", DIRECTORY, Mode::empty())?];
     let mut seen = 0;
@@ -122,7 +122,7 @@ fn find(root: &OwnedFd, id: u64) -> io::Result<Option<OwnedFd>> {
                 return Ok(Some(directory));
             }
             seen += 1;
-            // One that is removed meanwhile is not the one.
+            // A group that is removed meanwhile is not the one wanted.
             let Ok(entries) = Dir::read_from(&directory) else { continue };
             for entry in entries.flatten() {
                 let name = entry.file_name();
@@ -157,12 +157,12 @@ mod tests {
         let watched = groups.watches(id);
         rustix::fs::unlinkat(CWD, &*path, rustix::fs::AtFlags::REMOVEDIR).unwrap();
         assert_eq!(found, Some(id));
-        assert!(!watched, "nothing is attached to it");
+        assert!(!watched, "no program is attached");
         groups.look_again(std::iter::empty());
-        assert!(!groups.watches(id), "it was asked for just now");
+        assert!(!groups.watches(id), "the last look is recent");
         groups.look_again([id].into_iter());
-        assert!(groups.watches(id), "what is removed may have any");
+        assert!(groups.watches(id), "a removed group may have programs");
         groups.look(u64::MAX);
-        assert!(groups.watches(u64::MAX), "what is not found may have any");
+        assert!(groups.watches(u64::MAX), "an unknown group may have programs");
     }
 }

@@ -1,8 +1,8 @@
-//! IPsec: policies are asked for once, and again when the kernel tells that they changed.
+//! IPsec: policies are read once, and again when the kernel reports that they changed.
 //!
-//! Policies that a program set on a socket (`IP_XFRM_POLICY`) are listed, but neither told when
-//! they are set, nor is it told which socket has them. So their number is asked for, and one
-//! whose selector fits counts as the connection's.
+//! The kernel lists policies that a program set on a socket (`IP_XFRM_POLICY`), but does not report
+//! when one is set, nor on which socket. So their number is queried, and one whose selector fits
+//! counts as the connection's.
 
 use super::policies::{Policies, Policy};
 use crate::kernel_side::Plan;
@@ -19,9 +19,9 @@ const XFRMNLGRP_POLICY: u32 = 4;
 const XFRMNLGRP_MIGRATE: u32 = 7;
 const XFRMA_SPD_INFO: u16 = 1;
 const XFRM_USERPOLICY_BLOCK: u8 = 1;
-/// `struct xfrm_userpolicy_id`: all of it zeros.
+/// `struct xfrm_userpolicy_id`; all its bytes are zero.
 const ID_LEN: usize = 64;
-/// Tries to read a table that changes meanwhile.
+/// The number of attempts to read a table that changes meanwhile.
 const ATTEMPTS: usize = 4;
 
 pub(super) struct Ipsec(Option<Known>);
@@ -30,14 +30,14 @@ struct Known {
     asker: Socket,
     listener: Socket,
     policies: Policies,
-    /// Policies of sockets, incoming and outgoing.
+    /// The number of sockets' policies, incoming and outgoing.
     of_sockets: u32,
 }
 
 impl Ipsec {
-    /// Without any where the kernel has no IPsec.
+    /// Opens the sockets. A kernel without IPsec has no policies.
     pub fn open() -> io::Result<Ipsec> {
-        // First, so that no change falls between an answer and the first poll.
+        // Listen first, so that no change is missed between an answer and the first poll.
         let listener = match Socket::listen(XFRM, &[XFRMNLGRP_POLICY, XFRMNLGRP_MIGRATE]) {
             Ok(listener) => listener,
             Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(Ipsec(None)),
@@ -53,12 +53,12 @@ impl Ipsec {
         self.0.as_ref().map(|known| known.listener.as_fd())
     }
 
-    /// Whether packets of the connection would be dropped or transformed.
+    /// Returns true if packets of the connection would be dropped or transformed.
     pub fn holds(&self, plan: &Plan) -> bool {
         self.0.as_ref().is_some_and(|known| known.policies.hold(&plan.tuple(), plan.query.mark, plan.way.interface))
     }
 
-    /// Asks again if something changed; whether it did.
+    /// Reads the policies again if something changed. Returns true if it did.
     pub fn refresh(&mut self) -> io::Result<bool> {
         let Some(known) = &mut self.0 else { return Ok(false) };
         let mut changed = false;
@@ -69,7 +69,7 @@ impl Ipsec {
         Ok(changed)
     }
 
-    /// Asks again if there are more or fewer policies of sockets.
+    /// Reads the policies again if the number of sockets' policies has changed.
     pub fn count_again(&mut self) -> io::Result<()> {
         let Some(known) = &mut self.0 else { return Ok(()) };
         if known.count()? != known.of_sockets { known.ask() } else { Ok(()) }
@@ -79,7 +79,7 @@ impl Ipsec {
 impl Known {
     fn count(&mut self) -> io::Result<u32> {
         let told = self.asker.ask(XFRM_MSG_GETSPDINFO, NLM_F_REQUEST, Body::new(&[0; 4]))?.unwrap_or_default();
-        // Six numbers, of which the fourth and the fifth are those of sockets.
+        // Six numbers, of which the fourth and the fifth count sockets' policies.
         let info = attribute(told.get(4..).unwrap_or_default(), XFRMA_SPD_INFO).unwrap_or_default();
         let number = |at: usize| info.get(at..at + 4).map_or(0, |n| u32::from_ne_bytes(n.try_into().expect("four")));
         Ok(number(12) + number(16))
@@ -101,7 +101,7 @@ impl Known {
         // Incoming, forwarded, outgoing.
         self.policies.blocks = match self.asker.ask(XFRM_MSG_GETDEFAULT, NLM_F_REQUEST, Body::new(&[0; 3])) {
             Ok(told) => told.map_or((false, false), |told| (blocks(&told, 0), blocks(&told, 2))),
-            // Linux before 5.15 passes what no policy is for.
+            // Linux before 5.15 passes packets that match no policy.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (false, false),
             Err(error) => return Err(error),
         };

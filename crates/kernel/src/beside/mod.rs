@@ -1,17 +1,18 @@
-//! What the kernel does with a connection's packets beside its socket, and the engine would not:
-//! IPsec, BPF programs of its control group, other programs and queueing disciplines of its
-//! interface, an interface that belongs to a bridge.
+//! What the kernel does with a connection's packets in addition to what its socket does, and the
+//! engine would not do: IPsec, BPF programs of the control group, other programs and queueing
+//! disciplines of the interface, bridging.
 //!
 //! ```text
 //!   check(plan)            refused, before anything is done
-//!   follow, forget         those that are away
+//!   follow, forget         connections that are away
 //!   hear(change), poll     Change::Refused for those that would be refused now
-//!                          returned: whose frames are dropped from now on, or no more
+//!                          returned: connections whose frames are dropped from now on, or no
+//! longer
 //! ```
 //!
-//! IPsec policies and tc's filters come as events. BPF programs of control groups and TCX links
-//! come as none, so they are asked for once a second while a connection is away. One that is
-//! refused is told of again each second, until it is home.
+//! The kernel reports changes of IPsec policies and of tc filters. It does not report BPF programs
+//! of control groups or TCX links, so these are queried once per second while a connection is away.
+//! A connection that would be refused is reported again each second until it is home.
 
 mod cgroup;
 mod ipsec;
@@ -32,26 +33,26 @@ use tc::{Tc, skips_programs};
 
 pub(crate) use tc::Own;
 
-/// Time between two looks at what nobody tells of.
+/// The interval between two queries of what the kernel does not report.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// An interface that is steered.
 struct Interface {
     own: Own,
     enslaved: bool,
-    /// A filter or discipline that stands there would be skipped.
+    /// A filter or a discipline on this interface would be skipped.
     skips: bool,
-    /// A TCX program would.
+    /// A TCX program on this interface would be skipped.
     skips_programs: bool,
 }
 
 /// A connection that is away.
 struct Away {
     plan: Plan,
-    /// Why it has no way, if it has none.
+    /// Why it has no usable route, if it has none.
     route: Option<Refusal>,
     told: Option<Refusal>,
-    /// Its frames are dropped, both ways.
+    /// Its frames are dropped in both directions.
     silent: bool,
 }
 
@@ -68,7 +69,7 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// For the thread's network namespace.
+    /// For the network namespace of the calling thread.
     pub fn open() -> io::Result<Beside> {
         Ok(Beside {
             interfaces: BTreeMap::new(),
@@ -81,12 +82,12 @@ impl Beside {
         })
     }
 
-    /// What [`Beside::poll`] is to be called for.
+    /// The descriptors that are readable when [`Beside::poll`] has something to do.
     pub fn tellers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ipsec.teller().into_iter().chain([self.tc.teller()])
     }
 
-    /// An interface is steered from now on, by a program of ours.
+    /// Notes that an interface is steered from now on, by a program of ours.
     pub fn add_interface(&mut self, index: u32, own: Own, enslaved: bool) -> io::Result<()> {
         let skips = self.tc.skips(index, own)?;
         let skips_programs = skips_programs(index, own)?;
@@ -94,12 +95,12 @@ impl Beside {
         Ok(())
     }
 
-    /// It is no more.
+    /// Notes that an interface is no longer steered.
     pub fn remove_interface(&mut self, index: u32) {
         self.interfaces.remove(&index);
     }
 
-    /// Whether something would be bypassed.
+    /// Checks whether an engine would bypass something that the kernel does for the connection.
     pub fn check(&mut self, plan: &Plan) -> io::Result<Result<(), Refusal>> {
         self.refresh_told()?;
         self.ipsec.count_again()?;
@@ -125,18 +126,18 @@ impl Beside {
         }
     }
 
-    /// A connection is away from now on.
+    /// Follows a connection that is away from now on.
     pub fn follow(&mut self, plan: &Plan) {
         self.away.insert(plan.tuple(), Away { plan: *plan, route: None, told: None, silent: false });
         self.stale = true;
     }
 
-    /// It is home, or has ended.
+    /// Stops following a connection, which is home or has ended.
     pub fn forget(&mut self, tuple: &Tuple) {
         self.away.remove(tuple);
     }
 
-    /// A change that others told of.
+    /// Takes in a change that others reported.
     pub fn hear(&mut self, change: &Change) {
         match change {
             Change::Link(link) => {
@@ -158,8 +159,8 @@ impl Beside {
         }
     }
 
-    /// Tells who would be refused now. Those that are told of whose frames are to be dropped
-    /// from now on, or no more, are returned.
+    /// Reports the connections that would be refused now. Returns those whose frames are to be
+    /// dropped from now on (true), or no longer (false).
     pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> io::Result<Vec<(Plan, bool)>> {
         self.stale |= self.refresh_told()?;
         let due = self.looked.elapsed() >= LOOK;
@@ -191,7 +192,7 @@ impl Beside {
         Ok(changed)
     }
 
-    /// Asks for what was told to have changed; whether there was anything.
+    /// Reads again what was reported to have changed. Returns true if there was anything.
     fn refresh_told(&mut self) -> io::Result<bool> {
         let ipsec = self.ipsec.refresh()?;
         let tc = self.tc.has_changed()?;
@@ -203,7 +204,7 @@ impl Beside {
         Ok(ipsec || tc)
     }
 
-    /// Asks for what nobody tells of.
+    /// Queries what the kernel does not report.
     fn look(&mut self) -> io::Result<()> {
         if self.away.is_empty() {
             self.cgroups.look_again(std::iter::empty());

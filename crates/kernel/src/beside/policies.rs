@@ -1,4 +1,4 @@
-//! IPsec's policies as the kernel tells them (`linux/xfrm.h`), and which of them hold for a
+//! IPsec policies as the kernel reports them (`linux/xfrm.h`), and which of them apply to a
 //! connection (`xfrm_selector_match()`, `net/xfrm/xfrm_policy.c`).
 
 use crate::netlink::attributes;
@@ -10,15 +10,15 @@ const XFRMA_POLICY_TYPE: u16 = 16;
 const XFRMA_MARK: u16 = 21;
 const XFRMA_IF_ID: u16 = 31;
 const XFRM_POLICY_ALLOW: u8 = 0;
-/// `struct xfrm_userpolicy_info`: its length, and where its last members are.
+/// The length of `struct xfrm_userpolicy_info`, and the offsets of its last members.
 const INFO_LEN: usize = 168;
 const PRIORITY_AT: usize = 152;
 const DIRECTION_AT: usize = 160;
 const ACTION_AT: usize = 161;
-/// Directions of a socket's own policies are those of the host's and three more.
+/// The directions of a socket's own policies are those of the host's, plus three.
 const OF_SOCKETS: u8 = 3;
 
-/// Which packets a policy is for.
+/// The packets to which a policy applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Towards {
     In,
@@ -29,12 +29,12 @@ pub(super) enum Towards {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Policy {
     pub towards: Towards,
-    /// Some socket's own; which one the kernel does not tell.
+    /// A policy of some socket. The kernel does not report of which.
     of_a_socket: bool,
-    /// Main or sub.
+    /// Main or sub policy.
     kind: u8,
     priority: u32,
-    /// Packets pass it in the clear: it neither blocks nor transforms.
+    /// Packets pass in the clear: the policy neither blocks nor transforms them.
     clear: bool,
     /// Address family of source and destination, 0 for any.
     family: u16,
@@ -47,7 +47,7 @@ pub(super) struct Policy {
     interface: u32,
     /// Value and mask.
     mark: (u32, u32),
-    /// Only for packets that go through an XFRM interface.
+    /// Applies only to packets that go through an XFRM interface.
     of_an_interface: bool,
 }
 
@@ -60,12 +60,12 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn address(bytes: &[u8], at: usize) -> [u8; 16] {
-    bytes[at..at + 16].try_into().expect("sixteen bytes")
+    bytes[at..at + 16].try_into().expect("the slice has 16 bytes")
 }
 
 impl Policy {
-    /// Parses the body of `XFRM_MSG_NEWPOLICY`. Returns `None` for a policy of forwarded packets, and
-    /// for a body that is cut short.
+    /// Parses the body of `XFRM_MSG_NEWPOLICY`. Returns `None` for a policy of forwarded packets,
+    /// and for a body that is cut short.
     pub fn parse(body: &[u8]) -> Option<Policy> {
         let info = body.get(..INFO_LEN)?;
         let direction = info[DIRECTION_AT];
@@ -102,7 +102,7 @@ impl Policy {
         Some(policy)
     }
 
-    /// Whether it is for packets of this connection that go this way.
+    /// Returns true if the policy applies to packets of this connection in this direction.
     fn is_for(&self, packet: &Packet, mark: u32, interface: u32) -> bool {
         let family = if packet.to.is_v4() { libc::AF_INET } else { libc::AF_INET6 } as u16;
         let is_port = |(port, mask): (u16, u16), of: u16| (port ^ of) & mask == 0;
@@ -118,7 +118,7 @@ impl Policy {
     }
 }
 
-/// What a policy's selector looks at.
+/// The fields that a policy's selector examines.
 struct Packet {
     from: Addr,
     to: Addr,
@@ -126,10 +126,10 @@ struct Packet {
     ports: (u16, u16),
 }
 
-/// Whether an address begins with the first so many bits.
+/// Returns true if an address begins with the first `len` bits of `prefix`.
 fn begins_with(addr: Addr, (prefix, len): ([u8; 16], u8)) -> bool {
     let (own, theirs, bits) = if addr.is_v4() {
-        let prefix = Ipv4Addr::from(<[u8; 4]>::try_from(&prefix[..4]).expect("four bytes"));
+        let prefix = Ipv4Addr::from(<[u8; 4]>::try_from(&prefix[..4]).expect("the slice has 4 bytes"));
         (u128::from(u32::from_be_bytes(addr.octets_v4())), u128::from(u32::from(prefix)), 32)
     } else {
         (u128::from_be_bytes(addr.octets()), u128::from(Ipv6Addr::from(prefix)), 128)
@@ -138,18 +138,18 @@ fn begins_with(addr: Addr, (prefix, len): ([u8; 16], u8)) -> bool {
     own.checked_shr(rest) == theirs.checked_shr(rest)
 }
 
-/// All of them, and what becomes of packets that none is for.
+/// All policies, and what happens to packets to which none applies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Policies {
     pub all: Vec<Policy>,
-    /// Such packets are dropped: incoming, outgoing.
+    /// Whether such packets are dropped: incoming, outgoing.
     pub blocks: (bool, bool),
 }
 
 impl Policies {
-    /// Whether packets of a connection would not pass in the clear, one way or the other. Of two
-    /// policies of the same priority the kernel takes the older, which is not told: then of
-    /// either.
+    /// Returns true if packets of a connection would not pass in the clear, in either direction. Of
+    /// two policies of the same priority the kernel uses the older, which it does not report. In
+    /// that case either policy counts.
     pub fn hold(&self, tuple: &Tuple, mark: u32, interface: u32) -> bool {
         let Tuple { local, remote, local_port, remote_port } = *tuple;
         let incoming = Packet { from: remote, to: local, ports: (remote_port, local_port) };
@@ -160,7 +160,7 @@ impl Policies {
                     let all = self.all.iter().filter(|policy| policy.towards == towards);
                     all.filter(|policy| policy.is_for(&packet, mark, interface))
                 };
-                // A socket's own is asked first, and each kind by itself.
+                // A socket's own policies are evaluated first, and each kind separately.
                 let first = |policy: &&Policy| {
                     let rivals = found().filter(|rival| rival.kind == policy.kind && !rival.of_a_socket);
                     rivals.map(|rival| rival.priority).min().is_none_or(|least| policy.priority <= least)
@@ -183,7 +183,7 @@ mod tests {
         Tuple::new(end(local), end(remote))
     }
 
-    /// An outgoing one of IPv4 that blocks all.
+    /// An outgoing IPv4 policy that blocks everything.
     fn blocks() -> Vec<u8> {
         let mut body = vec![0; INFO_LEN];
         body[40..42].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
@@ -255,8 +255,8 @@ mod tests {
         block[PRIORITY_AT..PRIORITY_AT + 4].copy_from_slice(&10u32.to_ne_bytes());
         assert!(!hold(&[block.clone(), allow(9, 0)], 0));
         assert!(hold(&[allow(11, 0), block.clone()], 0));
-        assert!(hold(&[allow(10, 0), block.clone()], 0), "which is older is not known");
-        assert!(hold(&[allow(9, 1), block], 0), "of another kind");
+        assert!(hold(&[allow(10, 0), block.clone()], 0), "it is not known which is older");
+        assert!(hold(&[allow(9, 1), block], 0), "a policy of another kind");
         let mut transforms = allow(1, 0);
         attribute(&mut transforms, XFRMA_TMPL, &[0; 64]);
         assert!(hold(&[transforms], 0));

@@ -1,4 +1,4 @@
-//! What else tc does with an interface's packets, and the engine's frames would skip.
+//! What else tc does with an interface's packets, which the engine's frames would skip.
 //!
 //! ```text
 //!   kind tc    wire -> XDP -> TCX programs in their order, ours among them -> filters -> kernel
@@ -7,8 +7,9 @@
 //!   kind xdp   wire -> ours -> ..      engine -> wire, past everything
 //! ```
 //!
-//! So with tc only what stands behind our program, on the way in, is skipped. With xdp it is all
-//! programs and filters of either way, and a queueing discipline that does more than to queue.
+//! With tc, only what stands behind our program on the way in is skipped. With XDP, all programs
+//! and filters in both directions are skipped, and so is a queueing discipline that does more than
+//! queue.
 
 use crate::netlink::{Body, Socket, attributes};
 use crate::sys::{AttachedTo, programs_at};
@@ -29,14 +30,14 @@ const BPF_TCX_INGRESS: u32 = 46;
 const BPF_TCX_EGRESS: u32 = 47;
 /// `struct tcmsg`.
 const HEADER_LEN: usize = 20;
-/// Disciplines that neither limit a rate nor choose among packets.
+/// Disciplines that neither limit a rate nor select packets.
 const PLAIN: [&[u8]; 9] =
     [b"noqueue", b"pfifo_fast", b"pfifo", b"bfifo", b"mq", b"fq", b"fq_codel", b"codel", b"fq_pie"];
 
-/// How we steer an interface.
+/// How Baton steers an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Own {
-    /// By the TCX program of this number.
+    /// By the TCX program with this id.
     Tc(u32),
     /// By XDP.
     Xdp,
@@ -58,15 +59,15 @@ impl Tc {
         self.listener.as_fd()
     }
 
-    /// Whether filters or disciplines of some interface have changed.
+    /// Returns true if filters or disciplines of some interface have changed.
     pub fn has_changed(&mut self) -> io::Result<bool> {
         let mut changed = false;
         changed |= !self.listener.drain(|_, _| changed = true)?;
         Ok(changed)
     }
 
-    /// Whether an engine's frames would skip a filter or a discipline, of which the kernel tells.
-    /// An interface that has gone has none.
+    /// Returns true if an engine's frames would skip a filter or a discipline, whose changes the
+    /// kernel reports. An interface that is gone has none.
     pub fn skips(&mut self, index: u32, own: Own) -> io::Result<bool> {
         let disciplines = self.disciplines(index)?;
         if self.has_filters(index, &disciplines, AT_INGRESS)? {
@@ -84,7 +85,7 @@ impl Tc {
         Ok(all)
     }
 
-    /// Whether there are filters on the way in, or out, of `clsact` or `ingress`.
+    /// Returns true if `clsact` or `ingress` has filters for packets that arrive, or leave.
     fn has_filters(&mut self, index: u32, disciplines: &[Discipline], place: u32) -> io::Result<bool> {
         let Some(found) = disciplines.iter().find(|found| found.parent == TC_H_INGRESS) else { return Ok(false) };
         if found.shares[usize::from(place == AT_EGRESS)] {
@@ -93,14 +94,14 @@ impl Tc {
         let mut any = false;
         match self.asker.dump(RTM_GETTFILTER, message(index, place), |_, _| any = true) {
             Ok(_) => Ok(any),
-            // It has gone since.
+            // The discipline or the interface is gone.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => Ok(any),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Whether they would skip a TCX program, of which the kernel does not tell.
+/// Returns true if the frames would skip a TCX program, whose changes the kernel does not report.
 pub(super) fn skips_programs(index: u32, own: Own) -> io::Result<bool> {
     let coming = programs(index, BPF_TCX_INGRESS)?;
     Ok(match own {
@@ -111,7 +112,7 @@ pub(super) fn skips_programs(index: u32, own: Own) -> io::Result<bool> {
 
 fn programs(index: u32, kind: u32) -> io::Result<Vec<u32>> {
     match programs_at(AttachedTo::Interface(index), kind) {
-        // A kernel without them, or no such interface.
+        // The kernel has no TCX, or there is no such interface.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV | libc::EOPNOTSUPP)) => {
             Ok(Vec::new())
         }
@@ -126,13 +127,14 @@ fn message(index: u32, parent: u32) -> Body {
     Body::new(&header)
 }
 
-/// A queueing discipline, as `RTM_NEWQDISC` says it.
+/// A queueing discipline, from `RTM_NEWQDISC`.
 #[derive(PartialEq, Eq, Debug)]
 struct Discipline {
     interface: u32,
     parent: u32,
     kind: Vec<u8>,
-    /// Filters are in a block that interfaces share: on the way in, out.
+    /// Whether its filters are in a block that interfaces share: for packets that arrive, that
+    /// leave.
     shares: [bool; 2],
 }
 
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(skips(), [true, true]);
         ours.run("tc qdisc del dev wire ingress");
         ours.run("tc qdisc add dev wire ingress_block 7 clsact");
-        assert_eq!(skips(), [true, true], "a block that others may fill");
+        assert_eq!(skips(), [true, true], "a shared block");
         assert!(ours.enter(|| tc.has_changed().unwrap()));
         assert!(!ours.enter(|| tc.has_changed().unwrap()));
         assert!(!ours.enter(|| tc.skips(9999, Own::Xdp).unwrap()));

@@ -1,13 +1,13 @@
-//! Whose entries are looked after, and when each is looked at next. No clock of its own.
+//! The entries that are kept alive, and when each is due. This module reads no clock.
 
 use baton_wire::addr::Tuple;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Longest time between two looks at an entry.
+/// The longest time between two looks at an entry.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Connections that are away and tracked, by name, with their zones.
+/// Connections that are away and tracked, by their tuple, with their zones.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     zones: BTreeMap<Tuple, (u16, Instant)>,
@@ -15,7 +15,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// An entry that goes in so many seconds is looked at again in good time.
+    /// Schedules an entry that expires in `left_s` seconds.
     pub fn put(&mut self, tuple: Tuple, zone: u16, left_s: u32, now: Instant) {
         self.remove(&tuple);
         let at = now + Duration::from_secs((left_s / 4).into()).clamp(Duration::from_secs(1), LOOK);
@@ -23,7 +23,7 @@ impl Kept {
         self.due.insert((at, tuple));
     }
 
-    /// Looked after no more; its zone, if it was.
+    /// Stops keeping an entry alive. Returns its zone, if it was kept.
     pub fn remove(&mut self, tuple: &Tuple) -> Option<u16> {
         let (zone, at) = self.zones.remove(tuple)?;
         self.due.remove(&(at, *tuple));
@@ -35,7 +35,7 @@ impl Kept {
         self.zones.get(tuple).map(|(zone, _)| *zone)
     }
 
-    /// The next that is due, and its zone. It stays due until it is [put](Kept::put) again or
+    /// The next entry that is due, and its zone. It stays due until it is [put](Kept::put) again or
     /// [removed](Kept::remove).
     pub fn next_due(&self, now: Instant) -> Option<(Tuple, u16)> {
         let (at, tuple) = self.due.first()?;

@@ -1,4 +1,4 @@
-//! Conntrack's messages: requests, and what an entry in an answer says. Nothing is asked here.
+//! Conntrack's messages: encodes requests, and reads entries from answers. Sends nothing.
 //!
 //! Layouts and numbers are those of `linux/netfilter/nfnetlink_conntrack.h` and
 //! `nf_conntrack_tcp.h`. Numbers in attributes are big-endian.
@@ -41,12 +41,12 @@ const STATUS_SRC_NAT: u32 = 1 << 4;
 const STATUS_DST_NAT: u32 = 1 << 5;
 const STATUS_SEQ_ADJUST: u32 = 1 << 6;
 
-/// Flags of one direction: the side that closed first, no window check, an ACK was seen.
+/// Flags of one direction: this side closed first, no window check, an ACK was seen.
 const FLAG_CLOSE_INIT: u8 = 0x04;
 const FLAG_BE_LIBERAL: u8 = 0x08;
 const FLAG_MAXACK_SET: u8 = 0x20;
 
-/// States of `enum tcp_conntrack`, as far as they are set here.
+/// The states of `enum tcp_conntrack` that are set here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum State {
@@ -62,7 +62,7 @@ pub(super) struct Entry {
     /// Both directions, from source (`local`) to destination (`remote`).
     pub directions: [Tuple; 2],
     pub status: u32,
-    /// Seconds until it goes.
+    /// Seconds until the entry expires.
     pub left_s: u32,
     /// Flags of each direction.
     pub flags: [u8; 2],
@@ -76,7 +76,7 @@ fn mirrored(tuple: Tuple) -> Tuple {
 }
 
 impl Entry {
-    /// Reads an answer's body; `None` if it is no TCP entry.
+    /// Reads the body of an answer. Returns `None` if it is not a TCP entry.
     pub fn of(body: &[u8]) -> Option<Entry> {
         let attributes = body.get(4..)?;
         let tuple = |kind| tuple_of(attribute(attributes, kind)?);
@@ -86,14 +86,14 @@ impl Entry {
         Some(Entry {
             directions: [tuple(TUPLE_ORIG)?, tuple(TUPLE_REPLY)?],
             status: number(STATUS)?,
-            // An entry that is about to go has none.
+            // An entry that is about to expire has none.
             left_s: number(TIMEOUT).unwrap_or(0),
             flags,
             helper: attribute(attributes, HELP).is_some(),
         })
     }
 
-    /// Why the connection that the socket calls `tuple` has to stay.
+    /// Why the connection that the socket calls `tuple` has to stay, if it has to.
     pub fn refusal(&self, tuple: Tuple) -> Option<Refusal> {
         let [original, reply] = self.directions;
         let plain = reply == mirrored(original) && (original == tuple || reply == tuple);
@@ -106,7 +106,7 @@ impl Entry {
         }
     }
 
-    /// Accepts whatever comes, as far as windows and resets are concerned.
+    /// Returns true if the entry accepts any window and any reset.
     pub fn is_liberal(&self) -> bool {
         self.flags.iter().all(|flags| flags & (FLAG_BE_LIBERAL | FLAG_MAXACK_SET) == FLAG_BE_LIBERAL)
     }
@@ -126,7 +126,7 @@ fn tuple_of(nested: &[u8]) -> Option<Tuple> {
     Some(Tuple { local: address(0)?, remote: address(1)?, local_port: port(0)?, remote_port: port(1)? })
 }
 
-/// The zones other than 0 that an answer's entry is in: as a whole, or in one direction.
+/// The zones other than 0 that the entry in an answer belongs to, as a whole or in one direction.
 pub(super) fn zones_of(body: &[u8]) -> impl Iterator<Item = u16> + '_ {
     let zone = |value: &[u8]| Some(u16::from_be_bytes(value.try_into().ok()?)).filter(|zone| *zone != 0);
     attributes(body.get(4..).unwrap_or_default()).filter_map(move |(kind, value)| match kind {
@@ -136,7 +136,7 @@ pub(super) fn zones_of(body: &[u8]) -> impl Iterator<Item = u16> + '_ {
     })
 }
 
-/// How many entries the namespace has, of the answer to [`GET_STATS`].
+/// The number of entries in the namespace, from an answer to [`GET_STATS`].
 pub(super) fn entries_of(body: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(attribute(body.get(4..)?, STATS_ENTRIES)?.try_into().ok()?))
 }
@@ -146,7 +146,7 @@ pub(super) fn header(family: i32) -> [u8; 4] {
     [family as u8, 0, 0, 0]
 }
 
-/// Names the entry that has `tuple` in one of its directions.
+/// Names the entry that has `tuple` as one of its directions.
 pub(super) fn entry(tuple: Tuple, zone: u16) -> Body {
     let Tuple { local, remote, local_port, remote_port } = tuple;
     let family = if local.is_v4() { libc::AF_INET } else { libc::AF_INET6 };
@@ -164,27 +164,28 @@ pub(super) fn entry(tuple: Tuple, zone: u16) -> Body {
     if zone == 0 { body } else { body.attr(ZONE, &zone.to_be_bytes()) }
 }
 
-/// Has an entry go in so many seconds.
+/// Makes an entry expire in `seconds`.
 pub(super) fn with_timeout(body: Body, seconds: u32) -> Body {
     body.attr(TIMEOUT, &seconds.to_be_bytes())
 }
 
-/// Has an entry accept segments beyond its window, in both directions. The last ACK that it saw
-/// is forgotten too: a reset whose number lies before it is invalid otherwise, and numbers that
-/// are more than 2 GiB ahead look so.
+/// Makes an entry accept segments beyond its window, in both directions. The last ACK that it saw
+/// is forgotten too. Otherwise a reset whose number lies before that ACK would be invalid, and
+/// numbers more than 2 GiB ahead look like that.
 pub(super) fn with_liberality(body: Body) -> Body {
     let flags = [FLAG_BE_LIBERAL, FLAG_BE_LIBERAL | FLAG_MAXACK_SET];
     with_tcp(body, |tcp| tcp.attr(TCP_FLAGS[0], &flags).attr(TCP_FLAGS[1], &flags))
 }
 
-/// Puts an entry into a state after a FIN or a reset. Somebody closed: else a SYN of a new
-/// connection of the name would not take the entry over (`nf_conntrack_tcp_packet()`).
+/// Sets an entry's state after a FIN or a reset. The flag that a side closed is set too: without
+/// it, a SYN of a new connection with the same tuple would not take the entry over
+/// (`nf_conntrack_tcp_packet()`).
 pub(super) fn with_state(body: Body, state: State) -> Body {
     let flags = [FLAG_CLOSE_INIT; 2];
     with_tcp(body, |tcp| tcp.attr(TCP_STATE, &[state as u8]).attr(TCP_FLAGS[0], &flags))
 }
 
-/// Has an entry have seen an ACK in both directions, for a probe.
+/// Makes an entry look as if an ACK was seen in both directions, for a probe.
 pub(super) fn with_last_ack(body: Body) -> Body {
     with_tcp(body, |tcp| tcp.attr(TCP_FLAGS[0], &[FLAG_MAXACK_SET; 2]).attr(TCP_FLAGS[1], &[FLAG_MAXACK_SET; 2]))
 }
@@ -193,7 +194,7 @@ fn with_tcp(body: Body, inner: impl FnOnce(Body) -> Body) -> Body {
     body.nest(PROTOINFO, |info| info.nest(PROTOINFO_TCP, inner))
 }
 
-/// An entry made by hand, for a probe: established, gone in a minute.
+/// An entry for a probe: established, expiring in a minute.
 pub(super) fn new_entry(tuple: Tuple) -> Body {
     const ESTABLISHED: u8 = 3;
     let there = entry(tuple, 0);
@@ -203,7 +204,7 @@ pub(super) fn new_entry(tuple: Tuple) -> Body {
     with_timeout(with_tcp(both, |tcp| tcp.attr(TCP_STATE, &[ESTABLISHED])), 60)
 }
 
-/// The state in an answer's body, as a number of `enum tcp_conntrack`.
+/// The state in the body of an answer, as a number of `enum tcp_conntrack`.
 pub(super) fn state_of(body: &[u8]) -> Option<u8> {
     let tcp = attribute(attribute(body.get(4..)?, PROTOINFO)?, PROTOINFO_TCP)?;
     attribute(tcp, TCP_STATE)?.first().copied()
@@ -246,11 +247,15 @@ mod tests {
         assert_eq!(refusal(answer(seen, ours, 0)), Some(Refusal::Translated), "redirected");
         assert_eq!(refusal(answer(ours, tuple("10.0.0.2:4000", "10.0.0.9:1"), 0)), Some(Refusal::Translated), "SNAT");
         assert_eq!(refusal(answer(ours, mirrored(ours), STATUS_DST_NAT)), Some(Refusal::Translated));
-        assert_eq!(refusal(answer(seen, mirrored(seen), 0)), Some(Refusal::Translated), "another connection's");
+        assert_eq!(
+            refusal(answer(seen, mirrored(seen), 0)),
+            Some(Refusal::Translated),
+            "an entry of another connection"
+        );
         assert_eq!(refusal(answer(ours, mirrored(ours), STATUS_SEQ_ADJUST)), Some(Refusal::ConntrackHelper));
         let helped = answer(ours, mirrored(ours), 0).nest(HELP, |help| help.attr(1, b"ftp\0"));
         assert_eq!(refusal(helped), Some(Refusal::ConntrackHelper));
-        assert_eq!(refusal(answer(ours, mirrored(ours), 0x18e)), None, "NAT looked at it and changed nothing");
+        assert_eq!(refusal(answer(ours, mirrored(ours), 0x18e)), None, "NAT examined it and changed nothing");
     }
 
     #[test]

@@ -1,21 +1,21 @@
-//! The kernel's connection tracking, told of connections that are away.
+//! The kernel's connection tracking, which is told of connections that are away.
 //!
 //! ```text
-//!   plan    look            the entry by the socket's own name: translated, helped, or fine
+//!   plan    look            the entry under the socket's own tuple: translated, helped, or fine
 //!   steer   let_go          the entry accepts any window from here on
-//!   away    keep            its timeout is kept up; an entry that somebody deleted is told
+//!   away    keep            its timeout is renewed; deleted entries are reported
 //!   home    put_into_state  half closed: as if conntrack had seen the FIN
 //!   ended   put_into_state  TIME_WAIT or CLOSE, with the kernel's timeouts
 //! ```
 //!
-//! Conntrack sees none of the frames of a connection that is away. Its check of windows
-//! (`tcp_in_window()`, `nf_conntrack_proto_tcp.c`) takes what comes afterwards for invalid, and
-//! usual rules drop that. An entry is liberal for the rest of its life then, as the kernel makes
-//! those that it picks up in the midst of a connection.
+//! Conntrack sees no frame of a connection that is away. Afterwards its window check
+//! (`tcp_in_window()`, `nf_conntrack_proto_tcp.c`) considers the connection's segments invalid, and
+//! usual rules drop invalid segments. So the entry is made liberal for the rest of its life, as the
+//! kernel does with connections that it picks up in the middle.
 //!
-//! An entry is found by either of its directions, in its zone. Zones other than 0 are rare, so a
-//! namespace's are looked for only when a connection has no entry in zone 0, and what was found
-//! is believed for a while (`zones.rs`).
+//! An entry is found by either of its directions, in its zone. Zones other than 0 are rare. They
+//! are searched for only when a connection has no entry in zone 0, and the result is reused for a
+//! while.
 
 mod findings;
 mod kept;
@@ -38,23 +38,25 @@ use std::io;
 use std::time::{Duration, Instant};
 use sysctl::Timeouts;
 
-/// Entries looked at in one call of [`Conntrack::keep`], at most.
+/// The most entries that one call of [`Conntrack::keep`] examines.
 const PER_LOOK: usize = 256;
 
-/// What an entry is given that would go soon: it outlives a service that is killed by no more.
+/// The timeout given to an entry that would expire soon, and so the longest time for which it
+/// outlives a killed service.
 const KEEP_S: u32 = 300;
 
-/// A look for zones is not repeated before this, nor before this many times what it took.
+/// Zones are not searched for again before this time, nor before this multiple of the search's
+/// duration.
 const ZONES_FRESH: Duration = Duration::from_secs(10);
 const ZONES_SHARE: u32 = 100;
 
-/// Zones that are asked one by one.
+/// The most zones that are queried one by one.
 const ZONES_AT_MOST: usize = 16;
 
-/// Tries of a dump while the table changes.
+/// Attempts to dump the table while it changes.
 const TRIES: u32 = 4;
 
-/// A connection's entry, as it was when it was looked for.
+/// A connection's entry, as it was when it was looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tracked {
     zone: u16,
@@ -62,7 +64,7 @@ pub struct Tracked {
     liberal: bool,
 }
 
-/// How a connection ended that was away.
+/// How a connection ended while it was away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// Both sides closed.
@@ -71,17 +73,17 @@ pub enum Ending {
     Reset,
 }
 
-/// Zones that entries are in, beside 0.
+/// The zones other than 0 that have entries.
 #[derive(Default)]
 struct Zones {
     known: BTreeSet<u16>,
-    /// When they may be looked for again.
+    /// When they may be searched for again.
     stale: Option<Instant>,
 }
 
-/// Conntrack of the network namespace in which this was opened. The thread must stay in it.
+/// Conntrack of the network namespace in which this was opened. The thread must stay there.
 pub(crate) struct Conntrack {
-    /// None where the kernel has no netfilter sockets.
+    /// `None` if the kernel has no netfilter sockets.
     socket: Option<Socket>,
     loaded: bool,
     zones: Zones,
@@ -95,11 +97,12 @@ impl Conntrack {
         Conntrack { socket, loaded: false, zones: Zones::default(), timeouts: None, kept: Kept::default() }
     }
 
-    /// The entry of the connection that its socket calls `tuple`; `None` if it is not tracked.
+    /// Looks up the entry of the connection that its socket calls `tuple`. Returns `None` if the
+    /// connection is not tracked.
     ///
     /// # Errors
-    /// Why it has to stay: [`Refusal::Translated`], [`Refusal::ConntrackHelper`], and
-    /// [`Refusal::Conntrack`] where there are entries and they cannot be asked for.
+    /// Why it has to stay: [`Refusal::Translated`], [`Refusal::ConntrackHelper`], or
+    /// [`Refusal::Conntrack`] if there are entries but they cannot be queried.
     pub fn look(&mut self, tuple: Tuple) -> Result<Option<Tracked>, Refusal> {
         self.loaded = self.loaded || sysctl::is_loaded();
         if !self.loaded {
@@ -116,15 +119,15 @@ impl Conntrack {
         }
     }
 
-    /// Has the entry accept what comes from now on, and looks after it.
+    /// Makes the entry accept every segment from now on, and keeps it alive.
     ///
     /// # Errors
-    /// [`Refusal::Conntrack`] if it cannot be told and checks windows.
+    /// [`Refusal::Conntrack`] if the entry cannot be changed and checks windows.
     pub fn let_go(&mut self, tuple: Tuple, tracked: Tracked) -> Result<(), Refusal> {
         let Tracked { zone, left_s, liberal } = tracked;
         let told = if liberal { Ok(true) } else { self.change(tuple, zone, message::with_liberality) };
         match told {
-            // It has just gone: the kernel picks up what comes, as it would have.
+            // The entry has just gone. The kernel picks the connection up, as it would have anyway.
             Ok(false) => return Ok(()),
             Ok(true) => {}
             Err(_) if sysctl::is_liberal() => {}
@@ -134,13 +137,13 @@ impl Conntrack {
         Ok(())
     }
 
-    /// It is not looked after any more.
+    /// Stops keeping the entry alive.
     pub fn forget(&mut self, tuple: &Tuple) {
         self.kept.remove(tuple);
     }
 
-    /// It has ended where conntrack did not see it. One that is not looked after has told its
-    /// end, or is not tracked.
+    /// The connection has ended without conntrack's knowledge. An entry that is not kept alive was
+    /// told before, or the connection is not tracked.
     pub fn end(&mut self, tuple: &Tuple, ending: Ending) {
         let Some(zone) = self.kept.remove(tuple) else { return };
         let timeouts = self.timeouts();
@@ -151,8 +154,8 @@ impl Conntrack {
         self.put_into_state(*tuple, zone, state, seconds);
     }
 
-    /// It comes home half closed: as if conntrack had seen the FIN, and, if `acknowledged`, its
-    /// ACK.
+    /// The connection comes home half closed. The entry is changed as if conntrack had seen the FIN
+    /// and, if `acknowledged`, its ACK.
     pub fn half_closed(&mut self, tuple: &Tuple, acknowledged: bool) {
         let Some(zone) = self.kept.zone(tuple) else { return };
         let timeouts = self.timeouts();
@@ -163,12 +166,13 @@ impl Conntrack {
         self.put_into_state(*tuple, zone, state, seconds);
     }
 
-    /// Where it cannot be told the entry goes by its timeout.
+    /// If the entry cannot be changed, it expires by its timeout.
     fn put_into_state(&mut self, tuple: Tuple, zone: u16, state: State, seconds: u32) {
         let _ = self.change(tuple, zone, |body| message::with_state(message::with_timeout(body, seconds), state));
     }
 
-    /// Keeps entries from timing out, some at a time; those that somebody deleted.
+    /// Keeps entries from timing out, a few at a time. Returns the connections whose entries
+    /// somebody deleted.
     pub fn keep(&mut self, now: Instant) -> Vec<Tuple> {
         let mut gone = Vec::new();
         for _ in 0..PER_LOOK {
@@ -188,7 +192,7 @@ impl Conntrack {
                     self.kept.remove(&tuple);
                     gone.push(tuple);
                 }
-                // Another time.
+                // Try again later.
                 Err(_) => self.kept.put(tuple, zone, 0, now),
             }
         }
@@ -200,7 +204,7 @@ impl Conntrack {
         *self.timeouts.insert(timeouts)
     }
 
-    /// The entry of this name, and its zone.
+    /// The entry for this tuple, and its zone.
     fn find(&mut self, tuple: Tuple) -> io::Result<Option<(u16, Entry)>> {
         if let Some(entry) = self.get(tuple, 0)? {
             return Ok(Some((0, entry)));
@@ -223,7 +227,7 @@ impl Conntrack {
         Ok(None)
     }
 
-    /// Looks which zones there are, unless that was done just now. True if others are known.
+    /// Searches for zones, unless that was done recently. Returns true if the known zones changed.
     fn renew_zones(&mut self, now: Instant) -> io::Result<bool> {
         if self.zones.stale.is_some_and(|stale| now < stale) {
             return Ok(false);
@@ -238,7 +242,7 @@ impl Conntrack {
             }
         }
         if !whole || known.len() > ZONES_AT_MOST {
-            // Which one a connection is in is not to be known.
+            // It cannot be known to which zone a connection belongs.
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let done = Instant::now();
@@ -259,14 +263,14 @@ impl Conntrack {
         }
     }
 
-    /// Entries of this namespace.
+    /// The number of entries in this namespace.
     fn entries(&mut self) -> io::Result<u32> {
         let body = Body::new(&message::header(libc::AF_UNSPEC));
         let answer = self.socket()?.ask(message::GET_STATS, 0, body)?;
         answer.as_deref().and_then(message::entries_of).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Changes an entry; false if there is none.
+    /// Changes an entry. Returns false if there is none.
     fn change(&mut self, tuple: Tuple, zone: u16, how: impl FnOnce(Body) -> Body) -> io::Result<bool> {
         match self.socket()?.ask(message::NEW, NLM_F_ACK, how(message::entry(tuple, zone))) {
             Ok(_) => Ok(true),

@@ -1,5 +1,5 @@
-//! What is believed about ctnetlink, tried on an entry made by hand, in the network namespace
-//! of the thread.
+//! Tries out what is believed about ctnetlink, on an entry made for the purpose, in the thread's
+//! network namespace.
 
 use super::message::{self, Entry, State};
 use super::{Conntrack, Ending};
@@ -11,7 +11,8 @@ use std::time::Instant;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 
-/// An established connection's entry, and its name as the other side has it.
+/// Makes the entry of an established connection, and returns it with the tuple as the other side
+/// names it.
 pub(super) fn made() -> Result<(Conntrack, Tuple), Otherwise> {
     let mut conntrack = Conntrack::open();
     let [here, there] = [([192, 0, 2, 1], 80), ([192, 0, 2, 2], 4_000)].map(Into::into);
@@ -23,7 +24,7 @@ pub(super) fn made() -> Result<(Conntrack, Tuple), Otherwise> {
 pub(crate) fn takes_flags() -> Result<(), Otherwise> {
     let (mut conntrack, tuple) = made()?;
     let found = conntrack.get(tuple, 0)?.ok_or(std::io::ErrorKind::NotFound).map_err(std::io::Error::from)?;
-    expect(!found.is_liberal(), "it is liberal from the beginning")?;
+    expect(!found.is_liberal(), "the entry is liberal from the start")?;
     // As if an ACK had been seen.
     conntrack.change(tuple, 0, message::with_last_ack)?;
     conntrack.change(tuple, 0, message::with_liberality)?;

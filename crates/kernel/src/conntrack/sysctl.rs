@@ -4,31 +4,31 @@ use std::time::{Duration, Instant};
 
 const DIRECTORY: &str = "/proc/sys/net/netfilter/nf_conntrack_";
 
-/// What was read is believed for so long.
+/// What was read is reused for this long.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// A setting's number; `None` where there is no such file.
+/// The number in a setting. `None` if there is no such file.
 fn read(name: &str) -> Option<u32> {
     std::fs::read_to_string(format!("{DIRECTORY}{name}")).ok()?.trim().parse().ok()
 }
 
-/// Whether the kernel has conntrack by now: where it is a module that is not loaded, nothing is
-/// tracked, and asking would load it.
+/// Returns true if conntrack is loaded. While it is an unloaded module, nothing is tracked, and a
+/// query would load it.
 pub(super) fn is_loaded() -> bool {
     std::path::Path::new(&format!("{DIRECTORY}count")).exists()
 }
 
-/// Entries of this namespace.
+/// The number of entries in this namespace.
 pub(super) fn entries() -> Option<u32> {
     read("count")
 }
 
-/// Segments beyond a connection's window are valid anyway.
+/// Returns true if segments beyond a connection's window are valid in any case.
 pub(super) fn is_liberal() -> bool {
     read("tcp_be_liberal") == Some(1)
 }
 
-/// For how many seconds an entry stays in a state.
+/// For how many seconds an entry stays in each state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
     pub established: u32,
@@ -40,8 +40,8 @@ pub(super) struct Timeouts {
 }
 
 impl Timeouts {
-    /// The settings, or the kernel's defaults (`tcp_timeouts`, `nf_conntrack_proto_tcp.c`) where
-    /// they cannot be read.
+    /// Reads the settings. A setting that cannot be read gets the kernel's default (`tcp_timeouts`,
+    /// `nf_conntrack_proto_tcp.c`).
     pub fn read() -> Timeouts {
         let setting = |state: &str, default| read(&format!("tcp_timeout_{state}")).unwrap_or(default);
         Timeouts {
@@ -54,7 +54,7 @@ impl Timeouts {
         }
     }
 
-    /// The same, read again if that was long ago.
+    /// The settings, read again if the last reading is old.
     pub fn renewed(self, now: Instant) -> Timeouts {
         if now.saturating_duration_since(self.read) < FRESH { self } else { Timeouts::read() }
     }

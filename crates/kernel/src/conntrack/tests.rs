@@ -1,11 +1,11 @@
-//! Where conntrack cannot be told. In network namespaces of their own.
+//! Cases in which conntrack cannot be told, each in a network namespace of its own.
 
 use super::{Conntrack, Tracked, probe};
 use crate::sys;
 use baton_policy::Refusal;
 use baton_wire::addr::Tuple;
 
-/// Runs this in a network namespace that nobody else is in.
+/// Runs a test in a network namespace of its own.
 fn apart(test: impl FnOnce() + Send) {
     let body = || {
         sys::enter_private_network().unwrap();
@@ -14,7 +14,7 @@ fn apart(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(body).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
 }
 
-/// As in a kernel without ctnetlink, with an entry all the same.
+/// As in a kernel without ctnetlink, but with an entry.
 fn mute() -> (Conntrack, Tuple) {
     let (mut conntrack, tuple) = probe::made().unwrap_or_else(|_| panic!("no entry can be made"));
     conntrack.socket = None;
@@ -43,7 +43,11 @@ fn what_cannot_be_told_stays_unless_no_window_is_checked() {
         let tracked = Tracked { zone: 0, left_s: 60, liberal: false };
         assert_eq!(conntrack.let_go(tuple, tracked), Err(Refusal::Conntrack));
         assert_eq!(conntrack.kept.zone(&tuple), None);
-        assert_eq!(conntrack.let_go(tuple, Tracked { liberal: true, ..tracked }), Ok(()), "it was told before");
+        assert_eq!(
+            conntrack.let_go(tuple, Tracked { liberal: true, ..tracked }),
+            Ok(()),
+            "the entry was changed before"
+        );
         std::fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal", "1").unwrap();
         assert_eq!(conntrack.let_go(tuple, tracked), Ok(()));
         assert_eq!(conntrack.kept.zone(&tuple), Some(0));

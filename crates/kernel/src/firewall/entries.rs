@@ -12,10 +12,11 @@ use super::ruleset::{Base, Chain, IP, IP6, Rule, Step, Table, Verdict};
 use super::xt;
 use std::collections::HashMap;
 
-/// Bytes in front of a match's or target's own (`struct xt_entry_match`): size, name, revision.
+/// Bytes of the header before a match's or target's own data (`struct xt_entry_match`): size, name,
+/// revision.
 const HEAD: usize = 32;
 const NAME: std::ops::Range<usize> = 2..31;
-/// Hooks as `struct ipt_getinfo` has them, with their built-in chains' names.
+/// The hooks in the order of `struct ipt_getinfo`, with the names of their built-in chains.
 const HOOKS: [(Option<Hook>, &str); 5] = [
     (Some(Hook::Prerouting), "PREROUTING"),
     (Some(Hook::Input), "INPUT"),
@@ -24,14 +25,14 @@ const HOOKS: [(Option<Hook>, &str); 5] = [
     (Some(Hook::Postrouting), "POSTROUTING"),
 ];
 
-/// The chains of a table, or of one that cannot be read, a chain at each hook that says so.
+/// The chains of a table. A table that cannot be read becomes a chain at each hook that says so.
 pub(crate) fn table(version: Version, name: &str, raw: Option<&Raw>) -> Table {
     let family = if version == Version::V4 { IP } else { IP6 };
     let mut table = Table { family, name: name.to_owned(), ..Table::default() };
     match raw.and_then(|raw| chains(version, name, raw)) {
         Some(chains) => table.chains = chains,
         None => {
-            let rules = vec![vec![Step::Acts("a table that cannot be read".into())]];
+            let rules = vec![vec![Step::Acts("an unreadable table".into())]];
             let base = Base { hook: Hook::Input, priority: 0, drops: false, devices: Vec::new() };
             table.chains.insert("INPUT".into(), Chain { rules, base: Some(base) });
         }
@@ -39,7 +40,7 @@ pub(crate) fn table(version: Version, name: &str, raw: Option<&Raw>) -> Table {
     table
 }
 
-/// Where packets pass a table, compared with others (`enum nf_ip_hook_priorities`).
+/// The priority at which packets pass a table, relative to others (`enum nf_ip_hook_priorities`).
 fn priority(name: &str) -> i32 {
     match name {
         "raw" => -300,
@@ -79,7 +80,7 @@ fn entries(version: Version, bytes: &[u8]) -> Option<Vec<Entry<'_>>> {
 fn chains(version: Version, table: &str, raw: &Raw) -> Option<HashMap<String, Chain>> {
     let entries = entries(version, &raw.entries)?;
     let word = |at: usize| Some(u32::from_ne_bytes(raw.info.get(at..at + 4)?.try_into().ok()?));
-    // Where chains begin, and their names.
+    // The offsets at which chains begin, with their names.
     let (valid, mut starts, mut chains) = (word(32)?, HashMap::new(), HashMap::new());
     for (number, (hook, name)) in HOOKS.into_iter().enumerate().filter(|(number, _)| valid & 1 << number != 0) {
         starts.insert(word(36 + 4 * number)? as usize, name.to_owned());
@@ -130,17 +131,18 @@ fn rule(
     Some(rule)
 }
 
-/// `struct xt_standard_target`: a negative number is a verdict, else it is where to go on.
+/// `struct xt_standard_target`: a negative number is a verdict, any other is the offset to continue
+/// at.
 fn standard(entry: &Entry<'_>, info: &[u8], goes: bool, starts: &HashMap<usize, String>) -> Option<Verdict> {
     let code = i32::from_ne_bytes(info.get(..4)?.try_into().ok()?);
     Some(match code {
         -1 => Verdict::Drop,
         -2 => Verdict::Accept,
-        // NF_QUEUE, and XT_RETURN.
+        // -4 is NF_QUEUE, -5 is XT_RETURN.
         -4 => Verdict::Queue,
         -5 => Verdict::Return,
         _ if code < 0 => return None,
-        // A rule without target goes on with the next one.
+        // A rule without a target continues with the next rule.
         _ if code as usize == entry.at + entry.bytes.len() => Verdict::Continue,
         _ => {
             let chain = starts.get(&(code as usize))?.clone();

@@ -1,6 +1,6 @@
-//! nftables expressions, from the kernel's attributes (`linux/netfilter/nf_tables.h`,
-//! `net/netfilter/nft_*.c`) to steps. What is not known may hold, or acts if its kind changes
-//! packets.
+//! Turns nftables expressions, from the kernel's attributes (`linux/netfilter/nf_tables.h`,
+//! `net/netfilter/nft_*.c`), into steps. An unknown expression may hold for some packets; one of a
+//! kind that changes packets counts as acting.
 
 use super::packet::Field;
 use super::registers::Span;
@@ -8,10 +8,10 @@ use super::ruleset::{Operator, Rule, Step, Verdict};
 use super::xt::{self, Match};
 use crate::netlink::{attribute, attributes};
 
-/// `NFT_REG_VERDICT` as a place in the registers, which end before.
+/// The place of `NFT_REG_VERDICT`, which lies beyond the other registers.
 pub(crate) const VERDICT: usize = usize::MAX;
 
-/// The steps of a rule: of its `NFTA_RULE_EXPRESSIONS`, or of an element's expressions.
+/// The steps of a rule, from its `NFTA_RULE_EXPRESSIONS` or from the expressions of an element.
 pub(crate) fn steps(list: &[u8], family: u8) -> Rule {
     const LIST_ELEM: u16 = 1;
     let mut steps = Rule::new();
@@ -21,19 +21,19 @@ pub(crate) fn steps(list: &[u8], family: u8) -> Rule {
     steps
 }
 
-/// The step of one expression: a name and data.
+/// The step of one expression, which consists of a name and data.
 pub(crate) fn expression_step(expression: &[u8], family: u8) -> Step {
     const NAME: u16 = 1;
     const DATA: u16 = 2;
     let name = attribute(expression, NAME).map(text).unwrap_or_default();
     let data = attribute(expression, DATA).unwrap_or_default();
-    step(&name, data, family).unwrap_or_else(|| Step::Limits(format!("{name}, which cannot be read")))
+    step(&name, data, family).unwrap_or_else(|| Step::Limits(format!("{name} (unreadable)")))
 }
 
 /// `NFT_CT_ZONE` of `linux/netfilter/nf_tables.h`.
 const CT_ZONE: u32 = 17;
 
-/// `None` if what has to be there is not.
+/// Returns `None` if a mandatory attribute is missing.
 fn step(name: &str, data: &[u8], family: u8) -> Option<Step> {
     let of = |kind| attribute(data, kind);
     Some(match name {
@@ -49,13 +49,13 @@ fn step(name: &str, data: &[u8], family: u8) -> Option<Step> {
         },
         "ct" => match of(4) {
             None => ct(data)?,
-            // The entry is looked for in whatever zone it is.
+            // The connection's entry is found in any zone.
             Some(_) if number(of(2)?)? == CT_ZONE => Step::Observes("ct zone set"),
             Some(_) => Step::Acts("ct set".into()),
         },
         "fib" => {
             let (result, flags) = (number(of(2)?)?, number(of(3)?)?);
-            // OIFNAME is the only long result; with PRESENT (32) it is one byte.
+            // OIFNAME is the only long result. With PRESENT (32) it is one byte.
             let len = if flags & 32 != 0 { 1 } else { if result == 2 { 16 } else { 4 } };
             Step::Load { to: Span { at: register(of(1)?)?, len }, field: Field::Fib(result, flags) }
         }
@@ -75,7 +75,7 @@ fn step(name: &str, data: &[u8], family: u8) -> Option<Step> {
         "byteorder" => Step::Swap {
             from: Span { at: register(of(1)?)?, len: number(of(4)?)? as usize },
             to: register(of(2)?)?,
-            // On a machine of network byte order there is nothing to be turned.
+            // On a big-endian machine nothing is swapped.
             size: if cfg!(target_endian = "big") { 1 } else { number(of(5)?)? as usize },
         },
         "lookup" => Step::Lookup {
@@ -99,14 +99,14 @@ fn step(name: &str, data: &[u8], family: u8) -> Option<Step> {
     })
 }
 
-/// What is done by an expression that does not read the packet.
+/// The effect of an expression that does not read the packet.
 fn statement(name: &str, data: &[u8]) -> Step {
     match name {
         "objref" => match attribute(data, 1).and_then(number) {
             Some(1) => Step::Observes("counter"),
             Some(2) => Step::Limits("quota".into()),
             Some(4) => Step::Limits("limit".into()),
-            // A helper and a timeout are given to new connections only.
+            // Helpers and timeouts are given to new connections only.
             Some(3 | 7) => Step::Match(Match::Always),
             _ => Step::Acts("object".into()),
         },
@@ -118,12 +118,12 @@ fn statement(name: &str, data: &[u8]) -> Step {
         "nat" | "masq" | "redir" | "dup" | "fwd" | "tproxy" | "synproxy" | "flow_offload" | "dynset" => {
             Step::Acts(name.into())
         }
-        // Limits, and what is not known here.
+        // Limits, and every unknown expression.
         _ => Step::Limits(name.into()),
     }
 }
 
-/// Nothing is known of what is loaded to a register.
+/// The value loaded into a register is unknown.
 fn unknown(to: &[u8]) -> Option<Step> {
     Some(Step::Load { to: Span { at: register(to)?, len: 16 }, field: Field::Other })
 }
@@ -132,10 +132,10 @@ fn meta(key: &[u8]) -> Option<Field> {
     Some(Field::Meta(number(key)?))
 }
 
-/// Bytes of what a key of `enum nft_meta_keys` loads (`nft_meta_get_init`).
+/// The number of bytes that a key of `enum nft_meta_keys` loads (`nft_meta_get_init`).
 fn meta_len(key: u32) -> usize {
     match key {
-        // Names of interfaces, bridges and kinds.
+        // Names of interfaces, bridges and link kinds.
         6 | 7 | 17 | 18 | 26 | 27 | 32 => 16,
         1 | 8 | 9 => 2,
         15 | 16 | 19 => 1,
@@ -185,22 +185,23 @@ fn bitwise(data: &[u8]) -> Option<Step> {
     let of = |kind| attribute(data, kind);
     let len = number(of(3)?)? as usize;
     let (from, to) = (Span { at: register(of(1)?)?, len }, register(of(2)?)?);
-    // Only AND with XOR is followed; shifts and what takes two registers are not.
+    // Only AND with XOR is followed. Shifts and operations on two registers are not.
     if of(6).and_then(number).unwrap_or(0) != 0 {
         return Some(Step::Load { to: Span { at: to, len }, field: Field::Other });
     }
     Some(Step::Mask { from, to, mask: value(of(4)?)?.to_vec(), xor: value(of(5)?)?.to_vec() })
 }
 
-/// An option, or a header of IPv6, is read. Without it the rule ends, or it is said not to be there.
+/// Reads an option, or an IPv6 extension header. If it is missing, the rule ends, or the result
+/// says that it is missing.
 fn read_option(data: &[u8]) -> Option<Step> {
     const PRESENT: u32 = 1;
     const IPV6: u32 = 0;
     let number_of = |kind| attribute(data, kind).and_then(number);
-    // Neither read nor written: an option is taken off.
+    // Neither a read nor a write: the option is removed.
     let Some(to) = attribute(data, 1) else { return Some(Step::Acts("option reset".into())) };
     let is_asked_for = number_of(5).unwrap_or(0) & PRESENT != 0;
-    // An engine takes no packets with these headers, so its connections have none.
+    // An engine accepts no packets with these headers, so its connections have none.
     if number_of(6).unwrap_or(IPV6) == IPV6 {
         return Some(match is_asked_for {
             true => Step::Set { to: register(to)?, value: vec![0] },
@@ -210,7 +211,7 @@ fn read_option(data: &[u8]) -> Option<Step> {
     Some(Step::Load { to: Span { at: register(to)?, len: number_of(4)? as usize }, field: Field::Other })
 }
 
-/// A TCP or IP option is written. The MSS stands in SYNs only.
+/// Writes a TCP or IP option. Only SYNs carry the MSS.
 fn write_option(kind: &[u8], operation: Option<&[u8]>) -> Option<Step> {
     const TCPOPT: u32 = 1;
     const MSS: u8 = 2;
@@ -219,7 +220,7 @@ fn write_option(kind: &[u8], operation: Option<&[u8]>) -> Option<Step> {
     Some(if is_mss { Step::Match(Match::Never) } else { Step::Acts("option set".into()) })
 }
 
-/// A verdict in `NFTA_DATA_VERDICT`.
+/// The verdict in `NFTA_DATA_VERDICT`.
 pub(crate) fn verdict(data: &[u8]) -> Option<Verdict> {
     const DATA_VERDICT: u16 = 2;
     const CODE: u16 = 1;
@@ -249,7 +250,8 @@ fn operator(code: u32) -> Option<Operator> {
     [Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual].get(code as usize).copied()
 }
 
-/// A register's place: `NFT_REG_1` to `NFT_REG_4` have 16 bytes, `NFT_REG32_00` and on 4.
+/// A register's place: `NFT_REG_1` to `NFT_REG_4` have 16 bytes each, those from `NFT_REG32_00` on
+/// 4.
 fn register(number_of: &[u8]) -> Option<usize> {
     match number(number_of)? {
         0 => Some(VERDICT),

@@ -1,8 +1,8 @@
-//! Tables of legacy iptables (`ip_tables`, `ip6_tables`), which tell nobody that they change: they
-//! are read and compared.
+//! Tables of legacy iptables (`ip_tables`, `ip6_tables`). The kernel does not report their changes,
+//! so they are read and compared.
 //!
-//! Only tables that there are already are asked for, since asking makes the kernel make one. A
-//! table is read whole and its packet counters are left out, as they change with each packet.
+//! Only existing tables are read, because a request for another makes the kernel create it. A table
+//! is read whole. Its packet counters are cleared, because every packet changes them.
 
 use super::entries::table;
 use super::ruleset::Ruleset;
@@ -13,24 +13,24 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at least, and the share of the time that looks may take.
+/// The shortest time between two looks, and the largest share of the time that looks may take.
 const LOOK: Duration = Duration::from_secs(1);
 const SHARE: u32 = 50;
-/// Entries of one table that are read at most, in bytes.
+/// The largest table that is read, in bytes of entries.
 const LARGEST: usize = 256 << 20;
 
-/// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES` of `linux/netfilter_ipv4/ip_tables.h`, which are the
+/// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES` of `linux/netfilter_ipv4/ip_tables.h`. They are the
 /// same for IPv6.
 const GET_INFO: i32 = 64;
 const GET_ENTRIES: i32 = 65;
-/// Bytes of `struct ipt_getinfo`, and where in it the entries' size stands.
+/// The size of `struct ipt_getinfo`, and the offset in it of the entries' size.
 const INFO_LEN: usize = 84;
 const INFO_SIZE: usize = 80;
-/// Bytes of a table's name, and of `struct ipt_get_entries` in front of the entries.
+/// The size of a table's name, and of the part of `struct ipt_get_entries` before the entries.
 const NAME_LEN: usize = 32;
 const HEAD_LEN: usize = 40;
 
-/// An IP version's tables.
+/// The tables of one IP version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Version {
     V4,
@@ -40,7 +40,7 @@ pub(crate) enum Version {
 impl Version {
     const ALL: [Version; 2] = [Version::V4, Version::V6];
 
-    /// Where the names of its tables stand, one a line.
+    /// The file that lists the names of its tables, one per line.
     fn names(self) -> &'static str {
         match self {
             Version::V4 => "/proc/thread-self/net/ip_tables_names",
@@ -62,8 +62,8 @@ impl Version {
         }
     }
 
-    /// Offset of `target_offset` in an entry (`struct ipt_entry`, `ip6t_entry`); `next_offset`
-    /// stands behind it.
+    /// The offset of `target_offset` in an entry (`struct ipt_entry`, `ip6t_entry`). `next_offset`
+    /// follows it.
     pub fn offsets_at(self) -> usize {
         match self {
             Version::V4 => 88,
@@ -71,7 +71,7 @@ impl Version {
         }
     }
 
-    /// Bytes of an entry without matches and target; the last 16 are its counters.
+    /// The size of an entry without matches and target. The last 16 bytes are its counters.
     pub fn entry_len(self) -> usize {
         match self {
             Version::V4 => 112,
@@ -80,14 +80,14 @@ impl Version {
     }
 }
 
-/// A table as it was read: `struct ipt_getinfo` and the entries, their counters 0.
+/// A table as it was read: `struct ipt_getinfo` and the entries, with their counters cleared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Table {
     pub info: Vec<u8>,
     pub entries: Vec<u8>,
 }
 
-/// The tables of a network namespace, as they were last seen. `None`: it could not be read.
+/// The tables of a network namespace at the last look. `None` marks an unreadable table.
 #[derive(Default)]
 pub(crate) struct Legacy {
     tables: BTreeMap<(Version, String), Option<Table>>,
@@ -95,13 +95,14 @@ pub(crate) struct Legacy {
 }
 
 impl Legacy {
-    /// What packets of a connection pass, NAT left out: it sees their first one only.
+    /// The tables that packets of a connection pass. NAT is left out, because it sees only their
+    /// first packet.
     pub fn ruleset(&self) -> Ruleset {
         let tables = self.tables.iter().filter(|((_, name), _)| name != "nat");
         Ruleset::new(tables.map(|((version, name), raw)| table(*version, name, raw.as_ref())).collect())
     }
 
-    /// Whether there is a difference to the last look, if it is time for another.
+    /// Looks at the tables, if it is time. Returns true if they differ from the last look.
     pub fn look(&mut self, now: Instant) -> bool {
         if self.look_at.is_some_and(|look_at| now < look_at) {
             return false;
@@ -114,7 +115,7 @@ impl Legacy {
         let mut tables = BTreeMap::new();
         for (version, name) in found {
             let table = match read(version, &name) {
-                // It was replaced meanwhile: the next look has the new one.
+                // The table was replaced meanwhile. The next look reads the new one.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 table => table.ok(),
             };

@@ -1,5 +1,5 @@
-//! The firewall of a network namespace: what its rules do with a connection's packets, and when they
-//! change.
+//! The firewall of a network namespace: what its rules do with a connection's packets, and when
+//! they change.
 //!
 //! ```text
 //!   nftables:         NFNLGRP_NFTABLES, a transaction ends with NEWGEN --\
@@ -8,14 +8,14 @@
 //!   nft, entries: tables as the kernel has them --> ruleset --walk(connection)--> check: Hit
 //! ```
 //!
-//! iptables-nft, ufw, firewalld, Docker and fail2ban all end in one of the two. A transaction
-//! counts whatever it changes, elements of sets included: bans are often kept there. What packets
-//! do counts for nothing: elements that they add (`update @set`), quotas that run out, and elements
-//! that time out make no transaction.
+//! iptables-nft, ufw, firewalld, Docker and fail2ban all end up in one of the two. Every
+//! transaction counts, whatever it changes, including elements of sets: bans are often kept there.
+//! The effects of packets do not count: elements that packets add (`update @set`), quotas that run
+//! out, and elements that time out make no transaction.
 //!
-//! Rules are read again when the number of the last transaction is another, and walked for each
-//! connection that is to move. Not seen: sets of `ipset`, whose changes the kernel tells nobody
-//! of, and BPF programs at netfilter's hooks.
+//! Rules are read again when the number of the last transaction has changed, and are walked for
+//! each connection that is to move. Two things are not seen: sets of `ipset`, whose changes the
+//! kernel does not report, and BPF programs at netfilter's hooks.
 
 mod entries;
 mod expressions;
@@ -44,20 +44,20 @@ use walk::{Findings, walk};
 /// `NFNLGRP_NFTABLES` of `linux/netfilter/nfnetlink.h`.
 const GROUP: u32 = 7;
 
-/// What becomes of connections that firewall rules act on.
+/// What happens to connections that firewall rules act on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rules {
-    /// They move past such rules, unless one drops each of their packets.
+    /// They move past such rules, unless a rule drops all of their packets.
     Follow,
-    /// They stay in the kernel, if a rule changes their packets or what becomes of these.
+    /// They stay in the kernel if a rule changes their packets or what happens to those packets.
     #[default]
     Refuse,
-    /// They stay also if a rule only counts or logs their packets.
+    /// They also stay if a rule only counts or logs their packets.
     Strict,
 }
 
 impl Rules {
-    /// Its name in configurations.
+    /// The name in configurations.
     pub const fn word(self) -> &'static str {
         match self {
             Rules::Follow => "follow",
@@ -84,34 +84,34 @@ impl FromStr for Rules {
     }
 }
 
-/// The error for a word that names no [`Rules`].
+/// The error for a word that does not name a [`Rules`] value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("'{0}' is not known; write follow, refuse or strict")]
+#[error("'{0}' is unknown; write follow, refuse or strict")]
 pub struct NoRules(String);
 
-/// Follows the rules of the thread's network namespace.
+/// Follows the rules of the network namespace of the calling thread.
 pub(crate) struct Firewall {
-    /// None in a kernel without netfilter's netlink.
+    /// `None` if the kernel has no netfilter netlink.
     netlink: Option<Netlink>,
     legacy: Legacy,
-    /// Legacy tables as they were read last.
+    /// The legacy tables as they were last read.
     tables: Ruleset,
 }
 
 struct Netlink {
     events: Socket,
     asker: Socket,
-    /// The number of the transaction that the rules are of, and the rules.
+    /// The number of the transaction after which the rules were read, and the rules.
     generation: u32,
     ruleset: Ruleset,
     known: nft::Known,
 }
 
 impl Firewall {
-    /// Follows the rules from now on.
+    /// Starts to follow the rules.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn open() -> io::Result<Firewall> {
         let netlink = match Socket::listen(NETFILTER, &[GROUP]) {
             Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => None,
@@ -128,20 +128,20 @@ impl Firewall {
         Ok(firewall)
     }
 
-    /// What becomes readable when nftables rules change.
+    /// Readable when nftables rules have changed.
     pub fn events(&self) -> Option<BorrowedFd<'_>> {
         self.netlink.as_ref().map(|netlink| netlink.events.as_fd())
     }
 
-    /// Whether rules have changed since the last call. To be called once a second at least, for
-    /// legacy tables make no events.
+    /// Returns true if rules have changed since the last call. Call it at least once per second,
+    /// because legacy tables cause no events.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn poll(&mut self) -> io::Result<bool> {
         let mut changed = self.look_at_legacy();
         if let Some(Netlink { events, .. }) = &mut self.netlink {
-            // Told too much to keep it all, the kernel has told of a change at least.
+            // If the kernel had more to report than fits, something has changed as well.
             changed |= !events.drain(|kind, _| changed |= kind == nft::NEWGEN)?;
         }
         Ok(changed)
@@ -155,11 +155,11 @@ impl Firewall {
         changed
     }
 
-    /// The rule for which a connection has to stay in the kernel. The first with which its packets
-    /// meet is named.
+    /// The first rule, in the order in which its packets meet them, because of which a connection
+    /// has to stay in the kernel.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn check(&mut self, rules: Rules, connection: &Connection) -> io::Result<Option<Hit>> {
         let legacy = walk(&self.tables, connection, &mut NoSets);
         if let Some(hit) = rules.choose(legacy) {
@@ -169,11 +169,11 @@ impl Firewall {
         let findings = netlink.renew().map(|()| netlink.walk(connection));
         match findings {
             Ok(findings) => Ok(rules.choose(findings)),
-            // They change faster than they can be read.
+            // The rules change faster than they can be read.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Some(Hit {
                 table: "all".to_owned(),
                 chain: "all".to_owned(),
-                what: "rules that change while they are read".to_owned(),
+                what: "rules that keep changing".to_owned(),
             })),
             Err(error) => Err(error),
         }
@@ -196,7 +196,7 @@ impl Netlink {
     }
 }
 
-/// Legacy tables have none.
+/// Legacy tables have no sets.
 struct NoSets;
 
 impl walk::Sets for NoSets {

@@ -1,4 +1,4 @@
-//! nftables' rules, asked from the kernel (`linux/netfilter/nf_tables.h`).
+//! Reads nftables rules from the kernel (`linux/netfilter/nf_tables.h`).
 
 use super::expressions::{expression_step, number, steps, text, value, verdict};
 use super::packet::Hook;
@@ -18,21 +18,21 @@ const GETRULE: u16 = SUBSYSTEM | 7;
 const GETSET: u16 = SUBSYSTEM | 10;
 const GETSETELEM: u16 = SUBSYSTEM | 13;
 const GETGEN: u16 = SUBSYSTEM | 16;
-/// Bytes of `struct nfgenmsg`: family, version, resource.
+/// The size of `struct nfgenmsg`: family, version, resource.
 const HEAD: usize = 4;
-/// Answers about elements that are remembered, at most.
+/// The most answers about elements that are cached.
 const REMEMBERED: usize = 4096;
-/// Times that tables which change meanwhile are read again.
+/// The number of attempts to read tables that change meanwhile.
 const TRIES: usize = 4;
 
 fn body(family: u8) -> Body {
     Body::new(&[family, 0, 0, 0])
 }
 
-/// The number of the last transaction; 0 in a kernel without nftables.
+/// The number of the last transaction, or 0 if the kernel has no nftables.
 ///
 /// # Errors
-/// As the kernel's.
+/// Errors from the kernel.
 pub(crate) fn generation(socket: &mut Socket) -> io::Result<u32> {
     match socket.ask(GETGEN, NLM_F_REQUEST, body(0)) {
         Ok(answer) => Ok(answer.and_then(|answer| number(attribute(answer.get(HEAD..)?, 1)?)).unwrap_or(0)),
@@ -41,15 +41,15 @@ pub(crate) fn generation(socket: &mut Socket) -> io::Result<u32> {
     }
 }
 
-/// True if the kernel has no nftables.
+/// Returns true if the kernel has no nftables.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | libc::ENOENT))
 }
 
-/// All tables, and the number of the transaction that they are of.
+/// All tables, and the number of the transaction after which they were read.
 ///
 /// # Errors
-/// As the kernel's; `WouldBlock` if they change all the time.
+/// Errors from the kernel; `WouldBlock` if the tables change all the time.
 pub(crate) fn read(socket: &mut Socket) -> io::Result<(u32, Ruleset)> {
     for _ in 0..TRIES {
         let before = generation(socket)?;
@@ -65,20 +65,20 @@ pub(crate) fn read(socket: &mut Socket) -> io::Result<(u32, Ruleset)> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// Reads a message of a family: its attributes. `None` if something is missing.
+/// Reads the attributes of a message of a family. Returns `None` if something is missing.
 type Read = fn(&mut Reader, u8, &[u8]) -> Option<()>;
 
 #[derive(Default)]
 struct Reader {
     tables: Vec<Table>,
-    /// Places of tables.
+    /// The indexes of tables.
     places: HashMap<(u8, String), usize>,
-    /// The table and the chain of the last rule that was read.
+    /// The table and the chain of the last rule.
     last: Option<Last>,
 }
 
 impl Reader {
-    /// `None` if they changed meanwhile.
+    /// Returns `None` if the tables changed meanwhile.
     fn read(mut self, socket: &mut Socket) -> io::Result<Option<Ruleset>> {
         let mut whole = true;
         let steps: [(u16, Read); 4] =
@@ -89,7 +89,7 @@ impl Reader {
             }
             whole &= socket.dump(kind, body(0), |_, answer| {
                 if let (Some(family), Some(attributes)) = (answer.first(), answer.get(HEAD..)) {
-                    // What lacks something that has to be there is none of ours.
+                    // An incomplete message describes nothing that this code can use.
                     let _ = read(&mut self, *family, attributes);
                 }
             })?;
@@ -118,7 +118,7 @@ impl Reader {
         let table = self.find(family, attribute(message, 1)?)?;
         let is_nat = attribute(message, 7).is_some_and(|kind| text(kind) == "nat");
         let policy = attribute(message, 5).and_then(number);
-        // Chains of NAT see a connection's first packet only.
+        // NAT chains see only a connection's first packet.
         let base = attribute(message, 4).filter(|_| !is_nat).and_then(|hook| base(family, hook));
         let base = base.map(|base| Base { drops: policy == Some(DROP), ..base });
         let chain = Chain { rules: Vec::new(), base };
@@ -142,7 +142,8 @@ impl Reader {
             self.last.as_ref().is_some_and(|last| (last.family, &*last.table, &*last.chain) == (family, table, chain));
         if !is_same {
             let place = self.find(family, table)?;
-            // Tables of NAT alone have many rules on some hosts, and none of them is ever walked.
+            // Tables with NAT chains only have many rules on some hosts, and none of their rules is
+            // ever walked.
             let walked = self.tables[place].chains.values().any(|chain| chain.base.is_some());
             let (table, chain, name) = (table.to_vec(), chain.to_vec(), text(chain));
             self.last = Some(Last { family, table, chain, place, name, walked });
@@ -154,7 +155,7 @@ impl Reader {
     }
 }
 
-/// Where the last rule stood: most stand beside it.
+/// Where the last rule was. Most rules follow another of the same chain.
 struct Last {
     family: u8,
     table: Vec<u8>,
@@ -164,7 +165,7 @@ struct Last {
     walked: bool,
 }
 
-/// `NFTA_CHAIN_HOOK`; `None` for hooks that none of our packets pass.
+/// Reads `NFTA_CHAIN_HOOK`. Returns `None` for hooks that none of our packets pass.
 fn base(family: u8, message: &[u8]) -> Option<Base> {
     const DEVICE: u16 = 3;
     const DEVICES: u16 = 4;
@@ -183,20 +184,20 @@ fn base(family: u8, message: &[u8]) -> Option<Base> {
     let priority = number(attribute(message, 2)?)? as i32;
     let mut devices: Vec<String> = attribute(message, DEVICE).map(text).into_iter().collect();
     for (kind, name) in attribute(message, DEVICES).into_iter().flat_map(attributes) {
-        // Any other kind is the beginning of names.
+        // An attribute of another kind is a prefix of names.
         let more = if kind == NAME { "" } else { "*" };
         devices.push(format!("{}{more}", text(name)));
     }
     Some(Base { hook, priority, drops: false, devices })
 }
 
-/// Looks elements up in the kernel, and remembers what it said.
+/// Looks elements up in the kernel, and caches the answers.
 pub(crate) struct Elements<'a> {
     pub socket: &'a mut Socket,
     pub known: &'a mut Known,
 }
 
-/// What the kernel said of elements, in the ruleset of one transaction.
+/// The kernel's answers about elements, for the ruleset of one transaction.
 pub(crate) type Known = HashMap<(u8, String, String, Vec<u8>), Found>;
 
 impl Sets for Elements<'_> {
@@ -230,7 +231,7 @@ impl Elements<'_> {
     }
 }
 
-/// The element in an answer. One that expires may be there or not.
+/// Reads the element in an answer. An element that expires may be present or not.
 fn element(answer: &[u8], family: u8) -> Option<Found> {
     const ELEMENTS: u16 = 3;
     const DATA: u16 = 2;

@@ -1,5 +1,5 @@
-//! What a firewall can see of the packets of an established connection, and what of it is the same
-//! for each of them.
+//! What a firewall can see of the packets of an established connection, and which of it is the same
+//! for all of them.
 
 use super::registers::{Answer, Bits, Registers, Span};
 use baton_wire::addr::{Addr, Tuple};
@@ -17,46 +17,47 @@ pub(crate) enum Hook {
 }
 
 impl Hook {
-    /// Those of packets that arrive and of those that leave, in the order in which they pass them.
+    /// The hooks of packets that arrive, then of those that leave, in the order in which packets
+    /// pass them.
     pub const ALL: [Hook; 6] =
         [Hook::Ingress, Hook::Prerouting, Hook::Input, Hook::Output, Hook::Postrouting, Hook::Egress];
 
-    /// Whether packets pass it that arrive.
+    /// Returns true if arriving packets pass this hook.
     pub fn is_inbound(self) -> bool {
         self <= Hook::Input
     }
 }
 
-/// A connection whose packets are looked at.
+/// The connection whose packets are examined.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub tuple: Tuple,
-    /// The interface that its packets pass, both ways.
+    /// The interface that its packets pass in both directions.
     pub interface: u32,
     pub interface_name: String,
     /// `SO_MARK` of its socket.
     pub mark: u32,
-    /// Conntrack has an entry of it.
+    /// Conntrack has an entry for it.
     pub tracked: bool,
 }
 
 /// One field of a packet, or of what the kernel knows of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Field {
-    /// `ip` or `ip6` header from an offset on.
+    /// The `ip` or `ip6` header, from an offset on.
     Network(usize),
-    /// TCP header from an offset on.
+    /// The TCP header, from an offset on.
     Transport(usize),
     /// A key of `enum nft_meta_keys`.
     Meta(u32),
     CtState,
-    /// Result and flags of a route lookup (`enum nft_fib_result`, `nft_fib_flags`).
+    /// The result and the flags of a route lookup (`enum nft_fib_result`, `nft_fib_flags`).
     Fib(u32, u32),
-    /// Nothing is known of it.
+    /// A field whose value is unknown.
     Other,
 }
 
-/// `enum nft_meta_keys` of `linux/netfilter/nf_tables.h`, as far as their value is known.
+/// The keys of `enum nft_meta_keys` (`linux/netfilter/nf_tables.h`) whose values are known.
 mod meta {
     pub const PROTOCOL: u32 = 1;
     pub const MARK: u32 = 3;
@@ -79,19 +80,20 @@ pub(crate) const UNICAST: u32 = 1;
 pub(crate) const LOCAL: u32 = 2;
 const ARPHRD_ETHER: u16 = 1;
 const TCP: u8 = 6;
-/// TCP's flags in byte 13 of its header that each packet has or has not: no SYN, an ACK.
+/// TCP flags (byte 13 of the header) that are the same in all packets: value and mask. SYN is
+/// clear, ACK is set.
 const FLAGS: (u8, u8) = (0x10, 0x12);
 
-/// A connection's packet at a hook.
+/// A packet of the connection at a hook.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet<'a> {
     connection: &'a Connection,
     hook: Hook,
     network: Bits,
     transport: Bits,
-    /// No rule before may have set its mark.
+    /// No earlier rule can have set its mark.
     pub mark_is_known: bool,
-    /// No rule before has taken it from conntrack.
+    /// No earlier rule has removed it from conntrack.
     is_tracked: bool,
 }
 
@@ -103,7 +105,7 @@ impl Packet<'_> {
         packet
     }
 
-    /// It goes on to another hook.
+    /// Moves the packet on to another hook.
     pub fn enter(&mut self, hook: Hook) {
         self.hook = hook;
         (self.network, self.transport) = (self.network_header(), self.transport_header());
@@ -113,20 +115,20 @@ impl Packet<'_> {
         self.connection.tuple.local.is_v4()
     }
 
-    /// Source and destination: address and port.
+    /// The source and the destination, each with address and port.
     pub fn ends(&self) -> [(Addr, u16); 2] {
         let Tuple { local, remote, local_port, remote_port } = self.connection.tuple;
         let (ours, theirs) = ((local, local_port), (remote, remote_port));
         if self.hook.is_inbound() { [theirs, ours] } else { [ours, theirs] }
     }
 
-    /// Indexes of the interfaces that it came by and leaves by; 0 for none.
+    /// The indexes of the interfaces by which it arrived and leaves; 0 for none.
     fn interfaces(&self) -> [u32; 2] {
         let index = self.connection.interface;
         if self.hook.is_inbound() { [index, 0] } else { [0, index] }
     }
 
-    /// Their names, with zeros up to 16 bytes.
+    /// The names of these interfaces, padded with zeros to 16 bytes.
     pub fn interface_names(&self) -> [[u8; 16]; 2] {
         let mut name = [0; 16];
         for (to, from) in name[..15].iter_mut().zip(self.connection.interface_name.bytes()) {
@@ -135,13 +137,13 @@ impl Packet<'_> {
         self.interfaces().map(|index| if index == 0 { [0; 16] } else { name })
     }
 
-    /// Its mark: 0 as it arrives, the socket's as it leaves.
+    /// The packet's mark: 0 on arrival, the socket's when it leaves. `None` if unknown.
     pub fn mark(&self) -> Option<u32> {
         let mark = if self.hook.is_inbound() { 0 } else { self.connection.mark };
         self.mark_is_known.then_some(mark)
     }
 
-    /// Types of its source and destination address.
+    /// The types of its source and destination address.
     pub fn address_types(&self) -> [u32; 2] {
         if self.hook.is_inbound() { [UNICAST, LOCAL] } else { [LOCAL, UNICAST] }
     }
@@ -151,22 +153,23 @@ impl Packet<'_> {
         if self.is_tracked { ESTABLISHED } else { UNTRACKED }
     }
 
-    /// A rule may take it from conntrack: it does, if the connection has no entry there.
+    /// A rule may remove the packet from conntrack, which has an effect if the connection has no
+    /// entry there.
     pub fn untrack(&mut self) {
         self.is_tracked &= self.connection.tracked;
     }
 
-    /// Whether its conntrack state is one of these bits.
+    /// Whether its conntrack state is one of the bits in `mask`.
     pub fn is_in_state(&self, mask: u32) -> Answer {
         Answer::of(mask & self.state() != 0)
     }
 
-    /// TCP's flags.
+    /// The TCP flags.
     pub fn flags(&self) -> Bits {
         Bits { value: vec![FLAGS.0], known: vec![FLAGS.1] }
     }
 
-    /// Loads a field's first bytes into registers.
+    /// Loads the first bytes of a field into registers.
     pub fn load(&self, field: &Field, to: Span, registers: &mut Registers) {
         let known = match field {
             Field::Network(offset) => return cut(&self.network, *offset, to, registers),
@@ -198,8 +201,8 @@ impl Packet<'_> {
         }
     }
 
-    /// A route back to the source leads over the interface that the packet came by: else the
-    /// connection would not be steered.
+    /// The result of a route lookup. A route back to the source leads over the interface by which
+    /// the packet came; otherwise the connection would not be steered.
     fn fib(&self, result: u32, flags: u32) -> Option<Vec<u8>> {
         const SADDR: u32 = 1;
         const PRESENT: u32 = 32;
@@ -223,7 +226,7 @@ impl Packet<'_> {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut header = Bits::unknown(20);
                 put(&mut header, 0, &[0x45]);
-                // No fragment: neither more of them nor an offset; DF may be set.
+                // Not a fragment: neither MF nor an offset. DF may be set.
                 (header.value[6], header.known[6]) = (0, 0xbf);
                 put(&mut header, 7, &[0]);
                 put(&mut header, 9, &[TCP]);

@@ -1,12 +1,13 @@
 //! The registers of an nftables rule, as far as their bits are known.
 //!
-//! Each bit is 0, 1 or unknown. A comparison of what is not known in full may come out either way,
-//! unless the known bits decide it already.
+//! Each bit is 0, 1 or unknown. A comparison of a partly unknown value may come out either way,
+//! unless its known bits decide the result.
 
-/// Bytes of all registers: 16 of 4 bytes, which are also 4 of 16 bytes (`NFT_REG32_00`, `NFT_REG_1`).
+/// The bytes of all registers: 16 of 4 bytes, which are also 4 of 16 bytes (`NFT_REG32_00`,
+/// `NFT_REG_1`).
 pub(crate) const LEN: usize = 64;
 
-/// Whether something is so.
+/// Whether something is true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     No,
@@ -27,7 +28,7 @@ impl Answer {
         }
     }
 
-    /// The opposite, if `inverted`.
+    /// The opposite answer, if `inverted`.
     pub fn not_if(self, inverted: bool) -> Answer {
         match self {
             Answer::No if inverted => Answer::Yes,
@@ -37,14 +38,14 @@ impl Answer {
     }
 }
 
-/// Some bytes in the registers.
+/// A range of bytes in the registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
     pub at: usize,
     pub len: usize,
 }
 
-/// Bytes of which some bits are known: those that are set in `known`.
+/// Bytes, with a mask of the bits that are known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Bits {
     pub value: Vec<u8>,
@@ -64,12 +65,12 @@ impl Bits {
         self.known.iter().all(|known| *known == 0xff)
     }
 
-    /// Whether they equal `data`. Data of another length may.
+    /// Whether the bytes equal `data`. If the lengths differ, they may.
     pub fn equals(&self, data: &[u8]) -> Answer {
         equals(&self.value, &self.known, data)
     }
 
-    /// How they compare with `data`, as a number in network byte order.
+    /// How the bytes compare with `data`, as numbers in network byte order. `None` if unknown.
     pub fn compare(&self, data: &[u8]) -> Option<std::cmp::Ordering> {
         (self.is_known() && self.value.len() == data.len()).then(|| self.value.as_slice().cmp(data))
     }
@@ -96,30 +97,30 @@ fn equals(value: &[u8], known: &[u8], data: &[u8]) -> Answer {
     if known.iter().all(|known| *known == 0xff) { Answer::Yes } else { Answer::May }
 }
 
-/// All registers.
+/// All registers of a rule.
 pub(crate) struct Registers {
     value: [u8; LEN],
     known: [u8; LEN],
 }
 
 impl Registers {
-    /// Nothing is known of them.
+    /// Registers with unknown contents.
     pub fn new() -> Registers {
         Registers { value: [0; LEN], known: [0; LEN] }
     }
 
-    /// What stands there; unknown beyond their end.
+    /// The bytes of a span. Bytes beyond the end are unknown.
     pub fn get(&self, span: Span) -> Bits {
         let Some(range) = range(span) else { return Bits::unknown(span.len.min(LEN)) };
         Bits { value: self.value[range.clone()].to_vec(), known: self.known[range].to_vec() }
     }
 
-    /// Writes from `at` on, zeros up to the next multiple of 4 as the kernel does.
+    /// Writes from `at` on, and pads with zeros to the next multiple of 4, as the kernel does.
     pub fn set(&mut self, at: usize, bits: &Bits) {
         self.copy(at, &bits.value, &bits.known);
     }
 
-    /// The same with bytes, and which bits of them are known.
+    /// The same, with bytes and a mask of the known bits.
     pub fn copy(&mut self, at: usize, value: &[u8], known: &[u8]) {
         let len = value.len();
         let Some(range) = range(Span { at, len: len.next_multiple_of(4) }) else { return };
@@ -129,14 +130,14 @@ impl Registers {
         self.known[at..at + len].copy_from_slice(known);
     }
 
-    /// Nothing is known of a span any more.
+    /// Makes the bytes of a span unknown.
     pub fn forget(&mut self, span: Span) {
         if let Some(range) = range(Span { len: span.len.next_multiple_of(4), ..span }) {
             self.known[range].fill(0);
         }
     }
 
-    /// Whether what stands there equals `data`.
+    /// Whether the bytes of a span equal `data`.
     pub fn equals(&self, span: Span, data: &[u8]) -> Answer {
         range(span).map_or(Answer::May, |range| equals(&self.value[range.clone()], &self.known[range], data))
     }
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn known_bits_decide_where_they_can() {
-        // TCP flags: no SYN, an ACK, the rest may be either.
+        // TCP flags: SYN is clear, ACK is set, the others are unknown.
         let flags = Bits { value: vec![0x10], known: vec![0x12] };
         assert_eq!(flags.equals(&[0x02]), Answer::No);
         assert_eq!(flags.equals(&[0x10]), Answer::May);

@@ -1,20 +1,20 @@
-//! Rules as they are walked, from whichever interface of the kernel they were read.
+//! Rules in the form in which they are walked, whichever kernel interface they were read from.
 
 use super::packet::{Field, Hook};
 use super::registers::Span;
 use super::xt::Match;
 use std::collections::HashMap;
 
-/// What becomes of a packet.
+/// What happens to a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Accept,
     Drop,
     /// User space decides.
     Queue,
-    /// Back to the chain that jumped here.
+    /// Continue in the chain that jumped here.
     Return,
-    /// The next rule.
+    /// Continue with the next rule.
     Continue,
     Jump(String),
     Goto(String),
@@ -31,10 +31,10 @@ pub(crate) enum Operator {
     GreaterOrEqual,
 }
 
-/// One step of a rule. The first that does not hold ends it.
+/// One step of a rule. The first step that does not hold ends the rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// A field is read.
+    /// Reads a field.
     Load {
         to: Span,
         field: Field,
@@ -50,7 +50,7 @@ pub(crate) enum Step {
         mask: Vec<u8>,
         xor: Vec<u8>,
     },
-    /// Numbers of `size` bytes are turned round.
+    /// Swaps the byte order of numbers of `size` bytes.
     Swap {
         from: Span,
         to: usize,
@@ -61,14 +61,15 @@ pub(crate) enum Step {
         operator: Operator,
         value: Vec<u8>,
     },
-    /// Between two values, or not.
+    /// Is between two values, or is not.
     Range {
         from: Span,
         inverted: bool,
         low: Vec<u8>,
         high: Vec<u8>,
     },
-    /// In a set of the rule's table, or not; what a map has goes to a register, or is the verdict.
+    /// Is in a set of the rule's table, or is not. A map's value goes into a register, or is the
+    /// verdict.
     Lookup {
         from: usize,
         set: String,
@@ -79,33 +80,34 @@ pub(crate) enum Step {
     Match(Match),
     /// Holds for some packets.
     May,
-    /// Changes the packet, or what becomes of it by more than the packet: named so.
+    /// Changes the packet or what happens to it, other than by a verdict. The string names the
+    /// action.
     Acts(String),
-    /// As this, and holds for some packets only: a limit.
+    /// The same, and holds for some packets only: a limit.
     Limits(String),
-    /// Only looks: counts or logs.
+    /// Only observes: counts or logs.
     Observes(&'static str),
-    /// The packet's mark is set.
+    /// Sets the packet's mark.
     Marks(String),
-    /// The packet leaves conntrack. The connection's entry is looked up before a move, so nothing
-    /// is lost by moving it past such a rule.
+    /// Removes the packet from conntrack. The connection's entry is looked up before a move, so
+    /// moving past such a rule loses nothing.
     Untracks(String),
     End(Verdict),
 }
 
-/// A rule's steps.
+/// The steps of a rule.
 pub(crate) type Rule = Vec<Step>;
 
-/// What there is to know of a set to look something up in it.
+/// What a lookup needs to know of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SetKind {
-    /// Bytes of a key.
+    /// The length of a key, in bytes.
     pub key_len: usize,
     /// Packets add and remove elements.
     pub is_dynamic: bool,
 }
 
-/// A table's chains and sets by name.
+/// A table's chains and sets, by name.
 #[derive(Default, Debug)]
 pub(crate) struct Table {
     /// `NFPROTO_…`: 1 inet, 2 ip, 5 netdev, 10 ip6.
@@ -116,7 +118,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// As nft names it: `inet filter`.
+    /// The table's name as nft writes it, for example `inet filter`.
     pub fn title(&self) -> String {
         let family = match self.family {
             INET => "inet",
@@ -135,21 +137,21 @@ pub(crate) const IP: u8 = 2;
 pub(crate) const NETDEV: u8 = 5;
 pub(crate) const IP6: u8 = 10;
 
-/// A chain's rules, and if the kernel calls it, where.
+/// The rules of a chain and, if the kernel calls the chain, its hook.
 #[derive(Default, Debug)]
 pub(crate) struct Chain {
     pub rules: Vec<Rule>,
     pub base: Option<Base>,
 }
 
-/// Where a chain begins.
+/// Where packets enter a base chain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Base {
     pub hook: Hook,
     pub priority: i32,
     /// Its policy is to drop.
     pub drops: bool,
-    /// Interfaces that it is for; all, if empty.
+    /// The interfaces that it applies to; all, if empty.
     pub devices: Vec<String>,
 }
 
@@ -157,7 +159,7 @@ pub(crate) struct Base {
 #[derive(Default, Debug)]
 pub(crate) struct Ruleset {
     tables: Vec<Table>,
-    /// Where packets begin, in order of priority: a table's place and a chain's name.
+    /// The base chains by priority: a table's index and a chain's name.
     bases: Vec<(usize, String, Base)>,
 }
 
@@ -170,8 +172,8 @@ impl Ruleset {
         Ruleset { tables, bases }
     }
 
-    /// Base chains at a hook that packets of an IP version and an interface pass, in order: table
-    /// and chain.
+    /// The base chains at a hook that packets of an IP version pass on an interface, in order, as
+    /// tables and chains.
     pub fn bases(&self, hook: Hook, is_v4: bool, interface: &str) -> impl Iterator<Item = (&Table, &str, &Base)> {
         let families = [if is_v4 { IP } else { IP6 }, INET, NETDEV];
         let meant = |base: &Base| base.devices.is_empty() || base.devices.iter().any(|device| names(device, interface));
@@ -181,7 +183,7 @@ impl Ruleset {
     }
 }
 
-/// Whether a device's name, or the beginning of names before a `*`, means an interface.
+/// Returns true if a device's name, or a prefix that ends with `*`, matches an interface.
 fn names(device: &str, interface: &str) -> bool {
     match device.strip_suffix('*') {
         Some(prefix) => interface.starts_with(prefix),

@@ -1,4 +1,4 @@
-//! What is found in rules that the kernel has, loaded by the tools that people use.
+//! What is found in rules of the kernel, which the usual tools have loaded.
 
 use super::{Connection, Firewall, Hit, Rules};
 use baton_testkit::{Netns, need_program, need_root};
@@ -21,7 +21,7 @@ fn connection(namespace: &Netns, ipv6: bool) -> Connection {
     Connection { tuple, interface, interface_name: "wire".to_owned(), mark: 0, tracked: false }
 }
 
-/// Has a program read `script`.
+/// Lets a program read `script`.
 #[track_caller]
 fn load(namespace: &Netns, program: &str, words: &[&str], script: &str) {
     let mut command = namespace.command(program);
@@ -30,13 +30,14 @@ fn load(namespace: &Netns, program: &str, words: &[&str], script: &str) {
     assert!(child.wait().unwrap().success(), "{program}: {script}");
 }
 
-/// What keeps the connection in the kernel: chain and deed.
+/// The rule that keeps the connection in the kernel: its chain and what it does.
 fn hit(namespace: &Netns, rules: Rules, connection: &Connection) -> Option<(String, String)> {
     let check = || Firewall::open().unwrap().check(rules, connection).unwrap();
     namespace.enter(check).map(|Hit { chain, what, .. }| (chain, what))
 }
 
-/// Rules of a chain at a hook, and what is found for `refuse`: nothing for none.
+/// The hook of a chain, its rules, and what is found in the mode `refuse`; an empty string means
+/// nothing.
 const RULES: &[(&str, &str, &str)] = &[
     ("input", "", ""),
     ("input", "counter", ""),
@@ -154,7 +155,7 @@ fn what_each_setting_refuses() {
     assert_eq!(hit(&namespace, Rules::Refuse, &connection), None);
 }
 
-/// Rules for iptables, and what is found for `refuse`.
+/// Rules for iptables, and what is found in the mode `refuse`.
 const TABLES: &[(&str, &str)] = &[
     ("", ""),
     ("-A INPUT -j LOG", ""),
@@ -199,16 +200,16 @@ fn rules_of_iptables_are_found_to_act_or_not() {
             let mangle = "*mangle\n-A POSTROUTING -p tcp -j TTL --ttl-set 9\nCOMMIT\n";
             let mangle = if ipv6 { mangle.replace("TTL --ttl", "HL --hl") } else { mangle.to_owned() };
             load(&namespace, &program, &[], &format!("{mangle}*filter\n:INPUT ACCEPT\nCOMMIT\n"));
-            let (chain, what) = hit(&namespace, Rules::Refuse, &connection).expect("it acts");
+            let (chain, what) = hit(&namespace, Rules::Refuse, &connection).expect("a rule acts");
             assert_eq!((&*chain, &*what), ("POSTROUTING", if ipv6 { "HL" } else { "TTL" }));
             load(&namespace, &program, &[], "*mangle\nCOMMIT\n*filter\n:INPUT DROP\nCOMMIT\n");
-            assert!(hit(&namespace, Rules::Follow, &connection).is_some(), "a policy drops");
+            assert!(hit(&namespace, Rules::Follow, &connection).is_some(), "the policy drops all packets");
             load(&namespace, &program, &[], "*filter\n:INPUT ACCEPT\nCOMMIT\n");
         }
     }
 }
 
-/// Chains that `ufw enable` makes before it loads its files (`ufw-init-functions`).
+/// The chains that `ufw enable` creates before it loads its files (`ufw-init-functions`).
 fn ufw_skeleton(six: &str) -> String {
     let mut script = String::from("*filter\n:INPUT DROP\n:FORWARD DROP\n:OUTPUT ACCEPT\n");
     let parts = ["before-logging", "before", "after", "after-logging", "reject", "track"];
@@ -237,7 +238,7 @@ fn ufws_own_rules_keep_no_connection() {
                 load(&namespace, &program, &["-n"], &rules);
             }
             assert_eq!(hit(&namespace, Rules::Refuse, &connection), None, "{program}");
-            // A ban that stands in front of all of it.
+            // A ban in front of all other rules.
             let source = if ipv6 { "fd00::2" } else { "10.0.0.2" };
             load(&namespace, &program, &["-n"], &format!("*filter\n-I INPUT -s {source} -j DROP\nCOMMIT\n"));
             assert!(hit(&namespace, Rules::Follow, &connection).is_some(), "{program}");
@@ -245,7 +246,7 @@ fn ufws_own_rules_keep_no_connection() {
     }
 }
 
-/// As Docker and fail2ban have them, in both kinds of tables.
+/// Rules like those of Docker and fail2ban, in both kinds of tables.
 #[test]
 fn usual_rules_of_containers_keep_no_connection() {
     need_root!();
@@ -270,7 +271,7 @@ fn usual_rules_of_containers_keep_no_connection() {
     }
 }
 
-/// What the thread has used, in nanoseconds (`/proc/PID/schedstat`).
+/// The CPU time that the thread has used, in nanoseconds (`/proc/PID/schedstat`).
 fn cpu_time() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split(' ').next().unwrap().parse().unwrap()
@@ -292,7 +293,8 @@ fn ten_thousand_rules_are_read_and_walked() {
         let mut firewall = Firewall::open().unwrap();
         for turn in 0..2 {
             let begun = cpu_time();
-            let hit = firewall.check(Rules::Refuse, &connection).unwrap().expect("the last rule acts");
+            let hit =
+                firewall.check(Rules::Refuse, &connection).unwrap().expect("the last rule acts on the connection");
             println!("turn {turn}: {} µs", (cpu_time() - begun) / 1000);
             assert_eq!((&*hit.table, &*hit.what), ("inet t", "limit"));
         }

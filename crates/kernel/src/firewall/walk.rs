@@ -1,27 +1,27 @@
-//! What rules do with the packets of an established connection, found without sending any.
+//! Finds what rules do with the packets of an established connection, without sending any.
 //!
 //! Base chains are walked in the order in which packets pass them, through jumps and gotos. A rule
-//! holds for each packet of the connection, for none, or for some. What holds for each and accepts
-//! ends its base chain: `ct state established accept` shields what follows. Where a rule holds for
-//! some only, both ways are walked.
+//! holds for every packet of the connection, for none, or for some. A rule that holds for every
+//! packet and accepts ends its base chain: `ct state established accept` shields the rules that
+//! follow. If a rule holds for some packets only, both outcomes are walked.
 
 use super::packet::{Connection, Hook, Packet};
 use super::registers::{Answer, Bits, Registers, Span};
 use super::ruleset::{Operator, Rule, Ruleset, Step, Table, Verdict};
 
-/// Chains in chains at most: the kernel's limit (`NFT_JUMP_STACK_SIZE`).
+/// The greatest depth of nested chains, which is the kernel's limit (`NFT_JUMP_STACK_SIZE`).
 const DEPTH: usize = 16;
-/// Rules looked at for one connection at most. More would take long; such a ruleset counts as one
-/// that acts.
+/// The most rules that are examined for one connection, to bound the time. A larger ruleset counts
+/// as one that acts.
 const BUDGET: usize = 200_000;
 
-/// What a set says of a key.
+/// The result of looking a key up in a set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
     No,
-    /// It is there; what a map has for it.
+    /// It is there, with the map's value.
     Yes(Entry),
-    /// Only sometimes, or it is not known.
+    /// It may be there, or is not known.
     May,
 }
 
@@ -30,11 +30,11 @@ pub(crate) enum Found {
 pub(crate) struct Entry {
     pub verdict: Option<Verdict>,
     pub data: Option<Vec<u8>>,
-    /// What is done with packets that match it.
+    /// What is done with packets that match the element.
     pub steps: Vec<Step>,
 }
 
-/// Where elements of sets are looked up.
+/// Looks elements up in sets.
 pub(crate) trait Sets {
     fn find(&mut self, table: &Table, set: &str, key: &[u8]) -> Found;
 }
@@ -42,33 +42,33 @@ pub(crate) trait Sets {
 /// A rule that does something.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hit {
-    /// Family and name of the table, as nft writes them.
+    /// The table's family and name, as nft writes them.
     pub table: String,
     /// The chain.
     pub chain: String,
-    /// What it does.
+    /// What the rule does.
     pub what: String,
 }
 
-/// What rules do.
+/// What rules do with the packets of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Findings {
-    /// The first that changes packets, or what becomes of them.
+    /// The first rule that changes packets or what happens to them.
     pub acts: Option<Hit>,
-    /// The first that only looks.
+    /// The first rule that only observes.
     pub observes: Option<Hit>,
-    /// One that drops each of them, one way.
+    /// A rule that drops all packets of one direction.
     pub drops: Option<Hit>,
 }
 
-/// How a chain is left.
+/// How packets leave a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flow {
-    /// At its end, by each packet.
+    /// All packets reach its end.
     Through,
     /// Some packets may have been accepted or dropped.
     Maybe,
-    /// By a verdict on each packet.
+    /// A verdict ended it for all packets.
     Ended,
 }
 
@@ -79,7 +79,7 @@ struct Walk<'a, S> {
     budget: usize,
 }
 
-/// Walks all chains that a connection's packets pass, those that arrive first.
+/// Walks all chains that a connection's packets pass; those of arriving packets come first.
 pub(crate) fn walk(ruleset: &Ruleset, connection: &Connection, sets: &mut impl Sets) -> Findings {
     let packet = Packet::new(connection, Hook::Ingress);
     let mut walk = Walk { packet, sets, findings: Findings::default(), budget: BUDGET };
@@ -99,18 +99,18 @@ pub(crate) fn walk(ruleset: &Ruleset, connection: &Connection, sets: &mut impl S
 }
 
 impl<S: Sets> Walk<'_, S> {
-    /// Walks a chain that each packet gets to, if `sure`.
+    /// Walks a chain, which every packet enters if `sure`.
     fn chain(&mut self, table: &Table, name: &str, sure: bool, depth: usize) -> Flow {
         let Some(chain) = table.chains.get(name).filter(|_| depth <= DEPTH) else {
-            self.acts(table, name, "a chain that cannot be read");
+            self.acts(table, name, "an unreadable chain");
             return Flow::Maybe;
         };
-        // Whether each packet that got into the chain is still in it.
+        // Whether every packet that entered the chain is still in it.
         let mut stays = true;
         let left = |stays: bool, flow: Flow| if stays { flow } else { Flow::Maybe };
         for rule in &chain.rules {
             if self.budget == 0 {
-                self.acts(table, name, "too many rules to look at");
+                self.acts(table, name, "too many rules");
                 return Flow::Maybe;
             }
             self.budget -= 1;
@@ -152,7 +152,7 @@ impl<S: Sets> Walk<'_, S> {
         left(stays, Flow::Through)
     }
 
-    /// Whether a rule holds, and what it says then.
+    /// Returns whether a rule holds, and its verdict.
     fn rule(&mut self, table: &Table, chain: &str, rule: &Rule) -> (Answer, Option<Verdict>) {
         let (mut registers, mut holds) = (Registers::new(), Answer::Yes);
         for step in rule {
@@ -199,7 +199,7 @@ impl<S: Sets> Walk<'_, S> {
             }
             Found::May => {
                 if to == Some(super::expressions::VERDICT) {
-                    // Any verdict may stand there.
+                    // The verdict may be any.
                     self.acts(table, chain, "a verdict map");
                 } else if let Some(to) = to {
                     registers.forget(Span { at: to, len: 16 });
@@ -209,7 +209,7 @@ impl<S: Sets> Walk<'_, S> {
         }
     }
 
-    /// Whether the rule goes on behind a step.
+    /// Returns whether the rule continues after a step.
     fn step(&mut self, table: &Table, chain: &str, step: &Step, registers: &mut Registers) -> Answer {
         match step {
             Step::Load { to, field } => self.packet.load(field, *to, registers),

@@ -1,13 +1,13 @@
-//! Matches and targets of xtables: those of legacy iptables, and those that iptables-nft leaves to
-//! the kernel (`linux/netfilter/xt_*.h`). Those that common rules have are followed, others hold
-//! for some packets.
+//! Matches and targets of xtables: those of legacy iptables, and those that iptables-nft passes to
+//! the kernel (`linux/netfilter/xt_*.h`). Those that are common are followed; others hold for some
+//! packets.
 
 use super::packet::Packet;
 use super::registers::Answer;
 use super::ruleset::{IP6, Step};
 use std::ops::RangeInclusive;
 
-/// Ports of a packet, either or both.
+/// The ports of a packet that a match examines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Source,
@@ -20,24 +20,24 @@ pub(crate) enum End {
 pub(crate) enum Match {
     Always,
     Never,
-    /// A port is in one of the ranges, or in none.
+    /// A port is in one of the ranges, or in none of them.
     Ports {
         end: End,
         ranges: Vec<RangeInclusive<u16>>,
         inverted: bool,
     },
-    /// TCP flags in `mask` are these.
+    /// The TCP flags in `mask` have this value.
     Flags {
         mask: u8,
         value: u8,
         inverted: bool,
     },
-    /// One of these bits of `nf_conntrack_tuple_common.h`'s states.
+    /// The conntrack state is one of these bits (`nf_conntrack_tuple_common.h`).
     State {
         mask: u32,
         inverted: bool,
     },
-    /// Type of the source or destination address.
+    /// The type of the source or destination address.
     AddressType {
         of_source: bool,
         mask: u16,
@@ -48,7 +48,7 @@ pub(crate) enum Match {
         mask: u32,
         inverted: bool,
     },
-    /// A route back leads over the interface, or not.
+    /// Whether a route back leads over the interface by which the packet came.
     ReversePath {
         inverted: bool,
     },
@@ -59,21 +59,21 @@ pub(crate) enum Match {
         mask: Vec<u8>,
         inverted: bool,
     },
-    /// The interface that a packet came by or leaves by.
+    /// The interface by which a packet arrived or leaves.
     Interface {
         inbound: bool,
         name: [u8; 16],
         mask: [u8; 16],
         inverted: bool,
     },
-    /// All of them.
+    /// All of these matches.
     All(Vec<Match>),
-    /// All of them, if it holds at all.
+    /// All of these matches, and for some packets only.
     Some(Vec<Match>),
 }
 
 impl Match {
-    /// Whether packets match.
+    /// Returns whether packets match.
     pub fn holds(&self, packet: &Packet<'_>) -> Answer {
         let [source, destination] = packet.ends();
         match self {
@@ -126,12 +126,12 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The step of a match, by its name and revision, for tables of a family.
+/// The step of a match, given its name and revision, in tables of a family.
 pub(crate) fn matching(name: &str, revision: u32, info: &[u8], _family: u8) -> Step {
     let known = match (name, revision) {
         ("comment", _) => Some(Match::Always),
         ("udp" | "icmp" | "icmp6" | "udplite" | "sctp" | "dccp" | "esp" | "ah", _) => Some(Match::Never),
-        // An engine takes no packets with IPv6's extension headers, so its connections have none.
+        // An engine accepts no packets with IPv6 extension headers, so its connections have none.
         ("rt" | "frag" | "hbh" | "dst" | "mh", _) => Some(Match::Never),
         ("tcp", 0) => tcp(info),
         ("multiport", 1) => multiport(info),
@@ -151,11 +151,11 @@ pub(crate) fn matching(name: &str, revision: u32, info: &[u8], _family: u8) -> S
     }
 }
 
-/// The step of a target, by its name, that is no verdict of the standard one.
+/// The step of a target, given its name, if it is not the standard target.
 pub(crate) fn target(name: &str, _info: &[u8]) -> Step {
     match name {
         "LOG" | "NFLOG" | "ULOG" | "AUDIT" | "TRACE" => Step::Observes("log"),
-        // Its rules match SYNs only, which the kernel sees to.
+        // The kernel ensures that such rules match only SYNs.
         "TCPMSS" => Step::Match(Match::Never),
         "DROP" | "REJECT" | "TARPIT" => Step::End(super::ruleset::Verdict::Drop),
         "NFQUEUE" | "QUEUE" => Step::End(super::ruleset::Verdict::Queue),
@@ -165,7 +165,7 @@ pub(crate) fn target(name: &str, _info: &[u8]) -> Step {
     }
 }
 
-/// `struct xt_tcp`: ports from, to, of both ends; option, mask and value of flags, inversions.
+/// `struct xt_tcp`: ranges of both ports, option, mask and value of flags, inversions.
 fn tcp(info: &[u8]) -> Option<Match> {
     let inversions = *info.get(11)?;
     let mut all = Vec::new();
@@ -184,8 +184,8 @@ fn tcp(info: &[u8]) -> Option<Match> {
     Some(if option == 0 { Match::All(all) } else { Match::Some(all) })
 }
 
-/// `struct xt_multiport_v1`: which end, how many, 15 ports, 15 flags that a range follows,
-/// inversion.
+/// `struct xt_multiport_v1`: which port, the count, 15 ports, 15 flags that mark the start of a
+/// range, inversion.
 fn multiport(info: &[u8]) -> Option<Match> {
     let end = match info.first()? {
         0 => End::Source,
@@ -205,12 +205,12 @@ fn multiport(info: &[u8]) -> Option<Match> {
     Some(Match::Ports { end, ranges, inverted })
 }
 
-/// `struct xt_conntrack_mtinfo1` to `3`: the state, and whatever else it asks for.
+/// `struct xt_conntrack_mtinfo1` to `3`: the state, and other criteria.
 fn conntrack(info: &[u8]) -> Option<Match> {
     const STATE: u16 = 1;
     let (asked, inverted) = (half(info, 146)?, half(info, 148)? & STATE != 0);
-    // Revision 1 has bytes where later ones have halves; on a machine that stores the low byte
-    // first, and for states, these agree in what is looked at here.
+    // In revision 1 the fields that later revisions made 16 bits wide have 8 bits. On a
+    // little-endian machine, and for the states used here, both can be read alike.
     let mask = if info.len() < 156 { u32::from(*info.get(150)?) } else { half(info, 150)?.into() };
     let state = Match::State { mask, inverted };
     Some(match asked {
@@ -239,14 +239,14 @@ fn mark(info: &[u8]) -> Option<Match> {
     Some(Match::Mark { value: word(info, 0)?, mask: word(info, 4)?, inverted: *info.get(8)? != 0 })
 }
 
-/// `struct ipt_ip` or `ip6t_ip6`: addresses, interfaces and protocol that a legacy rule asks for;
-/// whether its target is gone to rather than jumped to.
+/// `struct ipt_ip` or `ip6t_ip6`: the addresses, interfaces and protocol that a legacy rule asks
+/// for. Also returns whether the rule goes to its target or jumps to it.
 pub(crate) fn header(entry: &[u8], family: u8) -> Option<(Match, bool)> {
     let (address, at) = if family == IP6 { (16, 64) } else { (4, 16) };
     let bytes = |from: usize, len: usize| entry.get(from..from + len);
     let name = |from: usize| bytes(from, 16)?.try_into().ok();
     let protocol = half(entry, at + 64)?;
-    // IPv6 has the type of service, and says whether it asks for the protocol.
+    // IPv6 also has the traffic class, and a flag that says whether the protocol matters.
     let (flags, inversions) = if family == IP6 {
         (*entry.get(at + 67)?, *entry.get(at + 68)?)
     } else {

@@ -1,5 +1,5 @@
-//! Where the frames of moved connections go: interface and neighbour, as the kernel has
-//! them, asked for and followed through netlink.
+//! Where the frames of moved connections go. The interface and the neighbour are the kernel's: this
+//! module queries them and follows their changes through netlink.
 //!
 //! ```text
 //!   Query ----RTM_GETROUTE----> Way (interface, neighbour)
@@ -7,17 +7,16 @@
 //!
 //!   RTM_NEWNEIGH ------------------------------------> Change::Neighbour
 //!   RTM_NEWLINK, RTM_DELLINK ------------------------> Change::Link, Change::LinkGone
-//!   routes, rules, addresses, links --ask again------> Change::Way, Change::Refused
+//!   routes, rules, addresses, links --query again----> Change::Way, Change::Refused
 //! ```
 //!
-//! A route is asked for as the connection's own segments would be: with its source, mark,
-//! user, type of service, device and ports, so that rules and multipath choose alike. Any change of the tables
-//! makes every followed way doubtful, and a bounded number of them is asked for again in
-//! each poll. Neighbours are resolved and probed by the kernel alone: `NTF_USE` says that
-//! one is needed, as sending a packet to it would.
+//! A route is queried as for the connection's own segments: with its source, mark, user, type of
+//! service, device and ports, so that rules and multipath choose in the same way. Any change of the
+//! tables makes every followed route doubtful. Each poll queries a limited number of doubtful ones
+//! again. Only the kernel resolves and probes neighbours: `NTF_USE` tells it that one is needed, as
+//! sending a packet there would.
 //!
-//! Everything is to be opened in the network namespace of the connections, with
-//! CAP_NET_ADMIN.
+//! Open everything in the network namespace of the connections, with CAP_NET_ADMIN.
 
 pub(crate) mod netlink;
 
@@ -36,21 +35,21 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Ways asked for again in one poll at most, some µs each.
+/// The most routes that one poll queries again. Each takes some µs.
 const DOUBTS_PER_POLL: usize = 64;
 
 /// A link address.
 pub type Mac = [u8; 6];
 
-/// What a connection's route depends on.
+/// What the route of a connection depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query {
-    /// Its name.
+    /// The connection's addresses and ports.
     pub tuple: Tuple,
     /// `SO_MARK`.
     pub mark: u32,
-    /// Index of the device that it is bound to, or that its link-local addresses mean;
-    /// 0 for none.
+    /// The index of the device to which the socket is bound, or to which its link-local addresses
+    /// refer; 0 for none.
     pub device: u32,
     /// The user that the socket belongs to.
     pub uid: u32,
@@ -61,101 +60,102 @@ pub struct Query {
 /// Where a connection's segments go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// Index of the interface.
+    /// The index of the interface.
     pub interface: u32,
-    /// The neighbour: the peer itself, or a gateway.
+    /// The next hop: the peer itself, or a gateway.
     pub via: Addr,
 }
 
 /// An interface as it is now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// Its index.
+    /// The interface's index.
     pub index: u32,
     /// Its link address; all zeros if it has none.
     pub mac: Mac,
-    /// Largest IP packet, bytes.
+    /// The size of the largest IP packet, in bytes.
     pub mtu: u32,
-    /// Up, and running as far as anybody knows.
+    /// It is up and, as far as is known, running.
     pub up: bool,
     /// It belongs to a bridge, bond or VRF.
     pub enslaved: bool,
 }
 
-/// What has become of something.
+/// A change of something that is followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// A neighbour has this link address, or `None`: it did not answer, or was forgotten.
+    /// A neighbour's link address has changed, or (`None`) the neighbour does not answer or was
+    /// forgotten.
     Neighbour {
-        /// Index of its interface.
+        /// The index of its interface.
         interface: u32,
-        /// Which.
+        /// The neighbour's IP address.
         neighbour: Addr,
-        /// Where it is.
+        /// Its link address.
         mac: Option<Mac>,
     },
-    /// An interface is so now.
+    /// An interface has changed. These are its properties now.
     Link(Link),
-    /// The interface of this index has gone.
+    /// The interface with this index is gone.
     LinkGone(u32),
-    /// A followed connection goes another way.
+    /// A followed connection has another route.
     Way {
-        /// Which.
+        /// The connection.
         tuple: Tuple,
-        /// That way.
+        /// The new route.
         way: Way,
     },
-    /// A followed connection would be refused now, so it has to come home. It is followed on.
+    /// A followed connection would be refused now, so it has to come home. It is still followed.
     Refused {
-        /// Which.
+        /// The connection.
         tuple: Tuple,
-        /// Why. [`Refusal::NotSteerable`]: it has no way any more, or its address is away.
+        /// The reason. [`Refusal::NotSteerable`] means that its route or its address is gone.
         why: Refusal,
     },
-    /// The firewall has other rules: any connection that is away may be meant.
+    /// The firewall's rules have changed, which may affect any connection that is away.
     Rules,
 }
 
-/// Removes an interface that is no hardware, also one that somebody has open.
+/// Removes a virtual interface, even if somebody has it open.
 ///
 /// # Errors
-/// As the kernel's; `ENODEV` if there is none of that index.
+/// Errors from the kernel; `ENODEV` if there is no interface with that index.
 pub(crate) fn remove_link(index: u32) -> io::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = index;
     Asker::open()?.ask(Message::DelLink(link), Purpose::Change).map(drop)
 }
 
-/// Asks for routes and neighbours, and follows them.
+/// Queries routes and neighbours, and follows their changes.
 pub struct Hops {
     asker: Asker,
     listener: Listener,
     followed: BTreeMap<Tuple, (Query, Result<Way, Refusal>)>,
-    /// Followed ones that have to be asked for again.
+    /// Followed connections whose routes have to be queried again.
     doubts: BTreeSet<Tuple>,
 }
 
 impl Hops {
-    /// Opens the sockets, in the thread's network namespace.
+    /// Opens the sockets, in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn open() -> io::Result<Hops> {
-        // First, so that no change falls between an answer and the first poll.
+        // Listen first, so that no change is missed between an answer and the first poll.
         let listener = Listener::open()?;
         Ok(Hops { asker: Asker::open()?, listener, followed: BTreeMap::new(), doubts: BTreeSet::new() })
     }
 
-    /// Where segments of a connection go. [`Refusal::NotSteerable`] if the kernel has no unicast
-    /// route, does not have the source address, or needs a gateway of the other IP version;
-    /// [`Refusal::Encapsulated`] if the route adds headers.
+    /// Where the segments of a connection go. The refusal is [`Refusal::NotSteerable`] if the
+    /// kernel has no unicast route, does not have the source address, or needs a gateway of the
+    /// other IP version, and [`Refusal::Encapsulated`] if the route adds headers.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn way(&mut self, query: &Query) -> io::Result<Result<Way, Refusal>> {
         let Some(route) = self.route(route_request(query))? else { return Ok(Err(Refusal::NotSteerable)) };
         let way = way_of(&route, query.tuple.remote);
-        // A route of IPv6 is found also for an address that is not ours.
+        // An IPv6 route is also found for an address that the host does not have.
         if way.is_ok() && !query.tuple.local.is_v4() && !self.is_ours(query)? {
             return Ok(Err(Refusal::NotSteerable));
         }
@@ -173,21 +173,21 @@ impl Hops {
         Ok(self.route(request)?.is_some_and(|route| route.header.kind == RouteType::Local))
     }
 
-    /// The kernel's answer; none if it has no route.
+    /// The kernel's answer, or `None` if it has no route.
     fn route(&mut self, request: RouteMessage) -> io::Result<Option<RouteMessage>> {
         match self.asker.ask(Message::GetRoute(request), Purpose::Ask) {
             Ok(Some(Message::NewRoute(route))) => Ok(Some(route)),
             Ok(_) => Ok(None),
-            // Nor is one of whose answer something cannot be read a route that is understood.
+            // An answer that cannot be parsed in full counts as no route.
             Err(error) if is_no_route(&error) || error.raw_os_error().is_none() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Whether an address is one of this namespace's own.
+    /// Returns true if an address belongs to this namespace.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn is_local(&mut self, address: Addr) -> io::Result<bool> {
         let mut request = RouteMessage::default();
         request.header.address_family = family(address);
@@ -201,17 +201,17 @@ impl Hops {
         }
     }
 
-    /// A neighbour's link address, as far as the kernel knows it by now. If it does not,
-    /// or has not heard of it for long, it asks, and [`Change::Neighbour`] follows.
+    /// A neighbour's link address, if the kernel knows it. If the kernel does not, or has not
+    /// verified it for long, the kernel asks the neighbour, and [`Change::Neighbour`] follows.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn neighbour(&mut self, interface: u32, neighbour: Addr) -> io::Result<Option<Mac>> {
         let mut used = neighbour_message(interface, neighbour);
         used.header.flags = NeighbourFlags::Use;
         match self.asker.ask(Message::NewNeighbour(used), Purpose::Change) {
             Ok(_) => {}
-            // The interface has gone, or is down; nothing is known then.
+            // The interface is gone or down, so nothing is known.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENETDOWN)) => return Ok(None),
             Err(error) => return Err(error),
         }
@@ -224,10 +224,10 @@ impl Hops {
         }
     }
 
-    /// An interface as it is now.
+    /// The present properties of an interface.
     ///
     /// # Errors
-    /// As the kernel's: `ENODEV` if there is none of this index.
+    /// Errors from the kernel; `ENODEV` if there is no interface with this index.
     pub fn link(&mut self, index: u32) -> io::Result<Link> {
         let mut request = LinkMessage::default();
         request.header.index = index;
@@ -237,27 +237,27 @@ impl Hops {
         }
     }
 
-    /// From now on changes of a connection's way are told.
+    /// Reports changes of a connection's route from now on.
     pub fn follow(&mut self, query: Query, way: Way) {
         self.followed.insert(query.tuple, (query, Ok(way)));
     }
 
-    /// No more.
+    /// Stops following a connection.
     pub fn forget(&mut self, tuple: &Tuple) {
         self.followed.remove(tuple);
         self.doubts.remove(tuple);
     }
 
-    /// Tells what has changed, without waiting.
+    /// Reports what has changed, without waiting.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn poll(&mut self, mut tell: impl FnMut(Change)) -> io::Result<()> {
         let mut doubtful = false;
         let whole = self.listener.drain(|message| match message {
             Message::NewNeighbour(found) => tell_neighbour(&found, mac_of(&found), &mut tell),
             Message::DelNeighbour(found) => tell_neighbour(&found, None, &mut tell),
-            // What a bridge says of its ports comes as links of its family.
+            // Links of the bridge family describe a bridge's ports.
             Message::NewLink(link) if link.header.interface_family == AddressFamily::Unspec => {
                 doubtful = true;
                 tell(Change::Link(link_of(&link)));
@@ -322,7 +322,7 @@ fn route_request(query: &Query) -> RouteMessage {
     request.header.address_family = family(remote);
     request.header.destination_prefix_length = prefix(remote);
     request.header.source_prefix_length = prefix(local);
-    // But for ECN, which no rule looks at.
+    // Without the ECN bits, which no rule examines.
     request.header.tos = query.tos & !3;
     request.attributes = vec![
         RouteAttribute::Destination(route_address(remote)),
@@ -341,7 +341,8 @@ fn route_request(query: &Query) -> RouteMessage {
     request
 }
 
-/// No route is an answer too: unreachable, prohibited, the source address is not ours.
+/// Returns true if the error means that there is no route: unreachable, prohibited, or a source
+/// address that the host does not have.
 fn is_no_route(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     matches!(
@@ -379,7 +380,7 @@ fn neighbour_message(interface: u32, neighbour: Addr) -> NeighbourMessage {
     message
 }
 
-/// The link address, if the state vouches for it.
+/// The link address, if the neighbour's state makes it reliable.
 fn mac_of(found: &NeighbourMessage) -> Option<Mac> {
     if !matches!(
         found.header.state,

@@ -1,4 +1,5 @@
-//! Two netlink sockets: one asks, one listens. Messages are netlink-packet-route's.
+//! Two netlink sockets, one for requests and one that listens. Messages come from
+//! netlink-packet-route.
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
@@ -10,25 +11,25 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// `linux/rtnetlink.h`: links, neighbours, addresses, routes and rules of both versions.
+/// `linux/rtnetlink.h`: links, neighbours, and addresses, routes and rules of both IP versions.
 const GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
-/// The largest message that the kernel makes is half of this.
+/// Twice the size of the kernel's largest message.
 const BUFFER: usize = 64 << 10;
-/// Messages taken in one poll at most; what is left comes with the next.
+/// The most messages that one poll reads. The next poll reads the rest.
 const PER_POLL: usize = 256;
 
-/// What a request is for, which decides its flags.
+/// What a request is for. This determines its flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// An answer of one message.
+    /// To query something. The answer is one message.
     Ask,
-    /// A change, made or replaced; the answer is yes or no.
+    /// To create or replace something. The answer is success or an error.
     Change,
-    /// Something more, in front of what is alike; the answer is yes or no.
+    /// To add something in front of equal entries. The answer is success or an error.
     Add,
 }
 
-/// Asks and is answered, one request at a time.
+/// Sends requests and reads their answers, one request at a time.
 pub struct Asker {
     socket: OwnedFd,
     sequence: u32,
@@ -40,7 +41,7 @@ impl Asker {
         Ok(Asker { socket: open(0, SocketFlags::CLOEXEC)?, sequence: 0, buffer: vec![0; BUFFER] })
     }
 
-    /// All that there is of a kind.
+    /// Everything of a kind.
     pub fn dump(&mut self, message: Message) -> io::Result<Vec<Message>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut request = NetlinkMessage::from(message);
@@ -78,7 +79,8 @@ impl Asker {
         send(&self.socket, &bytes, SendFlags::empty()).map(drop).map_err(io::Error::from)
     }
 
-    /// The answer; `None` for a plain yes. The kernel's no is an error.
+    /// The answer to a request; `None` if it is only an acknowledgment. A refusal of the kernel is
+    /// an error.
     pub fn ask(&mut self, message: Message, purpose: Purpose) -> io::Result<Option<Message>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut request = NetlinkMessage::from(message);
@@ -93,7 +95,7 @@ impl Asker {
             let (_, len) = recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::empty())?;
             let reply = NetlinkMessage::<Message>::deserialize(&self.buffer[..len]).map_err(io::Error::other)?;
             if reply.header.sequence_number != self.sequence {
-                // Of a request whose answer nobody waited for.
+                // This answers an earlier request, for which nobody waits.
                 continue;
             }
             return match reply.payload {
@@ -108,7 +110,7 @@ impl Asker {
     }
 }
 
-/// Hears of changes.
+/// Reads notifications.
 pub struct Listener {
     socket: OwnedFd,
     buffer: Vec<u8>,
@@ -121,8 +123,8 @@ impl Listener {
         Ok(Listener { socket, buffer: vec![0; BUFFER] })
     }
 
-    /// Hands over what has come, without waiting. False if something was lost: then
-    /// anything may have changed.
+    /// Hands over the notifications that have arrived, without waiting. Returns false if some were
+    /// lost, so that anything may have changed.
     pub fn drain(&mut self, mut take: impl FnMut(Message)) -> io::Result<bool> {
         let mut whole = true;
         for _ in 0..PER_POLL {
@@ -139,7 +141,7 @@ impl Listener {
             let mut rest = &self.buffer[..len.min(BUFFER)];
             while !rest.is_empty() {
                 let Ok(message) = NetlinkMessage::<Message>::deserialize(rest) else {
-                    // Of a kind that the crate does not know yet.
+                    // The netlink crate does not know this kind.
                     whole = false;
                     break;
                 };

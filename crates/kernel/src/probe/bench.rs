@@ -1,4 +1,4 @@
-//! A connection over loopback to try things on.
+//! A loopback connection on which beliefs are tested.
 
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// Longest wait for something that should happen at once.
+/// The longest wait for something that should happen at once.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Both ends of a connection, non-blocking.
+/// Both ends of a non-blocking connection.
 pub(crate) struct Bench {
     pub ours: TcpStream,
     pub peer: TcpStream,
@@ -32,7 +32,7 @@ impl Bench {
         self.ours.as_fd()
     }
 
-    /// Waits until a socket has `bytes` to read, and leaves them there.
+    /// Waits until a socket has `bytes` to read, without reading them.
     pub fn wait_unread(socket: &TcpStream, bytes: u32) -> io::Result<()> {
         wait("bytes to read", || Ok(sys::length(socket.as_fd(), sys::Length::Unread)? >= bytes))
     }
@@ -53,7 +53,7 @@ impl Bench {
         Ok(bytes)
     }
 
-    /// A few bytes each way.
+    /// Exchanges a few bytes in each direction.
     pub fn exchange(&self) -> io::Result<()> {
         (&self.ours).write_all(b"there")?;
         (&self.peer).write_all(b"and back")?;
@@ -68,7 +68,7 @@ impl Bench {
         wait("bytes that have left", || Ok(sys::length(self.fd(), sys::Length::Unsent)? == 0))
     }
 
-    /// What `poll` shows of our end, after at most `patience`.
+    /// What `poll` reports for our end, after at most `patience`.
     pub fn poll(&self, patience: Duration) -> io::Result<PollFlags> {
         let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN | PollFlags::RDHUP)];
         let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
@@ -77,7 +77,7 @@ impl Bench {
     }
 }
 
-/// Waits until `done`.
+/// Waits until `done` returns true.
 pub(crate) fn wait(what: &str, mut done: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
     let deadline = Instant::now() + SOON;
     while !done()? {
@@ -89,8 +89,8 @@ pub(crate) fn wait(what: &str, mut done: impl FnMut() -> io::Result<bool>) -> io
     Ok(())
 }
 
-/// TCP segments that this thread's namespace has sent, retransmissions and resets
-/// included (`/proc/net/snmp`).
+/// The number of TCP segments that this thread's namespace has sent, including retransmissions and
+/// resets (`/proc/net/snmp`).
 pub(crate) fn segments_sent() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/thread-self/net/snmp")?;
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
@@ -100,9 +100,8 @@ pub(crate) fn segments_sent() -> io::Result<u64> {
     Ok(sum.filter_map(|(_, value)| value.parse::<u64>().ok()).sum())
 }
 
-/// Waits until nothing has been sent in this thread's namespace for longer than an
-/// acknowledgment is put off (40 ms, `TCP_DELACK_MIN`), so that what is counted from then on is
-/// not what came before.
+/// Waits until this thread's namespace has sent nothing for longer than an acknowledgment may be
+/// delayed (40 ms, `TCP_DELACK_MIN`), so that later counts do not include earlier segments.
 pub(crate) fn settle() -> io::Result<()> {
     let (mut sent, mut since) = (segments_sent()?, Instant::now());
     wait("silence", || {
@@ -114,7 +113,7 @@ pub(crate) fn settle() -> io::Result<()> {
     })
 }
 
-/// Sets the namespace's loopback device up (`RTM_NEWLINK` of rtnetlink(7)).
+/// Brings the namespace's loopback device up (`RTM_NEWLINK` of rtnetlink(7)).
 pub(crate) fn set_loopback_up() -> io::Result<()> {
     const RTM_NEWLINK: u16 = 16;
     const NLM_F_REQUEST: u16 = 1;
@@ -124,7 +123,7 @@ pub(crate) fn set_loopback_up() -> io::Result<()> {
     request.extend(RTM_NEWLINK.to_ne_bytes());
     request.extend(NLM_F_REQUEST.to_ne_bytes());
     request.extend([0; 8]);
-    // `struct ifinfomsg`: family, type, index (loopback's is 1), flags, which of them.
+    // `struct ifinfomsg`: family, type, index (1 for loopback), flags, mask of the flags.
     request.extend([0; 4]);
     request.extend(1i32.to_ne_bytes());
     request.extend(IFF_UP.to_ne_bytes());

@@ -26,13 +26,13 @@ pub(super) const BELIEFS: &[Belief] = &[
     },
     Belief {
         name: "capture-is-silent",
-        believed: "capturing sends nothing, and leaving repair mode makes it an ordinary socket again",
+        believed: "capturing sends nothing, and leaving repair mode makes the socket ordinary again",
         needed: true,
         probe: capture_is_silent,
     },
     Belief {
         name: "repair-does-not-stop",
-        believed: "in repair mode segments that arrive are processed, so steering must come first",
+        believed: "in repair mode arriving segments are processed, so steering must come first",
         needed: false,
         probe: repair_does_not_stop,
     },
@@ -61,7 +61,7 @@ fn repair_shows_all(bench: &Bench) -> Result<(), Otherwise> {
     let (o, p) = (&ours.protocol, &peer.protocol);
     expect(ours.receive_queue == b"unread", format!("receive queue {:?}", ours.receive_queue))?;
     expect(ours.send_queue == [7; 3], format!("send queue {:?}", ours.send_queue))?;
-    // The three bytes did not get there.
+    // The peer has not received the three bytes.
     let numbers = (o.snd_una, o.snd_nxt, o.rcv_nxt) == (p.rcv_nxt, p.rcv_nxt + 3, p.snd_nxt);
     expect(numbers, format!("{o:?} against {p:?}"))?;
     let wnd = o.snd_wnd as i32 - p.right_edge.since(o.snd_una);
@@ -74,8 +74,8 @@ fn repair_shows_all(bench: &Bench) -> Result<(), Otherwise> {
 
 fn keys_are_told(bench: &Bench) -> Result<(), Otherwise> {
     let told = diagnose(bench.fd(), bench.ours.local_addr()?, bench.ours.peer_addr()?);
-    let told = told.map_err(|e| Otherwise(format!("{e}; is the module tcp_diag there?")))?;
-    expect(!told.md5, "it tells of keys that are not there")
+    let told = told.map_err(|e| Otherwise(format!("{e}; is the module tcp_diag available?")))?;
+    expect(!told.md5, "keys are reported that do not exist")
 }
 
 fn capture_is_silent(bench: &Bench) -> Result<(), Otherwise> {
@@ -105,11 +105,11 @@ fn repair_forgets_reuse(bench: &Bench) -> Result<(), Otherwise> {
     repair::leave(fd, Leave::Quietly)?;
     let forgotten = reuse()? == 0;
     restore_reuse_address(fd, &captured.options)?;
-    expect(reuse()? == 1, "it cannot be set again")?;
-    // Still an ordinary socket.
+    expect(reuse()? == 1, "SO_REUSEADDR cannot be set again")?;
+    // The socket is still an ordinary one.
     IntOption::NoDelay.write(fd, 1)?;
     wait("a writable socket", || Ok((&bench.ours).write(b"x")? == 1))?;
-    expect(forgotten, "it stays on")
+    expect(forgotten, "SO_REUSEADDR stays on")
 }
 
 fn selected_queue_swallows(bench: &Bench) -> Result<(), Otherwise> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(super) const BELIEFS: &[Belief] = &[
     Belief {
         name: "husk-keeps-its-place",
-        believed: "a husk keeps descriptor, addresses and entry among the established connections",
+        believed: "a husk keeps its descriptor, its addresses and its entry among the established connections",
         needed: true,
         probe: husk_keeps_its_place,
     },
@@ -35,13 +35,13 @@ pub(super) const BELIEFS: &[Belief] = &[
     },
     Belief {
         name: "disconnect-wakes-waiters",
-        believed: "connect(AF_UNSPEC) wakes whoever waits on the descriptor, with POLLHUP",
+        believed: "connect(AF_UNSPEC) wakes waiters on the descriptor, with POLLHUP",
         needed: false,
         probe: disconnect_wakes_waiters,
     },
     Belief {
         name: "repair-retransmits",
-        believed: "repair mode does not quiet unacknowledged data: it is sent again",
+        believed: "repair mode does not stop the retransmission of unacknowledged data",
         needed: false,
         probe: repair_retransmits,
     },
@@ -53,13 +53,13 @@ pub(super) const BELIEFS: &[Belief] = &[
     },
     Belief {
         name: "closing-is-silent",
-        believed: "closing a husk sends nothing, also with SO_LINGER 0",
+        believed: "closing a husk sends nothing, even with SO_LINGER 0",
         needed: true,
         probe: closing_is_silent,
     },
 ];
 
-/// Longer than a retransmission's or a probe's first time on loopback (RTO 200 ms).
+/// Longer than the first timeout of a retransmission or a probe on loopback (RTO 200 ms).
 const A_TIMEOUT: Duration = Duration::from_millis(700);
 
 fn husk_keeps_its_place(bench: &Bench) -> Result<(), Otherwise> {
@@ -160,7 +160,7 @@ fn closing_is_silent(bench: &Bench) -> Result<(), Otherwise> {
         let sent = segments_sent()? - before;
         expect(sent == 0, format!("{sent} segments were sent, SO_LINGER 0: {linger}"))?;
         expect(TcpInfo::of(peer.as_fd())?.state() == Some(State::Established), "the peer noticed")?;
-        // Nor is there a connection any more that its segments would find.
+        // No connection is left either that the peer's segments would find.
         drop(peer);
     }
     expect(bench.exchange().is_ok(), "another connection suffered")

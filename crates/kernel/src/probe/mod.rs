@@ -1,11 +1,11 @@
-//! What is believed about this kernel, tried out.
+//! Tests what is believed about this kernel.
 //!
-//! Each belief that a move rests on is one small program, run on real sockets over
-//! loopback in a network namespace of its own. `baton doctor` shows the verdicts; the
-//! tests demand that all hold.
+//! Each belief that a move depends on is a small program. It runs on real sockets over loopback, in
+//! a network namespace of its own. `baton doctor` shows the results, and the tests demand that all
+//! beliefs hold.
 //!
-//! A belief that is *needed* must hold, or connections cannot be moved. The others say
-//! why something is done as it is: where one does not hold, what is done is needless.
+//! A belief that is *needed* must hold, or connections cannot be moved. The others explain why
+//! something is done in a certain way: if one does not hold, that effort is unnecessary.
 
 pub(crate) mod bench;
 mod capture;
@@ -19,25 +19,25 @@ use bench::Bench;
 use std::fmt;
 use std::thread::JoinHandle;
 
-/// Whether a belief holds here.
+/// Whether a belief holds on this kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It does.
+    /// It holds.
     Ok,
-    /// It does not: what was seen instead.
+    /// It does not hold. The string says what was observed instead.
     No(String),
 }
 
-/// A belief and what came of it.
+/// The result of testing a belief.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// A short name, the same for ever.
+    /// A short name, which never changes.
     pub name: &'static str,
-    /// What is believed.
+    /// The belief.
     pub believed: &'static str,
-    /// Connections cannot be moved if it does not hold.
+    /// Connections cannot be moved if the belief does not hold.
     pub needed: bool,
-    /// Whether it holds.
+    /// Whether the belief holds.
     pub outcome: Outcome,
 }
 
@@ -58,17 +58,20 @@ impl From<Verdict> for Finding {
             Outcome::No(why) if needed => Finding::no(
                 name,
                 format!("not so: {believed}: {why}"),
-                "use another kernel: on this one connections cannot be moved",
+                "use another kernel: connections cannot be moved on this one",
             ),
-            Outcome::No(why) => {
-                Finding::no(name, format!("not so: {believed}: {why}"), "nothing: what is done about it does no harm")
-            }
+            Outcome::No(why) => Finding::no(
+                name,
+                format!("not so: {believed}: {why}"),
+                "nothing: the precaution against it does no harm",
+            ),
         };
         found.needed(needed)
     }
 }
 
-/// What `baton doctor` says of the beliefs; of all of them at once where none can be tried.
+/// What `baton doctor` reports about the beliefs, or one finding for all of them if none can be
+/// tested.
 ///
 /// # Panics
 /// If no thread can be started.
@@ -77,12 +80,12 @@ pub fn findings() -> Vec<Finding> {
         Ok(verdicts) => verdicts.into_iter().map(Finding::from).collect(),
         Err(failed) => {
             let remedy = "run as root, or in a container with CAP_SYS_ADMIN";
-            vec![Finding::no("probes", format!("cannot be tried: {failed}"), remedy).needed(true)]
+            vec![Finding::no("probes", format!("cannot be tested: {failed}"), remedy).needed(true)]
         }
     }
 }
 
-/// What a probe saw that it did not believe, or a system call that failed.
+/// An unexpected observation of a probe, or a system call that failed.
 #[derive(Debug)]
 pub(crate) struct Otherwise(String);
 
@@ -92,12 +95,12 @@ impl<E: std::error::Error> From<E> for Otherwise {
     }
 }
 
-/// Fails a probe unless what is believed is seen.
+/// Fails a probe unless the belief was observed (`seen`).
 pub(crate) fn expect(seen: bool, otherwise: impl Into<String>) -> Result<(), Otherwise> {
     if seen { Ok(()) } else { Err(Otherwise(otherwise.into())) }
 }
 
-/// A belief and the program that tries it.
+/// A belief and the program that tests it.
 pub(crate) struct Belief {
     pub name: &'static str,
     pub believed: &'static str,
@@ -105,24 +108,24 @@ pub(crate) struct Belief {
     pub probe: fn(&Bench) -> Result<(), Otherwise>,
 }
 
-/// Tries all beliefs, each on a connection and in a network namespace of its own.
+/// Tests all beliefs, each on a connection and in a network namespace of its own.
 ///
 /// # Errors
-/// If no network namespace can be made, which takes CAP_SYS_ADMIN.
+/// If no network namespace can be created, which needs CAP_SYS_ADMIN.
 ///
 /// # Panics
 /// If no thread can be started.
 pub fn all() -> Result<Vec<Verdict>, Failed> {
     let beliefs = [capture::BELIEFS, husk::BELIEFS, restore::BELIEFS, conntrack::BELIEFS];
-    // All at once: most of the time is waiting for timers of the kernel.
+    // All at once, because most of the time is spent on waiting for timers of the kernel.
     let tried: Vec<_> = beliefs.into_iter().flatten().map(try_apart).collect();
     tried.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }
 
 fn try_apart(belief: &'static Belief) -> JoinHandle<Result<Verdict, Failed>> {
     let work = move || {
-        crate::sys::enter_private_network().during("making a network namespace")?;
-        bench::set_loopback_up().during("setting its loopback device up")?;
+        crate::sys::enter_private_network().during("creating a network namespace")?;
+        bench::set_loopback_up().during("bringing its loopback device up")?;
         Ok(try_one(belief))
     };
     std::thread::Builder::new().name(belief.name.into()).spawn(work).expect("a thread starts")

@@ -1,4 +1,4 @@
-//! Beliefs about the way back.
+//! Beliefs about the way back into the kernel.
 
 use super::bench::{Bench, segments_sent, wait};
 use super::{Belief, Otherwise, expect};
@@ -21,13 +21,13 @@ use std::time::Duration;
 pub(super) const BELIEFS: &[Belief] = &[
     Belief {
         name: "steps-have-an-order",
-        believed: "numbers are taken only before connect, options only after it, rcv_wup only up to rcv_nxt",
+        believed: "numbers are accepted only before connect, options only after it, rcv_wup only up to rcv_nxt",
         needed: false,
         probe: steps_have_an_order,
     },
     Belief {
         name: "restore-goes-on",
-        believed: "a connection restored on its descriptor goes on, with what was unread and unacknowledged",
+        believed: "a connection restored on its descriptor continues, with its unread and unacknowledged bytes",
         needed: true,
         probe: restore_goes_on,
     },
@@ -39,19 +39,19 @@ pub(super) const BELIEFS: &[Belief] = &[
     },
     Belief {
         name: "segment-size-is-lost",
-        believed: "without TCP_MAXSEG before connect a restored socket cuts to the default MSS",
+        believed: "without TCP_MAXSEG before connect a restored socket uses the default MSS",
         needed: false,
         probe: segment_size_is_lost,
     },
     Belief {
         name: "closed-window-holds",
-        believed: "data written outside of repair mode behind a closed window stays unsent until it is opened",
+        believed: "data written outside repair mode behind a closed window stays unsent until the window opens",
         needed: true,
         probe: closed_window_holds,
     },
     Belief {
         name: "leaving-asks-the-peer",
-        believed: "leaving repair mode sends one window probe, or none if asked so",
+        believed: "leaving repair mode sends one window probe, or none if so requested",
         needed: false,
         probe: leaving_asks_the_peer,
     },
@@ -69,7 +69,7 @@ pub(super) const BELIEFS: &[Belief] = &[
     },
     Belief {
         name: "error-lowers-route-mtu",
-        believed: "an ICMP error made here and sent to ourselves tells a route what its path carries",
+        believed: "an ICMP error made here and sent to ourselves sets the MTU of a route",
         needed: false,
         probe: error_lowers_route_mtu,
     },
@@ -91,14 +91,14 @@ fn steps_have_an_order(bench: &Bench) -> Result<(), Otherwise> {
     let captured = husk_of(bench)?;
     let fd = bench.fd();
     let numbers = repair::set_queue_seq(fd, Queue::Send, Seq(1));
-    expect(numbers.is_err(), "numbers are taken after connect")?;
+    expect(numbers.is_err(), "numbers are accepted after connect")?;
     let windows = repair::windows(fd)?;
     let ahead = repair::set_windows(fd, Windows { rcv_wup: captured.protocol.rcv_nxt + 1, ..windows });
-    expect(ahead.is_err(), "a window update ahead of rcv_nxt is taken")?;
+    expect(ahead.is_err(), "a window update ahead of rcv_nxt is accepted")?;
     connect_unspec(fd)?;
     let options = repair::set_options(fd, &[RepairOption(4, 0)]);
-    expect(options.is_err(), "options are taken before connect")?;
-    expect(repair::set_queue_seq(fd, Queue::Send, Seq(1)).is_ok(), "numbers are not taken before connect")
+    expect(options.is_err(), "options are accepted before connect")?;
+    expect(repair::set_queue_seq(fd, Queue::Send, Seq(1)).is_ok(), "numbers are not accepted before connect")
 }
 
 fn restore_goes_on(bench: &Bench) -> Result<(), Otherwise> {
@@ -115,14 +115,14 @@ fn restore_goes_on(bench: &Bench) -> Result<(), Otherwise> {
     expect(mss + 12 >= u32::from(captured.protocol.peer_mss.min(MOST_MAXSEG)), format!("segments of {mss} bytes"))?;
     let clamp = sys::get_int(bench.fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)?;
     expect(clamp >= captured.options.window_clamp, format!("a largest window of {clamp}"))?;
-    expect(Bench::read(&bench.ours, 6)? == b"unread", "the unread bytes are others")?;
-    // Not before a timeout; the kernel has no round-trip time any more.
+    expect(Bench::read(&bench.ours, 6)? == b"unread", "the unread bytes have changed")?;
+    // This takes a timeout, because the kernel no longer has a round-trip time.
     let acked = (0..50).find(|_| {
         thread::sleep(Duration::from_millis(100));
         sys::length(bench.fd(), Length::Unacked).is_ok_and(|len| len == 0)
     });
     expect(acked.is_some(), "unacknowledged data is not sent again")?;
-    expect(Bench::read(&bench.peer, 1_000)? == [7; 1_000], "the bytes that were sent again are others")?;
+    expect(Bench::read(&bench.peer, 1_000)? == [7; 1_000], "the retransmitted bytes have changed")?;
     Ok(bench.exchange()?)
 }
 
@@ -134,7 +134,7 @@ fn epoll_survives(bench: &Bench) -> Result<(), Otherwise> {
     restore(&bench.ours, &captured)?;
     let mut events = Vec::with_capacity(4);
     let none = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    // What the move itself woke it for.
+    // The events that the move itself caused.
     epoll::wait(&watch, rustix::buffer::spare_capacity(&mut events), Some(&none))?;
     (&bench.peer).write_all(b"new")?;
     Bench::wait_unread(&bench.ours, 3)?;
@@ -166,7 +166,7 @@ fn segment_size_is_lost(bench: &Bench) -> Result<(), Otherwise> {
 fn closed_window_holds(bench: &Bench) -> Result<(), Otherwise> {
     bench.exchange()?;
     let mut captured = capture(&bench.ours)?;
-    // As if the program had written these before.
+    // As if the program had written these bytes earlier.
     captured.send_queue.extend([9; 5_000]);
     captured.protocol.write_seq += 5_000;
     make_husk(&bench.ours, &captured)?;
@@ -185,7 +185,7 @@ fn leaving_asks_the_peer(bench: &Bench) -> Result<(), Otherwise> {
         let before = segments_sent()?;
         repair::leave(bench.fd(), how)?;
         thread::sleep(Duration::from_millis(10));
-        // A probe and its answer: both ends are in this namespace.
+        // A probe and its answer count, because both ends are in this namespace.
         let sent = segments_sent()? - before;
         expect(sent == expected, format!("{how:?}: {sent} segments"))?;
     }
@@ -212,12 +212,12 @@ fn retracted_window_drops(bench: &Bench) -> Result<(), Otherwise> {
     captured.protocol.right_edge = captured.protocol.rcv_nxt + 1_000;
     captured.options.window_clamp = 1_000;
     rebuild(&bench.ours, &captured)?;
-    // Quietly, so that the peer does not hear of it.
+    // Without a probe, so that the peer does not learn of the restore.
     repair::leave(bench.fd(), Leave::Quietly)?;
     (&bench.peer).write_all(&[5; 5_000])?;
     thread::sleep(Duration::from_millis(5));
     let unread = sys::length(bench.fd(), Length::Unread)?;
-    expect(unread == 6, format!("{} bytes of it were taken", unread - 6))
+    expect(unread == 6, format!("{} bytes of it were accepted", unread - 6))
 }
 
 fn error_lowers_route_mtu(bench: &Bench) -> Result<(), Otherwise> {
@@ -239,5 +239,5 @@ fn ecn_survives(_: &Bench) -> Result<(), Otherwise> {
     expect(captured.protocol.ecn, "ECN is not agreed on at first")?;
     make_husk(&own.ours, &captured)?;
     restore(&own.ours, &captured)?;
-    expect(TcpInfo::of(own.fd())?.ecn(), "it does not")
+    expect(TcpInfo::of(own.fd())?.ecn(), "the restored socket does not use ECN")
 }

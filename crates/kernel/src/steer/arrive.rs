@@ -1,10 +1,10 @@
-//! Segments that arrive once more, at the kernel, over the interface that they came by.
+//! Segments that the kernel receives again, over the interface by which they came.
 //!
 //! A SYN may open a new connection in place of one that an engine has in TIME-WAIT (RFC 9293
-//! §3.6.1, RFC 6191 §2). It went to the engine by its name, and belongs to whoever listens. So
-//! it is put before the kernel as any frame of that interface: firewall, routes, and listeners
-//! that are bound to a device see it as it was. A BPF program that is run once does it
-//! (`bpf/programs/arrive.c`), since a packet socket only sends.
+//! §3.6.1, RFC 6191 §2). Because of its addresses and ports it went to the engine, but it belongs
+//! to a listener of the kernel. So it is given to the kernel like any frame of that interface: the
+//! firewall, routing, and listeners bound to a device see it unchanged. A BPF program that is run
+//! once does this (`bpf/programs/arrive.c`), because a packet socket can only send.
 
 use crate::raw;
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
@@ -16,18 +16,18 @@ use baton_wire::tcp::header::{Segment, fill_checksum};
 
 use super::error::SteerError;
 
-/// Where a `struct __sk_buff` has `ifindex` (include/uapi/linux/bpf.h).
+/// The offset of `ifindex` in `struct __sk_buff` (include/uapi/linux/bpf.h).
 const IFINDEX: usize = 40;
 const PROGRAM: &str = "arrive";
-const LOADING: &str = "loading the program that has segments arrive";
-/// Nobody's: a link address that is administered locally.
+const LOADING: &str = "loading the program that injects segments";
+/// A locally administered link address that nobody uses.
 const FROM: [u8; 6] = [2, 0, 0, 0, 0, 0];
-/// More is no SYN's, in bytes.
+/// No SYN is longer than this many bytes.
 const MOST: usize = 1500;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 
-/// What has segments arrive.
+/// Injects segments into the kernel's receive path.
 pub struct Arrivals(Ebpf);
 
 impl Arrivals {
@@ -39,30 +39,30 @@ impl Arrivals {
         let object = baton_bpf::arrive().ok_or(SteerError::NotBuilt)?;
         let mut ebpf = EbpfLoader::new().load(object).map_err(|error| SteerError::kernel(LOADING, error))?;
         let program = ebpf.program_mut(PROGRAM).expect("arrive.c has a program of that name");
-        let program: &mut SchedClassifier = program.try_into().expect("it is a classifier");
+        let program: &mut SchedClassifier = program.try_into().expect("the program is a classifier");
         program.load().map_err(|error| SteerError::kernel(LOADING, error))?;
         Ok(Arrivals(ebpf))
     }
 
-    /// Has a SYN of this connection, from the TCP header on, arrive over the interface of that
-    /// index and link address of the thread's network namespace. Its ports are the
-    /// connection's, whatever it says; what is no SYN does not arrive.
+    /// Injects a SYN of this connection, given from its TCP header on, on the interface with this
+    /// index and link address in the thread's network namespace. Its ports are set to the
+    /// connection's. A segment that is not a SYN is not injected.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn syn(&self, (interface, mac): (u32, [u8; 6]), tuple: &Tuple, syn: &[u8]) -> Result<(), SteerError> {
         let Some(frame) = frame_of(mac, tuple, syn) else { return Ok(()) };
         let program = self.0.program(PROGRAM).expect("arrive.c has a program of that name");
-        let program: &SchedClassifier = program.try_into().expect("it is a classifier");
+        let program: &SchedClassifier = program.try_into().expect("the program is a classifier");
         let mut context = [0; IFINDEX + size_of::<u32>()];
         context[IFINDEX..].copy_from_slice(&interface.to_ne_bytes());
         let options = TestRunOptions { data_in: Some(&frame), ctx_in: Some(&context), ..TestRunOptions::new() };
-        program.test_run(options).map_err(|error| SteerError::kernel("having a segment arrive", error))?;
+        program.test_run(options).map_err(|error| SteerError::kernel("injecting a segment", error))?;
         Ok(())
     }
 }
 
-/// An Ethernet frame with this SYN; `None` if it is none.
+/// An Ethernet frame that contains this SYN. `None` if the segment is not a SYN.
 fn frame_of(mac: [u8; 6], tuple: &Tuple, syn: &[u8]) -> Option<Vec<u8>> {
     let flags = Segment::parse(syn).ok()?.header.flags;
     if syn.len() > MOST || !flags.contains(Flags::SYN) || flags.intersects(Flags::ACK | Flags::RST | Flags::FIN) {
@@ -90,7 +90,7 @@ mod tests {
         Tuple { local, remote, local_port: 80, remote_port: 40_000 }
     }
 
-    /// From and to ports that are not the connection's.
+    /// A segment with ports that are not the connection's.
     fn syn(flags: Flags, payload: usize) -> Vec<u8> {
         let header = Header { src_port: 1, dst_port: 2, flags, ..Header::default() };
         let mut segment = vec![0; 60];

@@ -1,4 +1,4 @@
-//! The programs loaded and attached, or taken up from a predecessor.
+//! Loads and attaches the programs, or takes them over from a predecessor.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use super::pins::{self, Pins};
 use super::{Kind, Mode, Options, Steering};
 
 const TC: &str = "steer_tc";
-/// Guards of engines' TAP devices: any engine's, and that of the interface's own where the
-/// kernel does not let the first be loaded.
+/// The guards of engines' TAP devices: the one for any engine, and the one for the interface's own
+/// engine, for kernels that do not load the first.
 const TAP: &str = "steer_tap";
 const TAP_OWN: &str = "steer_tap_own";
 const XDP: &str = "steer_xdp";
 const ATTACHING: &str = "attaching the steering program";
 
-/// Steers `interface`; `kind` is decided.
+/// Steers `interface` by a `kind` that has been decided.
 pub fn attach(interface: &str, index: u32, kind: Kind, options: Options) -> Result<Steering, SteerError> {
     let found = if options.outlive { Some(Pins::make(interface)?) } else { Pins::find(interface)? };
     let left = found.as_ref().and_then(Pins::mode);
@@ -30,7 +30,7 @@ pub fn attach(interface: &str, index: u32, kind: Kind, options: Options) -> Resu
             return Err(SteerError::LeftOver { interface: interface.to_owned(), left: pins::name(left) });
         }
     }
-    // Without `outlive` an empty directory may have been found, which is nobody's.
+    // Without `outlive`, an empty directory may have been found, which nobody uses.
     let pins = found.filter(|_| options.outlive);
     let result = load(options, pins.as_ref()).and_then(|mut ebpf| {
         let (link, mode, taken_up) = match kind {
@@ -53,7 +53,7 @@ pub fn attach(interface: &str, index: u32, kind: Kind, options: Options) -> Resu
             Ok(Steering { link, interface: interface.to_owned(), mode, maps, ebpf, pins, guards: BTreeMap::new() })
         }
         Err(e) => {
-            // What was there before stays.
+            // What existed before stays.
             if let (Some(pins), None) = (&pins, left) {
                 pins.remove();
             }
@@ -62,7 +62,7 @@ pub fn attach(interface: &str, index: u32, kind: Kind, options: Options) -> Resu
     }
 }
 
-/// Loads the object; with `pins`, its maps are those that are there, or stay there.
+/// Loads the object. With `pins`, the maps are those pinned there, or are pinned there.
 fn load(options: Options, pins: Option<&Pins>) -> Result<Ebpf, SteerError> {
     let object = baton_bpf::steer().ok_or(SteerError::NotBuilt)?;
     let mut loader = EbpfLoader::new();
@@ -75,14 +75,14 @@ fn load(options: Options, pins: Option<&Pins>) -> Result<Ebpf, SteerError> {
     loader.load(object).map_err(|e| SteerError::kernel("loading the steering programs", e))
 }
 
-/// The link, its mode, and whether it was a predecessor's, of which `left` is what it left.
+/// The link, its mode, and whether a predecessor left it in `left`.
 fn attach_tc(ebpf: &mut Ebpf, interface: &str, left: Option<&Pins>) -> Result<(FdLink, Mode, bool), SteerError> {
     let (_, there) =
         SchedClassifier::query_tcx(interface, TcAttachType::Ingress).map_err(|e| explain_tc(interface, e))?;
     if let Some(pins) = left {
         let link = pins.link(Mode::Tc)?;
         let info = link.info().map_err(|e| SteerError::kernel("looking at the pinned link", e))?;
-        // Not so if the interface has gone, and another of its name is there now.
+        // The interface may be gone, and another with its name may have taken its place.
         if there.iter().any(|program| program.id() == info.program_id()) {
             load_guard(ebpf)?;
             return Ok((link, Mode::Tc, true));
@@ -97,7 +97,7 @@ fn attach_tc(ebpf: &mut Ebpf, interface: &str, left: Option<&Pins>) -> Result<(F
     Ok((link, Mode::Tc, false))
 }
 
-/// The guard of an engine's TAP device, attached.
+/// Attaches the guard of an engine's TAP device.
 pub fn tap(ebpf: &mut Ebpf, device: &str, engine: u32, pins: Option<&Pins>) -> Result<FdLink, SteerError> {
     let name = if guards_programs(ebpf) { TAP } else { TAP_OWN };
     let link = attach_classifier(ebpf, name, device).map_err(|e| explain_tc(device, e))?;
@@ -109,7 +109,7 @@ pub fn tap(ebpf: &mut Ebpf, device: &str, engine: u32, pins: Option<&Pins>) -> R
 
 fn classifier<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut SchedClassifier {
     let program = ebpf.program_mut(name).expect("steer.c has a program of that name");
-    program.try_into().expect("it is a classifier")
+    program.try_into().expect("the program is a classifier")
 }
 
 fn load_classifier(ebpf: &mut Ebpf, name: &str) -> Result<(), SteerError> {
@@ -117,25 +117,25 @@ fn load_classifier(ebpf: &mut Ebpf, name: &str) -> Result<(), SteerError> {
 }
 
 /// The first guard reads the kernel's own sk_buff, whose layout the loader takes from the kernel's
-/// BTF. Without that, it is one that no kernel loads.
+/// BTF. If that fails, no kernel loads this guard.
 fn load_guard(ebpf: &mut Ebpf) -> Result<(), SteerError> {
     load_classifier(ebpf, TAP).or_else(|_| load_classifier(ebpf, TAP_OWN))
 }
 
-/// Whether programs' engines may be let out, too.
+/// Returns true if engines inside programs may send too.
 pub fn guards_programs(ebpf: &Ebpf) -> bool {
     ebpf.program(TAP).is_some_and(|guard| guard.fd().is_ok())
 }
 
-/// Loads the guard of programs' engines, and lets go of it.
+/// Loads the guard for engines inside programs, and drops it.
 ///
 /// # Errors
-/// [`SteerError`]: they cannot be let out.
+/// [`SteerError`]: engines inside programs cannot be allowed to send.
 pub(super) fn try_guard() -> Result<(), SteerError> {
     load(Options::default(), None).and_then(|mut ebpf| load_classifier(&mut ebpf, TAP))
 }
 
-/// Before all that is attached there already, so that nothing else changes the frames.
+/// Attaches the program before all others there, so that nothing else changes the frames first.
 fn attach_classifier(ebpf: &mut Ebpf, name: &str, interface: &str) -> Result<FdLink, ProgramError> {
     let program = classifier(ebpf, name);
     let order = TcAttachOptions::TcxOrder(LinkOrder::first());
@@ -154,7 +154,7 @@ fn explain_tc(interface: &str, error: ProgramError) -> SteerError {
     }
 }
 
-/// The link, its mode, and whether it was a predecessor's, which `left` such a one in `pins`.
+/// The link, its mode, and whether it is one that a predecessor `left` in `pins`.
 fn attach_xdp(
     ebpf: &mut Ebpf,
     interface: &str,
@@ -163,7 +163,7 @@ fn attach_xdp(
     left: Option<Mode>,
 ) -> Result<(FdLink, Mode, bool), SteerError> {
     let program = ebpf.program_mut(XDP).expect("steer.c has a program of that name");
-    let program: &mut Xdp = program.try_into().expect("it is an XDP program");
+    let program: &mut Xdp = program.try_into().expect("the program is an XDP program");
     program.load().map_err(|e| SteerError::kernel("loading the steering programs", e))?;
     let mut error = None;
     for (driver, mode) in [(true, XdpMode::Driver), (false, XdpMode::Skb)] {
@@ -178,12 +178,12 @@ fn attach_xdp(
             }
             Err(e) => match os_error(&e) {
                 Some(libc::EBUSY | libc::EEXIST) => match (pins, left) {
-                    // The place is taken by what was left; else the interface has gone
-                    // since, and the place was free.
+                    // What was left occupies the slot. Otherwise the interface has been replaced
+                    // since, and the slot was free.
                     (Some(pins), Some(left)) => return Ok((pins.link(left)?, left, true)),
                     _ => return Err(xdp_occupied(interface)),
                 },
-                // The driver has no hook, or not for this MTU or these queues.
+                // The driver has no hook, or none for this MTU or these queues.
                 Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE | libc::ENOSPC) => error = Some(e),
                 _ => return Err(SteerError::kernel(ATTACHING, e)),
             },
@@ -195,7 +195,7 @@ fn attach_xdp(
 fn xdp_occupied(interface: &str) -> SteerError {
     SteerError::Occupied {
         interface: interface.to_owned(),
-        by: "an XDP program is there already, and an interface has one place",
-        remedy: "use the kind tc, which works beside it, or take it off (who: bpftool net)",
+        by: "another XDP program is attached, and an interface has room for one",
+        remedy: "use the kind tc, which coexists with it, or remove it (see: bpftool net)",
     }
 }

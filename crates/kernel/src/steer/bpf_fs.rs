@@ -1,5 +1,5 @@
-//! The BPF file system, in which steering is pinned. systemd mounts it at boot; where nobody
-//! has, as in a container or on a small system, we do, as `bpftool` does.
+//! The BPF file system, in which steering is pinned. systemd mounts it at boot. Where nothing has,
+//! as in a container or on a small system, we mount it, as `bpftool` does.
 
 use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::mount::{MountFlags, mount};
@@ -10,13 +10,14 @@ use std::path::Path;
 /// `BPF_FS_MAGIC` of `include/uapi/linux/magic.h`.
 const MAGIC: i64 = 0xcafe_4a11;
 
-/// Mounts it at `place` unless it is there.
+/// Mounts it at `place`, unless it is mounted there.
 ///
-/// Not in a mount namespace that is known not to be the first process's (`ip netns exec` makes
-/// one): there what is pinned would end with the namespace, and others would not find it.
+/// Does not do so in a mount namespace that is known not to be the first process's (`ip netns exec`
+/// creates one): pinned objects would end with that namespace, and other processes would not find
+/// them.
 ///
 /// # Errors
-/// As `mount(2)`'s; `Unsupported` in such a namespace.
+/// Errors from `mount(2)`; `Unsupported` in such a namespace.
 pub fn ensure(place: &Path) -> io::Result<()> {
     if is_there(place)? {
         return Ok(());
@@ -25,7 +26,7 @@ pub fn ensure(place: &Path) -> io::Result<()> {
     if first.is_ok_and(|first| fs::read_link("/proc/self/ns/mnt").is_ok_and(|ours| ours != first)) {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "no BPF file system in this mount namespace"));
     }
-    // Two that mounted it at a time would hide each other's.
+    // Two processes that mount it at the same time would hide each other's mount.
     let directory = File::open(place)?;
     flock(&directory, FlockOperation::LockExclusive)?;
     if !is_there(place)? {
@@ -57,7 +58,7 @@ mod tests {
         });
         let there = is_there(&place).unwrap();
         unmount(&place, UnmountFlags::empty()).unwrap();
-        assert!(there && !is_there(&place).unwrap(), "one mount, not several");
+        assert!(there && !is_there(&place).unwrap(), "there is exactly one mount");
         fs::remove_dir(&place).unwrap();
     }
 }

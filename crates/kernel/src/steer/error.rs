@@ -6,24 +6,24 @@ use std::io;
 use baton_port::OpenError;
 use baton_port::error::chain;
 
-/// Steering failed. The message ends in the remedy.
+/// Why steering failed. The message ends with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SteerError {
-    /// Built without clang.
+    /// The build had no clang.
     #[error("built without the steering programs: install clang and build again")]
     NotBuilt,
-    /// No interface of that name.
-    #[error("{interface}: not there: name an interface that is there (see them: ip link)")]
+    /// There is no interface with that name.
+    #[error("{interface}: no such interface: name an existing one (list them: ip link)")]
     Missing {
-        /// The interface.
+        /// The interface's name.
         interface: String,
     },
-    /// The interface, or the kernel, cannot do it.
+    /// The interface or the kernel does not support it.
     #[error("{interface}: {what}: {remedy}")]
     Unsuitable {
-        /// The interface.
+        /// The interface's name.
         interface: String,
-        /// What it cannot do.
+        /// What is not supported.
         what: String,
         /// What to do instead.
         remedy: &'static str,
@@ -34,52 +34,52 @@ pub enum SteerError {
         /// What was being done.
         during: &'static str,
     },
-    /// Another program is in the place.
+    /// Another program occupies the place.
     #[error("{interface}: {by}: {remedy}")]
     Occupied {
-        /// The interface.
+        /// The interface's name.
         interface: String,
-        /// Who has the place.
+        /// What occupies the place.
         by: &'static str,
         /// What to do about it.
         remedy: &'static str,
     },
-    /// A killed process left its steering, which is in the way of what was asked for.
+    /// A killed process left its steering, which conflicts with the request.
     #[error("{interface}: a process that was killed still steers it ({left}): remove that (Steering::clean) first")]
     LeftOver {
-        /// The interface.
+        /// The interface's name.
         interface: String,
-        /// The kind that was left.
+        /// The kind of steering that was left.
         left: &'static str,
     },
-    /// Every place for a connection is taken.
-    #[error("as many connections are steered as can be: raise `tuples_max`")]
+    /// The map of steered connections is full.
+    #[error("the map of steered connections is full: raise `tuples_max`")]
     Full,
     /// The engine's port could not be opened.
     #[error(transparent)]
     Port(#[from] OpenError),
-    /// Any other answer of the kernel.
+    /// Any other error of the kernel.
     #[error("{during}: {what}")]
     Kernel {
         /// What was being done.
         during: &'static str,
-        /// The error and what it came from.
+        /// The error and its cause.
         what: String,
     },
 }
 
 impl SteerError {
-    /// An answer of the kernel to something about an interface.
+    /// An error of the kernel about an interface.
     pub(super) fn interface(interface: &str, error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ENODEV | libc::ENXIO) => Self::Missing { interface: interface.to_owned() },
-            // The name is none.
+            // The name is not a valid interface name.
             None if error.kind() == io::ErrorKind::InvalidInput => Self::Missing { interface: interface.to_owned() },
             _ => Self::kernel("configuring an interface", error),
         }
     }
 
-    /// An answer of the kernel.
+    /// An error of the kernel.
     pub(crate) fn kernel(during: &'static str, error: impl Error + 'static) -> Self {
         match os_error(&error) {
             Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { during },
@@ -88,7 +88,7 @@ impl SteerError {
     }
 }
 
-/// The operating system's answer, if there was one.
+/// The operating system's error number, if there is one.
 pub(super) fn os_error(error: &(dyn Error + 'static)) -> Option<i32> {
     let mut error = error;
     loop {

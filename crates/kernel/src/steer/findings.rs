@@ -1,33 +1,33 @@
-//! What the kernel lets the programs see, for `baton doctor`.
+//! Reports for `baton doctor` what the kernel lets the programs see.
 
 use super::attach;
 use super::error::SteerError;
 use super::gap::Gaps;
 use baton_port::doctor::Finding;
 
-/// What is seen with the kernel's own structures, of which the loader takes the layout from its
-/// BTF.
+/// Reports on the programs that read the kernel's own structures, whose layout the loader takes
+/// from the kernel's BTF.
 pub fn findings() -> [Finding; 2] {
     let guard = Sight {
         name: "engines inside programs",
-        yes: "can be kept from sending what is not theirs, so --engine direct works",
-        not_tried: "what keeps them from sending what is not theirs cannot be loaded",
-        no: "cannot be kept from sending what is not theirs: the service's engine serves programs (--engine service)",
+        yes: "can be kept from sending foreign frames, so --engine direct works",
+        not_tried: "the program that keeps them from sending foreign frames cannot be loaded",
+        no: "cannot be kept from sending foreign frames: the service's engine serves programs (--engine service)",
     };
     let gaps = Sight {
         name: "gaps in what was received",
-        yes: "can be seen: a connection moves once the packet that was lost has come",
-        not_tried: "what sees them cannot be loaded",
-        no: "cannot be seen: what was received behind a lost packet is sent again when a connection moves, which takes time",
+        yes: "can be detected: a connection moves once the lost packet has arrived",
+        not_tried: "the program that detects them cannot be loaded",
+        no: "cannot be detected: what was received after a lost packet is sent again when a connection moves, which takes time",
     };
     [guard.found(attach::try_guard()), gaps.found(Gaps::open().map(drop))]
 }
 
-/// Something that a program of ours looks at, and what there is to say of it.
+/// Something that a program of ours examines, and what to report about it.
 struct Sight {
     name: &'static str,
     yes: &'static str,
-    /// It is not the kernel that forbids it.
+    /// The report if something other than the kernel prevents it.
     not_tried: &'static str,
     no: &'static str,
 }

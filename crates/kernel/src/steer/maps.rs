@@ -1,4 +1,4 @@
-//! The maps of the steering programs; layout and order as in `bpf/programs/steer.c`.
+//! The maps of the steering programs. Layout and order are those of `bpf/programs/steer.c`.
 //!
 //! ```text
 //!   TUPLES   local (16) remote (16) local port (2) remote port (2) VLANs (2, 2)
@@ -8,8 +8,8 @@
 //!   COUNTS   reason -> frames, on each CPU
 //! ```
 //!
-//! Addresses and ports are in network order, IPv4 addresses mapped to IPv6 ones, numbers
-//! in the machine's order. Engine 0 is the interface's own, the others are programs'.
+//! Addresses and ports are in network byte order, IPv4 addresses are mapped to IPv6, and numbers
+//! have the machine's byte order. Engine 0 is the interface's own; the others belong to programs.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -20,23 +20,23 @@ use baton_wire::addr::{Addr, Tuple};
 
 use super::error::{SteerError, os_error};
 
-/// Names of all maps, under which they are pinned too.
+/// The names of all maps, under which they are also pinned.
 pub const NAMES: [&str; 4] = ["TUPLES", "ENGINES", "SOCKETS", "COUNTS"];
 
 const KEY_LEN: usize = 40;
-/// Number of the interface's own engine.
+/// The number of the interface's own engine.
 pub const ENGINE: u32 = 0;
 
-/// Engines that there is room for.
+/// The number of engines that the map has room for.
 pub const ENGINES_MAX: u32 = 1024;
 
-/// A connection as it looks on the interface.
+/// A connection as it appears on the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SteeredTuple {
-    /// Its addresses and ports.
+    /// The connection's addresses and ports.
     pub tuple: Tuple,
-    /// VLAN ids of its frames' tags, the outermost first; 0 for no tag. A connection over a
-    /// VLAN interface that is steered itself has none.
+    /// The VLAN ids of its frames' tags, the outermost first; 0 for no tag. If a VLAN interface
+    /// itself is steered, its connections have no tags.
     pub vlans: [u16; 2],
 }
 
@@ -78,38 +78,39 @@ impl SteeredTuple {
 pub enum State {
     /// To the engine.
     Steer,
-    /// To nobody.
+    /// Nowhere.
     Drop,
 }
 
-/// Frames by what became of them. Each is counted once.
+/// The numbers of frames by what happened to them. Each frame is counted once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Left to the kernel: no connection in the map.
+    /// Left to the kernel, because the map has no such connection.
     pub passed: u64,
     /// To the engine.
     pub hit: u64,
-    /// Of a connection in the map, and dropped because there is no engine.
+    /// Dropped, because a connection in the map has no engine.
     pub no_engine: u64,
-    /// Of a connection that is held back, and dropped.
+    /// Dropped, because the connection is held back.
     pub held_back: u64,
-    /// Left to the kernel: a fragment, which has no ports.
+    /// Left to the kernel, because fragments have no ports.
     pub fragment: u64,
-    /// Left to the kernel: cut off, or no IP packet in spite of its type.
+    /// Left to the kernel, because the frame is cut short, or not an IP packet in spite of its
+    /// type.
     pub malformed: u64,
-    /// Of the engine, and sent (tc kind only).
+    /// Sent by the engine (kind tc only).
     pub sent: u64,
-    /// Written by the engine, not of a connection of its own, and dropped (tc kind only).
+    /// Dropped, because the engine wrote a frame that is not of its own connections (kind tc only).
     pub foreign: u64,
 }
 
-/// The maps, open.
+/// The open maps.
 pub struct Maps {
     tuples: Tuples,
     engines: Array<MapData, [u32; 3]>,
     sockets: XskMap<MapData>,
     counts: PerCpuArray<MapData, u64>,
-    /// Index of the interface.
+    /// The index of the interface.
     wire: u32,
 }
 
@@ -117,7 +118,7 @@ impl Maps {
     /// Takes the maps out of a loaded object that steers the interface with that index.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn open(ebpf: &mut Ebpf, wire: u32) -> Result<Self, SteerError> {
         let mut take = |name: &str| ebpf.take_map(name).expect("steer.c has a map of that name");
         let [tuples, engines, sockets, counts]: [Map; 4] = NAMES.map(&mut take);
@@ -141,7 +142,7 @@ impl Maps {
             change(&mut engine);
             self.engines.set(number, engine, 0)
         });
-        result.map_err(|e| SteerError::kernel("telling the program of the engine", e))
+        result.map_err(|e| SteerError::kernel("updating the engine's entry", e))
     }
 
     pub fn set_up(&mut self, number: u32, up: bool) -> Result<(), SteerError> {
@@ -152,7 +153,7 @@ impl Maps {
         self.change(number, |engine| engine[2] = device)
     }
 
-    /// Index of an engine's TAP device; 0 for none.
+    /// The index of an engine's TAP device; 0 if there is none.
     pub fn device(&self, number: u32) -> Result<u32, SteerError> {
         let engine = self.engines.get(&number, 0);
         engine.map(|engine| engine[2]).map_err(|e| SteerError::kernel("asking for an engine's device", e))
@@ -160,7 +161,7 @@ impl Maps {
 
     pub fn set_socket(&mut self, queue: u32, socket: &impl AsRawFd) -> Result<(), SteerError> {
         let result = self.sockets.set(queue, socket.as_raw_fd(), 0);
-        result.map_err(|e| SteerError::kernel("telling the program of a socket", e))
+        result.map_err(|e| SteerError::kernel("entering a socket", e))
     }
 
     pub fn insert(&mut self, tuple: &SteeredTuple, engine: u32, state: State) -> Result<(), SteerError> {
@@ -179,7 +180,7 @@ impl Maps {
         keys.collect::<Result<_, _>>().map_err(|e| SteerError::kernel("listing connections", e))
     }
 
-    /// Forgets what a predecessor entered.
+    /// Removes what a predecessor entered.
     pub fn clear(&mut self) -> Result<(), SteerError> {
         for tuple in self.tuples()? {
             self.remove(&tuple)?;
@@ -209,7 +210,7 @@ fn remove(tuples: &mut Tuples, tuple: &SteeredTuple) -> Result<bool, SteerError>
     }
 }
 
-/// The tuples that a killed process left, without its programs.
+/// The map that a killed process left, without its programs.
 pub struct Left(Tuples);
 
 impl Left {
@@ -228,7 +229,7 @@ impl Left {
         self.0.iter().map(entry).collect::<Result<_, _>>().map_err(|e| SteerError::kernel("listing connections", e))
     }
 
-    /// From now on the connection's frames go to the kernel.
+    /// Lets the connection's frames go to the kernel from now on.
     pub fn remove(&mut self, tuple: &SteeredTuple) -> Result<bool, SteerError> {
         remove(&mut self.0, tuple)
     }

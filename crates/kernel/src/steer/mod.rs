@@ -1,4 +1,4 @@
-//! Steering: which connections of a kernel interface go to the engine.
+//! Steering: decides which connections of a kernel interface go to the engine.
 //!
 //! ```text
 //!   wire --> program: is the frame's 4-tuple in the map?
@@ -7,35 +7,36 @@
 //!              yes, and no engine is up --> dropped: the husk would answer wrongly
 //! ```
 //!
-//! An ICMP error has the 4-tuple of the segment that it quotes.
+//! An ICMP error counts as having the 4-tuple of the segment that it quotes.
 //!
-//! Two kinds with one map layout ([`Kind`]); the programs are `bpf/programs/steer.c`:
+//! There are two kinds with the same map layout ([`Kind`]). The programs are in `bpf/programs/steer.c`:
 //!
-//! * **tc**: on the interface's ingress (a TCX link, Linux 6.6) hits are redirected to
-//!   the egress of a TAP device, so that its reader gets them, super-frames and unfilled
-//!   checksums as they are. What the engine writes comes in at the device's ingress,
-//!   where only frames of its own tuples are redirected to the interface, and of these only
-//!   such as ask for no checksum but TCP's own. Host packets keep their offloads, and an XDP
-//!   program that is there already keeps its place.
-//! * **xdp**: hits are redirected to the AF_XDP socket of their queue. For drivers that
-//!   receive into packet memory. It takes the interface's one XDP slot, and AF_XDP sends
-//!   past every hook: what the engine sends is not checked.
+//! * **tc**: on the interface's ingress (a TCX link, Linux 6.6), matching frames are redirected to
+//!   the egress of a TAP device. Its reader gets them, including super-frames and unfilled
+//!   checksums, as they are. What the engine writes comes in at the device's ingress. Only frames
+//!   of the engine's own tuples are redirected from there to the interface, and only if they
+//!   request no checksum other than TCP's own. Host packets keep their offloads, and an XDP program
+//!   that is attached already stays.
+//! * **xdp**: matching frames are redirected to the AF_XDP socket of their queue. This is for
+//!   drivers that receive into packet memory. It takes the interface's only XDP slot. AF_XDP
+//!   bypasses every hook on sending, so what the engine sends is not checked.
 //!
-//! Who holds the [`Steering`] (a broker) configures the kernel; the engine only needs the
-//! [`SteeredPort`]. An engine that dies takes its device or sockets along, and its frames
-//! are dropped until there is another. With [`Options::outlive`] the holder may die too:
-//! programs and map stay, pinned under `/sys/fs/bpf/baton`, and the next
-//! [`Steering::attach`] goes on with them, or [`Steering::bury_all`] ends the connections and
-//! removes them ([`Steering::clean`] removes them only). Without,
-//! the kernel takes everything off with the process, and frames go to the husks.
+//! The owner of the [`Steering`] (a broker) configures the kernel. The engine needs only the
+//! [`SteeredPort`]. When an engine dies, its device or its sockets disappear, and its frames are
+//! dropped until there is another engine. With [`Options::outlive`] the owner may die too: programs
+//! and maps stay, pinned under `/sys/fs/bpf/baton`. The next [`Steering::attach`] continues with
+//! them, or [`Steering::reap_all`] ends the connections and removes them ([`Steering::clean`] only
+//! removes them). Without that option, the kernel removes everything with the process, and frames
+//! go to the husks.
 //!
-//! Not seen by XDP: a VLAN tag that the device has taken off the frame. Switch that off
-//! (`ethtool -K IFACE rxvlan off`), or such frames pass to the kernel.
+//! XDP does not see a VLAN tag that the device has removed from the frame. Turn that off (`ethtool
+//! -K IFACE rxvlan off`), or such frames pass to the kernel.
 //!
-//! Beside the interface's own engine there may be others, by number (tc kind only), each with
-//! a device of its own: a tuple says whose it is, and its frames leave by no other's device.
+//! In addition to the interface's own engine there may be others, identified by numbers (kind tc
+//! only), each with a device of its own. A tuple says which engine it belongs to, and its frames
+//! leave by no other engine's device.
 //!
-//! Everything but map operations has to be called in the interface's network namespace.
+//! Call everything except map operations in the interface's network namespace.
 
 mod arrive;
 mod attach;
@@ -61,21 +62,21 @@ pub use error::SteerError;
 pub use findings::findings;
 pub use gap::Gaps;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};
-pub use orphans::Buried;
+pub use orphans::Reaped;
 
 use crate::beside::Own;
 use maps::{ENGINE, Maps, State};
 use pins::Pins;
 
-/// Frames that may wait in an engine's TAP device. The kernel's 500 are fewer than a thousand
-/// connections with a segment each in flight, of which then a fifth was lost, again and again.
-/// At worst, of super-frames for an engine that has stopped, 256 MB.
+/// The number of frames that may wait in an engine's TAP device. The kernel's default of 500 is
+/// less than a thousand connections with a segment each in flight. Of these a fifth was then lost,
+/// again and again. At worst, with super-frames for an engine that has stopped, this takes 256 MB.
 const WAITING: u32 = 4096;
 
 /// How frames get to the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Kind {
-    /// xdp if the driver receives into packet memory and no XDP program is there, else tc.
+    /// xdp if the driver receives into packet memory and no XDP program is attached, else tc.
     #[default]
     Auto,
     /// AF_XDP sockets.
@@ -91,7 +92,7 @@ pub enum Mode {
     Tc,
     /// The XDP program.
     Xdp {
-        /// It runs in the driver; else in the kernel's generic hook.
+        /// It runs in the driver. If false, it runs in the kernel's generic hook.
         driver: bool,
     },
 }
@@ -99,10 +100,11 @@ pub enum Mode {
 /// How an interface is steered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Connections that can be steered at once, at least 1; 112 bytes of kernel memory each.
-    /// What a predecessor left keeps its size.
+    /// The number of connections that can be steered at once, at least 1. Each takes 112 bytes of
+    /// kernel memory. A map that a predecessor left keeps its size.
     pub tuples_max: u32,
-    /// Steering goes on after the death of this process, until it is taken up or removed.
+    /// Steering continues after the death of this process, until another takes it over or removes
+    /// it.
     pub outlive: bool,
 }
 
@@ -112,25 +114,25 @@ impl Default for Options {
     }
 }
 
-/// An interface that is steered. Dropped, everything is taken off it.
+/// A steered interface. Dropping this removes everything from it.
 pub struct Steering {
-    // First: nothing is redirected any more.
+    // Dropped first, so that nothing is redirected any more.
     link: FdLink,
     interface: String,
     mode: Mode,
     maps: Maps,
     ebpf: Ebpf,
     pins: Option<Pins>,
-    /// On the devices of programs' engines.
+    /// The links on the devices of programs' engines.
     guards: BTreeMap<u32, FdLink>,
 }
 
 impl Steering {
-    /// Attaches the program to an interface: without tuples, every frame passes. With
-    /// [`Options::outlive`], what a dead predecessor left is taken up with its tuples.
+    /// Attaches the program to an interface. Without tuples, every frame passes. With
+    /// [`Options::outlive`], the steering of a dead predecessor is taken over with its tuples.
     ///
     /// # Errors
-    /// [`SteerError`] with the remedy; then nothing was changed.
+    /// [`SteerError`] with the remedy. Nothing was changed then.
     pub fn attach(interface: &str, kind: Kind, options: Options) -> Result<Self, SteerError> {
         let index = link::index(interface).map_err(|e| SteerError::interface(interface, e))?;
         if !link::is_ethernet(interface).map_err(|e| SteerError::interface(interface, e))? {
@@ -154,10 +156,10 @@ impl Steering {
         }
     }
 
-    /// Removes what a killed process left on an interface; whether there was anything.
+    /// Removes what a killed process left on an interface. Returns true if there was anything.
     ///
     /// # Errors
-    /// [`SteerError::Occupied`] if a living process steers it.
+    /// [`SteerError::Occupied`] if a living process steers the interface.
     pub fn clean(interface: &str) -> Result<bool, SteerError> {
         Pins::clean(interface)
     }
@@ -167,7 +169,7 @@ impl Steering {
         self.mode
     }
 
-    /// What of it stands among the interface's programs.
+    /// Which of the interface's programs is ours.
     pub(crate) fn own(&self) -> Result<Own, SteerError> {
         let failed = |e| SteerError::kernel("looking at the steering program's link", e);
         match self.mode {
@@ -176,7 +178,7 @@ impl Steering {
         }
     }
 
-    /// Opens the engine's port. A port that was opened before gets nothing any more.
+    /// Opens the engine's port. A port opened before gets nothing any more.
     ///
     /// # Errors
     /// [`SteerError`] with the remedy.
@@ -187,18 +189,18 @@ impl Steering {
         }
     }
 
-    /// Whether there may be others beside the interface's own engine.
+    /// Returns true if there may be engines in addition to the interface's own.
     pub fn lends_engines(&self) -> bool {
         self.mode == Mode::Tc && attach::guards_programs(&self.ebpf)
     }
 
-    /// Opens the port of another engine, of a number below [`ENGINES_MAX`], whose frames are
-    /// those of tuples entered by [`Steering::insert_for`]. No engine of that number is said
-    /// to be there yet.
+    /// Opens the port of another engine, with a number below [`ENGINES_MAX`]. Its frames are those
+    /// of tuples entered by [`Steering::insert_for`]. The programs are not told yet that this
+    /// engine is there.
     ///
     /// # Errors
-    /// [`SteerError`]; `Unsuitable` where the kind is xdp, for a queue has one socket, and where
-    /// the kernel does not show the guard which checksum a frame asks for.
+    /// [`SteerError`]; `Unsuitable` with the kind xdp, because a queue has one socket, and on a
+    /// kernel that does not show the guard which checksum a frame requests.
     pub fn open_engine(&mut self, number: u32) -> Result<SteeredPort, SteerError> {
         let unsuitable = |what: &str, remedy| SteerError::Unsuitable {
             interface: self.interface.clone(),
@@ -206,11 +208,11 @@ impl Steering {
             remedy,
         };
         if self.mode != Mode::Tc {
-            let what = "it is steered by xdp, and a queue's frames go to one engine";
-            return Err(unsuitable(what, "use the kind tc for engines of programs' own"));
+            let what = "it is steered by xdp, where a queue's frames go to one engine";
+            return Err(unsuitable(what, "use the kind tc for engines inside programs"));
         }
         if !attach::guards_programs(&self.ebpf) {
-            let what = "this kernel does not show which checksums a program's engine asks for";
+            let what = "this kernel does not show which checksums a program's engine requests";
             return Err(unsuitable(
                 what,
                 "use one with CONFIG_DEBUG_INFO_BTF that is not locked down (confidentiality)",
@@ -221,15 +223,15 @@ impl Steering {
         Ok(SteeredPort::lent(tap, mtu))
     }
 
-    /// Takes an engine's device away, whoever has it: it neither gets nor sends a frame from
+    /// Removes an engine's device, whoever has it open: it neither receives nor sends a frame from
     /// now on. Its tuples stay, and their frames are dropped.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn close_engine(&mut self, number: u32) -> Result<(), SteerError> {
         self.maps.set_up(number, false)?;
         if let device @ 1.. = self.maps.device(number)? {
-            // It may have gone with its last holder.
+            // The device may have disappeared with its last owner.
             let _ = crate::hops::remove_link(device);
         }
         self.guards.remove(&number);
@@ -245,10 +247,10 @@ impl Steering {
         let name = tap.name().to_owned();
         let explain = |e| SteerError::interface(&name, e);
         link::set_tx_queue_len(&name, WAITING).map_err(explain)?;
-        // Guarded before it is up: the kernel never gets a frame out of it.
+        // The device is guarded before it is up, so the kernel never gets a frame out of it.
         let guard = attach::tap(&mut self.ebpf, &name, number, self.pins.as_ref())?;
-        // It is no interface of the kernel's: no solicitations of its own. What slips out
-        // where this cannot be set is no TCP, and the engine ignores it.
+        // The kernel must not use the device itself, for example for solicitations. If this cannot
+        // be set, such packets are not TCP, and the engine ignores them.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
         let mtu = link::mtu(&self.interface).map_err(|e| SteerError::interface(&self.interface, e))?;
         let mtu = mtu.min(u16::MAX.into()) as u16;
@@ -266,11 +268,11 @@ impl Steering {
         Ok(SteeredPort::xdp(port))
     }
 
-    /// Has each queue's frames go to one of these AF_XDP sockets, which another process
-    /// opened; none of them where the kind has none.
+    /// Directs each queue's frames to one of these AF_XDP sockets, which another process opened.
+    /// There are none if the kind has none.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn set_sockets(&mut self, sockets: &[OwnedFd]) -> Result<(), SteerError> {
         for (queue, socket) in (0..).zip(sockets) {
             self.maps.set_socket(queue, socket)?;
@@ -278,69 +280,69 @@ impl Steering {
         Ok(())
     }
 
-    /// From now on the connection's frames go to the engine.
+    /// Lets the connection's frames go to the engine from now on.
     ///
     /// # Errors
-    /// [`SteerError::Full`] with as many tuples as there may be.
+    /// [`SteerError::Full`] if the map is full.
     pub fn insert(&mut self, tuple: impl Into<SteeredTuple>) -> Result<(), SteerError> {
         self.maps.insert(&tuple.into(), ENGINE, State::Steer)
     }
 
-    /// The same for the engine of that number.
+    /// Like [`Steering::insert`], for the engine with that number.
     ///
     /// # Errors
-    /// As for [`Steering::insert`].
+    /// Errors from [`Steering::insert`].
     pub fn insert_for(&mut self, tuple: impl Into<SteeredTuple>, engine: u32) -> Result<(), SteerError> {
         self.maps.insert(&tuple.into(), engine, State::Steer)
     }
 
-    /// From now on the connection's frames go to nobody, neither way: for the moment in
-    /// which it is on neither side.
+    /// Drops the connection's frames in both directions from now on, while neither side has the
+    /// connection.
     ///
     /// # Errors
-    /// [`SteerError::Full`] with as many tuples as there may be.
+    /// [`SteerError::Full`] if the map is full.
     pub fn hold_back(&mut self, tuple: impl Into<SteeredTuple>) -> Result<(), SteerError> {
         self.maps.insert(&tuple.into(), ENGINE, State::Drop)
     }
 
-    /// From now on the connection's frames go to the kernel; whether they did not before.
+    /// Lets the connection's frames go to the kernel from now on. Returns true if they did not
+    /// before.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn remove(&mut self, tuple: impl Into<SteeredTuple>) -> Result<bool, SteerError> {
         self.maps.remove(&tuple.into())
     }
 
-    /// The connections in the map: those of a predecessor, too, if its left-overs were
-    /// taken up.
+    /// The connections in the map, including those of a predecessor whose steering was taken over.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn tuples(&self) -> Result<Vec<SteeredTuple>, SteerError> {
         self.maps.tuples()
     }
 
-    /// Whether there is an engine. While there is none, frames of steered connections are
-    /// dropped, also those that an engine still sends. At first there is none.
+    /// Says whether there is an engine. While there is none, which is so at first, frames of
+    /// steered connections are dropped, including those that an engine still sends.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn set_engine(&mut self, up: bool) -> Result<(), SteerError> {
         self.maps.set_up(ENGINE, up)
     }
 
-    /// The same of the engine of that number.
+    /// Like [`Steering::set_engine`], for the engine with that number.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn set_engine_up(&mut self, number: u32, up: bool) -> Result<(), SteerError> {
         self.maps.set_up(number, up)
     }
 
-    /// What became of frames so far, on all CPUs.
+    /// The numbers of frames so far, on all CPUs.
     ///
     /// # Errors
-    /// As the kernel's.
+    /// Errors from the kernel.
     pub fn counters(&self) -> Result<Counters, SteerError> {
         self.maps.counters()
     }
@@ -348,7 +350,7 @@ impl Steering {
 
 impl Drop for Steering {
     fn drop(&mut self) {
-        // Nobody is left with a device that is not guarded.
+        // Nobody may keep a device without a guard.
         for number in self.guards.keys().copied().collect::<Vec<_>>() {
             let _ = self.close_engine(number);
         }

@@ -1,5 +1,5 @@
-//! Connections whose service was killed with its guardian and its engine: nobody can bring them
-//! home, and steering, which is pinned, would keep their frames from the kernel for ever.
+//! Connections whose service was killed together with its guardian and its engine. Nobody can bring
+//! them home, and pinned steering would keep their frames from the kernel for ever.
 //!
 //! ```text
 //!   husk      SOCK_DESTROY          the program's descriptor is a dead socket
@@ -7,10 +7,11 @@
 //!   peer      a segment to answer   its answer is answered by the kernel, with a reset
 //! ```
 //!
-//! No process is asked, neither the program nor its descriptors: all that is needed is in the map.
-//! What the engine sent last is not in it, so no reset of ours would have the right number
-//! (RFC 5961 §3.2). A segment that is not acceptable makes the peer say its numbers (RFC 9293
-//! §3.10.7.4), and the kernel resets by those, since it has no such connection (§3.10.7.1).
+//! No process is involved, neither the program nor its descriptors: the map contains all that is
+//! needed. It does not contain what the engine sent last, so a reset from us would not have the
+//! right number (RFC 5961 §3.2). A segment that is not acceptable makes the peer reveal its numbers
+//! (RFC 9293 §3.10.7.4). The kernel, which has no such connection, then resets the connection with
+//! those (§3.10.7.1).
 
 use super::maps::Left;
 use super::pins::Pins;
@@ -24,70 +25,70 @@ use baton_wire::tcp::Flags;
 use baton_wire::tcp::header::Header;
 use std::net::SocketAddr;
 
-/// What came of [`Steering::bury`] and [`Steering::bury_all`].
+/// The result of [`Steering::reap`] and [`Steering::reap_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Buried {
-    /// Connections that were ended.
+pub struct Reaped {
+    /// The number of connections that were ended.
     pub ended: usize,
-    /// Connections that are left: a program's own engine still has them.
+    /// The number of connections that remain, because a program's own engine still has them.
     pub left: usize,
 }
 
 impl Steering {
-    /// Ends connections that a killed service left on an interface and whose engine is gone too.
-    /// Once none is left the steering goes. To be called when no process of the service lives.
+    /// Ends the connections that a killed service left on an interface and whose engines are gone
+    /// too. Removes the steering once none is left. Call this when no process of the service lives.
     ///
     /// # Errors
-    /// [`SteerError::Occupied`] if a living process steers the interface; as the kernel's.
-    pub fn bury(interface: &str) -> Result<Buried, SteerError> {
-        bury(interface, |pins, engine| !pins.has_device(engine))
+    /// [`SteerError::Occupied`] if a living process steers the interface, and those of the kernel.
+    pub fn reap(interface: &str) -> Result<Reaped, SteerError> {
+        reap(interface, |pins, engine| !pins.has_device(engine))
     }
 
-    /// Ends all connections that a killed service left on an interface, those of programs' engines
-    /// among them, and takes the steering off.
+    /// Ends all connections that a killed service left on an interface, including those of
+    /// programs' engines, and removes the steering.
     ///
     /// # Errors
-    /// As [`Steering::bury`].
-    pub fn bury_all(interface: &str) -> Result<Buried, SteerError> {
-        bury(interface, |_, _| true)
+    /// Errors from [`Steering::reap`].
+    pub fn reap_all(interface: &str) -> Result<Reaped, SteerError> {
+        reap(interface, |_, _| true)
     }
 }
 
 impl Steering {
-    /// Whether a process that was killed left its steering on an interface.
+    /// Returns true if a killed process left its steering on an interface.
     pub fn is_left(interface: &str) -> bool {
         Pins::find(interface).is_ok_and(|left| left.is_some())
     }
 }
 
-fn bury(interface: &str, is_orphan: impl Fn(&Pins, u32) -> bool) -> Result<Buried, SteerError> {
-    let Some(pins) = Pins::find(interface)? else { return Ok(Buried::default()) };
-    let mut buried = Buried::default();
+fn reap(interface: &str, is_orphan: impl Fn(&Pins, u32) -> bool) -> Result<Reaped, SteerError> {
+    let Some(pins) = Pins::find(interface)? else { return Ok(Reaped::default()) };
+    let mut reaped = Reaped::default();
     let mut ended = Vec::new();
     let index = link::index(interface).map_err(|e| SteerError::interface(interface, e))?;
-    // Without a map there is nobody to be told.
+    // Without a map, no connection is known.
     if let Ok(mut left) = Left::open(&pins.path("TUPLES")) {
         for (steered, engine) in left.tuples()? {
             if !is_orphan(&pins, engine) {
-                buried.left += 1;
+                reaped.left += 1;
                 continue;
             }
             let (local, remote) = ends(&steered.tuple);
-            // Its program may have closed it.
+            // The program may have closed it.
             let _ = diag::destroy(local, remote, index);
             left.remove(&steered)?;
             ended.push(steered.tuple);
         }
     }
-    if buried.left == 0 {
+    if reaped.left == 0 {
         pins.remove();
     }
-    buried.ended = ended.len();
+    reaped.ended = ended.len();
     for tuple in &ended {
-        // A peer that cannot be reached hears of it when it sends.
+        // A peer that cannot be reached notices when it sends.
         let _ = provoke(tuple);
     }
-    Ok(buried)
+    Ok(reaped)
 }
 
 fn ends(tuple: &Tuple) -> (SocketAddr, SocketAddr) {
@@ -95,15 +96,15 @@ fn ends(tuple: &Tuple) -> (SocketAddr, SocketAddr) {
     (end(tuple.local, tuple.local_port), end(tuple.remote, tuple.remote_port))
 }
 
-/// Sends the peer two segments, at most one of which it can find acceptable: half of all sequence
+/// Sends the peer two segments, at most one of which can be acceptable to it: half of all sequence
 /// numbers lies between them.
 fn provoke(tuple: &Tuple) -> std::io::Result<()> {
     let (local, remote) = ends(tuple);
     for seq in [0, 1 << 31] {
         let (src_port, dst_port) = (tuple.local_port, tuple.remote_port);
         let header = Header { src_port, dst_port, seq: Seq(seq), flags: Flags::ACK, ..Header::default() };
-        // A byte: Linux limits how often it answers those without any (`tcp_oow_rate_limited()`,
-        // `net/ipv4/tcp_input.c`).
+        // With a byte of payload, because Linux limits how often it answers segments without any
+        // (`tcp_oow_rate_limited()`, `net/ipv4/tcp_input.c`).
         raw::send_unbound(&segment(&header, &[], &[0], local, remote), remote)?;
     }
     Ok(())

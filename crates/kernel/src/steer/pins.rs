@@ -1,17 +1,16 @@
-//! What steering leaves in the BPF file system so that it outlives its process: a
-//! directory an interface, with the maps and the link of the program.
+//! What steering leaves in the BPF file system so that it outlives its process: a directory for
+//! each interface, with the maps and the link of the program.
 //!
 //! ```text
 //!   /sys/fs/bpf/baton/<network namespace>-<interface>/
 //!     TUPLES ENGINES SOCKETS COUNTS    the maps
-//!     tc | xdp | xdp-generic           the link, named by the kind
+//!     tc | xdp | xdp-generic           the link, named after the kind
 //!     guard guard-N                    the links on the engines' TAP devices
 //! ```
 //!
-//! The directory is locked (`flock(2)`) by the process that steers: one that is there and
-//! not locked is a left-over. One whose link has lost its interface is of no use to anybody,
-//! and its name, by the namespace's inode, may be given anew: it is removed when it is met,
-//! whosever it was.
+//! The steering process locks the directory (`flock(2)`), so an unlocked directory is a left-over.
+//! A directory whose link has lost its interface is of no use, and its name, which contains the
+//! namespace's inode, may be reused. So it is removed when it is found, whoever made it.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -28,7 +27,7 @@ const ROOT: &str = "/sys/fs/bpf/baton";
 const GUARD: &str = "guard";
 const MODES: [Mode; 3] = [Mode::Tc, Mode::Xdp { driver: true }, Mode::Xdp { driver: false }];
 
-/// The name of a kind.
+/// The name of a kind of steering.
 pub fn name(mode: Mode) -> &'static str {
     match mode {
         Mode::Tc => "tc",
@@ -37,7 +36,7 @@ pub fn name(mode: Mode) -> &'static str {
     }
 }
 
-/// An interface's directory, locked.
+/// An interface's locked directory.
 pub struct Pins {
     directory: PathBuf,
     _lock: File,
@@ -50,10 +49,10 @@ impl Pins {
         Ok(Path::new(ROOT).join(format!("{}-{interface}", namespace.ino())))
     }
 
-    /// The directory, made if it is not there.
+    /// Finds the directory, or creates it.
     ///
     /// # Errors
-    /// [`SteerError::Occupied`] if a living process has it.
+    /// [`SteerError::Occupied`] if a living process has locked it.
     pub fn make(interface: &str) -> Result<Self, SteerError> {
         let directory = Self::directory(interface)?;
         let made = bpf_fs::ensure(Path::new(FILE_SYSTEM)).and_then(|()| fs::create_dir_all(&directory));
@@ -70,10 +69,10 @@ impl Pins {
         Ok(pins)
     }
 
-    /// The directory, if it is there.
+    /// Finds the directory, if it exists.
     ///
     /// # Errors
-    /// [`SteerError::Occupied`] if a living process has it.
+    /// [`SteerError::Occupied`] if a living process has locked it.
     pub fn find(interface: &str) -> Result<Option<Self>, SteerError> {
         let directory = Self::directory(interface)?;
         if !directory.exists() {
@@ -93,7 +92,7 @@ impl Pins {
         Ok(Self { directory, _lock: lock })
     }
 
-    /// Removes what a dead process left on an interface; whether there was anything.
+    /// Removes what a dead process left on an interface. Returns true if there was anything.
     pub fn clean(interface: &str) -> Result<bool, SteerError> {
         let left = Self::find(interface)?;
         if let Some(pins) = &left {
@@ -102,11 +101,11 @@ impl Pins {
         Ok(left.is_some())
     }
 
-    /// Removes everything, the link first.
+    /// Removes everything, beginning with the link.
     pub fn remove(&self) {
         self.clear();
         let _ = fs::remove_dir(&self.directory);
-        // Goes only if it is empty.
+        // This succeeds only if the directory is empty.
         let _ = fs::remove_dir(ROOT);
     }
 
@@ -122,7 +121,7 @@ impl Pins {
         }
     }
 
-    /// Where a map is, or is to be.
+    /// The path at which a map is, or will be, pinned.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -138,28 +137,28 @@ impl Pins {
         Ok(link.map_err(|e| SteerError::kernel("opening the pinned link", e))?.into())
     }
 
-    /// Keeps the program's link.
+    /// Pins the program's link.
     pub fn keep_link(&self, link: FdLink, mode: Mode) -> Result<FdLink, SteerError> {
         self.keep(link, name(mode))
     }
 
-    /// Keeps the link on an engine's TAP device.
+    /// Pins the link on an engine's TAP device.
     pub fn keep_guard(&self, link: FdLink, engine: u32) -> Result<FdLink, SteerError> {
         self.keep(link, &guard(engine))
     }
 
-    /// Keeps it no longer. Whoever has the device still writes to the kernel's own stack
-    /// from now on, so the device has to be gone.
+    /// Removes the pin of a guard. From then on anybody who has the device open writes into the
+    /// kernel's own stack, so the device must be gone.
     pub fn forget_guard(&self, engine: u32) {
         let _ = fs::remove_file(self.path(&guard(engine)));
     }
 
-    /// Whether the device of an engine is there: somebody has it open.
+    /// Returns true if the device of an engine exists, which means that somebody has it open.
     pub fn has_device(&self, engine: u32) -> bool {
         interface_of(&self.path(&guard(engine))).is_some_and(|index| index != 0)
     }
 
-    /// In the place of what was kept before.
+    /// Pins a link in place of an earlier one.
     fn keep(&self, link: FdLink, name: &str) -> Result<FdLink, SteerError> {
         let path = self.path(name);
         let _ = fs::remove_file(&path);
@@ -167,10 +166,11 @@ impl Pins {
     }
 }
 
-/// Removes what is of no use any more, of any interface.
+/// Removes unusable directories of all interfaces.
 fn sweep() {
     let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
-    // Only those are locked: an owner that is about to must not find another's lock.
+    // Only unusable directories are locked here, so that an owner about to lock its own never
+    // fails.
     for directory in entries.map(|entry| entry.path()).filter(|path| is_dead(path)) {
         if let Ok(pins) = Pins::lock(directory, "") {
             pins.remove();
@@ -178,26 +178,26 @@ fn sweep() {
     }
 }
 
-/// A link is pinned there, and its interface is not any more. The kernel says index 0 then
+/// Returns true if a link is pinned there whose interface is gone. The kernel then reports index 0
 /// (`tcx_link_fdinfo`, `bpf_xdp_link_show_fdinfo`).
 fn is_dead(directory: &Path) -> bool {
     MODES.into_iter().find_map(|mode| interface_of(&directory.join(name(mode)))) == Some(0)
 }
 
-/// Index of the interface that a pinned link is on; 0 if that has gone.
+/// The index of the interface of a pinned link; 0 if the interface is gone.
 fn interface_of(path: &Path) -> Option<u32> {
     let link = crate::sys::open_pinned(path).ok()?;
     let info = fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", link.as_raw_fd())).ok()?;
     info.lines().find_map(|line| line.strip_prefix("ifindex:")?.trim().parse().ok())
 }
 
-/// Where the link on an engine's device is kept.
+/// The name of the pin of the link on an engine's device.
 fn guard(engine: u32) -> String {
     if engine == 0 { GUARD.to_owned() } else { format!("{GUARD}-{engine}") }
 }
 
-/// Removes the device that a guard is on: a living program may have it, which is not to have it
-/// unguarded.
+/// Removes the device of a guard. A living program may have it open, but must not keep it without
+/// its guard.
 fn remove_device(guard: &Path) {
     if let Some(index @ 1..) = interface_of(guard) {
         // One that has gone since is gone.
@@ -205,11 +205,11 @@ fn remove_device(guard: &Path) {
     }
 }
 
-/// A living process steers the interface.
+/// The error for an interface that a living process steers.
 pub fn occupied(interface: &str) -> SteerError {
     SteerError::Occupied {
         interface: interface.to_owned(),
         by: "another process steers it",
-        remedy: "end that one first (who: bpftool net)",
+        remedy: "end that process first (find it: bpftool net)",
     }
 }

@@ -1,9 +1,9 @@
-//! Rules on our side, and what conntrack says there.
+//! Firewall rules on our side, and what conntrack reports there.
 
 use super::Wire;
 
-/// The usual stateful rules, in both directions: what is invalid is dropped, what belongs to a
-/// connection passes, and so does a SYN.
+/// The usual stateful rules in both directions: invalid packets are dropped; packets of known
+/// connections and SYNs pass.
 pub fn stateful(wire: &Wire) {
     wire.ours.run("nft add table inet fw");
     for hook in ["input", "output"] {
@@ -16,14 +16,14 @@ pub fn stateful(wire: &Wire) {
     }
 }
 
-/// Packets that those rules dropped as invalid.
+/// The number of packets that those rules dropped as invalid.
 pub fn invalid(wire: &Wire) -> u64 {
     let rules = wire.ours.run("nft list table inet fw");
     let counted = rules.lines().filter_map(|line| line.split("ct state invalid counter packets ").nth(1));
     counted.map(|rest| rest.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// An entry for TCP: its state, the seconds that it has left, its line.
+/// A TCP entry: its state, the seconds until it expires, and its line.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub state: String,
@@ -31,7 +31,7 @@ pub struct Entry {
     pub line: String,
 }
 
-/// Conntrack's entries for TCP on our side.
+/// Conntrack's TCP entries on our side.
 pub fn entries(wire: &Wire) -> Vec<Entry> {
     let text = wire.ours.enter(|| std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap());
     let entry = |line: &str| {
@@ -42,7 +42,7 @@ pub fn entries(wire: &Wire) -> Vec<Entry> {
     text.lines().filter(|line| line.split_whitespace().nth(2) == Some("tcp")).map(entry).collect()
 }
 
-/// The entry of the connection that has this port on our side or the peer's.
+/// The entry of the connection that has this port on either side.
 pub fn entry(wire: &Wire, port: u16) -> Option<Entry> {
     let port = format!("port={port} ");
     entries(wire).into_iter().find(|entry| entry.line.contains(&port))

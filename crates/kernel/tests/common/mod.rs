@@ -13,7 +13,7 @@ use baton_kernel::{Captured, capture, make_husk, rebuild, resume};
 pub use baton_testkit::{LONG, wait_for};
 use baton_testkit::{Netns, veth};
 
-/// The streams repeat after this many bytes, a prime.
+/// The streams repeat after this many bytes, a prime number.
 const PERIOD: u64 = 251;
 
 /// Two namespaces and a wire.
@@ -23,7 +23,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A wire; `settings` are sysctls set on both sides, such as `net.ipv4.tcp_sack=0`.
+    /// A wire. `settings` are sysctls set on both sides, such as `net.ipv4.tcp_sack=0`.
     pub fn new(settings: &[&str]) -> Wire {
         let (ours, peer) = (Netns::new("ours"), Netns::new("peer"));
         veth(&ours, "wire", &peer, "wire");
@@ -37,8 +37,8 @@ impl Wire {
         Wire { ours, peer }.with_hold()
     }
 
-    /// Two wires, with a router between them in a namespace of its own: devices `ours` and
-    /// `peer`. Both sides have the same addresses as without one.
+    /// Two wires with a router between them, in a namespace of its own with devices `ours` and
+    /// `peer`. Both sides have the same addresses as without a router.
     pub fn through(router: &Netns) -> Wire {
         let (ours, peer) = (Netns::new("ours"), Netns::new("peer"));
         for (side, name, last, other) in [(&ours, "ours", 1, 2), (&peer, "peer", 2, 1)] {
@@ -56,7 +56,7 @@ impl Wire {
         Wire { ours, peer }.with_hold()
     }
 
-    /// The peer's packets come in by another interface from now on; ours leave as before.
+    /// Makes the peer's packets arrive on another interface from now on. Ours leave as before.
     pub fn reroute_peer(&self) {
         veth(&self.ours, "other", &self.peer, "other");
         self.ours.run("sysctl -q -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.other.rp_filter=0");
@@ -68,7 +68,8 @@ impl Wire {
         self.peer.run("ip route add fd66::1/128 via fd67::1");
     }
 
-    /// With VLAN devices for wires: tags are on what lies beneath. Without [`Wire::hold`].
+    /// Uses VLAN devices as the wire; only the underlying devices carry tags. [`Wire::hold`] does
+    /// not work on it.
     pub fn over_vlan() -> Wire {
         let (ours, peer) = (Netns::new("ours"), Netns::new("peer"));
         veth(&ours, "beneath", &peer, "beneath");
@@ -98,7 +99,7 @@ impl Wire {
         text.map(|t| t.parse().expect("an address"))
     }
 
-    /// A connection that our side opened: our end, non-blocking, and the peer's.
+    /// A connection opened by our side: our end, which is non-blocking, and the peer's.
     pub fn connect(&self, ipv6: bool) -> (TcpStream, TcpStream) {
         let [_, there] = Wire::addresses(ipv6);
         let listener = self.peer.enter(|| TcpListener::bind((there, 0)).unwrap());
@@ -109,14 +110,15 @@ impl Wire {
         (ours, peer)
     }
 
-    /// Keeps everything that comes over the wire from our kernel, as steering would.
+    /// Keeps everything that arrives over the wire from our kernel, as steering would.
     pub fn hold(&self) {
         self.ours.run("nft add rule inet hold in iifname != lo meta l4proto tcp counter drop");
     }
 
-    /// Loses the segments of the peer with timestamps and one byte, however often it sends them:
-    /// what follows one lies beyond a gap. They are lost behind the peer's stack, which does not
-    /// hear of it, and before our firewall, which would keep the connection in the kernel.
+    /// Drops the peer's segments that have timestamps and one byte of payload, however often the
+    /// peer sends them. What follows such a segment lies beyond a gap. The segments are lost after
+    /// the peer's stack, which does not notice, and before our firewall, which would keep the
+    /// connection in the kernel.
     pub fn lose_single_bytes(&self, ipv6: bool) {
         let rule = if ipv6 { "ip6 length 33" } else { "ip length 53" };
         self.peer.run("nft add table netdev lose");
@@ -124,22 +126,22 @@ impl Wire {
         self.peer.run(&format!("nft add rule netdev lose out {rule} fwd to lo"));
     }
 
-    /// Lets them pass again.
+    /// Lets such segments pass again.
     pub fn lose_nothing(&self) {
         self.peer.run("nft delete table netdev lose");
     }
 
-    /// No more.
+    /// Lets everything through to our kernel again.
     pub fn let_go(&self) {
         self.ours.run("nft flush chain inet hold in");
     }
 
-    /// Resets that either side has sent.
+    /// The number of resets that either side has sent.
     pub fn resets(&self) -> u64 {
         self.ours.enter(|| tcp_counter("OutRsts")) + self.peer.enter(|| tcp_counter("OutRsts"))
     }
 
-    /// From the kernel to nowhere and back, in the order that steering prescribes.
+    /// Moves a connection out of the kernel and back, in the order that steering requires.
     pub fn move_there_and_back(&self, ours: &TcpStream) -> Captured {
         self.hold();
         let captured = self.ours.enter(|| {
@@ -154,8 +156,8 @@ impl Wire {
     }
 }
 
-/// Runs a test over IPv4 and over IPv6, each on a connection that has carried something
-/// both ways; nobody may reset one.
+/// Runs a test over IPv4 and over IPv6, each on a connection that has carried data in both
+/// directions. Nobody may reset it.
 #[track_caller]
 pub fn over_each_version(mut test: impl FnMut(&Wire, Pair)) {
     let wire = Wire::new(&[]);
@@ -178,8 +180,8 @@ pub fn tcp_counter(name: &str) -> u64 {
     value.unwrap().parse().unwrap()
 }
 
-/// One direction of a connection: how much was written into it and read from it, and
-/// that what is read is what was written.
+/// One direction of a connection: counts what was written and read, and checks that what is read
+/// was written.
 #[derive(Debug, Default)]
 pub struct Ramp {
     pub written: u64,
@@ -187,12 +189,12 @@ pub struct Ramp {
 }
 
 impl Ramp {
-    /// `len` bytes of a stream from its byte `from` on.
+    /// `len` bytes of a stream, beginning with byte `from`.
     pub fn bytes(from: u64, len: usize) -> Vec<u8> {
         (from..from + len as u64).map(|i| (i % PERIOD) as u8).collect()
     }
 
-    /// Writes up to `len` bytes without waiting; how many the kernel took.
+    /// Writes up to `len` bytes without waiting. Returns how many the kernel accepted.
     pub fn write(&mut self, mut to: &TcpStream, len: usize) -> usize {
         let bytes = Ramp::bytes(self.written, len);
         match to.write(&bytes) {
@@ -205,7 +207,7 @@ impl Ramp {
         }
     }
 
-    /// Reads what is there; how many bytes, or `None` at the end.
+    /// Reads what has arrived. Returns the number of bytes, or `None` at the end.
     #[track_caller]
     pub fn read(&mut self, mut from: &TcpStream) -> Option<usize> {
         let mut bytes = [0; 65536];
@@ -239,7 +241,8 @@ impl Pair {
         Pair { ours, peer, out: Ramp::default(), back: Ramp::default() }
     }
 
-    /// Between link-local addresses, which mean something only together with the device.
+    /// A connection between link-local addresses, which are only meaningful together with the
+    /// device.
     pub fn link_local(wire: &Wire) -> Pair {
         for (side, last) in [(&wire.ours, 1), (&wire.peer, 2)] {
             side.run(&format!("ip addr add fe80::66:{last}/64 dev wire nodad"));
@@ -259,7 +262,7 @@ impl Pair {
         Pair { ours, peer, out: Ramp::default(), back: Ramp::default() }
     }
 
-    /// `len` more bytes each way, and everything read.
+    /// Exchanges `len` more bytes in each direction and reads all of them.
     #[track_caller]
     pub fn exchange(&mut self, len: u64) {
         let (out, back) = (self.out.written + len, self.back.written + len);
@@ -272,14 +275,14 @@ impl Pair {
         });
     }
 
-    /// Bytes for us that we do not read, as many as the kernels take up to `len`.
+    /// Sends us bytes that we do not read, up to `len` or as many as the kernels accept.
     pub fn leave_unread(&mut self, len: usize) {
         self.back.write(&self.peer, len);
         thread::sleep(Duration::from_millis(20));
     }
 
-    /// Bytes for the peer, which does not read and has little room, until nobody takes
-    /// more: what is sent is acknowledged, the window is closed, the rest waits.
+    /// Sends bytes to the peer, which does not read and has little room, until nobody accepts more.
+    /// What was sent is acknowledged, the window is closed, and the rest waits.
     pub fn fill_send_queue(&mut self) {
         rustix::net::sockopt::set_socket_recv_buffer_size(&self.peer, 4096).unwrap();
         let mut quiet = 0;
@@ -289,15 +292,15 @@ impl Pair {
         }
     }
 
-    /// Bytes that the peer gets but whose acknowledgment is kept from us, and some that
-    /// it does not get.
+    /// Sends bytes that the peer receives while its acknowledgments are kept from us, and some that
+    /// it does not receive.
     pub fn leave_unacked(&mut self, wire: &Wire, len: usize) {
         wire.hold();
         self.out.write(&self.ours, len);
         thread::sleep(Duration::from_millis(5));
     }
 
-    /// Both sides close in form, everything read before.
+    /// Closes both sides in an orderly way. Everything was read before.
     #[track_caller]
     pub fn close(mut self) {
         self.ours.shutdown(Shutdown::Write).unwrap();
@@ -312,21 +315,21 @@ impl Pair {
         wait_for("the peer's end of the stream", || self.back.read(&self.ours).is_none());
     }
 
-    /// The peer hears our stream to its end, all of it.
+    /// The peer reads our stream to its end.
     #[track_caller]
     pub fn end_of_ours(&mut self) {
         wait_for("the end of our stream", || self.out.read(&self.peer).is_none());
         assert_eq!(self.out.read, self.out.written);
     }
 
-    /// We hear the peer's stream to its end, all of it.
+    /// We read the peer's stream to its end.
     #[track_caller]
     pub fn end_of_theirs(&mut self) {
         wait_for("the end of the peer's stream", || self.back.read(&self.ours).is_none());
         assert_eq!(self.back.read, self.back.written);
     }
 
-    /// Our side writes `len` bytes more and closes; the peer hears all of it.
+    /// Our side writes `len` more bytes and closes. The peer reads all of it.
     #[track_caller]
     pub fn finish_ours(&mut self, len: usize) {
         self.out.write(&self.ours, len);
@@ -334,7 +337,7 @@ impl Pair {
         self.end_of_ours();
     }
 
-    /// The peer writes `len` bytes more and closes; we hear all of it.
+    /// The peer writes `len` more bytes and closes. We read all of it.
     #[track_caller]
     pub fn finish_theirs(&mut self, len: usize) {
         self.back.write(&self.peer, len);

@@ -1,6 +1,6 @@
-//! A toy engine behind a steered port: it goes on with a connection that two kernels
-//! opened, receives, acknowledges each segment, and sends. It shares no code with the engine.
-//! The connection must have neither timestamps nor SACK.
+//! A toy engine behind a steered port. It continues a connection that two kernels opened: it
+//! receives, acknowledges each segment, and sends. It shares no code with the real engine. The
+//! connection must have neither timestamps nor SACK.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use baton_port::{FrameIo, FrameSink, RxFrame, SteeredPort, TxMeta, WaitSet, Wait
 
 use super::LONG;
 
-/// What arrived of one segment.
+/// What arrived in one segment.
 pub struct Seen {
-    /// Headers up to TCP's, as received.
+    /// The headers up to TCP's, as received.
     pub headers: Vec<u8>,
     pub l2: usize,
     pub ports: [u16; 2],
@@ -20,14 +20,14 @@ pub struct Seen {
     pub payload: Vec<u8>,
 }
 
-/// Collects segments and counts what is none.
+/// Collects segments, and counts frames that are not segments.
 #[derive(Default)]
 pub struct Sink {
     pub seen: Vec<Seen>,
     /// Frames that are not TCP.
     pub strangers: usize,
     pub longest: usize,
-    /// Segments whose checksum the port did not vouch for, and that is wrong.
+    /// Segments with a wrong checksum that the port did not vouch for.
     pub wrong_checksums: usize,
     pub vouched: usize,
 }
@@ -40,7 +40,7 @@ fn double(bytes: &[u8], at: usize) -> u32 {
     u32::from(word(bytes, at)) << 16 | u32::from(word(bytes, at + 2))
 }
 
-/// RFC 1071's sum, folded, not complemented.
+/// The sum of RFC 1071, folded but not complemented.
 fn sum(bytes: &[u8], start: u32) -> u32 {
     let words = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0)));
     let mut sum = words.fold(start, |sum, word| sum + word);
@@ -50,7 +50,7 @@ fn sum(bytes: &[u8], start: u32) -> u32 {
     sum
 }
 
-/// Length of the Ethernet header with its tags.
+/// The length of the Ethernet header, including its tags.
 pub fn l2_len(frame: &[u8]) -> usize {
     let mut len = 14;
     while matches!(word(frame, len - 2), 0x8100 | 0x88a8) {
@@ -59,7 +59,7 @@ pub fn l2_len(frame: &[u8]) -> usize {
     len
 }
 
-/// The pseudo-header's sum; `frame` has its IP header at `l2`.
+/// The sum of the pseudo-header of a `frame` whose IP header is at `l2`.
 fn pseudo(frame: &[u8], l2: usize, tcp_len: usize) -> u32 {
     let addresses = if frame[l2] >> 4 == 4 { l2 + 12..l2 + 20 } else { l2 + 8..l2 + 40 };
     sum(&frame[addresses], 6 + tcp_len as u32)
@@ -98,14 +98,14 @@ impl FrameSink for Sink {
     }
 }
 
-/// One end of a connection: knows nothing before the first segment from the peer.
+/// One end of a connection. It knows nothing before the first segment from the peer.
 pub struct Toy {
     pub port: SteeredPort,
     pub sink: Sink,
     pub received: Vec<u8>,
-    /// What came too early: without it each loss would cost the peer a timeout.
+    /// Segments that arrived too early. Without this, each loss would cost the peer a timeout.
     early: BTreeMap<u32, Vec<u8>>,
-    /// Headers towards the peer, ports, and both sequence numbers.
+    /// The headers towards the peer, the ports, and both sequence numbers.
     pub state: Option<State>,
     /// Whether segments are answered.
     pub answers: bool,
@@ -126,7 +126,7 @@ impl Toy {
         Toy { port, sink: Sink::default(), received: Vec::new(), early: BTreeMap::new(), state: None, answers: true }
     }
 
-    /// Takes what is there and answers it.
+    /// Takes what has arrived and answers it.
     pub fn poll(&mut self) {
         self.port.receive(1000, &mut self.sink).unwrap();
         if !self.answers {
@@ -167,7 +167,7 @@ impl Toy {
         self.port.poll_fds(&mut set);
         self.poll();
         while !done(self) {
-            assert!(Instant::now() < end, "{what} does not come; {} bytes have", self.received.len());
+            assert!(Instant::now() < end, "{what} does not arrive; {} bytes did", self.received.len());
             if self.port.prepare_wait() {
                 set.wait(Some(Duration::from_millis(5))).unwrap();
                 self.port.finish_wait();
@@ -176,8 +176,8 @@ impl Toy {
         }
     }
 
-    /// Sends `payload` as one frame: cut by the port into segments of `mss` bytes if that
-    /// is not 0.
+    /// Sends `payload` as one frame. If `mss` is not 0, the port cuts it into segments of that many
+    /// bytes.
     pub fn send(&mut self, payload: &[u8], mss: u16) {
         let state = self.state.as_mut().expect("something was received before");
         let (frame, meta) = segment(state, payload, mss);
@@ -185,8 +185,8 @@ impl Toy {
         self.send_frame(&frame, meta);
     }
 
-    /// Sends all of `bytes`, in frames of up to `piece` bytes, within the peer's first window,
-    /// until the peer has acknowledged them; what is lost on the way is sent again.
+    /// Sends all of `bytes` in frames of up to `piece` bytes, within the peer's first window, until
+    /// the peer has acknowledged them. What is lost on the way is sent again.
     #[track_caller]
     pub fn send_all(&mut self, bytes: &[u8], piece: usize, mss: u16) {
         let end = Instant::now() + LONG;
@@ -195,7 +195,7 @@ impl Toy {
         while acked < bytes.len() {
             assert!(Instant::now() < end, "{acked} of {} bytes were acknowledged", bytes.len());
             self.poll();
-            let state = self.state.as_mut().expect("it stays");
+            let state = self.state.as_mut().expect("the state stays");
             let now = state.snd_una.wrapping_sub(start) as usize;
             if now > acked {
                 (acked, since) = (now, Instant::now());
@@ -216,7 +216,7 @@ impl Toy {
         assert!(self.try_send_frame(frame, meta), "the device has gone");
     }
 
-    /// The same; false if the device has gone.
+    /// Like `send_frame`, but returns false if the device is gone.
     pub fn try_send_frame(&mut self, frame: &[u8], meta: TxMeta) -> bool {
         self.port.slot(frame.len()).expect("room").copy_from_slice(frame);
         self.port.commit(frame.len(), meta);
@@ -224,7 +224,7 @@ impl Toy {
     }
 }
 
-/// Headers of the way back.
+/// The headers for the opposite direction.
 fn turned_around(headers: &[u8], l2: usize) -> Vec<u8> {
     let mut back = headers.to_vec();
     let mut swap = |a: usize, b: usize, len: usize| {
@@ -259,7 +259,7 @@ pub fn segment(state: &State, payload: &[u8], mss: u16) -> (Vec<u8>, TxMeta) {
     }
     frame.extend(state.snd_nxt.to_be_bytes());
     frame.extend(state.rcv_nxt.to_be_bytes());
-    // A window (64 KB to 512 KB with Linux's scales) that the device's queue holds.
+    // A window (64 KB to 512 KB with Linux's scales) that fits into the device's queue.
     frame.extend([0x50, 0x18, 0x02, 0, 0, 0, 0, 0]);
     frame.extend(payload);
     let start = pseudo(&frame, l2, tcp_len);

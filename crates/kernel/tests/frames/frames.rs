@@ -1,4 +1,4 @@
-//! Frames of one connection, made byte by byte, and a TAP device that stands for the wire.
+//! Frames of one connection, made byte by byte, and a TAP device that represents the wire.
 
 use baton_kernel::steer::{Kind, Options, Steering};
 use baton_port::{FrameIo, FrameSink, RxFrame, SteeredPort, Tap, TapOptions, TxMeta, WaitSet, Waitable, link};
@@ -10,7 +10,7 @@ pub const PEER: [u8; 6] = [2, 0, 0, 0, 0, 9];
 pub const ELSEWHERE: [u8; 6] = [2, 0, 0, 0, 0, 8];
 pub const TCP: u8 = 6;
 
-/// Twenty bytes of TCP: from the peer's port 80 to ours, 1000.
+/// A TCP header of 20 bytes, from the peer's port 80 to our port 1000.
 pub const SEGMENT: [u8; 20] = [0, 80, 3, 232, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0];
 
 /// An Ethernet frame from the peer with `tags` (type and id).
@@ -49,7 +49,7 @@ pub fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// What arrives.
+/// The frames that arrive.
 #[derive(Default)]
 pub struct Frames(pub Vec<Vec<u8>>);
 
@@ -82,7 +82,7 @@ pub fn send<P: FrameIo>(port: &mut P, frame: &[u8]) {
     port.flush().unwrap();
 }
 
-/// A namespace with an interface `wire`, of which we are the other end.
+/// A namespace with an interface `wire`, whose other end is the TAP device.
 pub fn scene() -> (Netns, Tap, [u8; 6]) {
     let netns = Netns::new("steer");
     let (tap, address) = netns.enter(|| {
@@ -94,7 +94,7 @@ pub fn scene() -> (Netns, Tap, [u8; 6]) {
     (netns, tap, address)
 }
 
-/// The same, steered, with the port of an engine that is up.
+/// The same with steering, and the port of an engine that is up.
 pub fn steered(kind: Kind) -> (Netns, Tap, [u8; 6], Steering, SteeredPort) {
     let (netns, wire, us) = scene();
     let mut steering = netns.enter(|| Steering::attach("wire", kind, Options::default())).unwrap();

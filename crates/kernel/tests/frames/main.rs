@@ -1,4 +1,4 @@
-//! Steering frame by frame: a TAP device stands for the wire.
+//! Tests steering frame by frame: a TAP device represents the wire.
 
 mod frames;
 mod steer_frames;

@@ -1,5 +1,5 @@
-//! Steering frame by frame: a TAP device stands for the wire, so that a test decides about
-//! every byte that comes from it.
+//! Tests steering frame by frame. A TAP device represents the wire, so a test decides about every
+//! byte that arrives from it.
 
 use crate::frames::{ELSEWHERE, SEGMENT, TCP, frame, ipv4, ipv6, next, send, steered, tuple};
 use baton_kernel::steer::{Counters, Kind, SteeredTuple};
@@ -7,12 +7,12 @@ use baton_testkit::{need_program, need_root};
 
 const UDP: u8 = 17;
 
-/// An ICMP error of that type about `packet`; checksums are nothing to a steering program.
+/// An ICMP error of this type about `packet`. The steering program ignores checksums.
 fn error(kind: u8, packet: &[u8]) -> Vec<u8> {
     [&[kind, 0, 0, 0, 0, 0, 5, 20], packet].concat()
 }
 
-/// A segment of ours as it is quoted: 8 bytes of TCP, in the direction in which it went.
+/// A segment of ours as an error quotes it: 8 bytes of TCP, in the direction in which it was sent.
 fn quoted(mut packet: Vec<u8>, address: usize) -> Vec<u8> {
     let addresses = packet.len() - SEGMENT.len() - 2 * address;
     packet[addresses..addresses + 2 * address].rotate_left(address);
@@ -157,10 +157,10 @@ fn each_frame_gets_one_verdict_and_a_hit_arrives_as_it_was() {
                 assert_eq!(next(&mut port), frame, "{kind:?}: {name}");
             }
         }
-        // A tag of a VLAN that is none leaves the connection what it is.
+        // A VLAN id of 0 means no VLAN, so the connection is the same.
         send(&mut wire, &frame(us, &[(0x8100, 0x6000)], 0x0800, &ipv4(TCP, 0, 0, &SEGMENT)));
         next(&mut port);
-        // Seen only because of what else is on the wire; XDP cannot tell.
+        // Only visible because the interface sees other hosts' frames; XDP cannot tell.
         if kind == Kind::Tc {
             let before = steering.counters().unwrap();
             send(&mut wire, &frame(ELSEWHERE, &[], 0x0800, &ipv4(TCP, 0, 0, &SEGMENT)));

@@ -1,4 +1,4 @@
-//! What an engine writes, frame by frame: a TAP device stands for the wire, so that a test sees
+//! Tests what an engine writes frame by frame. A TAP device represents the wire, so a test sees
 //! every byte that leaves.
 
 use crate::frames::{ELSEWHERE, Frames, SEGMENT, TCP, frame, ipv4, ipv6, next, scene, send, steered, tuple};
@@ -12,7 +12,7 @@ use rustix::mount::{MountFlags, mount};
 use std::collections::BTreeSet;
 use std::{fs, iter};
 
-/// IPv6, and VLAN tags (type and id), innermost last.
+/// Whether it is IPv6, and the VLAN tags (type and id), innermost last.
 type Link = (bool, &'static [(u16, u16)]);
 
 const LINKS: [Link; 6] = [
@@ -25,12 +25,12 @@ const LINKS: [Link; 6] = [
 ];
 /// The number of the engine that writes.
 const NUMBER: u32 = 1;
-/// Where the checksum is in a TCP header (RFC 9293 §3.1).
+/// The offset of the checksum in a TCP header (RFC 9293 §3.1).
 const CHECKSUM: usize = 16;
-/// Bytes of payload in each segment of a frame that is to be cut.
+/// The payload of each segment of a frame that is to be cut, in bytes.
 const MSS: u16 = 500;
 
-/// A program's engine.
+/// An engine inside a program.
 struct Sender {
     _netns: Netns,
     wire: Tap,
@@ -39,7 +39,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// With the connection of [`tuple`], seen from its other end, on each of [`LINKS`].
+    /// Creates the engine, with the connection of [`tuple`], seen from its other end, on each of
+    /// [`LINKS`].
     fn new() -> Sender {
         let (netns, wire, _) = scene();
         let mut steering = netns.enter(|| Steering::attach("wire", Kind::Tc, Options::default())).unwrap();
@@ -52,7 +53,7 @@ impl Sender {
         Sender { _netns: netns, wire, steering, port }
     }
 
-    /// Writes a frame as any program could; whether the device took it.
+    /// Writes a frame as any program could. Returns whether the device accepted it.
     fn write(&self, vnet: Vnet, frame: &[u8]) -> bool {
         let (tap, _) = self.port.device().expect("a TAP device");
         rustix::io::write(tap, &[&vnet.to_bytes(), frame].concat()).is_ok()
@@ -64,8 +65,8 @@ fn back(ipv6: bool) -> Tuple {
     Tuple { local: remote, remote: local, local_port: remote_port, remote_port: local_port }
 }
 
-/// A segment with `len` bytes of payload and the pseudo header's sum for a checksum, and where its
-/// TCP header begins.
+/// A segment with `len` bytes of payload and the pseudo-header's sum as its checksum, and the
+/// offset of its TCP header.
 fn segment((ipv6, tags): Link, len: usize) -> (Vec<u8>, usize) {
     let mut tcp = SEGMENT.to_vec();
     tcp.extend((0..len).map(|at| (at % 251) as u8));
@@ -80,14 +81,14 @@ fn segment((ipv6, tags): Link, len: usize) -> (Vec<u8>, usize) {
     (frame, start)
 }
 
-/// The sum of the pseudo header of the segment that begins at `tcp`.
+/// The pseudo-header's sum for the segment that begins at `tcp`.
 fn pseudo(frame: &[u8], ipv6: bool, tcp: usize) -> u32 {
     let addresses = if ipv6 { 32 } else { 8 };
     checksum::sum(&frame[tcp - addresses..tcp]) + u32::from(TCP) + (frame.len() - tcp) as u32
 }
 
-/// What a frame asks for whose checksum is to be filled in at `offset` from `start` on, and which
-/// is to be cut if `cut` says so.
+/// The request for a frame whose checksum is to be filled in at `offset`, summing from `start` on,
+/// and which is to be cut if `cut` is true.
 fn request(start: usize, offset: usize, ipv6: bool, cut: bool) -> Vnet {
     let whole =
         Vnet { flags: NEEDS_CSUM, checksum_start: start as u16, checksum_offset: offset as u16, ..Vnet::default() };
@@ -101,7 +102,7 @@ fn what_the_engine_sends_leaves_as_it_was() {
     need_program!("clang");
     let (_netns, mut wire, _, mut steering, mut port) = steered(Kind::Tc);
     for vlans in [[0, 0], [5, 0], [5, 7]] {
-        // Seen from the other side, so that the same frames serve.
+        // Seen from the other side, so that the same frames can be used.
         steering.insert(SteeredTuple { tuple: back(false), vlans }).unwrap();
     }
     let packet = ipv4(TCP, 0, 0, &SEGMENT);
@@ -112,9 +113,9 @@ fn what_the_engine_sends_leaves_as_it_was() {
     }
     let sent = steering.counters().unwrap();
     assert_eq!((sent.sent, sent.foreign), (3, 0));
-    // Neither what cannot be matched nor what is in another VLAN, nor errors.
+    // Also nothing that cannot be matched, nothing in another VLAN, and no ICMP errors.
     let fragment = ipv4(TCP, 0x2000, 0, &SEGMENT);
-    // ICMP: unreachable.
+    // ICMP: destination unreachable.
     let error = ipv4(1, 0, 0, &[&[3, 0, 0, 0, 0, 0, 5, 20], &packet[..]].concat());
     let foreign =
         [(&[][..], &fragment), (&[(0x8100, 6)], &packet), (&[(0x8100, 5), (0x8100, 6)], &packet), (&[], &error)];
@@ -128,14 +129,14 @@ fn what_the_engine_sends_leaves_as_it_was() {
     assert_eq!(frames.0, Vec::<Vec<u8>>::new());
 }
 
-/// Wherever else a sum is asked for, the frame is dropped: behind the guard the kernel would write
-/// it there, over the ports or addresses for instance.
+/// If a sum is requested anywhere else, the frame is dropped: after the guard the kernel would
+/// write it there, for example over the ports or the addresses.
 fn only_tcps_own_sum_may_be_asked_for() {
     let mut sender = Sender::new();
     let mut foreign = 0;
     for (link, cut) in LINKS.into_iter().flat_map(|link| [(link, false), (link, true)]) {
         let (frame, tcp) = segment(link, 3 * usize::from(MSS));
-        // Relative to the TCP header.
+        // Offsets relative to the TCP header.
         let mut places = BTreeSet::new();
         for start in 0..tcp + 30 {
             for offset in (0..tcp + 40 - start).chain([0xfff0 - start, 0x10000 - start, 0xffff]) {
@@ -147,7 +148,7 @@ fn only_tcps_own_sum_may_be_asked_for() {
             let counted = sender.steering.counters().unwrap();
             assert_eq!((counted.sent, counted.foreign), (0, foreign), "{link:?}, cut {cut}, from {start}");
         }
-        // Of frames that are to be cut some kernels refuse such requests themselves.
+        // Some kernels refuse such requests themselves for frames that are to be cut.
         let addresses = if link.0 { -32 } else { -8 };
         assert!(cut || (addresses..40).all(|place| places.contains(&place)), "{link:?}: {places:?}");
     }
@@ -166,7 +167,7 @@ fn who_asks_for_tcps_own_sum_gets_it() {
             frame[tcp + CHECKSUM..][..2].copy_from_slice(&sum.to_be_bytes());
             assert_eq!(next(&mut sender.wire), frame, "{link:?}, {len} bytes");
         }
-        // One that is to be cut leaves as several.
+        // A frame that is to be cut leaves as several.
         let (frame, tcp) = segment(link, 3 * usize::from(MSS) - 1);
         assert!(sender.write(request(tcp, CHECKSUM, link.0, true), &frame), "{link:?}");
         let cut: Vec<_> = iter::repeat_with(|| next(&mut sender.wire)).take(3).collect();
@@ -181,7 +182,7 @@ fn who_asks_for_tcps_own_sum_gets_it() {
     assert_eq!((counted.sent, counted.foreign), (4 * LINKS.len() as u64, 0));
 }
 
-/// The interface's own sends all the same.
+/// The interface's own engine sends all the same.
 fn programs_get_no_engine() {
     let (netns, mut wire, _) = scene();
     let mut steering = netns.enter(|| Steering::attach("wire", Kind::Tc, Options::default())).unwrap();
@@ -219,7 +220,7 @@ fn another_kernel_keeps_sums_the_same_way() {
         vm::enter();
         only_tcps_own_sum_may_be_asked_for();
         who_asks_for_tcps_own_sum_gets_it();
-        // One that does not let itself be read.
+        // A kernel that does not let itself be read.
         mount("securityfs", "/sys/kernel/security", "securityfs", MountFlags::empty(), None).unwrap();
         fs::write("/sys/kernel/security/lockdown", "confidentiality").unwrap();
         return programs_get_no_engine();

@@ -1,12 +1,13 @@
-//! A connection whose address or route is away is rebuilt all the same: it stands still, as the
-//! kernel's own does, and goes on once they are back.
+//! A connection whose address or route is absent is rebuilt all the same. It stands still, as a
+//! connection of the kernel would, and continues once address and route are back.
 
 use crate::common::{Pair, Wire};
 use baton_kernel::{capture, make_husk, rebuild, resume};
 use baton_testkit::need_root;
 use std::time::Duration;
 
-/// Moves out, has `gone` happen, comes home, carries nothing, and goes on after `back`.
+/// Moves a connection out, makes its address or route disappear with `gone`, moves it home, checks
+/// that it carries nothing, and that it continues after `back`.
 #[track_caller]
 fn stands_still(ipv6: bool, gone: &[&str], back: &[&str]) {
     let wire = Wire::new(&[]);
@@ -32,10 +33,10 @@ fn stands_still(ipv6: bool, gone: &[&str], back: &[&str]) {
         pair.back.write(&pair.peer, 100);
     }
     std::thread::sleep(Duration::from_millis(400));
-    // By IPv6 the kernel sends from any address; only nothing of the answer arrives.
+    // With IPv6 the kernel sends from any address, but no answer arrives.
     let sent = pair.out.read(&pair.peer);
-    assert!(ipv6 || sent == Some(0), "it sends from an address that is away");
-    assert_eq!(pair.back.read(&pair.ours), Some(0), "it hears at an address that is away");
+    assert!(ipv6 || sent == Some(0), "it sends from an absent address");
+    assert_eq!(pair.back.read(&pair.ours), Some(0), "it receives at an absent address");
     back.iter().for_each(|line| drop(wire.ours.run(&format!("ip {line}"))));
     pair.exchange(5_000);
     pair.close();

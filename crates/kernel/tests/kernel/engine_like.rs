@@ -1,5 +1,5 @@
-//! What an engine may have done with a connection before the kernel gets it back, without
-//! an engine: its numbers and queues are moved on as the engine would have moved them.
+//! What an engine may have done with a connection before the kernel gets it back, tested without an
+//! engine: the connection's numbers and queues are advanced as an engine would have done it.
 
 use std::net::Shutdown;
 use std::thread::sleep;
@@ -12,7 +12,7 @@ use baton_tcp::state::State;
 use baton_testkit::need_root;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-/// A handoff, what the engine does, and a restore.
+/// Captures the connection, lets the `engine` change it, and restores it.
 fn away(wire: &Wire, pair: &mut Pair, engine: impl FnOnce(&mut Pair, &mut Captured)) -> Captured {
     wire.hold();
     let mut captured = wire.ours.enter(|| capture(&pair.ours)).unwrap();
@@ -24,7 +24,7 @@ fn away(wire: &Wire, pair: &mut Pair, engine: impl FnOnce(&mut Pair, &mut Captur
     captured
 }
 
-/// The engine receives what the peer sends while the kernel does not.
+/// The engine receives what the peer sends, and the kernel does not.
 fn receive(pair: &mut Pair, captured: &mut Captured, len: usize) {
     let from = pair.back.written;
     assert_eq!(pair.back.write(&pair.peer, len), len);
@@ -32,7 +32,7 @@ fn receive(pair: &mut Pair, captured: &mut Captured, len: usize) {
     captured.protocol.rcv_nxt += len as u32;
 }
 
-/// The program writes to the engine, which sends some of it; all of that is lost.
+/// The program writes to the engine, which sends some of it. All of that is lost.
 fn write(pair: &mut Pair, captured: &mut Captured, sent: usize, unsent: usize) {
     captured.send_queue.extend(Ramp::bytes(pair.out.written, sent + unsent));
     pair.out.written += (sent + unsent) as u64;
@@ -57,7 +57,8 @@ fn what_was_received_and_written_meanwhile_is_there() {
                     p.last_ack_sent = p.rcv_nxt;
                 }
                 p.right_edge = p.right_edge.latest(p.rcv_nxt);
-                // The engine's clock went on, and it promised more than the kernel had.
+                // The engine's clock has advanced, and the engine promised more than the kernel
+                // had.
                 let timestamps = p.timestamps.as_mut().expect("both kernels use timestamps");
                 timestamps.tsval = timestamps.tsval.wrapping_add(12_345);
                 p.right_edge += 400_000;
@@ -138,14 +139,14 @@ fn what_contradicts_itself_is_not_rebuilt() {
     assert_eq!(wire.resets(), 0);
 }
 
-/// A peer that finds the window closed looks again when its timer runs out; it is to hear at
-/// once that there is room again.
+/// A peer that sees the window closed checks again when its timer expires. It is to learn at once
+/// that there is room again.
 #[test]
 fn a_window_that_was_closed_is_open_at_once() {
     need_root!();
     let wire = Wire::new(&[]);
     let probes = || wire.peer.enter(|| tcp_counter("TCPWinProbe"));
-    // The timer may run out at that very moment, but not each time.
+    // The timer may expire at that very moment, but not every time.
     let at_once = (0..5).filter(|turn| {
         let mut pair = Pair::new(&wire, turn % 2 == 0);
         pair.exchange(5_000);
@@ -157,7 +158,7 @@ fn a_window_that_was_closed_is_open_at_once() {
         }
         let mut before = 0;
         away(&wire, &mut pair, |pair, captured| {
-            // The program reads all that there is.
+            // The program reads everything.
             let p = &mut captured.protocol;
             assert!(p.rcv_wnd() < 1_448, "{p:?}");
             pair.back.read += captured.receive_queue.len() as u64;
@@ -179,7 +180,7 @@ fn a_window_that_was_closed_is_open_at_once() {
     assert_eq!(wire.resets(), 0);
 }
 
-/// Without steering the kernel goes on receiving and sending while it is read.
+/// Without steering, the kernel keeps receiving and sending while the connection is read.
 #[test]
 fn a_capture_under_fire_is_right_or_refused() {
     need_root!();
@@ -206,7 +207,7 @@ fn a_capture_under_fire_is_right_or_refused() {
             match captured {
                 Ok(captured) => {
                     captures += 1;
-                    // What is in the queue goes on where the program stopped reading.
+                    // The queue begins where the program stopped reading.
                     let wanted = Ramp::bytes(pair.back.read, captured.receive_queue.len());
                     assert!(captured.receive_queue == wanted, "{captured:?}");
                 }

@@ -1,4 +1,4 @@
-//! What the kernel has beyond a gap is seen.
+//! Data beyond a gap is detected.
 
 use crate::common::Wire;
 use baton_kernel::steer::Gaps;
@@ -21,11 +21,11 @@ fn what_lies_beyond_a_gap_is_seen_until_the_gap_is_filled() {
         peer.write_all(b"a").unwrap();
         peer.write_all(b"bc").unwrap();
         wait_for("a gap", || has(&tuple));
-        // Another's name, and one that nobody has.
+        // Another connection's ports, which nobody has.
         assert!(!has(&Tuple { local_port: tuple.local_port ^ 1, ..tuple }));
         wire.lose_nothing();
         wait_for("the gap is filled", || !has(&tuple));
-        // What waits to be read is none.
+        // Data that waits to be read is not a gap.
         let mut bytes = [0; 3];
         ours.set_nonblocking(false).unwrap();
         ours.read_exact(&mut bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Connections with one side closed move too.
+//! Connections with one side closed can be moved too.
 
 use std::net::Shutdown;
 use std::thread::sleep;
@@ -94,7 +94,7 @@ fn we_have_closed_behind_data_that_the_peer_has_no_room_for() {
             assert_eq!(captured.protocol.state, State::FinWait1);
             assert!(captured.protocol.unsent_bytes() > 0, "{captured:?}");
             let write_seq = captured.protocol.write_seq;
-            assert!(last.replace(write_seq).is_none_or(|seq| seq == write_seq), "one FIN and no more");
+            assert!(last.replace(write_seq).is_none_or(|seq| seq == write_seq), "there is exactly one FIN");
         }
         pair.end_of_ours();
         pair.finish_theirs(3_000);
@@ -133,7 +133,7 @@ fn a_half_closed_connection_asks_for_the_acknowledgment_that_was_lost() {
             });
             now.protocol.unacked_bytes() == 0
         });
-        // Else a probe for a lost tail would have come after a second, or a timeout.
+        // Otherwise a probe for a lost tail would have followed after a second, or a timeout.
         assert_eq!(resent(), before);
         pair.end_of_theirs();
         pair.finish_ours(0);

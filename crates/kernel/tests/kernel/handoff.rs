@@ -1,5 +1,5 @@
-//! The order of a move and its way back, with a fault at each step: on a model of both
-//! sides, and on real connections.
+//! The order of a move and how it is undone, with a fault at each step: on a model of both sides,
+//! and on real connections.
 
 use std::io;
 use std::net::TcpStream;
@@ -38,16 +38,16 @@ fn every_phase_and_every_event() {
     );
 }
 
-/// Which calls fail, and whether before or after they did their work.
+/// The calls that fail, before or after they have done their work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     Before(u32),
-    /// Not for `capture`, `start`, `stop`, `recapture` and `resume`, which promise that
-    /// nothing is done if they fail.
+    /// Not for `capture`, `start`, `stop`, `recapture` and `resume`, which guarantee that nothing
+    /// is done if they fail.
     After(u32),
 }
 
-/// Real steps, of which some fail. The engine of this test only holds what it is given.
+/// Real steps, some of which fail. The engine of this test only keeps what it is given.
 struct Faulty<'a> {
     wire: &'a Wire,
     ours: &'a TcpStream,
@@ -132,14 +132,14 @@ impl Steps for Faulty<'_> {
     }
 }
 
-/// A move there, and a move back if it got there; `faults` count the calls of both.
+/// Moves the connection there and, if it got there, back. `faults` count the calls of both moves.
 fn there_and_back(steps: &mut Faulty<'_>) -> (Handoff, Vec<Aborted<io::Error>>) {
     let mut handoff = Handoff::new();
     let mut aborted = Vec::new();
     if let Err(e) = handoff.hand_off(steps) {
         aborted.push(e);
     }
-    // Each failed restore leaves it in the engine, whence it is tried again.
+    // Each failed restore leaves the connection in the engine, from which it is tried again.
     while handoff.phase() == Phase::Engine {
         if let Err(e) = handoff.restore(steps) {
             aborted.push(e);
@@ -153,7 +153,7 @@ fn one_fault_at_any_step_leaves_the_connection_whole() {
     need_root!();
     let wire = Wire::new(&[]);
     let mut calls = 0;
-    // The whole way has eight calls; a fault makes it longer, never shorter.
+    // Both moves together have eight calls. A fault adds calls and never removes any.
     for call in 0..8 {
         for fault in [Fault::Before(call), Fault::After(call)] {
             let mut pair = Pair::new(&wire, call % 2 == 1);
@@ -173,7 +173,7 @@ fn one_fault_at_any_step_leaves_the_connection_whole() {
         }
     }
     assert_eq!(wire.resets(), 0);
-    assert!(calls > 16 * 8 / 2, "the faults were met");
+    assert!(calls > 16 * 8 / 2, "the faults occurred");
 }
 
 #[test]
@@ -200,14 +200,14 @@ fn what_is_lost_says_where_and_why_and_can_still_be_rebuilt() {
     let mut pair = Pair::new(&wire, false);
     pair.exchange(1_000);
     let ours: TcpStream = pair.ours.as_fd().try_clone_to_owned().unwrap().into();
-    // Steer, capture and the husk succeed; starting fails, rebuilding fails twice.
+    // Steer, capture and the husk succeed; start fails, and rebuild fails twice.
     let mut steps = Faulty::new(&wire, &ours, &[Fault::Before(3), Fault::Before(4), Fault::After(5)]);
     let (handoff, mut aborted) = there_and_back(&mut steps);
     assert_eq!(handoff.phase(), Phase::Lost);
     let text = aborted[0].to_string();
     assert_eq!(text, "Start: call 3 was made to fail; the connection is lost: Rebuild: call 5 failed afterwards");
     let Outcome::Lost { captured: Some(captured), .. } = aborted.remove(0).outcome else {
-        panic!("it comes with what was captured");
+        panic!("the error contains the captured connection");
     };
     steps.rebuild(&captured).unwrap();
     steps.unsteer().unwrap();

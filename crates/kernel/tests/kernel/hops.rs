@@ -1,4 +1,4 @@
-//! Routes and neighbours as the kernel has them, asked for and followed.
+//! Routes and neighbours of the kernel are queried and followed.
 
 use crate::common::{Wire, wait_for};
 use baton_kernel::hops::{Change, Hops, Query, Way};
@@ -44,10 +44,10 @@ fn ways_are_those_that_the_kernel_would_take() {
         ("10.66.0.1", "203.0.113.7", 5, on("10.66.0.8")),
         ("10.66.0.1", "203.0.113.7", 0, no),
         ("10.66.0.1", "198.51.100.7", 0, no),
-        // Of another host.
+        // An address of another host.
         ("10.99.0.1", "10.66.0.2", 0, no),
         ("fd66::77", "fd66::2", 0, no),
-        // Ourselves.
+        // Our own address.
         ("10.66.0.1", "10.66.0.1", 0, no),
     ] {
         let found = hops.way(&Query { mark, ..query(local, remote) }).unwrap();
@@ -69,7 +69,7 @@ fn a_neighbour_is_asked_for_kept_alive_and_followed() {
     let mut hops = wire.ours.enter(Hops::open).unwrap();
     for peer in ["10.66.0.2", "fd66::2"] {
         let mut told = Vec::new();
-        // Over a veth the kernel's own question may be answered before ours.
+        // Over a veth the kernel's own request may be answered before ours.
         hops.neighbour(interface, addr(peer)).unwrap();
         wait_for("the kernel's answer", || {
             hops.poll(|change| told.push(change)).unwrap();
@@ -77,15 +77,15 @@ fn a_neighbour_is_asked_for_kept_alive_and_followed() {
                 matches!(change, Change::Neighbour { neighbour, mac: Some(_), .. } if *neighbour == addr(peer))
             })
         });
-        let mac = hops.neighbour(interface, addr(peer)).unwrap().expect("it is known by now");
-        // One that is no longer sure is probed, for somebody needs it.
+        let mac = hops.neighbour(interface, addr(peer)).unwrap().expect("the neighbour is known by now");
+        // A neighbour that is no longer certain is probed, because somebody needs it.
         let state = || run(wire.ours.command("ip").args(["neigh", "show", peer]));
         let mac_text = mac.map(|byte| format!("{byte:02x}")).join(":");
         wire.ours.run(&format!("ip neigh replace {peer} lladdr {mac_text} dev wire nud stale"));
         assert!(state().contains("STALE"), "{}", state());
         assert_eq!(hops.neighbour(interface, addr(peer)).unwrap(), Some(mac));
         assert!(!state().contains("STALE"), "{}", state());
-        // It moves.
+        // The neighbour gets another link address.
         wire.ours.run(&format!("ip neigh replace {peer} lladdr 02:00:00:00:00:99 dev wire nud reachable"));
         let moved = Change::Neighbour { interface, neighbour: addr(peer), mac: Some([2, 0, 0, 0, 0, 0x99]) };
         told.clear();
@@ -182,7 +182,7 @@ fn a_route_that_adds_headers_is_told_from_others() {
     assert_eq!(of(&mut hops, "10.66.0.1", "10.66.0.4"), Err(Refusal::Encapsulated), "a BPF program");
     wire.ours.run("ip route add 10.66.1.0/24 via inet6 fd66::2 dev wire");
     assert_eq!(of(&mut hops, "10.66.0.1", "10.66.1.1"), Err(Refusal::NotSteerable), "a gateway of the other version");
-    // One that is put in its place while a connection is away is told.
+    // A route that replaces it while a connection is away is reported.
     let query = query("fd66::1", "fd66::8");
     let way = hops.way(&query).unwrap().unwrap();
     hops.follow(query, way);

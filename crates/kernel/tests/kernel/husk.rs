@@ -1,4 +1,4 @@
-//! What stays in the kernel of a connection that is away, and what is refused.
+//! What remains in the kernel of a connection that is away, and what is refused.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -13,7 +13,7 @@ use baton_testkit::{need_root, run};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, send, socket_with};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-/// TCP segments that our side sent.
+/// The number of TCP segments that our side has sent.
 fn sent(wire: &Wire) -> u64 {
     wire.ours.enter(|| tcp_counter("OutSegs") + tcp_counter("RetransSegs") + tcp_counter("OutRsts"))
 }
@@ -44,12 +44,12 @@ fn a_husk_answers_nothing_that_steering_came_too_late_for() {
         pair.exchange(1_000);
         let captured = wire.ours.enter(|| capture(&pair.ours)).unwrap();
         let before = sent(&wire);
-        // Nothing keeps these from the socket.
+        // Nothing keeps these segments from the socket.
         pair.back.write(&pair.peer, 3_000);
         make_husk(&pair.ours, &captured).unwrap();
         pair.back.write(&pair.peer, 3_000);
         thread::sleep(Duration::from_millis(50));
-        assert_eq!(sent(&wire), before, "an acknowledgment of what nobody has");
+        assert_eq!(sent(&wire), before, "data that nobody has was acknowledged");
         wire.ours.enter(|| restore(&pair.ours, &captured)).unwrap();
         pair.exchange(1_000);
         pair.close();
@@ -71,7 +71,7 @@ fn a_husk_is_silent_and_keeps_its_place_until_it_is_closed() {
         let captured = wire.ours.enter(|| capture(&pair.ours)).unwrap();
         make_husk(&pair.ours, &captured).unwrap();
         let before = sent(&wire);
-        // More than a keepalive's and a retransmission's time.
+        // Longer than a keepalive and a retransmission take.
         thread::sleep(Duration::from_millis(2_500));
         assert_eq!((&pair.ours).read(&mut [0]).unwrap_err().raw_os_error(), Some(1), "EPERM");
         assert_eq!((&pair.ours).write(b"x").unwrap_err().raw_os_error(), Some(22), "EINVAL");
@@ -79,7 +79,7 @@ fn a_husk_is_silent_and_keeps_its_place_until_it_is_closed() {
         assert!(listed.contains(&pair.local().port().to_string()), "{listed}");
         assert_eq!(wire.ours.enter(|| refused(&pair.ours)), Refusal::AlreadyAway);
         let twin = wire.ours.enter(|| twin(&pair)).unwrap_err();
-        assert_eq!(twin, rustix::io::Errno::ADDRNOTAVAIL, "its four numbers are taken");
+        assert_eq!(twin, rustix::io::Errno::ADDRNOTAVAIL, "its addresses and ports are in use");
         drop(pair);
         assert_eq!(sent(&wire), before, "nothing was sent");
         wire.let_go();
@@ -183,7 +183,7 @@ fn without_the_capability_it_is_refused() {
     wire.ours.enter(|| {
         let mut sets = capabilities(None).unwrap();
         sets.effective.remove(CapabilitySet::NET_ADMIN);
-        // This thread only, which ends here.
+        // For this thread only, which ends here.
         set_capabilities(None, sets).unwrap();
         assert_eq!(refused(&pair.ours), Refusal::Permission);
     });

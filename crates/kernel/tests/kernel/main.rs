@@ -1,5 +1,5 @@
-//! Connections between two kernels, whose end on our side moves. One binary: what all of
-//! these are built from takes longer to build than they do themselves.
+//! Connections between two kernels, whose end on our side moves. They form one binary, because
+//! building their dependencies takes longer than building the tests.
 
 #[path = "../common/mod.rs"]
 mod common;

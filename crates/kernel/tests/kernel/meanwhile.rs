@@ -1,5 +1,5 @@
-//! What the peer does while a connection is on neither side, at each step of the move:
-//! the kernel must not see it then, and must learn of it afterwards.
+//! What the peer does while neither side has the connection, at each step of the move: the kernel
+//! must not see it then, and must learn of it afterwards.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ enum Deed {
     Reset,
 }
 
-/// Moves the connection; the peer does its deed after so many steps.
+/// Moves the connection. The peer acts after `after` steps.
 fn move_while(wire: &Wire, pair: &mut Pair, after: u32, deed: impl Fn(&mut Pair)) {
     let mut step = 0;
     let mut passed = |pair: &mut Pair| {
@@ -107,14 +107,14 @@ fn a_reset_that_came_meanwhile_is_learned_of() {
     });
 }
 
-/// Time until a connection sends again, in ms, as `/proc/net/tcp` shows it.
+/// The time until a connection sends again, in ms, from `/proc/net/tcp`.
 fn timer(local: SocketAddr) -> u64 {
     let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     let port = format!(":{:04X}", local.port());
     let columns = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let row = columns.into_iter().find(|row| row[1].ends_with(&port)).expect("it is there");
+    let row = columns.into_iter().find(|row| row[1].ends_with(&port)).expect("the connection is listed");
     let (kind, left) = row[5].split_once(':').unwrap();
-    assert_eq!(kind, "01", "the timer of retransmissions runs: {row:?}");
+    assert_eq!(kind, "01", "the retransmission timer is running: {row:?}");
     u64::from_str_radix(left, 16).unwrap() * 10
 }
 
@@ -132,7 +132,7 @@ fn what_was_lost_is_sent_again_soon() {
         resume(&pair.ours, &captured).unwrap();
         captured
     });
-    // Linux before 6.15 cannot be told.
+    // The timeout cannot be set before Linux 6.15.
     let longest = if captured.options.int(IntOption::TimeoutMax).is_some() { 1000 } else { 3000 };
     let left = wire.ours.enter(|| timer(pair.local()));
     assert!(left <= longest, "{left} ms");
@@ -148,7 +148,8 @@ fn what_was_lost_is_sent_again_soon() {
 fn room_that_the_peer_made_meanwhile_is_asked_for_each_time() {
     need_root!();
     let wire = Wire::new(&[]);
-    // One answer a minute to what carries nothing and is old, as a bare window probe is.
+    // Segments that are old and carry no payload, such as a bare window probe, are answered once
+    // per minute.
     let limit = "/proc/sys/net/ipv4/tcp_invalid_ratelimit";
     wire.peer.enter(|| std::fs::write(limit, "60000").unwrap());
     for ipv6 in [false, true] {
@@ -158,7 +159,7 @@ fn room_that_the_peer_made_meanwhile_is_asked_for_each_time() {
             wire.hold();
             let captured = wire.ours.enter(|| capture(&pair.ours)).unwrap();
             wire.ours.enter(|| make_husk(&pair.ours, &captured)).unwrap();
-            // Its window opens, and nobody hears of it.
+            // Its window opens, and nobody is told.
             while pair.out.read(&pair.peer).is_some_and(|count| count > 0) {}
             wire.ours.enter(|| rebuild(&pair.ours, &captured)).unwrap();
             wire.let_go();

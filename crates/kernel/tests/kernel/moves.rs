@@ -1,5 +1,5 @@
-//! Live connections out of the kernel and back, with a kernel as the peer: every byte
-//! once, in order, and no reset.
+//! Live connections move out of the kernel and back, with a kernel as the peer: every byte arrives
+//! once and in order, and nobody resets.
 
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn two_hundred_moves_under_load() {
         let mut pair = Pair::new(&wire, ipv6);
         let mut busy = [0; 3];
         for _ in 0..200 {
-            // More is written than read: something always waits or is on its way.
+            // More is written than read, so something always waits or is on its way.
             for _ in 0..4 {
                 pair.out.write(&pair.ours, 100_000);
                 pair.back.write(&pair.peer, 100_000);
@@ -93,8 +93,8 @@ fn two_hundred_moves_under_load() {
             busy = std::array::from_fn(|i| busy[i] + full[i]);
         }
         println!("{} bytes out, {} back; moves with unread, unacked, unsent: {busy:?}", pair.out.read, pair.back.read);
-        assert!(busy.iter().all(|moves| *moves > 10), "the queues were in use");
-        assert!(pair.out.read > 1 << 20 && pair.back.read > 1 << 20, "both streams went on");
+        assert!(busy.iter().all(|moves| *moves > 10), "the queues were used");
+        assert!(pair.out.read > 1 << 20 && pair.back.read > 1 << 20, "both streams continued");
         pair.exchange(1_000);
         pair.close();
         assert_eq!(wire.resets(), 0);
@@ -136,7 +136,7 @@ fn more_is_unread_than_the_buffer_takes_since_the_program_made_it_small() {
     sockopt::set_socket_recv_buffer_size(&pair.ours, 2304).unwrap();
     for _ in 0..2 {
         let captured = wire.move_there_and_back(&pair.ours);
-        // More than the kernel takes in one piece.
+        // More than the kernel accepts in one piece.
         assert!(captured.receive_queue.len() > 150_000, "{captured:?}");
         assert_eq!(captured.options.buffers.receive, 4608);
     }
@@ -171,7 +171,7 @@ fn what_the_program_set_survives() {
         pair.leave_unread(10_000);
         let first = wire.move_there_and_back(&pair.ours);
         let second = wire.move_there_and_back(&pair.ours);
-        // Quick ACKs come and go by themselves.
+        // Quick ACKs switch on and off by themselves.
         let set = |captured: &Captured| {
             let o = &captured.options;
             let ints = IntOption::ALL.map(|option| o.int(option).filter(|_| option != IntOption::QuickAck));
@@ -213,7 +213,7 @@ fn a_server_on_a_socket_of_both_versions_moves_and_its_port_stays_free_for_it() 
     assert!(captured.tuple().local.is_v4());
     pair.exchange(1_000);
     drop(listener);
-    // A child that another test is just forking has the old listener until its exec.
+    // A child that another test is forking has the old listener until its exec.
     let free = (0..100).any(|_| {
         let listening = wire.ours.enter(|| listen().is_ok());
         if !listening {
@@ -242,7 +242,7 @@ fn a_connection_over_a_vlan_moves() {
     wire.peer.run(add);
     for (side, last) in [(&wire.ours, 1), (&wire.peer, 2)] {
         side.run("ip link set tagged up");
-        // The addresses that the connection uses move over to the VLAN.
+        // The connection's addresses move to the VLAN device.
         side.run(&format!("ip addr del 10.66.0.{last}/24 dev wire"));
         side.run(&format!("ip addr add 10.66.0.{last}/24 dev tagged"));
     }

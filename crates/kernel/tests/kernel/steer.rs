@@ -1,5 +1,4 @@
-//! Steering between two kernels over a veth: the peer's kernel, and ours with an engine
-//! beside it.
+//! Steering between two kernels over a veth: the peer's, and ours with an engine next to it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,7 +16,7 @@ use rustix::net::sockopt::set_tcp_congestion;
 const PLAIN: [&str; 2] = ["net.ipv4.tcp_timestamps=0", "net.ipv4.tcp_sack=0"];
 const MSS: u16 = 1400;
 
-/// A wire, steered, with an engine that is up.
+/// A steered wire, with an engine that is up.
 struct Bench {
     toy: Toy,
     steering: Steering,
@@ -49,13 +48,13 @@ fn tuple(ours: &TcpStream) -> Tuple {
     Tuple::new(ours.local_addr().unwrap(), ours.peer_addr().unwrap())
 }
 
-/// Nothing comes, not even after some time.
+/// Checks that nothing arrives for some time.
 fn stays_silent(mut stream: &TcpStream) {
     thread::sleep(Duration::from_millis(300));
     assert!(stream.read(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock), "the kernel got data");
 }
 
-/// Writes all of it from a thread of its own, as fast as the other side takes it.
+/// Writes everything from a thread of its own, as fast as the other side reads it.
 fn write_ramp(stream: &TcpStream, len: usize) -> thread::JoinHandle<()> {
     let mut stream = stream.try_clone().unwrap();
     stream.set_nonblocking(false).unwrap();
@@ -81,20 +80,20 @@ fn a_steered_connection_goes_to_the_engine_and_the_kernels_own_do_not() {
         let (host, host_peer) = wire.connect(ipv6);
         let (ours, peer) = wire.connect(ipv6);
         steering.insert(tuple(&ours)).unwrap();
-        // The kernel's own, both ways, all the while.
+        // Connections of the kernel, in both directions, at the same time.
         let kernels = [
             write_ramp(&host, 20_000_000),
             read_ramp(&host, 20_000_000),
             write_ramp(&host_peer, 20_000_000),
             read_ramp(&host_peer, 20_000_000),
         ];
-        // BBR sends one segment a timeout again to a peer without SACK.
+        // BBR retransmits one segment per timeout to a peer without SACK.
         set_tcp_congestion(&peer, "reno").unwrap();
         let sent = write_ramp(&peer, 3_000_000);
         toy.run("the stream", |toy| toy.received.len() == 3_000_000);
         sent.join().unwrap();
         assert!(toy.received == Ramp::bytes(0, 3_000_000), "{kind:?}");
-        // And back, in super-frames where the port cuts them.
+        // Then the opposite direction, in super-frames if the port cuts them.
         let read = read_ramp(&peer, 300_000);
         let bytes = Ramp::bytes(0, 300_000);
         let (piece, mss) = if kind == Kind::Tc { (60_000, MSS) } else { (1_000, 0) };
@@ -110,7 +109,8 @@ fn a_steered_connection_goes_to_the_engine_and_the_kernels_own_do_not() {
         let silent = (counters.no_engine, counters.held_back, counters.fragment, counters.malformed, counters.foreign);
         assert_eq!(silent, (0, 0, 0, 0, 0), "{counters:?}");
         if kind == Kind::Tc {
-            // Super-frames, and checksums left out, just as our kernel would have got them.
+            // Super-frames and missing checksums arrive just as our kernel would have received
+            // them.
             assert!(toy.sink.longest > 10_000, "{}", toy.sink.longest);
             assert!(toy.sink.vouched > 0 && counters.sent > 0);
         }
@@ -133,7 +133,7 @@ fn a_tuple_that_is_removed_goes_to_the_kernel_again() {
         stays_silent(&pair.ours);
         assert!(steering.remove(tuple(&pair.ours)).unwrap());
         assert!(!steering.remove(tuple(&pair.ours)).unwrap(), "it was there once");
-        // Sent again by the peer.
+        // The peer sends it again.
         wait_for("what was lost", || pair.back.read(&pair.ours) == Some(1000) || pair.back.read == 1000);
         pair.close();
     }
@@ -146,21 +146,21 @@ fn without_an_engine_nothing_reaches_the_kernel() {
     for kind in [Kind::Tc, Kind::Xdp] {
         let Bench { toy, mut steering, wire } = Bench::new(kind);
         let mut pair = Pair::new(&wire, false);
-        // Said to be down.
+        // The engine is declared to be down.
         steering.set_engine(false).unwrap();
         steering.insert(tuple(&pair.ours)).unwrap();
         pair.back.write(&pair.peer, 1000);
         stays_silent(&pair.ours);
         assert!(steering.counters().unwrap().no_engine > 0, "{kind:?}");
-        // Held back.
+        // The connection is held back.
         steering.set_engine(true).unwrap();
         steering.hold_back(tuple(&pair.ours)).unwrap();
         wait_for("a frame that is held back", || steering.counters().unwrap().held_back > 0);
-        // Gone with its device or its sockets, and nobody has noticed.
+        // The engine is gone with its device or its sockets, and nobody has noticed.
         drop(toy);
         steering.insert(tuple(&pair.ours)).unwrap();
         stays_silent(&pair.ours);
-        // A new engine gets the frames.
+        // A new engine receives the frames.
         let port = wire.ours.enter(|| steering.open_port()).unwrap();
         let mut toy = Toy::new(port);
         toy.run("the segment", |toy| toy.received.len() == 1000);
@@ -181,12 +181,12 @@ fn an_engine_sends_frames_of_its_own_tuples_only() {
     toy.run("a byte", |toy| toy.received == b"x");
     let before = steering.counters().unwrap();
     assert_eq!(before.foreign, 0);
-    // A segment of a connection of the kernel: the ports of another, else as its own.
+    // A segment like one of its own, with the ports of a connection of the kernel.
     let mut state = toy.state.clone().unwrap();
     state.ports = [host.local_addr().unwrap().port(), host_peer.local_addr().unwrap().port()];
     let (frame, meta) = segment(&state, b"y", 0);
     toy.send_frame(&frame, meta);
-    // A datagram to the peer, with no checksum.
+    // A datagram to the peer, without a checksum.
     let mut frame = frame;
     frame[14 + 9] = 17;
     frame[34..42].copy_from_slice(&[0, 9, 0, 0, 0, 21, 0, 0]);
@@ -196,10 +196,10 @@ fn an_engine_sends_frames_of_its_own_tuples_only() {
     let check = !((header & 0xffff) + (header >> 16)) as u16;
     frame[24..26].copy_from_slice(&check.to_be_bytes());
     toy.send_frame(&frame, TxMeta::default());
-    // No IP at all.
+    // Not an IP packet.
     frame[12..14].copy_from_slice(&[0x08, 0x06]);
     toy.send_frame(&frame, TxMeta::default());
-    // Its own arrives, and is behind them.
+    // Its own segment arrives after them.
     toy.send(b"z", 0);
     let mut byte = [0];
     wait_for("the engine's byte", || (&peer).read(&mut byte).is_ok());
@@ -207,7 +207,8 @@ fn an_engine_sends_frames_of_its_own_tuples_only() {
     assert!(datagrams.recv(&mut [0; 64]).is_err(), "a datagram left");
     let after = steering.counters().unwrap();
     assert_eq!((after.foreign, after.sent), (3, before.sent + 1), "{after:?}");
-    // Given up, it sends nothing more, and nothing of what is no longer its own.
+    // An engine that was given up sends nothing more, and nothing of connections that it no longer
+    // has.
     steering.set_engine(false).unwrap();
     toy.send(b"z", 0);
     steering.set_engine(true).unwrap();
@@ -240,7 +241,8 @@ fn each_engine_has_its_own_connections_and_a_device_that_can_be_taken_away() {
     toy.run("a byte", |toy| toy.received == b"0");
     toys[0].run("a byte", |toy| toy.received == b"1");
     toys[1].run("a byte", |toy| toy.received == b"2");
-    // A program that writes segments of others' connections, and what is no segment at all.
+    // A program writes segments of other programs' connections, and something that is not a
+    // segment.
     let before = steering.counters().unwrap();
     for other in [toys[1].state.clone().unwrap(), toy.state.clone().unwrap()] {
         let (frame, meta) = segment(&other, b"y", 0);
@@ -252,16 +254,17 @@ fn each_engine_has_its_own_connections_and_a_device_that_can_be_taken_away() {
     wait_for("the engine's byte", || (&ends[0].1).read(&mut byte).is_ok());
     let after = steering.counters().unwrap();
     assert_eq!((after.foreign - before.foreign, after.sent - before.sent), (4, 1), "{after:?}");
-    // Taken away, whoever has it: nothing goes out by it, and the others go on.
+    // The device is removed, whoever has it open: nothing leaves by it, and the other engines
+    // continue.
     wire.ours.enter(|| steering.close_engine(1)).unwrap();
     let (frame, meta) = segment(&toys[0].state.clone().unwrap(), b"y", 1);
-    assert!(!toys[0].try_send_frame(&frame, meta), "its device is there");
+    assert!(!toys[0].try_send_frame(&frame, meta), "its device still exists");
     (&ends[0].1).write_all(b"lost").unwrap();
     (&ends[1].1).write_all(b"2").unwrap();
     toys[1].run("a byte", |toy| toy.received == b"22");
     toys[1].send(b"z", 0);
     wait_for("the engine's byte", || (&ends[1].1).read(&mut byte).is_ok());
-    // The place is free again.
+    // The number is free again.
     let _port = wire.ours.enter(|| steering.open_engine(1)).unwrap();
     for (_, peer) in [&ends[0], &ends[2]] {
         stays_silent(peer);
@@ -304,7 +307,7 @@ fn frames_of_every_queue_reach_the_engine() {
             ports.dedup();
             ports.len()
         };
-        toy.run("a segment of each", |toy| ports(toy) == 16);
+        toy.run("a segment of each connection", |toy| ports(toy) == 16);
         for (ours, _) in &pairs {
             assert!((&mut &*ours).read(&mut [0]).is_err(), "the kernel got a segment");
         }
@@ -323,7 +326,7 @@ fn a_connection_over_a_vlan_is_matched_with_its_tag() {
         }
         for (side, last) in [(&wire.ours, 1), (&wire.peer, 2)] {
             if kind == Kind::Xdp {
-                // A veth hands tags over beside the frame, where XDP does not see them.
+                // A veth passes tags outside the frame, where XDP does not see them.
                 side.run("ethtool -K wire txvlan off rxvlan off");
             }
             side.run("ip link add link wire name tagged type vlan id 5");
@@ -335,7 +338,7 @@ fn a_connection_over_a_vlan_is_matched_with_its_tag() {
         let ours = wire.ours.enter(|| TcpStream::connect(there).unwrap());
         let (peer, _) = listener.accept().unwrap();
         ours.set_nonblocking(true).unwrap();
-        // Another VLAN is another connection.
+        // The same addresses in another VLAN are another connection.
         for other in [[0, 0], [6, 0], [5, 5]] {
             steering.insert(SteeredTuple { tuple: tuple(&ours), vlans: other }).unwrap();
         }
@@ -380,7 +383,7 @@ fn an_xdp_program_that_is_there_keeps_its_place() {
     let held = wire.ours.enter(|| XdpPort::open("wire", XdpOptions::default()).unwrap());
     let error = attach(&wire.ours, Kind::Xdp, Options::default()).err().expect("the place is taken");
     assert!(matches!(&error, SteerError::Occupied { .. }) && error.to_string().contains("kind tc"), "{error}");
-    // A frame's checksum is then our own kernel's affair, as it would be without us.
+    // The checksum of a frame is then up to our own kernel, as without steering.
     wire.peer.enter(|| link::set_tx_checksum_offload("wire", false).unwrap());
     let Bench { mut toy, mut steering, wire } = Bench::on(wire, Kind::Auto);
     assert_eq!(steering.mode(), Mode::Tc);
@@ -404,7 +407,7 @@ fn what_cannot_be_steered_is_named_with_a_remedy() {
     assert!(matches!(on("lo", Kind::Auto), Err(SteerError::Unsuitable { .. })));
     for kind in [Kind::Tc, Kind::Xdp] {
         let held = on("wire", kind).unwrap();
-        let error = on("wire", kind).err().expect("one is there");
+        let error = on("wire", kind).err().expect("the interface is steered already");
         assert!(matches!(&error, SteerError::Occupied { .. }), "{error}");
         drop(held);
         drop(on("wire", kind).unwrap());

@@ -1,4 +1,4 @@
-//! What is left of steering when its process ends, in form or by `kill -9`.
+//! What remains of steering when its process ends, in an orderly way or by `kill -9`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
@@ -13,10 +13,11 @@ use baton_testkit::{Running, need_program, need_root};
 use baton_wire::addr::Tuple;
 use rustix::process::Signal;
 
-/// Set for a process that steers until it is killed: kind, whether it outlives, both ends.
+/// Set for a process that steers until it is killed: the kind, whether steering outlives it, and
+/// both ends.
 const HOLDER: &str = "BATON_TEST_STEERING";
 
-/// Not a test but the process that others kill.
+/// Not a test, but the process that the tests kill.
 #[test]
 fn holder() {
     let Ok(words) = std::env::var(HOLDER) else { return };
@@ -31,7 +32,7 @@ fn holder() {
     thread::sleep(Duration::from_secs(60));
 }
 
-/// Starts a process that steers `ours`; it does when this returns.
+/// Starts a process that steers `ours`. The steering is in place when this returns.
 fn hold(wire: &Wire, kind: &str, outlive: bool, ours: &TcpStream) -> Running {
     let outlive = if outlive { "outlive" } else { "end" };
     let words = format!("{kind} {outlive} {} {}", ours.local_addr().unwrap(), ours.peer_addr().unwrap());
@@ -59,14 +60,14 @@ fn clean(wire: &Wire) -> Result<bool, SteerError> {
     wire.ours.enter(|| Steering::clean("wire"))
 }
 
-/// Whether a program is on the wire's ingress, of either kind.
+/// Returns true if a program of either kind is on the wire's ingress.
 fn is_steered(wire: &Wire) -> bool {
     let xdp = wire.ours.run("ip -o link show wire").contains("prog/xdp");
     let query = || SchedClassifier::query_tcx("wire", TcAttachType::Ingress).unwrap().1.len();
     xdp || wire.ours.enter(query) != 0
 }
 
-/// No device, program or pin is there that was not there at first.
+/// Checks that no device, program or pin remains that did not exist at first.
 fn is_tidy(wire: &Wire) {
     let devices = wire.ours.run("cat /proc/net/dev");
     assert!(!devices.contains("baton"), "{devices}");
@@ -74,7 +75,7 @@ fn is_tidy(wire: &Wire) {
     has_no_pins(wire);
 }
 
-/// No pins of a wire are there.
+/// Checks that no pins of a wire exist.
 fn has_no_pins(wire: &Wire) {
     let pins = std::fs::read_dir("/sys/fs/bpf/baton").into_iter().flatten().flatten();
     let namespace = wire.ours.enter(|| std::fs::metadata("/proc/thread-self/ns/net").unwrap());
@@ -87,7 +88,7 @@ fn is_silent(mut ours: &TcpStream) -> bool {
     ours.read(&mut [0]).is_err()
 }
 
-/// Skips the test unless steering can be put into another process and outlive it.
+/// Skips the test unless another process can steer, and its steering can outlive it.
 macro_rules! need_pins {
     () => {
         need_root!();
@@ -120,13 +121,13 @@ fn what_outlives_its_process_goes_on_dropping_until_it_is_removed() {
         let wire = Wire::new(&[]);
         let mut pair = Pair::new(&wire, false);
         let holder = hold(&wire, kind, true, &pair.ours);
-        // While it lives nobody takes it away.
+        // While the process lives, nobody can remove its steering.
         assert!(matches!(clean(&wire), Err(SteerError::Occupied { .. })));
         assert!(matches!(attach(&wire, kind, true), Err(SteerError::Occupied { .. })));
         kill(holder);
         pair.back.write(&pair.peer, 100);
         assert!(is_silent(&pair.ours), "{kind}: the husk got data");
-        let left = attach(&wire, kind, false).err().expect("there are left-overs");
+        let left = attach(&wire, kind, false).err().expect("left-overs exist");
         assert!(matches!(&left, SteerError::LeftOver { .. }), "{left}");
         let other = if kind == "tc" { "xdp" } else { "tc" };
         assert!(matches!(attach(&wire, other, true), Err(SteerError::LeftOver { .. })));
@@ -150,14 +151,14 @@ fn what_was_left_is_taken_up_with_its_tuples() {
         pair.back.write(&pair.peer, 100);
         let mut steering = attach(&wire, kind, true).unwrap();
         assert_eq!(steering.tuples().unwrap(), [tuple.into()]);
-        // A new port for a new engine: what comes is read from it.
+        // A new port for a new engine, from which frames are read.
         let port = wire.ours.enter(|| steering.open_port()).unwrap();
         let before = steering.counters().unwrap();
         let mut toy = crate::common::toy::Toy::new(port);
         toy.answers = false;
         toy.run("the segment", |toy| !toy.sink.seen.is_empty() || toy.sink.wrong_checksums > 0);
         assert!(steering.counters().unwrap().hit > before.hit, "{before:?}");
-        // Ended in form, nothing is left and the kernel has the connection.
+        // After an orderly end nothing is left, and the kernel has the connection.
         drop(steering);
         wait_for("what the peer sends again", || pair.back.read(&pair.ours).is_some() && pair.back.read == 100);
         drop(toy);
@@ -166,7 +167,7 @@ fn what_was_left_is_taken_up_with_its_tuples() {
     }
 }
 
-/// A wire that was steered by a process that died, and is another now.
+/// A wire that a process steered before it died, and that was then replaced.
 fn whose_pins_died(kind: &str) -> (Wire, Pair) {
     let wire = Wire::new(&[]);
     let pair = Pair::new(&wire, false);
@@ -196,11 +197,11 @@ fn pins_of_a_dead_interface_are_in_nobodys_way_and_go() {
     need_pins!();
     for kind in ["tc", "xdp"] {
         let (wire, _pair) = whose_pins_died(kind);
-        // Of another kind, and by somebody who leaves nothing.
+        // Steering of another kind, by a process that leaves nothing.
         let other = if kind == "tc" { "xdp" } else { "tc" };
         drop(attach(&wire, other, false).unwrap());
         is_tidy(&wire);
-        // By somebody in another namespace, who makes pins of their own.
+        // Steering by a process in another namespace, which makes pins of its own.
         let wire = Wire::new(&[]);
         let pair = Pair::new(&wire, false);
         kill(hold(&wire, kind, true, &pair.ours));
@@ -211,7 +212,7 @@ fn pins_of_a_dead_interface_are_in_nobodys_way_and_go() {
     }
 }
 
-/// Both ends hear of it, also where the connection went on since its socket was made a husk.
+/// Both ends learn of it, even if the connection continued after its socket became a husk.
 #[test]
 fn connections_that_nobody_can_bring_home_are_reset_at_both_ends() {
     need_pins!();
@@ -221,18 +222,18 @@ fn connections_that_nobody_can_bring_home_are_reset_at_both_ends() {
         let holder = hold(&wire, kind, true, &pair.ours);
         wire.ours.enter(|| {
             let mut captured = baton_kernel::capture(&pair.ours).unwrap();
-            // As if an engine had gone on: the husk knows other numbers than the peer.
+            // As if an engine had continued: the husk and the peer have different numbers.
             captured.protocol.snd_nxt += 100_000;
             captured.protocol.snd_una = captured.protocol.snd_nxt;
             captured.protocol.write_seq = captured.protocol.snd_nxt;
             baton_kernel::make_husk(&pair.ours, &captured).unwrap();
         });
-        let refused = wire.ours.enter(|| Steering::bury_all("wire").unwrap_err().to_string());
+        let refused = wire.ours.enter(|| Steering::reap_all("wire").unwrap_err().to_string());
         assert!(refused.contains("steers it"), "{refused}");
         kill(holder);
         assert!(is_silent(&pair.peer), "{kind}: nobody has told the peer");
-        let buried = wire.ours.enter(|| Steering::bury_all("wire")).unwrap();
-        assert_eq!((buried.ended, buried.left), (1, 0), "{kind}");
+        let reaped = wire.ours.enter(|| Steering::reap_all("wire")).unwrap();
+        assert_eq!((reaped.ended, reaped.left), (1, 0), "{kind}");
         pair.peer.set_nonblocking(true).unwrap();
         wait_for("the peer's end", || {
             let read = (&pair.peer).read(&mut [0]);
@@ -241,6 +242,6 @@ fn connections_that_nobody_can_bring_home_are_reset_at_both_ends() {
         let error = pair.ours.take_error().unwrap().unwrap();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted, "{kind}: {error}");
         is_tidy(&wire);
-        assert_eq!(wire.ours.enter(|| Steering::bury_all("wire")).unwrap().ended, 0);
+        assert_eq!(wire.ours.enter(|| Steering::reap_all("wire")).unwrap().ended, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! A connection of which the kernel has something beyond a gap moves when that has come.
+//! A connection with data beyond a gap in the kernel moves once the gap has closed.
 
 use crate::world::World;
 use crate::world::common::tcp_counter;

@@ -1,5 +1,5 @@
-//! Interfaces, addresses, routes and neighbours come and go while connections are away.
-//! What the kernel's own would outlive, they do.
+//! Interfaces, addresses, routes and neighbours come and go while connections are away. Connections
+//! survive what the kernel's own would survive.
 
 use crate::world::common::{LONG, Wire};
 use crate::world::{At, Line, Load, World};
@@ -20,7 +20,7 @@ fn name(line: &Line) -> Connection {
     name
 }
 
-/// Goes on with the load until `done`.
+/// Continues the load until `done`.
 #[track_caller]
 fn turns_until(line: &mut Line, world: &mut World<'_>, what: &str, mut done: impl FnMut(&mut World<'_>) -> bool) {
     let begun = Instant::now();
@@ -44,16 +44,16 @@ fn state(world: &World<'_>) -> String {
     text
 }
 
-/// Goes on with the load for so long.
+/// Continues the load for `span`.
 fn turns_for(line: &mut Line, world: &mut World<'_>, span: Duration) {
     let begun = Instant::now();
     turns_until(line, world, "the end of the time", |_| begun.elapsed() > span);
 }
 
-/// The kernel cannot take it, says so at once, and the engine has it still.
+/// The kernel cannot take the connection and says so at once, and the engine still has it.
 #[track_caller]
 fn cannot_come_home(line: &Line, world: &mut World<'_>) {
-    let aborted = world.mover.restore(name(line)).expect_err("there is no way");
+    let aborted = world.mover.restore(name(line)).expect_err("there is no route");
     assert_eq!(aborted.step, Step::Rebuild, "{aborted}");
     assert!(matches!(aborted.outcome, Outcome::InEngine), "{aborted}");
     assert_eq!(world.mover.phase(name(line)), Some(Phase::Engine));
@@ -86,7 +86,7 @@ fn an_interface_that_goes_down_and_up_again_costs_a_pause() {
             turns_for(&mut line, world, Duration::from_millis(100));
             assert_eq!((line.out.read, line.back.read), (out, back), "{kind:?}: over an interface that is down");
             world.wire.ours.run("ip link set wire up");
-            // Being down cost it its IPv6 address.
+            // While it was down it lost its IPv6 address.
             add_addresses(world.wire);
             line.go_on(world, SEVERAL);
             if ipv6 {
@@ -121,7 +121,8 @@ fn connections_outlive_their_interface() {
                 homeless.len() == 2
             });
             assert_eq!(homeless, [&line, &other].map(name).into());
-            // It has neither route nor address now, and the kernel takes one of IPv4 all the same.
+            // It has neither a route nor an address now, but the kernel takes a connection over
+            // IPv4 all the same.
             if ipv6 {
                 for _ in 0..3 {
                     cannot_come_home(&line, world);
@@ -141,9 +142,9 @@ fn connections_outlive_their_interface() {
                 other.restore(world);
             }
             line.go_on(world, SEVERAL);
-            // And away again, over the interface that is there now.
+            // It moves away again, over the interface that exists now.
             world.add_interface(kind);
-            assert!(world.mover.port(1).is_none(), "what has gone is kept");
+            assert!(world.mover.port(1).is_none(), "the old interface is kept");
             line.handoff(world);
             line.go_on(world, SEVERAL);
             line.finish(world);
@@ -171,7 +172,7 @@ fn an_address_that_goes_stops_a_connection_until_it_is_back() {
             let before = (line.out.read, line.back.read);
             turns_for(&mut line, world, Duration::from_millis(300));
             assert_eq!((line.out.read, line.back.read), before, "it goes on");
-            // The last address takes the route of IPv6 along.
+            // The IPv6 route disappears with the last address.
             if ipv6 {
                 cannot_come_home(&line, world);
             } else {
@@ -215,7 +216,7 @@ fn an_interface_that_carries_less_sends_connections_home() {
     });
 }
 
-/// Our kernel forgets and asks fast.
+/// Makes our kernel forget and probe neighbours quickly.
 fn hurry(world: &World<'_>) {
     for version in ["ipv4", "ipv6"] {
         for setting in
@@ -242,7 +243,7 @@ fn a_neighbour_in_use_is_not_forgotten() {
             let mut line = world.line(Load::RequestResponse, ipv6);
             line.handoff(world);
             line.go_on(world, 0);
-            // Longer than the engine takes an answer for granted.
+            // Longer than the engine relies on an answer.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_secs(7) {
                 let before = line.out.read;
@@ -250,7 +251,8 @@ fn a_neighbour_in_use_is_not_forgotten() {
                 assert!(line.out.read > before, "it has stopped");
                 assert!(neighbour(world, ipv6).contains("lladdr"), "forgotten: {}", neighbour(world, ipv6));
             }
-            // As when its table is full: the kernel has to learn it anew, since it is used.
+            // As if the kernel's table were full: the kernel has to resolve the neighbour again,
+            // because it is in use.
             world.wire.ours.run("ip neigh flush dev wire");
             turns_until(&mut line, world, "the neighbour", |world| neighbour(world, ipv6).contains("lladdr"));
             line.go_on(world, 0);

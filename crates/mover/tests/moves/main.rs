@@ -1,4 +1,4 @@
-//! Two kernels and a mover beside one of them.
+//! Two kernels, with a mover next to one of them.
 
 mod gaps;
 mod links;

@@ -1,16 +1,16 @@
-//! Live connections between two kernels move to the engine and back under every load:
-//! every byte arrives once and in order, and nobody sends a reset.
+//! Live connections between two kernels move to the engine and back under every load: every byte
+//! arrives once and in order, and nobody sends a reset.
 //!
-//! loads × {handed off, handed off and restored, 200 moves} × {IPv4, IPv6} × {tc, xdp}.
-//! The peer is the kernel of another network namespace.
+//! loads × {handed off, handed off and restored, 200 moves} × {IPv4, IPv6} × {tc, xdp}. The peer is
+//! the kernel of another network namespace.
 
 use crate::world::{Load, World};
 use baton_kernel::steer::Kind;
 use baton_testkit::{need_program, need_root};
 
-/// Moves of a connection that goes to and fro.
+/// The number of moves of a connection that goes back and forth.
 const MOVES: u32 = 200;
-/// Bytes that arrive between two of them.
+/// The number of bytes that arrive between two moves.
 const BYTES: u64 = 10_000;
 
 fn each_load(kind: Kind, case: fn(&mut World<'_>, Load, bool)) {
@@ -32,7 +32,8 @@ fn restored(world: &mut World<'_>, load: Load, ipv6: bool) {
     moved(world, load, ipv6, true);
 }
 
-/// There, and back if `back`; the load's second half is where it has come to.
+/// Moves the connection there and, if `back`, home. The second half of the load runs where it ends
+/// up.
 fn moved(world: &mut World<'_>, load: Load, ipv6: bool, back: bool) {
     let mut line = world.line(load, ipv6);
     line.turns(world, 20);

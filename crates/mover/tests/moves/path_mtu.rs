@@ -1,5 +1,6 @@
-//! A router on the path carries less than the wire: errors about a connection that is away
-//! come to the engine, which sends less, and the kernel knows of it when it is back.
+//! A router on the path carries less than the wire. ICMP errors about a connection that is away
+//! reach the engine, which then sends smaller packets. The kernel knows the MTU when the connection
+//! is back.
 
 use crate::world::common::Wire;
 use crate::world::{At, Line, Load, World};
@@ -8,17 +9,17 @@ use baton_mover::MoverConfig;
 use baton_port::link;
 use baton_testkit::{Netns, need_program, need_root};
 
-/// What the far wire carries later on, bytes.
+/// The MTU of the far wire from some point on, in bytes.
 const NARROW: u32 = 1300;
 
-/// Bytes that go over it: several flights.
+/// The bytes that go over it: several flights.
 const BYTES: u64 = 3_000_000;
 
 fn errors(world: &mut World<'_>) -> u64 {
     world.mover.engine(0).unwrap().streamer().counters().icmp_errors
 }
 
-/// The MTU that our kernel takes the path to have.
+/// The MTU that our kernel assumes for the path.
 fn route_mtu(world: &World<'_>, ipv6: bool) -> Option<u32> {
     let [_, there] = Wire::addresses(ipv6);
     let route = world.wire.ours.run(&format!("ip -d route get {there}"));
@@ -54,7 +55,7 @@ fn narrowed(kind: Kind, ipv6: bool) {
         line.restore(world);
         assert_eq!(route_mtu(world, ipv6), Some(NARROW));
         line.go_on(world, BYTES);
-        // And back: what the kernel knows, the engine need not find out.
+        // And away again: the engine need not discover what the kernel knows.
         line.handoff(world);
         line.go_on(world, BYTES);
         assert!(matches!(line.at, At::Engine(_)));
@@ -64,8 +65,8 @@ fn narrowed(kind: Kind, ipv6: bool) {
     });
 }
 
-/// An unreachable destination is no reason to end a connection (RFC 9293 §3.9.2.2), in the
-/// engine as in the kernel.
+/// An unreachable destination does not end a connection (RFC 9293 §3.9.2.2), in the engine as in
+/// the kernel.
 fn unreachable_for_a_while(kind: Kind, ipv6: bool) {
     let router = Netns::new("router");
     let wire = through(&router, kind);
@@ -90,7 +91,7 @@ fn turns_until(line: &mut Line, world: &mut World<'_>, mut done: impl FnMut(&mut
     let deadline = std::time::Instant::now() + crate::world::common::LONG;
     while !done(world) {
         line.turns(world, 1);
-        assert!(std::time::Instant::now() < deadline, "it does not happen");
+        assert!(std::time::Instant::now() < deadline, "the expected state is not reached");
     }
 }
 

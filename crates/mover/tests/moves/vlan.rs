@@ -1,5 +1,5 @@
-//! Connections move over a VLAN device, which is steered as any other interface: its
-//! frames have no tag any more. Where this kernel has none, another one is booted.
+//! Connections move over a VLAN device, which is steered like any other interface: its frames carry
+//! no tag. If this kernel has no such devices, another one is booted.
 
 use crate::world::common::Wire;
 use crate::world::{Load, World};
@@ -9,10 +9,10 @@ use baton_port::link;
 use baton_testkit::{Netns, need_program, need_root, output, skip, vm};
 
 const NAME: &str = "vlan::connections_move_over_a_vlan";
-/// Each after those that it needs.
+/// Each module comes after those that it needs.
 const MODULES: [&str; 9] = ["llc", "stp", "garp", "mrp", "8021q", "veth", "tun", "inet_diag", "tcp_diag"];
 const LOADS: [Load; 4] = [Load::Idle, Load::In, Load::Out, Load::Both];
-/// To and fro, of each connection.
+/// The number of moves of each connection, back and forth.
 const MOVES: u32 = 5;
 
 fn has_vlans() -> bool {
@@ -39,7 +39,7 @@ fn move_over_a_vlan(kind: Kind) {
                     line.restore(world);
                 }
                 line.finish(world);
-                println!("{kind:?}, {load:?}, IPv6 {ipv6}: {MOVES} times to and fro");
+                println!("{kind:?}, {load:?}, IPv6 {ipv6}: {MOVES} times back and forth");
             }
         }
         let counters = world.mover.kernel().steering(wire.index()).unwrap().counters().unwrap();

@@ -1,4 +1,4 @@
-//! Moves that fail, and connections whose way changes while they are away.
+//! Moves that fail, and connections whose route changes while they are away.
 
 use crate::world::{At, Line, Load, World};
 use baton_engine::streamer::AdoptError;
@@ -17,7 +17,7 @@ fn config() -> MoverConfig {
     config
 }
 
-/// Hands over and is refused; the error, and the socket again.
+/// Hands a connection over, which is refused. Returns the error, and puts the socket back.
 #[track_caller]
 fn stays(line: &mut Line, world: &mut World<'_>) -> (Step, MoveError) {
     let At::Kernel(stream) = std::mem::replace(&mut line.at, At::Moving) else { panic!("it is away") };
@@ -40,7 +40,7 @@ fn an_engine_without_room_leaves_connections_in_the_kernel() {
             first.handoff(world);
             for _ in 0..20 {
                 second.go_on(world, 10_000);
-                // The socket is a husk by then, and is made whole again.
+                // The socket is a husk by then, and is restored.
                 let (step, cause) = stays(&mut second, world);
                 assert_eq!(step, Step::Start);
                 assert!(matches!(cause, MoveError::Adopt(AdoptError::NoQueuePair)), "{cause}");
@@ -82,7 +82,7 @@ fn what_cannot_move_is_refused_and_counted() {
     config.consumer.stream_buffer = 4096;
     config.consumer.large_buffers = 0;
     World::enter_with(Kind::Tc, config, None, |world| {
-        // Over an interface that is not steered.
+        // A connection over an interface that is not steered.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stayed = world.mover.handoff(ours.into()).expect_err("it moved");
@@ -90,7 +90,7 @@ fn what_cannot_move_is_refused_and_counted() {
         assert!(TcpStream::from(stayed.fd).peer_addr().is_ok());
         let stayed = world.mover.handoff(listener.into()).expect_err("it moved");
         assert_eq!(stayed.error.cause.refusal(), Some(Refusal::NotConnected));
-        // More than the engine's buffers hold.
+        // More data than the engine's buffers hold.
         let mut line = world.line(Load::Unread, false);
         line.turns(world, 20);
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -197,7 +197,7 @@ fn a_connection_whose_route_changes_follows_it_or_is_homeless() {
             let mut line = world.line(Load::Both, ipv6);
             line.handoff(world);
             line.go_on(world, 50_000);
-            // By a gateway, which is the peer by another name.
+            // Through a gateway, which is another address of the peer.
             world.wire.peer.run(&format!("ip addr add {other} dev wire"));
             world.wire.ours.run(&format!("ip route add {there} via {gateway} dev wire"));
             let deadline = Instant::now() + Duration::from_secs(5);
@@ -236,7 +236,7 @@ fn many_connections_move_at_random() {
     for kind in [Kind::Tc, Kind::Xdp] {
         World::enter(kind, |world| {
             let mut lines: Vec<Line> = (0..40).map(|n| world.line(Load::Both, n % 2 == 0)).collect();
-            // A linear congruence will do for a walk that visits all.
+            // A linear congruence is enough for a walk that visits everything.
             let mut at = 0;
             for step in 0..800 {
                 at = (at * 21 + 17 + step / 40) % lines.len();

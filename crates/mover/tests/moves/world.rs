@@ -1,5 +1,5 @@
-//! Two kernels and a wire, a mover beside ours, and a connection between them whose end
-//! on our side moves.
+//! Two kernels and a wire, a mover next to ours, and a connection between them whose end on our
+//! side moves.
 
 #[path = "../../../kernel/tests/common/mod.rs"]
 pub mod common;
@@ -16,12 +16,12 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// Bytes written at once.
+/// The number of bytes written at once.
 const CHUNK: usize = 30_000;
-/// Bytes of a request, and of its answer.
+/// The length of a request and of its answer, in bytes.
 const REQUEST: u64 = 100;
 
-/// What goes over the connection.
+/// What the connection carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Load {
     Idle,
@@ -60,10 +60,10 @@ pub struct World<'w> {
 }
 
 impl World<'_> {
-    /// Runs `f` in our namespace, with everything in place.
+    /// Runs `f` in our namespace, with everything set up.
     pub fn enter(kind: Kind, f: impl FnOnce(&mut World<'_>) + Send) {
         let mut config = MoverConfig::default();
-        // Both kernels' buffers grow beyond what a program usually has.
+        // Both kernels' buffers grow larger than a program usually needs.
         config.consumer.large_buffer = 16 << 20;
         config.tcp.time_wait = Duration::from_millis(10);
         World::enter_with(kind, config, None, f);
@@ -73,7 +73,7 @@ impl World<'_> {
         World::enter_on(&Wire::new(&[]), kind, config, faults, f);
     }
 
-    /// With a wire that the caller has.
+    /// The same, with a wire of the caller's.
     pub fn enter_on(
         wire: &Wire,
         kind: Kind,
@@ -94,12 +94,12 @@ impl World<'_> {
         });
     }
 
-    /// One more interface, of the same name.
+    /// Adds another interface of the same name.
     pub fn add_interface(&mut self, kind: Kind) {
         self.mover.add_interface("wire", kind, |port| Faulty::new(port, None)).unwrap();
     }
 
-    /// Resets sent by anybody since the beginning, but for those of TIME-WAIT's end.
+    /// The number of resets sent by anybody since the start, except those at the end of TIME-WAIT.
     pub fn resets(&self) -> u64 {
         self.wire.resets() - self.resets
     }
@@ -117,8 +117,8 @@ impl World<'_> {
         set_tcp_nodelay(&ours, true).unwrap();
         set_tcp_nodelay(&peer, true).unwrap();
         if load == Load::Loss {
-            // While the kernel waits out a timeout, what is written piles up; left to
-            // itself, its buffer outgrows the engine's, and the connection has to stay.
+            // While the kernel waits for a timeout, written data accumulates. Without a limit the
+            // kernel's buffer would outgrow the engine's, and the connection would have to stay.
             set_socket_send_buffer_size(&ours, 1 << 20).unwrap();
         }
         let faults = Faults { loss: 0.01, seed: 7, ..Faults::default() };
@@ -170,7 +170,7 @@ impl Line {
         self.at = At::Kernel(fd.into());
     }
 
-    /// `count` rounds of the load.
+    /// Runs `count` rounds of the load.
     pub fn turns(&mut self, world: &mut World<'_>, count: u32) {
         for _ in 0..count {
             world.mover.poll().unwrap();
@@ -178,7 +178,7 @@ impl Line {
         }
     }
 
-    /// Rounds of the load until `bytes` more have arrived in each direction that has any.
+    /// Runs rounds of the load until `bytes` more have arrived in each direction that carries data.
     #[track_caller]
     pub fn go_on(&mut self, world: &mut World<'_>, bytes: u64) {
         let both = matches!(self.load, Load::Both | Load::Loss | Load::OurFin | Load::PeersFin);
@@ -189,7 +189,7 @@ impl Line {
         let begun = Instant::now();
         while self.out.read < goals[0] || self.back.read < goals[1] {
             self.turns(world, 1);
-            assert!(begun.elapsed() < LONG, "{:?} does not go on, in the kernel {}", self.load, self.in_kernel());
+            assert!(begun.elapsed() < LONG, "{:?} makes no progress, in the kernel {}", self.load, self.in_kernel());
         }
     }
 
@@ -223,7 +223,7 @@ impl Line {
         }
     }
 
-    /// In the middle: whoever is to close does.
+    /// The middle of the test: the side that is to close does so.
     pub fn halfway(&mut self, world: &mut World<'_>) {
         match self.load {
             Load::OurFin => self.shut_ours(world),
@@ -264,7 +264,7 @@ impl Line {
         }
     }
 
-    /// Reads what is there; true at the end.
+    /// Reads what has arrived. Returns true at the end.
     #[track_caller]
     fn read_ours(&mut self, world: &mut World<'_>) -> bool {
         let mut bytes = vec![0; 1 << 16];
@@ -320,7 +320,7 @@ impl Line {
         self.peer.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// That the connection carried what its load says.
+    /// Checks that the connection carried what its load requires.
     #[track_caller]
     pub fn was_under_load(&self, world: &mut World<'_>) {
         let (out, back) = (self.out.written, self.back.written);
@@ -341,7 +341,7 @@ impl Line {
         }
     }
 
-    /// Everything written is read, both sides close, both see the end.
+    /// Everything written is read, both sides close, and both see the end.
     #[track_caller]
     pub fn finish(mut self, world: &mut World<'_>) {
         if matches!(self.load, Load::ZeroWindow | Load::Unsent) {

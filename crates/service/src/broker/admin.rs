@@ -1,28 +1,29 @@
-//! What people ask for: lists, moves of many connections, the end, a new engine.
+//! What people ask for: lists, moves of many connections, a stop, new engines.
 
 use super::Broker;
-use super::lines::{Goal, Line, State};
-use super::side::Side;
+use super::connection::{Connection, Goal, State};
+use super::engine_slot::EngineSlot;
+use super::stay_reason::StayReason;
 use baton_ipc::message::{Reply, Selector};
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 
 /// What happens once all connections of a job have arrived.
 enum Then {
-    /// The answer is said.
+    /// The answer is sent.
     Answer,
     /// The service ends.
     Stop,
-    /// The engines are started anew, then the connections come back.
+    /// The engines are restarted; then the connections return to them.
     Restart,
-    /// The engines are about to start; these come back.
+    /// The engines are starting. These connections return to them afterwards.
     Return(Vec<u64>),
 }
 
-/// Who asked: a program, and its question's number.
+/// Who asked: a program, and the number of its request.
 type Asker = (u32, u64);
 
-/// Moves that somebody waits for.
+/// A set of moves that somebody waits for.
 pub(super) struct Job {
     asker: Option<Asker>,
     waiting: BTreeSet<u64>,
@@ -33,19 +34,23 @@ pub(super) struct Job {
 }
 
 impl Broker {
-    /// Connections of the program's user; all, for root and the service's user.
+    /// The matching connections of the program's user, or of all users for root and the service's
+    /// user.
     fn visible(&self, client: u32, which: Selector) -> Vec<u64> {
         let Some(program) = self.clients.get(&client) else { return Vec::new() };
         let all = program.uid == 0 || program.uid == geteuid().as_raw();
         let mine = |uid: u32| all || uid == program.uid;
-        let lines = self.lines.values().filter(|line| mine(line.program.1) && which.matches(&line.tuple));
-        lines.map(|line| line.id).collect()
+        let connections = self
+            .connections
+            .values()
+            .filter(|connection| mine(connection.program.1) && which.matches(&connection.tuple));
+        connections.map(|connection| connection.id).collect()
     }
 
     pub(super) fn list(&mut self, client: u32, ask: u64) {
         let visible = self.visible(client, Selector::All);
         for id in &visible {
-            let entry = self.lines[id].entry(&self.sides);
+            let entry = self.connections[id].entry(&self.slots);
             self.tell_client(client, &Reply::Entry { entry }, Vec::new());
         }
         let done = Reply::Done { ask, count: visible.len() as u64, failed: 0, pause_us: 0 };
@@ -62,43 +67,44 @@ impl Broker {
         let visible = self.visible(asker.0, which);
         self.log_asked(Some(asker), &format!("{} connections are to come home", visible.len()));
         for id in &visible {
-            // What is wanted at home does not leave it by itself.
-            self.lines.get_mut(id).expect("it was found").returns = None;
+            // Somebody wants it at home, so it must not return to the engine by itself.
+            self.connections.get_mut(id).expect("it was listed").returns = None;
         }
         self.send_home(Some(asker), visible, Then::Answer, "asked-for");
     }
 
-    /// Everything goes back to the kernel first.
+    /// Returns every connection to the kernel, then stops.
     pub(super) fn begin_stop(&mut self, asker: Option<Asker>) {
         self.log_asked(asker, "the service is to end");
         self.stopping = true;
-        let all: Vec<u64> = self.lines.keys().copied().collect();
+        let all: Vec<u64> = self.connections.keys().copied().collect();
         for id in &all {
-            if self.lines.get(id).is_some_and(|line| line.state == State::Preparing) {
-                self.stays(*id, ("stopping", "the service is about to end".into()));
+            if self.connections.get(id).is_some_and(|connection| connection.state == State::Preparing) {
+                self.stays(*id, StayReason::new("stopping", "the service is stopping"));
             }
         }
         self.send_home(asker, all, Then::Stop, "stop");
     }
 
-    /// Everything goes to the kernel, and to new engines then.
+    /// Returns every connection to the kernel, restarts the engines, and moves the connections to
+    /// them.
     pub(super) fn replace_engines(&mut self, asker: Option<Asker>, why: &'static str) {
         self.log_asked(asker, "new engines are to take over");
-        let all = self.lines.keys().copied().collect();
+        let all = self.connections.keys().copied().collect();
         self.send_home(asker, all, Then::Restart, why);
     }
 
     fn send_home(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: &'static str) {
-        // There, or on the way.
-        let here = |line: &Line| matches!(line.state, State::Kernel | State::Preparing);
-        let there = |id: &u64| self.lines.get(id).is_some_and(|line| !here(line));
+        // In the kernel, or about to leave it.
+        let here = |connection: &Connection| matches!(connection.state, State::Kernel | State::Preparing);
+        let there = |id: &u64| self.connections.get(id).is_some_and(|connection| !here(connection));
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
         self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us: 0, then });
         waiting.into_iter().for_each(|id| self.leave(id, Goal::Home, why));
         self.finish_jobs();
     }
 
-    /// These go to the engine again, as far as their programs let them.
+    /// Moves connections to the engine again, where their programs allow it.
     pub(super) fn fetch_back(&mut self, which: Vec<u64>) {
         if !which.is_empty() {
             self.fetch(None, which, 0, Then::Answer);
@@ -106,30 +112,30 @@ impl Broker {
     }
 
     fn fetch(&mut self, asker: Option<Asker>, which: Vec<u64>, pause_us: u64, then: Then) {
-        let there = |id: &u64| self.lines.get(id).is_some_and(|line| line.state == State::Kernel);
+        let there = |id: &u64| self.connections.get(id).is_some_and(|connection| connection.state == State::Kernel);
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
         self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us, then });
         for id in waiting {
-            let Some(line) = self.lines.get_mut(&id) else { continue };
-            line.state = State::Preparing;
-            let client = line.client;
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            connection.state = State::Preparing;
+            let client = connection.client;
             self.tell_client(client, &Reply::Prepare { id }, Vec::new());
         }
         self.finish_jobs();
     }
 
-    /// True once everything that a stop waits for is in the kernel. Nobody else's wish is
-    /// waited for.
+    /// Returns true once everything that a stop waits for is in the kernel. Other jobs do not delay
+    /// it.
     pub(super) fn has_stopped(&self) -> bool {
         self.stopping && !self.jobs.iter().any(|job| matches!(job.then, Then::Stop))
     }
 
-    /// A connection has arrived: where it was to go, or not.
+    /// A connection has arrived: where it was to go (`moved`), or not.
     pub(super) fn settled(&mut self, id: u64, moved: bool) {
         if self.jobs.is_empty() {
             return;
         }
-        let pause = self.lines.get(&id).map_or(0, |line| line.pause_us);
+        let pause = self.connections.get(&id).map_or(0, |connection| connection.pause_us);
         for job in &mut self.jobs {
             if job.waiting.remove(&id) {
                 job.failed += u64::from(!moved);
@@ -155,23 +161,24 @@ impl Broker {
                 Then::Restart => {
                     let moved = job.moved.clone();
                     self.jobs.push(Job { then: Then::Return(moved), ..job });
-                    (0..self.sides.len()).for_each(|side| self.on_engine_dead(side, "upgrade"));
+                    (0..self.slots.len()).for_each(|slot| self.on_engine_dead(slot, "upgrade"));
                 }
-                Then::Return(_) => unreachable!("it waits for the engines"),
+                Then::Return(_) => unreachable!("such a job waits for the engines"),
             }
         }
     }
 
-    /// An engine runs: what waited for it comes back, once all do.
+    /// An engine runs. Once all do, the connections that waited for them return.
     pub(super) fn on_engine_started(&mut self) {
-        let runs = |side: &Side| side.owner.is_some() || side.engine.as_ref().is_some_and(|engine| engine.started);
-        if !self.sides.iter().all(runs) {
+        let runs =
+            |slot: &EngineSlot| slot.owner.is_some() || slot.engine.as_ref().is_some_and(|engine| engine.started);
+        if !self.slots.iter().all(runs) {
             return;
         }
         let returning = |job: &Job| matches!(job.then, Then::Return(_));
         while let Some(at) = self.jobs.iter().position(returning) {
             let job = self.jobs.swap_remove(at);
-            let Then::Return(back) = job.then else { unreachable!("it was found by this") };
+            let Then::Return(back) = job.then else { unreachable!("the search matched this variant") };
             self.fetch(job.asker, back, job.pause_us, Then::Answer);
         }
     }

@@ -1,9 +1,11 @@
-//! Programs: who may connect, and what they say. One that makes no sense is cut off, and
-//! loses its own connections.
+//! Programs: which may connect, and what they send. A program that breaks the protocol is
+//! disconnected and loses only its own connections.
 
+use super::connection::{Goal, State};
 use super::discard::Room;
-use super::lines::{Goal, State};
-use super::side::Side;
+use super::engine_slot::EngineSlot;
+use super::home::Departure;
+use super::stay_reason::StayReason;
 use super::{Broker, Config};
 use baton_consumer::adoption::LeftBehind;
 use baton_engine::region::Layout;
@@ -24,10 +26,10 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Messages of one program that are heard before the others' turn comes.
+/// The cost of the messages that are read from one program before the others get a turn.
 const TURN: usize = 64;
 
-/// So many of these are those that take long.
+/// The cost, against [`TURN`], of a message that carries descriptors. Any other costs 1.
 const LONG: usize = 16;
 
 /// A program.
@@ -35,23 +37,23 @@ pub(super) struct Client {
     pub channel: Channel,
     pub pid: u32,
     pub uid: u32,
-    /// It has said who it is.
+    /// It has sent its Hello.
     greeted: bool,
-    /// Connections of its.
-    pub lines: usize,
-    /// The last adoption that a predecessor began: the request may still be there.
+    /// The number of its connections.
+    pub connections: usize,
+    /// The last adoption that a predecessor began. Its request may still be in the socket.
     pub heard: Option<u64>,
-    /// What its memory is, if it is not for streams.
+    /// The sizes of its memory, if it uses raw queue pairs and not streams.
     pub raw: Option<RawSizes>,
-    /// It drives engines itself.
+    /// It runs engines itself.
     pub direct: bool,
-    /// The journal was told that it is there.
+    /// The journal has an event that says that the program uses the service.
     pub told: bool,
-    /// To be kept again with what changes.
+    /// The channel's socket, which is kept again with each change to the record.
     socket: Arc<OwnedFd>,
 }
 
-/// Listens where programs connect. A socket that nobody listens on is a left-over.
+/// Listens for programs. Replaces a socket file on which nobody listens.
 pub(super) fn listen(config: &Config) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(&config.socket)?;
     let make = || {
@@ -62,8 +64,8 @@ pub(super) fn listen(config: &Config) -> io::Result<OwnedFd> {
     if let Some(directory) = config.socket.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    // Before it can be connected to, nobody may: its file gets the socket's own mode
-    // (`unix_bind_bsd` in `net/unix/af_unix.c`). A umask would be the whole process's.
+    // Nobody may connect before `chmod` below: the file takes the socket's own mode
+    // (`unix_bind_bsd` in `net/unix/af_unix.c`). A umask would apply to the whole process.
     fchmod(&socket, Mode::empty())?;
     match bind(&socket, &address) {
         Err(rustix::io::Errno::ADDRINUSE) if connect(make()?, &address) == Err(rustix::io::Errno::CONNREFUSED) => {
@@ -77,10 +79,10 @@ pub(super) fn listen(config: &Config) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// True if one process is among the ancestors of another, which may end meanwhile: then it is
-/// nobody's.
+/// Returns true if `ancestor` is among the ancestors of `pid`. A process that ends meanwhile has no
+/// ancestors.
 pub(super) fn descends(mut pid: u32, ancestor: u32) -> bool {
-    // Only so far: parents change while they are asked for.
+    // The walk is bounded, because parents may change during it.
     for _ in 0..64 {
         match parent(pid) {
             Some(parent) if parent == ancestor => return true,
@@ -91,26 +93,27 @@ pub(super) fn descends(mut pid: u32, ancestor: u32) -> bool {
     false
 }
 
-/// A process's parent (`proc_pid_stat(5)`, field 4; the second may hold anything but ends with
-/// the last parenthesis).
+/// The parent of a process: field 4 of `proc_pid_stat(5)`. Field 2 may contain anything, but ends
+/// with the last parenthesis.
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 impl Client {
-    /// At the other end of `socket`.
+    /// A program at the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, greeted: bool) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);
-        Ok(Client { channel, pid, uid, greeted, lines: 0, heard: None, raw: None, direct: false, told: false, socket })
+        let (connections, told) = (0, false);
+        Ok(Client { channel, pid, uid, greeted, connections, heard: None, raw: None, direct: false, told, socket })
     }
 
-    /// The region that it gets in an engine.
+    /// The layout of its region in an engine.
     pub fn layout(&self, config: &Config) -> Layout {
         self.raw.map_or_else(|| config.consumer.layout(), |raw| raw.layout())
     }
 
-    /// Connections that it may have at most, and bytes that one may bring along in a queue.
+    /// The most connections that it may have, and the most bytes in a queue that comes along.
     pub fn limits(&self, config: &Config) -> (usize, usize) {
         let streams = config.consumer.brings_at_most() as usize;
         match self.raw {
@@ -119,7 +122,7 @@ impl Client {
         }
     }
 
-    /// What is kept of it.
+    /// Its record for the guardian.
     fn record(&self, client: u32) -> Record {
         Record::Client { client, pid: self.pid, uid: self.uid, raw: self.raw, direct: self.direct }
     }
@@ -135,7 +138,7 @@ impl Broker {
             let text = if !may {
                 format!("user {uid} may not use this service")
             } else if self.clients.len() >= self.config.programs {
-                "the service has as many programs as it may".to_owned()
+                "the service has reached its limit of programs".to_owned()
             } else {
                 let socket = Arc::new(socket);
                 let program = match Client::new(socket.clone(), pid, uid, false) {
@@ -147,7 +150,7 @@ impl Broker {
                 };
                 self.next_client += 1;
                 let client = self.next_client;
-                self.vault.keep(record::client(client), &program.record(client), &[&socket]);
+                self.checkpoints.keep(record::client(client), &program.record(client), &[&socket]);
                 self.clients.insert(client, program);
                 continue;
             };
@@ -156,11 +159,11 @@ impl Broker {
         }
     }
 
-    /// Says something to a program, if it is there.
+    /// Sends a message to a program, if it is still connected.
     pub(super) fn tell_client(&mut self, at: u32, reply: &Reply, fds: Vec<OwnedFd>) {
         self.log_said(at, reply);
         if let Some(client) = self.clients.get_mut(&at) {
-            // One that has gone is found out by hearing it.
+            // If the program is gone, the next read from it shows that.
             let sent = client.channel.send(reply.to_bytes(), fds);
             if sent.is_err_and(|error| error.kind() == ErrorKind::OutOfMemory) {
                 self.deaf.push(at);
@@ -173,7 +176,8 @@ impl Broker {
         while left > 0 && self.may_speak(client) {
             let Some(program) = self.clients.get_mut(&client) else { return };
             let _ = program.channel.flush();
-            // A request is taken away once it was carried out: else another broker hears it.
+            // A request is removed only after it was carried out, so that otherwise another broker
+            // reads it.
             let said = match program.channel.peek() {
                 Ok(Some(parcel)) => {
                     left = left.saturating_sub(if parcel.fds.is_empty() { 1 } else { LONG });
@@ -187,7 +191,8 @@ impl Broker {
                 Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
                 Ok(None) => return self.on_client_gone(client),
                 Err(error) => {
-                    // What is left unread would reset the channel before it hears why.
+                    // An unread message would reset the channel before the program reads the
+                    // reason.
                     program.channel.consume();
                     Err(error.to_string())
                 }
@@ -202,22 +207,22 @@ impl Broker {
         }
     }
 
-    /// False while what its user's programs brought is being closed.
+    /// Returns false while descriptors that the user's programs sent are still being closed.
     pub(super) fn may_speak(&self, client: u32) -> bool {
         self.clients.get(&client).is_some_and(|program| self.closers.room(program.uid) != Room::Soon)
     }
 
-    /// What makes no sense is the end, with the reason.
+    /// Handles a message. An invalid one yields the reason to disconnect the program.
     fn on_parcel(&mut self, client: u32, parcel: Parcel) -> Result<(), String> {
         let user = self.clients.get(&client).map_or(0, |program| program.uid);
         if !parcel.fds.is_empty() && self.closers.room(user) == Room::None {
             self.discard(client, parcel.fds);
-            return Err("descriptors that this user sent before do not close".into());
+            return Err("descriptors that this user sent earlier cannot be closed".into());
         }
         let mut fds = parcel.fds.into_iter();
         let said = match Request::from_bytes(&parcel.bytes) {
             Some(request) => self.on_request(client, request, &mut fds),
-            None => Err("that is no message".into()),
+            None => Err("this is not a valid message".into()),
         };
         self.discard(client, fds);
         said
@@ -238,12 +243,14 @@ impl Broker {
                 }
                 self.tell_client(client, &Reply::Welcome { version: VERSION }, Vec::new());
             }
-            Request::Hello { version } => return Err(format!("version {version} is not spoken here, {VERSION} is")),
-            _ if !greeted => return Err("say Hello first".into()),
+            Request::Hello { version } => {
+                return Err(format!("protocol version {version} is not supported; this service speaks {VERSION}"));
+            }
+            _ if !greeted => return Err("the first message must be Hello".into()),
             Request::Adopt { seq } if self.heard_before(client, seq) => {}
             Request::Adopt { seq } => match fds.next() {
                 Some(fd) => self.adopt(client, seq, fd),
-                None => return Err("a socket's descriptor comes with it".into()),
+                None => return Err("an adoption must carry the socket's descriptor".into()),
             },
             Request::Brought { id, taken } if self.is_at(client, id, State::Bringing) => self.on_brought(id, taken),
             Request::Ready { id, free } if self.is_at(client, id, State::Preparing) => self.on_ready(id, free),
@@ -263,11 +270,13 @@ impl Broker {
             Request::Info { id } if self.owns(client, id) => self.ask_info(id),
             Request::Close { id } if self.owns(client, id) => self.on_close(id),
             Request::Has { id } if self.owns(client, id) => {}
-            Request::Has { id } => {
-                self.tell_client(client, &Reply::Gone { seq: 0, id, text: String::new() }, Vec::new())
-            }
+            Request::Has { id } => self.tell_client(
+                client,
+                &Reply::Gone { seq: 0, id, text: Departure::Ended.text().to_owned() },
+                Vec::new(),
+            ),
             Request::Pending { seq } => self.on_pending(client, seq),
-            // Of a connection that has ended meanwhile, it may be.
+            // The connection may have ended in the meantime.
             Request::Brought { .. }
             | Request::Ready { .. }
             | Request::Restore { .. }
@@ -283,111 +292,120 @@ impl Broker {
             Request::Upgrade { ask } if self.rules(client) => self.replace_engines(Some((client, ask)), "upgrade"),
             Request::Join { ask } if self.rules(client) => self.on_join(client, ask),
             Request::Stop { .. } | Request::Upgrade { .. } | Request::Join { .. } => {
-                return Err("only root and the service's user may".into());
+                return Err("only root and the service's user may do this".into());
             }
         }
         Ok(())
     }
 
-    /// Whether a predecessor heard this, and died over it.
+    /// Returns true if a predecessor read this adoption and died before it answered.
     fn heard_before(&mut self, client: u32, seq: u64) -> bool {
         self.clients.get_mut(&client).is_some_and(|program| program.heard.take_if(|heard| *heard == seq).is_some())
     }
 
-    /// An adoption that its program waits for, and whose answer it may never get: it was a
-    /// predecessor's.
+    /// A program waits for an adoption that it sent to a predecessor. If no connection has this
+    /// number, the answer would never come.
     fn on_pending(&mut self, client: u32, seq: u64) {
-        if self.lines.values().all(|line| (line.client, line.seq) != (client, seq)) {
-            let text = "the broker died meanwhile".to_owned();
+        if self.connections.values().all(|connection| (connection.client, connection.seq) != (client, seq)) {
+            let text = "the broker died before it answered".to_owned();
             let stays = Reply::Stays { seq, id: 0, code: "broker-died".into(), text };
             self.tell_client(client, &stays, Vec::new());
         }
     }
 
-    /// A program wants memory for queue pairs of its own: no more of it than others have.
+    /// A program asks for memory for raw queue pairs, which may not exceed what others have.
     fn make_raw(&mut self, client: u32, sizes: RawSizes) -> Result<(), String> {
-        let has_memory = |side: &Side| side.memory(client).is_some();
-        let used = self.sides.iter().any(has_memory) || self.lines.values().any(|line| line.client == client);
+        let has_memory = |slot: &EngineSlot| slot.memory(client).is_some();
+        let used = self.slots.iter().any(has_memory)
+            || self.connections.values().any(|connection| connection.client == client);
         let most = self.config.consumer.layout();
         if sizes.connections > most.qps || sizes.data_bytes > most.data_bytes {
             let (connections, bytes) = (most.qps, most.data_bytes);
-            return Err(format!("a program has {connections} connections and {bytes} bytes of memory at most"));
+            return Err(format!("a program may have at most {connections} connections and {bytes} bytes of memory"));
         }
         sizes.layout().bytes().map_err(|error| error.to_string())?;
         let Some(program) = self.clients.get_mut(&client) else { return Ok(()) };
-        // Heard once more by another broker, it is the same.
+        // Another broker may read the same request again.
         if used && program.raw != Some(sizes) {
-            return Err("what a program's memory is it says before its first adoption".into());
+            return Err("a program must choose its memory before its first adoption".into());
         }
         program.raw = Some(sizes);
-        self.vault.keep(record::client(client), &program.record(client), &[&program.socket]);
+        self.checkpoints.keep(record::client(client), &program.record(client), &[&program.socket]);
         self.tell_client(client, &Reply::Welcome { version: VERSION }, Vec::new());
         Ok(())
     }
 
-    /// A program drives engines itself from now on.
+    /// A program runs engines itself from now on.
     fn make_direct(&mut self, client: u32) {
         let Some(program) = self.clients.get_mut(&client) else { return };
         program.direct = true;
-        self.vault.keep(record::client(client), &program.record(client), &[&program.socket]);
+        self.checkpoints.keep(record::client(client), &program.record(client), &[&program.socket]);
         self.tell_client(client, &Reply::Welcome { version: VERSION }, Vec::new());
     }
 
     fn owns(&self, client: u32, id: u64) -> bool {
-        self.lines.get(&id).is_some_and(|line| line.client == client)
+        self.connections.get(&id).is_some_and(|connection| connection.client == client)
     }
 
     fn is_at(&self, client: u32, id: u64, state: State) -> bool {
-        self.lines.get(&id).is_some_and(|line| line.client == client && line.state == state)
+        self.connections.get(&id).is_some_and(|connection| connection.client == client && connection.state == state)
     }
 
     fn is_in_kernel(&self, client: u32, id: u64) -> bool {
         self.is_at(client, id, State::Kernel) || self.is_at(client, id, State::Preparing)
     }
 
-    /// True for root and for the user whose service it is.
+    /// Returns true for root and for the user that the service runs as.
     pub(super) fn rules(&self, client: u32) -> bool {
         self.clients.get(&client).is_some_and(|program| program.uid == 0 || program.uid == geteuid().as_raw())
     }
 
-    /// The kernel closes what it left behind, as it would have if the program had never
-    /// handed it over.
+    /// A program has gone. The kernel closes its connections, as it would have closed them if the
+    /// program had never handed them over.
     pub(super) fn on_client_gone(&mut self, client: u32) {
         self.log_disconnected(client);
         if self.clients.remove(&client).is_none() {
             return;
         }
-        self.vault.forget(record::client(client));
-        self.bury_engines_of(client);
-        let left: Vec<u64> = self.lines.values().filter(|line| line.client == client).map(|line| line.id).collect();
+        self.checkpoints.forget(record::client(client));
+        self.reap_engines_of(client);
+        let left: Vec<u64> = self
+            .connections
+            .values()
+            .filter(|connection| connection.client == client)
+            .map(|connection| connection.id)
+            .collect();
         for id in left {
-            match self.lines[&id].state {
+            match self.connections[&id].state {
                 State::Kernel | State::Preparing | State::Holding => self.forget(id),
                 State::Engine => self.leave(id, Goal::Close, "program-gone"),
                 State::Leaving(_) => {
-                    if let Some(line) = self.lines.get_mut(&id) {
-                        line.state = State::Leaving(Goal::Close);
+                    if let Some(connection) = self.connections.get_mut(&id) {
+                        connection.state = State::Leaving(Goal::Close);
                     }
                 }
-                State::Bringing => self.give_back_whole(id, ("program-gone", Refusal::NotConnected.to_string())),
+                State::Bringing => {
+                    self.give_back_whole(id, StayReason::new("program-gone", Refusal::NotConnected.to_string()))
+                }
                 State::Standing => self.on_left_behind(id, LeftBehind::default()),
-                // Found out where they arrive.
+                // This is handled where they arrive.
                 State::Starting | State::Closing | State::Left { .. } => {}
             }
         }
         self.forget_memory(client);
     }
 
-    /// A program that has gone has its memory forgotten once no connection needs it.
+    /// Forgets the memory of a program that has gone, once no connection needs it.
     pub(super) fn forget_memory(&mut self, client: u32) {
-        if self.clients.contains_key(&client) || self.lines.values().any(|line| line.client == client) {
+        if self.clients.contains_key(&client) || self.connections.values().any(|connection| connection.client == client)
+        {
             return;
         }
-        for side in &mut self.sides {
-            let memory = side.engine.as_mut().and_then(|engine| engine.consumers.remove(&client));
+        for slot in &mut self.slots {
+            let memory = slot.engine.as_mut().and_then(|engine| engine.consumers.remove(&client));
             if let Some(memory) = memory {
-                self.vault.forget(record::region(memory.region));
-                side.tell(&baton_ipc::order::Order::Forget { key: memory.region }, Vec::new());
+                self.checkpoints.forget(record::region(memory.region));
+                slot.tell(&baton_ipc::order::Order::Forget { key: memory.region }, Vec::new());
             }
         }
     }

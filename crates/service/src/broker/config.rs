@@ -1,4 +1,4 @@
-//! What a broker is started with.
+//! The broker's configuration.
 
 use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::engine::COALESCE;
@@ -13,55 +13,56 @@ use std::time::Duration;
 /// An interface that is steered.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// Its name.
+    /// The interface's name.
     pub name: String,
-    /// How.
+    /// How it is steered.
     pub kind: Kind,
 }
 
-/// See the file's head.
+/// The configuration of a broker.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where programs connect to.
+    /// The path of the socket on which the broker listens for programs.
     pub socket: PathBuf,
     /// The socket's mode bits.
     pub mode: u32,
-    /// Users that may use the service beside its own and root.
+    /// Users that may use the service, in addition to its own user and root.
     pub users: Vec<u32>,
-    /// What descends from this process may use it too, whatever its user. The broker ends with it,
-    /// and with those that join it.
+    /// Descendants of this process may use the service too, whatever their user. The broker ends
+    /// with this process and those that join it.
     pub descendants_of: Option<u32>,
-    /// Interfaces, each with an engine.
+    /// The interfaces, each with an engine.
     pub interfaces: Vec<Interface>,
-    /// Program and arguments that start an engine, whose standard input is the broker.
+    /// The program that starts an engine, and its arguments. Its standard input is the broker's
+    /// channel.
     pub engine: Vec<OsString>,
-    /// User and group that an engine becomes; `None` to stay who the broker is.
+    /// The user and group that an engine switches to; `None` keeps the broker's.
     pub engine_user: Option<(u32, u32)>,
-    /// Connections in an engine at most.
+    /// The most connections in an engine.
     pub connections: u32,
-    /// What an engine's connections run.
+    /// The congestion control of an engine's connections.
     pub congestion: Congestion,
-    /// Segments that an engine handles as one, at most; below two, none.
+    /// The most segments that an engine handles as one. Below 2, it coalesces none.
     pub coalesce: u16,
-    /// How it acknowledges them.
+    /// How an engine acknowledges coalesced segments.
     pub acks: Acks,
     /// Sizes of the memory that a program shares with an engine.
     pub consumer: ConsumerConfig,
-    /// Programs at most.
+    /// The most programs at a time.
     pub programs: usize,
     /// Which of the sockets that programs hand over move, and when.
     pub policy: Policy,
-    /// What becomes of those that rules of the firewall act on.
+    /// What happens to connections that firewall rules act on.
     pub rules: Rules,
-    /// For how long a move home waits until what is in flight has landed, and one either way
-    /// until nothing received lies beyond a gap.
+    /// How long a move home waits for data in flight to arrive, and how long a move in either
+    /// direction waits until no received data lies beyond a gap.
     pub drain: Duration,
-    /// For how long an engine may say nothing before it counts as dead.
+    /// How long an engine may be silent before it counts as dead.
     pub patience: Duration,
 }
 
 impl Config {
-    /// Defaults, for programs of this user.
+    /// The defaults, for programs of the broker's own user.
     pub fn new(socket: PathBuf, interfaces: Vec<Interface>, engine: Vec<OsString>) -> Config {
         Config {
             socket,

@@ -1,16 +1,16 @@
-//! Engines inside programs: an interface's beside its own, each with a device, a ledger and
-//! memory, for one program.
+//! Engines inside programs, in addition to the interfaces' own. Each serves one program, with a
+//! device, a ledger and memory of its own.
 //!
-//! The program has the device's only descriptor, so that the device goes with it. What it
-//! holds of the ledger it can write: whatever is read there is checked, and it can harm its
-//! own connections only. Nor is it to be killed where an engine of ours would be. Its device is
-//! taken away instead: from then on it neither hears nor sends anything, and what its ledger
-//! says stands still, but for what it goes on doing with frames that it has read before. The
-//! program takes that back when it is told how far its connections had come
-//! (`Line::skip` in `baton_client`).
+//! The program holds the only descriptor of the device, so the device disappears with the program.
+//! The program can write to its ledger, so everything read from there is checked, and the program
+//! can harm only its own connections. The broker must not kill the program where it would kill an
+//! engine of its own. It takes the device away instead. From then on the engine neither receives
+//! nor sends, and its ledger stands still, except for frames that the engine had already read. The
+//! program undoes their effects when it is told how far its connections had come (`Line::skip` in
+//! `baton_client`).
 
 use super::Broker;
-use super::side::{Process, Side};
+use super::engine_slot::{EngineSlot, EngineStart, Process};
 use crate::guardian;
 use baton_ipc::channel::Channel;
 use baton_ipc::message::Reply;
@@ -20,32 +20,33 @@ use baton_kernel::steer::ENGINES_MAX;
 use baton_port::SteeredPort;
 use std::io::{self, ErrorKind};
 
-/// An engine's number and its program, if it is in one.
+/// An engine's number, and the program that contains the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Owner {
-    /// None for one that a predecessor gave away.
+    /// `None` if a predecessor gave the engine away.
     pub client: Option<u32>,
-    /// As of [`Steering::open_engine`](baton_kernel::steer::Steering::open_engine).
+    /// As in [`Steering::open_engine`](baton_kernel::steer::Steering::open_engine).
     pub number: u32,
 }
 
 impl Broker {
-    /// Where a program's connection goes that is to leave by this interface, given by its own
-    /// engine's place: the program's engine there, made if there is none, or that one.
-    pub(super) fn side_for(&mut self, client: u32, interface: usize) -> usize {
-        let index = self.sides[interface].index;
+    /// The slot to which a program's connection on an interface goes. `interface` is the slot of
+    /// the interface's own engine. The result is the slot of the program's engine there, which is
+    /// created if there is none, or `interface`.
+    pub(super) fn slot_for(&mut self, client: u32, interface: usize) -> usize {
+        let index = self.slots[interface].index;
         let is_direct = self.clients.get(&client).is_some_and(|program| program.direct && program.raw.is_none());
         if !is_direct || !self.kernel.lends_engines(index) {
             return interface;
         }
-        let its = |side: &Side| side.is_of(client) && side.index == index && side.engine.is_some();
-        match self.sides.iter().position(its) {
+        let its = |slot: &EngineSlot| slot.is_of(client) && slot.index == index && slot.engine.is_some();
+        match self.slots.iter().position(its) {
             Some(at) => at,
-            // It is served all the same.
             None => self.give_engine(client, interface).unwrap_or_else(|error| {
                 self.log_client(Level::Warn, Kind::FAILED, client, |event| {
                     event.text(format!("it gets no engine of its own, and uses the interface's: {error}"))
                 });
+                // The interface's own engine serves it instead.
                 interface
             }),
         }
@@ -53,70 +54,73 @@ impl Broker {
 
     fn give_engine(&mut self, client: u32, interface: usize) -> Result<usize, KernelError> {
         let failed = |source| baton_kernel::Failed { during: "giving a program an engine", source };
-        let at = self.free_side().ok_or_else(|| failed(ErrorKind::QuotaExceeded.into()))?;
+        let at = self.free_slot().ok_or_else(|| failed(ErrorKind::QuotaExceeded.into()))?;
         let number = self.free_number(at).ok_or_else(|| failed(ErrorKind::QuotaExceeded.into()))?;
-        let Broker { sides, config, vault, .. } = self;
+        let Broker { slots, config, checkpoints, .. } = self;
         let owner = Owner { client: Some(client), number };
-        let side = Side::of_program(&sides[interface], at, owner, config, vault).map_err(failed)?;
-        if at == sides.len() {
-            sides.push(side)
+        let slot = EngineSlot::of_program(&slots[interface], at, owner, config, checkpoints).map_err(failed)?;
+        if at == slots.len() {
+            slots.push(slot)
         } else {
-            sides[at] = side
+            slots[at] = slot
         }
         let started = self.start_in_program(at);
         if started.is_err() {
-            // As if it had died at once.
+            // Treat it as an engine that died at once.
             self.on_engine_dead(at, "engine-died");
         }
         started.map(|()| at)
     }
 
-    /// A place that is nobody's any more, or a new one.
-    fn free_side(&self) -> Option<usize> {
+    /// The index of a slot that nobody uses any more, or of a new one.
+    fn free_slot(&self) -> Option<usize> {
         let is_free = |at: &usize| {
-            let side = &self.sides[*at];
-            side.owner.is_some() && side.engine.is_none() && self.lines.values().all(|line| line.side != *at)
+            let slot = &self.slots[*at];
+            slot.owner.is_some()
+                && slot.engine.is_none()
+                && self.connections.values().all(|connection| connection.slot != *at)
         };
-        (0..self.sides.len()).find(is_free).or(Some(self.sides.len()))
+        (0..self.slots.len()).find(is_free).or(Some(self.slots.len()))
     }
 
     fn free_number(&self, at: usize) -> Option<u32> {
-        let others = || self.sides.iter().enumerate().filter(|(other, _)| *other != at);
-        let is_used = |number: u32| others().any(|(_, side)| side.owner.is_some_and(|owner| owner.number == number));
+        let others = || self.slots.iter().enumerate().filter(|(other, _)| *other != at);
+        let is_used = |number: u32| others().any(|(_, slot)| slot.owner.is_some_and(|owner| owner.number == number));
         (1..ENGINES_MAX).find(|number| !is_used(*number))
     }
 
-    /// Its device, and how it begins.
+    /// Opens the engine's device and tells the program how to start the engine.
     fn start_in_program(&mut self, at: usize) -> Result<(), KernelError> {
-        let Broker { sides, kernel, clients, config, base, .. } = self;
-        let side = &mut sides[at];
+        let Broker { slots, kernel, clients, config, base, .. } = self;
+        let slot = &mut slots[at];
         let failed = |source: io::Error| baton_kernel::Failed { during: "giving a program an engine", source };
-        let client = side.owner.and_then(|owner| clients.get_mut(&owner.client?));
+        let client = slot.owner.and_then(|owner| clients.get_mut(&owner.client?));
         let program = client.ok_or_else(|| failed(ErrorKind::NotConnected.into()))?;
-        let port = kernel.steering(side.index)?.open_engine(side.number())?;
-        let link = kernel.link(side.index)?;
+        let port = kernel.steering(slot.index)?.open_engine(slot.number())?;
+        let link = kernel.link(slot.index)?;
         let (ours, theirs) = guardian::pair().map_err(failed)?;
         let mut channel = Channel::new(ours);
         let tap = port.device().map(|(tap, _)| tap);
-        let connections = side.ledger.ledger().len();
-        side.send_start(&mut channel, tap, link, None, (config, *base, connections, None)).map_err(failed)?;
+        let connections = slot.ledger.ledger().len();
+        let start = EngineStart { config, base: *base, connections, user: None, link, xdp: None };
+        slot.send_start(&mut channel, tap, &start).map_err(failed)?;
         program.channel.send(Reply::Engine {}.to_bytes(), vec![theirs]).map_err(failed)?;
-        side.engine = Some(Process::in_program(channel, link.mtu));
+        slot.engine = Some(Process::in_program(channel, link.mtu));
         drop::<SteeredPort>(port);
         Ok(())
     }
 
-    /// A program's engine has hung up. Most likely the program is about to be seen to have gone;
-    /// then its connections are closed as its end finds them.
+    /// A program's engine has closed its channel. Most likely the broker is about to see that the
+    /// program has gone, and its connections are then closed as for any program that ends.
     pub(super) fn on_program_hung_up(&mut self, at: usize) {
-        self.sides[at].engine.iter_mut().for_each(Process::hang_up);
+        self.slots[at].engine.iter_mut().for_each(Process::hang_up);
     }
 
-    /// Those that hung up, and whose programs go on.
-    pub(super) fn bury_hung_up(&mut self) {
-        for at in 0..self.sides.len() {
-            let engine = self.sides[at].engine.as_mut();
-            // It may have hung up just now.
+    /// Reaps engines that closed their channel although their programs still run.
+    pub(super) fn reap_hung_up(&mut self) {
+        for at in 0..self.slots.len() {
+            let engine = self.slots[at].engine.as_mut();
+            // The engine may have closed it only just now.
             let over = engine.is_some_and(|engine| engine.hung_up && engine.silent > 0);
             if over {
                 self.on_engine_dead(at, "engine-died");
@@ -125,9 +129,9 @@ impl Broker {
     }
 
     /// A program has gone, and its engines with it.
-    pub(super) fn bury_engines_of(&mut self, client: u32) {
-        for at in 0..self.sides.len() {
-            if self.sides[at].is_of(client) {
+    pub(super) fn reap_engines_of(&mut self, client: u32) {
+        for at in 0..self.slots.len() {
+            if self.slots[at].is_of(client) {
                 self.on_engine_dead(at, "program-gone");
             }
         }

@@ -1,10 +1,11 @@
-//! Descriptors that programs send, and that are not kept.
+//! Descriptors that programs send and the broker does not keep.
 //!
-//! To close one may take as long as whoever made it likes: a file of a file system that the
-//! program runs itself, a socket that lingers. So one thread a user closes them, outside
-//! the broker's. While many of a user's wait there, no program of that user is heard; if they
-//! do not get fewer, it is, but brings no more. It begins after the message that they came
-//! with was taken off the socket, so that nothing else is left to be closed there.
+//! Closing a descriptor can block for as long as the file's owner likes, for example on a file
+//! system that the program serves itself, or on a socket that lingers. So a separate thread for
+//! each user closes them. While many of a user's descriptors wait there, the broker reads from none
+//! of that user's programs. If their number does not fall, the broker reads again, but accepts no
+//! more descriptors. It starts to close descriptors only after it has removed their message from
+//! the socket, so that nothing else is left to be closed there.
 
 use super::Broker;
 use baton_ipc::engine::monotonic;
@@ -19,13 +20,14 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Descriptors of one user that wait to be closed, while its programs are heard.
+/// The number of a user's descriptors that may wait to be closed while its programs are served.
 const AT_MOST: usize = 256;
 
-/// Longest time for which a user's programs are not heard because nothing of its closes.
+/// The longest time for which a user's programs are not served while none of its descriptors
+/// closes.
 const STUCK: Duration = Duration::from_secs(3);
 
-/// Those of one user.
+/// The thread that closes one user's descriptors.
 struct Closer {
     queue: Sender<Arc<OwnedFd>>,
     count: Arc<Count>,
@@ -34,26 +36,26 @@ struct Closer {
 #[derive(Default)]
 struct Count {
     waiting: AtomicUsize,
-    /// When the last was closed, or the first came.
+    /// When the last descriptor was closed, or the first one arrived.
     moved_ns: AtomicU64,
 }
 
-/// Whether a user's programs may bring more.
+/// Whether a user's programs may send more descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Room {
     /// They may.
     Free,
-    /// Soon: those that wait are being closed.
+    /// Not yet: the descriptors that wait are being closed.
     Soon,
-    /// They do not close.
+    /// No: the descriptors that wait do not close.
     None,
 }
 
-/// Those of all users.
+/// The closing threads of all users.
 pub(super) struct Closers {
     users: BTreeMap<u32, Closer>,
     soon: Vec<(u32, Arc<OwnedFd>)>,
-    /// A user's are few again.
+    /// Signals that a user's programs may be served again.
     fewer: Arc<OwnedFd>,
 }
 
@@ -63,12 +65,12 @@ impl Closers {
         Ok(Closers { users: BTreeMap::new(), soon: Vec::new(), fewer })
     }
 
-    /// Readable once a user's programs may be heard again.
+    /// Readable once a user's programs may be served again.
     pub fn fewer(&self) -> &OwnedFd {
         &self.fewer
     }
 
-    /// To be closed by [`Closers::flush`].
+    /// Queues a descriptor, which [`Closers::flush`] hands over.
     pub fn add(&mut self, user: u32, fd: impl Into<Arc<OwnedFd>>) {
         self.soon.push((user, fd.into()));
     }
@@ -82,7 +84,7 @@ impl Closers {
         if since < STUCK.as_nanos() as u64 { Room::Soon } else { Room::None }
     }
 
-    /// Hands over what came before.
+    /// Hands the queued descriptors over to the threads.
     pub fn flush(&mut self) {
         let _ = rustix::io::read(&*self.fewer, &mut [0; 8]);
         for (user, fd) in std::mem::take(&mut self.soon) {
@@ -90,14 +92,14 @@ impl Closers {
                 std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
                 std::collections::btree_map::Entry::Vacant(entry) => match Closer::start(self.fewer.clone()) {
                     Ok(closer) => entry.insert(closer),
-                    // Without a thread it is closed here, after all.
+                    // Without a thread, the descriptor has to be closed here.
                     Err(_) => continue,
                 },
             };
             if closer.count.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
                 closer.count.moved_ns.store(monotonic(), Ordering::Relaxed);
             }
-            // It ends with the broker.
+            // The thread lives as long as the broker.
             let _ = closer.queue.send(fd);
         }
     }
@@ -114,7 +116,8 @@ impl Closer {
                     drop(fd);
                     count.moved_ns.store(monotonic(), Ordering::Relaxed);
                     if count.waiting.fetch_sub(1, Ordering::Relaxed) == AT_MOST + 1 {
-                        // Only a counter at its maximum refuses, and that wakes as well.
+                        // The write fails only if the counter is at its maximum, and then the
+                        // broker wakes as well.
                         let _ = rustix::io::write(&*fewer, &1u64.to_ne_bytes());
                     }
                 }
@@ -125,23 +128,23 @@ impl Closer {
 }
 
 impl Broker {
-    /// Closes what a program sent, without waiting for it.
+    /// Closes descriptors that a program sent, without waiting.
     pub(super) fn discard<F: Into<Arc<OwnedFd>>>(&mut self, client: u32, fds: impl IntoIterator<Item = F>) {
         let user = self.clients.get(&client).map_or(0, |program| program.uid);
         fds.into_iter().for_each(|fd| self.closers.add(user, fd));
     }
 
-    /// A memory file that came with a message. Nothing else is read: a read of another kind
-    /// of file may wait for whoever made it.
+    /// A memory file that came with a message. Any other file is discarded, because reading it
+    /// could block for as long as the file's owner likes.
     ///
     /// # Errors
-    /// `InvalidData` if it is none.
+    /// `InvalidData` if the descriptor is not a memory file.
     pub(super) fn memory_file(&mut self, client: u32, fd: Option<OwnedFd>) -> io::Result<Option<OwnedFd>> {
         let Some(fd) = fd else { return Ok(None) };
         if fcntl_get_seals(&fd).is_ok() {
             return Ok(Some(fd));
         }
         self.discard(client, [fd]);
-        Err(io::Error::new(ErrorKind::InvalidData, "the descriptor is no memory file"))
+        Err(io::Error::new(ErrorKind::InvalidData, "the descriptor is not a memory file"))
     }
 }

@@ -1,14 +1,15 @@
 //! From the engine to the kernel.
 
 use super::Broker;
+use super::connection::{Connection, Goal, State};
+use super::from_ledger::read_from_ledger;
 use super::left::NotBack;
-use super::lines::{Goal, Line, State};
-use super::recover::recover;
-use super::take::{Direction, Half, Terms, Why};
+use super::stay_reason::StayReason;
+use super::take::{Direction, Terms, Transfer};
 use baton_consumer::adoption::LeftBehind;
 use baton_ipc::message::Reply;
 use baton_ipc::order::Order;
-use baton_ipc::record;
+use baton_ipc::record::{self, Home};
 use baton_kernel::Captured;
 use baton_kernel::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_kernel::steer::Mode;
@@ -20,158 +21,184 @@ use rustix::net::sockopt::{set_socket_linger, socket_linger};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+/// How a connection leaves the service for good.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Departure<'a> {
+    /// It ended by itself.
+    Ended,
+    /// It was lost, for this reason.
+    Lost(&'a str),
+}
+
+impl<'a> Departure<'a> {
+    /// The text of [`Reply::Gone`]: empty if the connection ended by itself.
+    pub fn text(self) -> &'a str {
+        match self {
+            Departure::Ended => "",
+            Departure::Lost(text) => text,
+        }
+    }
+}
+
 impl Broker {
     fn engine_time(&self) -> Instant {
         Instant(baton_ipc::engine::monotonic().saturating_sub(self.base))
     }
 
-    /// A connection that is in the engine is to leave it.
+    /// Asks the engine to suspend a connection, which then goes where `goal` says.
     pub(super) fn leave(&mut self, id: u64, goal: Goal, why: &'static str) {
         let drain = if goal == Goal::Close { Duration::ZERO } else { self.config.drain };
         self.leave_within(id, goal, why, drain);
     }
 
-    /// It would be refused now.
+    /// A connection in the engine would be refused now.
     pub(super) fn on_refused(&mut self, tuple: Tuple, refusal: Refusal) {
         let Some(&id) = self.tuples.get(&tuple) else { return };
         let why = if refusal == Refusal::NotSteerable { "homeless" } else { refusal.code() };
-        // Nothing is acknowledged to one whose frames are dropped.
+        // Nothing is acknowledged to a peer whose frames are dropped, so waiting would not help.
         let drain = if refusal.forbids_frames() { Duration::ZERO } else { self.config.drain };
         self.leave_within(id, Goal::Home, why, drain);
     }
 
     fn leave_within(&mut self, id: u64, goal: Goal, why: &'static str, drain: Duration) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        match line.state {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        match connection.state {
             State::Engine => {}
-            // Its program has let go of it.
-            State::Closing => line.closed = true,
-            State::Holding | State::Bringing | State::Starting => return line.recall = Some((goal, why)),
+            // The program has closed it.
+            State::Closing => connection.closed = true,
+            State::Holding | State::Bringing | State::Starting => return connection.recall = Some((goal, why)),
             State::Kernel | State::Preparing | State::Leaving(_) | State::Standing => return,
-            // Nobody waits for it.
+            // No job waits for it.
             State::Left { .. } => return self.settled(id, false),
         }
-        line.state = State::Leaving(goal);
-        line.why = why;
+        connection.state = State::Leaving(goal);
+        connection.why = why;
         let order = Order::Suspend { id, drain_ms: drain.as_millis() as u32 };
-        self.sides[line.side].tell(&order, Vec::new());
+        self.slots[connection.slot].tell(&order, Vec::new());
     }
 
-    /// Where all of it is to be the kernel's. What a program holds in buffers of its own it goes on
-    /// with.
+    /// The goal for a connection that is to return to the kernel whole. A program with raw queue
+    /// pairs continues with the bytes in its own buffers.
     fn whole(&self, id: u64) -> Goal {
-        let client = self.lines.get(&id).and_then(|line| self.clients.get(&line.client));
+        let client = self.connections.get(&id).and_then(|connection| self.clients.get(&connection.client));
         if client.is_some_and(|program| program.raw.is_some()) { Goal::Home } else { Goal::Whole }
     }
 
-    /// Its peer sends urgent data, of which the engine takes nothing. All that its program has not
-    /// read goes home too: the kernel counts from there to the mark.
+    /// The peer sends urgent data, which the engine does not support. Bytes that the program has
+    /// not read go home too, because the kernel counts from them to the urgent mark.
     pub(super) fn on_urgent(&mut self, id: u64) {
         self.leave(id, self.whole(id), "urgent-data");
     }
 
-    /// Its program wants all of it in the kernel.
+    /// The program wants all of the connection in the kernel.
     pub(super) fn restore_whole(&mut self, id: u64) {
         let goal = self.whole(id);
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        match line.state {
-            // Its program may know sooner than we that the engine has it.
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        match connection.state {
+            // The program may know that the engine has the connection before the broker does.
             State::Engine | State::Starting => self.leave(id, goal, "asked-for"),
             State::Leaving(Goal::Home) if goal == Goal::Whole => {
-                (line.state, line.why) = (State::Leaving(goal), "asked-for");
+                (connection.state, connection.why) = (State::Leaving(goal), "asked-for");
             }
-            // It is there, or its program is about to hear of it.
+            // The connection is in the kernel, or the program is about to be told.
             _ => {}
         }
     }
 
-    /// The engine's last word of the round trip, in microseconds: smoothed, its deviation, the
-    /// smallest. A kernel takes none of it; the next engine does.
+    /// Keeps the engine's last measurements of the round trip, in microseconds: smoothed,
+    /// deviation, minimum. The kernel cannot take them, but the next engine can.
     pub(super) fn on_measured(&mut self, id: u64, measured_us: [u32; 3]) {
-        let Some(shell) = self.lines.get_mut(&id).and_then(|line| line.shell.as_mut()) else { return };
-        let seeds = &mut shell.protocol.seeds;
+        let Some(head) = self.connections.get_mut(&id).and_then(|connection| connection.head.as_mut()) else { return };
+        let seeds = &mut head.protocol.seeds;
         let [srtt, rttvar, min_rtt] = measured_us.map(|us| baton_tcp::time::Duration::from_micros(us.into()));
         *seeds = Seeds { srtt, rttvar, min_rtt, ..*seeds }.or_round_trip_of(seeds);
     }
 
-    /// It stands still.
+    /// The engine has suspended the connection.
     pub(super) fn on_suspended(&mut self, id: u64) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        let State::Leaving(goal) = line.state else { return };
-        line.stop();
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let State::Leaving(goal) = connection.state else { return };
+        connection.stop();
         let Some(found) = self.find(id) else {
-            let Some(line) = self.lines.get_mut(&id) else { return };
-            let why = line.why;
-            // Its program never took in what it brought along: it is as it was captured.
-            return match line.captured.take() {
+            let Some(connection) = self.connections.get_mut(&id) else { return };
+            let why = connection.why;
+            // The program never took in the bytes that came along, so the captured state is still
+            // valid.
+            return match connection.captured.take() {
                 Some(captured) => self.come_home_as_captured(id, captured, why),
-                None => self.lost(id, "the engine's ledger does not have it"),
+                None => self.lost(id, "the engine's ledger does not have the connection"),
             };
         };
         let (rcv_pos, tail_pos) = found.positions();
-        let line = self.lines.get_mut(&id).expect("it is there");
+        let connection = self.connections.get_mut(&id).expect("the connection exists");
         if goal == Goal::Whole {
-            line.recovered = Some(found);
-            line.state = State::Standing;
-            let client = line.client;
+            connection.standing = Some(found);
+            connection.state = State::Standing;
+            let client = connection.client;
             return self.tell_client(client, &Reply::Stand { id, rcv_pos, tail_pos }, Vec::new());
         }
         self.come_home(id, found);
     }
 
-    /// What the ledger says of it.
-    fn find(&self, id: u64) -> Option<super::recover::Found> {
-        let line = self.lines.get(&id)?;
-        let side = self.sides.get(line.side)?;
-        recover(&side.ledger, line.conn?, &line.tuple, self.engine_time(), &side.memory(line.client)?.memory)
+    /// What the ledger says of the connection.
+    fn find(&self, id: u64) -> Option<super::from_ledger::Found> {
+        let connection = self.connections.get(&id)?;
+        let slot = self.slots.get(connection.slot)?;
+        read_from_ledger(
+            &slot.ledger,
+            connection.conn?,
+            &connection.tuple,
+            self.engine_time(),
+            &slot.memory(connection.client)?.memory,
+        )
     }
 
-    /// Home, with what its program holds left to its program.
-    pub(super) fn come_home(&mut self, id: u64, found: super::recover::Found) {
-        let Some(line) = self.lines.get(&id) else { return };
-        let why = line.why;
-        let Some(shell) = &line.shell else { return self.lost(id, "nothing is known of its socket") };
-        let (positions, unread) = (found.positions(), found.unread);
-        let captured = found.into_captured(shell, LeftBehind::default());
-        self.rebuild(id, captured, Some(positions), unread > 0, why);
+    /// Brings a connection home. The program keeps the bytes that it holds.
+    pub(super) fn come_home(&mut self, id: u64, found: super::from_ledger::Found) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let why = connection.why;
+        let Some(head) = &connection.head else { return self.lost(id, "nothing is known of the connection's socket") };
+        let (home, unread) = (Home::at(found.positions()), found.unread);
+        let captured = found.into_captured(head, LeftBehind::default());
+        self.rebuild(id, captured, home, unread > 0, why);
     }
 
-    /// Home as it was captured, but for what its program has taken in.
+    /// Brings a connection home as it was captured, without the bytes that its program has taken
+    /// in.
     pub(super) fn come_home_as_captured(&mut self, id: u64, mut captured: Captured, why: &'static str) {
         let unread = captured.receive_queue.len();
-        let positions = (unread as u64, captured.send_queue.len() as u64);
+        let home = Home::at((unread as u64, captured.send_queue.len() as u64));
         captured.receive_queue.clear();
         captured.protocol.copied_seq += unread as u32;
-        self.rebuild(id, captured, Some(positions), unread > 0, why);
+        self.rebuild(id, captured, home, unread > 0, why);
     }
 
-    /// Its program has said what it holds: all of it goes home.
+    /// The program has sent the bytes that it holds, so the whole connection goes home.
     pub(super) fn on_left_behind(&mut self, id: u64, left: LeftBehind) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        let (Some(found), Some(shell)) = (line.recovered.take(), &line.shell) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let (Some(found), Some(head)) = (connection.standing.take(), &connection.head) else { return };
         let unread = found.unread > 0;
-        let captured = found.into_captured(shell, left);
-        let why = line.why;
-        self.rebuild(id, captured, None, unread, why);
+        let captured = found.into_captured(head, left);
+        let why = connection.why;
+        self.rebuild(id, captured, Home::WHOLE, unread, why);
     }
 
-    /// Back, all of it: the engine never had it, nor its program.
-    pub(super) fn give_back_whole(&mut self, id: u64, (code, text): Why) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        let Some(captured) = line.captured.take() else { return };
-        let (client, unread) = (line.client, !captured.receive_queue.is_empty());
-        match self.back_in_kernel(id, captured, false, Direction::Out) {
+    /// Gives a connection back whole. Neither the engine nor its program has taken it in.
+    pub(super) fn give_back_whole(&mut self, id: u64, StayReason { code, text }: StayReason) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(captured) = connection.captured.take() else { return };
+        let (client, unread) = (connection.client, !captured.receive_queue.is_empty());
+        match self.back_in_kernel(id, captured, false, Direction::ToEngine) {
             Ok(()) => {}
             Err(NotBack::NoRoute(captured)) => return self.leave_behind(id, *captured, None, unread),
             Err(_) => return self.lost(id, &text),
         }
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        let seq = std::mem::take(&mut line.seq);
-        line.arrive(State::Kernel, code);
-        self.log_stays(id, &(code, text.clone()));
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        let (side, tuple) = (line.side, line.tuple);
-        self.unhold(side, tuple);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let seq = std::mem::take(&mut connection.seq);
+        connection.arrive(State::Kernel, code);
+        let (slot, tuple) = (connection.slot, connection.tuple);
+        self.log_stays(id, code, &text);
+        self.unhold(slot, tuple);
         let reply = Reply::Stays { seq, id, code: code.into(), text };
         self.tell_client(client, &reply, Vec::new());
         self.settled(id, false);
@@ -184,51 +211,44 @@ impl Broker {
         }
     }
 
-    /// Rebuilds it and tells everybody. `positions`: what its program holds is told by them;
-    /// else the kernel has all of it.
-    pub(super) fn rebuild(
-        &mut self,
-        id: u64,
-        captured: Captured,
-        positions: Option<(u64, u64)>,
-        unread: bool,
-        why: &'static str,
-    ) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        // A connection that the engine never had does not stand there.
-        let stands = matches!(line.state, State::Leaving(_) | State::Standing | State::Closing)
-            && self.sides[line.side].memory(line.client).is_some_and(|memory| memory.region == line.region);
-        let closing = line.state == State::Closing || line.closed;
-        let (side, client, conn) = (line.side, line.client, line.conn.filter(|_| stands));
-        let (rcv_pos, tail_pos) = positions.unwrap_or_default();
-        let told = (rcv_pos, tail_pos, positions.is_none());
-        match self.back_in_kernel(id, captured, stands, Direction::Home(told)) {
+    /// Rebuilds a connection in the kernel and tells the program (`home`) and the engine. `unread`
+    /// says whether there are bytes that the program has not read.
+    pub(super) fn rebuild(&mut self, id: u64, captured: Captured, home: Home, unread: bool, why: &'static str) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        // A connection that the engine never had is not suspended there.
+        let stands = matches!(connection.state, State::Leaving(_) | State::Standing | State::Closing)
+            && self.slots[connection.slot]
+                .memory(connection.client)
+                .is_some_and(|memory| memory.region == connection.region);
+        let closing = connection.state == State::Closing || connection.closed;
+        let (slot, client, conn) = (connection.slot, connection.client, connection.conn.filter(|_| stands));
+        match self.back_in_kernel(id, captured, stands, Direction::ToKernel(home)) {
             Ok(()) => {}
             Err(NotBack::GoesOn) => {
-                self.sides[side].tell(&Order::Resume { id }, Vec::new());
-                let why = ("failed", "the kernel does not take it back now".to_owned());
+                self.slots[slot].tell(&Order::Resume { id }, Vec::new());
+                let why = StayReason::new("failed", "the kernel does not take the connection back now");
                 return self.goes_on(id, "kernel-refused", closing, why);
             }
             Err(NotBack::NoRoute(captured)) => {
-                self.leave_behind(id, *captured, Some(told), unread);
-                // An engine that lives lets go of it once the kernel has it.
-                if let Some(line) = self.lines.get_mut(&id) {
-                    line.conn = line.conn.or(conn);
+                self.leave_behind(id, *captured, Some(home), unread);
+                // A living engine releases the connection once the kernel has it.
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.conn = connection.conn.or(conn);
                 }
                 return;
             }
             Err(NotBack::Lost(text)) => return self.lost(id, &text),
         }
-        let line = self.lines.get_mut(&id).expect("it is there");
-        line.arrive(State::Kernel, why);
-        (line.conn, line.captured, line.seq, line.recall) = (None, None, 0, None);
-        line.home = Some(told);
-        let tuple = line.tuple;
+        let connection = self.connections.get_mut(&id).expect("it is there");
+        connection.arrive(State::Kernel, why);
+        (connection.conn, connection.captured, connection.seq, connection.recall) = (None, None, 0, None);
+        connection.home = Some(home);
+        let tuple = connection.tuple;
         self.log_home(id);
-        let home = Reply::Home { id, rcv_pos, tail_pos, whole: positions.is_none() };
-        self.tell_client(client, &home, Vec::new());
-        self.sides[side].tell(&Order::LetGo { id }, Vec::new());
-        self.unhold(side, tuple);
+        let Home { rcv_pos, tail_pos, whole } = home;
+        self.tell_client(client, &Reply::Home { id, rcv_pos, tail_pos, whole }, Vec::new());
+        self.slots[slot].tell(&Order::LetGo { id }, Vec::new());
+        self.unhold(slot, tuple);
         self.note(id);
         self.settled(id, true);
         if closing || !self.clients.contains_key(&client) {
@@ -236,7 +256,7 @@ impl Broker {
         }
     }
 
-    /// The steps of the way home.
+    /// Runs the steps of the move into the kernel.
     pub(super) fn back_in_kernel(
         &mut self,
         id: u64,
@@ -244,32 +264,33 @@ impl Broker {
         stands: bool,
         way: Direction,
     ) -> Result<(), NotBack> {
-        let Broker { lines, kernel, vault, sides, .. } = self;
-        let Some(line) = lines.get(&id) else { return Ok(()) };
-        let Some(plan) = line.plan else { return Ok(()) };
+        let Broker { connections, kernel, checkpoints, slots, .. } = self;
+        let Some(connection) = connections.get(&id) else { return Ok(()) };
+        let Some(plan) = connection.plan else { return Ok(()) };
         let mut keep = |phase, captured: &Captured| {
-            let kept = line.record(&sides[line.side].name, phase, Some(captured));
-            vault.keep(record::line(id), &kept, &[&line.fd]);
+            let kept = connection.record(&slots[connection.slot].name, phase, Some(captured));
+            checkpoints.keep(record::connection(id), &kept, &[&connection.fd]);
             Ok(())
         };
         let (captured, rebuilt) = (Some(captured), None);
-        let fd = line.fd.as_fd();
-        let mut half = Half { kernel, fd, plan, terms: Terms::NONE, captured, stands, way, keep: &mut keep, rebuilt };
-        match Handoff::in_engine().restore(&mut half) {
+        let fd = connection.fd.as_fd();
+        let mut transfer =
+            Transfer { kernel, fd, plan, terms: Terms::NONE, captured, stands, way, keep: &mut keep, rebuilt };
+        match Handoff::in_engine().restore(&mut transfer) {
             Ok(()) => Ok(()),
             Err(Aborted { outcome: Outcome::InEngine, cause, .. }) => {
-                let captured = half.captured.take();
-                // By xdp nothing but standing still keeps an engine from sending.
+                let captured = transfer.captured.take();
+                // With XDP, only suspension keeps an engine from sending.
                 let is_xdp = matches!(kernel.mode(plan.way.interface), Some(Mode::Xdp { .. }));
                 match captured.filter(|_| is_xdp && cause.is_no_route()) {
                     Some(captured) => Err(NotBack::NoRoute(Box::new(captured))),
                     None => Err(NotBack::GoesOn),
                 }
             }
-            // There is no way back; forward, then, once more.
+            // The move cannot be undone, so try once more to complete it.
             Err(Aborted { outcome: Outcome::Lost { captured: Some(captured), .. }, cause, .. }) => {
-                match half.rebuild(&captured) {
-                    Ok(()) if half.unsteer().is_ok() && half.resume(&captured).is_ok() => Ok(()),
+                match transfer.rebuild(&captured) {
+                    Ok(()) if transfer.unsteer().is_ok() && transfer.resume(&captured).is_ok() => Ok(()),
                     Err(error) if error.is_no_route() => Err(NotBack::NoRoute(captured)),
                     _ => Err(NotBack::Lost(cause.to_string())),
                 }
@@ -278,136 +299,152 @@ impl Broker {
         }
     }
 
-    /// As the kernel closes a socket whose program has gone: what was not read makes it a
-    /// reset; what was not sent is sent still.
+    /// Closes a socket as the kernel does when its program exits: unread bytes make it a reset, and
+    /// unsent bytes are still sent.
     fn close_in_kernel(&mut self, id: u64, unread: bool) {
-        if let Some(line) = self.lines.get(&id) {
+        if let Some(connection) = self.connections.get(&id) {
             if unread {
-                let _ = set_socket_linger(&line.fd, Some(Duration::ZERO));
-            } else if socket_linger(&line.fd).is_ok_and(|span| span.is_some_and(|span| !span.is_zero())) {
-                // The program's end did not linger either.
-                let _ = set_socket_linger(&line.fd, None);
+                let _ = set_socket_linger(&connection.fd, Some(Duration::ZERO));
+            } else if socket_linger(&connection.fd).is_ok_and(|span| span.is_some_and(|span| !span.is_zero())) {
+                // The program's exit would not have lingered either.
+                let _ = set_socket_linger(&connection.fd, None);
             }
         }
         self.forget(id);
     }
 
-    /// It cannot leave: both sides have closed. The engine ends it.
+    /// The connection cannot leave, because both sides have closed it. The engine finishes it.
     pub(super) fn on_stays(&mut self, id: u64) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        let State::Leaving(goal) = line.state else { return };
-        let ends = goal == Goal::Close || line.closed;
-        self.goes_on(id, "closing", ends, ("closing", "the connection is closing on both sides".to_owned()));
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let State::Leaving(goal) = connection.state else { return };
+        let ends = goal == Goal::Close || connection.closed;
+        self.goes_on(id, "closing", ends, StayReason::new("closing", "the connection is closing on both sides"));
     }
 
-    /// It goes on in the engine, which, if its program has let go of it, `ends` it.
-    fn goes_on(&mut self, id: u64, why: &'static str, ends: bool, (code, text): Why) {
+    /// The connection continues in the engine. If the program has closed it (`ends`), the engine
+    /// finishes it.
+    fn goes_on(&mut self, id: u64, why: &'static str, ends: bool, StayReason { code, text }: StayReason) {
         self.log_goes_on(id, why, &text);
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        let (side, client) = (line.side, line.client);
-        line.why = why;
-        line.state = if ends { State::Closing } else { State::Engine };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let (slot, client) = (connection.slot, connection.client);
+        connection.why = why;
+        connection.state = if ends { State::Closing } else { State::Engine };
         if ends {
-            self.sides[side].tell(&Order::Watch { id }, Vec::new());
+            self.slots[slot].tell(&Order::Watch { id }, Vec::new());
         }
         self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.into(), text }, Vec::new());
         self.settled(id, false);
     }
 
-    /// Those whose programs have gone, and that the kernel would not close then.
+    /// Recalls connections whose programs are gone and which could not be closed in the kernel
+    /// before.
     pub(super) fn close_orphans(&mut self) {
-        let orphan = |line: &&Line| line.state == State::Engine && !self.clients.contains_key(&line.client);
-        let orphans: Vec<u64> = self.lines.values().filter(orphan).map(|line| line.id).collect();
+        let orphan = |connection: &&Connection| {
+            connection.state == State::Engine && !self.clients.contains_key(&connection.client)
+        };
+        let orphans: Vec<u64> = self.connections.values().filter(orphan).map(|connection| connection.id).collect();
         orphans.into_iter().for_each(|id| self.leave(id, Goal::Close, "program-gone"));
     }
 
-    /// Its program wants to know what its engine knows. Where no engine has it, the program is
-    /// about to hear where it is; that one has it the program may have heard before we do.
+    /// The program asks for the engine's state of a connection. If no engine has the connection,
+    /// the program is about to learn where it is. The program may know of an adoption before the
+    /// broker does.
     pub(super) fn ask_info(&mut self, id: u64) {
-        let Some(line) = self.lines.get(&id) else { return };
-        if matches!(line.state, State::Starting | State::Engine | State::Leaving(_) | State::Closing) {
-            self.sides[line.side].tell(&Order::Info { id }, Vec::new());
+        let Some(connection) = self.connections.get(&id) else { return };
+        if matches!(connection.state, State::Starting | State::Engine | State::Leaving(_) | State::Closing) {
+            self.slots[connection.slot].tell(&Order::Info { id }, Vec::new());
         }
     }
 
-    /// The engine has it no longer.
+    /// The engine no longer has the connection.
     pub(super) fn on_ended(&mut self, id: u64) {
-        let Some(line) = self.lines.get(&id) else { return };
-        if matches!(line.state, State::Leaving(_) | State::Closing) {
-            self.lost(id, "");
+        let Some(connection) = self.connections.get(&id) else { return };
+        if matches!(connection.state, State::Leaving(_) | State::Closing) {
+            self.ended(id);
         }
     }
 
-    /// It waited in TIME-WAIT, and a new one of its name is to be the kernel's from its SYN on.
+    /// The connection was in TIME-WAIT, and its peer opens a new one between the same addresses and
+    /// ports. The kernel gets the new one, beginning with its SYN.
     pub(super) fn on_reopened(&mut self, id: u64, syn: &[u8]) {
-        let is_there = |line: &&Line| matches!(line.state, State::Engine | State::Leaving(_) | State::Closing);
-        let Some(Line { tuple, side, fd, .. }) = self.lines.get(&id).filter(is_there) else { return };
-        let (tuple, interface, fd) = (*tuple, self.sides[*side].index, fd.clone());
-        // Its program, it may be, has not let go of the husk yet.
+        let is_there =
+            |connection: &&Connection| matches!(connection.state, State::Engine | State::Leaving(_) | State::Closing);
+        let Some(Connection { tuple, slot, fd, .. }) = self.connections.get(&id).filter(is_there) else { return };
+        let (tuple, interface, fd) = (*tuple, self.slots[*slot].index, fd.clone());
+        // The program may still hold the husk.
         let vacated = baton_kernel::vacate(&fd);
-        self.lost(id, "");
+        self.ended(id);
         if vacated.is_ok() {
-            // Without, it comes again.
+            // If this fails, the peer sends its SYN again.
             let arrived = self.kernel.arrive(interface, &tuple, syn);
             self.log_failed("giving the kernel the SYN of a new connection", arrived);
         }
     }
 
-    /// Its program let go of it.
+    /// The program has closed the connection.
     pub(super) fn on_close(&mut self, id: u64) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        match line.state {
-            // Closed where it arrives.
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        match connection.state {
+            // It is closed where it arrives.
             State::Leaving(_) | State::Left { .. } => {
-                line.closed = true;
+                connection.closed = true;
                 self.note(id);
             }
             State::Engine => {
-                line.state = State::Closing;
+                connection.state = State::Closing;
                 self.note(id);
                 self.tell_engine(id, &Order::Watch { id });
             }
             State::Kernel | State::Preparing | State::Holding => self.forget(id),
-            // Its program knows sooner than we that the engine has it.
-            State::Starting => line.closed = true,
-            // Its program says it once more where it arrives.
+            // The program may know that the engine has the connection before the broker does.
+            State::Starting => connection.closed = true,
+            // The program repeats this where the connection arrives.
             State::Bringing | State::Standing | State::Closing => {}
         }
     }
 
-    /// It is no more: ended by itself, or, with a reason, lost.
+    /// The connection ended by itself.
+    pub(super) fn ended(&mut self, id: u64) {
+        self.depart(id, Departure::Ended);
+    }
+
+    /// The connection is lost, for the reason in `text`.
     pub(super) fn lost(&mut self, id: u64, text: &str) {
-        self.log_over(id, text);
-        if let Some(line) = self.lines.get(&id) {
-            let (client, seq, side, tuple) = (line.client, line.seq, line.side, line.tuple);
-            if line.conn.is_some() {
-                self.sides[side].tell(&Order::LetGo { id }, Vec::new());
+        self.depart(id, Departure::Lost(text));
+    }
+
+    fn depart(&mut self, id: u64, departure: Departure<'_>) {
+        self.log_departure(id, departure);
+        if let Some(connection) = self.connections.get(&id) {
+            let (client, seq, slot, tuple) = (connection.client, connection.seq, connection.slot, connection.tuple);
+            if connection.conn.is_some() {
+                self.slots[slot].tell(&Order::LetGo { id }, Vec::new());
             }
-            self.tell_client(client, &Reply::Gone { seq, id, text: text.to_owned() }, Vec::new());
-            self.unhold(side, tuple);
+            self.tell_client(client, &Reply::Gone { seq, id, text: departure.text().to_owned() }, Vec::new());
+            self.unhold(slot, tuple);
         }
-        self.settled(id, text.is_empty());
+        self.settled(id, departure == Departure::Ended);
         self.forget(id);
     }
 
-    /// Nothing is known of it any more; closing a husk sends nothing.
+    /// Forgets the connection. Closing its husk sends nothing.
     pub(super) fn forget(&mut self, id: u64) {
-        let Some(line) = self.lines.remove(&id) else { return };
-        self.vault.forget(record::line(id));
-        self.vault.forget(record::queues(id));
-        self.tuples.remove(&line.tuple);
-        if let Some(plan) = line.plan.filter(|_| line.is_away()) {
-            // The interface, it may be, has gone, and its map with it.
-            let _ = match line.ending(&self.sides) {
+        let Some(connection) = self.connections.remove(&id) else { return };
+        self.checkpoints.forget(record::connection(id));
+        self.checkpoints.forget(record::queues(id));
+        self.tuples.remove(&connection.tuple);
+        if let Some(plan) = connection.plan.filter(|_| connection.is_away()) {
+            // The interface may be gone, and its map with it.
+            let _ = match connection.ending(&self.slots) {
                 Some(ending) => self.kernel.unsteer_ended(&plan, ending),
                 None => self.kernel.unsteer(&plan),
             };
         }
-        if let Some(program) = self.clients.get_mut(&line.client) {
-            program.lines = program.lines.saturating_sub(1);
+        if let Some(program) = self.clients.get_mut(&connection.client) {
+            program.connections = program.connections.saturating_sub(1);
         }
-        let client = line.client;
-        self.closers.add(line.program.1, line.fd);
+        let client = connection.client;
+        self.closers.add(connection.program.1, connection.fd);
         self.settled(id, true);
         self.forget_memory(client);
     }

@@ -1,13 +1,13 @@
-//! The broker's events: where each connection is and why, its programs, its engines, and requests of
-//! people. `baton events` shows them.
+//! The events that the broker tells its journal: where each connection is and why, what programs
+//! and engines do, and what people ask for. `baton events` shows them.
 //!
-//! Every move is an event of its own at `debug`. At `info` there is a sum of them instead, every
-//! [`SUM_EVERY`] while something moves.
+//! At `debug`, each move is an event. At `info`, an event every [`SUM_EVERY`] sums up the moves,
+//! while there are any.
 
 use super::Broker;
-use super::lines::Line;
-use super::side::Process;
-use super::take::Why;
+use super::connection::Connection;
+use super::engine_slot::Process;
+use super::home::Departure;
 use baton_ipc::message::{Reply, Request};
 use baton_journal::{Event, Kind, Level, is_on, tuple_of};
 use baton_kernel::steer::Mode;
@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 /// Time between two sums.
 const SUM_EVERY: Duration = Duration::from_secs(10);
 
-/// Reasons to stay that are a fault of the host or of the service, which somebody should mend. The
-/// others are the connection's own or the policy's.
+/// Reasons to stay that are a fault of the host or of the service, which an administrator should
+/// repair. The other reasons come from the connection or from the policy.
 const FAULTS: [&str; 6] = ["failed", "no-memory", "no-engine", "permission", "conntrack", "engine-hung"];
 
 /// Moves since the last sum.
 #[derive(Default)]
 pub(super) struct Sum {
-    /// When the first of them was.
+    /// The time of the first of them.
     since: Option<Instant>,
     moved: u64,
     home: u64,
@@ -35,7 +35,7 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// The sum in words, and nothing from now on. `None` if nothing moved.
+    /// Returns the sum in words and begins a new one. `None` if nothing moved.
     fn take(&mut self) -> Option<String> {
         let Sum { since, moved, home, lost, stays } = std::mem::take(self);
         let seconds = since?.elapsed().as_secs().max(1);
@@ -56,29 +56,29 @@ fn level_of(code: &str) -> Level {
     if FAULTS.contains(&code) { Level::Warn } else { Level::Debug }
 }
 
-/// A process's name (`proc(5)`), for people; empty if the process has gone.
+/// A process's name (`proc(5)`), for people. Empty if the process has ended.
 fn name_of(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).map(|name| name.trim().to_owned()).unwrap_or_default()
 }
 
 impl Broker {
-    /// Tells something.
+    /// Tells the journal an event.
     pub(super) fn log(&self, level: Level, kind: Kind, describe: impl FnOnce(Event) -> Event) {
         self.journal.tell(level, kind, describe);
     }
 
-    /// Tells something about a connection.
-    fn log_line(&self, level: Level, kind: Kind, line: &Line, describe: impl FnOnce(Event) -> Event) {
-        self.log(level, kind, |event| describe(event.tuple(line.tuple).program(line.program)));
+    /// Tells an event about a connection.
+    fn log_connection(&self, level: Level, kind: Kind, connection: &Connection, describe: impl FnOnce(Event) -> Event) {
+        self.log(level, kind, |event| describe(event.tuple(connection.tuple).program(connection.program)));
     }
 
-    /// Tells something about a program.
+    /// Tells an event about a program.
     pub(super) fn log_client(&self, level: Level, kind: Kind, client: u32, describe: impl FnOnce(Event) -> Event) {
         let program = self.clients.get(&client).map(|program| (program.pid, program.uid));
         self.log(level, kind, |event| describe(program.into_iter().fold(event, Event::program)));
     }
 
-    /// Tells of a step whose failure changes nothing else.
+    /// Tells that a step failed, if it did. The failure has no other effect.
     pub(super) fn log_failed<T>(&self, during: &str, done: Result<T, impl Display>) {
         self.journal.tell_failed(during, done);
     }
@@ -88,35 +88,35 @@ impl Broker {
         &mut self.sum
     }
 
-    /// A socket that is not taken: the broker knows nothing of it but its descriptor.
-    pub(super) fn log_refused(&mut self, client: u32, fd: impl AsFd, (code, text): &Why) {
+    /// The broker refuses a socket, of which it has only the descriptor.
+    pub(super) fn log_refused(&mut self, client: u32, fd: impl AsFd, code: &'static str, text: &str) {
         *self.sum().stays.entry(code).or_default() += 1;
-        let describe = |event: Event| event.tuple(tuple_of(fd)).reason(*code).text(text);
+        let describe = |event: Event| event.tuple(tuple_of(fd)).reason(code).text(text);
         self.log_client(level_of(code), Kind::STAYS, client, describe);
     }
 
-    /// A connection stays in the kernel, or goes back there before its program lost sight of it.
-    pub(super) fn log_stays(&mut self, id: u64, (code, text): &Why) {
+    /// A connection stays in the kernel, or returns there before its move was complete.
+    pub(super) fn log_stays(&mut self, id: u64, code: &'static str, text: &str) {
         *self.sum().stays.entry(code).or_default() += 1;
-        let Some(line) = self.lines.get(&id) else { return };
-        self.log_line(level_of(code), Kind::STAYS, line, |event| event.reason(*code).text(text));
+        let Some(connection) = self.connections.get(&id) else { return };
+        self.log_connection(level_of(code), Kind::STAYS, connection, |event| event.reason(code).text(text));
     }
 
-    /// A connection stays in the engine, though it was to leave.
+    /// A connection stays in the engine, although it was asked to leave.
     pub(super) fn log_goes_on(&self, id: u64, code: &'static str, text: &str) {
-        let Some(line) = self.lines.get(&id) else { return };
+        let Some(connection) = self.connections.get(&id) else { return };
         let level = if code == "closing" { Level::Debug } else { Level::Warn };
-        let text = format!("it goes on in the engine: {text}");
-        self.log_line(level, Kind::STAYS, line, |event| event.reason(code).text(text));
+        let text = format!("it continues in the engine: {text}");
+        self.log_connection(level, Kind::STAYS, connection, |event| event.reason(code).text(text));
     }
 
     /// A connection is in the engine.
     pub(super) fn log_moved(&mut self, id: u64) {
         self.sum().moved += 1;
-        let Some(line) = self.lines.get(&id) else { return };
-        let interface = &self.sides[line.side].name;
-        let describe = |event: Event| event.reason(line.why).took_us(line.pause_us);
-        self.log_line(Level::Debug, Kind::MOVED, line, |event| {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let interface = &self.slots[connection.slot].name;
+        let describe = |event: Event| event.reason(connection.why).took_us(connection.pause_us);
+        self.log_connection(Level::Debug, Kind::MOVED, connection, |event| {
             describe(event).text(format!("it is in the engine of {interface}"))
         });
     }
@@ -124,42 +124,49 @@ impl Broker {
     /// A connection is in the kernel again.
     pub(super) fn log_home(&mut self, id: u64) {
         self.sum().home += 1;
-        let Some(line) = self.lines.get(&id) else { return };
-        let describe = |event: Event| event.reason(line.why).took_us(line.pause_us);
-        self.log_line(Level::Debug, Kind::HOME, line, |event| describe(event).text("it is in the kernel again"));
+        let Some(connection) = self.connections.get(&id) else { return };
+        let describe = |event: Event| event.reason(connection.why).took_us(connection.pause_us);
+        self.log_connection(Level::Debug, Kind::HOME, connection, |event| {
+            describe(event).text("it is in the kernel again")
+        });
     }
 
     /// The kernel has no route for a connection.
     pub(super) fn log_left(&self, id: u64) {
-        let Some(line) = self.lines.get(&id) else { return };
-        self.log_line(Level::Warn, Kind::LEFT, line, |event| {
-            event.reason(line.why).text("the kernel has no route for it; it stands still until there is one")
+        let Some(connection) = self.connections.get(&id) else { return };
+        self.log_connection(Level::Warn, Kind::LEFT, connection, |event| {
+            event.reason(connection.why).text("the kernel has no route for it; it waits until there is one")
         });
     }
 
-    /// A connection has ended, or was lost if there is a text.
-    pub(super) fn log_over(&mut self, id: u64, text: &str) {
-        if !text.is_empty() {
+    /// A connection has left the service for good.
+    pub(super) fn log_departure(&mut self, id: u64, departure: Departure<'_>) {
+        if matches!(departure, Departure::Lost(_)) {
             self.sum().lost += 1;
         }
-        let Some(line) = self.lines.get(&id) else { return };
-        if text.is_empty() {
-            self.log_line(Level::Debug, Kind::ENDED, line, |event| event.text("it has ended in the engine"));
-        } else {
-            self.log_line(Level::Error, Kind::LOST, line, |event| event.reason("lost").text(text));
+        let Some(connection) = self.connections.get(&id) else { return };
+        match departure {
+            Departure::Ended => {
+                let describe = |event: Event| event.text("it has ended in the engine");
+                self.log_connection(Level::Debug, Kind::ENDED, connection, describe);
+            }
+            Departure::Lost(text) => {
+                let describe = |event: Event| event.reason("lost").text(text);
+                self.log_connection(Level::Error, Kind::LOST, connection, describe);
+            }
         }
     }
 
     /// The engine does not take a connection.
     pub(super) fn log_engine_refused(&self, id: u64, text: &str) {
-        let Some(line) = self.lines.get(&id) else { return };
-        self.log_line(Level::Warn, Kind::FAILED, line, |event| {
+        let Some(connection) = self.connections.get(&id) else { return };
+        self.log_connection(Level::Warn, Kind::FAILED, connection, |event| {
             event.reason("engine-refused").text(format!("the engine does not take it: {text}"))
         });
     }
 
-    /// Tells of a program at its first request that uses the service. A client that only asks is not
-    /// told of: the ring would be full of `baton ps`.
+    /// A program begins to use the service. Programs that only ask for lists are not events,
+    /// because `baton ps` would fill the ring.
     fn log_connected(&mut self, client: u32, request: &Request) {
         let uses =
             matches!(request, Request::Adopt { .. } | Request::Raw { .. } | Request::Direct {} | Request::Join { .. });
@@ -169,10 +176,10 @@ impl Broker {
         self.log_client(Level::Info, Kind::PROGRAM, client, |event| event.text(format!("{} connected", name_of(pid))));
     }
 
-    /// A program has gone.
+    /// A program has disconnected.
     pub(super) fn log_disconnected(&self, client: u32) {
         if self.clients.get(&client).is_some_and(|program| program.told) {
-            let here = self.lines.values().filter(|line| line.client == client).count();
+            let here = self.connections.values().filter(|connection| connection.client == client).count();
             self.log_client(Level::Info, Kind::PROGRAM, client, |event| match here {
                 0 => event.text("disconnected"),
                 _ => event.text(format!("disconnected; {here} connections are closed as the kernel would close them")),
@@ -180,13 +187,13 @@ impl Broker {
         }
     }
 
-    /// Somebody may not connect.
+    /// A process is not allowed to connect.
     pub(super) fn log_denied(&self, pid: u32, uid: u32, text: &str) {
         let describe = |event: Event| event.program((pid, uid)).reason("denied");
         self.log(Level::Warn, Kind::DENIED, |event| describe(event).text(format!("{}: {text}", name_of(pid))));
     }
 
-    /// A person asks for something, or a signal does, or a change of the host.
+    /// A person, a signal or a change of the host asks for something.
     pub(super) fn log_asked(&self, asker: Option<(u32, u64)>, what: &str) {
         match asker {
             Some((client, _)) => self.log_client(Level::Info, Kind::ASKED, client, |event| event.text(what)),
@@ -194,7 +201,7 @@ impl Broker {
         }
     }
 
-    /// A message that a program sends.
+    /// A message from a program.
     pub(super) fn log_heard(&mut self, client: u32, request: &Request) {
         self.log_connected(client, request);
         if is_on(Level::Trace) {
@@ -205,14 +212,14 @@ impl Broker {
 
     /// A message to a program.
     pub(super) fn log_said(&self, client: u32, reply: &Reply) {
-        // An event that tells of telling events would have no end.
+        // Logging a reply that carries an event would make another event, without end.
         if is_on(Level::Trace) && !matches!(reply, Reply::Event { .. }) {
             let text = format!("says {reply:?}");
             self.log_client(Level::Trace, Kind::MESSAGE, client, |event| event.text(text));
         }
     }
 
-    /// An engine has ended, and these connections were in it.
+    /// An engine has ended with this number of connections in it.
     pub(super) fn log_engine_ended(&self, at: usize, ended: &Process, why: &'static str, connections: usize) {
         let level = match why {
             "engine-died" | "engine-hung" => Level::Error,
@@ -220,29 +227,29 @@ impl Broker {
         };
         let how = ended.status.filter(|_| why == "engine-died").map(|status| format!(" ({status})"));
         let (how, pid) = (how.unwrap_or_default(), ended.pid().map(|pid| format!(", process {pid},")));
-        let (name, pid) = (&self.sides[at].name, pid.unwrap_or_default());
+        let (name, pid) = (&self.slots[at].name, pid.unwrap_or_default());
         let text = format!("the engine of {name}{pid} has ended{how}; {connections} connections come home");
         self.log(level, Kind::ENGINE, |event| event.reason(why).text(text));
     }
 
     /// An engine runs.
     pub(super) fn log_engine_started(&self, at: usize) {
-        let side = &self.sides[at];
-        let pid = side.engine.as_ref().and_then(Process::pid);
+        let slot = &self.slots[at];
+        let pid = slot.engine.as_ref().and_then(Process::pid);
         let whose = pid.map_or("inside a program".to_owned(), |pid| format!("process {pid}"));
-        self.log(Level::Info, Kind::ENGINE, |event| event.text(format!("the engine of {} runs: {whose}", side.name)));
+        self.log(Level::Info, Kind::ENGINE, |event| event.text(format!("the engine of {} runs: {whose}", slot.name)));
     }
 
-    /// The broker serves: how it was configured, and how each interface is steered.
+    /// The broker serves. Tells the configuration, and how each interface is steered.
     pub(super) fn log_serving(&mut self) {
-        let Broker { config, kernel, sides, journal, .. } = self;
-        for side in sides.iter().filter(|side| side.owner.is_none()) {
-            let how = match kernel.mode(side.index) {
+        let Broker { config, kernel, slots, journal, .. } = self;
+        for slot in slots.iter().filter(|slot| slot.owner.is_none()) {
+            let how = match kernel.mode(slot.index) {
                 Some(Mode::Xdp { driver: true }) => "xdp, in the driver",
                 Some(Mode::Xdp { driver: false }) => "xdp, in the generic hook",
                 Some(Mode::Tc) | None => "tc",
             };
-            journal.tell(Level::Info, Kind::STEERING, |event| event.text(format!("{} is steered by {how}", side.name)));
+            journal.tell(Level::Info, Kind::STEERING, |event| event.text(format!("{} is steered by {how}", slot.name)));
         }
         let text = format!(
             "rule {}, {} rules for ports; firewall rules: {}; {} connections an engine, {} programs; a move waits {} ms \
@@ -261,16 +268,17 @@ impl Broker {
         journal.tell(Level::Info, Kind::SERVICE, |event| event.text(text));
     }
 
-    /// The service has ended in form.
+    /// The service ends as it was asked to.
     pub(super) fn log_end(&mut self) {
         self.log_sum(true);
-        for side in self.sides.iter().filter(|side| side.owner.is_none()) {
-            self.log(Level::Info, Kind::STEERING, |event| event.text(format!("{} is steered no more", side.name)));
+        for slot in self.slots.iter().filter(|slot| slot.owner.is_none()) {
+            self.log(Level::Info, Kind::STEERING, |event| event.text(format!("{} is steered no more", slot.name)));
         }
         self.log(Level::Info, Kind::SERVICE, |event| event.text("ends; every connection is in the kernel again"));
     }
 
-    /// Tells the sum of moves and the counts of suppressed events, if they are due.
+    /// Tells what is due: the sum of moves (always, with `at_once`), and the numbers of events that
+    /// were suppressed.
     pub(super) fn log_sum(&mut self, at_once: bool) {
         let is_due = |since: Instant| at_once || since.elapsed() >= SUM_EVERY;
         if self.sum.since.is_some_and(is_due)
@@ -281,8 +289,8 @@ impl Broker {
         self.journal.look();
     }
 
-    /// Shows events to a program: all to root and the service's user, else those about its user's
-    /// programs and about no program.
+    /// Sends events to a program. Root and the service's user get all events. Other users get those
+    /// about their own programs and those about no program.
     pub(super) fn show_events(&mut self, (client, ask): (u32, u64), after: u64, most: u16) {
         let uid = self.clients.get(&client).map_or(u32::MAX, |program| program.uid);
         let all = self.rules(client);

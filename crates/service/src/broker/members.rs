@@ -1,10 +1,10 @@
-//! The processes that a service is there for, if it is not there for all: it serves what descends
-//! from them, whatever user that becomes, and ends with the last of them.
+//! The processes that a shared service runs for, unless it runs for everybody. The service accepts
+//! their descendants, whatever their user, and ends with the last of them.
 
 use super::Broker;
 use super::clients::descends;
-use super::estate::Estate;
-use crate::vault::Vault;
+use super::recovery::RecoveredState;
+use crate::checkpoints::Checkpoints;
 use baton_ipc::message::Reply;
 use baton_ipc::record::{self, Record};
 use baton_port::wait::WaitSet;
@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// The runs for which a shared service lives.
+/// The processes for which the service lives.
 pub(super) struct Members {
-    /// It is there for these only.
+    /// The service runs for these processes only.
     few: bool,
-    /// Their pidfds by number.
+    /// The processes' pidfds, by process id.
     all: BTreeMap<u32, Arc<OwnedFd>>,
-    /// That they have ended was said.
+    /// The end of the last process was reported.
     over: bool,
 }
 
@@ -29,57 +29,57 @@ fn open(pid: u32) -> Option<Arc<OwnedFd>> {
 }
 
 impl Members {
-    /// This process, for the first broker; those that a predecessor had, for another.
-    pub fn new(first: Option<u32>, estate: &Estate) -> Members {
-        let first = first.filter(|_| estate.generation == 0);
-        let mut all = estate.members.clone();
+    /// The first broker begins with the process `first`; a later one with those of its predecessor.
+    pub fn new(first: Option<u32>, recovered: &RecoveredState) -> Members {
+        let first = first.filter(|_| recovered.generation == 0);
+        let mut all = recovered.members.clone();
         all.extend(first.and_then(|pid| Some((pid, open(pid)?))));
-        Members { few: first.is_some() || estate.few, all, over: false }
+        Members { few: first.is_some() || recovered.few, all, over: false }
     }
 
-    /// Their pidfds.
+    /// The pidfds of the processes.
     pub fn processes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.all.values().map(|process| process.as_fd())
     }
 
-    /// Whether a process descends from one of them.
+    /// Returns true if a process descends from one of them.
     pub fn have(&self, pid: u32) -> bool {
         self.all.keys().any(|member| descends(pid, *member))
     }
 
-    /// Forgets those that have ended; whether the last has, and that was not said before.
-    pub fn have_ended(&mut self, set: &WaitSet, vault: &mut Vault) -> bool {
+    /// Forgets the processes that have ended. Returns true once, when the last has ended.
+    pub fn have_ended(&mut self, set: &WaitSet, checkpoints: &mut Checkpoints) -> bool {
         let ended = |process: &OwnedFd| set.is_ready(process.as_raw_fd());
         self.all.retain(|pid, process| {
             let ended = ended(process);
             if ended {
-                vault.forget(record::member(*pid));
+                checkpoints.forget(record::member(*pid));
             }
             !ended
         });
         self.few && self.all.is_empty() && !std::mem::replace(&mut self.over, true)
     }
 
-    /// Has the guardian keep them.
-    pub fn keep_all(&self, vault: &mut Vault) {
+    /// Records the processes with the guardian.
+    pub fn keep_all(&self, checkpoints: &mut Checkpoints) {
         if self.few {
-            vault.keep(record::FEW, &Record::Few {}, &[]);
+            checkpoints.keep(record::FEW, &Record::Few {}, &[]);
         }
         for (pid, process) in &self.all {
-            vault.keep(record::member(*pid), &Record::Member { pid: *pid }, &[process]);
+            checkpoints.keep(record::member(*pid), &Record::Member { pid: *pid }, &[process]);
         }
     }
 }
 
 impl Broker {
-    /// A program's process wants the service to be there for it, too.
+    /// A program asks the service to run for its process too.
     pub(super) fn on_join(&mut self, client: u32, ask: u64) {
         let pid = self.clients.get(&client).map_or(0, |program| program.pid);
         let process = open(pid).filter(|_| self.members.few && !self.stopping && !self.members.over);
-        // One for all ends with nobody.
+        // A service for everybody does not end with any process.
         let failed = u64::from(self.members.few && process.is_none());
         if let Some(process) = process {
-            self.vault.keep(record::member(pid), &Record::Member { pid }, &[&process]);
+            self.checkpoints.keep(record::member(pid), &Record::Member { pid }, &[&process]);
             self.members.all.insert(pid, process);
         }
         let done = Reply::Done { ask, count: self.members.all.len() as u64, failed, pause_us: 0 };

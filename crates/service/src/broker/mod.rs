@@ -9,40 +9,42 @@
 //!                  +-------- come_home ------------+---------------------+
 //! ```
 //!
-//! One thread, which never waits for a program, nor for the engine. A connection's state
-//! says whose word it waits for. What comes home is read from the ledger and the program's
-//! memory (`recover`) while it stands still, whether the engine lives or not: there is one
-//! way home. What the kernel has no route for after an engine's death is kept (`left`).
+//! The broker runs on one thread, which never blocks on a program or on the engine. A connection's
+//! state says whose message the connection waits for. A connection comes home in one way only: the
+//! broker reads it from the ledger and the program's memory (`from_ledger`) while it stands still,
+//! whether its engine lives or not. If an engine has died and the kernel has no route for a
+//! connection, the broker keeps the connection (`left`).
 //!
-//! What it has it keeps with a guardian, before each step that could not be undone without
-//! it: see [`baton_ipc::record`]. A broker that is started with such an estate
-//! (`estate`) buries its predecessor's engines and brings everything home, as after an
-//! engine's death.
+//! Before each step that it could not otherwise undo, the broker hands what it knows to its
+//! guardian: see [`baton_ipc::record`]. A broker that is started with a predecessor's records
+//! (`recovery`) ends the predecessor's engines and brings every connection home, as after the death
+//! of an engine.
 
 mod admin;
 mod clients;
 mod config;
+mod connection;
 mod death;
 mod direct;
 mod discard;
-mod estate;
+mod engine_slot;
+mod from_ledger;
 mod home;
 mod left;
-mod lines;
 mod log;
 mod members;
-mod patience;
 mod put_back;
-mod recover;
+mod recovery;
 mod rules;
-mod side;
+mod stay_reason;
 mod take;
+mod timeouts;
 mod watchdog;
 
 pub use config::{Config, Interface};
 
+use crate::checkpoints::Checkpoints;
 use crate::priority;
-use crate::vault::Vault;
 use baton_ipc::record::{self, Record};
 use baton_journal::{Journal, Kind, Level};
 use baton_kernel::hops::Change;
@@ -50,22 +52,22 @@ use baton_kernel::kernel_side::{KernelError, KernelSide};
 use baton_port::wait::WaitSet;
 use baton_wire::addr::Tuple;
 use clients::Client;
+use connection::Connection;
 use discard::Closers;
-use estate::Estate;
-use lines::Line;
+use engine_slot::{EngineSlot, Process};
 use members::Members;
+use recovery::RecoveredState;
 use rustix::event::{EventfdFlags, eventfd};
-use side::{Process, Side};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time between two looks at what nobody tells of.
+/// The interval at which the broker looks for changes that it is not notified of.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Time between two looks at a gap.
+/// The interval at which the broker checks whether a connection's gap has closed.
 const GAP_LOOK: Duration = Duration::from_millis(1);
 
 /// Why a broker cannot go on.
@@ -88,19 +90,19 @@ impl From<baton_kernel::Failed> for BrokerError {
     }
 }
 
-/// Ends a broker from elsewhere: everything goes back to the kernel first.
+/// Stops a broker from elsewhere. The broker first returns every connection to the kernel.
 #[derive(Clone)]
 pub struct Stopper(Arc<OwnedFd>);
 
 impl Stopper {
-    /// Asks for the end.
+    /// Asks the broker to stop.
     pub fn stop(&self) {
-        // Only a counter at its maximum refuses, and that wakes as well.
+        // The write fails only if the counter is at its maximum, and then the broker wakes as well.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
 
-/// See the file's head.
+/// The broker: see the module's documentation.
 pub struct Broker {
     config: Config,
     journal: Journal,
@@ -109,48 +111,59 @@ pub struct Broker {
     kernel: KernelSide,
     listener: Arc<OwnedFd>,
     stop: Stopper,
-    /// The processes that it is there for.
+    /// The processes that the service runs for.
     members: Members,
     clients: BTreeMap<u32, Client>,
-    sides: Vec<Side>,
-    vault: Vault,
-    lines: BTreeMap<u64, Line>,
+    slots: Vec<EngineSlot>,
+    checkpoints: Checkpoints,
+    connections: BTreeMap<u64, Connection>,
     tuples: BTreeMap<Tuple, u64>,
     jobs: Vec<admin::Job>,
     closers: Closers,
-    /// Programs that did not read what was said to them.
+    /// Programs that did not read what the broker sent them.
     deaf: Vec<u32>,
-    /// Connections that are taken out of the kernel once it has nothing beyond a gap.
+    /// Connections that leave the kernel once it holds nothing of them beyond a gap.
     gaps: Vec<u64>,
     churn: rules::Churn,
     next_client: u32,
-    next_line: u64,
+    next_connection: u64,
     next_region: u32,
-    /// The engines' time 0.
+    /// The engines' time 0, in nanoseconds of `CLOCK_MONOTONIC`.
     base: u64,
     tick_at: Instant,
-    /// Engines run: whoever connects is welcome.
+    /// All engines run, so programs may connect.
     serving: bool,
     stopping: bool,
 }
 
+/// The parts of a broker whose creation can fail.
+struct Parts {
+    kernel: KernelSide,
+    slots: Vec<EngineSlot>,
+    listener: Arc<OwnedFd>,
+    stop: OwnedFd,
+    closers: Closers,
+    recovered: RecoveredState,
+}
+
 impl Broker {
-    /// Steers the interfaces, starts their engines, and listens. In the network namespace of
-    /// the interfaces. With what a predecessor left in `vault`, goes on in its place.
+    /// Steers the interfaces, starts their engines, and listens. Call it in the interfaces' network
+    /// namespace. If `checkpoints` holds the records of a predecessor, the broker continues in its
+    /// place.
     ///
     /// # Errors
-    /// [`BrokerError`]; then nothing is left behind, but what a predecessor left is left to
-    /// another try.
-    pub fn start(config: Config, mut vault: Vault) -> Result<Broker, BrokerError> {
+    /// [`BrokerError`]. The broker then leaves nothing of its own behind, and keeps the
+    /// predecessor's records for another attempt.
+    pub fn start(config: Config, mut checkpoints: Checkpoints) -> Result<Broker, BrokerError> {
         priority::go_first();
-        let fresh = vault.estate().is_empty();
-        let (mut broker, estate) = match Broker::prepare(&config, &vault) {
-            Ok((kernel, sides, listener, (stop, closers), estate)) => {
-                let generation = estate.generation;
+        let fresh = checkpoints.recovered().is_empty();
+        let (mut broker, recovered) = match Broker::prepare(&config, &checkpoints) {
+            Ok(Parts { kernel, slots, listener, stop, closers, recovered }) => {
+                let generation = recovered.generation;
                 let stop = Stopper(Arc::new(stop));
-                let members = Members::new(config.descendants_of, &estate);
+                let members = Members::new(config.descendants_of, &recovered);
                 let journal = Journal::after(u64::from(generation) << 32);
-                vault.tell_to(journal.clone());
+                checkpoints.tell_to(journal.clone());
                 let broker = Broker {
                     config,
                     journal,
@@ -160,34 +173,35 @@ impl Broker {
                     stop,
                     members,
                     clients: BTreeMap::new(),
-                    sides,
-                    vault,
-                    lines: BTreeMap::new(),
+                    slots,
+                    checkpoints,
+                    connections: BTreeMap::new(),
                     tuples: BTreeMap::new(),
                     jobs: Vec::new(),
                     closers,
                     deaf: Vec::new(),
                     gaps: Vec::new(),
                     churn: rules::Churn::default(),
-                    // No name is given twice, also by different brokers.
+                    // No two connections, programs or regions get the same number, even from
+                    // different brokers.
                     next_client: generation << 20,
-                    next_line: u64::from(generation) << 32,
+                    next_connection: u64::from(generation) << 32,
                     next_region: generation << 20,
-                    base: estate.base,
+                    base: recovered.base,
                     tick_at: Instant::now(),
                     serving: false,
                     stopping: false,
                 };
-                (broker, estate)
+                (broker, recovered)
             }
             Err(error) => {
                 if fresh {
-                    vault.bye(1);
+                    checkpoints.end(1);
                 }
                 return Err(error);
             }
         };
-        match broker.begin(estate) {
+        match broker.begin(recovered) {
             Ok(()) => Ok(broker),
             Err(error) => {
                 broker.give_up(fresh);
@@ -196,82 +210,79 @@ impl Broker {
         }
     }
 
-    #[expect(clippy::type_complexity, reason = "parts of a broker, taken apart at once")]
-    fn prepare(
-        config: &Config,
-        vault: &Vault,
-    ) -> Result<(KernelSide, Vec<Side>, Arc<OwnedFd>, (OwnedFd, Closers), Estate), BrokerError> {
+    fn prepare(config: &Config, checkpoints: &Checkpoints) -> Result<Parts, BrokerError> {
         let mut kernel = KernelSide::open()?;
         kernel.set_rules(config.rules);
-        let estate = Estate::of(vault);
-        let mut sides = Vec::new();
+        let recovered = RecoveredState::of(checkpoints);
+        let mut slots = Vec::new();
         for (at, interface) in config.interfaces.iter().enumerate() {
-            let ledger = estate.ledger(&interface.name)?;
-            sides.push(Side::attach(&mut kernel, at, config, vault.is_guarded(), ledger)?);
+            let ledger = recovered.ledger(&interface.name)?;
+            slots.push(EngineSlot::attach(&mut kernel, at, config, checkpoints.is_guarded(), ledger)?);
         }
-        estate.inherit(&mut sides)?;
-        let listener = match &estate.listener {
+        recovered.inherit(&mut slots)?;
+        let listener = match &recovered.listener {
             Some(listener) => listener.clone(),
             None => Arc::new(clients::listen(config).map_err(|e| BrokerError::System("listening", e))?),
         };
         let failed = |error| BrokerError::System("making an eventfd", error);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| failed(e.into()))?;
         let closers = Closers::new().map_err(failed)?;
-        Ok((kernel, sides, listener, (stop, closers), estate))
+        Ok(Parts { kernel, slots, listener, stop, closers, recovered })
     }
 
-    fn begin(&mut self, estate: Estate) -> Result<(), BrokerError> {
-        let (base, generation, short) = (self.base, estate.generation + 1, estate.short + 1);
-        self.vault.keep(record::LISTENER, &Record::Listener {}, &[&self.listener]);
-        self.vault.keep(record::BORN, &Record::Born { base, generation, short }, &[]);
-        self.members.keep_all(&mut self.vault);
-        self.take_up(estate);
-        let Broker { sides, kernel, config, vault, .. } = self;
-        for side in sides.iter_mut().filter(|side| side.engine.is_none() && side.owner.is_none()) {
-            side.start_engine(kernel, config, base, vault)?;
+    fn begin(&mut self, recovered: RecoveredState) -> Result<(), BrokerError> {
+        let (base, generation, short) = (self.base, recovered.generation + 1, recovered.short + 1);
+        self.checkpoints.keep(record::LISTENER, &Record::Listener {}, &[&self.listener]);
+        self.checkpoints.keep(record::BORN, &Record::Born { base, generation, short }, &[]);
+        self.members.keep_all(&mut self.checkpoints);
+        self.take_up(recovered);
+        let Broker { slots, kernel, config, checkpoints, .. } = self;
+        for slot in slots.iter_mut().filter(|slot| slot.engine.is_none() && slot.owner.is_none()) {
+            slot.start_engine(kernel, config, base, checkpoints)?;
         }
         kernel.load_programs();
         let deadline = Instant::now() + watchdog::START;
-        let runs = |side: &Side| side.owner.is_some() || side.engine.as_ref().is_some_and(|engine| engine.started);
-        while !self.sides.iter().all(runs) {
+        let runs =
+            |slot: &EngineSlot| slot.owner.is_some() || slot.engine.as_ref().is_some_and(|engine| engine.started);
+        while !self.slots.iter().all(runs) {
             if Instant::now() > deadline {
-                return Err(BrokerError::Engine("the engine's process does not start".into()));
+                return Err(BrokerError::Engine("the engine's process did not start".into()));
             }
             self.turn()?;
         }
-        self.vault.keep(record::BORN, &Record::Born { base, generation, short: 0 }, &[]);
+        self.checkpoints.keep(record::BORN, &Record::Born { base, generation, short: 0 }, &[]);
         self.serving = true;
         self.log_serving();
         Ok(())
     }
 
-    /// It cannot go on. Unless there is `nothing` to be lost, all is left as if it had been
-    /// killed, for another.
+    /// The broker cannot continue. Unless there is `nothing` to lose, it leaves everything as if it
+    /// had been killed, so that another broker can continue.
     fn give_up(mut self, nothing: bool) {
-        if self.vault.is_guarded() && !nothing {
+        if self.checkpoints.is_guarded() && !nothing {
             return std::mem::forget(self);
         }
-        let vault = std::mem::replace(&mut self.vault, Vault::none());
+        let checkpoints = std::mem::replace(&mut self.checkpoints, Checkpoints::none());
         drop(self);
-        vault.bye(1);
+        checkpoints.end(1);
     }
 
-    /// What ends it.
+    /// The handle that stops this broker.
     pub fn stopper(&self) -> Stopper {
         self.stop.clone()
     }
 
-    /// Process ids of the engines, in the order of the interfaces.
+    /// The process ids of the interfaces' engines, in the order of the interfaces.
     pub fn engines(&self) -> Vec<Option<u32>> {
-        let own = self.sides.iter().filter(|side| side.owner.is_none());
-        own.map(|side| side.engine.as_ref()?.pid()).collect()
+        let own = self.slots.iter().filter(|slot| slot.owner.is_none());
+        own.map(|slot| slot.engine.as_ref()?.pid()).collect()
     }
 
-    /// Serves until it is stopped: then everything is in the kernel, and the guardian ends
-    /// too.
+    /// Serves until the broker is stopped. By then every connection is in the kernel, and the
+    /// guardian ends as well.
     ///
     /// # Errors
-    /// [`BrokerError`]: then a guardian starts another broker.
+    /// [`BrokerError`]; a guardian then starts another broker.
     pub fn run(mut self) -> Result<(), BrokerError> {
         while !self.has_stopped() {
             if let Err(error) = self.turn() {
@@ -281,13 +292,13 @@ impl Broker {
             }
         }
         self.log_end();
-        let vault = std::mem::replace(&mut self.vault, Vault::none());
+        let checkpoints = std::mem::replace(&mut self.checkpoints, Checkpoints::none());
         drop(self);
-        vault.bye(0);
+        checkpoints.end(0);
         Ok(())
     }
 
-    /// Waits for something, and does what it asks for.
+    /// Waits for an event and handles it.
     fn turn(&mut self) -> Result<(), BrokerError> {
         let mut set = WaitSet::new();
         if self.serving {
@@ -300,14 +311,14 @@ impl Broker {
         set.add(self.closers.fewer());
         let heard = self.clients.iter().filter(|(id, _)| self.may_speak(**id));
         heard.for_each(|(_, client)| set.add(&client.channel));
-        let engines = self.sides.iter().filter_map(|side| side.engine.as_ref());
+        let engines = self.slots.iter().filter_map(|slot| slot.engine.as_ref());
         engines.filter_map(Process::channel).for_each(|channel| set.add(channel));
-        self.vault.channel().into_iter().for_each(|channel| set.add(channel));
-        let guardian = self.vault.channel().map(AsRawFd::as_raw_fd);
+        self.checkpoints.channel().into_iter().for_each(|channel| set.add(channel));
+        let guardian = self.checkpoints.channel().map(AsRawFd::as_raw_fd);
         let longest = if self.gaps.is_empty() { TICK } else { GAP_LOOK };
         set.wait(Some(longest)).map_err(|e| BrokerError::System("waiting", e))?;
-        for at in 0..self.sides.len() {
-            let channel = self.sides[at].engine.as_ref().and_then(Process::channel);
+        for at in 0..self.slots.len() {
+            let channel = self.slots[at].engine.as_ref().and_then(Process::channel);
             if channel.is_some_and(|channel| set.is_ready(channel.as_raw_fd())) {
                 self.hear_engine(at);
             }
@@ -327,8 +338,8 @@ impl Broker {
         if set.is_ready(netlink) {
             self.follow_changes()?;
         }
-        let told = guardian.is_some_and(|guardian| set.is_ready(guardian)) && self.vault.hear();
-        if self.members.have_ended(&set, &mut self.vault) {
+        let told = guardian.is_some_and(|guardian| set.is_ready(guardian)) && self.checkpoints.hear();
+        if self.members.have_ended(&set, &mut self.checkpoints) {
             self.stop.stop();
         }
         if set.is_ready(self.stop.0.as_raw_fd()) || told {
@@ -338,7 +349,7 @@ impl Broker {
         self.go_on_taking();
         if self.tick_at.elapsed() >= TICK {
             self.tick_at = Instant::now();
-            // Not all that changes makes netlink readable.
+            // Some changes do not make the netlink socket readable.
             self.follow_changes()?;
             self.tick();
         }
@@ -346,37 +357,37 @@ impl Broker {
         Ok(())
     }
 
-    /// What nobody tells of.
+    /// Handles what happens without notification.
     fn tick(&mut self) {
         for client in self.clients.values_mut() {
             let _ = client.channel.flush();
         }
-        for side in &mut self.sides {
-            side.flush();
+        for slot in &mut self.slots {
+            slot.flush();
         }
-        self.bury_hung_up();
+        self.reap_hung_up();
         self.look_after_engines();
         self.revive();
-        self.vault.tend();
-        self.lose_patience();
+        self.checkpoints.tend();
+        self.check_timeouts();
         self.close_orphans();
         self.try_again();
-        let Broker { lines, sides, kernel, .. } = self;
+        let Broker { connections, slots, kernel, .. } = self;
         let (now, mut settled, mut bypassed) = (Instant::now(), Vec::new(), Vec::new());
-        for line in lines.values_mut() {
-            line.sample(sides, now);
-            let ending = line.ending(sides).filter(|_| line.captured.is_none());
-            if let Some((ending, plan)) = ending.zip(line.plan) {
+        for connection in connections.values_mut() {
+            connection.sample(slots, now);
+            let ending = connection.ending(slots).filter(|_| connection.captured.is_none());
+            if let Some((ending, plan)) = ending.zip(connection.plan) {
                 kernel.end_tracked(&plan, ending);
             }
-            settled.extend(line.is_settled(sides).then_some(line.id));
-            bypassed.extend(line.is_bypassed(now).then_some(line.id));
+            settled.extend(connection.is_settled(slots).then_some(connection.id));
+            bypassed.extend(connection.is_bypassed(now).then_some(connection.id));
         }
         settled.into_iter().for_each(|id| self.note(id));
-        bypassed.into_iter().for_each(|id| self.leave(id, lines::Goal::Home, "bypassed"));
+        bypassed.into_iter().for_each(|id| self.leave(id, connection::Goal::Home, "bypassed"));
         for tuple in self.kernel.keep_tracked(now) {
             if let Some(&id) = self.tuples.get(&tuple) {
-                self.leave(id, lines::Goal::Home, "untracked");
+                self.leave(id, connection::Goal::Home, "untracked");
             }
         }
         self.return_by_new_rules();
@@ -389,35 +400,37 @@ impl Broker {
         for change in changes {
             match change {
                 Change::Neighbour { interface, neighbour, mac: Some(mac) } => {
-                    self.tell_side(interface, &baton_ipc::order::Order::Neighbour { neighbour, mac });
+                    self.tell_slots(interface, &baton_ipc::order::Order::Neighbour { neighbour, mac });
                 }
                 Change::Link(link) => {
-                    self.tell_side(link.index, &baton_ipc::order::Order::Mac { mac: link.mac });
+                    self.tell_slots(link.index, &baton_ipc::order::Order::Mac { mac: link.mac });
                     self.on_mtu(link.index, link.mtu);
                 }
                 Change::LinkGone(index) => {
-                    let gone = |line: &&Line| line.plan.is_some_and(|plan| plan.way.interface == index);
-                    let homeless: Vec<u64> = self.lines.values().filter(gone).map(|line| line.id).collect();
+                    let gone =
+                        |connection: &&Connection| connection.plan.is_some_and(|plan| plan.way.interface == index);
+                    let homeless: Vec<u64> =
+                        self.connections.values().filter(gone).map(|connection| connection.id).collect();
                     self.log(Level::Warn, Kind::HOST, |event| {
                         let text = format!("interface {index} has gone; {} connections come home", homeless.len());
                         event.reason("homeless").text(text)
                     });
-                    homeless.into_iter().for_each(|id| self.leave(id, lines::Goal::Home, "homeless"));
+                    homeless.into_iter().for_each(|id| self.leave(id, connection::Goal::Home, "homeless"));
                 }
                 Change::Way { tuple, way } => self.change_way(tuple, way),
                 Change::Rules => self.on_rules_changed(),
                 Change::Refused { tuple, why } => self.on_refused(tuple, why),
-                // Its questions find out; the kernel could do no better.
+                // The engine asks again for a lost neighbour. The kernel could do no better.
                 Change::Neighbour { mac: None, .. } => {}
             }
         }
         Ok(())
     }
 
-    /// An engine has the MTU that its interface had when it was started.
+    /// An engine keeps the MTU that its interface had when the engine started.
     fn on_mtu(&mut self, interface: u32, mtu: u32) {
-        let here = self.sides.iter_mut().filter(|side| side.index == interface);
-        let engine = here.filter_map(|side| side.engine.as_mut()).find(|engine| engine.mtu != mtu);
+        let here = self.slots.iter_mut().filter(|slot| slot.index == interface);
+        let engine = here.filter_map(|slot| slot.engine.as_mut()).find(|engine| engine.mtu != mtu);
         if let Some(engine) = engine.filter(|_| !self.stopping) {
             engine.mtu = mtu;
             self.log(Level::Info, Kind::HOST, |event| {
@@ -429,26 +442,26 @@ impl Broker {
 
     fn change_way(&mut self, tuple: Tuple, way: baton_kernel::hops::Way) {
         let Some(&id) = self.tuples.get(&tuple) else { return };
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        let Some(plan) = &mut line.plan else { return };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(plan) = &mut connection.plan else { return };
         if plan.way.interface != way.interface {
-            return self.leave(id, lines::Goal::Home, "homeless");
+            return self.leave(id, connection::Goal::Home, "homeless");
         }
         plan.way = way;
-        self.tell_side(way.interface, &baton_ipc::order::Order::Reroute { id, via: way.via });
+        self.tell_slots(way.interface, &baton_ipc::order::Order::Reroute { id, via: way.via });
     }
 
-    fn tell_side(&mut self, interface: u32, order: &baton_ipc::order::Order) {
-        for side in self.sides.iter_mut().filter(|side| side.index == interface) {
-            side.tell(order, Vec::new());
+    fn tell_slots(&mut self, interface: u32, order: &baton_ipc::order::Order) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.index == interface) {
+            slot.tell(order, Vec::new());
         }
     }
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // Only a socket of ours, and that nobody else listens on.
-        if !self.vault.is_guarded() {
+        // Remove the socket file only if this broker made it and nobody else listens on it.
+        if !self.checkpoints.is_guarded() {
             let _ = std::fs::remove_file(&self.config.socket);
         }
     }

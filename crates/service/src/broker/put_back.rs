@@ -1,30 +1,33 @@
-//! What a program holds since its engine died goes into the kernel after all.
+//! Puts the bytes that a program still holds, after its engine's death, into the kernel.
 //!
-//! The connection is in the kernel, and sends and receives. So it is taken out as for a
-//! move, its two queues are made longer, and it is built anew. Its frames meanwhile are
-//! lost as if by the network.
+//! The connection is already live in the kernel. So the broker takes it out as for a move, extends
+//! both of its queues, and rebuilds it. Frames that arrive meanwhile are lost, as if the network
+//! had dropped them.
 
 use super::Broker;
-use super::take::{Direction, Terms, Why, why};
+use super::stay_reason::StayReason;
+use super::take::{Direction, Terms};
 use baton_consumer::adoption::LeftBehind;
 use baton_ipc::message::Reply;
+use baton_ipc::record::Home;
 use baton_kernel::Captured;
 use baton_kernel::handoff::Outcome;
 
-/// Why it is not taken out.
+/// Why a connection was not taken out of the kernel.
 enum NotOut {
-    /// It is as it was.
-    Stays(Why),
-    /// It is no more.
+    /// It stays in the kernel, unchanged.
+    Stays(StayReason),
+    /// It is lost.
     Lost(String),
 }
 
 impl Broker {
-    /// A program hands in what it holds of a connection that is in the kernel.
+    /// A program sends the bytes that it holds of a connection in the kernel.
     pub(super) fn put_back(&mut self, id: u64, left: LeftBehind) {
-        let told = (0, 0, true);
-        if self.lines[&id].home == Some(told) {
-            // It holds nothing: a predecessor heard this, and died over the answer.
+        let told = Home::WHOLE;
+        if self.connections[&id].home == Some(told) {
+            // The program holds nothing: a predecessor read this request and died before it
+            // answered.
             return self.tell_home(id);
         }
         let before = match self.take_out(id) {
@@ -32,42 +35,48 @@ impl Broker {
             Err(NotOut::Stays(why)) => return self.not_put_back(id, why),
             Err(NotOut::Lost(text)) => return self.lost(id, &text),
         };
-        if self.back_in_kernel(id, longer(before.clone(), left), false, Direction::Home(told)).is_ok() {
-            if let Some(line) = self.lines.get_mut(&id) {
-                line.home = Some(told);
+        if self.back_in_kernel(id, longer(before.clone(), left), false, Direction::ToKernel(told)).is_ok() {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.home = Some(told);
             }
             self.note(id);
             return self.tell_home(id);
         }
-        match self.back_in_kernel(id, before, false, Direction::Out) {
-            Ok(()) => self.not_put_back(id, ("failed", "the kernel does not take what the program holds".into())),
+        match self.back_in_kernel(id, before, false, Direction::ToEngine) {
+            Ok(()) => self.not_put_back(
+                id,
+                StayReason::new("failed", "the kernel does not take the bytes that the program holds"),
+            ),
             Err(error) => self.lost(id, &error.to_string()),
         }
     }
 
     /// Takes a connection out of the kernel.
     fn take_out(&mut self, id: u64) -> Result<Captured, NotOut> {
-        let Broker { lines, kernel, .. } = self;
-        let line = lines.get_mut(&id).expect("whoever asks has looked for it");
-        // No engine gets it: its frames are dropped meanwhile.
-        let plan = kernel.plan(&line.fd).map_err(|error| NotOut::Stays(why(&error)))?;
-        line.plan = Some(plan);
+        let Broker { connections, kernel, .. } = self;
+        let connection = connections.get_mut(&id).expect("the caller has checked that it exists");
+        // No engine gets the connection, so its frames are dropped meanwhile.
+        let plan = kernel.plan(&connection.fd).map_err(|error| NotOut::Stays(StayReason::from(&error)))?;
+        connection.plan = Some(plan);
         match self.out_of_kernel(id, Terms::NONE) {
             Ok((captured, _)) => Ok(captured),
-            Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => Err(NotOut::Stays(why(&aborted.cause))),
+            Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => {
+                Err(NotOut::Stays(StayReason::from(&aborted.cause)))
+            }
             Err(aborted) => Err(NotOut::Lost(aborted.to_string())),
         }
     }
 
-    fn not_put_back(&mut self, id: u64, (code, text): Why) {
-        self.log_stays(id, &(code, text.clone()));
+    fn not_put_back(&mut self, id: u64, StayReason { code, text }: StayReason) {
+        self.log_stays(id, code, &text);
         self.note(id);
-        let client = self.lines[&id].client;
+        let client = self.connections[&id].client;
         self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.into(), text }, Vec::new());
     }
 }
 
-/// The connection with what was left before its receive queue and behind its send queue.
+/// The connection with the bytes left behind: unread ones before its receive queue, and unsent ones
+/// after its send queue.
 fn longer(mut captured: Captured, left: LeftBehind) -> Captured {
     captured.protocol.copied_seq = captured.protocol.copied_seq - left.unread.len() as u32;
     captured.receive_queue.splice(..0, left.unread);

@@ -1,46 +1,46 @@
-//! Firewall rules that change: connections come home, so that the new rules apply, and go back to
-//! the engine once their packets have passed them.
+//! Changes of firewall rules. Connections come home, so that the new rules apply to them, and
+//! return to the engine once their packets have passed those rules.
 //!
 //! ```text
 //!   rules change --> all come home (`rules-changed`); nothing moves during the pause
 //!   pause over, packets received and sent in the kernel --> Prepare --> planned anew --> engine
 //! ```
 //!
-//! Rules that change all the time would move connections to and fro. So each change that comes soon
-//! after a pause has ended makes the next pause twice as long, up to [`LONGEST`], and a change
-//! during a pause only makes it begin again. There is none after the first change: most come alone.
-//! A change outside of a pause that brings nothing home counts for nothing: it moves nothing.
+//! If rules changed all the time, connections would move back and forth all the time. So a change
+//! soon after a pause has ended doubles the next pause, up to [`LONGEST`], and a change during a
+//! pause restarts that pause. The first change causes no pause, because most changes come alone. A
+//! change outside a pause that brings no connection home does not count.
 
 use super::Broker;
-use super::lines::{Goal, Line, State};
+use super::connection::{Connection, Goal, State};
 use baton_journal::{Kind, Level};
 use std::time::{Duration, Instant};
 
-/// The shortest pause and the longest.
+/// The shortest and the longest pause.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(256);
-/// After so long a time without change the next one counts as the first.
+/// After this long without a change, the next one counts as the first.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// How a connection that came home for new rules gets to the engine again.
+/// When a connection that came home because of new rules may return to the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Return {
-    /// It has not arrived in the kernel yet, or has not been looked at there.
+    /// It has not arrived in the kernel yet, or was not examined there yet.
     Waits,
-    /// It had received and sent so many segments there when it was first looked at.
+    /// The segments that it had received and sent when it was first examined there.
     Since([u32; 2]),
 }
 
-/// When connections may move, as far as changes of the rules go.
+/// When connections may move, with respect to changes of the rules.
 #[derive(Default, Debug)]
 pub(super) struct Churn {
     pause: Duration,
-    /// When the last pause ends, or has ended.
+    /// When the current or the last pause ends.
     until: Option<Instant>,
 }
 
 impl Churn {
-    /// The rules have changed, and that brings connections home or not.
+    /// The rules have changed. `brings_home` says whether that brings connections home.
     pub fn on_change(&mut self, now: Instant, brings_home: bool) {
         match self.until {
             Some(until) if now < until => {}
@@ -51,28 +51,28 @@ impl Churn {
         self.until = Some(now + self.pause);
     }
 
-    /// Whether nothing moves to the engine now.
+    /// Returns true if no connection may move to the engine now.
     pub fn is_pausing(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 }
 
-impl Line {
-    /// It is to come home, or has come home, because rules changed: it may return.
+impl Connection {
+    /// Returns true if the connection is in the kernel because rules changed, and so may return.
     fn is_home_for_rules(&self) -> bool {
         matches!(self.state, State::Kernel | State::Preparing) && self.why == RULES_CHANGED
     }
 
-    /// It could not go back now: once more packets have passed it is tried again.
+    /// The connection could not return now. It is tried again after more packets have passed.
     pub fn may_return_later(&mut self) {
         self.returns = self.is_home_for_rules().then_some(Return::Waits);
     }
 
-    /// True once, when it may go to the engine again: packets of it have passed the new rules.
+    /// Returns true, once, when the connection may return: its packets have passed the new rules.
     fn returns(&mut self) -> bool {
         let Some(waits) = self.returns.filter(|_| self.state == State::Kernel) else { return false };
         let Ok(now) = baton_kernel::segments(&*self.fd) else {
-            // It cannot be moved either.
+            // The connection could not be moved either.
             self.returns = None;
             return false;
         };
@@ -88,20 +88,20 @@ impl Line {
     }
 }
 
-/// The reason to come home, and not to move during a pause.
+/// The code for coming home because rules changed, and for not moving during a pause.
 pub(super) const RULES_CHANGED: &str = "rules-changed";
 
 impl Broker {
-    /// All that is away comes home.
+    /// Brings every connection home.
     pub(super) fn on_rules_changed(&mut self) {
         let mut away = Vec::new();
-        for line in self.lines.values_mut() {
-            match line.state {
+        for connection in self.connections.values_mut() {
+            match connection.state {
                 State::Engine | State::Starting | State::Bringing | State::Holding => {
-                    away.push(line.id);
-                    line.returns = Some(Return::Waits);
+                    away.push(connection.id);
+                    connection.returns = Some(Return::Waits);
                 }
-                _ if line.is_home_for_rules() => line.returns = Some(Return::Waits),
+                _ if connection.is_home_for_rules() => connection.returns = Some(Return::Waits),
                 _ => {}
             }
         }
@@ -113,13 +113,17 @@ impl Broker {
         away.into_iter().for_each(|id| self.leave(id, Goal::Home, RULES_CHANGED));
     }
 
-    /// Those that came home for new rules go back when they may. To be called once a
-    /// [`TICK`](super::TICK).
+    /// Returns connections that came home because of new rules to the engine when they may. Call it
+    /// once per [`TICK`](super::TICK).
     pub(super) fn return_by_new_rules(&mut self) {
         if self.stopping || self.churn.is_pausing(Instant::now()) {
             return;
         }
-        let back = self.lines.values_mut().filter_map(|line| line.returns().then_some(line.id)).collect();
+        let back = self
+            .connections
+            .values_mut()
+            .filter_map(|connection| connection.returns().then_some(connection.id))
+            .collect();
         self.fetch_back(back);
     }
 }
@@ -161,7 +165,8 @@ mod tests {
 
     #[test]
     fn rules_that_change_at_any_rate_let_little_move() {
-        // How often something could have moved in a day, for changes each so many seconds.
+        // Counts how often a connection could have moved in a day, for several intervals between
+        // changes.
         for seconds in [1, 2, 7, 30, 100, 250, 300, 500] {
             let (mut churn, begun) = (Churn::default(), Instant::now());
             let moves = (0..86_400u64).filter(|at| {

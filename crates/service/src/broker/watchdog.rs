@@ -1,34 +1,36 @@
-//! Engines that live and do nothing: what they have goes home as if they had died.
+//! Engines that run but do nothing. Their connections go home as if the engine had died.
 //!
-//! Silence is counted in looks, not in time: when the whole machine stands still, an engine
-//! has no more of it than the broker.
+//! Silence is counted in checks, not in time: when the whole machine is suspended, the broker
+//! counts no more than the engine sleeps.
 
 use super::{Broker, TICK};
 use baton_ipc::order::Order;
 use std::time::Duration;
 
-/// Silent looks after which an engine is asked whether it is there, again and again.
+/// After this many silent checks the engine is asked for a sign of life, and again after as many
+/// more.
 const ASK: u32 = 5;
 
-/// Longest wait for an engine's process to start.
+/// The longest time that an engine's process may take to start.
 pub(super) const START: Duration = Duration::from_secs(10);
 
-/// Looks in a time: the whole machine may stand still for longer.
+/// The number of checks in a period. It can differ from the time elapsed, because the whole machine
+/// may be suspended.
 pub(super) fn looks(time: Duration) -> u32 {
     time.div_duration_f64(TICK) as u32
 }
 
 impl Broker {
-    /// To be called once a [`TICK`].
+    /// Checks every engine. Call it once per [`TICK`].
     pub(super) fn look_after_engines(&mut self) {
-        for at in 0..self.sides.len() {
-            let Some(engine) = &mut self.sides[at].engine else { continue };
+        for at in 0..self.slots.len() {
+            let Some(engine) = &mut self.slots[at].engine else { continue };
             engine.silent += 1;
             let patience = if engine.started { self.config.patience } else { START };
             if engine.silent > looks(patience) {
                 self.on_engine_dead(at, "engine-hung");
             } else if engine.started && engine.silent.is_multiple_of(ASK) {
-                self.sides[at].tell(&Order::Ask {}, Vec::new());
+                self.slots[at].tell(&Order::Ask {}, Vec::new());
             }
         }
     }

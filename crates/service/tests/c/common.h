@@ -1,4 +1,4 @@
-/* What the programs share: a stream of numbers that somebody echoes. */
+/* Shared by the programs: a stream of numbers that an echo server returns. */
 #include <baton.h>
 
 #include <arpa/inet.h>
@@ -36,7 +36,7 @@ static inline void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }
 
-/* In pieces, lest both sides wait for the other to read. */
+/* In pieces, because otherwise each side could wait for the other to read. */
 static inline void echo_blocking(baton_stream *stream)
 {
     for (size_t at = 0; at < BYTES; at += PIECE) {
@@ -65,7 +65,7 @@ static inline void echo_through_socket(int fd)
     EXPECT(!memcmp(sent, got, PIECE));
 }
 
-/* After a death there is no engine for a while. */
+/* After an engine died there is none for a while. */
 static inline baton_stream *adopt(baton_service *service, int fd)
 {
     char why[200] = "";

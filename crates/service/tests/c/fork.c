@@ -1,6 +1,6 @@
-/* A C program that hands its connection to ADDRESS PORT, where somebody echoes, over to the
- * service at PATH, and then forks. With "survive", a child lives until standard input ends,
- * and the program does not. */
+/* A C program that connects to an echo server at ADDRESS PORT, hands the connection over to the
+ * service at PATH, and then forks. With "survive", a child lives until standard input ends, and
+ * the program ends before it. */
 #include "common.h"
 
 #include <fcntl.h>
@@ -20,8 +20,8 @@ static bool is_parents(ssize_t answer)
     return answer == -1 && errno == ENOTCONN;
 }
 
-/* It can do nothing to its parent's connection. The parent's other thread may have held any
- * lock when it was made. */
+/* The child must not affect its parent's connection. When it was forked, the parent's other thread
+ * may have held any lock. */
 static void child(void)
 {
     char byte = 0;
@@ -39,7 +39,7 @@ static void child(void)
     EXPECT(baton_service_free(service) == 0);
 }
 
-/* Its own is another matter. */
+/* Its own connection works. */
 static void connect_anew(void)
 {
     baton_service *own = baton_service_connect(path);

@@ -1,8 +1,8 @@
-/* A C program whose connection to ADDRESS PORT, where somebody echoes, goes to the service
- * at PATH and comes back. The process ENGINE is killed in the middle. */
+/* A C program that connects to an echo server at ADDRESS PORT. The connection goes to the service at
+ * PATH and comes back. The process ENGINE is killed in the middle. */
 #include "common.h"
 
-/* All at once, as an event loop does it; the engine is killed once half has come back. */
+/* Writes everything at once, as an event loop does. The engine is killed once half has come back. */
 static void echo_polling(baton_stream *stream, pid_t engine)
 {
     struct pollfd ready = {.fd = baton_stream_eventfd(stream), .events = POLLIN};
@@ -49,7 +49,7 @@ static void misuse(baton_service *service)
     EXPECT(!baton_service_adopt((baton_service *)none, 0, NULL, 0) && errno == EFAULT);
     EXPECT(!baton_service_adopt(service, -1, NULL, 0) && errno == EBADF);
     EXPECT(!baton_service_adopt(service, 9999, NULL, 0) && errno == EBADF);
-    /* Standard error is no socket, and stays as it was. */
+    /* Standard error is not a socket, and stays as it was. */
     EXPECT(!baton_service_adopt(service, 2, why, sizeof why) && errno == EOPNOTSUPP);
     EXPECT(!strncmp(why, "not-tcp: ", 9) && write(2, "", 0) == 0);
     EXPECT(!baton_service_adopt(service, 2, cut, sizeof cut) && !strcmp(cut, "not"));
@@ -79,7 +79,7 @@ static void ignore(int signal)
     (void)signal;
 }
 
-/* A signal that this thread blocks is there for it, and not for the library's thread. */
+/* A signal that this thread blocks stays pending for it, and does not go to the library's thread. */
 static void signals_are_ours(void)
 {
     sigset_t one;

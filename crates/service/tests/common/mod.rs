@@ -1,5 +1,5 @@
-//! Two kernels and a wire, a service beside ours, and connections between them whose ends
-//! on our side move.
+//! Two kernels and a wire, a service next to ours, and connections between them whose ends on our
+//! side move.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 #[path = "../../../kernel/tests/common/mod.rs"]
@@ -11,9 +11,9 @@ use baton_ipc::placement::Placement;
 use baton_kernel::steer::Kind;
 use baton_port::link;
 use baton_service::broker::{Broker, Config, Interface};
+use baton_service::checkpoints::Checkpoints;
 use baton_service::engine;
 use baton_service::guardian::Guardian;
-use baton_service::vault::Vault;
 use baton_testkit::Running;
 use kernels::{LONG, Ramp, Wire};
 use rustix::net::sockopt::set_tcp_nodelay;
@@ -34,21 +34,21 @@ const GUARDIAN: &str = "BATON_TEST_GUARDIAN";
 const FIRST: &str = "BATON_TEST_FIRST";
 const PROGRAM: &str = "BATON_TEST_PROGRAM";
 
-/// Words that start this test binary as something else: it has a test of that name.
+/// The command that starts this test binary in another role. The binary has a test with that name.
 fn command(name: &str, variable: &str, value: &str) -> Vec<OsString> {
     let own = std::env::current_exe().unwrap();
     let words = [name, "--exact", "--nocapture", "--quiet"];
-    // What it was itself started by is no business of its.
+    // The variables that this process was started with must not reach the child.
     let others = [ENGINE, BROKER, GUARDIAN, FIRST].into_iter().flat_map(|other| ["-u", other]);
-    // Nor is the tests' output the place for what it says as one.
+    // The child's output does not belong in that of the tests.
     let silent = ["sh", "-c", "exec \"$@\" > /dev/null", "sh"];
     let command = silent.into_iter().chain(["env"]).chain(others).map(OsString::from);
     let command = command.chain([format!("{variable}={value}").into(), own.into()]);
     command.chain(words.map(OsString::from)).collect()
 }
 
-/// Words that start this test binary as an engine; it has a test `the_engines_process` that
-/// calls [`be_the_engine`].
+/// The command that starts this test binary as an engine. The binary has a test
+/// `the_engines_process`, which calls [`be_the_engine`].
 pub fn engine_command() -> Vec<OsString> {
     command("the_engines_process", ENGINE, "1")
 }
@@ -57,25 +57,26 @@ fn standard_input() -> OwnedFd {
     std::io::stdin().as_fd().try_clone_to_owned().unwrap()
 }
 
-/// An engine, if that is what this process was started for.
+/// Runs an engine, if this process was started for that.
 pub fn be_the_engine() {
     if std::env::var_os(ENGINE).is_some() {
         engine::run(standard_input()).unwrap();
     }
 }
 
-/// A broker of the socket that the variable names, likewise.
+/// Runs a broker for the socket that the variable names, if this process was started for that.
 pub fn be_the_broker() {
     if let Some(socket) = std::env::var_os(BROKER) {
         let words = command("the_guardians_process", GUARDIAN, socket.to_str().unwrap());
-        let vault = Vault::open(standard_input(), words).unwrap();
-        let broker = Broker::start(config(Path::new(&socket)), vault).unwrap();
+        let checkpoints = Checkpoints::open(standard_input(), words).unwrap();
+        let broker = Broker::start(config(Path::new(&socket)), checkpoints).unwrap();
         broker.run().unwrap();
         std::process::exit(0);
     }
 }
 
-/// A guardian, the first or of a broker that has lost its own, likewise.
+/// Runs a guardian, the first one or one for a broker that has lost its own, if this process was
+/// started for that.
 pub fn be_the_guardian() {
     if let Some(socket) = std::env::var_os(GUARDIAN) {
         let words = command("the_brokers_process", BROKER, socket.to_str().unwrap());
@@ -86,15 +87,15 @@ pub fn be_the_guardian() {
     }
 }
 
-/// The part of a program, if that is what this process was started for: how many bytes it is to
-/// write, where the service is, the socket to hand over.
+/// The arguments of a program, if this process was started as one: the number of bytes to write,
+/// the service's socket, and the socket to hand over.
 pub fn programs_part() -> Option<(u64, String, OwnedFd)> {
     let words = std::env::var(PROGRAM).ok()?;
     let (len, socket) = words.split_once(' ').unwrap();
     Some((len.parse().unwrap(), socket.to_owned(), standard_input()))
 }
 
-/// Not tests: what the tests of a file start as processes of a guarded service.
+/// These are not tests: the tests of a file start them as processes of a guarded service.
 #[allow(unused_macros, reason = "each test binary uses its part")]
 macro_rules! processes {
     () => {
@@ -124,28 +125,28 @@ fn config(socket: &Path) -> Config {
     config
 }
 
-/// A process of a service that runs in processes of its own.
+/// The role of a process in a service that runs in processes of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     Broker,
     Guardian,
 }
 
-/// A service that runs.
+/// A running service.
 pub struct World<'w> {
     pub wire: &'w Wire,
     pub socket: &'w Path,
-    /// Process id of the first engine.
+    /// The process id of the first engine.
     pub engine: u32,
 }
 
 impl World<'_> {
-    /// Runs `f` with everything in place, then stops the service in form.
+    /// Runs `f` with everything set up, then stops the service in an orderly way.
     pub fn enter(f: impl FnOnce(&World<'_>)) {
         World::enter_with(|_| {}, f);
     }
 
-    /// With a connection by IPv4 that is in the engine.
+    /// The same, with an IPv4 connection that is in the engine.
     pub fn with_line(f: impl FnOnce(&World<'_>, &Service, Line)) {
         World::enter(|world| {
             let (service, mut line) = (world.service(), world.line(false));
@@ -154,12 +155,12 @@ impl World<'_> {
         });
     }
 
-    /// With a configuration of its own.
+    /// The same, with a modified configuration.
     pub fn enter_with(configure: impl FnOnce(&mut Config) + Send, f: impl FnOnce(&World<'_>)) {
         World::enter_on(&a_wire(), configure, f);
     }
 
-    /// With a wire that the caller has.
+    /// The same, with a wire of the caller's.
     pub fn enter_on(wire: &Wire, configure: impl FnOnce(&mut Config) + Send, f: impl FnOnce(&World<'_>)) {
         let directory = Directory::new();
         let socket = &*directory.0.join("service.sock");
@@ -169,13 +170,13 @@ impl World<'_> {
                 wire.ours.enter(move || {
                     let mut config = config(socket);
                     configure(&mut config);
-                    let broker = Broker::start(config, Vault::none()).unwrap();
+                    let broker = Broker::start(config, Checkpoints::none()).unwrap();
                     tell.send((broker.stopper(), broker.engines()[0].unwrap())).unwrap();
                     broker.run().unwrap();
                 });
             });
             let (stopper, engine) = hear.recv().expect("the service starts");
-            // Stopped also by a panic.
+            // A panic stops the service too.
             let stop = Stop(stopper);
             f(&World { wire, socket, engine });
             drop(stop);
@@ -183,7 +184,7 @@ impl World<'_> {
         });
     }
 
-    /// The same with broker and guardian in processes of their own.
+    /// The same, with broker and guardian in processes of their own.
     pub fn enter_guarded(f: impl FnOnce(&World<'_>)) {
         let (wire, directory) = (&a_wire(), Directory::new());
         let socket = &*directory.0.join("service.sock");
@@ -199,21 +200,20 @@ impl World<'_> {
             assert!(begun.elapsed() < LONG, "the service does not start");
             thread::sleep(Duration::from_millis(10));
         }
-        // Ended also by a panic.
+        // A panic ends the service too.
         let end = End(socket);
         f(&World { wire, socket, engine: 0 });
         drop(end);
         let _ = guardian.child().wait();
     }
 
-    /// The process that plays a role, if it is not this one. One that was killed is followed by
-    /// another, which is waited for.
+    /// The process in a role, unless it is this one. If it was killed, waits for its successor.
     #[track_caller]
     pub fn process(&self, role: Role) -> u32 {
         self.process_but(role, None)
     }
 
-    /// The same, but for this one.
+    /// The process in a role, unless it is the given one.
     #[track_caller]
     pub fn process_but(&self, role: Role, not: Option<u32>) -> u32 {
         let begun = Instant::now();
@@ -241,17 +241,17 @@ impl World<'_> {
         Service::connect(self.socket).unwrap()
     }
 
-    /// A program's that drives its engine itself.
+    /// A connection to the service for a program that runs its engine itself.
     pub fn direct(&self) -> Service {
         Service::connect_as(self.socket, Placement::Direct).unwrap()
     }
 
-    /// Devices of engines in our namespace: the interface's own has one.
+    /// The number of engines' devices in our namespace. The interface's own engine has one.
     pub fn devices(&self) -> usize {
         self.wire.ours.run("ip -o link").lines().filter(|line| line.contains(": baton")).count()
     }
 
-    /// A connection's two ends, blocking.
+    /// The two ends of a connection, both blocking.
     pub fn pair(&self) -> (OwnedFd, TcpStream) {
         let (ours, peer) = self.wire.connect(false);
         ours.set_nonblocking(false).unwrap();
@@ -260,9 +260,9 @@ impl World<'_> {
         (ours.into(), peer)
     }
 
-    /// Starts this test binary as a program that has the service hand `socket` over and writes
-    /// so many bytes: `test` of it, which begins with [`programs_part`]. The program, and what
-    /// it says.
+    /// Starts this test binary as a program that hands `socket` over to the service and writes
+    /// `bytes` bytes. The binary's `test` begins with [`programs_part`]. Returns the program and
+    /// its output.
     pub fn program(
         &self,
         test: &str,
@@ -280,7 +280,7 @@ impl World<'_> {
         (running, lines.map_while(Result::ok))
     }
 
-    /// What a program without the library has.
+    /// A channel to the service for a program that does not use the library.
     pub fn channel(&self) -> Channel {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         connect(&socket, &SocketAddrUnix::new(self.socket).unwrap()).unwrap();
@@ -295,7 +295,7 @@ impl World<'_> {
     }
 }
 
-/// Two kernels and a wire, for both kinds of steering.
+/// Two kernels and a wire that works with both kinds of steering.
 fn a_wire() -> Wire {
     let wire = Wire::new(&[]);
     // AF_XDP cannot tell a checksum that a veth left out from damage.
@@ -322,7 +322,7 @@ impl Drop for Stop {
     }
 }
 
-/// A directory that goes away.
+/// A directory that is removed when this is dropped.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -331,7 +331,7 @@ impl Directory {
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("baton-service-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
-        // Others may look for the socket in it.
+        // Other users may look for the socket in it.
         rustix::fs::chmod(&path, 0o755.into()).unwrap();
         Directory(path)
     }
@@ -343,14 +343,14 @@ impl Drop for Directory {
     }
 }
 
-/// Our end of a connection.
+/// Where our end of a connection is.
 pub enum At {
     Kernel(TcpStream),
     Service(Stream),
     Moving,
 }
 
-/// A connection with a ramp in both directions.
+/// A connection that carries a ramp in both directions.
 pub struct Line {
     pub at: At,
     pub peer: TcpStream,
@@ -358,8 +358,8 @@ pub struct Line {
     pub back: Ramp,
 }
 
-/// True if more under way might be more than an engine takes over: a direction that waits for a
-/// retransmission would fill the kernel's buffers, which hold megabytes.
+/// Returns true if so much is under way that more might exceed what an engine takes over: a
+/// direction that waits for a retransmission would fill the kernel's buffers, which hold megabytes.
 fn is_crowded(ramp: &Ramp) -> bool {
     ramp.written - ramp.read > 500_000
 }
@@ -367,7 +367,7 @@ fn is_crowded(ramp: &Ramp) -> bool {
 impl Line {
     #[track_caller]
     pub fn adopt(&mut self, service: &Service) {
-        let At::Kernel(stream) = std::mem::replace(&mut self.at, At::Moving) else { panic!("it is away") };
+        let At::Kernel(stream) = std::mem::replace(&mut self.at, At::Moving) else { panic!("the connection is away") };
         let stream = service.adopt(stream.into()).unwrap_or_else(|refused| panic!("{refused}"));
         stream.set_nonblocking(true);
         self.at = At::Service(stream);
@@ -375,7 +375,9 @@ impl Line {
 
     #[track_caller]
     pub fn restore(&mut self) {
-        let At::Service(stream) = std::mem::replace(&mut self.at, At::Moving) else { panic!("it is in the kernel") };
+        let At::Service(stream) = std::mem::replace(&mut self.at, At::Moving) else {
+            panic!("the connection is in the kernel")
+        };
         let fd = stream.restore().unwrap_or_else(|(_, error)| panic!("{error}"));
         self.at = At::Kernel(fd.into());
     }
@@ -386,7 +388,7 @@ impl Line {
         stream.place()
     }
 
-    /// One round: as much as fits, both ways.
+    /// One round: writes and reads as much as fits, in both directions.
     #[track_caller]
     pub fn turn(&mut self, len: usize) {
         let bytes = Ramp::bytes(self.out.written, if is_crowded(&self.out) { 0 } else { len });
@@ -418,7 +420,7 @@ impl Line {
         match read {
             Ok(count) => {
                 let right = Ramp::bytes(self.back.read, count);
-                assert!(bytes[..count] == right, "{count} bytes at {} are not those", self.back.read);
+                assert!(bytes[..count] == right, "{count} bytes at {} differ", self.back.read);
                 self.back.read += count as u64;
                 assert!(self.back.read <= self.back.written, "more was read than written");
                 [count == 0, peer_ended]
@@ -428,7 +430,7 @@ impl Line {
         }
     }
 
-    /// Rounds until `bytes` more have arrived both ways.
+    /// Runs rounds until `bytes` more have arrived in both directions.
     #[track_caller]
     pub fn go_on(&mut self, bytes: u64) {
         let goals = [self.out.read + bytes, self.back.read + bytes];
@@ -437,7 +439,7 @@ impl Line {
             self.turn(30_000);
             assert!(
                 begun.elapsed() < LONG,
-                "it does not go on: out {} of {}, back {} of {}",
+                "no progress: out {} of {}, back {} of {}",
                 self.out.read,
                 self.out.written,
                 self.back.read,
@@ -446,18 +448,19 @@ impl Line {
         }
     }
 
-    /// All that was written is read.
+    /// Reads everything that was written.
     #[track_caller]
     pub fn come_to_rest(&mut self) {
         let begun = Instant::now();
         while self.out.read < self.out.written || self.back.read < self.back.written {
             self.read();
-            assert!(begun.elapsed() < LONG, "it does not come to rest: {:?} {:?}", self.out, self.back);
+            assert!(begun.elapsed() < LONG, "not everything arrives: {:?} {:?}", self.out, self.back);
         }
     }
 
-    /// All that was written is read, the peer closes, then ours, both see the end. None is
-    /// left in TIME-WAIT here, as some are for a minute if both close at once.
+    /// Reads everything that was written; then the peer closes, then our side, and both see the
+    /// end. This order leaves no connection in TIME-WAIT here, which could happen for a minute if
+    /// both sides closed at once.
     #[track_caller]
     pub fn finish(mut self) {
         let (mut shut, begun) = ([false; 2], Instant::now());
@@ -477,7 +480,7 @@ impl Line {
                     At::Moving => unreachable!(),
                 }
             }
-            assert!(begun.elapsed() < LONG, "it does not end: {ended:?}");
+            assert!(begun.elapsed() < LONG, "the connection does not end: {ended:?}");
         }
         assert_eq!((self.out.read, self.back.read), (self.out.written, self.back.written));
     }

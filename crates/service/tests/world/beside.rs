@@ -1,5 +1,5 @@
-//! What stands beside a connection's socket: the engine does what the kernel would, or the
-//! connection comes home.
+//! What the kernel does with a connection's packets in addition to what its socket does: the engine
+//! does the same, or the connection comes home.
 
 use crate::common::kernels::{Ramp, Wire};
 use crate::common::{At, Line, World};
@@ -15,7 +15,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Over tc and xdp, by IPv4 and IPv6, with a connection in the engine and one in the kernel.
+/// Runs a test over tc and XDP, over IPv4 and IPv6, with one connection in the engine and one in
+/// the kernel.
 pub fn each(kinds: &[Kind], test: impl Fn(&World<'_>, bool, Line, Line)) {
     for kind in kinds {
         for ipv6 in [false, true] {
@@ -41,7 +42,7 @@ pub fn both(line: &mut Line, kernels: &mut Line, bytes: u64) {
     kernels.go_on(bytes);
 }
 
-/// What both have carried.
+/// The bytes that a connection has carried in each direction.
 fn carried(line: &Line) -> [u64; 2] {
     [line.out.read, line.back.read]
 }
@@ -55,20 +56,20 @@ fn turns_for(lines: &mut [&mut Line], span: Duration) {
     }
 }
 
-/// What a peer may have had in flight, which arrives where only the way back is away.
+/// What a peer may have had in flight, and which arrives if only the way back is interrupted.
 const FLIGHT: u64 = 200_000;
 
-/// Nothing leaves, neither of the one nor of the kernel's own, and what arrives is what its peer
-/// had in flight at most.
+/// Checks that nothing leaves on either connection, and that at most what the peers had in flight
+/// arrives.
 #[track_caller]
 pub fn both_stand_still(line: &mut Line, kernels: &mut Line) {
     both_stand_still_but_for(0, line, kernels);
 }
 
-/// The same, but for so many bytes that leave.
+/// The same, except that up to `bytes` bytes may leave.
 #[track_caller]
 fn both_stand_still_but_for(bytes: u64, line: &mut Line, kernels: &mut Line) {
-    // What had arrived before is read first.
+    // Reads first what had arrived before.
     let begun = Instant::now();
     let mut before = [carried(line), carried(kernels)];
     loop {
@@ -77,39 +78,39 @@ fn both_stand_still_but_for(bytes: u64, line: &mut Line, kernels: &mut Line) {
         if std::mem::replace(&mut before, now) == now {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(3), "something leaves: {before:?}");
+        assert!(begun.elapsed() < Duration::from_secs(3), "bytes leave: {before:?}");
     }
     turns_for(&mut [line, kernels], Duration::from_millis(700));
     let after = [carried(line), carried(kernels)];
     for ([out, back], [out_before, back_before]) in after.into_iter().zip(before) {
-        assert!(out - out_before <= bytes, "something leaves: {before:?} {after:?}");
-        assert!(back - back_before < FLIGHT, "it is acknowledged: {before:?} {after:?}");
+        assert!(out - out_before <= bytes, "bytes leave: {before:?} {after:?}");
+        assert!(back - back_before < FLIGHT, "bytes are acknowledged: {before:?} {after:?}");
     }
 }
 
-/// It comes home within two seconds, for this reason.
+/// Checks that the connection comes home soon, for this reason.
 #[track_caller]
 fn comes_home(world: &World<'_>, line: &mut Line, why: &str) {
     let begun = Instant::now();
     while line.place() != Place::Kernel {
         line.turn(3_000);
-        assert!(begun.elapsed() < Duration::from_secs(5), "it is not home: {:?}", world.service().list());
+        assert!(begun.elapsed() < Duration::from_secs(5), "the connection is not home: {:?}", world.service().list());
     }
     let entries = world.service().list().unwrap();
     assert!(entries.iter().all(|entry| entry.why == why), "{entries:?}");
 }
 
-/// Why another connection stays.
+/// Returns why another connection stays.
 #[track_caller]
 fn stays(world: &World<'_>, ipv6: bool) -> String {
     let line = world.line(ipv6);
-    let At::Kernel(stream) = &line.at else { panic!("it is away") };
+    let At::Kernel(stream) = &line.at else { panic!("the connection is away") };
     let copy: TcpStream = stream.try_clone().unwrap();
-    let Err(refused) = world.service().adopt(copy.into()) else { panic!("it moved") };
+    let Err(refused) = world.service().adopt(copy.into()) else { panic!("the connection moved") };
     refused.to_string()
 }
 
-/// Whether it goes to the engine again.
+/// Returns whether the connection goes to the engine again.
 #[track_caller]
 fn returns(world: &World<'_>, line: &mut Line) -> bool {
     let service = world.service();
@@ -120,23 +121,23 @@ fn returns(world: &World<'_>, line: &mut Line) -> bool {
         }
         let tally = asked.join().unwrap();
         assert_eq!(tally.count, 1);
-        // The broker hears of an arrival before the program's library has looked.
+        // The broker may know of an arrival before the program's library has looked.
         let begun = Instant::now();
         while tally.failed == 0 && line.place() != Place::Engine {
             line.turn(3_000);
-            assert!(begun.elapsed() < Duration::from_secs(5), "it did not arrive: {tally:?}");
+            assert!(begun.elapsed() < Duration::from_secs(5), "the connection did not arrive: {tally:?}");
         }
         assert_eq!(tally.failed == 0, line.place() == Place::Engine, "{tally:?}");
         tally.failed == 0
     })
 }
 
-/// It does, as soon as what kept it away has gone.
+/// Checks that the connection goes to the engine as soon as nothing keeps it in the kernel.
 #[track_caller]
 fn goes_back(world: &World<'_>, line: &mut Line) {
     let begun = Instant::now();
     while !returns(world, line) {
-        assert!(begun.elapsed() < Duration::from_secs(5), "it stays: {:?}", world.service().list());
+        assert!(begun.elapsed() < Duration::from_secs(5), "the connection stays: {:?}", world.service().list());
     }
 }
 
@@ -169,7 +170,8 @@ fn an_address_that_is_taken_off_stops_a_connection_until_it_is_back() {
     each(&EACH, |world, ipv6, mut line, mut kernels| {
         let ours = &world.wire.ours;
         ours.run(&format!("ip addr del {} dev wire", address(ipv6)));
-        // Its last address takes the routes of IPv6 along, without which it cannot be put back.
+        // An interface without addresses has no IPv6 routes, without which the connection cannot be
+        // put back.
         ours.run("ip -6 route replace fd66::/64 dev wire");
         comes_home(world, &mut line, "homeless");
         both_stand_still(&mut line, &mut kernels);
@@ -188,7 +190,8 @@ fn a_route_that_says_no_stops_a_connection() {
             let version = if ipv6 { "-6" } else { "-4" };
             ours.run(&format!("ip {version} route add {what} {}", peer(ipv6)));
             if ipv6 {
-                // The kernel takes no connection without a route of IPv6: the engine has it, silent.
+                // The kernel takes no connection without an IPv6 route, so the engine keeps it,
+                // silent.
                 both_stand_still(&mut line, &mut kernels);
                 assert_eq!(line.place(), Place::Engine);
             } else {
@@ -211,7 +214,7 @@ fn an_interface_goes_down_and_up_again() {
         both_stand_still(&mut line, &mut kernels);
         ours.run("ip link set wire up");
         if ipv6 {
-            // Being down cost it its address.
+            // While it was down it lost its address.
             ours.run(&format!("ip addr replace {} dev wire nodad", address(ipv6)));
         }
         go_on_and_finish(line, kernels);
@@ -283,7 +286,7 @@ fn an_ipsec_policy_stops_what_would_leave_in_the_clear() {
         for policy in policies {
             ours.run(&format!("ip xfrm policy add {policy}"));
             comes_home(world, &mut line, "ipsec");
-            // Where only the answers are dropped, a flight leaves.
+            // If only the answers are dropped, what is in flight leaves.
             let flight = if policy.contains("dir in") { FLIGHT } else { 0 };
             both_stand_still_but_for(flight, &mut line, &mut kernels);
             assert!(!returns(world, &mut line));
@@ -292,7 +295,7 @@ fn an_ipsec_policy_stops_what_would_leave_in_the_clear() {
             goes_back(world, &mut line);
             both(&mut line, &mut kernels, 50_000);
         }
-        // One that is for others is nothing to it.
+        // A policy for other packets does not affect the connection.
         ours.run("ip xfrm policy add dir out src 192.0.2.1 dst 192.0.2.2 action block");
         ours.run("ip xfrm policy add dir out proto udp action block");
         turns_for(&mut [&mut line], Duration::from_millis(300));
@@ -306,7 +309,7 @@ fn an_ipsec_policy_stops_what_would_leave_in_the_clear() {
     });
 }
 
-/// A control group of version 2 that goes away.
+/// A control group of version 2, which is removed when this is dropped.
 struct Group(PathBuf);
 
 impl Group {
@@ -318,7 +321,8 @@ impl Group {
         Group(path)
     }
 
-    /// A connection of a socket that a process of the group made: it belongs to the group.
+    /// A connection whose socket was made by a process of the group, and which therefore belongs to
+    /// it.
     fn line(&self, world: &World<'_>, ipv6: bool) -> Line {
         let [_, there] = Wire::addresses(ipv6);
         let listener = world.wire.peer.enter(|| TcpListener::bind((there, 0)).unwrap());
@@ -330,7 +334,7 @@ impl Group {
         let mut maker = Running::start(maker.stdin(theirs));
         let (peer, _) = listener.accept().unwrap();
         assert!(maker.child().wait().unwrap().success());
-        let made = Channel::new(ours).receive().unwrap().expect("it sends the socket").fds.pop().unwrap();
+        let made = Channel::new(ours).receive().unwrap().expect("the process sends the socket").fds.pop().unwrap();
         let made = TcpStream::from(made);
         for end in [&made, &peer] {
             end.set_nonblocking(true).unwrap();
@@ -340,7 +344,7 @@ impl Group {
     }
 }
 
-/// Joins the group, connects, sends the socket over its standard input.
+/// A script that joins the group, connects, and sends the socket over its standard input.
 const MAKER: &str = "
 import os, socket, sys
 group, there, port = sys.argv[1:]
@@ -375,18 +379,20 @@ fn a_program_of_the_control_group_sees_all_packets() {
             let begun = Instant::now();
             while line.place() != Place::Kernel {
                 line.turn(3_000);
-                assert!(begun.elapsed() < Duration::from_secs(5), "it is not home");
+                assert!(begun.elapsed() < Duration::from_secs(5), "the connection is not home");
             }
             let whys: Vec<_> = world.service().list().unwrap().into_iter().map(|entry| entry.why).collect();
             assert_eq!(whys, ["cgroup-program", "handed-over"]);
             let seen = programs.seen();
             line.go_on(100_000);
-            assert!(programs.seen() > seen, "it sees nothing");
-            // The other connection's group has no program.
+            assert!(programs.seen() > seen, "the program sees nothing");
+            // The group of the other connection has no program.
             assert_eq!(other.place(), Place::Engine);
             let late = group.line(world, ipv6);
-            let At::Kernel(stream) = &late.at else { panic!("it is away") };
-            let Err(refused) = world.service().adopt(stream.try_clone().unwrap().into()) else { panic!("it moved") };
+            let At::Kernel(stream) = &late.at else { panic!("the connection is away") };
+            let Err(refused) = world.service().adopt(stream.try_clone().unwrap().into()) else {
+                panic!("the connection moved")
+            };
             assert!(refused.to_string().contains("a BPF program of its cgroup"), "{refused}");
             drop(programs);
             goes_back(world, &mut line);
@@ -404,7 +410,8 @@ fn another_tc_program_is_not_skipped() {
     each(&EACH, |world, ipv6, mut line, kernels| {
         let xdp = world.wire.ours.run("ip link show wire").contains("xdp");
         let mut programs = Programs::load();
-        // Before ours, or on the way out, it sees the engine's frames; with xdp it sees none.
+        // Before our program, or on the way out, it sees the engine's frames. With XDP it sees
+        // none.
         for (egress, order) in [(false, Order::First), (true, Order::Last)] {
             world.wire.ours.enter(|| programs.on_interface("wire", egress, order, false));
             let seen = programs.seen();
@@ -415,13 +422,13 @@ fn another_tc_program_is_not_skipped() {
                 assert_eq!(line.place(), Place::Engine);
             }
             line.go_on(100_000);
-            assert!(programs.seen() > seen, "it sees nothing");
+            assert!(programs.seen() > seen, "the program sees nothing");
             drop(std::mem::replace(&mut programs, Programs::load()));
             if xdp {
                 goes_back(world, &mut line);
             }
         }
-        // Behind ours it would be skipped.
+        // After our program it would be skipped.
         world.wire.ours.enter(|| programs.on_interface("wire", false, Order::Last, false));
         comes_home(world, &mut line, "tc-program");
         assert!(stays(world, ipv6).contains("another tc program"));
@@ -453,11 +460,11 @@ fn what_a_program_on_the_way_out_drops_does_not_leave() {
     });
 }
 
-/// Bytes that the interface's discipline has sent, and how often it had one wait.
+/// The number of bytes that the interface's discipline has sent, and of times that it delayed one.
 fn shaped(world: &World<'_>) -> [u64; 2] {
     let text = world.wire.ours.run("tc -s qdisc show dev wire");
     let number = |word: &str| {
-        let (_, rest) = text.split_once(word).expect("it is counted");
+        let (_, rest) = text.split_once(word).expect("the discipline counts this");
         rest.split_whitespace().next().unwrap().trim_end_matches(')').parse().unwrap()
     };
     [number("Sent "), number("overlimits ")]

@@ -1,4 +1,4 @@
-//! C programs' connections, through the C library.
+//! Connections of C programs, through the C library.
 
 use crate::common::World;
 use baton_testkit::{c, need_program, need_root, run};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
-/// The program of that name in `tests/c`.
+/// The program with this name in `tests/c`.
 fn program(name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("service-{name}"));
@@ -16,7 +16,7 @@ fn program(name: &str) -> PathBuf {
     program
 }
 
-/// Echoes one connection at the wire's far end, until it ends.
+/// Echoes one connection at the far end of the wire, until it ends.
 fn echo(world: &World<'_>) -> (SocketAddr, JoinHandle<()>) {
     let listener = world.wire.peer.enter(|| TcpListener::bind("10.66.0.2:0").unwrap());
     let address = listener.local_addr().unwrap();
@@ -33,7 +33,7 @@ fn echo(world: &World<'_>) -> (SocketAddr, JoinHandle<()>) {
     (address, echo)
 }
 
-/// A program with a service, where somebody echoes, and one more word.
+/// Starts a program with the service, an echoing peer, and one more argument.
 fn start(program: &Path, world: &World<'_>, echo: SocketAddr, word: &str) -> Command {
     let mut command = Command::new(program);
     command.arg(world.socket).args([echo.ip().to_string(), echo.port().to_string(), word.to_owned()]);

@@ -8,11 +8,11 @@ use baton_testkit::{need_program, need_root};
 use std::io::Write;
 use std::time::Duration;
 
-/// Segments in flight that are lost.
+/// The number of segments in flight that are lost.
 const FLIGHT: u32 = 20;
 
-/// `ssthresh` in segments after all of a flight is lost: what tells one from the other
-/// (RFC 5681 §3.1 (4) halves the flight, RFC 9438 §4.6 leaves 0.7 of it).
+/// `ssthresh` in segments after a whole flight is lost, which distinguishes the algorithms (RFC
+/// 5681 §3.1 (4) halves the flight, RFC 9438 §4.6 leaves 0.7 of it).
 fn ssthresh_after_loss(congestion: Congestion) -> u32 {
     let mut found = 0;
     World::enter_with(

@@ -1,4 +1,4 @@
-//! The usual stateful rules beside connections that move: conntrack is told of them.
+//! The usual stateful rules with connections that move: conntrack is told of the moves.
 
 use crate::common::kernels::Ramp;
 use crate::common::kernels::firewall::{entries, entry, invalid, stateful};
@@ -11,10 +11,11 @@ use std::io::{Read, Write};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// More than conntrack lets a window be off by.
+/// More bytes than conntrack lets a window deviate.
 const FAR: u64 = 4 << 20;
 
-/// A line of each version that the engine has, after so much that conntrack did not see.
+/// A connection of each IP version in the engine, after conntrack has missed more than [`FAR`]
+/// bytes.
 fn far_lines(world: &World<'_>, service: &Service) -> Vec<Line> {
     [false, true]
         .map(|ipv6| {
@@ -27,7 +28,7 @@ fn far_lines(world: &World<'_>, service: &Service) -> Vec<Line> {
         .into()
 }
 
-/// They are in the kernel, and go on there and back in the engine, to their end.
+/// The connections are in the kernel. They continue there and again in the engine, to their end.
 fn go_on_and_finish(world: &World<'_>, service: &Service, lines: Vec<Line>) {
     for mut line in lines {
         line.go_on(FAR);
@@ -111,7 +112,7 @@ fn after_the_brokers_death_stateful_rules_pass_what_goes_on() {
     });
 }
 
-/// What it had written arrives, and its end; then what comes from the peer is reset.
+/// What the program had written arrives, and so does its end. Then what the peer sends is reset.
 #[test]
 fn after_a_programs_death_stateful_rules_pass_what_is_left() {
     need_root!();
@@ -130,7 +131,7 @@ fn after_a_programs_death_stateful_rules_pass_what_is_left() {
         running.child().kill().unwrap();
         let (mut peer, read) = reader.join().unwrap();
         assert!(read == Ramp::bytes(0, FAR as usize), "{} bytes", read.len());
-        // Nobody is there to read.
+        // Nobody reads it.
         wait_for("its reset", || peer.write_all(&[0; 1000]).is_err());
         wait_for("its end in conntrack", || entry(world.wire, port).is_none_or(|e| e.state == "CLOSE"));
         assert_eq!(invalid(world.wire), 0);
@@ -160,7 +161,7 @@ fn an_entry_outlives_its_timeout_while_its_connection_is_away() {
     });
 }
 
-/// Conntrack takes it up again where the rules let that be, as it would have in the kernel.
+/// Conntrack picks the connection up again if the rules allow it, as it would have in the kernel.
 #[test]
 fn a_connection_whose_entry_was_deleted_comes_home() {
     need_root!();

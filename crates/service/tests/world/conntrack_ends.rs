@@ -1,5 +1,5 @@
-//! What conntrack has of connections that ended on the engine: what it would have of the
-//! kernel's.
+//! Conntrack's entries of connections that ended on the engine match those of connections that
+//! ended in the kernel.
 
 use crate::common::kernels::firewall::{Entry, entries, entry, invalid, stateful};
 use crate::common::kernels::wait_for;
@@ -13,7 +13,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// Seconds of a timeout that go by before it is looked at.
+/// The seconds of a timeout that pass before it is examined.
 const LATE_S: u32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +51,7 @@ fn end(line: Line, how: How) {
     }
 }
 
-/// The entry of a connection that ended like this, in the kernel or on a service's engine.
+/// The entry of a connection that ended in this way, in the kernel or on a service's engine.
 fn entry_after(world: &World<'_>, service: Option<&Service>, how: How, ipv6: bool) -> Entry {
     let mut line = world.line(ipv6);
     let port = line.peer.local_addr().unwrap().port();
@@ -67,7 +67,7 @@ fn entry_after(world: &World<'_>, service: Option<&Service>, how: How, ipv6: boo
         found = entry(world.wire, port);
         found.as_ref().is_none_or(|entry| matches!(&*entry.state, "TIME_WAIT" | "CLOSE"))
     });
-    found.unwrap_or_else(|| panic!("{how:?}: its entry has gone"))
+    found.unwrap_or_else(|| panic!("{how:?}: the entry is gone"))
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn an_entry_ends_as_the_kernels() {
     });
 }
 
-/// A FIN that conntrack did not see is one that it knows of: the entry goes on as the kernel's.
+/// After a FIN that conntrack did not see, the entry develops like the kernel's.
 #[test]
 fn what_comes_home_half_closed_ends_in_time_wait() {
     need_root!();
@@ -126,15 +126,15 @@ fn what_comes_home_half_closed_ends_in_time_wait() {
     });
 }
 
-/// How many entries are in each state.
+/// The number of entries in each state.
 fn states(world: &World<'_>) -> BTreeMap<String, usize> {
     let mut states = BTreeMap::new();
     entries(world.wire).into_iter().for_each(|entry| *states.entry(entry.state).or_default() += 1);
     states
 }
 
-/// So many connections of a byte each way, some at once. The peer closes first: it does not use
-/// a port again then.
+/// Runs `count` connections with one byte in each direction, some at a time. The peer closes first,
+/// because it does not reuse a port then.
 fn many(world: &World<'_>, service: Option<&Service>, count: usize) {
     const AT_ONCE: usize = 8;
     thread::scope(|scope| {
@@ -182,7 +182,7 @@ fn ten_thousand_short_connections_leave_what_the_kernels_leave() {
     const COUNT: usize = 10_000;
     World::enter(|world| {
         stateful(world.wire);
-        // All of them are to be there at the end, however long that takes.
+        // All entries must exist at the end, however long that takes.
         world.wire.ours.run("sysctl -q -w net.netfilter.nf_conntrack_tcp_timeout_time_wait=3600");
         let service = world.service();
         many(world, None, COUNT);

@@ -1,4 +1,4 @@
-//! Replays the committed corpora of the fuzz targets, and runs them over scripts at random.
+//! Replays the committed corpora of the fuzz targets, and runs the targets with random scripts.
 
 #[path = "../../../../fuzz/src/service.rs"]
 mod service;

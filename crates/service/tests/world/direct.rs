@@ -1,4 +1,4 @@
-//! Engines inside programs: this process, and some that are killed or stopped.
+//! Engines inside programs: in this process, and in programs that are killed or stopped.
 
 use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{Line, Role, World, programs_part};
@@ -11,12 +11,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Set, and a program reads.
+/// If this variable is set, a program reads.
 const READS: &str = "BATON_TEST_READS";
 
-/// Not a test: what the others start as a program. Its standard input is the socket that it
-/// hands over. It writes so many bytes of a ramp, says so, then reads another to its end and
-/// says what it found.
+/// Not a test: the tests start this as a program. Its standard input is the socket that it hands
+/// over. It writes a number of bytes of a ramp, reports that, reads another ramp to its end, and
+/// reports what it found.
 #[test]
 fn the_programs_process() {
     let Some((len, socket, fd)) = programs_part() else { return };
@@ -50,7 +50,7 @@ fn bytes_go_both_ways_through_an_engine_of_our_own() {
         assert_eq!((world.devices(), service.devices().len()), (2, 1));
         lines.iter_mut().for_each(|line| line.go_on(3_000_000));
         assert!(lines.iter().all(|line| line.place() == Place::Engine));
-        // To and fro, asked for by the program, and by somebody else.
+        // Back and forth, requested by the program and by somebody else.
         for _ in 0..5 {
             lines[0].restore();
             lines[0].go_on(50_000);
@@ -66,7 +66,7 @@ fn bytes_go_both_ways_through_an_engine_of_our_own() {
         assert_eq!((tally.count, tally.failed), (4, 0));
         lines.iter_mut().for_each(|line| line.go_on(300_000));
         assert!(lines.iter().all(|line| line.place() == Place::Engine));
-        // Nor is it left to an engine here to wait for what is late.
+        // No engine here is left to wait for late segments.
         world.service().bring_home(Selector::All).unwrap();
         lines.into_iter().for_each(Line::finish);
         wait_for("the end of all", || world.service().list().unwrap().is_empty());
@@ -145,7 +145,7 @@ fn a_killed_programs_peer_is_reset_if_something_was_not_read() {
         assert!(said.any(|line| line == "written"));
         peer.write_all(b"never read").unwrap();
         peer.read_exact(&mut [0; 5]).unwrap();
-        // Until the engine has acknowledged it.
+        // Waits until the engine has acknowledged it.
         let unacknowledged = || world.wire.peer.run("ss -Htn state established").contains(" 10 ");
         wait_for("the acknowledgment", || !unacknowledged());
         running.child().kill().unwrap();
@@ -166,7 +166,7 @@ fn a_program_killed_in_the_middle_of_a_transfer_leaves_nothing() {
         peer.read_exact(&mut read).unwrap();
         running.child().kill().unwrap();
         peer.read_to_end(&mut read).unwrap();
-        // What it had written is all there, to the last whole byte.
+        // Everything that the program had written has arrived, up to the last whole byte.
         assert!(read == Ramp::bytes(0, read.len()), "{} bytes", read.len());
         wait_for("the device's end", || world.devices() == 1);
         wait_for("nothing to be left", || world.service().list().unwrap().is_empty());
@@ -197,7 +197,7 @@ fn a_program_that_is_stopped_has_its_connections_brought_home_and_no_byte_twice(
             };
             send(&mut peer, 300_000);
             running.signal(Signal::STOP);
-            // Its engine hears nothing of this; the kernel does, in the end.
+            // Its engine is not told of this; the kernel receives it in the end.
             send(&mut peer, 30_000);
             let in_kernel = || world.service().list().unwrap().iter().all(|entry| entry.place == "kernel");
             wait_for("the way home", in_kernel);
@@ -229,7 +229,7 @@ fn a_brokers_death_costs_a_pause() {
             let begun = Instant::now();
             while lines.iter().any(|line| line.place() != Place::Kernel) {
                 lines.iter_mut().for_each(|line| line.turn(3_000));
-                assert!(begun.elapsed() < Duration::from_secs(20), "they do not come home");
+                assert!(begun.elapsed() < Duration::from_secs(20), "the connections do not come home");
             }
             lines.iter_mut().for_each(|line| line.go_on(20_000));
             let begun = Instant::now();
@@ -240,7 +240,7 @@ fn a_brokers_death_costs_a_pause() {
             }
         }
         lines.iter_mut().for_each(|line| line.go_on(100_000));
-        // Nor is it left to an engine here to wait for what is late.
+        // No engine here is left to wait for late segments.
         service.bring_home(Selector::All).unwrap();
         lines.into_iter().for_each(Line::finish);
         assert_eq!(world.wire.resets(), resets);
@@ -262,7 +262,7 @@ fn a_program_that_never_begins_its_engine_keeps_its_socket() {
             channel.send(request.to_bytes(), Vec::new()).unwrap();
         }
         channel.send(Request::Adopt { seq: 1 }.to_bytes(), vec![ours]).unwrap();
-        // Nor is anybody else kept waiting.
+        // Nobody else is kept waiting.
         world.line(false).adopt(&world.service());
         let mut stays = false;
         wait_for("the answer", || {

@@ -1,4 +1,4 @@
-//! A connection of which the kernel has something beyond a gap moves when that has come.
+//! A connection with data beyond a gap in the kernel moves once the gap has closed.
 
 use crate::common::World;
 use crate::common::kernels::tcp_counter;
@@ -9,8 +9,8 @@ use std::net::TcpStream;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-/// With a service that waits for `drain`, hands a connection over of which one byte is lost
-/// again and again, and does `meanwhile`. The connection, and its peer.
+/// With a service that waits for `drain`, hands over a connection one byte of which is lost again
+/// and again, and calls `meanwhile`. Returns the connection and its peer.
 fn hand_over(
     drain: Duration,
     ipv6: bool,
@@ -71,7 +71,7 @@ fn it_does_not_wait_for_ever() {
         false,
         |_, _| (),
         |world, stream, _peer| {
-            // The rule is on the kernel's way only.
+            // The rule is only on the kernel's path.
             world.wire.lose_nothing();
             reads_all(&stream);
         },

@@ -11,10 +11,10 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Bytes of rings and queue pairs at the start of a region that garbage is written to.
+/// The length of the rings and queue pairs at the start of a region, where garbage is written.
 const WORDS: u64 = 512 << 10;
 
-/// A program without the library, with one connection in the engine.
+/// A program that does not use the library, with one connection in the engine.
 struct Hostile {
     channel: Channel,
     memory: Vec<OwnedFd>,
@@ -33,7 +33,7 @@ impl Hostile {
         let _ = self.channel.send(request.to_bytes(), fds);
     }
 
-    /// Hands a connection over, and never looks at it again.
+    /// Hands a connection over and ignores it from then on.
     fn adopt(&mut self, socket: OwnedFd) {
         self.say(&Request::Adopt { seq: 1 }, vec![socket]);
         let begun = Instant::now();
@@ -61,7 +61,7 @@ impl Hostile {
             rustix::io::pwrite(&self.memory[0], &word.to_ne_bytes(), at & !7).unwrap();
         }
         rustix::io::write(&self.memory[1], &1u64.to_ne_bytes()).unwrap();
-        // The engine's wake-ups are its own to steal.
+        // A program may only steal its own engine's wake-ups.
         let _ = rustix::io::read(&self.memory[1], &mut [0; 8]);
     }
 }
@@ -89,11 +89,11 @@ fn garbage_in_its_memory_costs_a_program_its_own_connections_only() {
                 hostile.say(&Request::Restore { id: seed + 1 }, Vec::new());
                 line.go_on(1_000);
             }
-            // It goes, and what it left is read from its memory.
+            // The program ends, and what it left is read from its memory.
             drop(hostile);
             line.go_on(20_000);
         }
-        // The others' way home does not lead through it either.
+        // The way home of other connections does not depend on it either.
         let mut hostile = Hostile::new(world, 77);
         let (ours, _peer) = world.wire.connect(false);
         hostile.adopt(ours.into());
@@ -138,7 +138,7 @@ fn what_a_program_never_takes_in_comes_home_and_ends_with_it() {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 read => break read.unwrap_err(),
             }
-            assert!(gone.elapsed() < Duration::from_secs(1), "its peer hears nothing of the end");
+            assert!(gone.elapsed() < Duration::from_secs(1), "the peer does not learn of the end");
         };
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     });

@@ -1,12 +1,13 @@
-//! An engine or a broker is killed while the interface is down: the kernel has no route for what is
-//! left, which is kept and tried again.
+//! An engine or a broker is killed while the interface is down. The kernel has no route for the
+//! connections left behind, which are kept and tried again.
 
 use crate::beside::{EACH, address, both, both_stand_still, each, go_on_and_finish};
 use crate::common::{Line, Role, World};
 use baton_testkit::{need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Kills a process while the interface is down, and has the connection go on afterwards.
+/// Kills a process while the interface is down, and checks that the connection continues
+/// afterwards.
 fn killed_while_down(world: &World<'_>, ipv6: bool, mut line: Line, mut kernels: Line, kill: impl Fn()) {
     let (ours, resets) = (&world.wire.ours, world.wire.resets());
     ours.run("ip link set wire down");
@@ -62,7 +63,7 @@ fn brokers_are_killed_while_the_interface_is_down() {
             line.adopt(&world.service());
             both(&mut line, &mut kernels, 100_000);
             killed_while_down(world, ipv6, line, kernels, || {
-                // The second has what the first was left.
+                // The second broker inherits what was left to the first.
                 for _ in 0..2 {
                     let pid = world.process(Role::Broker);
                     kill(pid);

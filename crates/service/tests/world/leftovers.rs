@@ -1,5 +1,5 @@
-//! What a program holds of a connection whose engine died goes into the kernel, if the
-//! program wants a plain socket.
+//! If the program wants a plain socket, the bytes that it holds of a connection whose engine died
+//! go into the kernel.
 
 use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{At, Line, World};
@@ -11,10 +11,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
-/// Bytes that the peer sends and nobody reads.
+/// The bytes that the peer sends and nobody reads.
 const UNREAD: usize = 60_000;
 
-/// In the engine, with both queues full of what nobody reads, and closed by us, by the peer.
+/// A connection in the engine with unread bytes in both queues, closed by our side and by the peer
+/// as requested.
 fn filled(world: &World<'_>, service: &Service, ipv6: bool, [ours, peers]: [bool; 2]) -> Line {
     let mut line = world.line(ipv6);
     line.go_on(5_000);
@@ -45,9 +46,9 @@ fn kill_the_engine(world: &World<'_>, lines: &[Line]) {
     wait_for("the way home", || lines.iter().all(|line| line.place() == Place::Kernel));
 }
 
-/// Both directions end, if they have not; all that was written comes out.
+/// Ends both directions, unless they have ended, and checks that everything written arrives.
 fn end(line: &mut Line) {
-    // Of one that has ended already they fail.
+    // This fails on a connection that has ended already.
     let _ = match &line.at {
         At::Kernel(stream) => stream.shutdown(Shutdown::Write),
         At::Service(stream) => stream.shutdown(),
@@ -70,7 +71,7 @@ fn a_plain_socket_has_all_that_its_program_held() {
     World::enter(|world| {
         let service = world.service();
         let resets = world.wire.resets();
-        // The one has closed, or the other, or none.
+        // One side has closed, or the other, or neither.
         let mut lines: Vec<_> =
             (0..6).map(|case| filled(world, &service, case % 2 == 0, [case / 2 == 1, case / 2 == 2])).collect();
         kill_the_engine(world, &lines);
@@ -107,7 +108,7 @@ fn what_was_read_in_part_goes_back_in_part() {
         let service = world.service();
         let mut lines = vec![filled(world, &service, false, [false; 2]), filled(world, &service, true, [false; 2])];
         kill_the_engine(world, &lines);
-        // An engine that died soon after its start is not there again at once.
+        // An engine that died soon after its start is not restarted at once.
         std::thread::sleep(Duration::from_millis(1500));
         for line in &mut lines {
             let At::Service(stream) = &line.at else { unreachable!("it is the service's") };
@@ -115,12 +116,12 @@ fn what_was_read_in_part_goes_back_in_part() {
             (&mut &*stream).read_exact(&mut first).unwrap();
             assert_eq!(first[..], Ramp::bytes(line.back.read, first.len()));
             line.back.read += first.len() as u64;
-            // More comes from the peer, to the kernel.
+            // The peer sends more, to the kernel.
             line.back.write(&line.peer, 5_000);
             std::thread::sleep(Duration::from_millis(20));
             line.restore();
             line.go_on(100_000);
-            // And it may go again.
+            // The connection may move again.
             line.adopt(&service);
             line.go_on(100_000);
         }
@@ -143,7 +144,7 @@ fn without_a_service_what_was_received_has_to_be_read_first() {
     let At::Service(stream) = std::mem::replace(&mut lines[0].at, At::Moving) else { unreachable!("it was adopted") };
     let (mut stream, error) = stream.restore().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotConnected, "{error}");
-    // The stream is none the worse.
+    // The stream is intact.
     let mut first = [0; 1000];
     stream.read_exact(&mut first).unwrap();
     assert_eq!(first[..], Ramp::bytes(lines[0].back.read, first.len()));

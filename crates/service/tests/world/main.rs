@@ -1,5 +1,5 @@
-//! Connections between two kernels, a service beside one of them. One binary: what all of these
-//! are built from takes longer to build than they do themselves.
+//! Connections between two kernels, with a service next to one of them. They form one binary,
+//! because building their dependencies takes longer than building the tests.
 
 #[path = "../common/mod.rs"]
 mod common;

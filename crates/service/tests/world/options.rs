@@ -1,4 +1,4 @@
-//! What a program sets on a stream holds wherever the connection is.
+//! What a program sets on a stream applies wherever the connection is.
 
 use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{At, Line, World};
@@ -18,11 +18,11 @@ const TIMEOUT: Option<Duration> = Some(Duration::from_millis(12_345));
 const CLASS: u8 = 0xb8;
 
 fn stream(line: &Line) -> &baton_client::Stream {
-    let At::Service(stream) = &line.at else { panic!("it is no stream") };
+    let At::Service(stream) = &line.at else { panic!("the connection is not a stream") };
     stream
 }
 
-/// Packets of the class that have come to the peer.
+/// The number of packets of the class that have reached the peer.
 fn of_the_class(world: &World<'_>) -> u64 {
     let list = world.wire.peer.run("nft list chain inet class in");
     list.split_whitespace().skip_while(|word| *word != "packets").nth(1).unwrap().parse().unwrap()
@@ -81,7 +81,7 @@ fn what_is_set_in_the_engine_comes_home() {
     });
 }
 
-/// The library holds back what is corked, so the engine must not do so, too.
+/// The library holds back corked data, so the engine must not do so as well.
 #[test]
 fn what_was_corked_in_the_kernel_is_let_go_in_the_engine() {
     need_root!();
@@ -89,7 +89,7 @@ fn what_was_corked_in_the_kernel_is_let_go_in_the_engine() {
     World::enter(|world| {
         let service = world.service();
         let mut line = world.line(false);
-        let At::Kernel(fd) = &line.at else { unreachable!("it is a socket") };
+        let At::Kernel(fd) = &line.at else { unreachable!("the connection is a socket") };
         sockopt::set_tcp_cork(fd, true).unwrap();
         line.adopt(&service);
         assert!(stream(&line).cork().unwrap());
@@ -106,8 +106,8 @@ fn what_was_corked_in_the_kernel_is_let_go_in_the_engine() {
     });
 }
 
-/// tcp(7), `TCP_NODELAY`: it flushes what is pending, also what the cork holds. Else each
-/// piece would wait for 150 ms and more.
+/// tcp(7), `TCP_NODELAY`: it flushes pending data, including what a cork holds. Otherwise each
+/// piece would wait for 150 ms or more.
 #[test]
 fn nodelay_flushes_what_is_corked_in_the_engine() {
     need_root!();
@@ -140,7 +140,7 @@ fn what_is_set_in_the_kernel_holds_in_the_engine() {
         let service = world.service();
         count_the_class(world);
         let mut line = world.line(false);
-        let At::Kernel(fd) = &line.at else { unreachable!("it is a socket") };
+        let At::Kernel(fd) = &line.at else { unreachable!("the connection is a socket") };
         sockopt::set_socket_keepalive(fd, true).unwrap();
         sockopt::set_tcp_keepidle(fd, PROBING.idle).unwrap();
         sockopt::set_tcp_user_timeout(fd, 9_000).unwrap();
@@ -157,16 +157,16 @@ fn what_is_set_in_the_kernel_holds_in_the_engine() {
         assert_eq!((tally.count, tally.failed), (1, 0));
         wait_for("the engine", || line.place() == Place::Engine);
         let before = of_the_class(world);
-        // A frame has 64 KB at most.
+        // A frame has at most 64 KB.
         line.go_on(1_000_000);
         assert!(of_the_class(world) > before + 10, "{before} before, {} now", of_the_class(world));
-        // As the socket had it, though it was twice away.
+        // As on the socket, although the connection was away twice.
         service.bring_home(Selector::All).unwrap();
         wait_for("the way home", || line.place() == Place::Kernel);
         assert_eq!(stream(&line).keepalive().unwrap().unwrap().idle, PROBING.idle);
         service.handoff(Selector::All).unwrap();
         wait_for("the engine", || line.place() == Place::Engine);
-        // To linger for no time is to reset.
+        // Lingering for no time means a reset.
         let Line { at, peer, .. } = line;
         drop(at);
         peer.set_nonblocking(false).unwrap();
@@ -183,7 +183,7 @@ fn tcp_info_is_of_whoever_has_the_connection() {
         line.go_on(200_000);
         let there = stream(&line).tcp_info().unwrap();
         let word = |info: &[u8], at: usize| u32::from_ne_bytes(info[at..at + 4].try_into().unwrap());
-        // Established; a segment's size; a round-trip time was measured.
+        // Established; the size of a segment; a round-trip time was measured.
         assert_eq!((there[0], there.len()), (1, TCP_INFO_BYTES));
         assert!((500..=1460).contains(&word(&there, 16)) && word(&there, 68) > 0, "{there:?}");
         kill_process(Pid::from_raw(world.engine as i32).unwrap(), Signal::KILL).unwrap();

@@ -1,4 +1,4 @@
-//! Brokers and guardians that are killed: each is outlived by the other.
+//! Brokers and guardians that are killed: each survives the other.
 
 use crate::common::kernels::wait_for;
 use crate::common::{At, Line, Role, World};
@@ -9,25 +9,25 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Kills the process that plays a role, and waits for another.
+/// Kills the process in a role, and waits for its successor.
 fn kill(world: &World<'_>, role: Role) {
     let pid = world.process(role);
     kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
     world.process_but(role, Some(pid));
 }
 
-/// Kills the broker, and waits until the next has brought everything home. Until then the
-/// engine goes on.
+/// Kills the broker, and waits until its successor has brought everything home. Until then the
+/// engine continues.
 fn kill_broker(world: &World<'_>, lines: &mut [Line]) {
     kill(world, Role::Broker);
     let killed = Instant::now();
     while lines.iter().any(|line| line.place() != Place::Kernel) {
         lines.iter_mut().for_each(|line| line.turn(3_000));
-        assert!(killed.elapsed() < Duration::from_secs(5), "they do not come home");
+        assert!(killed.elapsed() < Duration::from_secs(5), "the connections do not come home");
     }
 }
 
-/// All of them to the engine, with as many requests as it takes.
+/// Moves all connections to the engine, with as many requests as it takes.
 fn hand_off(service: &Service, lines: &mut [Line]) {
     let begun = Instant::now();
     while lines.iter().any(|line| line.place() != Place::Engine) {
@@ -72,8 +72,8 @@ fn a_guardians_death_costs_nothing() {
             kill(world, Role::Guardian);
             lines.iter_mut().for_each(|line| line.go_on(50_000));
             let moved = service.list().unwrap();
-            assert!(moved.iter().all(|entry| entry.place == "engine"), "nothing was to move: {moved:?}");
-            // The new one knows everything.
+            assert!(moved.iter().all(|entry| entry.place == "engine"), "nothing should have moved: {moved:?}");
+            // The new broker or guardian knows everything.
             kill_broker(world, &mut lines);
             lines.iter_mut().for_each(|line| line.go_on(50_000));
             hand_off(&service, &mut lines);
@@ -103,7 +103,7 @@ fn a_broker_that_dies_during_moves_leaves_each_whole_on_one_side() {
                 });
                 let begun = Instant::now();
                 while begun.elapsed() < Duration::from_millis(25) {
-                    // The broker's death is one of the answers.
+                    // The broker may die before it answers.
                     let _ = service.bring_home(Selector::All);
                     let _ = service.handoff(Selector::All);
                     lines.iter_mut().for_each(|line| line.turn(3_000));

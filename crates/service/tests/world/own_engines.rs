@@ -1,4 +1,4 @@
-//! Programs' own engines, played here.
+//! Engines inside programs, simulated here.
 
 use crate::common::World;
 use crate::common::kernels::wait_for;
@@ -11,10 +11,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// What a program's engine that is played says to an order.
+/// What a simulated engine answers to an order.
 type Played = fn(Order) -> Option<Report>;
 
-/// Says that it is there, and adopts, and lets go of nothing.
+/// Reports that it is there, adopts connections, and releases none.
 fn greedy(order: Order) -> Option<Report> {
     match order {
         Order::Start { .. } => Some(Report::Started {}),
@@ -39,8 +39,8 @@ fn play(mut orders: Channel, engine: Played) {
     }
 }
 
-/// Has a connection taken to a program's own engine, until that is to adopt it: the program's
-/// channel, and the connection's name.
+/// Moves a connection to a program's own engine, up to the point at which the engine is to adopt
+/// it. Returns the program's channel and the connection's number.
 fn bring_to(world: &World<'_>, engine: Played, ours: OwnedFd) -> (Channel, u64) {
     let mut program = greet(world);
     say(&mut program, &Request::Direct {}, Vec::new());
@@ -80,7 +80,7 @@ fn a_programs_engine_that_keeps_what_is_asked_for_is_not_waited_for() {
     });
 }
 
-/// An engine's word is in the program's memory before its report is with the broker.
+/// What an engine did is in the program's memory before the broker has the report.
 #[test]
 fn what_is_asked_about_a_connection_of_whose_arrival_the_broker_has_not_heard_is_answered() {
     need_root!();

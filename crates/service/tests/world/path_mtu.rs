@@ -1,5 +1,5 @@
-//! What a path carries, learned by an engine, is known to the kernel afterwards: whether the
-//! engine gave the connection back or died with it.
+//! The kernel knows the MTU of a path that an engine has learned, whether the engine gave the
+//! connection back or died with it.
 
 use crate::common::kernels::{LONG, Wire, wait_for};
 use crate::common::{Line, World};
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 const NARROW: u32 = 1300;
 
-/// The MTU that our kernel takes the path to the peer to have, if it learned any.
+/// The MTU that our kernel has learned for the path to the peer, if any.
 fn route_mtu(wire: &Wire) -> Option<u32> {
     let [_, there] = Wire::addresses(false);
     let route = wire.ours.run(&format!("ip -d route get {there}"));
@@ -39,7 +39,7 @@ fn narrowed(killed: bool) {
                 let begun = Instant::now();
                 while line.place() != Place::Kernel {
                     line.turn(10_000);
-                    assert!(begun.elapsed() < LONG, "it does not come home");
+                    assert!(begun.elapsed() < LONG, "the connection does not come home");
                 }
             } else {
                 line.restore();

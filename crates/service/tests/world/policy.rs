@@ -6,12 +6,12 @@ use baton_policy::rules::{PortRule, Rule, Side};
 use baton_testkit::{need_program, need_root};
 use std::net::TcpStream;
 
-/// Why the connection stays.
+/// Returns why the connection stays.
 #[track_caller]
 fn stays(world: &World<'_>, line: &mut Line) -> String {
-    let At::Kernel(stream) = &line.at else { panic!("it is away") };
+    let At::Kernel(stream) = &line.at else { panic!("the connection is away") };
     let copy: TcpStream = stream.try_clone().unwrap();
-    let Err(refused) = world.service().adopt(copy.into()) else { panic!("it moved") };
+    let Err(refused) = world.service().adopt(copy.into()) else { panic!("the connection moved") };
     refused.to_string()
 }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 const NOBODY: u32 = 65_534;
 
-/// Not a test: what the others start as a program. Its standard input is the socket that it
-/// hands over; it writes so many bytes, says how it went, and waits for its end.
+/// Not a test: the tests start this as a program. Its standard input is the socket that it hands
+/// over. It writes a number of bytes, reports the outcome, and waits for its end.
 #[test]
 fn the_programs_process() {
     let Some((len, socket, fd)) = programs_part() else { return };
@@ -28,7 +28,7 @@ fn the_programs_process() {
     std::thread::sleep(Duration::from_secs(60));
 }
 
-/// A program that was started, and how it says that it went.
+/// Starts a program. Returns it with the outcome that it reports.
 fn program(world: &World<'_>, socket: OwnedFd, user: Option<u32>, len: usize) -> (Running, String) {
     let (running, mut lines) = world.program("programs::the_programs_process", socket, len as u64, &|command| {
         if let Some(user) = user {
@@ -36,7 +36,7 @@ fn program(world: &World<'_>, socket: OwnedFd, user: Option<u32>, len: usize) ->
         }
     });
     let word = lines.find_map(|line| Some(line.strip_prefix("outcome ")?.to_owned()));
-    (running, word.expect("it says how it went"))
+    (running, word.expect("the program reports the outcome"))
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_killed_programs_peer_gets_all_that_was_written_and_the_end() {
             peer.read_to_end(&mut read).unwrap();
             assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
             assert!(read == Ramp::bytes(0, len), "{} of {len} bytes", read.len());
-            // Nobody is there to read.
+            // Nobody reads it.
             peer.shutdown(Shutdown::Write).unwrap();
         }
     });
@@ -89,13 +89,13 @@ fn other_users_stay_outside_and_others_sockets_stay_where_they_are() {
         let configure =
             |config: &mut baton_service::broker::Config| (config.mode, config.users) = (mode, users.clone());
         World::enter_with(configure, |world| {
-            // Root's, in a process of nobody.
+            // A socket of root's, in a process of the user nobody.
             let (ours, mut peer) = world.pair();
             let own = ours.try_clone().unwrap();
             let (running, word) = program(world, ours, Some(NOBODY), 5);
             assert_eq!(word, outcome, "{mode:o}");
             drop(running);
-            // It is as it was.
+            // The socket is unchanged.
             TcpStream::from(own).write_all(b"alive").unwrap();
             let mut read = [0; 5];
             peer.read_exact(&mut read).unwrap();
@@ -162,7 +162,7 @@ fn several_threads_may_wait_for_one_stream() {
             let askers: Vec<_> = (0..2).map(|_| scope.spawn(|| stream.tcp_info().unwrap())).collect();
             assert!(askers.into_iter().all(|asker| !asker.join().unwrap().is_empty()));
             for byte in [1, 2] {
-                // Both wait, most likely.
+                // Both are probably waiting by then.
                 std::thread::sleep(Duration::from_millis(20));
                 peer.write_all(&[byte]).unwrap();
             }

@@ -1,4 +1,4 @@
-//! Connections that programs work on with queue pairs of their own.
+//! Connections that programs use through raw queue pairs.
 
 use crate::common::kernels::{LONG, Ramp, wait_for};
 use crate::common::{Role, World};
@@ -16,13 +16,14 @@ fn kill(pid: u32) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
 }
 
-/// Registered memory: where queues land, then buffers to receive into, then those to send.
+/// The registered memory: where queues arrive, then buffers to receive into, then buffers to send
+/// from.
 const SIZES: RawSizes = RawSizes { connections: 2, queue_depth: 8, data_bytes: 16 << 20 };
 const LANDING: u32 = 7 << 20;
 const BUFFERS: u64 = 14 << 20;
 const BUFFER: u32 = 5000;
 
-/// Ids of buffers: these receive, those from here on send.
+/// The first id of buffers that are sent. Smaller ids are buffers that receive.
 const SENDS: u64 = 100;
 const LANDED: u64 = 50;
 
@@ -33,7 +34,7 @@ enum At {
     Gone,
 }
 
-/// A connection with a ramp in both directions.
+/// A connection that carries a ramp in both directions.
 struct End {
     service: RawService,
     id: u64,
@@ -41,16 +42,16 @@ struct End {
     peer: TcpStream,
     out: Ramp,
     back: Ramp,
-    /// To be written before anything else.
+    /// Bytes that must be written before any others.
     unsent: Vec<u8>,
-    /// Buffers that are the engine's, by id.
+    /// The ids of buffers that the engine has.
     posted: Vec<u64>,
-    /// Bytes that it brought along unread the last time.
+    /// The number of unread bytes that it brought along the last time.
     brought: u32,
     stayed: Option<String>,
     /// The memory of an engine that has died.
     dead: Option<u32>,
-    /// The peer has sent all it will.
+    /// The peer has sent everything.
     peer_finished: bool,
 }
 
@@ -79,7 +80,8 @@ impl End {
         self.service.memory(memory).unwrap().extent(offset, BUFFER).unwrap()
     }
 
-    /// Handed over, until the engine has it. A new engine may take a moment to start.
+    /// Hands the connection over, until the engine has it. A new engine may need some time to
+    /// start.
     #[track_caller]
     fn adopt(&mut self) {
         let begun = Instant::now();
@@ -89,11 +91,11 @@ impl End {
                 self.service.adopt(stream.into()).unwrap();
             }
             self.hear();
-            assert!(begun.elapsed() < LONG, "it is not taken: {:?}", self.stayed);
+            assert!(begun.elapsed() < LONG, "the connection is not taken: {:?}", self.stayed);
         }
     }
 
-    /// What is to be written first.
+    /// Writes what must be written first.
     fn flush(&mut self) {
         wait_for("room in the socket", || {
             let done = self.unsent.is_empty();
@@ -104,7 +106,7 @@ impl End {
         });
     }
 
-    /// All that has happened, waiting for something if that is little.
+    /// Handles all events, and waits for one if there is little else to do.
     #[track_caller]
     fn hear(&mut self) {
         self.service.wait(Some(Duration::from_millis(1))).unwrap();
@@ -128,7 +130,7 @@ impl End {
             }
             RawEvent::NotAdopted { refused, .. } => {
                 self.stayed = Some(refused.to_string());
-                self.at = At::Kernel(refused.fd.expect("it is whole").into());
+                self.at = At::Kernel(refused.fd.expect("the socket is whole").into());
             }
             RawEvent::Adopted { id, place } => {
                 assert_eq!(id, self.id);
@@ -145,7 +147,7 @@ impl End {
                 self.peer_finished |= matches!(event, QpEvent::PeerFinished { .. });
             }
             RawEvent::Home { fd, unread, unsent, .. } => {
-                assert!(self.posted.is_empty(), "buffers are free: {:?}", self.posted);
+                assert!(self.posted.is_empty(), "all buffers are free: {:?}", self.posted);
                 self.take(&unread);
                 self.dead.take().into_iter().for_each(|memory| self.service.forget(memory));
                 self.unsent = unsent;
@@ -161,16 +163,16 @@ impl End {
         }
     }
 
-    /// Received bytes: they are the next ones.
+    /// Checks that received bytes are the next ones of the ramp.
     #[track_caller]
     fn take(&mut self, bytes: &[u8]) {
         let right = Ramp::bytes(self.back.read, bytes.len());
-        assert!(bytes == right, "{} bytes at {} are not those", bytes.len(), self.back.read);
+        assert!(bytes == right, "{} bytes at {} differ", bytes.len(), self.back.read);
         self.back.read += bytes.len() as u64;
         assert!(self.back.read <= self.back.written, "more was read than written");
     }
 
-    /// As much as fits, both ways.
+    /// Writes and reads as much as fits, in both directions.
     #[track_caller]
     fn turn(&mut self) {
         self.back.write(&self.peer, 30_000);
@@ -198,7 +200,7 @@ impl End {
         }
     }
 
-    /// Posts each buffer that is free. In the tests' memory two landings count.
+    /// Posts each free buffer. The memory of the tests has room for two arrivals.
     fn post(&mut self, Place { memory, qp }: Place) {
         for id in (0..6).chain(SENDS..SENDS + 6) {
             if self.posted.contains(&id) {
@@ -218,14 +220,14 @@ impl End {
         }
     }
 
-    /// Rounds until `bytes` more have arrived both ways.
+    /// Runs rounds until `bytes` more have arrived in both directions.
     #[track_caller]
     fn go_on(&mut self, bytes: u64) {
         let goals = [self.out.read + bytes, self.back.read + bytes];
         let begun = Instant::now();
         while self.out.read < goals[0] || self.back.read < goals[1] {
             self.turn();
-            assert!(begun.elapsed() < LONG, "it does not go on: {:?} {:?}", self.out, self.back);
+            assert!(begun.elapsed() < LONG, "no progress: {:?} {:?}", self.out, self.back);
         }
     }
 
@@ -234,16 +236,16 @@ impl End {
         let begun = Instant::now();
         while !matches!(self.at, At::Kernel(_)) {
             self.turn();
-            assert!(begun.elapsed() < LONG, "it does not come home: {:?}", self.stayed);
+            assert!(begun.elapsed() < LONG, "the connection does not come home: {:?}", self.stayed);
         }
     }
 
-    /// All that was written arrives, and both see the end.
+    /// Everything written arrives, and both sides see the end.
     #[track_caller]
     fn finish(mut self) {
         assert!(matches!(self.at, At::Kernel(_)));
         self.flush();
-        let At::Kernel(mut stream) = self.at else { unreachable!("it was there just now") };
+        let At::Kernel(mut stream) = self.at else { unreachable!("the connection is in the kernel") };
         stream.shutdown(Shutdown::Write).unwrap();
         self.peer.shutdown(Shutdown::Write).unwrap();
         let mut ended = [false; 2];
@@ -264,7 +266,7 @@ impl End {
     }
 }
 
-/// What could be done now.
+/// What can be done now.
 #[track_caller]
 fn now(done: std::io::Result<usize>) -> usize {
     match done {
@@ -303,11 +305,11 @@ fn what_was_not_read_is_received_where_it_was_to_land() {
     World::enter(|world| {
         let mut end = End::new(world, false);
         end.back.write(&end.peer, 10_000);
-        let At::Kernel(ours) = &end.at else { panic!("it is in the kernel") };
+        let At::Kernel(ours) = &end.at else { panic!("the connection is in the kernel") };
         wait_for("the bytes", || ours.peek(&mut [0; 10_000]).is_ok_and(|count| count == 10_000));
         end.adopt();
         assert_eq!(end.brought, 10_000);
-        // Without a word of the peer.
+        // This needs nothing from the peer.
         wait_for("what was brought", || {
             end.hear();
             end.back.read == 10_000

@@ -1,4 +1,4 @@
-//! What a stream is ready for, and who is told of it, wherever the connection is.
+//! The readiness of a stream and its notifications, wherever the connection is.
 
 use crate::common::kernels::wait_for;
 use crate::common::{At, Line, World};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 
 fn stream(line: &Line) -> &Stream {
-    let At::Service(stream) = &line.at else { panic!("it is no stream") };
+    let At::Service(stream) = &line.at else { panic!("the connection is not a stream") };
     stream
 }
 
@@ -24,7 +24,7 @@ impl Wake for Count {
     }
 }
 
-/// Something becomes true of a stream after its watch was woken.
+/// Checks that something becomes true of a stream after its watch was woken.
 #[track_caller]
 fn told(count: &Count, before: u64, what: &str, is: impl Fn() -> bool) {
     wait_for(what, || count.0.load(Ordering::SeqCst) > before && is());
@@ -82,7 +82,7 @@ fn a_full_stream_is_told_of_room() {
         stream(&line).watch(Waker::from(count.clone()));
         let block = vec![0; 1 << 16];
         let mut written = 0;
-        // The peer's kernel takes in what it has room for.
+        // The peer's kernel takes as much as it has room for.
         while stream(&line).readiness().writable || stream(&line).queued().unwrap().1 == 0 {
             written += { stream(&line) }.write(&block).unwrap_or(0);
         }

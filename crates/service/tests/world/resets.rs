@@ -1,4 +1,4 @@
-//! A reset reaches its peer, whatever was under way with it.
+//! A reset reaches the peer, whatever was in flight.
 
 use crate::common::kernels::wait_for;
 use crate::common::{At, Line, World};
@@ -8,10 +8,11 @@ use baton_testkit::{need_program, need_root};
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// Connections that are reset.
+/// The number of connections that are reset.
 const TIMES: usize = 40;
 
-/// Resets a connection on the engine with bulk under way; what the peer's last read says.
+/// Resets a connection on the engine while bulk data is in flight. Returns the result of the peer's
+/// last read.
 fn reset(world: &World<'_>, service: &Service) -> ErrorKind {
     let mut line = world.line(false);
     line.adopt(service);
@@ -26,10 +27,10 @@ fn reset(world: &World<'_>, service: &Service) -> ErrorKind {
     drop(at);
     peer.set_nonblocking(false).unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    std::io::copy(&mut &peer, &mut std::io::sink()).expect_err("it does not end in form").kind()
+    std::io::copy(&mut &peer, &mut std::io::sink()).expect_err("the connection does not end in an orderly way").kind()
 }
 
-/// Of what is in flight some comes late, and some is lost on its way home and back.
+/// Some of what is in flight arrives late, and some is lost on the way home and back.
 #[test]
 fn a_reset_is_believed_whatever_was_in_flight() {
     need_root!();

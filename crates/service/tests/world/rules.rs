@@ -7,7 +7,7 @@ use baton_kernel::Rules;
 use baton_testkit::{need_program, need_root};
 use std::time::{Duration, Instant};
 
-/// One transaction: a table whose rules accept all but what is banned.
+/// One transaction: a table whose rules accept everything except what is banned.
 const TABLE: &str = "nft table inet t { \
     set banned { type ipv4_addr; flags interval; }; \
     chain in { type filter hook input priority 0; ip saddr @banned drop; }; }";
@@ -21,7 +21,7 @@ fn goes_on_to(line: &mut Line, place: Place) {
     while line.place() != place {
         line.turn(1000);
         std::thread::sleep(Duration::from_millis(1));
-        assert!(begun.elapsed() < Duration::from_secs(20), "it is not in the {place:?}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "the connection is not in the {place:?}");
     }
 }
 
@@ -29,8 +29,8 @@ fn why(service: &Service) -> String {
     service.list().unwrap().first().map_or(String::new(), |entry| entry.why.clone())
 }
 
-/// Tries to exchange bytes for a while; true if any arrived from the peer, whose packets the rules
-/// of these tests drop. Ours still leave: a timeout may send some that are new (F-RTO, RFC 5682).
+/// Tries to exchange bytes for a while. Returns true if any arrived from the peer, whose packets
+/// the rules of these tests drop. Ours still leave: a timeout may send new ones (F-RTO, RFC 5682).
 fn passes_any(line: &mut Line) -> bool {
     let before = line.back.read;
     let begun = Instant::now();
@@ -52,7 +52,7 @@ fn a_connection_comes_home_for_new_rules_and_goes_back_once_it_passed_them() {
         world.wire.ours.run("nft add table inet t");
         wait_for("its way home", || line.place() == Place::Kernel);
         assert_eq!(why(service), "rules-changed");
-        // It says nothing, so it has passed nothing.
+        // It sends nothing, so no packet of it has passed the rules.
         std::thread::sleep(Duration::from_secs(1));
         assert_eq!(line.place(), Place::Kernel);
         goes_on_to(&mut line, Place::Engine);
@@ -79,8 +79,8 @@ fn a_ban_stops_a_connection_that_is_away_and_its_end_lets_it_go_on() {
             // What is in the queues arrives first.
             passes_any(&mut stays);
             passes_any(&mut away);
-            assert!(!passes_any(&mut stays), "the kernel's goes on");
-            assert!(!passes_any(&mut away), "the one that moved goes on");
+            assert!(!passes_any(&mut stays), "the kernel's connection continues");
+            assert!(!passes_any(&mut away), "the connection that moved continues");
             assert_eq!(away.place(), Place::Kernel);
             world.wire.ours.run(UNBAN);
             away.go_on(100_000);
@@ -102,13 +102,13 @@ fn a_ban_by_legacy_iptables_stops_a_connection_that_is_away() {
         World::enter(|world| {
             let iptables = if ipv6 { "ip6tables-legacy" } else { "iptables-legacy" };
             world.wire.ours.run(&format!("{iptables} -w -A INPUT -p udp --dport 9 -j ACCEPT"));
-            // That there is a table now is seen within a second.
+            // The new table is noticed within a second.
             std::thread::sleep(Duration::from_millis(1500));
             let service = world.service();
             let mut line = world.line(ipv6);
             line.adopt(&service);
             line.go_on(100_000);
-            // Counters that change are no change.
+            // Changed counters are not a change.
             std::thread::sleep(Duration::from_secs(2));
             line.go_on(100_000);
             assert_eq!(line.place(), Place::Engine, "{}", why(&service));
@@ -116,7 +116,7 @@ fn a_ban_by_legacy_iptables_stops_a_connection_that_is_away() {
             wait_for("its way home", || line.place() == Place::Kernel);
             assert_eq!(why(&service), "rules-changed");
             passes_any(&mut line);
-            assert!(!passes_any(&mut line), "it goes on");
+            assert!(!passes_any(&mut line), "the connection continues");
             world.wire.ours.run(&format!("{iptables} -w -D INPUT -p tcp -j DROP"));
             line.go_on(100_000);
             goes_on_to(&mut line, Place::Engine);
@@ -146,16 +146,16 @@ fn rules_that_change_all_the_time_do_not_move_connections_all_the_time() {
         }
         let after = moves(&service);
         assert!((1..=4).contains(&(after - before)), "{} moves", after - before);
-        // Once it is quiet they go back.
+        // Once the rules have been stable for a while, the connections go back.
         lines.iter_mut().for_each(|line| goes_on_to(line, Place::Engine));
         lines.iter_mut().for_each(|line| line.go_on(10_000));
         lines.into_iter().for_each(Line::finish);
     });
 }
 
-/// Why a connection stays, if it does.
+/// Returns why a connection stays, if it does.
 fn stays(world: &World<'_>, line: &Line) -> Option<String> {
-    let At::Kernel(stream) = &line.at else { panic!("it is away") };
+    let At::Kernel(stream) = &line.at else { panic!("the connection is away") };
     let refused = world.service().adopt(stream.try_clone().unwrap().into()).err()?;
     Some(refused.to_string())
 }
@@ -170,7 +170,7 @@ fn a_connection_that_a_rule_limits_stays_and_goes_on() {
     World::enter(|world| {
         world.wire.ours.run(table);
         let mut line = world.line(true);
-        let why = stays(world, &line).expect("a limit keeps it");
+        let why = stays(world, &line).expect("a limit keeps the connection");
         assert!(why.contains("limit in table inet t, chain in"), "{why}");
         line.turn(1000);
         world.wire.ours.run("nft flush ruleset");
@@ -208,10 +208,10 @@ fn a_connection_that_is_dead_in_the_kernel_does_not_live_by_moving() {
             let mut line = world.line(false);
             line.go_on(10_000);
             world.wire.ours.run(&TABLE.replace("ip saddr @banned drop", "tcp sport 1-65535 ip daddr 10.66.0.1 drop"));
-            let why = stays(world, &line).expect("all of its packets are dropped");
+            let why = stays(world, &line).expect("all packets of the connection are dropped");
             assert!(why.contains("drop in table inet t, chain in"), "{why}");
             passes_any(&mut line);
-            assert!(!passes_any(&mut line), "it goes on");
+            assert!(!passes_any(&mut line), "the connection continues");
             world.wire.ours.run("nft flush ruleset");
             line.go_on(10_000);
             line.finish();
@@ -219,7 +219,8 @@ fn a_connection_that_is_dead_in_the_kernel_does_not_live_by_moving() {
     );
 }
 
-/// What came home for rules that keep it in the kernel now stays, and goes when they are gone.
+/// A connection that came home because of rules that keep it in the kernel stays, and leaves when
+/// those rules are gone.
 #[test]
 fn a_connection_that_new_rules_limit_stays_home_until_they_are_gone() {
     need_root!();

@@ -49,8 +49,8 @@ fn there_and_back(kind: Kind) {
     );
 }
 
-/// The engine gives the place of one that has ended to the next, before its program lets go
-/// of it. Who asks for the one is not to move the other.
+/// The engine gives the place of a connection that has ended to the next one, before its program
+/// has closed it. A request about the first must not move the second.
 #[test]
 fn what_is_asked_of_a_connection_that_ended_does_not_happen_to_who_has_its_place() {
     need_root!();
@@ -87,7 +87,7 @@ fn what_the_kernel_cannot_take_waits_in_the_engine() {
             line.turn(30_000);
             let At::Service(stream) = std::mem::replace(&mut line.at, At::Moving) else { panic!("no stream") };
             let (stream, error) = stream.restore().expect_err("the kernel has no such route");
-            assert!(error.to_string().contains("does not take it back"), "{error}");
+            assert!(error.to_string().contains("does not take the connection back"), "{error}");
             line.at = At::Service(stream);
         }
         wait_for("silence, as in the kernel", || {
@@ -106,7 +106,7 @@ fn what_the_kernel_cannot_take_waits_in_the_engine() {
     });
 }
 
-/// A connection that its peer resets in the engine, and its program still has.
+/// A connection that its peer resets in the engine, and that its program still has.
 fn end_in_the_engine(world: &World<'_>, service: &Service) -> Line {
     let mut line = world.line(false);
     line.adopt(service);
@@ -133,7 +133,7 @@ fn a_connection_whose_peer_comes_in_by_another_interface_goes_home() {
             let begun = Instant::now();
             while line.place() != Place::Kernel {
                 line.turn(30_000);
-                assert!(begun.elapsed() < LONG, "it stands still in the engine");
+                assert!(begun.elapsed() < LONG, "the connection stands still in the engine");
             }
             let entries = service.list().unwrap();
             assert!(entries.iter().all(|entry| entry.why == "bypassed"), "{entries:?}");
@@ -162,13 +162,13 @@ fn when_the_engine_is_killed_connections_go_on_in_the_kernel() {
         let killed = Instant::now();
         while lines.iter().any(|line| line.place() != Place::Kernel) {
             lines.iter_mut().for_each(|line| line.turn(30_000));
-            assert!(killed.elapsed() < Duration::from_secs(1), "they are not in the kernel after a second");
+            assert!(killed.elapsed() < Duration::from_secs(1), "the connections are not in the kernel after a second");
         }
         lines.iter_mut().for_each(|line| line.go_on(200_000));
-        // There is a new engine, and they go to it.
+        // There is a new engine, and the connections move to it.
         let begun = Instant::now();
         loop {
-            // It may be there when the first are asked for, or only then.
+            // The engine may be there when the first are requested, or only later.
             let home = lines.iter().filter(|line| line.place() == Place::Kernel).count();
             let tally = service.handoff(Selector::All).unwrap();
             assert_eq!(tally.count, home as u64);
@@ -274,7 +274,7 @@ fn what_was_brought_for_an_engine_that_died_is_not_given_to_the_next() {
         let (ours, peer) = world.wire.connect(false);
         let first = brought(&mut channel, ours.try_clone().unwrap().into());
         kill(world.engine);
-        // The next engine has this program's memory, too, once it has a connection of its.
+        // The next engine gets this program's memory too, once it has one of its connections.
         let (second, _second_peer) = world.wire.connect(false);
         brought(&mut channel, second.into());
         channel.send(Request::Brought { id: first, taken: true }.to_bytes(), Vec::new()).unwrap();
@@ -284,7 +284,7 @@ fn what_was_brought_for_an_engine_that_died_is_not_given_to_the_next() {
         let mut ramp = Ramp::default();
         wait_for("bytes", || {
             ramp.write(&peer, 1000);
-            ramp.read(&ours).expect("it has not ended") > 0
+            ramp.read(&ours).expect("the stream has not ended") > 0
         });
         assert_eq!(world.wire.resets(), resets);
     });
@@ -308,8 +308,8 @@ fn a_wish_to_have_it_back_that_is_quicker_than_the_engines_word_is_not_forgotten
     });
 }
 
-/// Hands a socket over, once there is an engine, up to where its program is to take it in;
-/// its name.
+/// Hands a socket over, once there is an engine, up to the point at which its program is to take it
+/// in. Returns the connection's number.
 #[track_caller]
 fn brought(channel: &mut Channel, socket: std::os::fd::OwnedFd) -> u64 {
     let begun = Instant::now();
@@ -319,8 +319,8 @@ fn brought(channel: &mut Channel, socket: std::os::fd::OwnedFd) -> u64 {
     };
     ask(channel);
     loop {
-        assert!(begun.elapsed() < Duration::from_secs(10), "it is not brought");
-        match channel.receive().map(|parcel| Reply::from_bytes(&parcel.expect("the service is there").bytes)) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the connection is not brought");
+        match channel.receive().map(|parcel| Reply::from_bytes(&parcel.expect("the service answers").bytes)) {
             Ok(Some(Reply::Bring { id, .. })) => return id,
             Ok(Some(Reply::Stays { code, .. })) if code == "no-engine" => {
                 std::thread::sleep(Duration::from_millis(20));
@@ -333,7 +333,7 @@ fn brought(channel: &mut Channel, socket: std::os::fd::OwnedFd) -> u64 {
     }
 }
 
-/// What the broker says last before it hangs up.
+/// The last message of the broker before it closes the channel.
 #[track_caller]
 fn last_word(channel: &Channel) -> Option<Reply> {
     let (begun, mut last) = (Instant::now(), None);
@@ -345,7 +345,7 @@ fn last_word(channel: &Channel) -> Option<Reply> {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return last,
             Err(error) => panic!("{error}"),
         }
-        assert!(begun.elapsed() < Duration::from_secs(5), "it does not hang up");
+        assert!(begun.elapsed() < Duration::from_secs(5), "the broker does not close the channel");
     }
 }
 
@@ -371,7 +371,8 @@ fn a_program_that_makes_no_sense_is_cut_off_and_others_are_not() {
             assert!(matches!(last_word(&channel), Some(Reply::Refused { .. })), "{said:?}");
             line.go_on(10_000);
         }
-        // What is no socket, or nobody's connection, stays; what is another's is not touched.
+        // Something that is not a socket, or not a connection, stays; another program's connection
+        // is not touched.
         let entries = service.list().unwrap();
         let [entry] = &entries[..] else { panic!("{entries:?}") };
         let mut channel = world.channel();

@@ -1,4 +1,4 @@
-//! Programs that say anything, send anything, and do not listen.
+//! Programs that send any message, send any descriptor, and do not read.
 
 use crate::common::kernels::wait_for;
 use crate::common::{Line, World};
@@ -29,7 +29,7 @@ pub(crate) fn say(channel: &mut Channel, request: &Request, fds: Vec<OwnedFd>) {
     let _ = channel.send(request.to_bytes(), fds);
 }
 
-/// The next message; none at the end.
+/// The next message; `None` at the end.
 #[track_caller]
 pub(crate) fn next(channel: &mut Channel) -> Option<(Reply, Vec<OwnedFd>)> {
     let begun = Instant::now();
@@ -42,11 +42,11 @@ pub(crate) fn next(channel: &mut Channel) -> Option<(Reply, Vec<OwnedFd>)> {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
             Err(error) => panic!("{error}"),
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "it says nothing");
+        assert!(begun.elapsed() < Duration::from_secs(20), "the broker sends nothing");
     }
 }
 
-/// Connected to itself, in our namespace: it does not go over the wire.
+/// A connection in our namespace to itself, which does not use the wire.
 fn local(world: &World<'_>) -> (TcpStream, TcpStream) {
     world.wire.ours.enter(|| {
         let listener = TcpListener::bind("10.66.0.1:0").unwrap();
@@ -55,7 +55,7 @@ fn local(world: &World<'_>) -> (TcpStream, TcpStream) {
     })
 }
 
-/// A descriptor of each kind that is no connection that can move.
+/// A descriptor of each kind that is not a connection that can move.
 fn strange(world: &World<'_>) -> Vec<(&'static str, OwnedFd)> {
     let inside = |make: fn() -> OwnedFd| world.wire.ours.enter(make);
     let opened = |path: &str| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
@@ -93,7 +93,8 @@ fn descriptors_of_other_kinds_stay_what_they_are() {
             }
             line.go_on(3_000);
         }
-        // What another's region is made of is no connection either, and many at once are one.
+        // The files of another program's region are not connections either, and only one of many
+        // descriptors in a message counts.
         let many: Vec<OwnedFd> = strange(world).into_iter().map(|(_, fd)| fd).collect();
         say(&mut channel, &Request::Adopt { seq: 99 }, many);
         assert!(matches!(next(&mut channel), Some((Reply::Stays { seq: 99, .. }, _))));
@@ -109,7 +110,7 @@ fn only_memory_is_read_from() {
     World::with_line(|world, service, mut line| {
         for (what, fd) in strange(world).into_iter().filter(|(what, _)| *what != "memory") {
             let mut channel = greet(world);
-            // It has a connection, and is asked what it holds of it.
+            // The program has a connection, and is asked which bytes it holds of it.
             let (ours, _peer) = world.wire.connect(false);
             let id = hand_over(&mut channel, ours.into());
             in_engine(service, id);
@@ -132,12 +133,12 @@ fn only_memory_is_read_from() {
     });
 }
 
-/// Waits until the engine has it.
+/// Waits until the engine has the connection.
 pub(crate) fn in_engine(service: &Service, id: u64) {
     wait_for("the engine", || service.list().unwrap().iter().any(|entry| entry.id == id && entry.place == "engine"));
 }
 
-/// Hands a connection over, and says that it was taken in; its number.
+/// Hands a connection over, and reports that it was taken in. Returns its number.
 #[track_caller]
 fn hand_over(channel: &mut Channel, socket: OwnedFd) -> u64 {
     say(channel, &Request::Adopt { seq: 7 }, vec![socket]);
@@ -167,7 +168,7 @@ fn a_socket_that_lingers_does_not_hold_the_service_up() {
             ours.set_nonblocking(true).unwrap();
             while ours.write(&[7; 1 << 16]).is_ok_and(|count| count > 0) {}
             set_socket_linger(&ours, Some(Duration::from_secs(15))).unwrap();
-            // The message holds the last descriptor of it.
+            // The message contains its last descriptor.
             say(&mut channel, &Request::Adopt { seq }, vec![ours.into()]);
         }
         let begun = Instant::now();
@@ -184,7 +185,7 @@ fn a_user_whose_descriptors_close_slowly_is_heard_later_and_one_whose_do_not_is_
     need_program!("clang");
     World::enter(|world| {
         let service = world.service();
-        // It waits until its peer has read all, but for so long at most.
+        // Closing waits until the peer has read everything, but for at most this long.
         let lingering = |time| {
             let (mut ours, peer) = local(world);
             ours.set_nonblocking(true).unwrap();
@@ -211,26 +212,26 @@ fn a_user_whose_descriptors_close_slowly_is_heard_later_and_one_whose_do_not_is_
         assert!(matches!(next(&mut never), Some((Reply::Welcome { .. }, _))));
         loop {
             if stayed % 600 == 0 {
-                // Whom another test is about to start has every descriptor for a moment: what
-                // that one closes last is closed at once here, and has to come once more.
-                assert!(stayed < 6000, "it is heard all the time");
+                // A process that another test is about to start briefly has every descriptor. What
+                // that process closes last is closed here at once, and has to be sent again.
+                assert!(stayed < 6000, "the program is served all the time");
                 send(&mut never, 60, &mut peers);
             }
             match next(&mut never) {
                 Some((Reply::Refused { text }, _)) => {
-                    assert_eq!(text, "descriptors that this user sent before do not close");
+                    assert_eq!(text, "descriptors that this user sent earlier cannot be closed");
                     break;
                 }
                 Some(_) => stayed += 1,
                 None => panic!("cut off without a reason"),
             }
         }
-        // It may do everything else.
+        // The program may do everything else.
         assert!(service.list().unwrap().is_empty());
     });
 }
 
-/// Memory that this process has, in bytes: the broker is one of its threads.
+/// The memory that this process uses, in bytes. The broker is one of its threads.
 fn resident() -> u64 {
     let words = std::fs::read_to_string("/proc/self/statm").unwrap();
     words.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
@@ -267,7 +268,7 @@ fn floods_do_not_keep_others_waiting_nor_fill_the_memory() {
                 line.go_on(1_000);
             }
         }
-        assert!(cut_off > 0, "who does not read is not heard for ever");
+        assert!(cut_off > 0, "a program that does not read is cut off in the end");
         drop(flooders);
         let grown = resident().saturating_sub(before);
         assert!(grown < 64 << 20, "{grown} bytes more than before");
@@ -286,12 +287,13 @@ fn a_program_that_does_not_answer_is_not_waited_for() {
     need_program!("clang");
     World::enter(|world| {
         let service = world.service();
-        // One that never says that it took the connection in: it is in the kernel again.
+        // This program never reports that it took the connection in, so the connection is in the
+        // kernel again.
         let mut mute = greet(world);
         let (ours, _peer) = world.wire.connect(false);
         let own = ours.try_clone().unwrap();
         say(&mut mute, &Request::Adopt { seq: 3 }, vec![ours.into()]);
-        // One that never says that nobody uses the descriptor.
+        // This program never reports that nobody uses the descriptor.
         let mut deaf = greet(world);
         let (other, _other_peer) = world.wire.connect(false);
         let id = hand_over(&mut deaf, other.into());
@@ -311,7 +313,7 @@ fn a_program_that_does_not_answer_is_not_waited_for() {
     });
 }
 
-/// Requests of all kinds about anything, with anything.
+/// Sends requests of all kinds about anything, with anything.
 fn babble(channel: &mut Channel, random: &mut fastrand::Rng, ids: &[u64]) -> bool {
     let id = if random.bool() { ids[random.usize(..ids.len())] } else { random.u64(..100) };
     let (unread, unsent) = (random.u32(..) >> random.u32(..32), random.u32(..) >> random.u32(..32));
@@ -361,13 +363,13 @@ fn another_user_who_says_anything_learns_nothing_and_harms_nobody() {
             let address = listener.local_addr().unwrap();
             let (mut own_ids, mut peers) = (0, Vec::new());
             for seed in 1..=25 {
-                // Sockets are of whoever makes them.
+                // A socket belongs to the user who creates it.
                 let (mut channel, socket) = world.wire.ours.enter(|| {
                     set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
                     (greet(world), TcpStream::connect(address).unwrap())
                 });
                 peers.push(listener.accept().unwrap());
-                // Another's is not taken.
+                // Another user's socket is not taken.
                 let (roots, _peer) = world.wire.connect(false);
                 say(&mut channel, &Request::Adopt { seq: 1 }, vec![roots.into()]);
                 let own = hand_over_after_refusal(&mut channel, socket.into());
@@ -383,7 +385,7 @@ fn another_user_who_says_anything_learns_nothing_and_harms_nobody() {
             assert_eq!(own_ids, 25);
             let after = service.list().unwrap();
             for id in &ids {
-                let entry = after.iter().find(|entry| entry.id == *id).expect("it is there");
+                let entry = after.iter().find(|entry| entry.id == *id).expect("the connection is listed");
                 assert_eq!((entry.place.as_str(), entry.moves), ("engine", 1), "nobody moved it");
             }
             assert!(lines.iter().all(|line| line.place() == Place::Engine));
@@ -392,7 +394,7 @@ fn another_user_who_says_anything_learns_nothing_and_harms_nobody() {
     );
 }
 
-/// What concerns others' connections is not said.
+/// Checks that a reply reveals nothing about other programs' connections.
 fn learns_nothing(reply: &Reply, others: &[u64]) {
     let about = match reply {
         Reply::Entry { entry } => entry.id,
@@ -408,7 +410,7 @@ fn learns_nothing(reply: &Reply, others: &[u64]) {
     assert!(!others.contains(&about), "{reply:?}");
 }
 
-/// As [`hand_over`], after what has to be refused.
+/// Like [`hand_over`], after requests that have to be refused.
 #[track_caller]
 fn hand_over_after_refusal(channel: &mut Channel, socket: OwnedFd) -> u64 {
     loop {

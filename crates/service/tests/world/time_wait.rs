@@ -1,4 +1,4 @@
-//! A new connection of a name that waits in TIME-WAIT in the engine.
+//! A new connection with the addresses and ports of one that is in TIME-WAIT in the engine.
 
 use crate::common::World;
 use crate::common::kernels::Wire;
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
-/// A client that always has the same port.
+/// A client that always uses the same port.
 fn client(to: SocketAddr) -> Option<TcpStream> {
     let [_, there] = Wire::addresses(to.is_ipv6());
     let family = if to.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
@@ -22,7 +22,7 @@ fn client(to: SocketAddr) -> Option<TcpStream> {
     Some(socket.into())
 }
 
-/// SYNs that were sent again in this network namespace.
+/// The number of SYNs that were retransmitted in this network namespace.
 fn repeated() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
     let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
@@ -31,7 +31,7 @@ fn repeated() -> u64 {
     value.parse().unwrap()
 }
 
-/// The server closes first, three times, and holds on to what it closed if `hold`.
+/// The server closes first, three times, and keeps the sockets that it closed if `hold`.
 fn come_again(world: &World<'_>, service: &Service, ipv6: bool, hold: bool) {
     let [here, _] = Wire::addresses(ipv6);
     let listener = world.wire.ours.enter(|| TcpListener::bind((here, 0)).unwrap());
@@ -40,12 +40,12 @@ fn come_again(world: &World<'_>, service: &Service, ipv6: bool, hold: bool) {
     let mut held: Vec<Stream> = Vec::new();
     for round in 0u8..4 {
         let mut peer = None;
-        // Its last connection may not have heard of its end yet.
+        // The client's last connection may not have seen its end yet.
         wait_for("a connection", || {
             peer = world.wire.peer.enter(|| client(to));
             peer.is_some()
         });
-        let mut peer = peer.expect("it was waited for");
+        let mut peer = peer.expect("the wait above succeeded");
         let (ours, _) = listener.accept().unwrap();
         let mut stream = service.adopt(ours.into()).unwrap();
         stream.write_all(&[round; 1000]).unwrap();
@@ -89,7 +89,7 @@ fn a_new_connection_of_a_name_in_time_wait_begins_in_the_kernel_at_once() {
     }
 }
 
-/// Its entry was left in TIME_WAIT by the engine, and is taken over by the SYN.
+/// The engine left the entry in TIME_WAIT, and the SYN takes it over.
 #[test]
 fn a_new_connection_of_a_name_in_time_wait_passes_stateful_rules() {
     need_root!();

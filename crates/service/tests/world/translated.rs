@@ -10,13 +10,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::Command;
 
-/// A connection between the two namespaces: `ours` was handed over, and is refused for this
-/// reason; then bytes go both ways.
+/// A connection between the two namespaces. `ours` was handed over and is refused for this reason;
+/// then bytes go in both directions.
 #[track_caller]
 fn stays(service: &Service, what: &str, (ours, mut peer): (OwnedFd, TcpStream), reason: &str) {
-    let refused = service.adopt(ours).err().unwrap_or_else(|| panic!("{what}: it moves"));
+    let refused = service.adopt(ours).err().unwrap_or_else(|| panic!("{what}: the connection moves"));
     assert_eq!(refused.code, reason, "{what}: {}", refused.text);
-    let mut ours = TcpStream::from(refused.fd.expect("it comes back"));
+    let mut ours = TcpStream::from(refused.fd.expect("the socket comes back"));
     for _ in 0..20 {
         ours.write_all(&[1; 50_000]).unwrap();
         peer.read_exact(&mut [0; 50_000]).unwrap();
@@ -25,14 +25,14 @@ fn stays(service: &Service, what: &str, (ours, mut peer): (OwnedFd, TcpStream), 
     }
 }
 
-/// The peer connects to `to`, where ours listens at `at`.
+/// The peer connects to `to`, and our side listens at `at`.
 fn accepted(wire: &Wire, at: SocketAddr, to: SocketAddr) -> (OwnedFd, TcpStream) {
     let listener = wire.ours.enter(|| TcpListener::bind(at).unwrap());
     let peer = wire.peer.enter(|| TcpStream::connect(to).unwrap());
     (listener.accept().unwrap().0.into(), peer)
 }
 
-/// Ours connects from `from` to `to`, which the peer has at `at`.
+/// Our side connects from `from` to `to`, and the peer listens at `at`.
 fn connected(wire: &Wire, from: IpAddr, at: SocketAddr, to: SocketAddr) -> (OwnedFd, TcpStream) {
     let listener = wire.peer.enter(|| TcpListener::bind(at).unwrap());
     let family = if to.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
@@ -42,11 +42,11 @@ fn connected(wire: &Wire, from: IpAddr, at: SocketAddr, to: SocketAddr) -> (Owne
     (ours, listener.accept().unwrap().0)
 }
 
-/// Chains for NAT, which has nothing to do yet, and a second address on our side.
+/// Adds NAT chains, which have nothing to do yet, and a second address on our side.
 fn prepare(wire: &Wire) {
     for (address, length) in [("10.66.0.5", 24), ("fd66::5", 64)] {
         let dad = if length == 64 { "nodad" } else { "" };
-        // Masquerading takes the other.
+        // Masquerading uses the other address.
         wire.ours.run(&format!("ip addr add {address}/{length} dev wire preferred_lft 0 {dad}"));
     }
     wire.ours.run("nft add table inet nat");
@@ -60,7 +60,7 @@ fn rule(wire: &Wire, words: &str) {
     wire.ours.run(&format!("nft add rule inet nat {words}"));
 }
 
-/// The addresses of a version: ours, our second, the peer's.
+/// The addresses of an IP version: ours, our second, the peer's.
 fn addresses(ipv6: bool) -> [IpAddr; 3] {
     let [ours, peer] = Wire::addresses(ipv6);
     let second = if ipv6 { "fd66::5" } else { "10.66.0.5" };
@@ -80,7 +80,7 @@ fn what_nat_translates_here_stays() {
             let at = SocketAddr::new;
 
             rule(wire, "prerouting tcp dport 80 redirect to :9000");
-            // To which of our addresses is the kernel's choice.
+            // The kernel chooses the address to which it redirects.
             let any = if ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
             stays(&service, "redirected", accepted(wire, at(any, 9000), at(ours, 80)), "translated");
 
@@ -98,14 +98,14 @@ fn what_nat_translates_here_stays() {
             stays(&service, "masqueraded", connected(wire, second, at(peer, 84), at(peer, 84)), "translated");
             wire.ours.run("nft flush table inet nat");
 
-            // NAT looks at this one, and there is nothing to change.
+            // NAT examines this connection and has nothing to change.
             let (fd, _peer) = connected(wire, ours, at(peer, 85), at(peer, 85));
             drop(service.adopt(fd).unwrap_or_else(|refused| panic!("{refused}")));
         }
     });
 }
 
-/// A socket that may have addresses that are not ours, listening.
+/// A listening socket that may have addresses which are not ours.
 fn transparent(at: SocketAddr) -> OwnedFd {
     let family = if at.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let listener = socket(family, SocketType::STREAM, None).unwrap();

@@ -1,11 +1,11 @@
-//! Entries in zones, and connections that are not tracked beside others that are.
+//! Entries in zones, and untracked connections next to tracked ones.
 
 use crate::common::World;
 use crate::common::kernels::firewall::{entries, entry, invalid, stateful};
 use crate::common::kernels::wait_for;
 use baton_testkit::{need_program, need_root};
 
-/// Rules before conntrack's hooks, in both directions.
+/// Adds rules before conntrack's hooks, in both directions.
 fn raw(world: &World<'_>, rule: &str) {
     world.wire.ours.run("nft add table inet raw");
     for hook in ["prerouting", "output"] {
@@ -14,7 +14,7 @@ fn raw(world: &World<'_>, rule: &str) {
     }
 }
 
-/// Moves to and fro with more than conntrack lets a window be off by.
+/// Moves connections back and forth, with more bytes than conntrack lets a window deviate.
 fn moves(world: &World<'_>, zone: &str) {
     let service = world.service();
     for ipv6 in [false, true] {
@@ -22,7 +22,7 @@ fn moves(world: &World<'_>, zone: &str) {
         let port = line.peer.local_addr().unwrap().port();
         line.go_on(10_000);
         line.adopt(&service);
-        let found = entry(world.wire, port).expect("it is tracked");
+        let found = entry(world.wire, port).expect("the connection is tracked");
         assert!(found.line.contains(zone), "{found:?}");
         line.go_on(4 << 20);
         line.restore();
@@ -31,7 +31,7 @@ fn moves(world: &World<'_>, zone: &str) {
         line.go_on(100_000);
         line.finish();
     }
-    // The broker tells ends at its next tick.
+    // The broker announces ends at its next tick.
     wait_for("TIME_WAIT", || entries(world.wire).iter().all(|entry| entry.state == "TIME_WAIT"));
     assert_eq!(invalid(world.wire), 0);
 }

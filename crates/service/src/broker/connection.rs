@@ -1,114 +1,114 @@
 //! A connection as the broker knows it.
 
-use super::patience::Waiting;
+use super::engine_slot::EngineSlot;
 use super::rules::Return;
-use super::side::Side;
+use super::timeouts::Waiting;
 use baton_engine::ledger::End;
 use baton_ipc::message::Entry;
-use baton_ipc::record::{Phase, Record};
+use baton_ipc::record::{Home, Phase, Record};
 use baton_kernel::conntrack::Ending;
 use baton_kernel::kernel_side::Plan;
-use baton_kernel::{Captured, Strays};
+use baton_kernel::{BypassingFrames, Captured};
 use baton_wire::addr::{Addr, Tuple};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time in which a rate is taken, at least.
+/// The shortest time over which a rate is measured.
 const SAMPLE: Duration = Duration::from_millis(500);
 
-/// Where a connection is, and whose word it waits for.
+/// Where a connection is, and whose message it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// In the kernel.
     Kernel,
-    /// In the kernel; its program is asked not to use it.
+    /// In the kernel. The program was asked not to use it.
     Preparing,
-    /// In the kernel; the engine is asked to keep its frames.
+    /// In the kernel. The engine was asked to hold its frames.
     Holding,
-    /// On neither side; its program is to take in what it brings along.
+    /// In neither. The program is to take in the bytes that the connection brings along.
     Bringing,
-    /// On neither side; the engine is asked to adopt it.
+    /// In neither. The engine was asked to adopt it.
     Starting,
     /// In the engine.
     Engine,
-    /// In the engine, which is asked to stop it.
+    /// In the engine, which was asked to suspend it.
     Leaving(Goal),
-    /// It stands still in the engine; its program is asked what it holds.
+    /// Suspended in the engine. The program was asked which bytes it holds.
     Standing,
-    /// In the engine, which ends it: its program let go of it.
+    /// In the engine, which finishes it, because the program has closed it.
     Closing,
-    /// On neither side: its engine is dead, or never had it, and the kernel has no route for it
-    /// now. Its frames are dropped meanwhile.
+    /// In neither: its engine is dead or never had it, and the kernel has no route for it now. Its
+    /// frames are dropped in the meantime.
     Left {
-        /// What its program is told once the kernel has it; `None` if it never left the kernel, as
-        /// far as its program knows.
-        told: Option<(u64, u64, bool)>,
-        /// Whether there are bytes that its program has not read.
+        /// What the program is told once the kernel has the connection. `None` if, as far as the
+        /// program knows, the connection never left the kernel.
+        told: Option<Home>,
+        /// Whether there are bytes that the program has not read.
         unread: bool,
     },
 }
 
-/// What becomes of a connection that leaves the engine.
+/// Where a connection that leaves the engine is to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Goal {
-    /// The kernel has it, and its program goes on with what it holds.
+    /// To the kernel. The program continues with the bytes that it holds.
     Home,
-    /// The kernel has all of it.
+    /// To the kernel, with all bytes.
     Whole,
-    /// The kernel closes it: its program has gone.
+    /// To the kernel, which closes it, because the program is gone.
     Close,
 }
 
-pub(super) struct Line {
+pub(super) struct Connection {
     pub id: u64,
     pub client: u32,
     pub program: (u32, u32),
-    /// Of the adoption, while its program waits for it.
+    /// The number of the adoption, while the program waits for its result; else 0.
     pub seq: u64,
     pub fd: Arc<OwnedFd>,
     pub tuple: Tuple,
     pub state: State,
     pub plan: Option<Plan>,
-    /// Which interface, by its place.
-    pub side: usize,
-    /// Since when the engine keeps its frames, while it is still in the kernel.
+    /// The index of its engine slot.
+    pub slot: usize,
+    /// When the engine began to hold its frames, while the connection is still in the kernel.
     pub held: Option<Instant>,
-    /// What was captured, until the ledger has it, or the kernel again.
+    /// What was captured, until the ledger or the kernel has the connection.
     pub captured: Option<Captured>,
-    /// The same without bytes.
-    pub shell: Option<Captured>,
-    /// What it is while it stands still.
-    pub recovered: Option<super::recover::Found>,
-    /// The memory that it was brought to.
+    /// The captured connection without the bytes of its queues.
+    pub head: Option<Captured>,
+    /// What the ledger says of it, while it is suspended.
+    pub standing: Option<super::from_ledger::Found>,
+    /// The region to which it was brought.
     pub region: u32,
-    /// Its index in the ledger.
+    /// Its index in the engine's ledger.
     pub conn: Option<u32>,
-    /// What it waits for its program with, and since when.
+    /// The state in which it waits for a message, and for how long it has.
     pub waiting: Option<Waiting>,
-    /// Its program has let go of it.
+    /// The program has closed it.
     pub closed: bool,
     /// Where it is to go once it has arrived in the engine, and why.
     pub recall: Option<(Goal, &'static str)>,
-    /// It goes back to the engine by itself, and when.
+    /// If it is to return to the engine by itself, the condition for that.
     pub returns: Option<Return>,
-    /// What its program was told when it came home last.
-    pub home: Option<(u64, u64, bool)>,
+    /// What the program was told when the connection last came home.
+    pub home: Option<Home>,
     pub why: &'static str,
     pub since: Instant,
     pub stood_still: Option<Instant>,
     pub pause_us: u64,
     pub moves: u64,
-    strays: Strays,
+    bypassing: BypassingFrames,
     bytes: (u64, u64),
     rate: (u64, u64),
     sampled: Instant,
 }
 
-impl Line {
-    pub fn new(id: u64, client: u32, program: (u32, u32), seq: u64, fd: Arc<OwnedFd>, tuple: Tuple) -> Line {
+impl Connection {
+    pub fn new(id: u64, client: u32, program: (u32, u32), seq: u64, fd: Arc<OwnedFd>, tuple: Tuple) -> Connection {
         let now = Instant::now();
-        Line {
+        Connection {
             id,
             client,
             program,
@@ -117,11 +117,11 @@ impl Line {
             tuple,
             state: State::Kernel,
             plan: None,
-            side: 0,
+            slot: 0,
             held: None,
             captured: None,
-            shell: None,
-            recovered: None,
+            head: None,
+            standing: None,
             region: 0,
             conn: None,
             waiting: None,
@@ -134,43 +134,43 @@ impl Line {
             stood_still: None,
             pause_us: 0,
             moves: 0,
-            strays: Strays::default(),
+            bypassing: BypassingFrames::default(),
             bytes: (0, 0),
             rate: (0, 0),
             sampled: now,
         }
     }
 
-    /// It stands still from now on.
+    /// Notes that the connection stands still from now on.
     pub fn stop(&mut self) {
         self.stood_still = Some(Instant::now());
     }
 
-    /// It goes on somewhere.
+    /// Notes that the connection runs again, in `state`.
     pub fn arrive(&mut self, state: State, why: &'static str) {
         let now = Instant::now();
         self.state = state;
         self.why = why;
         self.since = now;
         self.moves += 1;
-        self.strays = Strays::default();
+        self.bypassing = BypassingFrames::default();
         if let Some(stopped) = self.stood_still.take() {
             self.pause_us = (now - stopped).as_micros() as u64;
         }
     }
 
-    /// True if frames of it are steered.
+    /// Returns true if its frames are steered.
     pub fn is_away(&self) -> bool {
         !matches!(self.state, State::Kernel | State::Preparing | State::Holding)
     }
 
-    /// What was captured is not needed once the ledger has the connection, unless it left the
-    /// engine since; whether that is so from now on.
-    pub fn is_settled(&mut self, sides: &[Side]) -> bool {
+    /// Drops the captured connection once the ledger has it, unless it has left the engine since.
+    /// Returns true if it was dropped now.
+    pub fn is_settled(&mut self, slots: &[EngineSlot]) -> bool {
         if matches!(self.state, State::Left { .. }) {
             return false;
         }
-        let ledger = sides[self.side].ledger.ledger();
+        let ledger = slots[self.slot].ledger.ledger();
         let has = self.captured.is_some() && self.conn.is_some_and(|conn| ledger.name(conn) == Some(self.tuple));
         if has {
             self.captured = None;
@@ -178,30 +178,32 @@ impl Line {
         has
     }
 
-    /// How it has ended in its engine; nothing if it goes on there, or never was there. Before
-    /// the ledger has it (`captured`), its place there may say how another ended.
-    pub fn ending(&self, sides: &[Side]) -> Option<Ending> {
+    /// How the connection ended in its engine. `None` if it still runs there or never was there.
+    /// While `captured` is set, the ledger does not have the connection yet, and its place there
+    /// may still describe an earlier one.
+    pub fn ending(&self, slots: &[EngineSlot]) -> Option<Ending> {
         let is_there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
         if !is_there {
             return None;
         }
-        let end = self.conn.and_then(|conn| sides.get(self.side)?.ledger.ledger().end(conn, &self.tuple));
+        let end = self.conn.and_then(|conn| slots.get(self.slot)?.ledger.ledger().end(conn, &self.tuple));
         match end {
             Some(End::Open) => None,
             Some(End::Reset) => Some(Ending::Reset),
-            // Another has its place by now: most close in form.
+            // The ledger's place belongs to another connection by now. Most connections close in
+            // order.
             Some(End::Closed) | None => Some(Ending::Closed),
         }
     }
 
-    /// True if its peer's segments go past its engine.
+    /// Returns true if the peer's segments bypass the engine.
     pub fn is_bypassed(&mut self, now: Instant) -> bool {
-        // Of a socket that cannot be asked nothing is known.
-        self.state == State::Engine && self.strays.look(&*self.fd, now).unwrap_or(false)
+        // If the socket cannot be queried, nothing is known.
+        self.state == State::Engine && self.bypassing.look(&*self.fd, now).unwrap_or(false)
     }
 
-    /// Looks at what moved since the last time.
-    pub fn sample(&mut self, sides: &[Side], now: Instant) {
+    /// Measures the rates since the last call.
+    pub fn sample(&mut self, slots: &[EngineSlot], now: Instant) {
         if self.state != State::Engine {
             self.rate = (0, 0);
             return;
@@ -210,7 +212,7 @@ impl Line {
         if elapsed < SAMPLE {
             return;
         }
-        let Some((sent, received)) = self.carried(sides) else {
+        let Some((sent, received)) = self.carried(slots) else {
             self.rate = (0, 0);
             return;
         };
@@ -220,17 +222,18 @@ impl Line {
         self.bytes = (sent, received);
     }
 
-    /// Bytes sent and received in the engine, as of now; those of one that closes, too.
-    fn carried(&self, sides: &[Side]) -> Option<(u64, u64)> {
+    /// The bytes sent and received in the engine so far, including those of a closing connection.
+    fn carried(&self, slots: &[EngineSlot]) -> Option<(u64, u64)> {
         let there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
-        let ledger = sides.get(self.side)?.ledger.ledger();
+        let ledger = slots.get(self.slot)?.ledger.ledger();
         ledger.positions(self.conn.filter(|_| there)?, &self.tuple)
     }
 
-    /// What the guardian keeps of it, being at `phase`; `head` is what was captured last.
+    /// The record of this connection for the guardian, at `phase`; `head` is what was captured
+    /// last.
     pub fn record(&self, interface: &str, phase: Phase, head: Option<&Captured>) -> Record {
         let plan = self.plan.as_ref();
-        Record::Line {
+        Record::Connection {
             id: self.id,
             client: self.client,
             program: self.program,
@@ -246,14 +249,14 @@ impl Line {
         }
     }
 
-    /// How far it has come, while no step is being made.
+    /// How far the connection's move has come, between two steps.
     pub fn phase(&self) -> Phase {
         match self.state {
             State::Kernel | State::Preparing => self.home.map_or(Phase::Kernel, |home| Phase::Rebuilt(Some(home))),
             State::Holding => Phase::Kernel,
             State::Bringing => Phase::Captured,
             State::Starting => Phase::Brought,
-            State::Left { told, unread } => Phase::Left(told.unwrap_or((0, 0, true)), unread),
+            State::Left { told, unread } => Phase::Left(told.unwrap_or(Home::WHOLE), unread),
             State::Engine | State::Leaving(_) | State::Standing | State::Closing => {
                 if self.captured.is_some() {
                     Phase::Brought
@@ -264,8 +267,8 @@ impl Line {
         }
     }
 
-    /// As it is shown.
-    pub fn entry(&self, sides: &[Side]) -> Entry {
+    /// The connection as a list shows it.
+    pub fn entry(&self, slots: &[EngineSlot]) -> Entry {
         let place = match self.state {
             State::Kernel | State::Preparing | State::Holding => "kernel",
             State::Engine => "engine",
@@ -278,9 +281,9 @@ impl Line {
             tuple: self.tuple,
             place: place.into(),
             why: self.why.into(),
-            interface: sides.get(self.side).map_or(String::new(), |side| side.interface.clone()),
+            interface: slots.get(self.slot).map_or(String::new(), |slot| slot.interface.clone()),
             program: self.program,
-            bytes: self.carried(sides).unwrap_or(self.bytes),
+            bytes: self.carried(slots).unwrap_or(self.bytes),
             rate: self.rate,
             since_ms: self.since.elapsed().as_millis() as u64,
             moves: self.moves,

@@ -1,8 +1,8 @@
-//! An interface with its engine, its port and the one consumer.
+//! An interface with its engine, its port and its only consumer.
 //!
-//! An interface can go while connections over it are away. Its port is of no use then, and
-//! says so in one way or another; its engine goes on with nothing to send to, so that its
-//! connections can still leave it.
+//! An interface can disappear while connections over it are away. Its port then fails in one way or
+//! another. Its engine continues with nothing to send to, so that its connections can still leave
+//! it.
 
 use baton_consumer::consumer::Consumer;
 use baton_engine::engine::Engine;
@@ -10,15 +10,15 @@ use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, Port
 use baton_kernel::kernel_side::KernelSide;
 use std::time::Instant;
 
-/// See the file's head.
-pub(crate) struct Side<P> {
+/// An interface: see the module's documentation.
+pub(crate) struct Interface<P> {
     pub index: u32,
-    /// When the engine was made.
+    /// The MTU when the engine was made.
     pub mtu: u32,
     pub engine: Engine,
     pub port: P,
     pub consumer: Consumer,
-    /// The interface is not there any more.
+    /// The interface no longer exists.
     pub gone: bool,
 }
 
@@ -27,8 +27,9 @@ pub(crate) fn now(started: Instant) -> baton_tcp::time::Instant {
     baton_tcp::time::Instant(started.elapsed().as_nanos() as u64)
 }
 
-impl<P: FrameIo> Side<P> {
-    /// One turn of the engine, its questions answered. True if there was anything to do.
+impl<P: FrameIo> Interface<P> {
+    /// Runs one turn of the engine and answers its questions. Returns true if there was anything to
+    /// do.
     pub fn poll(&mut self, kernel: &mut KernelSide, time: baton_tcp::time::Instant) -> Result<bool, PortError> {
         let activity = if self.gone {
             let mut nowhere = Nowhere { capabilities: self.port.capabilities(), slot: Vec::new() };
@@ -39,7 +40,7 @@ impl<P: FrameIo> Side<P> {
         let busy = match activity {
             Ok(activity) => !activity.is_idle(),
             Err(_) if kernel.link(self.index).is_err() => {
-                // Netlink will say so, too.
+                // Netlink will report this too.
                 self.gone = true;
                 true
             }
@@ -47,7 +48,7 @@ impl<P: FrameIo> Side<P> {
         };
         self.consumer.poll(time);
         while let Some(neighbour) = self.engine.streamer().poll_question() {
-            // Without an answer the engine asks again.
+            // If there is no answer, the engine asks again.
             if let Ok(Some(mac)) = kernel.neighbour(self.index, neighbour) {
                 self.engine.streamer().learn_neighbour(time, neighbour, mac);
             }
@@ -56,7 +57,7 @@ impl<P: FrameIo> Side<P> {
     }
 }
 
-/// A port without an interface: nothing comes, and what is sent is lost.
+/// A port without an interface: nothing arrives, and what is sent is lost.
 struct Nowhere {
     capabilities: Capabilities,
     slot: Vec<u8>,

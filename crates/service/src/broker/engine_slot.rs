@@ -1,10 +1,12 @@
-//! An interface: its steering, its engine's process, and what the two share.
+//! A slot for an engine on an interface: the engine's process, its ledger, and what the broker
+//! keeps for both. Each interface has a slot for its own engine; engines inside programs have
+//! further ones.
 
 use super::config::Config;
 use super::direct::Owner;
 use super::{Broker, BrokerError};
+use crate::checkpoints::Checkpoints;
 use crate::guardian;
-use crate::vault::Vault;
 use baton_consumer::memory::{SharedLedger, SharedMemory};
 use baton_engine::region::EngineRegion;
 use baton_ipc::channel::Channel;
@@ -29,10 +31,10 @@ fn new_ledger(connections: u32) -> Result<SharedLedger, BrokerError> {
     SharedLedger::create(connections).map_err(|e| BrokerError::System("making the ledger", e))
 }
 
-/// An engine that dies sooner than this is not started again at once.
+/// An engine that dies sooner than this after its start is not restarted at once.
 const TOO_SOON: Duration = Duration::from_secs(1);
 
-/// Reports of a program's engine that are heard before the others' turn comes.
+/// The reports read from a program's engine before the others get a turn.
 const TURN: usize = 64;
 
 /// A program's memory in an engine.
@@ -41,32 +43,32 @@ pub(super) struct Memory {
     pub memory: EngineRegion,
 }
 
-/// An engine's process, or the program that has the engine.
+/// An engine's process, or the program that contains the engine.
 pub(super) struct Process {
-    /// None for one that a predecessor started.
+    /// `None` if a predecessor started the process.
     child: Option<Child>,
-    /// None for a program, which is not ours to end.
+    /// `None` for a program, which the broker must not end.
     pidfd: Option<Arc<OwnedFd>>,
-    /// None likewise: it is to be buried, no more.
+    /// `None` if a predecessor started the engine, which is then only to be reaped.
     channel: Option<Channel>,
     pub started: bool,
-    /// What its interface had when it was started.
+    /// The interface's MTU when the engine started.
     pub mtu: u32,
-    /// Looks at it since it said something.
+    /// Watchdog checks since the engine last sent a message.
     pub silent: u32,
-    /// Looks at it since it said what became of a connection.
+    /// Timeout checks since the engine last settled a connection.
     pub unanswering: u32,
-    /// The program that has it has let go of it.
+    /// The program that contains the engine has closed its channel.
     pub hung_up: bool,
     /// How it ended, of one that we started.
     pub status: Option<ExitStatus>,
     born: Instant,
-    /// By program.
+    /// The programs' memory, by the program's number.
     pub consumers: BTreeMap<u32, Memory>,
 }
 
 impl Process {
-    /// One that a predecessor started.
+    /// A process that a predecessor started.
     pub fn inherited(pidfd: Option<Arc<OwnedFd>>) -> Process {
         let (child, channel, consumers) = (None, None, BTreeMap::new());
         Process {
@@ -84,17 +86,17 @@ impl Process {
         }
     }
 
-    /// Inside a program.
+    /// An engine inside a program.
     pub fn in_program(channel: Channel, mtu: u32) -> Process {
         Process { channel: Some(channel), mtu, ..Process::inherited(None) }
     }
 
-    /// Its number, of one that we started.
+    /// The process id, if this broker started the process.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// It says nothing any more.
+    /// Notes that the engine will send nothing more.
     pub fn hang_up(&mut self) {
         (self.channel, self.hung_up) = (None, true);
     }
@@ -103,7 +105,7 @@ impl Process {
         self.channel.as_ref()
     }
 
-    /// Ends it, if it has not ended by itself: from then on it writes nothing any more.
+    /// Kills the process if it still runs. From then on it writes nothing.
     fn end(&mut self) {
         let Some(pidfd) = &self.pidfd else { return };
         let _ = pidfd_send_signal(pidfd, Signal::KILL);
@@ -115,39 +117,54 @@ impl Process {
     }
 }
 
-pub(super) struct Side {
-    /// Its name among the broker's records: the interface's, and a number for a program's.
+/// How an engine is to start.
+pub(super) struct EngineStart<'a> {
+    pub config: &'a Config,
+    /// The engine's time 0, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub base: u64,
+    /// The most connections that it may have.
+    pub connections: u32,
+    /// The user and group that its process becomes, if it is to change them.
+    pub user: Option<(u32, u32)>,
+    pub link: Link,
+    /// Whether AF_XDP runs in the driver; `None` for a TAP device.
+    pub xdp: Option<bool>,
+}
+
+pub(super) struct EngineSlot {
+    /// Its name in the broker's records: the interface's name, with a number for a program's
+    /// engine.
     pub name: String,
     pub interface: String,
     pub index: u32,
     pub engine: Option<Process>,
     pub ledger: SharedLedger,
-    /// None for the interface's own engine.
+    /// `None` for the interface's own engine.
     pub owner: Option<Owner>,
-    /// Its place among the others.
+    /// Its index among the slots.
     at: usize,
-    /// The TAP device, kept, so that it outlives engines; AF_XDP sockets are the engine's.
+    /// The TAP device, kept open so that it outlives engines. AF_XDP sockets belong to the engine.
     tap: Option<SteeredPort>,
-    /// When an engine may be started again.
+    /// The earliest time at which an engine may be started again.
     not_before: Instant,
 }
 
-impl Side {
-    /// Steers the interface; no engine is started. With `ledger`, what a predecessor left
-    /// is taken up.
+impl EngineSlot {
+    /// Steers the interface, without starting an engine. If `ledger` is given, continues with what
+    /// a predecessor left.
     pub fn attach(
         kernel: &mut KernelSide,
         at: usize,
         config: &Config,
         outlive: bool,
         ledger: Option<SharedLedger>,
-    ) -> Result<Side, BrokerError> {
+    ) -> Result<EngineSlot, BrokerError> {
         let interface = &config.interfaces[at];
         let options = steer::Options { tuples_max: config.connections.max(1), outlive };
         let kernel_error = |e: steer::SteerError| BrokerError::Kernel(e.into());
         if outlive && ledger.is_none() {
-            // All processes of that service were killed, so nobody can bring its connections home.
-            steer::Steering::bury_all(&interface.name).map_err(kernel_error)?;
+            // Every process of that service was killed, so nobody can bring its connections home.
+            steer::Steering::reap_all(&interface.name).map_err(kernel_error)?;
         }
         let index = kernel.add_interface(&interface.name, interface.kind, options).map_err(kernel_error)?;
         let tap = match kernel.mode(index) {
@@ -159,21 +176,27 @@ impl Side {
             None => new_ledger(config.connections.next_power_of_two())?,
         };
         let (name, interface, owner) = (interface.name.clone(), interface.name.clone(), None);
-        Ok(Side { name, interface, index, engine: None, ledger, owner, at, tap, not_before: Instant::now() })
+        Ok(EngineSlot { name, interface, index, engine: None, ledger, owner, at, tap, not_before: Instant::now() })
     }
 
-    /// For a program's engine beside this interface's `own`.
-    pub fn of_program(own: &Side, at: usize, owner: Owner, config: &Config, vault: &mut Vault) -> io::Result<Side> {
+    /// The slot for a program's engine on the interface of `own`.
+    pub fn of_program(
+        own: &EngineSlot,
+        at: usize,
+        owner: Owner,
+        config: &Config,
+        checkpoints: &mut Checkpoints,
+    ) -> io::Result<EngineSlot> {
         let ledger = SharedLedger::create(config.consumer.connections.saturating_mul(2).next_power_of_two())?;
         let file = ledger.as_fd().try_clone_to_owned()?;
-        let side = Side::inherited(own, at, owner, ledger);
-        vault.keep(side.ledger_key(), &Record::Ledger { interface: side.name.clone() }, &[&Arc::new(file)]);
-        Ok(side)
+        let slot = EngineSlot::inherited(own, at, owner, ledger);
+        checkpoints.keep(slot.ledger_key(), &Record::Ledger { interface: slot.name.clone() }, &[&Arc::new(file)]);
+        Ok(slot)
     }
 
-    /// For a program's engine that is there, as far as anybody knows.
-    pub fn inherited(own: &Side, at: usize, owner: Owner, ledger: SharedLedger) -> Side {
-        Side {
+    /// The slot for a program's engine that presumably still runs.
+    pub fn inherited(own: &EngineSlot, at: usize, owner: Owner, ledger: SharedLedger) -> EngineSlot {
+        EngineSlot {
             name: format!("{}/{}", own.name, owner.number),
             interface: own.interface.clone(),
             index: own.index,
@@ -186,17 +209,17 @@ impl Side {
         }
     }
 
-    /// True if it is this program's.
+    /// Returns true if the engine belongs to this program.
     pub fn is_of(&self, client: u32) -> bool {
         self.owner.is_some_and(|owner| owner.client == Some(client))
     }
 
-    /// Its engine's number in the steering.
+    /// The engine's number in the steering.
     pub fn number(&self) -> u32 {
         self.owner.map_or(0, |owner| owner.number)
     }
 
-    /// The key of its ledger's record.
+    /// The key of the ledger's record.
     pub fn ledger_key(&self) -> record::Key {
         match self.owner {
             None => record::ledger(self.at),
@@ -210,7 +233,7 @@ impl Side {
         kernel: &mut KernelSide,
         config: &Config,
         base: u64,
-        vault: &mut Vault,
+        checkpoints: &mut Checkpoints,
     ) -> Result<(), BrokerError> {
         let system = |what| move |e: io::Error| BrokerError::System(what, e);
         let link = kernel.link(self.index)?;
@@ -221,32 +244,26 @@ impl Side {
         let tap = self.tap.as_ref().and_then(SteeredPort::device);
         self.ledger = new_ledger(self.ledger.ledger().len())?;
         let file = self.ledger.as_fd().try_clone_to_owned().map_err(system("duplicating"))?;
-        vault.keep(self.ledger_key(), &Record::Ledger { interface: self.name.clone() }, &[&Arc::new(file)]);
+        checkpoints.keep(self.ledger_key(), &Record::Ledger { interface: self.name.clone() }, &[&Arc::new(file)]);
         let (ours, theirs) = guardian::pair().map_err(system("making a socket pair"))?;
         let child = guardian::start(&config.engine, theirs).map_err(system("starting the engine"))?;
         let pid = Pid::from_raw(child.id() as i32).expect("a process has a number");
         let pidfd =
             pidfd_open(pid, PidfdFlags::empty()).map_err(|e| BrokerError::System("opening a pidfd", e.into()))?;
         let pidfd = Arc::new(pidfd);
-        vault.keep(record::engine(self.at), &Record::Engine { interface: self.name.clone() }, &[&pidfd]);
+        checkpoints.keep(record::engine(self.at), &Record::Engine { interface: self.name.clone() }, &[&pidfd]);
         let mut channel = Channel::new(ours);
         let tap = tap.map(|(tap, _)| tap);
-        let facts = (config, base, config.connections, config.engine_user);
-        self.send_start(&mut channel, tap, link, xdp, facts).map_err(system("telling the engine how to start"))?;
+        let start = EngineStart { config, base, connections: config.connections, user: config.engine_user, link, xdp };
+        self.send_start(&mut channel, tap, &start).map_err(system("telling the engine how to start"))?;
         let (child, channel, mtu) = (Some(child), Some(channel), link.mtu);
         self.engine = Some(Process { child, channel, mtu, ..Process::inherited(Some(pidfd)) });
         Ok(())
     }
 
-    /// Tells an engine how to start; the facts are of its time 0, connections and user.
-    pub fn send_start(
-        &self,
-        channel: &mut Channel,
-        tap: Option<&Tap>,
-        link: Link,
-        xdp: Option<bool>,
-        (config, base, connections, user): (&Config, u64, u32, Option<(u32, u32)>),
-    ) -> io::Result<()> {
+    /// Tells an engine how to start.
+    pub fn send_start(&self, channel: &mut Channel, tap: Option<&Tap>, start: &EngineStart<'_>) -> io::Result<()> {
+        let EngineStart { config, base, connections, user, link, xdp } = *start;
         let start = Order::Start {
             device: tap.map_or(self.name.as_str(), Tap::name).to_owned(),
             xdp,
@@ -264,8 +281,8 @@ impl Side {
         channel.send(start.to_bytes(), fds)
     }
 
-    /// Says something to the engine, if there is one. One that does not listen is found dead
-    /// by hearing it.
+    /// Sends an order to the engine, if there is one. If the engine does not read, the next receive
+    /// from it shows that it is dead.
     pub fn tell(&mut self, order: &Order, fds: Vec<OwnedFd>) {
         if let Some(channel) = self.engine.as_mut().and_then(|engine| engine.channel.as_mut()) {
             let _ = channel.send(order.to_bytes(), fds);
@@ -278,8 +295,8 @@ impl Side {
         }
     }
 
-    /// Ends the engine, if it has not ended by itself; what is left of it.
-    pub fn bury(&mut self) -> Option<Process> {
+    /// Ends the engine if it still runs, and returns what is left of it.
+    pub fn reap(&mut self) -> Option<Process> {
         let mut engine = self.engine.take()?;
         engine.end();
         if engine.born.elapsed() < TOO_SOON {
@@ -288,38 +305,41 @@ impl Side {
         Some(engine)
     }
 
-    /// A program's memory here.
+    /// A program's memory in this engine.
     pub fn memory(&self, client: u32) -> Option<&Memory> {
         self.engine.as_ref()?.consumers.get(&client)
     }
 }
 
-impl Drop for Side {
+impl Drop for EngineSlot {
     fn drop(&mut self) {
-        self.bury();
+        self.reap();
     }
 }
 
 impl Broker {
-    /// Starts engines that are not there.
+    /// Starts the missing engines.
     pub(super) fn revive(&mut self) {
-        let Broker { sides, kernel, config, base, stopping, vault, journal, .. } = self;
-        for side in sides.iter_mut().filter(|side| side.engine.is_none() && side.owner.is_none() && !*stopping) {
-            if Instant::now() >= side.not_before
-                && let Err(error) = side.start_engine(kernel, config, *base, vault)
+        let Broker { slots, kernel, config, base, stopping, checkpoints, journal, .. } = self;
+        for slot in slots.iter_mut().filter(|slot| slot.engine.is_none() && slot.owner.is_none() && !*stopping) {
+            if Instant::now() >= slot.not_before
+                && let Err(error) = slot.start_engine(kernel, config, *base, checkpoints)
             {
                 journal.tell(Level::Warn, Kind::ENGINE, |event| {
-                    event.text(format!("the engine of {} cannot be started, and is tried again: {error}", side.name))
+                    event.text(format!(
+                        "the engine of {} cannot be started; another attempt follows: {error}",
+                        slot.name
+                    ))
                 });
-                side.not_before = Instant::now() + TOO_SOON;
+                slot.not_before = Instant::now() + TOO_SOON;
             }
         }
     }
 
-    /// The number of a program's memory in an engine, made if there is none.
+    /// The number of a program's region in an engine. Creates the region if there is none.
     pub(super) fn region(&mut self, at: usize, client: u32) -> io::Result<u32> {
-        let Broker { sides, clients, config, next_region, vault, .. } = self;
-        let engine = sides[at].engine.as_ref().ok_or(ErrorKind::NotConnected)?;
+        let Broker { slots, clients, config, next_region, checkpoints, .. } = self;
+        let engine = slots[at].engine.as_ref().ok_or(ErrorKind::NotConnected)?;
         if let Some(memory) = engine.consumers.get(&client) {
             return Ok(memory.region);
         }
@@ -333,29 +353,29 @@ impl Broker {
         let copies = || -> io::Result<Vec<OwnedFd>> {
             [memory.as_fd(), doorbell.as_fd(), completions.as_fd()].iter().map(|fd| fd.try_clone_to_owned()).collect()
         };
-        let kept = Record::Region { region, client, interface: sides[at].name.clone() };
+        let kept = Record::Region { region, client, interface: slots[at].name.clone() };
         let file = Arc::new(memory.as_fd().try_clone_to_owned()?);
-        vault.keep(record::region(region), &kept, &[&file]);
-        sides[at].tell(&Order::Consumer { key: region }, copies()?);
+        checkpoints.keep(record::region(region), &kept, &[&file]);
+        slots[at].tell(&Order::Consumer { key: region }, copies()?);
         let sizes = program.raw.map_or_else(|| Sizes::of(&config.consumer), Sizes::of_raw);
         let theirs = copies()?.into_iter().chain(process).collect();
         program.channel.send(Reply::Region { region, sizes }.to_bytes(), theirs)?;
         let memory = EngineRegion::new(memory.region().clone());
-        let engine = sides[at].engine.as_mut().expect("it was there just now");
+        let engine = slots[at].engine.as_mut().expect("it was checked above");
         engine.consumers.insert(client, Memory { region, memory });
         Ok(region)
     }
 
     pub(super) fn hear_engine(&mut self, at: usize) {
-        let owner = self.sides[at].owner.and_then(|owner| owner.client);
+        let owner = self.slots[at].owner.and_then(|owner| owner.client);
         for _ in 0..owner.map_or(usize::MAX, |_| TURN) {
-            let Some(channel) = self.sides[at].engine.as_ref().and_then(Process::channel) else { return };
+            let Some(channel) = self.slots[at].engine.as_ref().and_then(Process::channel) else { return };
             match channel.receive() {
                 Ok(Some(parcel)) => {
                     let report = Report::from_bytes(&parcel.bytes);
                     let fds = match owner {
                         None => parcel.fds,
-                        // It opens nothing.
+                        // A program must not hand in descriptors here.
                         Some(client) => {
                             self.discard(client, parcel.fds);
                             Vec::new()
@@ -375,33 +395,33 @@ impl Broker {
         }
     }
 
-    /// Frames go to the engine from now on.
+    /// Lets frames go to the engine from now on.
     fn lead_to_engine(&mut self, at: usize, sockets: &[OwnedFd]) -> Result<(), KernelError> {
-        let Broker { kernel, sides, .. } = self;
-        let side = &mut sides[at];
-        let steering = kernel.steering(side.index)?;
+        let Broker { kernel, slots, .. } = self;
+        let slot = &mut slots[at];
+        let steering = kernel.steering(slot.index)?;
         steering.set_sockets(sockets)?;
-        steering.set_engine_up(side.number(), true)?;
-        if let Some(engine) = &mut side.engine {
+        steering.set_engine_up(slot.number(), true)?;
+        if let Some(engine) = &mut slot.engine {
             engine.started = true;
         }
         Ok(())
     }
 
     fn on_report(&mut self, at: usize, report: Report, fds: &[OwnedFd]) {
-        if let Some(engine) = &mut self.sides[at].engine {
+        if let Some(engine) = &mut self.slots[at].engine {
             engine.silent = 0;
         }
-        // An engine speaks of its own connections only.
+        // An engine may report on its own connections only.
         let id = report.id();
-        if id.is_some_and(|id| self.lines.get(&id).is_none_or(|line| line.side != at)) {
+        if id.is_some_and(|id| self.connections.get(&id).is_none_or(|connection| connection.slot != at)) {
             return;
         }
-        let state = |broker: &Broker| id.and_then(|id| Some(broker.lines.get(&id)?.state));
+        let state = |broker: &Broker| id.and_then(|id| Some(broker.connections.get(&id)?.state));
         let before = state(self);
         self.go_on_with(at, report, fds);
         if state(self) != before
-            && let Some(engine) = &mut self.sides[at].engine
+            && let Some(engine) = &mut self.slots[at].engine
         {
             engine.unanswering = 0;
         }
@@ -412,7 +432,7 @@ impl Broker {
             Report::Started {} => {
                 if let Err(error) = self.lead_to_engine(at, fds) {
                     self.log(Level::Warn, Kind::STEERING, |event| {
-                        event.text(format!("frames of {} cannot be led to its engine: {error}", self.sides[at].name))
+                        event.text(format!("frames of {} cannot be led to its engine: {error}", self.slots[at].name))
                     });
                     return self.on_engine_dead(at, "engine-died");
                 }
@@ -430,17 +450,17 @@ impl Broker {
             Report::Ended { id } => self.on_ended(id),
             Report::Reopened { id, syn } => self.on_reopened(id, &syn),
             Report::Info { id, bytes } => {
-                let client = self.lines[&id].client;
+                let client = self.connections[&id].client;
                 self.tell_client(client, &Reply::Info { id, bytes }, Vec::new());
             }
             Report::Question { neighbour } => {
-                // Without an answer the engine asks again.
-                if let Ok(Some(mac)) = self.kernel.neighbour(self.sides[at].index, neighbour) {
-                    self.sides[at].tell(&Order::Neighbour { neighbour, mac }, Vec::new());
+                // If there is no answer, the engine asks again.
+                if let Ok(Some(mac)) = self.kernel.neighbour(self.slots[at].index, neighbour) {
+                    self.slots[at].tell(&Order::Neighbour { neighbour, mac }, Vec::new());
                 }
             }
             Report::Urgent { id } => self.on_urgent(id),
-            Report::Homeless { id } => self.leave(id, super::lines::Goal::Home, "homeless"),
+            Report::Homeless { id } => self.leave(id, super::connection::Goal::Home, "homeless"),
             Report::Here {} | Report::Failed { .. } => {}
         }
     }

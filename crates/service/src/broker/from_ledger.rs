@@ -1,5 +1,5 @@
-//! A connection that stands still in an engine, or whose engine is dead, read from the
-//! ledger and its program's memory.
+//! Reads a connection that is suspended, or whose engine is dead, from the ledger and its program's
+//! memory.
 
 use baton_bridge::departed;
 use baton_consumer::adoption::LeftBehind;
@@ -11,32 +11,32 @@ use baton_kernel::Captured;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 
-/// What was found.
+/// A connection read from the ledger.
 pub(super) struct Found {
     suspended: Suspended,
     send: Vec<u8>,
-    /// Bytes that its program has not read.
+    /// Received bytes that the program has not read.
     pub unread: u32,
 }
 
 impl Found {
-    /// Received bytes, and written bytes that are here.
+    /// The number of bytes received, and the number of written bytes that are included here.
     pub fn positions(&self) -> (u64, u64) {
         (self.suspended.rcv_pos, self.suspended.tail_pos)
     }
 
-    /// As the kernel is to have it, with what its program left behind.
-    /// Options are the socket's as it came; what was set since, its program sets again.
-    pub fn into_captured(mut self, shell: &Captured, left: LeftBehind) -> Captured {
-        self.suspended.options = shell.options.for_engine().into_iter().take(MAX_OPTIONS).collect();
-        departed(shell, &self.suspended, self.send, left)
+    /// The connection as the kernel is to have it, with the bytes that its program left behind. The
+    /// options are those of the socket when it was captured; the program sets later ones again.
+    pub fn into_captured(mut self, head: &Captured, left: LeftBehind) -> Captured {
+        self.suspended.options = head.options.for_engine().into_iter().take(MAX_OPTIONS).collect();
+        departed(head, &self.suspended, self.send, left)
     }
 }
 
-/// The connection of this name, as of `now` in its engine's time. `memory` is its
-/// program's, who may write to it all the while. `None` if there is no such connection any
-/// more, or nothing is left to be done for it.
-pub(super) fn recover(
+/// Reads the connection `tuple` as of `now`, in its engine's time. `memory` belongs to its program,
+/// which may write to it all the while. Returns `None` if the ledger no longer has the connection,
+/// or if the connection has nothing left to do.
+pub(super) fn read_from_ledger(
     ledger: &SharedLedger,
     index: u32,
     tuple: &Tuple,

@@ -1,20 +1,22 @@
-//! What a broker that was killed left with the guardian, taken up.
+//! Recovery: the new broker takes over what a killed broker left with the guardian.
 //!
-//! Its engines are buried, which brings home what they had; what was on its way goes on or
-//! back, by its [`Phase`]; programs are told where their connections are now, and say which
-//! they have and what they wait for.
+//! It ends the predecessor's engines, which brings their connections home. A connection that was
+//! being moved completes the move or goes back, as its [`Phase`] says. Programs are told where
+//! their connections are now; they then say which connections they have and which answers they wait
+//! for.
 
 use super::clients::Client;
+use super::connection::{Connection, State};
 use super::direct::Owner;
-use super::lines::{Line, State};
-use super::side::{Memory, Process, Side};
+use super::engine_slot::{EngineSlot, Memory, Process};
+use super::stay_reason::StayReason;
 use super::{Broker, BrokerError};
-use crate::vault::Vault;
+use crate::checkpoints::Checkpoints;
 use baton_consumer::memory::{SharedLedger, SharedMemory};
 use baton_engine::region::EngineRegion;
 use baton_ipc::message::Reply;
 use baton_ipc::queues::read_two;
-use baton_ipc::record::{self, Phase, Record};
+use baton_ipc::record::{self, Home, Phase, Record};
 use baton_journal::{Kind, Level};
 use baton_kernel::Captured;
 use baton_kernel::hops::{Query, Way};
@@ -23,19 +25,19 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Brokers that lived for less than a second, one after the other, after which a program's
-/// first message is not heard: it may be what kills them.
-const POISON: u32 = 2;
+/// After this many brokers in a row that lived for less than a second, the next one discards each
+/// program's first message, because that message may be what kills them.
+const SHORT_LIVED: u32 = 2;
 
 type Fds = Vec<Arc<OwnedFd>>;
 
-/// A predecessor's records, sorted.
-pub(super) struct Estate {
+/// A predecessor's records, sorted by kind.
+pub(super) struct RecoveredState {
     pub base: u64,
     pub generation: u32,
     pub short: u32,
     pub listener: Option<Arc<OwnedFd>>,
-    /// The processes that the service is there for, and whether it is for them only.
+    /// The processes that the service runs for, and whether it runs for them only.
     pub members: BTreeMap<u32, Arc<OwnedFd>>,
     pub few: bool,
     ledgers: BTreeMap<String, Arc<OwnedFd>>,
@@ -44,10 +46,10 @@ pub(super) struct Estate {
     queues: BTreeMap<u64, (u32, u32, Arc<OwnedFd>)>,
 }
 
-impl Estate {
-    /// What there is; nothing, for the first broker.
-    pub fn of(vault: &Vault) -> Estate {
-        let mut estate = Estate {
+impl RecoveredState {
+    /// Sorts the records. There are none for the first broker.
+    pub fn of(checkpoints: &Checkpoints) -> RecoveredState {
+        let mut recovered = RecoveredState {
             base: baton_ipc::engine::monotonic(),
             generation: 0,
             short: 0,
@@ -59,23 +61,23 @@ impl Estate {
             rest: Vec::new(),
             queues: BTreeMap::new(),
         };
-        for (record, fds) in vault.estate() {
+        for (record, fds) in checkpoints.recovered() {
             match (record, fds.first()) {
                 (Record::Born { base, generation, short }, _) => {
-                    (estate.base, estate.generation, estate.short) = (base, generation, short);
+                    (recovered.base, recovered.generation, recovered.short) = (base, generation, short);
                 }
-                (Record::Listener {}, Some(fd)) => estate.listener = Some(fd.clone()),
-                (Record::Member { pid }, Some(fd)) => drop(estate.members.insert(pid, fd.clone())),
-                (Record::Few {}, _) => estate.few = true,
-                (Record::Ledger { interface }, Some(fd)) => drop(estate.ledgers.insert(interface, fd.clone())),
-                (Record::Engine { interface }, Some(fd)) => estate.engines.push((interface, fd.clone())),
+                (Record::Listener {}, Some(fd)) => recovered.listener = Some(fd.clone()),
+                (Record::Member { pid }, Some(fd)) => drop(recovered.members.insert(pid, fd.clone())),
+                (Record::Few {}, _) => recovered.few = true,
+                (Record::Ledger { interface }, Some(fd)) => drop(recovered.ledgers.insert(interface, fd.clone())),
+                (Record::Engine { interface }, Some(fd)) => recovered.engines.push((interface, fd.clone())),
                 (Record::Queues { id, send, unread }, Some(fd)) => {
-                    estate.queues.insert(id, (send, unread, fd.clone()));
+                    recovered.queues.insert(id, (send, unread, fd.clone()));
                 }
-                (record, _) => estate.rest.push((record, fds)),
+                (record, _) => recovered.rest.push((record, fds)),
             }
         }
-        estate
+        recovered
     }
 
     /// An interface's ledger.
@@ -85,14 +87,14 @@ impl Estate {
         ledger.map_err(|e| BrokerError::System("opening a predecessor's ledger", e))
     }
 
-    /// Engines that a predecessor gave to programs, beside the interfaces' own.
-    pub fn inherit(&self, sides: &mut Vec<Side>) -> Result<(), BrokerError> {
+    /// Adds slots for the engines that a predecessor gave to programs.
+    pub fn inherit(&self, slots: &mut Vec<EngineSlot>) -> Result<(), BrokerError> {
         for name in self.ledgers.keys() {
             let Some((interface, number)) = name.split_once('/') else { continue };
-            let own = sides.iter().find(|side| side.name == interface);
+            let own = slots.iter().find(|slot| slot.name == interface);
             let (Some(own), Ok(number), Some(ledger)) = (own, number.parse(), self.ledger(name)?) else { continue };
-            let side = Side::inherited(own, sides.len(), Owner { client: None, number }, ledger);
-            sides.push(side);
+            let slot = EngineSlot::inherited(own, slots.len(), Owner { client: None, number }, ledger);
+            slots.push(slot);
         }
         Ok(())
     }
@@ -109,52 +111,52 @@ impl Estate {
 }
 
 impl Broker {
-    pub(super) fn take_up(&mut self, estate: Estate) {
-        for (interface, pidfd) in &estate.engines {
-            if let Some(side) = self.sides.iter_mut().find(|side| side.name == *interface) {
-                side.engine = Some(Process::inherited(Some(pidfd.clone())));
+    pub(super) fn take_up(&mut self, recovered: RecoveredState) {
+        for (interface, pidfd) in &recovered.engines {
+            if let Some(slot) = self.slots.iter_mut().find(|slot| slot.name == *interface) {
+                slot.engine = Some(Process::inherited(Some(pidfd.clone())));
             }
         }
-        let mut lines = Vec::new();
-        for (record, fds) in &estate.rest {
+        let mut connections = Vec::new();
+        for (record, fds) in &recovered.rest {
             match (record, &fds[..]) {
                 (Record::Client { client, pid, uid, raw, direct }, [channel]) => {
                     let Ok(mut program) = Client::new(channel.clone(), *pid, *uid, true) else { continue };
                     (program.raw, program.direct, program.told) = (*raw, *direct, true);
-                    self.take_up_client(*client, program, estate.short >= POISON);
+                    self.take_up_client(*client, program, recovered.short >= SHORT_LIVED);
                 }
                 (Record::Region { region, client, interface }, [file]) => {
                     self.take_up_region(*region, *client, interface, file);
                 }
-                (Record::Line { id, phase, .. }, [socket]) => {
-                    if self.take_up_line(&estate, record, socket).is_some() {
-                        lines.push((*id, *phase));
+                (Record::Connection { id, phase, .. }, [socket]) => {
+                    if self.take_up_connection(&recovered, record, socket).is_some() {
+                        connections.push((*id, *phase));
                     } else {
-                        // Of an interface that is not ours any more.
-                        self.vault.forget(record::line(*id));
+                        // Its interface is no longer served.
+                        self.checkpoints.forget(record::connection(*id));
                     }
                 }
                 _ => {}
             }
         }
-        if estate.generation > 0 {
-            let (programs, connections) = (self.clients.len(), lines.len());
+        if recovered.generation > 0 {
+            let (programs, connections) = (self.clients.len(), connections.len());
             self.log(Level::Error, Kind::BROKER, |event| {
                 let text =
                     format!("the broker before this one died; {programs} programs and {connections} connections");
                 event.reason("broker-died").text(text + " are taken up")
             });
         }
-        for at in 0..self.sides.len() {
+        for at in 0..self.slots.len() {
             self.on_engine_dead(at, "broker-died");
         }
-        for (id, phase) in lines {
+        for (id, phase) in connections {
             self.take_up_move(id, phase);
         }
     }
 
-    fn take_up_client(&mut self, client: u32, program: Client, poisoned: bool) {
-        if poisoned {
+    fn take_up_client(&mut self, client: u32, program: Client, skip_message: bool) {
+        if skip_message {
             program.channel.consume();
         }
         self.clients.insert(client, program);
@@ -162,7 +164,7 @@ impl Broker {
     }
 
     fn take_up_region(&mut self, region: u32, client: u32, interface: &str, file: &Arc<OwnedFd>) {
-        let engine = self.sides.iter_mut().find(|side| side.name == interface).and_then(|side| side.engine.as_mut());
+        let engine = self.slots.iter_mut().find(|slot| slot.name == interface).and_then(|slot| slot.engine.as_mut());
         let memory = file.try_clone().and_then(SharedMemory::open);
         if let (Some(engine), Ok(memory)) = (engine, memory) {
             let memory = EngineRegion::new(memory.region().clone());
@@ -170,28 +172,28 @@ impl Broker {
         }
     }
 
-    /// The connection as it was known; `None` if there is no such interface.
-    fn take_up_line(&mut self, estate: &Estate, record: &Record, socket: &Arc<OwnedFd>) -> Option<()> {
-        let Record::Line { id, client, program, seq, tuple, interface, query, way, phase, closed, moves, head } =
+    /// Takes over a connection as it was recorded. Returns `None` if its interface is not served.
+    fn take_up_connection(&mut self, recovered: &RecoveredState, record: &Record, socket: &Arc<OwnedFd>) -> Option<()> {
+        let Record::Connection { id, client, program, seq, tuple, interface, query, way, phase, closed, moves, head } =
             record
         else {
             return None;
         };
-        let side = self.sides.iter().position(|side| side.name == *interface)?;
-        let mut line = Line::new(*id, *client, *program, *seq, socket.clone(), *tuple);
-        // It is followed no more: all come home.
+        let slot = self.slots.iter().position(|slot| slot.name == *interface)?;
+        let mut connection = Connection::new(*id, *client, *program, *seq, socket.clone(), *tuple);
+        // The route is not followed any more, because every connection comes home.
         let query = Query { tuple: *tuple, mark: query.0, device: query.1, uid: 0, tos: 0 };
-        line.plan = Some(Plan {
+        connection.plan = Some(Plan {
             query,
             way: Way { interface: way.0, via: way.1 },
             mac: None,
-            engine: self.sides[side].number(),
+            engine: self.slots[slot].number(),
             tracked: None,
             cgroup: 0,
         });
-        (line.side, line.closed, line.moves) = (side, *closed, *moves);
-        line.shell = Captured::head_from_bytes(head);
-        line.state = match phase {
+        (connection.slot, connection.closed, connection.moves) = (slot, *closed, *moves);
+        connection.head = Captured::head_from_bytes(head);
+        connection.state = match phase {
             Phase::Kernel | Phase::Rebuilt(_) => State::Kernel,
             Phase::Captured => State::Bringing,
             Phase::Brought => State::Starting,
@@ -199,63 +201,65 @@ impl Broker {
             Phase::Engine => State::Engine,
             Phase::Left(told, unread) => State::Left { told: Some(*told), unread: *unread },
         };
-        if line.is_away() {
-            self.kernel.inherit_tracked(line.plan.as_ref().expect("it was set just now"));
+        if connection.is_away() {
+            self.kernel.inherit_tracked(connection.plan.as_ref().expect("it was set above"));
         }
         if matches!(phase, Phase::Captured | Phase::Brought | Phase::Left(..)) {
-            line.captured = estate.captured(*id, head);
+            connection.captured = recovered.captured(*id, head);
         }
         if matches!(phase, Phase::Left(..)) {
-            line.stop();
+            connection.stop();
         }
         if let Phase::Rebuilt(home) = phase {
-            line.home = *home;
+            connection.home = *home;
         }
         if let Some(program) = self.clients.get_mut(client) {
-            program.lines += 1;
+            program.connections += 1;
             program.heard = program.heard.max(Some(*seq).filter(|seq| *seq != 0));
         }
         self.tuples.insert(*tuple, *id);
-        self.lines.insert(*id, line);
+        self.connections.insert(*id, connection);
         Some(())
     }
 
-    /// What the engines did not have: back, or on.
+    /// Completes or undoes the moves of connections that no engine had.
     fn take_up_move(&mut self, id: u64, phase: Phase) {
-        let Some(line) = self.lines.get(&id) else { return };
-        let (client, seq) = (line.client, line.seq);
+        let Some(connection) = self.connections.get(&id) else { return };
+        let (client, seq) = (connection.client, connection.seq);
         let there = self.clients.contains_key(&client);
         match phase {
             Phase::Kernel | Phase::Rebuilt(_) => {
-                let rebuilt = line.shell.clone().filter(|_| matches!(phase, Phase::Rebuilt(_)));
+                let rebuilt = connection.head.clone().filter(|_| matches!(phase, Phase::Rebuilt(_)));
                 self.finish_in_kernel(id, rebuilt.as_ref());
                 if !there {
                     self.forget(id);
                 } else if seq != 0 {
-                    self.stays(id, ("broker-died", "the broker died on the way".into()));
+                    self.stays(id, StayReason::new("broker-died", "the broker died during the move"));
                 } else {
                     self.tell_home(id);
                 }
             }
-            Phase::Captured if !there => self.give_back_whole(id, ("program-gone", "the program has gone".into())),
-            // It may not have heard of it.
+            Phase::Captured if !there => {
+                self.give_back_whole(id, StayReason::new("program-gone", "the program has gone"))
+            }
+            // The program may not have been told of it.
             Phase::Captured => self.bring_again(id),
             // The engine's death has brought them home.
             Phase::Brought | Phase::Engine => {}
-            // The next look takes it on.
+            // The next tick handles it.
             Phase::Left(..) => {}
         }
     }
 
-    /// The kernel has it, but for the last steps.
+    /// Takes the last steps for a connection that the kernel already has.
     fn finish_in_kernel(&mut self, id: u64, rebuilt: Option<&Captured>) {
-        let Broker { lines, kernel, .. } = self;
-        let Some(line) = lines.get(&id) else { return };
-        let Some(plan) = &line.plan else { return };
-        // The interface, it may be, has gone, and its map with it; what is no socket any
-        // more is nobody's.
+        let Broker { connections, kernel, .. } = self;
+        let Some(connection) = connections.get(&id) else { return };
+        let Some(plan) = &connection.plan else { return };
+        // The interface may be gone, and its map with it. If the socket is no longer valid, nobody
+        // uses the connection.
         let _ = kernel.unsteer(plan);
-        let fd = line.fd.as_fd();
+        let fd = connection.fd.as_fd();
         let _ = match rebuilt {
             Some(rebuilt) if baton_kernel::is_captured(fd).is_ok_and(|captured| captured) => {
                 baton_kernel::resume(fd, rebuilt)
@@ -265,26 +269,27 @@ impl Broker {
         };
     }
 
-    /// Tells its program once more where it is.
+    /// Tells the program again where its connection is.
     pub(super) fn tell_home(&mut self, id: u64) {
-        let Some(line) = self.lines.get(&id) else { return };
-        let (client, home) = (line.client, line.home);
+        let Some(connection) = self.connections.get(&id) else { return };
+        let (client, home) = (connection.client, connection.home);
         let reply = match home {
-            Some((rcv_pos, tail_pos, whole)) => Reply::Home { id, rcv_pos, tail_pos, whole },
+            Some(Home { rcv_pos, tail_pos, whole }) => Reply::Home { id, rcv_pos, tail_pos, whole },
             None => {
-                let text = "the broker died on the way".to_owned();
+                let text = "the broker died during the move".to_owned();
                 Reply::Stays { seq: 0, id, code: "broker-died".into(), text }
             }
         };
         self.tell_client(client, &reply, Vec::new());
     }
 
-    /// Brings it to its program once more.
+    /// Brings the connection to its program again.
     fn bring_again(&mut self, id: u64) {
-        let Some(captured) = self.lines.get(&id).and_then(|line| line.captured.clone()) else {
-            return self.lost(id, "what was captured of it cannot be read");
+        let Some(captured) = self.connections.get(&id).and_then(|connection| connection.captured.clone()) else {
+            return self.lost(id, "the captured state of the connection cannot be read");
         };
-        // Of an engine that is dead: whoever has not taken it in does not.
+        // Region 0 never exists: a program that did not take the bytes in before will not do so
+        // now.
         self.bring(id, 0, captured, None);
     }
 }

@@ -1,5 +1,5 @@
-//! The broker's side of its guardian: what was kept there, and is kept there again if the
-//! guardian dies.
+//! The broker's checkpoint store: the records that a guardian keeps, so that another broker can
+//! continue. If the guardian dies, the store starts another and sends it all records again.
 
 use crate::guardian::{ToBroker, ToGuardian, pair, start};
 use baton_ipc::channel::Channel;
@@ -14,9 +14,9 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Longest wait for a guardian that does not read, and for one that says what it kept.
+/// The longest wait for a guardian that does not read, and for one that sends its records.
 const PATIENCE: Duration = Duration::from_secs(1);
-const ESTATE: Duration = Duration::from_secs(10);
+const RECOVERY: Duration = Duration::from_secs(10);
 
 struct Kept {
     record: Vec<u8>,
@@ -24,14 +24,14 @@ struct Kept {
 }
 
 struct Guardian {
-    /// None for the one that started us.
+    /// `None` for the guardian that started this broker.
     child: Option<Child>,
     channel: Channel,
 }
 
-/// See the file's head. Without a guardian nothing is kept.
-pub struct Vault {
-    /// How a guardian is started; its standard input is the broker.
+/// The records that the guardian keeps. Without a guardian, nothing is kept.
+pub struct Checkpoints {
+    /// The command that starts a guardian. Its standard input is the broker's channel.
     words: Vec<OsString>,
     guardian: Option<Guardian>,
     guarded: bool,
@@ -39,23 +39,24 @@ pub struct Vault {
     journal: Journal,
 }
 
-impl Vault {
-    /// Of a broker that nobody guards.
-    pub fn none() -> Vault {
-        Vault { words: Vec::new(), guardian: None, guarded: false, kept: BTreeMap::new(), journal: Journal::after(0) }
+impl Checkpoints {
+    /// The store of a broker without a guardian.
+    pub fn none() -> Checkpoints {
+        let journal = Journal::after(0);
+        Checkpoints { words: Vec::new(), guardian: None, guarded: false, kept: BTreeMap::new(), journal }
     }
 
-    /// Tells this journal from now on.
+    /// Replaces the journal that hears of the guardian's death and its successor.
     pub(crate) fn tell_to(&mut self, journal: Journal) {
         self.journal = journal;
     }
 
-    /// Of a broker that a guardian started, at the other end of `channel`: with what its
-    /// predecessor left, if there was one. `words` start another guardian.
+    /// The store of a broker that a guardian started, at the other end of `channel`. Reads what the
+    /// predecessor left, if there was one. `words` is the command that starts another guardian.
     ///
     /// # Errors
-    /// As of reading; `TimedOut` and `UnexpectedEof` if the guardian does not say all.
-    pub fn open(channel: OwnedFd, words: Vec<OsString>) -> io::Result<Vault> {
+    /// Errors from reading; `TimedOut` and `UnexpectedEof` if the guardian does not send everything.
+    pub fn open(channel: OwnedFd, words: Vec<OsString>) -> io::Result<Checkpoints> {
         let channel = Channel::new(channel);
         let mut kept = BTreeMap::new();
         let begun = Instant::now();
@@ -72,7 +73,7 @@ impl Vault {
                 Ok(None) => return Err(ErrorKind::UnexpectedEof.into()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let left = ESTATE.checked_sub(begun.elapsed()).ok_or(ErrorKind::TimedOut)?;
+                    let left = RECOVERY.checked_sub(begun.elapsed()).ok_or(ErrorKind::TimedOut)?;
                     let mut set = WaitSet::new();
                     set.add(&channel);
                     set.wait(Some(left))?;
@@ -80,27 +81,22 @@ impl Vault {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Vault {
-            words,
-            guardian: Some(Guardian { child: None, channel }),
-            guarded: true,
-            kept,
-            journal: Journal::after(0),
-        })
+        let guardian = Some(Guardian { child: None, channel });
+        Ok(Checkpoints { words, guardian, guarded: true, kept, journal: Journal::after(0) })
     }
 
-    /// Whether somebody keeps what is put here.
+    /// Returns true if a guardian keeps the records.
     pub fn is_guarded(&self) -> bool {
         self.guarded
     }
 
-    /// What a predecessor left, by key.
-    pub fn estate(&self) -> Vec<(Record, Vec<Arc<OwnedFd>>)> {
+    /// The records that a predecessor left, in the order of their keys.
+    pub fn recovered(&self) -> Vec<(Record, Vec<Arc<OwnedFd>>)> {
         let known = |kept: &Kept| Some((Record::from_bytes(&kept.record)?, kept.fds.clone()));
         self.kept.values().filter_map(known).collect()
     }
 
-    /// Keeps a record: once this returns it is safe from the broker's death.
+    /// Keeps a record. Once this returns, the record survives the broker's death.
     pub fn keep(&mut self, key: Key, record: &Record, fds: &[&Arc<OwnedFd>]) {
         if !self.guarded {
             return;
@@ -120,7 +116,7 @@ impl Vault {
         }
     }
 
-    /// Keeps it no longer.
+    /// Stops keeping a record.
     pub fn forget(&mut self, key: Key) {
         if self.kept.remove(&key).is_none() {
             return;
@@ -131,12 +127,13 @@ impl Vault {
         }
     }
 
-    /// The guardian's channel, to be waited for.
+    /// The guardian's channel, to wait on.
     pub fn channel(&self) -> Option<&Channel> {
         self.guardian.as_ref().map(|guardian| &guardian.channel)
     }
 
-    /// Hears the guardian; true if the broker is to end. One that has died is replaced.
+    /// Reads from the guardian, and replaces it if it has died. Returns true if the broker is to
+    /// end.
     pub fn hear(&mut self) -> bool {
         let mut stop = false;
         while let Some(guardian) = &self.guardian {
@@ -153,14 +150,14 @@ impl Vault {
         stop
     }
 
-    /// Starts a guardian if there is none: one could not be started.
+    /// Starts a guardian if an earlier attempt failed.
     pub fn tend(&mut self) {
         if self.guarded && self.guardian.is_none() {
             self.revive();
         }
     }
 
-    /// A new guardian, which keeps all that the old one kept.
+    /// Starts a new guardian and sends it all records.
     fn revive(&mut self) {
         if self.guardian.is_some() {
             self.journal.tell(Level::Error, Kind::GUARDIAN, |event| {
@@ -168,7 +165,7 @@ impl Vault {
             });
         }
         if let Some(mut child) = self.guardian.take().and_then(|guardian| guardian.child) {
-            // It may live, and not do its work.
+            // It may be alive but unresponsive.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -177,7 +174,7 @@ impl Vault {
             Ok(started) => started,
             Err(error) => {
                 return self.journal.tell(Level::Warn, Kind::GUARDIAN, |event| {
-                    event.text(format!("no guardian can be started, and it is tried again: {error}"))
+                    event.text(format!("no guardian can be started; another attempt follows: {error}"))
                 });
             }
         };
@@ -186,13 +183,13 @@ impl Vault {
         if self.kept.iter().all(|(key, kept)| guardian.tell(*key, kept).is_ok()) {
             self.guardian = Some(guardian);
             self.journal.tell(Level::Info, Kind::GUARDIAN, |event| {
-                event.text(format!("another guardian keeps the connections: process {pid}"))
+                event.text(format!("another guardian, process {pid}, keeps the records"))
             });
         }
     }
 
-    /// The broker ends in form, with this exit code.
-    pub fn bye(mut self, code: u8) {
+    /// Ends the guardian, which passes this exit code on.
+    pub fn end(mut self, code: u8) {
         if let Some(mut guardian) = self.guardian.take() {
             let _ = guardian.say(&ToGuardian::Bye { code });
             if let Some(child) = &mut guardian.child {
