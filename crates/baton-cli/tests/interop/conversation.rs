@@ -240,5 +240,5 @@ fn faults_are_for_an_engine_and_refused_with_a_remedy() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("leave them away"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("remove them"), "{output:?}");
 }

@@ -168,7 +168,7 @@ pub fn two_share_a_service(world: &World) {
     third.goes_on();
     assert_eq!(processes(world, &["broker"]).len(), 1);
     let said = second.said();
-    assert!(said.contains("the service of another run is shared"), "{said}");
+    assert!(said.contains("sharing the service of another run"), "{said}");
     let said = first.end();
     assert!(said.contains("3 of 3 connections moved"), "{said}");
     second.goes_on();
@@ -354,7 +354,10 @@ pub fn other_users_stay_in_the_kernel(world: &World) {
     let out = nobody(&["--", "sh", "-c", "exit 5"]);
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(5), "{said}");
-    assert!(said.contains("connections stay in the kernel: no service runs, and only root may start one"), "{said}");
+    assert!(
+        said.contains("connections stay in the kernel: no service is running, and only root can start one"),
+        "{said}"
+    );
     let out = nobody(&["--require", "--", "sh", "-c", "exit 5"]);
     assert_eq!(out.status.code(), Some(2), "{}", String::from_utf8_lossy(&out.stderr));
     first.end();
