@@ -1,4 +1,4 @@
-//! `baton service` and what people ask of it, with a program's connection.
+//! `baton service` with a program's connection, and the commands that users send to it.
 
 use baton_client::{Place, Service};
 use baton_testkit::{Netns, Running, need_program, need_root, veth};

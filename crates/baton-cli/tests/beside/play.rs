@@ -9,9 +9,10 @@ use crate::world::{PORT, World};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What is under way has arrived by then, so what comes later was sent later.
+/// Time after which data in flight has arrived, so that later data was sent later.
 const UNDER_WAY: Duration = Duration::from_millis(300);
-/// Within which bytes come on the kernel alone if they come at all; retransmissions back off.
+/// Time within which bytes arrive on the kernel alone, if at all; it covers the backoff of
+/// retransmissions.
 const KERNEL: Duration = Duration::from_secs(5);
 /// So long is waited for bytes that have to come.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -74,7 +74,7 @@ pub fn after_many_connections(world: &World) {
 /// As a plain shell's, but that it is waited for, and meant by signals.
 pub fn after_what_the_program_left_was_told_to_end(world: &World) {
     let mut running = world.start(&["sh", "-c", "sleep 1000 & exit 3"]);
-    wait_for("a word of what is waited for", || world.said().contains("waiting for what it left: process "));
+    wait_for("the list of processes waited for", || world.said().contains("waiting for the processes it left: "));
     assert_eq!(running.child().try_wait().unwrap(), None);
     running.signal(Signal::TERM);
     let mut status = None;

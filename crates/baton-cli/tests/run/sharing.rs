@@ -285,7 +285,10 @@ pub fn engines_inside_programs_go_on_without_a_service(world: &World) {
     second.goes_on();
     first.goes_on();
     let said = second.end();
-    assert!(said.contains("go on inside programs") && said.contains("0 of 2 connections moved"), "{said}");
+    assert!(
+        said.contains("continue in engines inside programs") && said.contains("0 of 2 connections moved"),
+        "{said}"
+    );
     first.goes_on();
     first.end();
     let third = Talker::start(world, "third", 2, PORT);
