@@ -206,7 +206,7 @@ fn loads_measure_and_notice_a_wrong_byte() {
         }
     });
     let error = run(&load(LoadKind::Receive, addr, Check::Ends)).unwrap_err();
-    assert!(error.to_string().contains("not the ones that were sent"), "{error}");
+    assert!(error.to_string().contains("differ from the bytes sent"), "{error}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Plots as inline SVG, coloured by the page's style sheet so that they follow
 //! light and dark mode.
 //!
-//! All are rows of one shape: a label at the left, a mark on a scale from zero
-//! that the rows of a group share, the number at the right. The drawing is 312
-//! units wide, so that its text stays readable when a phone shows it at 300 pixels.
+//! All rows have one form: a label at the left, a mark on a scale from zero that the rows of a group
+//! share, and the number at the right. The drawing is 312 units wide, so that its text stays readable on
+//! a phone at 300 pixels.
 //!
 //! ```text
 //!   group
@@ -26,7 +26,7 @@ const BAR: f64 = 11.0;
 
 /// A plot.
 pub struct Plot {
-    /// A short word, unique in the page.
+    /// Short identifier, unique in the page.
     pub id: &'static str,
     /// What it shows.
     pub title: String,
@@ -38,7 +38,7 @@ pub struct Plot {
 
 /// Rows that belong together.
 pub struct Group {
-    /// What they share.
+    /// The group's label.
     pub label: String,
     /// The rows.
     pub rows: Vec<Row>,
@@ -48,7 +48,7 @@ pub struct Group {
 pub struct Row {
     /// What it stands for.
     pub label: String,
-    /// Whose it is: the colour.
+    /// The side, which determines the colour.
     pub side: Side,
     /// What is drawn.
     pub mark: Mark,

@@ -1,4 +1,7 @@
-//! What is measured, and what the papers say of it.
+//! The chapters of `baton bump bench`: the measurements, and the papers' results.
+//!
+//! RA is *Optimizing TCP Receive Performance* (receive aggregation); RSC is *Receive Side Coalescing
+//! for Accelerating TCP/IP Processing*.
 
 use super::{Contender, Figure, Work};
 use Contender::{Bare, Kernel, Limit, Rsc, Stretch};
@@ -85,7 +88,7 @@ pub const CHAPTERS: [Chapter; 5] = [
              frame into its ring and of ACKs to the wire, tap the way of a run to the kernel",
             "off, each segment is a system call and wakes the receiving program on the same CPU (most of misc), which an \
              interrupt for several frames does not: so there is more to be saved here than there",
-            "a look is by a timer: work with interrupts off is seen where they come on again",
+            "samples are taken by a timer: work with interrupts off is attributed to where they are enabled again",
         ],
     },
     Chapter {

@@ -1,4 +1,7 @@
-//! What coalescing in front of it saves the kernel's stack: `baton bump bench`.
+//! `baton bump bench`: measures what coalescing in front of the kernel's stack saves it.
+//!
+//! It compares with RA, *Optimizing TCP Receive Performance* (receive aggregation), and RSC, *Receive
+//! Side Coalescing for Accelerating TCP/IP Processing*.
 //!
 //! ```text
 //!   namespace "client"                    namespace "server"
@@ -6,12 +9,11 @@
 //!                                veth --- baton bump --- TAP --- kernel TCP    all others
 //! ```
 //!
-//! The client sends single segments of MTU size (TSO and GSO off, checksums left to the
-//! device as the papers' NICs had them), and GRO is off at the receiving end, where it
-//! would hide what is measured. Every contender has a wire of its own; the rest is the
-//! same, so that what differs is the bump and its limit. CPU time is that of the whole
-//! machine, sender included, but in the chapters that have sender and receiver on CPUs of
-//! their own (`apart`): the papers' senders were machines of their own.
+//! The client sends single segments of MTU size (TSO and GSO off, checksums left to the device, as with
+//! the papers' NICs). GRO is off at the receiving end, where it would hide the effect. Every contender
+//! has its own wire, and only the bump and its limit differ. CPU time is that of the whole machine,
+//! including the sender, except in chapters that pin sender and receiver to different CPUs (`apart`),
+//! since the papers' senders were separate machines.
 
 mod apart;
 mod chapters;
@@ -93,7 +95,7 @@ pub struct Work {
     pub size: usize,
 }
 
-/// How it is measured.
+/// Options of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Runs of everything.
@@ -151,7 +153,7 @@ impl Figure {
         match self {
             Figure::Throughput => "Gb/s",
             Figure::CpuPerByte => "ns/byte",
-            Figure::PerCpuSecond | Figure::PerReceiverSecond => "Gb a CPU s",
+            Figure::PerCpuSecond | Figure::PerReceiverSecond => "Gb/CPU s",
             Figure::Requests => "/s",
         }
     }
@@ -280,8 +282,8 @@ impl Wire {
         Ok(Wire { contender, addr: addr(2), server, bump, apart: chapter.apart })
     }
 
-    /// What a segment costs by routine, of a run that counts for nothing else; `None` where
-    /// there is no `perf`, or where it sees nothing.
+    /// The cost of a segment by routine, from a run used only for this. `None` if there is no `perf`, or
+    /// if it takes no samples.
     fn routines(
         &self,
         world: &World,
@@ -294,7 +296,7 @@ impl Wire {
             let Some(looking) = Looking::start(apart::RECEIVER)? else { return Ok(None) };
             let run = self.measure(world, work, options, stop)?;
             let looks = looking.end(bump)?;
-            // Read from a disk for the first time it may have begun too late.
+            // The first start of perf, from disk, may have been too slow.
             if !looks.is_empty() {
                 let busy = run.peer_cpu.map_or(0.0, |cpu| cpu.busy());
                 return Ok(Some((self.contender, routines::costs(&looks, busy, run.bytes))));

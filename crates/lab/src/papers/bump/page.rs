@@ -112,7 +112,7 @@ impl Findings {
         if let (true, Some(Fit { x, y, r2 })) = (chapter.name == "limit", self.fit()) {
             let _ = writeln!(
                 out,
-                "  CPU time a byte at limit k is x + y/k: x = {} ns, y = {} ns, R² = {r2:.3}",
+                "  CPU time per byte at limit k is x + y/k: x = {} ns, y = {} ns, R² = {r2:.3}",
                 short(x),
                 short(y)
             );
@@ -191,8 +191,8 @@ impl Findings {
         figures.into_iter().map(plot).collect()
     }
 
-    /// A group for each work; of the first figure's best comparison the paper's gain stands
-    /// beside ours, as the bar that it would make of our own base.
+    /// One group for each work. Where the paper has a comparable gain, a bar shows it applied to our
+    /// own base.
     fn groups(&self, chapter: &Chapter, figure: Figure) -> Vec<Group> {
         let mut groups = Vec::new();
         for work in chapter.works {

@@ -1,9 +1,9 @@
 //! What the receiver's CPU does, by routine (RA Fig. 3, 8 and 9).
 //!
-//! The system's `perf` looks at that CPU 2,000 times a second, by a timer. Each look is put
-//! into one of RA's groups by the names of the functions that were under way, the innermost
-//! first: what it was at, and on whose behalf. Work under way with interrupts off is seen
-//! where they come on again.
+//! RA is *Optimizing TCP Receive Performance*. The system's `perf` samples that CPU 2,000 times per
+//! second by a timer. Each sample goes into one of RA's groups by the names of the functions on its
+//! stack, the innermost first. Work with interrupts off is attributed to the place where they are
+//! enabled again.
 
 use super::Contender;
 use crate::world::find_program;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
-/// Looks a second.
+/// Samples per second.
 const RATE: u32 = 2_000;
 /// Payload of a full segment, with timestamps, in bytes.
 const MSS: f64 = 1448.0;
@@ -39,7 +39,7 @@ pub enum Group {
     Aggr,
     /// Copying.
     PerByte,
-    /// Scheduling, the receiving program, and what is nobody's.
+    /// Scheduling, the receiving program, and everything else.
     Misc,
 }
 
@@ -84,14 +84,14 @@ pub type Costs = BTreeMap<Group, f64>;
 /// Looks by group.
 pub type Looks = BTreeMap<Group, u32>;
 
-/// A `perf` that looks.
+/// A running `perf record`.
 pub struct Looking {
     child: std::process::Child,
     file: tempfile::NamedTempFile,
 }
 
 impl Looking {
-    /// From now on, at this CPU; `None` where there is no `perf`.
+    /// Starts to sample this CPU. Returns `None` if there is no `perf`.
     pub fn start(cpu: usize) -> anyhow::Result<Option<Looking>> {
         if find_program("perf").is_none() {
             return Ok(None);
@@ -103,7 +103,7 @@ impl Looking {
         Ok(Some(Looking { child: command.spawn().context("cannot start perf")?, file }))
     }
 
-    /// Ends it; what it saw, the program of this number being the bump.
+    /// Ends it, and returns its samples by group. `bump` is the process id of the bump.
     pub fn end(mut self, bump: u32) -> anyhow::Result<Looks> {
         kill_process(Pid::from_child(&self.child), Signal::INT)?;
         self.child.wait()?;
@@ -111,7 +111,7 @@ impl Looking {
         command.args(["script", "-F", "pid,ip,sym", "-i"]).arg(self.file.path()).stderr(Stdio::null());
         let output = command.output().context("cannot run perf")?;
         if !output.status.success() {
-            bail!("perf record was refused: see 'perf record -e cpu-clock -a sleep 1'");
+            bail!("perf record failed; run 'perf record -e cpu-clock -a sleep 1' to see why");
         }
         Ok(looks(&String::from_utf8_lossy(&output.stdout), bump))
     }
@@ -266,7 +266,10 @@ pub fn table(out: &mut String, routines: &[(Contender, Costs)]) {
         }
         let _ = writeln!(out, "{:>10.0}{:>14.1}", stack(costs), stack(base) / stack(costs));
     }
-    let _ = writeln!(out, "  stack: rx, tx, buffer and non-proto together, and how many times less that is than off");
+    let _ = writeln!(
+        out,
+        "  stack: sum of rx, tx, buffer and non-proto, and how many times smaller it is than with coalescing off"
+    );
 }
 
 #[cfg(test)]
