@@ -74,7 +74,7 @@ impl Passing {
     }
 
     /// Waits for the processes that the program left behind, such as a daemon: all children
-    /// except `others`. Prints their ids if that takes longer than [`SOON`].
+    /// except `others`. Prints their ids if that takes longer than a second.
     pub fn until_all_end(&self, others: impl Fn(Pid) -> bool) {
         let mut named = false;
         loop {

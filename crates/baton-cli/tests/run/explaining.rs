@@ -1,4 +1,4 @@
-//! What `baton run` and `baton ps` say of programs that end in unusual ways, or do unusual things.
+//! The output of `baton run` and `baton ps` for programs that end or behave in unusual ways.
 
 use crate::sharing::{echo, place};
 use crate::world::{Account, World, baton};

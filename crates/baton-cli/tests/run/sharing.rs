@@ -1,5 +1,5 @@
-//! Several `baton run` at a time in one network namespace, and what becomes of all when one of them,
-//! or the service that they share, is killed.
+//! Several `baton run` at the same time in one network namespace, and the effects on all of them when one
+//! of them, or the service that they share, is killed.
 
 use crate::ends::services;
 use crate::world::{World, baton, listens};
@@ -344,7 +344,7 @@ fn counted(bytes: &[u8], name: &str) -> u64 {
     entry.map_or(0, |entry| u64::from_ne_bytes(entry[..8].try_into().unwrap()))
 }
 
-/// Who may not use a service runs in the kernel.
+/// A program of a user without access to the service runs in the kernel.
 pub fn other_users_stay_in_the_kernel(world: &World) {
     let _echo = echo(world);
     let first = Talker::start(world, "first", 1, PORT);

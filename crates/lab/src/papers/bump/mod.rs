@@ -42,7 +42,7 @@ use std::time::Duration;
 /// Runs by routine at most, until one is seen.
 const LOOKS: usize = 3;
 
-/// What stands in front of the kernel's stack.
+/// What is in front of the kernel's stack.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {

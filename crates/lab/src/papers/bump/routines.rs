@@ -81,7 +81,7 @@ impl Group {
 /// CPU time of the receiver by group, in nanoseconds a segment.
 pub type Costs = BTreeMap<Group, f64>;
 
-/// Looks by group.
+/// Samples by group.
 pub type Looks = BTreeMap<Group, u32>;
 
 /// A running `perf record`.
@@ -117,8 +117,8 @@ impl Looking {
     }
 }
 
-/// Counts the looks in what `perf script` prints: a line with the process, a line for each
-/// function, the innermost first, and an empty one.
+/// Counts the samples in the output of `perf script`. Each sample has a line with the process, a line for
+/// each function, the innermost first, and an empty line.
 fn looks(text: &str, bump: u32) -> Looks {
     let mut looks = Looks::new();
     for sample in text.split("\n\n") {
@@ -139,7 +139,7 @@ fn starts(name: &str, with: &[&str]) -> bool {
     with.iter().any(|start| name.starts_with(start))
 }
 
-/// Where a CPU is that has nothing to do.
+/// Functions of an idle CPU.
 const IDLE: &[&str] = &["pv_native_safe_halt", "native_safe_halt", "default_idle", "acpi_", "poll_idle", "intel_idle"];
 const COPY: &[&str] = &["_copy_", "copy_", "__pi_memcpy", "memcpy", "rep_movs", "__memcpy", "csum_", "skb_copy_"];
 /// From here on inward it is the wire's: frames of its own queue, and the packet socket.
@@ -202,7 +202,7 @@ const NON_PROTO: &[&str] =
 const SLEEP: &[&str] =
     &["schedule", "__schedule", "try_to_wake_up", "ep_", "do_epoll", "__wake_up", "wake_up", "sock_def"];
 
-/// The group of a look: whether each function is the kernel's, and its name. `None` if the
+/// The group of a sample, given for each function whether it is the kernel's, and its name. `None` if the
 /// CPU was idle.
 fn group(frames: &[(bool, &str)], bump: bool) -> Option<Group> {
     let (kernel, innermost) = *frames.first()?;
@@ -232,14 +232,14 @@ fn group(frames: &[(bool, &str)], bump: bool) -> Option<Group> {
     Some(found.unwrap_or(Group::Misc))
 }
 
-/// What a segment cost: `busy` seconds of the CPU, for so many bytes of payload.
+/// The cost of a segment, from `busy` seconds of CPU time and the bytes of payload.
 pub fn costs(looks: &Looks, busy: f64, bytes: u64) -> Costs {
     let all: u32 = looks.values().sum();
     let a_segment = busy * 1e9 / (bytes as f64 / MSS);
     looks.iter().map(|(group, count)| (*group, a_segment * f64::from(*count) / f64::from(all.max(1)))).collect()
 }
 
-/// What of it is the stack's, and per packet.
+/// The part of the cost that is the stack's and is spent per packet.
 pub fn stack(costs: &Costs) -> f64 {
     costs.iter().filter(|(group, _)| group.is_stack()).map(|(_, ns)| ns).sum()
 }

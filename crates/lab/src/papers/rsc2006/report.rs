@@ -17,7 +17,7 @@ pub struct Outcome {
     pub machine: Machine,
     /// Each of them.
     pub cells: Vec<Cell>,
-    /// What the paper says, and what was seen here.
+    /// The paper's statements and our results.
     pub claims: Vec<Claim>,
 }
 
@@ -75,7 +75,7 @@ fn at_least(shares: &[f64], bound: f64) -> bool {
 }
 
 impl Outcome {
-    /// Puts what the paper says beside the experiments.
+    /// Compares the experiments with the paper's statements.
     pub fn new(machine: Machine, cells: Vec<Cell>) -> Outcome {
         let claims = claims(&cells);
         Outcome { machine, cells, claims }
@@ -191,7 +191,7 @@ impl Outcome {
     }
 }
 
-/// What RSC §5 says in words, beside the experiments.
+/// The statements of RSC §5, compared with the experiments.
 fn claims(cells: &[Cell]) -> Vec<Claim> {
     let base = |senders: &[usize], least: usize| -> Vec<f64> {
         let wanted = |cell: &&Cell| senders.contains(&cell.senders) && cell.message >= least;
