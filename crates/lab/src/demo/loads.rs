@@ -20,12 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(12);
 pub struct Load {
     /// How the report names it.
     pub info: LoadInfo,
-    /// What is run.
+    /// The program to run.
     pub what: What,
     length: Duration,
 }
 
-/// What a load runs.
+/// The program of a load.
 #[derive(Clone, Debug)]
 pub enum What {
     /// `curl` over one connection, with as many successive downloads of the file as fit into a run.

@@ -71,7 +71,7 @@ pub struct Series {
     pub runs: Vec<Outcome>,
 }
 
-/// Where a server's connections were.
+/// How many of a server's connections were on the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Share {
     /// Id of the way.

@@ -96,13 +96,13 @@ const LOADS: [(LoadSpec, &str); 5] = [
 /// Options of the measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Runs of every load on every wire.
+    /// Number of runs of each load on each wire.
     pub rounds: usize,
     /// Length of one run.
     pub length: Duration,
     /// Bytes per write and per read of bulk loads, at both ends.
     pub message: usize,
-    /// Only loads whose name contains this.
+    /// Run only loads whose names contain this.
     pub only: String,
 }
 
@@ -113,13 +113,13 @@ pub struct Series {
     pub offloads: bool,
     /// The far end.
     pub far: Far,
-    /// What is done, by name, from the far end's view.
+    /// Name of the load, from the far end's view.
     pub load: String,
-    /// One a round.
+    /// The runs, one per round.
     pub runs: Vec<Outcome>,
 }
 
-/// All that was measured.
+/// All results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Where.

@@ -18,7 +18,7 @@ const BASE: f64 = 148.0;
 pub struct Lines {
     /// A short word, unique in the page.
     pub id: String,
-    /// What it shows.
+    /// Title of the plot.
     pub title: String,
     /// Unit of y.
     pub unit: &'static str,

@@ -64,7 +64,7 @@ pub enum Side {
 pub struct Wire {
     /// Short identifier.
     pub id: String,
-    /// Who serves.
+    /// The TCP that serves.
     pub side: Side,
     /// Name for people.
     pub name: String,
@@ -76,7 +76,7 @@ pub struct Wire {
     pub command: String,
 }
 
-/// One thing that clients do.
+/// A load that clients put on the services.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadInfo {
     /// Short identifier.
@@ -124,11 +124,11 @@ pub struct Run {
 pub struct Check {
     /// Name of the wire.
     pub wire: String,
-    /// What was checked.
+    /// The property that was checked.
     pub what: String,
     /// True if it passed.
     pub ok: bool,
-    /// What was seen.
+    /// The observation.
     pub seen: String,
 }
 

@@ -74,7 +74,7 @@ pub struct Killed {
 pub struct Slice {
     /// Bytes.
     pub bytes: u64,
-    /// Whether an engine had the connection.
+    /// True if an engine had the connection.
     pub engine: bool,
 }
 
@@ -104,7 +104,7 @@ pub const NOTE: &str =
     "xdp disables the interface's receive offloads, also for the kernel's connections on it; tc does not";
 
 impl Live {
-    /// What happened to it, in a sentence.
+    /// Describes the download in a sentence.
     pub fn tell(&self) -> String {
         let ms = |micros: u64| short(micros as f64 / 1e3);
         format!(

@@ -17,7 +17,7 @@ use baton_apps::measure::Median;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 312.0;
-/// Where marks begin and end.
+/// Left and right limits of marks.
 const LEFT: f64 = 108.0;
 const RIGHT: f64 = 226.0;
 const ROW: f64 = 19.0;
@@ -28,7 +28,7 @@ const BAR: f64 = 11.0;
 pub struct Plot {
     /// Short identifier, unique in the page.
     pub id: &'static str,
-    /// What it shows.
+    /// Title of the plot.
     pub title: String,
     /// Unit of the numbers.
     pub unit: &'static str,
@@ -46,15 +46,15 @@ pub struct Group {
 
 /// One row.
 pub struct Row {
-    /// What it stands for.
+    /// Label of the row.
     pub label: String,
     /// The side, which determines the colour.
     pub side: Side,
-    /// What is drawn.
+    /// The mark to draw.
     pub mark: Mark,
 }
 
-/// What a row shows.
+/// The mark of a row.
 pub enum Mark {
     /// A bar to the median, with a line over the range of the runs.
     Bar(Median),

@@ -92,7 +92,7 @@ fn addrs(subnet: u8, host: u8) -> Vec<IpAddr> {
     if has_ipv6() { vec![v4, v6] } else { vec![v4] }
 }
 
-/// The same with prefix lengths.
+/// The same addresses with prefix lengths.
 fn cidrs(subnet: u8, host: u8) -> Vec<String> {
     addrs(subnet, host).iter().map(|addr| format!("{addr}/{}", if addr.is_ipv4() { 24 } else { 64 })).collect()
 }

@@ -49,7 +49,7 @@ struct Fetched {
     arrivals: Vec<(Instant, usize)>,
 }
 
-/// What happened to the connection.
+/// The history of the connection.
 struct Moved {
     moves: u64,
     pause_us: u64,

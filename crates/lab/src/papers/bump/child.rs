@@ -39,7 +39,7 @@ impl BumpChild {
         self.child.id()
     }
 
-    /// What it has counted so far.
+    /// Reads its counters.
     pub fn report(&mut self) -> anyhow::Result<Report> {
         self.child.tell(b"stats\n").context("a bump ended")?;
         match self.line()? {
@@ -48,7 +48,7 @@ impl BumpChild {
         }
     }
 
-    /// Its next line. It answers within a turn, or has ended: then there is none.
+    /// Reads its next line. It answers within a turn, unless it has ended; then this fails.
     fn line(&mut self) -> anyhow::Result<Line> {
         let mut line = String::new();
         if self.stdout.read_line(&mut line).context("a bump ended")? == 0 {

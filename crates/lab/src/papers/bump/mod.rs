@@ -42,7 +42,7 @@ use std::time::Duration;
 /// Runs by routine at most, until one is seen.
 const LOOKS: usize = 3;
 
-/// What is in front of the kernel's stack.
+/// The device in front of the kernel's stack.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
@@ -71,7 +71,7 @@ impl Contender {
         }
     }
 
-    /// What the bump is told, if there is one.
+    /// The options of the bump, if there is one.
     fn arguments(self) -> Option<Vec<String>> {
         let words = match self {
             Contender::Kernel => return None,
@@ -84,7 +84,7 @@ impl Contender {
     }
 }
 
-/// What the client does.
+/// The client's load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Work {
     /// Send or echo.
@@ -102,7 +102,7 @@ pub struct Options {
     pub rounds: usize,
     /// Length of one run.
     pub length: Duration,
-    /// Only chapters whose name contains this.
+    /// Run only chapters whose names contain this.
     pub only: String,
 }
 
@@ -111,24 +111,24 @@ pub struct Options {
 pub struct Series {
     /// Name of the chapter.
     pub chapter: String,
-    /// Who.
+    /// The contender.
     pub contender: Contender,
-    /// At what.
+    /// The work.
     pub work: Work,
-    /// One a round.
+    /// The runs, one per round.
     pub runs: Vec<Outcome>,
 }
 
-/// All that was measured.
+/// All results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Findings {
     /// Where.
     pub machine: Machine,
     /// Every contender at every work.
     pub series: Vec<Series>,
-    /// What each bump counted, by its contender's name and chapter.
+    /// The counters of each bump, by the contender's name and the chapter.
     pub bumps: Vec<(String, BumpReport)>,
-    /// What a segment costs the receiver's CPU, by routine; none where there is no `perf`.
+    /// Receiver's CPU time per segment by routine; empty if there is no `perf`.
     pub routines: Vec<(Contender, Costs)>,
 }
 

@@ -13,9 +13,9 @@ use std::fmt::Write as _;
 /// A fit of CPU time over the limit k.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Fit {
-    /// What does not depend on it, in the unit of the values.
+    /// The part that does not depend on the limit, in the unit of the values.
     pub x: f64,
-    /// What is divided by it.
+    /// The part that is divided by the limit.
     pub y: f64,
     /// Coefficient of determination.
     pub r2: f64,
@@ -216,7 +216,7 @@ impl Findings {
     }
 }
 
-/// What the paper's gain over off was, CPU-scaled.
+/// The paper's CPU-scaled gain over no coalescing.
 fn paper_gain(chapter: &str, contender: Contender, connections: usize) -> Option<f64> {
     match (chapter, contender, connections) {
         ("limit" | "receiver", Contender::Limit(20), _) => Some(1.67),

@@ -1,4 +1,4 @@
-//! What the receiver's CPU does, by routine (RA Fig. 3, 8 and 9).
+//! CPU time of the receiver by routine (RA Fig. 3, 8 and 9).
 //!
 //! RA is *Optimizing TCP Receive Performance*. The system's `perf` samples that CPU 2,000 times per
 //! second by a timer. Each sample goes into one of RA's groups by the names of the functions on its
@@ -72,7 +72,7 @@ impl Group {
         }
     }
 
-    /// Of those that are the stack's and per packet.
+    /// The groups of the stack whose cost is per packet.
     pub fn is_stack(self) -> bool {
         matches!(self, Group::Rx | Group::Tx | Group::Buffer | Group::NonProto)
     }
@@ -142,7 +142,7 @@ fn starts(name: &str, with: &[&str]) -> bool {
 /// Functions of an idle CPU.
 const IDLE: &[&str] = &["pv_native_safe_halt", "native_safe_halt", "default_idle", "acpi_", "poll_idle", "intel_idle"];
 const COPY: &[&str] = &["_copy_", "copy_", "__pi_memcpy", "memcpy", "rep_movs", "__memcpy", "csum_", "skb_copy_"];
-/// From here on inward it is the wire's: frames of its own queue, and the packet socket.
+/// Functions that belong to the wire, with everything that they call: its queue, and the packet socket.
 const WIRE: &[&str] = &["process_backlog", "packet_", "tpacket_", "veth_", "__sys_sendmmsg"];
 const TAP: &[&str] = &["tun_", "__tun_"];
 const BUFFER: &[&str] = &[

@@ -58,7 +58,7 @@ const SNAPSHOT: usize = 128;
 /// One experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// Senders, with a connection each.
+    /// Number of senders, which have one connection each.
     pub senders: usize,
     /// Bytes of a message.
     pub message: usize,
@@ -78,13 +78,13 @@ impl Cell {
     }
 }
 
-/// What is done.
+/// Options of the experiments.
 pub struct Options {
     /// Senders of Figures 4 and 5.
     pub senders: Vec<usize>,
     /// Bytes of a message.
     pub messages: Vec<usize>,
-    /// Where captures are kept.
+    /// Directory in which captures are kept.
     pub keep: Option<PathBuf>,
 }
 
@@ -112,7 +112,7 @@ pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -
     Ok(cells)
 }
 
-/// What is looked at: the base, and with as many senders as in the paper the rest.
+/// The sets of rules to apply: the base and, with the paper's number of senders, the other axes.
 fn points(senders: usize) -> Vec<(Axis, u32)> {
     let mut points = vec![(Axis::Connections, u32::MAX)];
     if senders == STUDIED {

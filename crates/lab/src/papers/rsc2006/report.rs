@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 /// All experiments.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Where they ran.
+    /// The machine that they ran on.
     pub machine: Machine,
     /// Each of them.
     pub cells: Vec<Cell>,
@@ -28,7 +28,7 @@ pub struct Claim {
     pub figure: u8,
     /// The paper's words.
     pub paper: &'static str,
-    /// What was seen here.
+    /// Our result.
     pub here: String,
     /// True if our result agrees.
     pub holds: bool,
