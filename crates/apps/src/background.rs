@@ -1,4 +1,4 @@
-//! Programs that this one starts in the background, and ends.
+//! Child programs that run in the background until this program ends them.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
@@ -6,11 +6,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at a running program.
+/// Interval between two checks of a running program.
 pub const LOOK: Duration = Duration::from_millis(5);
 
-/// A program that runs. Dropped, it is asked to end, by the end of its standard input if that is
-/// a pipe, else by `SIGTERM`; and made to if it does not do so in time.
+/// A running program. Dropping this value asks the program to end: it closes the program's standard
+/// input if that is a pipe, and sends `SIGTERM` otherwise. A program that does not end in time is
+/// killed.
 pub struct Background {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -18,8 +19,8 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts a program that may take so long to end. A terminal's Ctrl-C does not reach it: who
-    /// started it ends it.
+    /// Starts a program, which may take up to `patience` to end. It gets a process group of its own, so
+    /// that a terminal's Ctrl-C does not reach it.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -29,12 +30,12 @@ impl Background {
         Ok(Background { child, stdin, patience })
     }
 
-    /// Its process, for what it prints.
+    /// The child process, to read what it prints.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// Its process id, which is its own until it has ended.
+    /// Its process id, which no other process can get before this one has been reaped.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -42,27 +43,27 @@ impl Background {
     /// Writes to its standard input.
     ///
     /// # Errors
-    /// If it has none, or has ended.
+    /// If its standard input is not a pipe, or if it has ended.
     pub fn tell(&mut self, words: &[u8]) -> io::Result<()> {
         let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         io::Write::write_all(stdin, words)
     }
 
-    /// Whether it has ended.
+    /// Returns true if it has ended.
     ///
     /// # Errors
-    /// If the system does not know.
+    /// If `waitpid` fails.
     pub fn has_ended(&mut self) -> io::Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Sends it a signal, if it still runs.
+    /// Sends it a signal if it is still running.
     pub fn signal(&self, signal: Signal) {
-        // It may have ended by itself; its id is its own until it is waited for.
+        // It may have ended by itself; its id cannot be reused before it is reaped.
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// Ends it, and waits for that.
+    /// Ends it, and waits until it has ended.
     ///
     /// # Errors
     /// If it cannot be ended.
@@ -83,14 +84,14 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // No harm if it has ended, and nobody to tell if it cannot be.
+        // There is nobody to report an error to.
         let _ = self.end();
     }
 }
 
-/// What a program that ended said last, without our own name before it.
+/// The last line of a program's output, without the prefix `baton: `.
 pub fn last_words(said: &str) -> String {
-    let last = said.trim().lines().last().unwrap_or("it ended without a word");
+    let last = said.trim().lines().last().unwrap_or("it ended without output");
     last.trim_start_matches("baton: ").to_owned()
 }
 
@@ -108,12 +109,12 @@ mod tests {
         let mut cat = start(&["cat"], Stdio::piped(), Duration::MAX);
         assert!(!cat.has_ended().unwrap());
         cat.end().unwrap();
-        // Not by a signal.
+        // It was not ended by a signal.
         assert!(cat.child().wait().unwrap().success());
     }
 
     #[test]
-    fn a_program_without_input_is_told_by_a_signal() {
+    fn a_program_without_input_is_ended_by_a_signal() {
         let mut sleep = start(&["sleep", "1000"], Stdio::null(), Duration::MAX);
         sleep.end().unwrap();
         assert!(sleep.has_ended().unwrap());
@@ -127,8 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_what_counts() {
+    fn the_last_line_is_returned() {
         assert_eq!(last_words("one\nbaton: two\n"), "two");
-        assert_eq!(last_words(""), "it ended without a word");
+        assert_eq!(last_words(""), "it ended without output");
     }
 }

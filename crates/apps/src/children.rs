@@ -1,14 +1,14 @@
-//! Processes that are another's children: its own, and those that were left to it.
+//! Finds the children of a process, including orphans that it adopted.
 
 use rustix::process::Pid;
 use std::fs;
 
-/// This process's that there are now, also those that have ended and were not waited for.
+/// The current children of this process, including ended ones that were not yet reaped.
 pub fn children() -> Vec<Pid> {
     children_of("self")
 }
 
-/// A process, its children, theirs, and so on.
+/// A process and all its descendants.
 pub fn family(pid: Pid) -> Vec<Pid> {
     let mut all = vec![pid];
     let mut at = 0;

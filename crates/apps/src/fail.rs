@@ -1,9 +1,9 @@
-//! How commands fail: 2 for what the caller or the machine has to change, with
-//! the remedy, 1 for everything else.
+//! Errors of commands and their exit codes: 2, with a remedy, for errors that the caller can fix
+//! (usage, or a property of the machine), and 1 for all others.
 
 use std::fmt;
 
-/// A usage or environment error: one line and what to do about it.
+/// An error that the caller can fix: one line with the fault and the remedy.
 #[derive(Debug)]
 pub struct Usage {
     what: String,
@@ -18,7 +18,7 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// A usage or environment error (exit code 2).
+/// Makes an error that the caller can fix (exit code 2).
 pub fn usage(what: impl Into<String>, remedy: impl Into<String>) -> anyhow::Error {
     Usage { what: what.into(), remedy: remedy.into() }.into()
 }

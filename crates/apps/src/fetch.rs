@@ -1,60 +1,60 @@
 //! An HTTP/1.1 client for one file: the application of `baton get`.
 //!
-//! One request, one response whose body ends by its length, by chunks
-//! (RFC 9112 §7.1) or by the end of the connection. Nothing is followed: a
-//! redirect is reported with its target.
+//! It sends one request and reads one response, whose body ends by its length, by chunks
+//! (RFC 9112 §7.1) or by the end of the connection. Redirects are not followed but reported with
+//! their target.
 
 use crate::net::{Flow, Handler, StreamIo};
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-/// Largest response head, and largest line of a chunk, in bytes.
+/// Largest response head, and largest chunk line, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// Bytes read at once.
+/// Bytes per read.
 const READ: usize = 256 * 1024;
 
-/// Bytes taken before the caller has its turn.
+/// Bytes read before the caller gets its turn.
 const SHARE: usize = 4 << 20;
 
-/// Takes the body as it arrives.
+/// Receives the body as it arrives.
 pub trait Body {
-    /// The head was read: the body's length in bytes, if it said.
+    /// Called after the head, with the body's length in bytes if the head gives it.
     fn on_head(&mut self, len: Option<u64>);
-    /// The next bytes.
+    /// Called with the next bytes of the body.
     ///
     /// # Errors
-    /// What keeps the bytes from being taken; it ends the fetch.
+    /// An error ends the fetch.
     fn on_data(&mut self, data: &[u8]) -> io::Result<()>;
 }
 
-/// How a fetch stands.
+/// The state of a fetch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// Not over yet.
+    /// It has not ended yet.
     Running,
-    /// All of the body was taken.
+    /// The whole body was received.
     Complete,
-    /// The server answered with something else than 200.
+    /// The server's status was not 200.
     Refused {
         /// Status code and phrase.
         status: String,
         /// Target of a redirect.
         location: Option<String>,
     },
-    /// It failed, for this reason.
+    /// It failed; holds the reason.
     Failed(String),
 }
 
-/// How the end of the body is told.
+/// How the end of the body is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Framing {
-    /// So many bytes are to come.
+    /// By length: this many bytes remain.
     Length(u64),
-    /// The connection's end.
+    /// By the end of the connection.
     UntilClose,
-    /// Chunks: so many bytes to come of this one; 0 before a chunk's line.
+    /// By chunks: this many bytes of the current chunk remain; 0 before a chunk line.
     Chunked(u64),
 }
 
@@ -62,18 +62,18 @@ enum Framing {
 pub struct Fetch<B> {
     request: Vec<u8>,
     sent: usize,
-    /// Head or chunk line that is not whole yet.
+    /// An incomplete head or chunk line.
     held: Vec<u8>,
     buf: Vec<u8>,
     framing: Option<Framing>,
-    /// The line end after a chunk's data is still to come.
+    /// True if the line end after a chunk's data has not been read yet.
     chunk_end: bool,
     body: B,
     progress: Rc<RefCell<Progress>>,
 }
 
 impl<B: Body> Fetch<B> {
-    /// A fetch of `path` from `host`, as the Host field is to name it.
+    /// Makes a fetch of `path` from `host`, which is also the value of the Host field.
     pub fn new(host: &str, path: &str, body: B) -> (Fetch<B>, Rc<RefCell<Progress>>) {
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: baton\r\nAccept: */*\r\nConnection: close\r\n\r\n"
@@ -96,7 +96,7 @@ impl<B: Body> Fetch<B> {
         *self.progress.borrow_mut() = progress;
     }
 
-    /// Takes received bytes; true once the fetch is over.
+    /// Processes received bytes. Returns true once the fetch has ended.
     fn take(&mut self, data: &[u8]) -> io::Result<bool> {
         if self.framing.is_none() {
             self.held.extend_from_slice(data);
@@ -115,13 +115,13 @@ impl<B: Body> Fetch<B> {
         self.take_body(data)
     }
 
-    /// Reads the head from what is held; the bytes that it takes, once whole.
+    /// Parses the head from the held bytes. Returns its length once it is complete.
     fn take_head(&mut self) -> io::Result<Option<usize>> {
         loop {
             let mut fields = [httparse::EMPTY_HEADER; 100];
             let mut response = httparse::Response::new(&mut fields);
             let used = match response.parse(&self.held).map_err(|error| bad(&error.to_string()))? {
-                httparse::Status::Partial if self.held.len() > MAX_HEAD => return Err(bad("a head without end")),
+                httparse::Status::Partial if self.held.len() > MAX_HEAD => return Err(bad("a head that is too long")),
                 httparse::Status::Partial => return Ok(None),
                 httparse::Status::Complete(used) => used,
             };
@@ -181,22 +181,22 @@ impl<B: Body> Fetch<B> {
         }
     }
 
-    /// Reads the line between two chunks and returns the bytes that it took;
-    /// `None` if it is not whole (then it is held), or was the last.
+    /// Parses the line between two chunks, and returns its length in bytes. Returns `None` if it is
+    /// incomplete (it is held then), or if it was the last.
     fn chunk_line(&mut self, data: &[u8]) -> io::Result<Option<usize>> {
         let skip = if self.chunk_end { 2 } else { 0 };
         let whole = match data.get(..skip) {
-            Some(end) if self.chunk_end && end != b"\r\n" => return Err(bad("a chunk without its end")),
+            Some(end) if self.chunk_end && end != b"\r\n" => return Err(bad("a chunk without a line end")),
             Some(_) => httparse::parse_chunk_size(&data[skip..]).map_err(|_| bad("a chunk size that is none"))?,
             None => httparse::Status::Partial,
         };
         match whole {
-            httparse::Status::Partial if data.len() > MAX_HEAD => Err(bad("a chunk line without end")),
+            httparse::Status::Partial if data.len() > MAX_HEAD => Err(bad("a chunk line that is too long")),
             httparse::Status::Partial => {
                 self.held = data.to_vec();
                 Ok(None)
             }
-            // Trailer fields after the last chunk say nothing that is needed.
+            // Trailer fields after the last chunk are not needed.
             httparse::Status::Complete((_, 0)) => {
                 self.complete_if(true);
                 Ok(None)
@@ -222,9 +222,10 @@ impl<B: Body> Fetch<B> {
                 self.finish(Progress::Complete);
                 Ok(Flow::Done)
             }
-            _ => {
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server ended the connection before the file did"))
-            }
+            _ => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the server closed the connection before the end of the file",
+            )),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Text within HTML.
+//! Escapes text for HTML.
 
-/// `text` with HTML's special characters written as entities.
+/// Returns `text` with HTML's special characters written as entities.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

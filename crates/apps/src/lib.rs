@@ -1,14 +1,14 @@
 //! Programs that use connections: services, a fetcher and load generators.
 //!
-//! [`services`], [`fetch`] and [`load`] are written once, against the trait
-//! [`net::Net`], and run over kernel sockets or over the engine. [`measure`]
-//! reads what they cost: CPU time, and the spread of repeated measurements.
+//! [`services`], [`fetch`] and [`load`] use the trait [`net::Net`], so they run over kernel
+//! sockets and over the engine. [`measure`] reads their cost in CPU time, and computes medians and
+//! quartiles of repeated measurements.
 //!
 //! ```text
 //!   services, fetch, load --> net::StreamIo --> net::kernel | net::engine
 //! ```
 //!
-//! The other modules are small tools that programs of this kind need: signals,
+//! The other modules are small tools for such programs: signals,
 //! child processes, exit codes, and escaping for HTML.
 #![forbid(unsafe_code)]
 

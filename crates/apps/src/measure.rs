@@ -1,9 +1,8 @@
-//! What the whole machine spent, from `/proc/stat`, and medians.
+//! CPU time of the whole machine, from `/proc/stat`, and medians.
 //!
-//! A process's own times leave out softirq work that the kernel does on its
-//! behalf, which for a network path is most of it. So CPU time here is that of
-//! all CPUs together. Whatever else runs on the machine is counted too:
-//! [`Cpu::idle_check`] says how much that is.
+//! The times of a process do not include the soft-interrupt work that the kernel does on its behalf,
+//! which is most of the work of a network path. So CPU time here is that of all CPUs together. It
+//! includes other programs on the machine; [`Cpu::idle_check`] measures how much they use.
 
 use nix::time::ClockId;
 use nix::unistd::Pid;
@@ -12,13 +11,13 @@ use std::io::{self, ErrorKind};
 use std::ops::Sub;
 use std::time::Duration;
 
-/// Ticks a second in `/proc/stat`: `USER_HZ`, fixed at 100 on x86 and ARM.
+/// Ticks per second in `/proc/stat`: `USER_HZ`, fixed at 100 on x86 and ARM.
 const TICKS: f64 = 100.0;
 
 /// CPU time in seconds, all CPUs together.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Programs, niced ones included.
+    /// Programs, including niced ones.
     pub user: f64,
     /// The kernel on behalf of programs.
     pub system: f64,
@@ -26,7 +25,7 @@ pub struct Cpu {
     pub irq: f64,
     /// Soft interrupts: most of the kernel's network path.
     pub softirq: f64,
-    /// Time that the hypervisor gave to others.
+    /// Time that the hypervisor gave to other machines.
     pub steal: f64,
 }
 
@@ -34,7 +33,7 @@ impl Cpu {
     /// Reads the machine's counters.
     ///
     /// # Errors
-    /// If `/proc/stat` cannot be read or is not as proc_stat(5) says.
+    /// If `/proc/stat` cannot be read or does not have the format of proc_stat(5).
     pub fn now() -> io::Result<Cpu> {
         Cpu::read("cpu ")
     }
@@ -42,7 +41,7 @@ impl Cpu {
     /// Reads the counters of one CPU.
     ///
     /// # Errors
-    /// As for [`Cpu::now`], and if there is no such CPU.
+    /// The errors of [`Cpu::now`], and an error if there is no such CPU.
     pub fn of(number: usize) -> io::Result<Cpu> {
         Cpu::read(&format!("cpu{number} "))
     }
@@ -65,15 +64,15 @@ impl Cpu {
         })
     }
 
-    /// Time that was worked, in seconds; steal was not.
+    /// Time spent working in seconds, without stolen time.
     pub fn busy(&self) -> f64 {
         self.user + self.system + self.irq + self.softirq
     }
 
-    /// The share of the machine's CPUs that others use while we only wait.
+    /// The share of the machine's CPUs that other programs use, measured while this one waits.
     ///
     /// # Errors
-    /// As for [`Cpu::now`].
+    /// The errors of [`Cpu::now`].
     pub fn idle_check(wait: Duration) -> io::Result<f64> {
         let before = Cpu::now()?;
         std::thread::sleep(wait);
@@ -95,10 +94,10 @@ impl Sub for Cpu {
     }
 }
 
-/// CPU time that some programs and the kernel's soft-interrupt threads used, as the
-/// scheduler counts it, in nanoseconds. It includes what the kernel did on their
-/// behalf, soft interrupts that ran on their time and threads that have ended, and
-/// nothing of what other programs did: on a busy machine it says more than [`Cpu`].
+/// CPU time of some programs and of the kernel's soft-interrupt threads, as the scheduler counts it
+/// in nanoseconds. It includes the kernel's work on their behalf, soft interrupts that interrupted
+/// them, and threads that have ended, but no other programs. On a busy machine it is more accurate
+/// than [`Cpu`].
 #[derive(Clone, Debug)]
 pub struct Tasks {
     pids: Vec<u32>,
@@ -114,7 +113,7 @@ impl Tasks {
         pids.extend(others);
         for entry in std::fs::read_dir("/proc")? {
             let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // It may have ended meanwhile.
+            // It may have ended in the meantime.
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             if name.starts_with("ksoftirqd/") {
                 pids.push(pid);
@@ -126,7 +125,7 @@ impl Tasks {
     /// Their CPU time so far, in seconds.
     ///
     /// # Errors
-    /// If one of them is gone.
+    /// If one of them has ended.
     pub fn seconds(&self) -> io::Result<f64> {
         let spent = self.pids.iter().map(|pid| {
             let pid = i32::try_from(*pid).map_err(|_| ErrorKind::InvalidInput)?;
@@ -136,10 +135,10 @@ impl Tasks {
     }
 }
 
-/// A median with the range around it.
+/// A median with the smallest and the largest value.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Median {
-    /// The middle value; of an even number the mean of the middle two.
+    /// The middle value, or the mean of the middle two for an even number of values.
     pub median: f64,
     /// The smallest.
     pub min: f64,
@@ -147,7 +146,7 @@ pub struct Median {
     pub max: f64,
 }
 
-/// The median of `values`, or `None` of none.
+/// The median of `values`, or `None` if there are none.
 pub fn median(values: &[f64]) -> Option<Median> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -157,25 +156,25 @@ pub fn median(values: &[f64]) -> Option<Median> {
     Some(Median { median, min, max })
 }
 
-/// A median with the middle half around it.
+/// A median with the first and the third quartile.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Quartiles {
-    /// A quarter of the values is less.
+    /// First quartile: a quarter of the values is smaller.
     pub first: f64,
-    /// The middle value.
+    /// The median.
     pub median: f64,
-    /// A quarter of the values is more.
+    /// Third quartile: a quarter of the values is larger.
     pub third: f64,
 }
 
 impl Quartiles {
-    /// As a ratio for people.
+    /// Formats the values as a ratio for a table.
     pub fn ratio(&self) -> String {
         format!("{:.2} ({:.2}–{:.2})", self.median, self.first, self.third)
     }
 }
 
-/// The quartiles of `values`, between two of them in proportion; `None` of none.
+/// The quartiles of `values`, interpolated between neighbours; `None` if there are no values.
 pub fn quartiles(values: &[f64]) -> Option<Quartiles> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -213,7 +212,7 @@ mod tests {
             std::hint::spin_loop();
         }
         assert!(tasks.seconds().unwrap() > before);
-        // No process has a number beyond Linux's PID_MAX_LIMIT.
+        // No process id exceeds Linux's PID_MAX_LIMIT.
         for nobody in [u32::MAX, 1 << 22] {
             assert!(Tasks::with(&[nobody]).unwrap().seconds().is_err());
         }

@@ -1,4 +1,4 @@
-//! SIGINT, SIGTERM and SIGHUP: as a flag that loops look at, or waited for.
+//! SIGINT, SIGTERM and SIGHUP: as a flag that loops check, or to wait for.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -6,15 +6,15 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What asks a program to end.
+/// The signals that ask a program to end.
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// Set once the program was asked to end.
+/// A flag that is set once the program was asked to end.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// From now on SIGINT, SIGTERM and SIGHUP set the flag instead of ending the program.
+    /// Makes SIGINT, SIGTERM and SIGHUP set the flag instead of ending the program.
     ///
     /// # Errors
     /// If the handlers cannot be installed.
@@ -31,17 +31,17 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// True once the program was asked to end.
+    /// Returns true once the program was asked to end.
     pub fn requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Whoever has nothing else to do than to wait for SIGINT, SIGTERM or SIGHUP.
+/// Lets a thread wait for SIGINT, SIGTERM or SIGHUP.
 pub struct Waiter(Signals);
 
 impl Waiter {
-    /// From now on those signals are kept for [`Waiter::wait`] instead of ending the program.
+    /// Keeps these signals for [`Waiter::wait`] from now on, instead of ending the program.
     ///
     /// # Errors
     /// If the handlers cannot be installed.
@@ -49,7 +49,7 @@ impl Waiter {
         Signals::new(ENDING).map(Waiter)
     }
 
-    /// Sleeps until the program was asked to end.
+    /// Sleeps until the program is asked to end.
     pub fn wait(&mut self) {
         self.0.forever().next();
     }

@@ -1,4 +1,4 @@
-//! The services on kernel sockets, spoken to by plain blocking clients.
+//! The services on kernel sockets, tested with plain blocking clients.
 
 use baton_apps::fetch::{Body, Fetch, Progress};
 use baton_apps::load::{self, Check, Kind as LoadKind, Load};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A service on a free port of loopback, in a thread that ends with it.
+/// A service on a free loopback port, in a thread that ends with this value.
 struct Server {
     addr: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -44,7 +44,7 @@ impl Server {
         stream
     }
 
-    /// Sends `request`, finishes, and returns all that comes back.
+    /// Sends `request`, closes the sending side, and returns the whole response.
     fn exchange(&self, request: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).unwrap();
@@ -68,7 +68,7 @@ fn get(path: &str, fields: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n")
 }
 
-/// A directory with something of each kind, and a secret beside it.
+/// A directory with one entry of each kind, and a secret file outside it.
 fn site() -> (tempfile::TempDir, Server) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
@@ -88,7 +88,7 @@ fn echo_returns_what_a_slow_reader_sent() {
     let mut writer = stream.try_clone().unwrap();
     let sent: Vec<u8> = ramp::from(0).iter().copied().cycle().take(20_000_000).collect();
     let expected = sent.clone();
-    // Not read until all is written or the service stops taking it.
+    // Nothing is read until everything is written, or until the service stops reading.
     let writing = std::thread::spawn(move || {
         writer.write_all(&sent).unwrap();
         writer.shutdown(Shutdown::Write).unwrap();
@@ -197,7 +197,7 @@ fn loads_measure_and_notice_a_wrong_byte() {
         assert!(outcome.bytes > 0 && outcome.connections == 3 && outcome.seconds >= 0.2, "{outcome:?}");
         assert_eq!(outcome.latency_ns.is_some(), kind == LoadKind::Echo);
     }
-    // Chargen in answer to requests: right bytes at the wrong offset, sooner or later.
+    // Chargen as the answer to requests: sooner or later the offset of its bytes is wrong.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -206,7 +206,7 @@ fn loads_measure_and_notice_a_wrong_byte() {
         }
     });
     let error = run(&load(LoadKind::Receive, addr, Check::Ends)).unwrap_err();
-    assert!(error.to_string().contains("not the ones that were sent"), "{error}");
+    assert!(error.to_string().contains("differ from the bytes sent"), "{error}");
 }
 
 #[test]
@@ -245,7 +245,7 @@ impl Body for Kept {
     }
 }
 
-/// Fetches from a server that answers with `response`, some bytes at a time.
+/// Fetches from a server that sends `response` in pieces of a few bytes.
 fn fetch(response: &'static [u8], at_a_time: usize) -> (Progress, Vec<u8>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();

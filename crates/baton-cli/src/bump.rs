@@ -1,4 +1,4 @@
-//! A bump while it runs.
+//! A running bump: what it announces, how it waits, and what it reports.
 
 use anyhow::Context;
 use baton_bump::Bump;
@@ -7,43 +7,43 @@ use baton_lab::report::bump::{Line, Report};
 use baton_port::{PacketPort, VnetTap, WaitSet, Waitable};
 use std::time::{Duration, Instant};
 
-/// A bump with its two ends.
+/// A bump and the two devices that it connects.
 pub struct Session {
-    /// It.
+    /// The bump itself.
     pub bump: Bump<PacketPort, VnetTap>,
-    /// The interface's name.
+    /// Name of the interface.
     pub wire: String,
-    /// The device's name.
+    /// Name of the device that the kernel's stack uses instead.
     pub host: String,
-    /// What was lent to the device, if anything.
+    /// The addresses and routes lent to the device; `None` with `--keep`.
     pub lent: Option<Lent>,
 }
 
 impl Session {
-    /// Says that frames pass now.
+    /// Prints that frames now pass, as JSON or as text.
     pub fn announce(&self, json: bool) {
         if json {
             return Line::Ready { wire: self.wire.clone(), host: self.host.clone() }.print();
         }
-        println!("{} passes through {}", self.wire, self.host);
+        println!("{} now passes through {}", self.wire, self.host);
         match self.lent {
             Some(lent) => {
-                println!("{} addresses and {} routes are lent until this ends", lent.addresses, lent.routes);
+                println!("lent {} addresses and {} routes until this program ends", lent.addresses, lent.routes);
                 if lent.left > 0 {
                     println!(
-                        "{} routes through several interfaces or next-hop objects go on leading over {} itself",
+                        "{} routes with several interfaces or next-hop objects still lead over {} itself",
                         lent.left, self.wire
                     );
                 }
             }
-            None => println!("now give {} its addresses and bring it up: ip addr add … dev {}", self.host, self.host),
+            None => println!("now configure {0}: ip addr add ADDRESS/LEN dev {0}; ip link set {0} up", self.host),
         }
     }
 
-    /// Sleeps until one of the ends has something to say.
+    /// Sleeps until one of the two devices is ready, or until `timeout`.
     ///
     /// # Errors
-    /// If the kernel refuses to wait.
+    /// If `poll` fails.
     pub fn wait(&mut self, timeout: Duration) -> anyhow::Result<()> {
         let mut set = WaitSet::new();
         self.bump.wire().poll_fds(&mut set);
@@ -57,7 +57,7 @@ impl Session {
         Ok(())
     }
 
-    /// What has passed since `start`.
+    /// Counters since `start`.
     pub fn report(&mut self, start: Instant) -> Report {
         let (wire, host) = (self.bump.wire().counters(), self.bump.host().counters());
         Report::new(start.elapsed(), self.bump.counters(), self.bump.counts(), wire, host)

@@ -1,4 +1,4 @@
-//! The command line: parsing, and how a command's outcome becomes an exit code.
+//! The command line: parses it, and turns a command's outcome into an exit code.
 
 use crate::commands::{
     bare, bench, bump, completions, control, demo, doctor, engine, events, get, guardian, load, man, run, serve,
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[derive(Parser, Debug)]
 #[command(name = "baton", version, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -22,35 +22,35 @@ pub struct Cli {
 /// Baton's commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Offer echo, discard, chargen or the files of a directory
+    /// Serve echo, discard, chargen, or a directory over HTTP
     Serve(serve::Args),
     /// Fetch a file over HTTP
     Get(get::Args),
-    /// Run a program, unchanged, with its connections on the engine
+    /// Run an unmodified program with its TCP connections on the engine
     Run(run::Args),
-    /// Take connections of this machine's programs over from the kernel, and give them back
+    /// Run the service that moves programs' connections between the kernel and an engine
     Service(service::Args),
-    /// List the connections that a service knows
+    /// List the connections of a running service
     Ps(control::Ps),
-    /// Show what a service did last: moves and their reasons, processes that died, programs
+    /// Show recent events of a service: moves and their reasons, processes that died, programs
     Events(events::Args),
-    /// Have connections of programs handed to the engine
+    /// Move connections from the kernel to the engine
     Handoff(control::Which),
-    /// Have connections given back to the kernel
+    /// Move connections from the engine back to the kernel
     Restore(control::Which),
-    /// End a service; everything goes back to the kernel first
+    /// Stop a service, after moving every connection back to the kernel
     Stop(control::Plain),
-    /// Have the engine that is installed now take over from the one that runs
+    /// Replace running engines with the version that is installed now
     Upgrade(control::Plain),
-    /// Stand between an interface and the kernel's TCP, and coalesce what arrives
+    /// Coalesce received segments between an interface and the kernel's TCP
     Bump(bump::Args),
-    /// Show Baton and the kernel side by side, over a wire between two namespaces
+    /// Compare Baton with the kernel, over a wire between two network namespaces
     Demo(demo::Args),
-    /// Say what this machine allows, and what to do where it does not
+    /// Check what this machine supports, and say how to fix what is missing
     Doctor(doctor::Args),
-    /// Say what a capture would gain from receive coalescing
+    /// Compute what receive coalescing would save on a capture or on live traffic
     Trace(trace::Args),
-    /// Measure, next to the papers' figures
+    /// Run measurements to compare with published figures
     Bench(bench::Args),
     /// Print the completion script of a shell
     Completions(completions::Args),
@@ -60,22 +60,22 @@ pub enum Command {
     /// Generate load against a service
     #[command(hide = true)]
     Load(load::Args),
-    /// The process of a service that has privileges
+    /// The privileged process of a service
     #[command(hide = true)]
     Broker(service::Args),
-    /// The process of a service that outlives its broker
+    /// The process of a service that restarts a dead broker
     #[command(hide = true)]
     Guardian(guardian::Args),
-    /// The process of a service that moves bytes
+    /// The process of a service that runs TCP
     #[command(hide = true)]
     Engine(engine::Args),
-    /// Answer a load with the bare device, without TCP
+    /// Answer a load directly on the device, without a TCP stack
     #[command(hide = true)]
     Bare(bare::Args),
 }
 
-/// Parses the command line, runs the command, and reports how it went: 0, 1 for
-/// a failure, 2 for what the caller or the machine has to change.
+/// Parses the command line, runs the command, and returns its exit code: 0 for success, 1 for
+/// a failure, 2 for an error that the caller can fix (usage, or a property of the machine).
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -114,10 +114,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints help, or a usage error on one line with what helps.
+/// Prints help, or a usage error on one line with its remedy.
 fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // Help that a closed pipe did not take was not wanted.
+        // A reader that closed the pipe does not want the help.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
@@ -141,6 +141,6 @@ fn clap_knows(command: &str) -> bool {
 }
 
 fn complain(line: &str) {
-    // Nobody is left to tell if standard error is gone.
+    // If standard error is closed, there is nowhere left to report to.
     let _ = writeln!(std::io::stderr(), "baton: {line}");
 }

@@ -1,5 +1,5 @@
-//! Baton's command line: commands, the service's configuration, and what
-//! `baton run` is made of.
+//! Baton's command line: the commands, the service's configuration, and the parts of
+//! `baton run`.
 //!
 //! ```text
 //!   commands --> baton_apps: services, fetch, load

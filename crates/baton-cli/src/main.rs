@@ -1,4 +1,4 @@
-//! The `baton` program: see the crate's library for what it does.
+//! The `baton` program. The crate's library does the work.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

@@ -1,5 +1,5 @@
-//! Words for systemd, which started the service (`sd_notify(3)`, `Type=notify`): a
-//! datagram to the socket that `NOTIFY_SOCKET` names.
+//! Notifications to systemd (`sd_notify(3)`, `Type=notify`): each is a datagram to the socket
+//! that `NOTIFY_SOCKET` names.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,21 +7,19 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What there is to tell.
+/// A notification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word<'a> {
-    /// It serves, and this is what `systemctl status` shows.
+    /// The service is ready; `systemctl status` shows this text.
     Ready(&'a str),
-    /// What it shows from now on.
-    Status(&'a str),
-    /// It gives everything back and ends.
+    /// The service is moving every connection back to the kernel and will then exit.
     Stopping,
 }
 
-/// Tells systemd; whether there is one that wants to know.
+/// Notifies systemd. Returns false if systemd did not ask for notifications.
 ///
 /// # Errors
-/// As the socket's: the service goes on all the same.
+/// If sending fails. The service can ignore that and continue.
 pub fn notify(word: Word<'_>) -> io::Result<bool> {
     match std::env::var_os("NOTIFY_SOCKET") {
         Some(socket) => notify_at(&socket, word).map(|()| true),
@@ -29,7 +27,7 @@ pub fn notify(word: Word<'_>) -> io::Result<bool> {
     }
 }
 
-/// To the socket of that name: a path, or behind an `@` an abstract name.
+/// Sends to the socket of that name: a path, or an abstract name after an `@`.
 fn notify_at(socket: &OsStr, word: Word<'_>) -> io::Result<()> {
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -39,11 +37,11 @@ fn notify_at(socket: &OsStr, word: Word<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Assignments, one a line: a status of several lines would be more of them.
+/// The datagram's text: one assignment per line. Newlines in a status are replaced, since each
+/// would start another assignment.
 fn text(word: Word<'_>) -> String {
     match word {
         Word::Ready(status) => format!("READY=1\nSTATUS={}", status.replace('\n', " ")),
-        Word::Status(status) => format!("STATUS={}", status.replace('\n', " ")),
         Word::Stopping => "STOPPING=1".to_owned(),
     }
 }
@@ -73,12 +71,12 @@ mod tests {
     fn by_abstract_name() {
         let name = format!("baton-notify-{}", std::process::id());
         let systemd = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        notify_at(OsStr::new(&format!("@{name}")), Word::Status("a\nREADY=1")).unwrap();
-        assert_eq!(heard(&systemd), "STATUS=a READY=1", "a status is one line");
+        notify_at(OsStr::new(&format!("@{name}")), Word::Ready("a\nSTOPPING=1")).unwrap();
+        assert_eq!(heard(&systemd), "READY=1\nSTATUS=a STOPPING=1", "the status is a single line");
     }
 
     #[test]
-    fn nobody_there() {
+    fn sending_to_a_missing_socket_fails() {
         assert!(notify_at(OsStr::new("/nowhere/notify"), Word::Stopping).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What the program says and how it exits.
+//! The program's messages and exit codes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
@@ -10,7 +10,7 @@ fn baton(args: &[&str]) -> Output {
 }
 
 #[test]
-fn what_the_caller_has_to_change_is_one_line_and_exit_code_2() {
+fn a_usage_error_is_one_line_with_a_remedy_and_exit_code_2() {
     for args in [
         &["--no-such-flag"][..],
         &["no-such-command"],
@@ -62,10 +62,32 @@ fn a_failed_fetch_is_exit_code_1() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["serve", "get", "bump", "demo", "doctor", "run", "service", "events"] {
-        let output = baton(&[command, "--help"]);
+    for command in [
+        &["serve"][..],
+        &["get"],
+        &["run"],
+        &["service"],
+        &["ps"],
+        &["handoff"],
+        &["restore"],
+        &["stop"],
+        &["upgrade"],
+        &["bump"],
+        &["bump", "bench"],
+        &["demo"],
+        &["doctor"],
+        &["trace"],
+        &["trace", "sweep"],
+        &["trace", "paper"],
+        &["bench"],
+        &["bench", "tce"],
+        &["bench", "tap"],
+        &["bench", "programs"],
+        &["events"],
+    ] {
+        let output = baton(&[command, &["--help"]].concat());
         assert_eq!(output.status.code(), Some(0));
-        assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"), "{command}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"), "{command:?}");
     }
     assert_eq!(baton(&[]).status.code(), Some(2));
 }
@@ -122,7 +144,7 @@ fn a_file_served_is_the_file_got() {
     assert!(std::fs::read(&got).unwrap() == content);
     let sum = Command::new("sha256sum").arg(&got).output().unwrap();
     assert_eq!(outcome["sha256"].as_str().unwrap(), String::from_utf8_lossy(&sum.stdout).split(' ').next().unwrap());
-    // Counters on request; the end with the end of standard input.
+    // The server prints counters on request, and ends when standard input closes.
     let mut stdin = server.stdin.take().unwrap();
     stdin.write_all(b"stats\n").unwrap();
     let stats: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
@@ -131,7 +153,7 @@ fn a_file_served_is_the_file_got() {
     assert!(server.wait().unwrap().success());
 }
 
-/// Whether `baton doctor` succeeded, and its findings.
+/// Returns whether `baton doctor` succeeded, and its findings.
 fn findings(output: &Output) -> (bool, Vec<serde_json::Value>) {
     let code = output.status.code();
     assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -168,7 +190,7 @@ fn doctor_has_a_remedy_for_every_no() {
 }
 
 #[test]
-fn doctor_tries_the_beliefs_and_is_content_here() {
+fn doctor_runs_the_probes_and_succeeds_here() {
     need_root!();
     need_program!("clang");
     let (content, found) = findings(&baton(&["doctor", "--json"]));
@@ -177,9 +199,9 @@ fn doctor_tries_the_beliefs_and_is_content_here() {
         let seen = found.iter().find(|finding| finding["name"] == name);
         assert!(seen.is_some_and(|finding| finding["ok"] == true && finding["needed"] == false), "{name}: {found:?}");
     }
-    // What people see says of these no more than that they hold.
+    // The table for users only counts the probes that hold.
     let said = String::from_utf8_lossy(&baton(&["doctor"]).stdout).into_owned();
-    assert!(said.contains("things that Baton relies on hold") && !said.contains("repair-shows-all"), "{said}");
+    assert!(said.contains("behaviours that Baton relies on hold") && !said.contains("repair-shows-all"), "{said}");
     for name in ["repair-shows-all", "husk-is-silent", "restore-goes-on", "epoll-survives"] {
         let probe = found.iter().find(|finding| finding["name"] == name);
         assert!(probe.is_some_and(|probe| probe["ok"] == true && probe["needed"] == true), "{name}: {found:?}");
@@ -204,7 +226,7 @@ fn doctor_fails_where_something_needed_is_missing() {
     for name in ["CAP_NET_ADMIN", "CAP_BPF", "steering", "probes"] {
         assert!(missing.contains(&name), "{name}: {missing:?}");
     }
-    // The one line on stderr names them all.
+    // The single line on standard error names all of them.
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(complaint.lines().count(), 1, "{complaint}");
     assert!(missing.iter().all(|name| complaint.contains(name)), "{complaint}");

@@ -1,5 +1,5 @@
-//! The service's configuration: the commented default says all, what is not understood is
-//! refused with its line and a remedy, and nothing written in it can do harm.
+//! The service's configuration: the default file explains every key, errors name their line and a
+//! remedy, and no file can crash the parser.
 
 use baton_cli::config::{Access, Config, DEFAULT, Id, Level};
 use baton_kernel::Rules;
@@ -14,7 +14,7 @@ fn read(text: &str) -> Result<Config, String> {
     Config::read(Path::new("baton.toml"), text).map_err(|error| error.to_string())
 }
 
-/// The keys of a section, as the parser tells them when it meets one that it does not know.
+/// The keys of a section, as the parser lists them when it meets an unknown one.
 fn keys(section: &str) -> Vec<String> {
     let error = read(&format!("{section}\nunknown-key-of-nobody = 1\n")).unwrap_err();
     let known = error.split_once("known here: ").unwrap_or_else(|| panic!("{error}")).1;
@@ -149,7 +149,7 @@ fn a_whole_file() {
     assert_eq!((consumer.large_buffer, consumer.large_buffers), (64 << 10, 0));
 }
 
-/// Text, then what the refusal has to contain, its line first.
+/// A text, and what its error must contain, starting with the line number.
 const REFUSED: [(&str, &[&str]); 33] = [
     ("lgo = \"info\"", &[":1: unknown key 'lgo'", "did you mean 'log'?"]),
     ("\n\n[sockets]\n", &[":3: unknown key 'sockets'", "did you mean 'socket'?"]),
@@ -162,13 +162,13 @@ const REFUSED: [(&str, &[&str]); 33] = [
     ("log = \"loud\"", &[":1:", "loud", "`debug`"]),
     ("log = info", &[":1:"]),
     ("[steer]\ninterfaces = \"eth0\"", &[":2:", "sequence"]),
-    ("[steer]\ninterfaces = [\"a b\"]", &[":2:", "'a b' is no interface's name"]),
-    ("[steer]\ninterfaces = [\"averylonginterface\"]", &[":2:", "is no interface's name"]),
+    ("[steer]\ninterfaces = [\"a b\"]", &[":2:", "'a b' is not an interface name"]),
+    ("[steer]\ninterfaces = [\"averylonginterface\"]", &[":2:", "is not an interface name"]),
     ("[steer]\ninterfaces = [\"a\", \"a\"]", &[":2:", "twice"]),
     ("[steer]\nkind = \"dpdk\"", &[":2: 'dpdk' is not known; write auto, xdp, tc"]),
     ("[socket]\npath = \"baton.sock\"", &[":2:", "absolute path"]),
-    ("[socket]\nmode = 600", &[":2: '600' are no mode bits; write them in octal"]),
-    ("[socket]\nmode = \"01777\"", &[":2:", "mode bits"]),
+    ("[socket]\nmode = 600", &[":2: '600' is not a mode; write it in octal"]),
+    ("[socket]\nmode = \"01777\"", &[":2:", "is not a mode"]),
     ("[access]\nusers = [\"-1\"]", &[":2:", "neither a name nor a number"]),
     (
         "[policy]\nrule = \"sometimes\"",
@@ -180,26 +180,26 @@ const REFUSED: [(&str, &[&str]); 33] = [
     ("[[policy.port]]\nlocal = 70000\nrule = \"never\"", &["'70000' are no ports; write one as 443"]),
     ("[[policy.port]]\nlocal = 7", &["rule"]),
     ("[firewall]\nrules = \"ignore\"", &[":2: 'ignore' is not known; write follow, refuse, strict"]),
-    ("[engine]\nconnections = 0", &[":2: 0 cannot be; give a number from 1 to"]),
-    ("[engine]\nconnections = -5", &[":2: -5 cannot be"]),
+    ("[engine]\nconnections = 0", &[":2: 0 is out of range; give a number from 1 to"]),
+    ("[engine]\nconnections = -5", &[":2: -5 is out of range"]),
     ("[engine]\ncongestion = \"bbr\"", &[":2: 'bbr' is not known; write cubic, reno"]),
-    ("[engine]\ncoalesce = 65", &[":2: 65 cannot be; give a number from 1 to 64"]),
+    ("[engine]\ncoalesce = 65", &[":2: 65 is out of range; give a number from 1 to 64"]),
     ("[engine]\nacks = \"all\"", &[":2: 'all' is not known; write per-run, every-second"]),
-    ("[engine]\ndrain = 500", &[":2: '500' is no time of at most 60 s; write it with its unit"]),
-    ("[engine]\npatience = \"1 s\"", &[":2: '1 s' is no time from 2 s to 3600 s; write it with its unit"]),
-    (
-        "[memory]\nstream-buffer = \"100 KiB\"",
-        &[":2: '100 KiB' is no size of a buffer; give a power of two from 4 KiB"],
-    ),
+    ("[engine]\ndrain = 500", &[":2: '500' is not a time of at most 60 s; write it with its unit"]),
+    ("[engine]\npatience = \"1 s\"", &[":2: '1 s' is not a time from 2 s to 3600 s; write it with its unit"]),
+    ("[memory]\nstream-buffer = \"100 KiB\"", &[":2: '100 KiB' is not a buffer size; give a power of two from 4 KiB"]),
     (
         "[access]\nusers = [1]\n[socket]\n\nmode = \"0600\"",
-        &[":5: [access] lists others, but only the socket's owner may connect; set mode = \"0666\""],
+        &[":5: [access] lists other users, but only the socket's owner may connect; set mode = \"0666\""],
     ),
-    ("[memory]\nlarge-buffer = \"4 KiB\"", &[":2: large buffers are smaller than stream buffers; make them larger"]),
+    (
+        "[memory]\nlarge-buffer = \"4 KiB\"",
+        &[":2: large buffers are smaller than stream buffers; make large-buffer larger"],
+    ),
 ];
 
 #[test]
-fn what_is_wrong_is_said_with_line_and_remedy() {
+fn errors_name_their_line_and_a_remedy() {
     for (text, words) in REFUSED {
         let error = read(text).expect_err(text);
         for word in words {
@@ -210,15 +210,15 @@ fn what_is_wrong_is_said_with_line_and_remedy() {
 }
 
 #[test]
-fn a_file_that_is_not_there() {
+fn a_missing_file_is_reported() {
     let error = Config::load(Path::new("/nowhere/baton.toml")).unwrap_err();
     assert_eq!(error.line(), None);
     assert!(error.to_string().contains("baton service --print-config"), "{error}");
 }
 
-/// Any prefix of a file, and any byte of it changed, is read or refused.
+/// Any prefix of a file, and any file with one byte changed, is accepted or refused without a panic.
 #[test]
-fn damaged_files_are_refused_in_order() {
+fn damaged_files_do_not_panic() {
     for end in (0..DEFAULT.len()).filter(|end| DEFAULT.is_char_boundary(*end)) {
         let _ = read(&DEFAULT[..end]);
     }

@@ -1,4 +1,4 @@
-//! The demo as a whole, short, and what is left behind when it is cut off.
+//! A short run of the whole demo, and its clean-up after it is interrupted or killed.
 
 use baton_lab::report::{Report, Side};
 use baton_testkit::{build_beside, need_program, need_root};
@@ -28,7 +28,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Starts a demo and waits until it is at work in its namespaces.
+/// Starts a demo and waits until it has created its namespaces.
 fn at_work(report: &std::path::Path) -> Child {
     let child = demo(report).spawn().unwrap();
     until("two namespaces", || namespaces_of(child.id()).len() == 2);
@@ -68,7 +68,7 @@ fn the_demo_measures_every_load_on_every_wire_and_leaves_nothing() {
     assert_eq!(namespaces_of(pid), [""; 0]);
 }
 
-/// Downloads moved, lost their engines, and are whole.
+/// Checks that downloads moved, lost their engines, and arrived whole.
 #[track_caller]
 fn moved(report: &Report) {
     let ways = &report.moves.as_ref().unwrap().ways;
@@ -80,7 +80,7 @@ fn moved(report: &Report) {
         assert_eq!((way.runs.len(), way.requests.len(), &way.missing), (1, 1, &None), "{way:?}");
         assert!(way.runs[0].bytes > 0 && way.requests[0].requests > 0, "{way:?}");
         let live = way.live.as_ref();
-        // An engine inside a program does not die alone.
+        // An engine inside a program dies only with the program.
         assert_eq!(live.is_some(), way.wire.id.starts_with("service"), "{way:?}");
         let checks = report.checks.iter().filter(|check| check.wire == way.wire.name).count();
         assert_eq!(
@@ -116,7 +116,7 @@ fn what_a_killed_demo_leaves_the_next_one_removes() {
     let mut killed = at_work(&page);
     killed.kill().unwrap();
     killed.wait().unwrap();
-    // Not looked at in between: a demo of another test may be quicker to remove them.
+    // There is no check before this point: a demo of another test may already have removed them.
     let mut next = at_work(&page);
     assert_eq!(namespaces_of(killed.id()), [""; 0]);
     kill_process(Pid::from_child(&next), Signal::TERM).unwrap();

@@ -1,4 +1,4 @@
-//! `baton service` and what people ask of it, with a program's connection.
+//! `baton service` with a program's connection, and the commands that users send to it.
 
 use baton_client::{Place, Service};
 use baton_testkit::{Netns, Running, need_program, need_root, veth};
@@ -61,12 +61,12 @@ fn a_service_is_listed_told_and_stopped() {
     assert_eq!(place(&socket), "engine");
     assert!(ask(&socket, &["ps"]).contains("10.67.0.2:"));
     let port = listener.local_addr().unwrap().port().to_string();
-    assert!(ask(&socket, &["restore", &port]).starts_with("1 given back, 0 not"));
+    assert!(ask(&socket, &["restore", &port]).starts_with("1 moved to the kernel, 0 failed"));
     assert_eq!((place(&socket), stream.place()), ("kernel".to_owned(), Place::Kernel));
     echo(&mut stream);
-    assert!(ask(&socket, &["handoff", "all"]).starts_with("1 handed over, 0 not"));
+    assert!(ask(&socket, &["handoff", "all"]).starts_with("1 moved to the engine, 0 failed"));
     echo(&mut stream);
-    assert!(ask(&socket, &["upgrade"]).starts_with("1 taken over, 0 not"));
+    assert!(ask(&socket, &["upgrade"]).starts_with("1 moved to the new engine, 0 failed"));
     assert_eq!(stream.place(), Place::Engine);
     echo(&mut stream);
     running.signal(Signal::TERM);

@@ -1,4 +1,4 @@
-//! `baton service`, as far as its configuration goes.
+//! `baton service`: its options for the configuration.
 
 use baton_cli::config::DEFAULT;
 use baton_testkit::output;
@@ -24,8 +24,8 @@ fn it_prints_a_configuration_that_it_takes() {
     let path = directory.path().join("baton.toml");
     fs::write(&path, DEFAULT).unwrap();
     let (code, words) = check(&path);
-    assert_eq!(code, Some(2), "an interface is to be named: {words}");
-    assert!(words.contains("no interface is named; say --interface"), "{words}");
+    assert_eq!(code, Some(2), "an interface must be named: {words}");
+    assert!(words.contains("no interface is named; give --interface"), "{words}");
     fs::write(&path, DEFAULT.replace("\ninterfaces = []", "\ninterfaces = [\"eth0\"]")).unwrap();
     assert_eq!(check(&path), (Some(0), String::new()));
     fs::write(&path, "steer.interfaces = [\"eth0\"]\nengine.congestion = \"reno\"\n").unwrap();

@@ -1,7 +1,7 @@
-//! `baton trace`, as a person runs it: its figures beside a slow second implementation
-//! that shares no code with it, its words, its exit codes.
+//! `baton trace` as a user runs it: its results compared with a slow, independent implementation,
+//! its messages, and its exit codes.
 
-// The second implementation, with what makes captures.
+// The independent implementation, and a generator of captures.
 #[path = "../../analyse/tests/make/mod.rs"]
 mod make;
 #[path = "../../coalesce/tests/slow/mod.rs"]
@@ -24,7 +24,7 @@ fn json(output: &Output) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Rules, and how to ask for them.
+/// Rules, and the options that select them.
 fn asked() -> Vec<(Rules, Vec<String>)> {
     let mut all = Vec::new();
     for rsc in [true, false] {
@@ -49,7 +49,7 @@ fn asked() -> Vec<(Rules, Vec<String>)> {
         add(Rules { window: Window::Nanos(250_000), ..base }, &["--window-us", "250"]);
         add(Rules { verify: true, ..base }, &["--checksum", "verify"]);
     }
-    // Without a profile it is rsc.
+    // The default profile is rsc.
     let (rules, _) = all[0];
     all.push((rules, Vec::new()));
     all
@@ -59,7 +59,8 @@ fn asked() -> Vec<(Rules, Vec<String>)> {
 fn its_figures_are_those_of_the_rules() {
     for (at, path) in slow_read::captures().iter().enumerate() {
         let frames = slow_read::frames(path);
-        // Every program started costs time; all rules on all captures are the library's tests.
+        // Each program start costs time, so this takes only a sample; the library's tests apply all
+        // rules to all captures.
         for (rules, options) in asked().into_iter().skip(at % 4).step_by(4) {
             let mut slow = Slow::new(rules);
             frames.iter().for_each(|frame| slow.frame(frame));
@@ -134,7 +135,7 @@ fn what_was_readable_of_a_damaged_capture_is_reported() {
     let report = json(&output);
     assert_eq!(report["frames_in"].as_u64(), Some(29));
     assert!(report["files"][0]["trouble"].as_str().unwrap().contains("damaged at byte"));
-    // One of several: the others count.
+    // If one of several captures is damaged, the others still count.
     let good = write(dir.path(), "good.pcap", &whole);
     let output = trace(&["--json", &cut, &good]);
     assert_eq!((output.status.code(), json(&output)["frames_in"].as_u64()), (Some(1), Some(59)));
@@ -197,7 +198,7 @@ fn a_sweep_has_every_point_in_every_form() {
     let points = found["points"].as_array().unwrap();
     let csv = std::fs::read_to_string(csv).unwrap();
     assert_eq!(csv.lines().count(), points.len() + 1);
-    // Of 30 segments of 1000 bytes, two fit into 2048 bytes.
+    // Two segments of 1000 bytes fit into 2048 bytes, so 15 of 30 are eliminated.
     let point = points.iter().find(|point| point["axis"] == "buffer" && point["value"] == 2048).unwrap();
     assert_eq!(point["eliminated"].as_u64(), Some(15));
     assert!(csv.contains("buffer,2048,30,15,15,15\n"), "{csv}");
@@ -280,7 +281,7 @@ fn the_papers_figures_are_rebuilt_from_real_transfers() {
     for cell in cells {
         assert!(cell["points"].as_array().unwrap().iter().all(|point| point["frames_in"] == 10_000), "{cell}");
     }
-    // What was kept is what was looked at.
+    // The captures that were kept give the same results.
     let again = json(&trace(&["--json", &kept.join("senders-16-message-8192.pcap").to_string_lossy()]));
     assert_eq!(again["frames_in"].as_u64(), Some(10_000));
     assert_eq!(again["eliminated"], cells[1]["points"][0]["eliminated"]);

@@ -1,19 +1,19 @@
-//! Everything that measures Baton or shows it: the demo, the benchmarks of the
-//! command line, and their reports.
+//! Everything that measures or demonstrates Baton: the demo, the benchmarks of the command line, and
+//! their reports.
 //!
 //! ```text
-//!   demo      papers      what is run, and in which order
+//!   demo      papers      the experiments
 //!      \       /
 //!      workload           servers, clients and idle connections
 //!          |
 //!        world            namespaces, wires, processes
 //!
-//!   report                tables, JSON, SVG and HTML: what all of them fill in
+//!   report                tables, JSON, SVG and HTML for all of them
 //! ```
 //!
 //! [`demo`] and [`papers`] do not use each other. [`report`] uses none of the others.
-//! Programs that are started here are this program itself, by `current_exe`: the crate
-//! is meant for the `baton` binary.
+//! The lab starts its own executable (`current_exe`) as servers and clients, so it works only
+//! inside the `baton` binary.
 #![forbid(unsafe_code)]
 
 pub mod demo;

@@ -1,6 +1,6 @@
-//! One connection of each kind of load.
+//! The kinds of load: each type drives one connection.
 
-use super::{Check, Load, MAX_LATENCY, Shared};
+use super::spec::{Check, Load, MAX_LATENCY, Shared};
 use crate::net::{Flow, Handler, StreamIo};
 use crate::services::ramp;
 use std::cell::RefCell;
@@ -8,20 +8,20 @@ use std::io;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Bytes that a bulk connection moves before others have their turn.
+/// Bytes that a bulk connection moves before other connections run.
 const SHARE: usize = 4 << 20;
 
-/// Bytes that a bulk receiver reads at once.
+/// Bytes per read of a bulk receiver.
 const READ: usize = 256 * 1024;
 
 type Results = Rc<RefCell<Shared>>;
 
 fn wrong_bytes() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "received bytes are not the ones that were sent")
+    io::Error::new(io::ErrorKind::InvalidData, "received bytes differ from the bytes sent")
 }
 
 fn ended_early() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the service ended the connection")
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the service closed the connection")
 }
 
 fn check(how: Check, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -39,8 +39,8 @@ fn note_end(results: &Results, error: Option<&io::Error>) {
     }
 }
 
-/// Sends a request and waits for its echo, over and over. The bytes are the
-/// ramp's, so a response that belongs to another request is seen.
+/// Repeatedly sends a request and waits for its echo. The requests are consecutive parts of the
+/// ramp, so the response to another request is noticed.
 pub struct Requester {
     results: Results,
     check: Check,
@@ -78,7 +78,7 @@ impl Requester {
 
 impl Handler for Requester {
     fn on_ready(&mut self, io: &mut dyn StreamIo) -> io::Result<Flow> {
-        // A few rounds at most: other connections' responses age meanwhile.
+        // Only a few rounds per turn, because responses on other connections are waiting.
         for _ in 0..4 {
             let started = *self.started.get_or_insert_with(Instant::now);
             while self.sent < self.size {

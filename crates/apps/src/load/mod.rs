@@ -1,75 +1,31 @@
 //! Load generators: requests and responses, bulk sending, bulk receiving.
 //!
-//! They are [`Handler`](crate::net::Handler)s like the services, so they run on
-//! kernel sockets and on the engine. [`run`] opens the connections, lets them
-//! settle for a warm-up, then measures an interval: what passed, how long each
-//! request took, and what the whole machine spent.
+//! They are [`Handler`](crate::net::Handler)s like the services, so they run on kernel sockets and
+//! on the engine. [`run`] opens the connections, waits for a warm-up, and then measures an interval:
+//! the bytes and requests, the latency of each request, and the CPU time of the whole machine.
 
 mod clients;
+mod spec;
+
+pub use spec::{Check, Kind, Load};
 
 use crate::measure::{Cpu, Tasks};
 use crate::net::Net;
 use clients::{Receiver, Requester, Sender};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use spec::{MAX_LATENCY, Shared};
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// What is generated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Send a request to an echo service, wait for all of it, repeat.
-    Echo,
-    /// Send the ramp to a discard service.
-    Send,
-    /// Receive the ramp from a chargen service.
-    Receive,
-}
-
-/// A load to run.
-#[derive(Clone, Debug)]
-pub struct Load {
-    /// What is generated.
-    pub kind: Kind,
-    /// Where to.
-    pub target: SocketAddr,
-    /// Connections at once.
-    pub connections: usize,
-    /// Bytes in a request, or in a write of bulk data; 0 for as many as fit.
-    pub size: usize,
-    /// Time before the measured interval.
-    pub warmup: Duration,
-    /// Length of the measured interval.
-    pub length: Duration,
-    /// How the bytes received are compared with those expected.
-    pub check: Check,
-    /// The program at the other end, if its CPU time is to be counted too.
-    pub peer_pid: Option<u32>,
-    /// The CPU that all of the other end's work is on, if it has one of its own.
-    pub peer_cpu: Option<usize>,
-}
-
-/// How closely received bytes are looked at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Check {
-    /// Every byte.
-    All,
-    /// The ends of what each read gave.
-    Ends,
-    /// Not at all.
-    None,
-}
-
-/// What a load measured.
+/// The results of a load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Length of the interval in seconds.
     pub seconds: f64,
-    /// Payload bytes that passed in the loaded direction.
+    /// Payload bytes in the loaded direction.
     pub bytes: u64,
     /// Requests answered in full.
     pub requests: u64,
@@ -77,38 +33,23 @@ pub struct Outcome {
     pub connections: usize,
     /// Latency of a request in nanoseconds: median, 99th percentile, largest.
     pub latency_ns: Option<[u64; 3]>,
-    /// What the whole machine spent in the interval.
+    /// CPU time of the whole machine in the interval.
     pub cpu: Cpu,
-    /// What both programs and the kernel's soft-interrupt threads spent in the
-    /// interval, in seconds; 0 if the other program is not known.
+    /// CPU time of both programs and of the kernel's soft-interrupt threads in the interval, in
+    /// seconds; 0 if the other program is not known.
     pub tasks_seconds: f64,
-    /// What the other end's CPU spent in the interval, if it has one of its own.
+    /// CPU time in the interval on the CPU to which the other end is pinned, if it is.
     pub peer_cpu: Option<Cpu>,
 }
 
-/// What all connections of a load write to.
-struct Shared {
-    measuring: bool,
-    bytes: u64,
-    requests: u64,
-    /// Connections that carried data.
-    started: usize,
-    latency: Histogram<u64>,
-    failure: Option<String>,
-}
-
-/// The longest latency that is told apart, in nanoseconds.
-const MAX_LATENCY: u64 = 60_000_000_000;
-
-/// Time allowed for connections to open, beside the warm-up.
+/// Time allowed for connections to open, in addition to the warm-up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs `load` on `net`. A `peer` that lives in the same thread is driven in
-/// turns with it, and neither waits.
+/// Runs `load` on `net`. A `peer` on the same thread is driven alternately with `net`, and neither
+/// sleeps.
 ///
 /// # Errors
-/// If a connection fails, a byte is not the one that was sent, or not all
-/// connections carry data in time.
+/// If a connection fails, a received byte is wrong, or a connection carries no data in time.
 pub fn run(net: &mut dyn Net, load: &Load, mut peer: Option<&mut dyn Net>) -> io::Result<Outcome> {
     let latency = Histogram::new_with_bounds(1, MAX_LATENCY, 3).map_err(io::Error::other)?;
     let shared = Shared { measuring: false, bytes: 0, requests: 0, started: 0, latency, failure: None };

@@ -1,8 +1,7 @@
 //! [`Net`] over kernel sockets: one thread, edge-triggered epoll through mio.
 //!
-//! This is the other side of every comparison, so it is what a careful program
-//! would do: one event loop, no allocation per event, no wake-up between
-//! threads, large reads, `TCP_NODELAY`.
+//! Comparisons measure Baton against this, so it does what a careful program would do: one event loop,
+//! no allocation per event, no wake-ups between threads, large reads, and `TCP_NODELAY`.
 
 use super::{Accept, Flow, Handler, Net, Stats, StreamIo};
 use mio::net::{TcpListener, TcpStream};
@@ -13,14 +12,14 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Connections that may wait to be accepted, as far as the system lets them. Where more come
-/// at once it answers with SYN cookies; and with a reset, once a first segment is lost.
+/// Connections that may wait to be accepted, up to the system's own limit. Beyond it the kernel
+/// answers with SYN cookies, and with a reset if the first segment after one is lost.
 const BACKLOG: i32 = 4096;
 
-/// Bytes that one [`StreamIo::skip`] reads at most.
+/// Most bytes that one [`StreamIo::skip`] reads.
 const SCRATCH: usize = 256 * 1024;
 
-/// Time between two looks for connections that stayed idle too long.
+/// Interval between two checks for connections that have been idle too long.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// Kernel sockets and the handlers on them.
@@ -29,7 +28,7 @@ pub struct KernelNet {
     entries: Slab<Entry>,
     /// Connections whose handler asked to be called again.
     again: Vec<Token>,
-    /// Listeners that could not accept: they are looked at again once a second.
+    /// Listeners that could not accept, for lack of descriptors; they are retried once per second.
     stalled: Vec<Token>,
     limit: usize,
     open: usize,
@@ -37,7 +36,7 @@ pub struct KernelNet {
     shared: Shared,
 }
 
-/// What all streams of one [`KernelNet`] use.
+/// State shared by all streams of one [`KernelNet`].
 struct Shared {
     scratch: Vec<u8>,
     stats: Stats,
@@ -51,7 +50,7 @@ enum Entry {
 struct Connection {
     socket: TcpStream,
     handler: Box<dyn Handler>,
-    /// False until a connect was seen to have succeeded.
+    /// False until the connect has succeeded.
     connected: bool,
     last_event: Instant,
 }
@@ -97,11 +96,11 @@ fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 }
 
 impl KernelNet {
-    /// No socket yet; at most `limit` connections at once, and as many descriptors
-    /// as the process may have for them.
+    /// Makes an empty [`Net`] for at most `limit` connections at once, and raises the limit of
+    /// descriptors as far as the process may.
     ///
     /// # Errors
-    /// If the kernel has no epoll instance to give.
+    /// If no epoll instance can be made.
     pub fn new(limit: usize) -> io::Result<KernelNet> {
         raise_descriptor_limit();
         Ok(KernelNet {
@@ -116,12 +115,12 @@ impl KernelNet {
         })
     }
 
-    /// Ends all connections by a reset: what waits to be sent is taken back. Else the kernel
-    /// would go on sending it, megabytes a connection, while others are measured.
+    /// Ends all connections with a reset, which discards unsent data. Otherwise the kernel would
+    /// continue to send it, megabytes per connection, during the next measurement.
     pub fn abort(&mut self) {
         for (_, entry) in &mut self.entries {
             if let Entry::Stream(connection) = entry {
-                // One that takes no option any more has nothing to send.
+                // A socket that refuses the option has nothing left to send.
                 let _ = rustix::net::sockopt::set_socket_linger(&connection.socket, Some(Duration::ZERO));
             }
         }
@@ -146,8 +145,8 @@ impl KernelNet {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                // Out of descriptors: epoll is edge triggered, so look again later
-                // rather than lose the edge.
+                // Out of descriptors. Since epoll is edge-triggered, retry later, or the edge would be
+                // lost.
                 Err(_) => return self.stalled.push(token),
             };
             if self.open >= self.limit {
@@ -155,7 +154,7 @@ impl KernelNet {
                 continue;
             }
             self.shared.stats.accepted += 1;
-            // A socket that takes no option any more was reset: its handler will see.
+            // A socket that refuses the option was reset, which its handler will see.
             let _ = socket.set_nodelay(true);
             if self.add(socket, handler, true).is_err() {
                 self.shared.stats.refused += 1;
@@ -208,16 +207,16 @@ impl KernelNet {
     }
 }
 
-/// Asks for as many descriptors as the process may have: the usual first limit of
-/// 1024 would be a limit of connections.
+/// Raises the soft limit of descriptors to the hard limit: the usual soft limit of 1024 would limit
+/// the number of connections.
 pub fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Refused, there are fewer connections.
+    // If this is refused, fewer connections are possible.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Whether a connect has succeeded (true), is under way (false) or failed.
+/// Returns true if a connect has succeeded and false if it is in progress.
 fn connect_result(socket: &TcpStream) -> io::Result<bool> {
     if let Some(error) = socket.take_error()? {
         return Err(error);

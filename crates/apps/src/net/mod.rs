@@ -1,10 +1,10 @@
-//! What a service or a load generator sees of a TCP/IP stack.
+//! The interface of a TCP/IP stack to services and load generators.
 //!
-//! A [`Handler`] is one connection's application: a state machine that is
-//! called when its stream may have become readable or writable and works until
-//! the stream would block. A [`Net`] owns streams and calls handlers. There is
-//! one over kernel sockets ([`kernel`]) and one over the engine ([`engine`]), so that the
-//! same application code runs on both and a comparison compares the stacks.
+//! A [`Handler`] is the application of one connection: a state machine that is called when its
+//! stream may have become readable or writable, and works until the stream would block. A [`Net`]
+//! owns streams and calls handlers. There is one over kernel sockets ([`kernel`]) and one over the
+//! engine ([`engine`]). Since the same application code runs on both, a comparison compares only
+//! the stacks.
 //!
 //! ```text
 //!   Net::turn --> Handler::on_ready(StreamIo) --> read, skip, write, finish
@@ -20,84 +20,84 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// One connection's byte stream. Nothing here waits: what cannot be done at
-/// once fails with [`io::ErrorKind::WouldBlock`].
+/// The byte stream of one connection. No call waits: one that cannot proceed fails with
+/// [`io::ErrorKind::WouldBlock`].
 pub trait StreamIo {
-    /// Moves received bytes to `buf`; 0 once the peer has finished.
+    /// Reads received bytes into `buf`. Returns 0 once the peer has finished.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing waits, else what ended the connection.
+    /// `WouldBlock` if no bytes are available; otherwise the error that ended the connection.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Receives up to `limit` bytes into memory of the program and forgets
-    /// them; 0 once the peer has finished.
+    /// Copies up to `limit` received bytes into the program's memory and discards them. Returns 0
+    /// once the peer has finished.
     ///
     /// # Errors
-    /// As for [`StreamIo::read`].
+    /// The errors of [`StreamIo::read`].
     fn skip(&mut self, limit: usize) -> io::Result<usize>;
 
-    /// Queues bytes for sending and returns how many were taken.
+    /// Queues bytes for sending, and returns how many were queued.
     ///
     /// # Errors
-    /// `WouldBlock` if none could be taken, else what ended the connection.
+    /// `WouldBlock` if there is no room; otherwise the error that ended the connection.
     fn write(&mut self, data: &[u8]) -> io::Result<usize>;
 
-    /// Ends the sending direction after all that was written.
+    /// Closes the sending direction after everything written so far.
     ///
     /// # Errors
-    /// What ended the connection.
+    /// The error that ended the connection.
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// What a handler wants next.
+/// What a handler asks its [`Net`] to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flow {
     /// The stream would block: call when it is ready.
     Wait,
-    /// There is more to do, but others are to have their turn first.
+    /// There is more to do, but other connections should run first.
     Again,
-    /// The connection is finished with and can be closed.
+    /// The handler has finished, and the connection can be closed.
     Done,
 }
 
 /// The application's side of one connection.
 pub trait Handler {
-    /// Works on the stream until it would block, or for a fair share.
+    /// Works on the stream until it would block, or until it has used its share of a turn.
     ///
     /// # Errors
-    /// Anything but `WouldBlock` ends the connection.
+    /// Any error other than `WouldBlock` ends the connection.
     fn on_ready(&mut self, io: &mut dyn StreamIo) -> io::Result<Flow>;
 
-    /// The connection is over: `error` is `None` after [`Flow::Done`].
+    /// Called when the connection has ended. `error` is `None` after [`Flow::Done`].
     fn on_end(&mut self, _error: Option<&io::Error>) {}
 
-    /// How long the connection may stay without any event before it is closed.
+    /// Time without any event after which the connection is closed.
     fn idle_limit(&self) -> Option<Duration> {
         None
     }
 }
 
-/// Makes the handler for a connection just accepted.
+/// Makes the handler of a connection that was just accepted.
 pub type Accept = Box<dyn FnMut(SocketAddr) -> Box<dyn Handler>>;
 
-/// A stack with connections on it, driven by whoever owns it.
+/// A stack with its connections, driven by its owner.
 pub trait Net {
     /// Listens on `addr` and returns the address with its port filled in.
     ///
     /// # Errors
-    /// The operating system's answer, such as `AddrInUse`.
+    /// The stack's error, such as `AddrInUse`.
     fn listen(&mut self, addr: SocketAddr, accept: Accept) -> io::Result<SocketAddr>;
 
     /// Starts a connection; a failure to connect reaches [`Handler::on_end`].
     ///
     /// # Errors
-    /// If it could not even be started.
+    /// If the connection cannot be started.
     fn connect(&mut self, addr: SocketAddr, handler: Box<dyn Handler>) -> io::Result<()>;
 
-    /// Does what there is to do, after waiting for at most `wait` for it.
+    /// Waits for at most `wait` for work, and does it.
     ///
     /// # Errors
-    /// When the stack itself is gone.
+    /// If the stack itself fails.
     fn turn(&mut self, wait: Duration) -> io::Result<()>;
 
     /// Connections that are open or opening.
@@ -122,17 +122,17 @@ pub struct Stats {
     pub engine: Option<EngineStats>,
 }
 
-/// What an engine adds to [`Stats`].
+/// Counters of an engine.
 #[derive(Clone, Debug, Default, Serialize, serde::Deserialize)]
 pub struct EngineStats {
     /// Time that the TCP Control Engine worked, in nanoseconds.
     pub tce_busy_ns: u64,
-    /// Time that the engine was driven in all, idle included, in nanoseconds.
+    /// Total time that the engine was driven, including idle time, in nanoseconds.
     pub elapsed_ns: u64,
     /// Frames received and sent.
     pub frames_in: u64,
     /// Frames handed to the port.
     pub frames_out: u64,
-    /// Named counters of the engine, zero ones left out.
+    /// Named counters of the engine, without those that are zero.
     pub counters: std::collections::BTreeMap<String, u64>,
 }

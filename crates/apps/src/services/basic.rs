@@ -4,20 +4,20 @@ use super::{Message, ramp};
 use crate::net::{Flow, Handler, StreamIo};
 use std::io::{self, ErrorKind};
 
-/// Bytes that a handler moves before others have their turn.
+/// Bytes that a handler moves before other connections run.
 const SHARE: usize = 4 << 20;
 
-/// Sends back what it receives (RFC 862). It reads on only once all of what it
-/// read before is queued, so a peer that does not read holds one buffer.
+/// Sends back what it receives (RFC 862). It reads more only after everything read before is queued
+/// for sending, so a peer that does not read occupies one buffer.
 pub struct Echo {
     buf: Vec<u8>,
-    /// `buf[sent..len]` is still to be sent.
+    /// `buf[sent..len]` has not been sent yet.
     sent: usize,
     len: usize,
 }
 
 impl Echo {
-    /// First and largest size of the buffer: small while requests are small.
+    /// First and largest size of the buffer in bytes: it is small while requests are small.
     const SIZES: (usize, usize) = (2048, 64 * 1024);
 
     /// A new connection.
@@ -56,7 +56,7 @@ impl Handler for Echo {
     }
 }
 
-/// Receives and forgets (RFC 863).
+/// Receives and discards (RFC 863).
 pub struct Discard {
     message: Message,
 }
@@ -96,7 +96,7 @@ impl Chargen {
 
 impl Handler for Chargen {
     fn on_ready(&mut self, io: &mut dyn StreamIo) -> io::Result<Flow> {
-        // What the peer sends is thrown away; its end is the end of the service.
+        // Received data is discarded; when the peer finishes, so does the service.
         match io.skip(SHARE) {
             Ok(0) => return Ok(Flow::Done),
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),

@@ -1,4 +1,4 @@
-//! What a running server says about itself.
+//! The lines that a running server prints for programs.
 
 use crate::net::Stats;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub enum Line {
         /// Service names and their addresses.
         services: Vec<(String, SocketAddr)>,
     },
-    /// Counters: when asked for, and at the end.
+    /// Counters, printed on request and at the end.
     Stats {
         /// Time since the start, in seconds.
         seconds: f64,

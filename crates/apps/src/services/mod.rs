@@ -15,21 +15,21 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::str::FromStr;
 
-/// Which service, with what it needs.
+/// A service and its parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Sends back what it receives.
     Echo,
-    /// Receives and forgets.
+    /// Receives and discards.
     Discard,
-    /// Sends the ramp (see [`ramp`]) for as long as the peer takes it.
+    /// Sends the ramp (see [`ramp`]) until the peer closes.
     Chargen,
-    /// Files of this directory over HTTP.
+    /// Serves the files of this directory over HTTP.
     Http(PathBuf),
 }
 
-/// Bytes that discard takes and chargen writes at once: the message size of a
-/// measurement. As much as there is, unless it says otherwise.
+/// Bytes per read of discard and per write of chargen: the message size of a measurement. The
+/// default is as many as possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message(pub usize);
 
@@ -42,14 +42,14 @@ impl Default for Message {
 /// A service and the port that it listens on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
-    /// What is served.
+    /// The service.
     pub kind: Kind,
     /// TCP port.
     pub port: u16,
 }
 
 impl Kind {
-    /// The port of the protocol's registration.
+    /// The port registered for the protocol.
     pub fn default_port(&self) -> u16 {
         match self {
             Kind::Echo => 7,
@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// The word that stands for it on the command line.
+    /// Its name on the command line.
     pub fn name(&self) -> &'static str {
         match self {
             Kind::Echo => "echo",
@@ -72,8 +72,8 @@ impl Kind {
     /// Makes a kind from its name and, for `http`, a directory.
     ///
     /// # Errors
-    /// A usage error if the name is none of the four, or the directory is
-    /// missing, superfluous or not there.
+    /// A usage error if the name is unknown, or if the directory is missing, superfluous or does not
+    /// exist.
     pub fn new(name: &str, dir: Option<PathBuf>) -> anyhow::Result<Kind> {
         let kind = match (name, dir) {
             ("echo", None) => Kind::Echo,
@@ -81,15 +81,18 @@ impl Kind {
             ("chargen", None) => Kind::Chargen,
             ("http", Some(dir)) if dir.is_dir() => Kind::Http(dir),
             ("http", Some(dir)) => {
-                return Err(usage(format!("{} is not a directory", dir.display()), "name one that can be read"));
+                return Err(usage(
+                    format!("{} is not a directory", dir.display()),
+                    "name a directory that can be read",
+                ));
             }
-            ("http", None) => return Err(usage("http needs a directory", "baton serve … http DIR")),
+            ("http", None) => return Err(usage("http needs a directory", "write: baton serve … http DIR")),
             ("echo" | "discard" | "chargen", Some(_)) => {
-                return Err(usage(format!("{name} takes no directory"), format!("baton serve … {name}")));
+                return Err(usage(format!("{name} takes no directory"), format!("write: baton serve … {name}")));
             }
             _ => {
                 return Err(usage(
-                    format!("no service is called '{name}'"),
+                    format!("there is no service '{name}'"),
                     "choose echo, discard, chargen or http DIR",
                 ));
             }
@@ -97,7 +100,7 @@ impl Kind {
         Ok(kind)
     }
 
-    /// A maker of handlers for this service.
+    /// Returns a function that makes handlers for this service.
     ///
     /// # Errors
     /// If the directory of `http` cannot be resolved.
@@ -117,7 +120,7 @@ impl Kind {
 impl FromStr for Spec {
     type Err = anyhow::Error;
 
-    /// Reads `NAME[=DIR][@PORT]`.
+    /// Parses `NAME[=DIR][@PORT]`.
     fn from_str(text: &str) -> anyhow::Result<Spec> {
         let (rest, port) = match text.rsplit_once('@') {
             Some((rest, port)) => match port.parse() {

@@ -1,14 +1,14 @@
 //! The ramp: a stream whose byte at offset `i` is `i mod 251`.
 //!
-//! 251 is prime, so no block of a round size that is lost, repeated or moved
-//! leaves the pattern intact.
+//! Because 251 is prime, losing, repeating or moving a block whose size is not a multiple of 251
+//! breaks the pattern.
 
 use std::sync::OnceLock;
 
 /// Length of one ramp.
 pub const PERIOD: usize = 251;
 
-/// Bytes of ramp kept ready.
+/// Bytes of the ramp kept in memory.
 const READY: usize = PERIOD * 1024;
 
 fn ready() -> &'static [u8] {
@@ -16,12 +16,12 @@ fn ready() -> &'static [u8] {
     RAMP.get_or_init(|| (0..READY + PERIOD).map(|i| (i % PERIOD) as u8).collect())
 }
 
-/// At least 250 KiB of the stream from `offset` on.
+/// Returns at least 250 KiB of the stream, starting at `offset`.
 pub fn from(offset: u64) -> &'static [u8] {
     &ready()[(offset % PERIOD as u64) as usize..]
 }
 
-/// True if `data` is what the stream holds from `offset` on.
+/// Returns true if `data` equals the stream starting at `offset`.
 pub fn matches(offset: u64, data: &[u8]) -> bool {
     let mut at = offset;
     data.chunks(READY).all(|chunk| {
@@ -31,8 +31,7 @@ pub fn matches(offset: u64, data: &[u8]) -> bool {
     })
 }
 
-/// True if the first and the last byte of `data` are the stream's: a look that
-/// costs nothing, for measured runs.
+/// Returns true if the first and the last byte of `data` are right: a cheap check for measured runs.
 pub fn ends_match(offset: u64, data: &[u8]) -> bool {
     let at = |i: usize| ((offset + i as u64) % PERIOD as u64) as u8;
     data.is_empty() || (data[0] == at(0) && data[data.len() - 1] == at(data.len() - 1))

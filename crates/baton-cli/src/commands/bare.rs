@@ -1,4 +1,4 @@
-//! `baton bare`: the bare device as a far end, for `bench tap`.
+//! `baton bare`: answers on a bare device without TCP, as a baseline for `bench tap`.
 
 use super::serve::control_lines;
 use anyhow::Context;
@@ -17,21 +17,21 @@ pub struct Args {
     /// The device, as tap:NAME[,novnet][,nomerge]
     port: PortSpec,
 
-    /// Own address
+    /// Address to answer for
     addr: Ipv4Addr,
 }
 
-/// Answers until standard input ends.
+/// Answers frames until standard input closes.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let PortSpec::Tap { name, options } = &args.port else {
-        return Err(usage("the bare device is a TAP device", "write tap:NAME"));
+        return Err(usage("the bare device must be a TAP device", "write tap:NAME"));
     };
     let mut bare = Bare::open(name, *options, args.addr).context("cannot open the device")?;
     let ready = serde_json::to_string(&Line::Ready { services: Vec::new() })?;
     writeln!(std::io::stdout(), "{ready}")?;
     let control = control_lines();
     while !matches!(control.try_recv(), Err(TryRecvError::Disconnected)) {
-        bare.turn(Duration::from_millis(20)).context("the device is gone")?;
+        bare.turn(Duration::from_millis(20)).context("the device has disappeared")?;
     }
     Ok(())
 }

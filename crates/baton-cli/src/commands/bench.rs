@@ -1,4 +1,4 @@
-//! `baton bench`: measurements that stand beside a paper's.
+//! `baton bench`: measurements to compare with a paper's, with the kernel, or with a bare device.
 
 use super::measuring::{Output, length, print};
 use anyhow::Context;
@@ -12,70 +12,76 @@ use std::path::PathBuf;
 
 /// Arguments of `baton bench`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  baton bench tce\n  baton bench tap --only echo\n  \
+                        baton bench programs --only redis")]
 pub struct Args {
-    /// What is measured
+    /// The measurement to run
     #[command(subcommand)]
     what: What,
 }
 
 #[derive(clap::Subcommand, Debug)]
 enum What {
-    /// How busy the TCP Control Engine is, by message size and direction
+    /// Measure how busy the TCP Control Engine is, by message size and direction
     Tce(TceArgs),
-    /// Bulk transfer and echo over a TAP device, next to the kernel and the bare device
+    /// Compare bulk transfer and echo over a TAP device with the kernel and with the bare device
     Tap(TapArgs),
-    /// Unmodified programs under `baton run`, next to the kernel
+    /// Compare unmodified programs under `baton run` with the same programs on the kernel
     Programs(ProgramsArgs),
 }
 
 /// Arguments of `baton bench tap`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Needs root, for its network namespaces, which end with the command.\n\n\
+                  Examples:\n  baton bench tap\n  baton bench tap --only echo --rounds 3 --json")]
 struct TapArgs {
-    /// Measured runs of every load on every wire
+    /// Number of measured runs of each load on each wire
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
 
-    /// Seconds of one run
+    /// Length of one run in seconds
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
 
-    /// Bytes of a bulk write and of a bulk read, at both ends
+    /// Bytes per write and per read of the bulk loads, at both ends
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 10, value_parser = clap::value_parser!(u32).range(1..=4 << 20))]
     message: u32,
 
-    /// Only loads whose name contains this: bulk, receive, send, echo, 256
-    #[arg(long, default_value = "")]
+    /// Run only loads whose name contains this: bulk, receive, send, echo, 256 [default: all]
+    #[arg(long, default_value = "", hide_default_value = true)]
     only: String,
 
-    /// Print the outcome as JSON instead of a table
+    /// Print the results as JSON instead of a table
     #[arg(long)]
     json: bool,
 }
 
 /// Arguments of `baton bench programs`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  baton bench programs\n  \
+#[command(after_help = "Needs root, for its network namespaces, which end with the command.\n\n\
+                  Examples:\n  baton bench programs\n  \
                   baton bench programs --only redis,ping --way service-tc --rounds 3")]
 struct ProgramsArgs {
-    /// Measured runs of every load on every way
+    /// Number of measured runs of each load in each way of serving
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
 
-    /// Seconds of one run
+    /// Length of one run in seconds
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: u32,
 
-    /// Only loads whose names contain one of these: redis, nginx, 1k, send, receive-16, ping-pong,
-    /// idle
+    /// Run only loads whose names contain one of these: redis, nginx, 1k, send, receive-16,
+    /// ping-pong, idle [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Only these ways to serve, next to the kernel: again (the kernel over another wire: what a
-    /// ratio is worth), unmoved, service-tc, direct-tc, run (as `baton run` chooses), service-xdp
+    /// Compare only these ways of serving with the kernel: again (the kernel a second time, over
+    /// another wire, which shows the noise), unmoved, service-tc, direct-tc, run (as `baton run`
+    /// chooses), service-xdp [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     way: Vec<String>,
 
-    /// Print the outcome as JSON instead of a table
+    /// Print the results as JSON instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -84,19 +90,19 @@ struct ProgramsArgs {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  baton bench tce\n  baton bench tce --report out/tce.html --csv out/tce.csv")]
 struct TceArgs {
-    /// Measured runs of every size and direction
+    /// Number of measured runs of each size and direction
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
 
-    /// Seconds of one run
+    /// Length of one run in seconds
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
 
-    /// Between two engines over a wire in memory, instead of a TAP device and the kernel
+    /// Measure two engines over a wire in memory, instead of one on a TAP device and the kernel
     #[arg(long)]
     in_memory: bool,
 
-    /// Let segments of up to 64 KB pass whole, instead of frames of 1500 bytes as in the paper
+    /// Let segments of up to 64 KB pass unsplit, instead of the paper's frames of 1500 bytes
     #[arg(long)]
     offloads: bool,
 
@@ -113,7 +119,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Where `cargo xtask bench` wants raw figures, if it runs us.
+/// The directory for raw results, if `cargo xtask bench` runs this command.
 fn raw_directory() -> Option<PathBuf> {
     std::env::var_os("BATON_BENCH_OUT").map(PathBuf::from)
 }

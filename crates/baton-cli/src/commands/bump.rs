@@ -1,4 +1,4 @@
-//! `baton bump`: Baton as the software NIC in front of the kernel's own TCP.
+//! `baton bump`: Baton as a coalescing software NIC in front of the kernel's TCP.
 
 use super::serve::control_lines;
 use crate::bump::Session;
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "While it runs, the kernel's traffic over IFACE passes through the device TAPNAME, which is made \
-        for it with IFACE's link address, addresses and routes. IFACE keeps its own: they hold again as soon as the \
-        device is gone, however this program ends. What is bound to IFACE by name (firewall rules, sockets bound to \
-        the device) does not follow.\n\n\
+    after_help = "While it runs, the kernel's traffic over IFACE passes through a new device, TAPNAME, which gets \
+        IFACE's link address, addresses and routes. IFACE keeps its own, and they apply again as soon as the \
+        device is gone, however this program ends. Whatever names IFACE (firewall rules, sockets bound to \
+        the device) does not apply to TAPNAME.\n\n\
         Examples:\n  \
         baton bump --wire eth0 --host bump0\n  \
         baton bump --wire eth0 --host bump0 --profile rsc --limit 5 --ack-offload off\n  \
@@ -34,47 +34,47 @@ pub struct Args {
     #[command(subcommand)]
     what: Option<What>,
 
-    /// The interface whose frames pass through Baton
+    /// Interface whose frames pass through Baton
     #[arg(long, value_name = "IFACE", required = true)]
     wire: Option<String>,
 
-    /// The device that the kernel's stack gets instead; it must not be there yet
+    /// Device to create, which the kernel's stack uses instead of IFACE
     #[arg(long, value_name = "TAPNAME", required = true)]
     host: Option<String>,
 
-    /// Whose rules hold: receive aggregation (ra) or receive side coalescing (rsc)
+    /// Rules of coalescing: receive aggregation (ra) or receive side coalescing (rsc)
     #[arg(long, value_enum, default_value = "ra")]
     profile: Rules,
 
-    /// Most segments in a run; 1 for no coalescing [default: 20 with ra, none with rsc]
+    /// Most segments in a run; 1 turns coalescing off [default: 20 with ra, no limit with rsc]
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroU32>,
 
-    /// Most bytes of payload in a run, with rsc
+    /// Most bytes of payload in a run (rsc only)
     #[arg(long, value_name = "BYTES", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=64_000))]
     buffer: u32,
 
-    /// Connections that can have a run at a time
+    /// Most connections that can have an open run at the same time
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     cache: u32,
 
-    /// Send an ACK for every second segment, as without coalescing (on), or one a run (off)
+    /// Send an ACK for every second segment, as without coalescing (on), or one per run (off)
     #[arg(long, value_enum, value_name = "on|off", default_value = "on")]
     ack_offload: Switch,
 
-    /// Leave addresses and routes alone: whoever runs this gives TAPNAME what it needs
+    /// Do not change addresses and routes: you configure TAPNAME yourself
     #[arg(long)]
     keep: bool,
 
-    /// Print events and counters as lines of JSON
+    /// Print events and counters as JSON, one object per line
     #[arg(long)]
     json: bool,
 
-    /// Carry frames and do nothing else, to measure the rest against
+    /// Only carry frames, as a baseline for measurements
     #[arg(long, hide = true)]
     bare: bool,
 
-    /// Answer lines 'stats' on standard input, and end when it ends
+    /// Answer each line 'stats' on standard input, and end when standard input closes
     #[arg(long, hide = true)]
     control: bool,
 }
@@ -97,11 +97,11 @@ enum Switch {
     Off,
 }
 
-/// How long one wait takes at most: bounds the answer to a signal.
+/// Longest single wait; bounds the time to react to a signal.
 const WAIT: Duration = Duration::from_millis(100);
-/// The same while the wire is full.
+/// The same while the wire's transmit ring is full.
 const STUCK_WAIT: Duration = Duration::from_millis(1);
-/// How often the live line is written.
+/// Interval at which the live line is updated.
 const LIVE: Duration = Duration::from_secs(1);
 
 impl Args {
@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return super::bump_bench::run(args);
     }
     let (Some(wire), Some(host)) = (&args.wire, &args.host) else {
-        return Err(usage("a bump needs two ends", "give it --wire IFACE --host TAPNAME"));
+        return Err(usage("a bump needs two devices", "give --wire IFACE and --host TAPNAME"));
     };
     let stop = Stop::install().context("cannot catch signals")?;
     let session = open(args, wire, host)?;
@@ -132,17 +132,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     carry(args, session, &stop)
 }
 
-/// Opens both ends, the device first: what is taken from the kernel has somewhere to go.
+/// Opens both devices, the TAP device first, so that frames taken from the kernel have somewhere
+/// to go.
 fn open(args: &Args, wire: &str, host: &str) -> anyhow::Result<Session> {
     let change = |error: baton_port::OpenError| usage(baton_port::error::chain(&error), "see 'baton bump --help'");
     if baton_port::link::index(host).is_ok() && !args.keep {
         return Err(usage(
-            format!("{host} is there already, and what is lent to it would stay behind"),
-            "choose another name for --host, or configure it yourself and say --keep",
+            format!("{host} already exists, so addresses and routes lent to it would remain afterwards"),
+            "choose another name for --host, or configure the device yourself and add --keep",
         ));
     }
     baton_port::link::index(wire)
-        .map_err(|_| usage(format!("there is no interface {wire}"), "name one that is there (see them: ip link)"))?;
+        .map_err(|_| usage(format!("there is no interface {wire}"), "name an existing one; 'ip link' lists them"))?;
     let device = VnetTap::open(host).map_err(change)?;
     let name = device.name().to_owned();
     let lent = if args.keep {
@@ -178,7 +179,7 @@ fn carry(args: &Args, mut session: Session, stop: &Stop) -> anyhow::Result<()> {
         }
         if live && shown.elapsed() >= LIVE {
             let now = session.report(start);
-            // Nobody is left to watch if standard error is gone.
+            // If standard error is closed, nobody watches.
             let _ = write!(std::io::stderr(), "\r\x1b[K{}", now.live(&last));
             (last, shown) = (now, Instant::now());
         }
@@ -192,5 +193,5 @@ fn carry(args: &Args, mut session: Session, stop: &Stop) -> anyhow::Result<()> {
     } else {
         print!("{report}");
     }
-    outcome.context("a device is gone")
+    outcome.context("a device has disappeared")
 }

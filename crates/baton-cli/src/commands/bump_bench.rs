@@ -1,4 +1,4 @@
-//! `baton bump bench`: what coalescing saves the kernel's stack, beside the papers' figures.
+//! `baton bump bench`: measures what coalescing saves the kernel's stack, next to the papers' figures.
 
 use super::measuring::{Output, length};
 use anyhow::Context;
@@ -10,27 +10,29 @@ use baton_lab::world::World;
 
 /// Arguments of `baton bump bench`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  \
+#[command(after_help = "Needs root, for its network namespaces, which end with the command.\n\n\
+    Examples:\n  \
     baton bump bench\n  \
     baton bump bench --only limit --rounds 5 --report out/bump.html --csv out/bump.csv")]
 pub struct Args {
-    /// Measured runs of everything
+    /// Number of measured runs of each experiment
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
 
-    /// Seconds of one run
+    /// Length of one run in seconds
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
 
-    /// Only chapters whose name contains this: limit, receiver, connections, messages, latency
-    #[arg(long, default_value = "")]
+    /// Run only chapters whose name contains this: limit, receiver, connections, messages, latency
+    /// [default: all]
+    #[arg(long, default_value = "", hide_default_value = true)]
     only: String,
 
     #[command(flatten)]
     output: Output,
 }
 
-/// Runs it, between two namespaces of its own.
+/// Runs the benchmark between two network namespaces of its own.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let length = length(args.seconds)?;
     if !bump::CHAPTERS.iter().any(|chapter| chapter.name.contains(&args.only)) {

@@ -1,4 +1,4 @@
-//! `baton ps`, `handoff`, `restore`, `stop` and `upgrade`: what people ask of a service.
+//! `baton ps`, `handoff`, `restore`, `stop` and `upgrade`: requests to a running service.
 
 use anyhow::Context;
 use baton_apps::fail::usage;
@@ -10,10 +10,10 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Where the service is.
+/// Which service to ask.
 #[derive(clap::Args, Debug)]
 pub struct At {
-    /// The service's socket
+    /// Socket of the service
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
 }
@@ -22,23 +22,30 @@ impl At {
     /// Connects to it.
     pub fn connect(&self) -> anyhow::Result<Service> {
         Service::connect(&self.socket).map_err(|error| {
-            usage(format!("{}: {error}", self.socket.display()), "is 'baton service' running, and for this user?")
+            usage(
+                format!("{}: {error}", self.socket.display()),
+                "check that 'baton service' is running and that its [access] section lists this user",
+            )
         })
     }
 }
 
 /// Arguments of `baton ps`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "WHERE is the place of the connection, WHY is the reason code, and SECONDS is the time since\n\
+                  it came there.\n\n\
+                  Examples:\n  baton ps\n  baton ps --json\n  baton ps --socket /run/baton/baton.sock")]
 pub struct Ps {
     #[command(flatten)]
     at: At,
-    /// Print JSON
+    /// Print the connections as JSON
     #[arg(long)]
     json: bool,
 }
 
 /// Arguments of `baton stop` and `baton upgrade`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  baton stop\n  baton upgrade\n  baton stop --socket /run/baton/baton.sock")]
 pub struct Plain {
     #[command(flatten)]
     at: At,
@@ -49,7 +56,7 @@ pub struct Plain {
 #[command(after_help = "Examples:\n  baton restore all\n  baton handoff 443\n  \
                         baton restore 10.0.0.1:443,10.0.0.9:51234")]
 pub struct Which {
-    /// 'all', a port on either end, or OURS,PEERS as address:port each
+    /// Connections to move: 'all', a port at either end, or LOCAL,REMOTE, each as ADDRESS:PORT
     #[arg(value_name = "WHICH", value_parser = selector)]
     which: Selector,
     #[command(flatten)]
@@ -66,7 +73,7 @@ fn selector(text: &str) -> Result<Selector, String> {
     let pair = text.split_once(',').and_then(|(local, remote)| {
         Some(Selector::Tuple(Tuple::new(local.parse::<SocketAddr>().ok()?, remote.parse::<SocketAddr>().ok()?)))
     });
-    pair.ok_or_else(|| "write 'all', a port, or OURS,PEERS as address:port each".to_owned())
+    pair.ok_or_else(|| "write 'all', a port, or LOCAL,REMOTE, each as ADDRESS:PORT".to_owned())
 }
 
 #[derive(Serialize)]
@@ -111,14 +118,15 @@ impl From<Entry> for Row {
 
 /// Lists connections.
 pub fn ps(args: &Ps) -> anyhow::Result<()> {
-    let rows: Vec<Row> = args.at.connect()?.list().context("listing")?.into_iter().map(Row::from).collect();
+    let rows: Vec<Row> =
+        args.at.connect()?.list().context("cannot list connections")?.into_iter().map(Row::from).collect();
     let mut stdout = std::io::stdout().lock();
     if args.json {
         writeln!(stdout, "{}", serde_json::to_string_pretty(&rows)?)?;
         return Ok(());
     }
     let header =
-        ["WHERE", "WHY", "OURS", "PEER", "PID", "SENT", "RECEIVED", "SENT/S", "RECEIVED/S", "SECONDS", "MOVES"]
+        ["WHERE", "WHY", "LOCAL", "REMOTE", "PID", "SENT", "RECEIVED", "SENT/S", "RECEIVED/S", "SECONDS", "MOVES"]
             .map(str::to_owned);
     let cells = rows.iter().map(|row| {
         let rates = [row.sent_per_second, row.received_per_second];
@@ -137,28 +145,30 @@ pub fn ps(args: &Ps) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has connections handed over.
+/// Asks the service to move connections to the engine.
 pub fn handoff(args: &Which) -> anyhow::Result<()> {
-    say("handed over", args.at.connect()?.handoff(args.which).context("handing over")?)
+    let tally = args.at.connect()?.handoff(args.which).context("cannot move connections to the engine")?;
+    say("moved to the engine", tally)
 }
 
-/// Has connections given back.
+/// Asks the service to move connections back to the kernel.
 pub fn restore(args: &Which) -> anyhow::Result<()> {
-    say("given back", args.at.connect()?.bring_home(args.which).context("giving back")?)
+    let tally = args.at.connect()?.bring_home(args.which).context("cannot move connections to the kernel")?;
+    say("moved to the kernel", tally)
 }
 
-/// Ends the service; everything goes back to the kernel first.
+/// Asks the service to move everything back to the kernel and to exit.
 pub fn stop(args: &Plain) -> anyhow::Result<()> {
-    say("given back", args.at.connect()?.stop().context("stopping")?)
+    say("moved to the kernel", args.at.connect()?.stop().context("cannot stop the service")?)
 }
 
-/// Has the engines that are installed now take over.
+/// Asks the service to replace its engines with the version installed now.
 pub fn upgrade(args: &Plain) -> anyhow::Result<()> {
-    say("taken over", args.at.connect()?.upgrade().context("upgrading")?)
+    say("moved to the new engine", args.at.connect()?.upgrade().context("cannot upgrade the service")?)
 }
 
 fn say(what: &str, tally: Tally) -> anyhow::Result<()> {
     let Tally { count, failed, pause_us } = tally;
-    writeln!(std::io::stdout(), "{} {what}, {failed} not; the longest pause was {pause_us} µs", count - failed)?;
+    writeln!(std::io::stdout(), "{} {what}, {failed} failed; the longest pause was {pause_us} µs", count - failed)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `baton demo`: runs the demo, prints its table, writes its page.
+//! `baton demo`: runs the demo, prints its table, and writes its HTML report.
 
 use super::measuring::length;
 use anyhow::{Context, bail};
@@ -15,23 +15,24 @@ use std::time::Duration;
 
 /// Arguments of `baton demo`.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Examples:\n  baton demo\n  baton demo --rounds 5 --report out/demo.html\n  baton demo --json > demo.json"
-)]
+#[command(after_help = "Needs root for its network namespaces, which end with the command. Without root, or with\n\
+                  --in-memory, it compares two engines over a wire in memory.\n\n\
+                  Examples:\n  baton demo\n  baton demo --rounds 5 --report out/demo.html\n  \
+                  baton demo --json > demo.json")]
 pub struct Args {
-    /// Measured runs of every load on every wire
+    /// Number of measured runs of each load on each wire
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
 
-    /// Seconds of one run
+    /// Length of one run in seconds
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
 
-    /// Where to write the report
+    /// File to write the HTML report to
     #[arg(long, value_name = "FILE", default_value = "out/demo.html")]
     report: PathBuf,
 
-    /// Stay within this process, as without privileges: two engines over a wire in memory
+    /// Run two engines in this process over a wire in memory, as is done without privileges
     #[arg(long)]
     in_memory: bool,
 
@@ -40,8 +41,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Time a round asked for after which no new one starts: the whole, which is of
-/// three rounds unless asked for more, is to end within 90 s.
+/// Time allowed per requested round, after which no new round starts. The default of three
+/// rounds must end within 90 s.
 const LIMIT: Duration = Duration::from_secs(25);
 
 /// Runs the demo.
@@ -80,7 +81,7 @@ fn show(args: &Args, report: &Report) -> anyhow::Result<()> {
         writeln!(stdout, "report: {}", args.report.display())?;
     }
     if !report.all_right() {
-        bail!("not everything that was checked is right");
+        bail!("at least one check of the demo failed; the report above says which");
     }
     Ok(())
 }

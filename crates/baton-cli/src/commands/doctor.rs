@@ -1,4 +1,4 @@
-//! `baton doctor`: what this machine allows, and what to do where it does not.
+//! `baton doctor`: what this machine supports, and how to fix what is missing.
 
 use super::surroundings;
 use anyhow::bail;
@@ -10,28 +10,26 @@ use std::io::{IsTerminal, Write};
 
 /// Arguments of `baton doctor`.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "yes  it is so\nno   it is not, and Baton does without\nNO   it is not, and no connection can be \
-                        moved: exit code 1\n\nExamples:\n  baton doctor\n  baton doctor --all\n  baton doctor --json"
-)]
+#[command(after_help = "yes  present\nno   missing; Baton works without it\nNO   missing; no connection can be \
+                        moved without it: exit code 1\n\nExamples:\n  baton doctor\n  baton doctor --all\n  baton doctor --json")]
 pub struct Args {
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
-    /// Print each thing that Baton relies on in this kernel, also those that hold
+    /// Print every kernel behaviour that Baton relies on, including those that hold
     #[arg(long)]
     all: bool,
 }
 
-/// Programs that the demo runs, with the packages that bring them.
+/// Programs that the demo runs: name, package and purpose.
 const PROGRAMS: [(&str, &str, &str); 4] = [
-    ("ip", "iproute2", "makes namespaces and wires"),
-    ("ethtool", "ethtool", "switches a device's offloads off"),
+    ("ip", "iproute2", "creates namespaces and wires"),
+    ("ethtool", "ethtool", "turns off a device's offloads"),
     ("curl", "curl", "fetches from Baton"),
     ("nginx", "nginx", "serves to Baton"),
 ];
 
-/// Findings that belong together.
+/// A group of findings under one title.
 struct Section {
     title: &'static str,
     rows: Vec<Row>,
@@ -52,26 +50,26 @@ impl From<Finding> for Row {
     }
 }
 
-/// The title of what the probes tried.
-const TRIED: &str = "Moving connections: what was tried in this kernel";
+/// Title of the results of the probes, each of which tries one behaviour of the kernel.
+const TRIED: &str = "Moving connections, as tried in this kernel";
 
-/// Everything, in the order in which it is printed.
+/// Examines everything, in the order in which it is printed.
 fn sections() -> Vec<Section> {
     let section = |title, found: Vec<Finding>| Section { title, rows: found.into_iter().map(Row::from).collect() };
     vec![
-        section("Rights of this user, and what packets can take to an engine", examine()),
+        section("Privileges of this user, and devices that can carry packets to an engine", examine()),
         section("Engines inside programs", steer::findings().into()),
         section(TRIED, probe::findings()),
         section(
-            "Firewall and others that look at packets",
+            "Firewall, and other users of packets and sockets",
             [conntrack::finding()].into_iter().chain(surroundings::findings()).collect(),
         ),
-        section("Programs that the demo runs", PROGRAMS.map(program).into()),
+        section("Programs that baton demo runs", PROGRAMS.map(program).into()),
     ]
 }
 
-/// Prints every finding: what the machine has, what is believed about its kernel, tried
-/// by the probes, and programs.
+/// Prints every finding: the machine's devices and privileges, the results of the kernel probes,
+/// and the programs.
 ///
 /// # Errors
 /// If something that is needed is missing, or the output is closed.
@@ -89,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let rows = sections.iter().flat_map(|section| &section.rows);
     let missing: Vec<_> = rows.filter(|row| row.needed && !row.ok).map(|row| row.name.as_str()).collect();
-    if missing.is_empty() { Ok(()) } else { bail!("no connection can be moved here without: {}", missing.join(", ")) }
+    if missing.is_empty() { Ok(()) } else { bail!("no connection can be moved; missing: {}", missing.join(", ")) }
 }
 
 fn print(to: &mut impl Write, section: &Section, all: bool, colour: bool) -> std::io::Result<()> {
@@ -115,7 +113,7 @@ fn print(to: &mut impl Write, section: &Section, all: bool, colour: bool) -> std
         let (holds, of) = (rest.len(), section.rows.len());
         writeln!(
             to,
-            "  {}  {holds} of {of} things that Baton relies on hold (baton doctor --all lists them)",
+            "  {}  {holds} of {of} behaviours that Baton relies on hold (baton doctor --all lists them)",
             paint(first)
         )?;
     }

@@ -1,4 +1,4 @@
-//! `baton engine`: the process that a service starts; not for people.
+//! `baton engine`: the engine process, which a service starts. Users do not run it.
 
 use crate::logging::Log;
 use anyhow::Context;
@@ -16,7 +16,8 @@ pub struct Args {
 /// Runs the engine of the broker at the other end of standard input.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     args.log.open("engine")?;
-    // The broker ends it: what its signals mean, the broker hears too.
+    // Catches SIGINT and SIGTERM, so that they do not end the engine: the broker gets them too
+    // and ends the engine in order.
     let _ = Stop::install().context("signals")?;
     let control = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     let ran = baton_service::engine::run(control);

@@ -1,4 +1,4 @@
-//! `baton get`: one file over HTTP, with a progress bar and its digest.
+//! `baton get`: fetches one file over HTTP, with a progress bar, and prints its digest.
 
 use super::stack::{StackArgs, StackSpec};
 use anyhow::{Context, bail};
@@ -24,25 +24,25 @@ pub struct Args {
     #[command(flatten)]
     stack: StackArgs,
 
-    /// What to fetch: http://HOST[:PORT]/PATH
+    /// URL to fetch: http://HOST[:PORT]/PATH
     url: String,
 
-    /// Where to write it; '-' for standard output [default: the URL's last part]
+    /// File to write; '-' for standard output [default: the last part of the URL]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Print the outcome as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Time without any progress after which a fetch is given up.
+/// Time without progress after which a fetch is abandoned.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The parts of an http URL.
 #[derive(PartialEq, Eq, Debug)]
 struct Url {
-    /// Host and port as the Host field names them.
+    /// Host and port, as sent in the Host field.
     authority: String,
     host: String,
     port: u16,
@@ -55,7 +55,7 @@ impl Url {
         let rest = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
             Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
-                return Err(usage("Baton carries TCP, not TLS", "fetch an http:// URL"));
+                return Err(usage("baton get does not speak TLS", "fetch an http:// URL"));
             }
             Some(_) => return Err(bad("a scheme other than http")),
             None => return Err(bad("no scheme")),
@@ -79,7 +79,9 @@ impl Url {
 
     fn resolve(&self) -> anyhow::Result<SocketAddr> {
         let found = (self.host.as_str(), self.port).to_socket_addrs().ok().and_then(|mut addrs| addrs.next());
-        found.ok_or_else(|| usage(format!("no address is known for '{}'", self.host), "name the host by its address"))
+        found.ok_or_else(|| {
+            usage(format!("cannot find an address of '{}'", self.host), "give the host's IP address instead")
+        })
     }
 
     fn file_name(&self) -> Option<&str> {
@@ -88,7 +90,7 @@ impl Url {
     }
 }
 
-/// Where the body goes.
+/// Where the body is written.
 enum Place {
     Stdout,
     File { temporary: tempfile::NamedTempFile, path: PathBuf },
@@ -99,7 +101,9 @@ impl Place {
         let path = match &args.output {
             Some(path) if path == Path::new("-") => return Ok(Place::Stdout),
             Some(path) => path.clone(),
-            None => PathBuf::from(url.file_name().ok_or_else(|| usage("the URL ends in no file name", "add -o FILE"))?),
+            None => PathBuf::from(
+                url.file_name().ok_or_else(|| usage("the URL does not end in a file name", "add -o FILE"))?,
+            ),
         };
         let dir = path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
         let temporary = tempfile::Builder::new().prefix(".baton-get-").tempfile_in(dir).map_err(|error| {
@@ -115,7 +119,7 @@ impl Place {
         }
     }
 
-    /// Gives the file its name, now that it is whole.
+    /// Gives the complete file its final name.
     fn keep(self) -> anyhow::Result<String> {
         use std::os::unix::fs::PermissionsExt;
         match self {
@@ -124,7 +128,7 @@ impl Place {
                 Ok("-".to_owned())
             }
             Place::File { temporary, path } => {
-                // A temporary file is private; a fetched one is like any other.
+                // Temporary files are private; a fetched file gets the usual mode.
                 temporary.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
                 temporary.persist(&path).with_context(|| format!("cannot write {}", path.display()))?;
                 Ok(path.display().to_string())
@@ -175,7 +179,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let url = Url::parse(&args.url)?;
     let target = url.resolve()?;
     if args.stack.port == StackSpec::Kernel && !args.stack.addrs.is_empty() {
-        return Err(usage("--addr says who the engine is", "leave it away with --port kernel"));
+        return Err(usage("--addr is an engine's address", "remove it, or choose a port other than kernel"));
     }
     let place = Place::open(&args, &url)?;
     let stop = Stop::install().context("cannot catch signals")?;
@@ -207,14 +211,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Progress::Complete => {}
         Progress::Refused { status, location: Some(location) } => {
             bail!(
-                "the server answered {status} and names {location}; redirects are not followed, fetch that URL instead"
+                "the server answered {status} with location {location}; redirects are not followed, fetch that URL instead"
             )
         }
         Progress::Refused { status, location: None } => bail!("the server answered {status}"),
         Progress::Failed(why) => bail!("{}: {why}", args.url),
-        Progress::Running => bail!("the fetch did not end"),
+        Progress::Running => bail!("the transfer did not finish"),
     }
-    let Ok(sink) = Rc::try_unwrap(sink) else { bail!("the fetch did not end") };
+    let Ok(sink) = Rc::try_unwrap(sink) else { bail!("the transfer did not finish") };
     report(&args, sink.into_inner(), seconds, stats)
 }
 
@@ -233,7 +237,7 @@ fn report(args: &Args, sink: Sink, seconds: f64, stats: baton_apps::net::Stats) 
     Ok(())
 }
 
-/// Prints a line to standard output, unless the file went there.
+/// Prints a line to standard output, or to standard error if the file went to standard output.
 fn eprint_or_print(args: &Args, line: &str) {
     if args.output.as_deref() == Some(Path::new("-")) {
         eprintln!("{line}");

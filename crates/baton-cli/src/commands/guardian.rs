@@ -1,4 +1,4 @@
-//! `baton guardian`: the process that a broker starts whose guardian died; not for people.
+//! `baton guardian`: the process that a broker starts when its guardian has died. Users do not run it.
 
 use crate::logging::Log;
 use crate::run::home;
@@ -16,7 +16,7 @@ use std::path::Path;
 pub struct Args {
     #[command(flatten)]
     log: Log,
-    /// How a broker is started
+    /// The command line that starts a broker
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
@@ -28,15 +28,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     guard(Guardian::of(args.words, channel))
 }
 
-/// Guards, and ends as the broker does. Directories of runs that were killed go with it.
+/// Guards the broker and exits with its code. Removes the directories of killed runs at the end.
 pub fn guard(guardian: Guardian) -> anyhow::Result<()> {
     let stop = Stop::install().context("signals")?;
     let code = guardian.run(|| stop.requested()).context("guarding the broker")?;
-    // Its standard output is what says that the service of a run lives.
+    // The lock on our standard output marks the service of a run as alive; closing it lets
+    // `clear` remove the directory.
     let nowhere = File::options().write(true).open("/dev/null");
     if nowhere.is_ok_and(|nowhere| dup2_stdout(nowhere).is_ok()) {
         home::clear(Path::new("/run"));
     }
-    // What was wrong it has said itself.
+    // The broker has already printed its error.
     if code == 0 { Ok(()) } else { std::process::exit(code.into()) }
 }

@@ -1,4 +1,4 @@
-//! `baton load`: the load generators on kernel sockets, for `demo` and `bench`.
+//! `baton load`: runs a load generator on kernel sockets, for `demo` and `bench`.
 
 use anyhow::Context;
 use baton_apps::load::{self, Check, Kind, Load};
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Arguments of `baton load`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What to generate
+    /// Kind of load
     #[arg(value_enum)]
     kind: Kind,
 
@@ -17,11 +17,11 @@ pub struct Args {
     #[arg(value_name = "ADDR:PORT")]
     target: SocketAddr,
 
-    /// Connections at once
+    /// Number of connections, all open at once
     #[arg(long, default_value_t = 1)]
     connections: usize,
 
-    /// Bytes in a request, or in one write of bulk data (0: as many as fit)
+    /// Bytes in a request, or in one write of bulk data (0: as many as fit in the buffer)
     #[arg(long, default_value_t = 0)]
     size: usize,
 
@@ -33,27 +33,27 @@ pub struct Args {
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
 
-    /// Compare every byte received
+    /// Check every byte received
     #[arg(long)]
     verify: bool,
 
-    /// Compare nothing
+    /// Check no byte received
     #[arg(long, conflicts_with = "verify")]
     unchecked: bool,
 
-    /// Count the CPU time of this process too: the one at the other end
+    /// Also count the CPU time of this process, which runs the other end
     #[arg(long, value_name = "PID")]
     peer_pid: Option<u32>,
 
-    /// Count the work of this CPU by itself: all that the other end does is on it
+    /// Also count the work of this CPU, to which the other end is pinned
     #[arg(long, value_name = "NUMBER")]
     peer_cpu: Option<usize>,
 }
 
-/// Runs the load and prints its outcome as one line of JSON.
+/// Runs the load and prints its results as one line of JSON.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let mut net = KernelNet::new(args.connections.max(1)).context("cannot make an epoll instance")?;
-    let seconds = |value: f64| Duration::try_from_secs_f64(value).context("seconds are a number from 0 on");
+    let seconds = |value: f64| Duration::try_from_secs_f64(value).context("seconds must be a number of at least 0");
     let check = match (args.verify, args.unchecked) {
         (true, _) => Check::All,
         (_, true) => Check::None,

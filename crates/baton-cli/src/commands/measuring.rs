@@ -1,5 +1,5 @@
-//! What commands that measure share: the length of a run, and what was found, on the terminal
-//! and in files as the options ask for it.
+//! Shared by the commands that measure: the length of a run, and output to the terminal and to
+//! files as the options ask.
 
 use baton_apps::fail::usage;
 use serde::Serialize;
@@ -7,36 +7,36 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The length of a run.
+/// Checks the length of a run.
 ///
 /// # Errors
-/// If it is none.
+/// A usage error if it is not a positive number of seconds.
 pub fn length(seconds: f64) -> anyhow::Result<Duration> {
     let length = Duration::try_from_secs_f64(seconds).ok().filter(|length| !length.is_zero());
-    length.ok_or_else(|| usage(format!("a run cannot take {seconds} s"), "give it 0.1 or more"))
+    length.ok_or_else(|| usage(format!("a run cannot take {seconds} s"), "give --seconds 0.1 or more"))
 }
 
-/// Options that say where it goes.
+/// Options that choose the form of the results and where they go.
 #[derive(clap::Args, Debug)]
 pub struct Output {
-    /// Print the outcome as JSON instead of a table
+    /// Print the results as JSON instead of a table
     #[arg(long)]
     json: bool,
 
-    /// Write all figures as comma-separated values
+    /// Write all results to this file as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Write a page with plots
+    /// Write an HTML page with plots to this file
     #[arg(long, visible_alias = "report", value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
-/// How an outcome is written: as a table, as comma-separated values, as a page.
+/// The functions that render results: as a table, as comma-separated values, as an HTML page.
 pub type Forms<T> = [fn(&T) -> String; 3];
 
 impl Output {
-    /// Writes and prints an outcome.
+    /// Writes the requested files and prints the results.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -51,19 +51,19 @@ impl Output {
     }
 }
 
-/// Prints an outcome as JSON, or else as its table.
+/// Prints results as JSON or as a table.
 ///
 /// # Errors
-/// If nobody reads it.
+/// If standard output is closed.
 pub fn print<T: Serialize>(json: bool, outcome: &T, table: fn(&T) -> String) -> anyhow::Result<()> {
     let text = if json { serde_json::to_string_pretty(outcome)? + "\n" } else { table(outcome) };
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
-/// Writes a file, and makes its directory.
+/// Writes a file, and creates its directory if necessary.
 ///
 /// # Errors
-/// If it cannot be written.
+/// A usage error if the file cannot be written.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let refuse = |error| usage(format!("cannot write {}: {error}", path.display()), "name another file");
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {

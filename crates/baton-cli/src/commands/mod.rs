@@ -1,4 +1,4 @@
-//! One file a command: arguments, then a call into the library, then printing.
+//! The commands, one per file. Each parses its arguments, calls a library, and prints.
 
 pub mod bare;
 pub mod bench;

@@ -1,4 +1,4 @@
-//! `baton run`: a program, unchanged, with its connections on the engine.
+//! `baton run`: runs an unmodified program with its connections on the engine.
 
 use crate::logging::Log;
 use crate::run::account::Account;
@@ -24,7 +24,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-/// The library, as it is called in the file system.
+/// File name of the preloaded library.
 const LIBRARY: &str = "libbaton_shim.so";
 
 /// Arguments of `baton run`.
@@ -34,47 +34,51 @@ const LIBRARY: &str = "libbaton_shim.so";
                   baton run --engine direct --steer tc -- redis-server\n  \
                   baton run --log baton.log -- redis-server\n  \
                   baton run --policy 'after 20 sends' --ports 8000-8999 -- python3 -m http.server 8080\n\n\
-                  Uses the service that runs. If none runs, starts one, which needs root; further programs under\n\
-                  `baton run` share it. Where there can be no service the program runs in the kernel, and\n\
-                  a line says why; with --require it does not run: exit code 2. Exit code and signals are\n\
-                  the program's. Processes that it leaves behind are waited for.")]
+                  baton run uses the service that is running. If there is none, it starts one, which needs\n\
+                  root; other runs in the same network namespace share it. If no service can be had, baton run\n\
+                  says so and runs the program with its connections in the kernel; with --require it does not\n\
+                  run the program and exits with code 2.\n\
+                  baton run exits with the program's exit code or signal, after every process that the program\n\
+                  left behind has ended.")]
 pub struct Args {
-    /// When a connection moves: fcfs (at once), small (once it has sent 32 times, and little at a
-    /// time), 'until bulk', 'after N sends', or never.
-    /// The default keeps in the kernel what measurements show to lose: never on one CPU, fcfs with
-    /// --steer xdp, else small
+    /// When a connection moves: fcfs (at once), small (after 32 sends, if they were small),
+    /// 'until bulk', 'after N sends', or never.
+    /// The default keeps connections in the kernel where the engine measured slower: never on one
+    /// CPU, fcfs with --steer xdp, otherwise small
     #[arg(long, value_name = "RULE", value_parser = |text: &str| text.parse::<Rule>())]
     policy: Option<Rule>,
-    /// Ports whose connections may move, ours or the peer's: numbers and ranges, by commas
+    /// Ports, local or remote, whose connections may move: numbers and ranges, separated by commas
+    /// [default: all]
     #[arg(long, value_name = "PORTS", value_delimiter = ',', value_parser = ports)]
     ports: Vec<String>,
-    /// Interface of a service that is started; may be given several times [default: all]
+    /// Interface for a service that this command starts; repeat it for several [default: all]
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
-    /// How frames reach the engine of a service that is started: auto, xdp or tc
+    /// How frames reach the engine of a service that this command starts: auto, xdp or tc
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "xdp", "tc"])]
     steer: String,
-    /// Where the engine runs: direct (inside the program, driven by its own calls) or service.
-    /// The default is what measurements show to be best: service with --steer xdp, else direct
+    /// Where the engine runs: direct (inside the program, driven by the program's own calls) or
+    /// service (in a process of its own). The default is the faster one as measured: service with
+    /// --steer xdp, otherwise direct
     #[arg(long, value_name = "PLACE", value_parser = |text: &str| text.parse::<Placement>())]
     engine: Option<Placement>,
-    /// What a service that is started does with connections that rules of the host's firewall act
-    /// on: refuse (they stay in the kernel), strict (also for rules that count or log), or follow
-    /// (they move past such rules)
+    /// What a service that this command starts does with connections that firewall rules act on:
+    /// refuse (they stay in the kernel), strict (those that rules only count or log stay too), or
+    /// follow (they move and bypass such rules)
     #[arg(long, value_name = "RULES", default_value = "refuse", value_parser = |text: &str| text.parse::<Rules>())]
     firewall: Rules,
-    /// Use the service at this socket; start none
+    /// Socket of the service to use; no service is started
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Say at the end how many connections moved, how many did not, and why
+    /// Print at the end how many connections moved, how many stayed, and why
     #[arg(long)]
     explain: bool,
-    /// Have the kernel say that there is no io_uring, so that programs that use it for files only, and
-    /// can do without it, have their connections moved
+    /// Make io_uring unavailable to the program, so that its connections can move; for programs
+    /// that use io_uring but can do without it
     #[arg(long)]
     no_io_uring: bool,
-    /// Do not run the program where none of its connections could move: say why and what to do, and
-    /// end with exit code 2
+    /// If no connection could move, do not run the program: print the reason and the remedy, and
+    /// exit with code 2
     #[arg(long)]
     require: bool,
     #[command(flatten)]
@@ -96,7 +100,7 @@ fn ports(text: &str) -> Result<String, String> {
     parse_ports(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Runs the program to its end, and ends as it did.
+/// Runs the program and exits with its exit code or signal.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.steer == "xdp" && args.engine == Some(Placement::Direct) {
         return Err(usage(
@@ -114,14 +118,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let program = program::find(&args.words[0])?;
     let home = Home::create(Path::new("/run"))?;
     let account = Account::create(home.path()).context("making a file of counters")?;
-    // What a daemon leaves is waited for too, and what the service's first process leaves.
+    // Orphans of the program, such as daemons, become our children, so that we can wait for
+    // them; the same holds for orphans of the service's first process.
     set_child_subreaper(Some(getpid())).context("waiting for processes of the program")?;
     let reach = reach(args, &program, placement, home.path());
     let (library, service) = match reach {
         Ok((library, service)) => (Some(library), service),
         Err(why) if args.require => return Err(why),
         Err(why) => {
-            // The program runs all the same.
+            // The program runs nevertheless, on the kernel's TCP.
             let text = format!("connections stay in the kernel: {}", one_line(&why));
             say(&text);
             tell(Level::Warn, Kind::SERVICE, |event| event.text(text));
@@ -136,7 +141,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let policy = policy(args, cpus());
     if args.explain && policy == Rule::Never && args.policy.is_none() {
-        say("on one CPU the kernel needs less: connections stay there, if --policy is not named");
+        say("with one CPU, connections stay in the kernel, which costs less there; --policy overrides this");
     }
     let mut command = Command::new(program.path);
     command.args(&args.words[1..]);
@@ -152,7 +157,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.no_io_uring {
         command.env(environment::IO_URING, "0");
     }
-    // libuv makes a ring for files and for its own epoll set, and says itself how to have it not do so.
+    // libuv uses io_uring for files and for its epoll set unless this variable of its own says no.
     if std::env::var_os("UV_USE_IO_URING").is_none() && policy != Rule::Never {
         command.env("UV_USE_IO_URING", "0");
     }
@@ -173,13 +178,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     end_as(status)
 }
 
-/// Where the engine is to run: with no process in between, where that can be had.
+/// Where the engine runs: inside the program unless xdp is asked for, which gives programs no
+/// device of their own.
 fn placement(args: &Args) -> Placement {
     args.engine.unwrap_or(if args.steer == "xdp" { Placement::Service } else { Placement::Direct })
 }
 
-/// Which connections are to move: over tc the kernel's own path carries bulk for less; over xdp
-/// it has a segment a frame too, and receives for more. On one CPU the engine only costs.
+/// Which connections move by default. Over tc the kernel carries bulk data more cheaply. Over xdp
+/// the kernel, too, handles one segment per frame, and its receive path costs more than ours. With
+/// one CPU the engine competes with the program for it and only adds cost.
 fn policy(args: &Args, cpus: usize) -> Rule {
     args.policy.unwrap_or(match cpus {
         1 => Rule::Never,
@@ -193,11 +200,11 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Descriptors that the library has room for above the program's own.
+/// Number of descriptors that the library may use above the program's own.
 const MORE: u64 = 65_536;
 
-/// Raises the hard limit of descriptors if the soft one leaves the library no room below it,
-/// and this process may: else the library's take room from the program's.
+/// Raises the hard limit of descriptors, if this process may, where the soft limit leaves the
+/// library no room below it. Otherwise the library uses part of the program's own range.
 fn make_room() {
     let limit = getrlimit(Resource::Nofile);
     if let (Some(soft), Some(hard)) = (limit.current, limit.maximum)
@@ -207,7 +214,7 @@ fn make_room() {
     }
 }
 
-/// Ends this process as the program ended.
+/// Exits with the program's exit code, or ends by the same signal.
 fn end_as(status: ExitStatus) -> anyhow::Result<()> {
     if let Some(signal) = status.signal() {
         signal_hook::low_level::emulate_default_handler(signal).context("ending by the program's signal")?;
@@ -215,20 +222,23 @@ fn end_as(status: ExitStatus) -> anyhow::Result<()> {
     std::process::exit(status.code().unwrap_or(1))
 }
 
-/// The library beside this program, or where it is installed.
+/// Finds the library next to this program or where packages install it.
 fn library() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("finding this program")?;
     let places = ["", "../lib/baton", "../lib"].map(|place| own.with_file_name(place).join(LIBRARY));
     let found = places.into_iter().find(|path| path.is_file());
     let found = found.ok_or_else(|| {
         usage(
-            format!("{LIBRARY} is not beside {}", own.display()),
-            "install it there: cargo build --package baton-shim",
+            format!("{LIBRARY} is not next to {}", own.display()),
+            "build it: cargo build --package baton-shim (with --release for a release build)",
         )
     })?;
     let found = fs::canonicalize(found)?;
     if found.to_string_lossy().contains([':', ' ']) {
-        return Err(usage(format!("ld.so cannot load {}", found.display()), "no colon or space may be in its path"));
+        return Err(usage(
+            format!("ld.so cannot load {}", found.display()),
+            "install Baton at a path without colons and spaces",
+        ));
     }
     Ok(found)
 }
@@ -242,10 +252,10 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-/// The service that a program uses.
+/// The service that the program uses.
 struct Used {
     socket: PathBuf,
-    /// One that runs share.
+    /// Set if it is the service that runs share, which this run may have to end.
     private: Option<Private>,
 }
 
@@ -261,13 +271,12 @@ impl Used {
 
     fn introduce(&self) {
         if let Some(private) = &self.private {
-            let whose =
-                if private.was_joined() { "the service of another run is shared" } else { "a service was started" };
-            say(&format!("{whose}; baton ps --socket {} shows connections", self.socket.display()));
+            let whose = if private.was_joined() { "sharing the service of another run" } else { "started a service" };
+            say(&format!("{whose}; list its connections with: baton ps --socket {}", self.socket.display()));
         }
     }
 
-    /// Sees which processes run without the library.
+    /// Starts to watch for processes of the program that run without the library.
     fn look_for(&self, library: PathBuf) -> anyhow::Result<Unreached> {
         let place = self.private.as_ref().map(Private::place);
         let others = move |pid| place.as_ref().is_some_and(|place| place.has(pid));
@@ -279,17 +288,17 @@ impl Used {
     }
 }
 
-/// What takes connections of the program to an engine: the library, and a service.
+/// Finds what moves the program's connections: the library, and a service.
 fn reach(args: &Args, program: &Found, placement: Placement, home: &Path) -> anyhow::Result<(PathBuf, Used)> {
     if let Some(why) = &program.unreached {
-        return Err(usage(why, "run it without baton, or one that is linked dynamically"));
+        return Err(usage(why, "run a dynamically linked program that keeps its user"));
     }
     Ok((library()?, service(args, placement, home)?))
 }
 
-/// The service for this run: one that is there, or one that is started.
+/// Finds the service for this run, or starts one.
 fn service(args: &Args, placement: Placement, home: &Path) -> anyhow::Result<Used> {
-    let remedy = "is 'baton service' running, and for this user?";
+    let remedy = "check that 'baton service' is running and that its [access] section lists this user";
     if let Some(socket) = &args.socket {
         let connected =
             Service::connect(socket).map_err(|error| usage(format!("{}: {error}", socket.display()), remedy));
@@ -301,22 +310,23 @@ fn service(args: &Args, placement: Placement, home: &Path) -> anyhow::Result<Use
         return Ok(Used::at(SOCKET));
     }
     if !rustix::process::geteuid().is_root() {
-        let none = || usage("no service runs, and only root may start one", "sudo baton service --interface NAME");
+        let none =
+            || usage("no service is running, and only root can start one", "run: sudo baton service --interface NAME");
         return usable().map(Used::at).ok_or_else(none);
     }
-    // A device of a program's own takes tc.
+    // Only tc can give a program a device of its own.
     let steer = if placement == Placement::Direct { "tc" } else { args.steer.as_str() };
     let setup =
         Setup { steer: steer.to_owned(), rules: args.firewall, interfaces: args.interface.clone(), log: args.log() };
     match Private::enter(home, setup) {
         Ok(private) => Ok(Used { socket: private.socket(), private: Some(private) }),
-        // It may have the interface that was named.
+        // The running service may already steer the interface that was named.
         Err(_) if named && there() => Ok(Used::at(SOCKET)),
         Err(error) => Err(error),
     }
 }
 
-/// A line for people. Nobody is left to tell if standard error is gone.
+/// Prints a line to standard error, and ignores that it may be closed.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "baton: {line}");
 }

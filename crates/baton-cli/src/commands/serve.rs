@@ -1,4 +1,4 @@
-//! `baton serve`: services on a stack, until asked to end.
+//! `baton serve`: runs services on a stack until a signal ends it.
 
 use super::stack::{StackArgs, listen_error};
 use anyhow::Context;
@@ -23,39 +23,39 @@ pub struct Args {
     #[command(flatten)]
     stack: StackArgs,
 
-    /// The service: echo, discard, chargen or http
+    /// Service to run: echo, discard, chargen or http
     #[arg(value_name = "SERVICE", required_unless_present = "services")]
     service: Option<String>,
 
-    /// The directory whose files http serves
+    /// Directory whose files http serves
     #[arg(value_name = "DIR", requires = "service")]
     dir: Option<PathBuf>,
 
-    /// TCP port to listen on, instead of the service's own (echo 7, discard 9, chargen 19, http 80)
+    /// TCP port to listen on [default: echo 7, discard 9, chargen 19, http 80]
     #[arg(long, value_name = "PORT", requires = "service")]
     listen: Option<u16>,
 
-    /// A service as NAME[=DIR][@PORT]; repeat it for several
+    /// Service as NAME[=DIR][@PORT]; repeat it for several
     #[arg(long = "service", value_name = "SPEC")]
     services: Vec<String>,
 
-    /// Print events and counters as lines of JSON
+    /// Print events and counters as JSON, one object per line
     #[arg(long)]
     json: bool,
 
-    /// Bytes that discard takes and chargen writes at once
+    /// Bytes per read of discard and per write of chargen
     #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..))]
     message: Option<u32>,
 
-    /// Answer lines 'stats' on standard input, and end when it ends
+    /// Answer each line 'stats' on standard input, and end when standard input closes
     #[arg(long, hide = true)]
     control: bool,
 }
 
-/// How long one turn waits at most: bounds the answer to a signal.
+/// Longest wait of one turn; bounds the time to react to a signal.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// The same when lines on standard input are to be answered.
+/// The same with `--control`, where lines on standard input wait for an answer.
 const CONTROL_WAIT: Duration = Duration::from_millis(20);
 
 /// Serves until SIGINT or SIGTERM.
@@ -102,14 +102,17 @@ fn specs(args: &Args) -> anyhow::Result<Vec<Spec>> {
     }
     for (i, spec) in specs.iter().enumerate() {
         if spec.port != 0 && specs[..i].iter().any(|other| other.port == spec.port) {
-            return Err(usage(format!("two services on port {}", spec.port), "give one of them another with @PORT"));
+            return Err(usage(
+                format!("two services use port {}", spec.port),
+                "give one of them another port with @PORT",
+            ));
         }
     }
     Ok(specs)
 }
 
-/// Lines of standard input, from a thread that can wait for them. The channel
-/// closes with standard input, so a server never outlives who controls it.
+/// Reads lines of standard input on a thread of its own. The channel closes when standard input
+/// does, so that a server never outlives the process that controls it.
 pub fn control_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -144,6 +147,6 @@ fn print_stats(json: bool, start: Instant, net: &mut dyn Net) {
 
 fn print(line: &Line) {
     let text = serde_json::to_string(line).expect("counters and addresses have a JSON form");
-    // A reader that went away is no reason to stop serving.
+    // A closed standard output does not stop the services.
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! `baton service`: the guardian, which starts the broker, which starts the engines.
+//! `baton service`: runs the guardian, which starts the broker, which starts the engines.
 
 use super::guardian::guard;
 use crate::config::{self, Config, Id, Names};
@@ -23,28 +23,29 @@ use std::thread;
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  baton service --interface eth0\n  baton service --config /etc/baton/baton.toml\n\n\
-                  Options come before the file. A signal (SIGTERM, Ctrl-C) brings every\n\
-                  connection back to the kernel first.\n\n\
-                  The log goes to standard error, with priorities where that is systemd's journal. The last\n\
-                  thousand events are there as well: baton events"
+                  Options override the configuration file. On SIGTERM or Ctrl-C the service moves every\n\
+                  connection back to the kernel before it exits.\n\n\
+                  The log goes to standard error, with priorities if that is systemd's journal. baton events\n\
+                  shows the last thousand events."
 )]
 pub struct Args {
-    /// Configuration, TOML
+    /// Configuration file, in TOML
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print the default configuration, every key explained, and end
+    /// Print the default configuration, with every key explained, and exit
     #[arg(long)]
     print_config: bool,
-    /// Read the configuration, say what is wrong with it, and end
+    /// Check the configuration, print what is wrong with it, and exit
     #[arg(long)]
     check_config: bool,
-    /// Interface whose connections may move; may be given several times
+    /// Interface whose connections may move; repeat it for several
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
-    /// How its frames reach the engine
+    /// How frames reach the engine: AF_XDP (xdp), a TAP device (tc), or the better one for the
+    /// interface (auto) [default: auto]
     #[arg(long, value_name = "KIND")]
     steer: Option<Steer>,
-    /// Where programs find the service
+    /// Socket on which programs reach the service [default: /run/baton/baton.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     #[command(flatten)]
@@ -58,7 +59,7 @@ enum Steer {
     Tc,
 }
 
-/// Guards the service's broker until it is told to end.
+/// Starts and guards the service's broker until a signal ends it.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.print_config {
         write!(std::io::stdout(), "{}", config::DEFAULT)?;
@@ -68,8 +69,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.check_config {
         return Ok(());
     }
-    // Broker and guardian hold descriptors of every connection. Who may not have more has
-    // what the system gives.
+    // Broker and guardian hold descriptors of every connection. If the limit cannot be raised,
+    // the system's default applies.
     let limits = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
     log.open("guardian")?;
@@ -78,9 +79,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     guard(Guardian::start(words).context("starting the broker")?)
 }
 
-/// Serves for the guardian at the other end of standard input.
+/// Runs the broker for the guardian at the other end of standard input.
 pub fn broker(args: &Args) -> anyhow::Result<()> {
-    // What a panic leaves behind is taken up by another, as a kill does.
+    // After a panic the next broker takes over what this one left, as after a kill.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -100,7 +101,7 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
     let broker = Broker::start(config, checkpoints).inspect_err(|error| {
         tell(Level::Error, baton_journal::Kind::SERVICE, |event| event.text(format!("cannot start: {error}")));
     })?;
-    // Who does not run under systemd has nobody to tell.
+    // Failure to notify systemd does not stop the service.
     let _ = notify(Word::Ready(&serving));
     let stopper = broker.stopper();
     thread::Builder::new().name("baton-signals".into()).spawn(move || {
@@ -111,7 +112,7 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
     Ok(broker.run()?)
 }
 
-/// What the file and the command line say together.
+/// Combines the configuration file and the command line.
 fn settings(args: &Args) -> anyhow::Result<(Log, broker::Config)> {
     let config = args.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load);
     let mut config = config.map_err(|error| usage(error.what_and_where(), error.remedy()))?;
@@ -119,7 +120,7 @@ fn settings(args: &Args) -> anyhow::Result<(Log, broker::Config)> {
         config.steer.interfaces.clone_from(&args.interface);
     }
     if config.steer.interfaces.is_empty() {
-        return Err(usage("no interface is named", "say --interface NAME, or interfaces = [..] in [steer]"));
+        return Err(usage("no interface is named", "give --interface NAME, or set interfaces = [..] in [steer]"));
     }
     let kind = match args.steer {
         None => config.steer.kind,
@@ -130,7 +131,9 @@ fn settings(args: &Args) -> anyhow::Result<(Log, broker::Config)> {
     let socket = args.socket.clone().unwrap_or_else(|| config.socket.path.clone());
     let interfaces = config.steer.interfaces.iter().map(|name| Interface { name: name.clone(), kind }).collect();
     let names = Names::load();
-    let unknown = |id: &Id| usage(format!("no user or group is called '{id}'"), "name one that there is");
+    let unknown = |id: &Id| {
+        usage(format!("there is no user or group '{id}'"), "name one of /etc/passwd or /etc/group, or give its number")
+    };
     let users = config.access.uids(&names).map_err(|id| unknown(&id))?;
     let engine_user = if rustix::process::geteuid().is_root() {
         Some(names.user_and_group(&config.engine.user).ok_or_else(|| unknown(&config.engine.user))?)
@@ -158,14 +161,15 @@ fn settings(args: &Args) -> anyhow::Result<(Log, broker::Config)> {
     Ok((log, to_broker))
 }
 
-/// The binary as it is installed when an engine starts: an upgrade replaces the file.
+/// The command that starts an engine. It names the file, so that an engine started after an
+/// upgrade is the new version.
 fn engine(log: &Log) -> anyhow::Result<Vec<OsString>> {
     let mut words = vec![own()?, "engine".into()];
     words.extend(log.words()?);
     Ok(words)
 }
 
-/// This program's file.
+/// Path of this program.
 fn own() -> anyhow::Result<OsString> {
     Ok(std::env::current_exe().context("finding this program")?.into_os_string())
 }

@@ -1,4 +1,4 @@
-//! The arguments that choose a stack, common to `serve` and `get`.
+//! The arguments that choose a TCP stack, shared by `serve` and `get`.
 
 use anyhow::Context;
 use baton_apps::fail::usage;
@@ -15,47 +15,48 @@ use baton_tcp::config::{Acks, Congestion};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Connections that are open at once on kernel sockets, at most, unless told.
+/// Default limit of connections open at once on kernel sockets.
 const KERNEL_CONNECTIONS: u32 = 65_536;
 
-/// Queue pairs set aside for listeners, which have one each.
+/// Queue pairs reserved for listeners, which use one each.
 const LISTENERS: u32 = 64;
 
-/// Entries of an engine's table for each connection that is open: half-open ones
-/// and those in TIME-WAIT have one, too.
+/// Entries of an engine's table for each open connection: connections that are half-open or in
+/// TIME-WAIT need entries too.
 const ENTRIES_PER_CONNECTION: u32 = 2;
 
-/// Which stack to run on, and as whom.
+/// The stack to run on, and its addresses and options.
 #[derive(clap::Args, Debug)]
 pub struct StackArgs {
-    /// Where frames come from and go to: tap:NAME[,novnet][,nomerge], xdp:IFACE[,generic][,copy|,zerocopy][,queues=N];
-    /// or 'kernel' for the kernel's own sockets
+    /// Device that carries the frames: tap:NAME[,novnet][,nomerge] or
+    /// xdp:IFACE[,generic][,copy|,zerocopy][,queues=N]; or 'kernel' for the kernel's own sockets
     #[arg(long, value_name = "PORT")]
     pub port: StackSpec,
 
-    /// Own address with prefix length; repeat it for several. On kernel sockets the address to listen on
+    /// Address of the engine with its prefix length; repeat it for several. With --port kernel, the
+    /// address to listen on
     #[arg(long = "addr", value_name = "ADDR/LEN", value_parser = parse_cidr)]
     pub addrs: Vec<Cidr>,
 
-    /// Where packets for other networks go; once for IPv4 and once for IPv6
+    /// Gateway to other networks; give it once for IPv4 and once for IPv6
     #[arg(long = "gateway", value_name = "ADDR")]
     pub gateways: Vec<IpAddr>,
 
-    /// Threads of the engine: 1 for both halves in turn, 2 for one each
+    /// Threads of the engine: 1 runs both halves in turn, 2 gives each half its own
     #[arg(long, default_value_t = 1, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub threads: u8,
 
-    /// Capture every frame into this file, or into a pipe that Wireshark reads
+    /// Capture every frame to this file, or to a pipe that Wireshark reads
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<String>,
 
-    /// A test aid: lose, repeat, swap and damage frames both ways, as in
+    /// For tests: lose, duplicate, reorder and corrupt frames in both directions, as in
     /// loss=0.01,reorder=0.01,dup=0.01,corrupt=0.001,seed=7
     #[arg(long, value_name = "SHARES", hide = true)]
     pub faults: Option<Faults>,
 
-    /// Connections open at once, at most [default: 2048 on an engine]; the more, the
-    /// smaller is each one's share of the memory for streams
+    /// Most connections open at once [default: 2048 on an engine]; a higher limit leaves each
+    /// connection a smaller share of the stream memory
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: Option<u32>,
 
@@ -63,21 +64,21 @@ pub struct StackArgs {
     #[arg(long, value_enum, default_value_t = CongestionArg::Cubic)]
     pub cc: CongestionArg,
 
-    /// Segments that arrive together and are handled as one, at most; 1 for each alone
+    /// Most segments that arrive together and are handled as one; 1 turns coalescing off
     #[arg(long, default_value_t = COALESCE, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub coalesce: u16,
 
-    /// How segments that were handled as one are acknowledged
+    /// How often coalesced segments are acknowledged
     #[arg(long, value_enum, default_value_t = AcksArg::PerRun)]
     pub acks: AcksArg,
 }
 
-/// A stack as named on the command line.
+/// A stack, as `--port` names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StackSpec {
-    /// The kernel's own TCP.
+    /// The kernel's TCP.
     Kernel,
-    /// Baton on a port.
+    /// Baton's engine on a port.
     Baton(PortSpec),
 }
 
@@ -104,13 +105,13 @@ pub enum CongestionArg {
 /// `--acks`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum AcksArg {
-    /// Once
+    /// One ACK for all of them
     PerRun,
-    /// As if each had come alone
+    /// One ACK for every second segment, as without coalescing
     EverySecond,
 }
 
-/// Reads `ADDR/LEN`; a lone address is a network of its own.
+/// Parses `ADDR/LEN`. An address without a length is a network of one host.
 fn parse_cidr(text: &str) -> Result<Cidr, String> {
     let lone = match text.parse::<IpAddr>() {
         Ok(IpAddr::V4(_)) => Some(format!("{text}/32")),
@@ -124,13 +125,13 @@ impl StackArgs {
     /// Opens the stack.
     ///
     /// # Errors
-    /// A usage error with its remedy if the machine does not allow it.
+    /// A usage error with its remedy if the options or the machine do not allow it.
     pub fn open(&self) -> anyhow::Result<Box<dyn Net>> {
         match &self.port {
             StackSpec::Kernel => {
                 if !self.gateways.is_empty() || self.pcap.is_some() || self.faults.is_some() {
-                    let what = "--gateway, --pcap and --faults are for an engine";
-                    return Err(usage(what, "leave them away with --port kernel"));
+                    let what = "--gateway, --pcap and --faults need an engine";
+                    return Err(usage(what, "remove them, or choose a port other than kernel"));
                 }
                 let connections = self.connections.unwrap_or(KERNEL_CONNECTIONS) as usize;
                 Ok(Box::new(KernelNet::new(connections).context("cannot make an epoll instance")?))
@@ -141,7 +142,7 @@ impl StackArgs {
 
     fn open_engine(&self, spec: &PortSpec) -> anyhow::Result<Box<dyn Net>> {
         if self.addrs.is_empty() {
-            return Err(usage("an engine needs an address of its own", "give it one, as in --addr 10.77.0.2/24"));
+            return Err(usage("an engine needs an address of its own", "give one, as in --addr 10.77.0.2/24"));
         }
         let mut port = AnyPort::open(spec).map_err(open_error)?;
         let mut config = HostConfig::new(self.addrs[0]);
@@ -164,14 +165,14 @@ impl StackArgs {
         for gateway in &self.gateways {
             let place = if gateway.is_ipv4() { &mut interface.gateway_v4 } else { &mut interface.gateway_v6 };
             if place.replace((*gateway).into()).is_some() {
-                return Err(usage("two gateways of one IP version", "give one for IPv4 and one for IPv6"));
+                return Err(usage("two gateways for one IP version", "give at most one for IPv4 and one for IPv6"));
             }
         }
         if let Some(mac) = port.required_link_address() {
             interface.mac = mac;
         }
         for cidr in &self.addrs {
-            port.add_address(cidr.addr.ip()).context("cannot steer an address")?;
+            port.add_address(cidr.addr.ip()).context("cannot direct an address to the port")?;
         }
         let capture = self.pcap.as_deref().map(|path| {
             Capture::create(path, wall_clock_ns)
@@ -182,17 +183,17 @@ impl StackArgs {
         Ok(Box::new(EngineNet::new(&config, port, self.threads == 2).context("cannot make an engine")?))
     }
 
-    /// What a person has to do before the kernel can reach a TAP device.
+    /// The command that the user still has to run before the kernel can reach a TAP device.
     pub fn hint(&self) -> Option<String> {
         let StackSpec::Baton(PortSpec::Tap { name, .. }) = &self.port else { return None };
         let cidr = self.addrs.first()?;
         Some(format!(
-            "the kernel's end needs an address of the same network: ip addr add ADDRESS/{} dev {name}; ip link set {name} up",
+            "give the kernel's end an address in the same network: ip addr add ADDRESS/{} dev {name}; ip link set {name} up",
             cidr.prefix
         ))
     }
 
-    /// The addresses to listen on. An engine listens on all of its own.
+    /// The addresses to listen on. An engine listens on all of its addresses.
     pub fn local_addrs(&self) -> Vec<IpAddr> {
         let any = vec![Ipv6Addr::UNSPECIFIED.into()];
         match (&self.port, self.addrs.as_slice()) {
@@ -202,23 +203,25 @@ impl StackArgs {
     }
 }
 
-/// An opening error as a usage error.
+/// Turns an error of opening a port into a usage error.
 fn open_error(error: OpenError) -> anyhow::Error {
     match error {
         OpenError::NotPermitted { device, remedy } => usage(format!("{device}: not permitted"), remedy),
         OpenError::Busy { device, remedy } => usage(format!("{device}: in use by another program"), remedy),
-        OpenError::Missing { device, remedy } => usage(format!("{device}: not there"), remedy),
+        OpenError::Missing { device, remedy } => usage(format!("{device}: not found"), remedy),
         OpenError::Unsuitable { device, what, remedy } => usage(format!("{device}: {what}"), remedy),
-        OpenError::System { .. } => usage(error.to_string(), "baton doctor says what this machine allows"),
+        OpenError::System { .. } => usage(error.to_string(), "run 'baton doctor' to see what this machine supports"),
     }
 }
 
-/// Says what to do about an address that cannot be listened on.
+/// Turns an error of listening into a usage error with its remedy.
 pub fn listen_error(addr: SocketAddr, error: &std::io::Error) -> anyhow::Error {
     use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
     let what = format!("cannot listen on {addr}: {error}");
     match error.kind() {
-        AddrInUse => usage(what, "choose another port with --listen, or end the program that has it (ss -ltnp)"),
+        AddrInUse => {
+            usage(what, "choose another port with --listen, or end the program that uses it (ss -ltnp shows it)")
+        }
         PermissionDenied => usage(what, "choose a port above 1023 with --listen, or run as root"),
         AddrNotAvailable => usage(what, "give --addr an address of this machine (ip addr)"),
         _ => usage(what, "check --addr and --listen"),

@@ -1,5 +1,5 @@
-//! What stands beside connections on this machine: tracking, translation, io_uring, and what a killed
-//! service left. For `baton doctor`.
+//! Findings of `baton doctor` about the machine around Baton: connection tracking, address
+//! translation, io_uring, and what a killed service left behind.
 
 use baton_kernel::steer::Steering;
 use baton_port::doctor::Finding;
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 /// (`Documentation/networking/nf_conntrack-sysctl.rst`).
 const CONNTRACK: &str = "/proc/sys/net/netfilter";
 
-/// All of it.
+/// Examines everything in this file's scope.
 pub fn findings() -> Vec<Finding> {
     let mut findings = tracking(Path::new(CONNTRACK));
     findings.push(translation());
@@ -20,12 +20,15 @@ pub fn findings() -> Vec<Finding> {
     findings
 }
 
-/// What the firewall's connection tracking does here, as its files in `directory` say.
+/// Reports how the firewall's connection tracking is set up, from its files in `directory`.
 fn tracking(directory: &Path) -> Vec<Finding> {
     let name = "connection tracking";
     let number = |name: &str| fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok();
     let Some(count) = number("nf_conntrack_count") else {
-        return vec![Finding::yes(name, "is off here: no firewall rule looks at the state of connections")];
+        return vec![Finding::yes(
+            name,
+            "is off in this network namespace: no firewall rule uses the state of connections",
+        )];
     };
     let most = number("nf_conntrack_max").unwrap_or(u64::MAX);
     let strict = number("nf_conntrack_tcp_be_liberal") == Some(0);
@@ -33,7 +36,7 @@ fn tracking(directory: &Path) -> Vec<Finding> {
     let room = if count > most / 10 * 9 {
         Finding::no(
             "room in connection tracking",
-            format!("{count} of {most} entries are used: when all are, new connections are refused"),
+            format!("{count} of {most} entries are used; once all are, new connections are refused"),
             format!("sysctl -w net.netfilter.nf_conntrack_max={}", most.saturating_mul(2)),
         )
     } else {
@@ -42,7 +45,7 @@ fn tracking(directory: &Path) -> Vec<Finding> {
     vec![Finding::yes(name, format!("is on, and {checks}")), room]
 }
 
-/// Whether rules of this network namespace change addresses or ports, as far as can be asked.
+/// Reports whether rules of this network namespace translate addresses or ports, if they can be listed.
 fn translation() -> Finding {
     let tables = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let legacy = [tables("/proc/self/net/ip_tables_names"), tables("/proc/self/net/ip6_tables_names")].concat();
@@ -52,34 +55,35 @@ fn translation() -> Finding {
     translated(&legacy, rules.as_deref())
 }
 
-/// By the names of iptables' tables, and nftables' rules if they could be listed.
+/// The finding for the names of iptables' tables and, if they could be listed, nftables' rules.
 fn translated(legacy: &str, rules: Option<&str>) -> Finding {
     let name = "address translation (NAT)";
     let of_nft = rules.is_some_and(|rules| rules.lines().any(|line| line.trim().starts_with("type nat hook")));
     if of_nft || legacy.lines().any(|table| table == "nat") {
-        let there = "rules translate addresses or ports here: the connections that they change stay in the kernel";
+        let there = "rules translate addresses or ports here; the connections that they change stay in the kernel";
         return Finding::yes(name, there);
     }
     match rules {
         Some(_) => Finding::yes(name, "no rule translates addresses or ports here"),
         None => Finding::no(
             name,
-            "nftables' rules cannot be listed, so it is not known whether any translates",
-            "apt-get install nftables, and run this as root",
+            "nftables' rules cannot be listed, so it is unknown whether any of them translates",
+            "apt-get install nftables, then run baton doctor as root",
         ),
     }
 }
 
-/// By the kernel's word of who may use io_uring (`Documentation/admin-guide/sysctl/kernel.rst`).
+/// The finding for the sysctl that restricts io_uring (`Documentation/admin-guide/sysctl/kernel.rst`).
 fn io_uring(disabled: Option<&str>) -> Finding {
     let name = "io_uring";
     match disabled.map(str::trim) {
         Some("0") | None => Finding::yes(
             name,
-            "programs may use it; the connections of one that does stay in the kernel (baton run --no-io-uring)",
+            "programs may use it; connections of a program that does stay in the kernel, \
+             except with baton run --no-io-uring",
         ),
         Some("1") => Finding::yes(name, "only privileged programs may use it; their connections stay in the kernel"),
-        Some(_) => Finding::yes(name, "no program may use it: none has its connections kept in the kernel for it"),
+        Some(_) => Finding::yes(name, "no program may use it, so it keeps no connection in the kernel"),
     }
 }
 
@@ -91,8 +95,8 @@ fn left_over() -> Finding {
     if left.is_empty() {
         return Finding::yes(name, "nothing");
     }
-    let what = format!("on {}, connections whose packets nobody gets", left.join(", "));
-    Finding::no(name, what, "start baton service or baton run there: it resets them at both ends")
+    let what = format!("on {}: connections whose packets no process receives", left.join(", "));
+    Finding::no(name, what, "start baton service or baton run on that interface; it resets them at both ends")
 }
 
 #[cfg(test)]
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_use_io_uring_is_the_kernels_word() {
+    fn io_uring_follows_the_kernels_sysctl() {
         assert!(io_uring(Some("0\n")).detail.starts_with("programs may"));
         assert!(io_uring(Some("2\n")).detail.starts_with("no program"));
         assert!(io_uring(None).ok);

@@ -1,21 +1,20 @@
-//! `[access]`: whose programs may hand connections off.
+//! `[access]`: the users whose programs may hand connections off.
 //!
-//! A program is known by the user that the kernel tells of the other end of the service's
-//! socket (`SO_PEERCRED`). So a group stands for its members, as they are when the service
-//! starts. Names are looked up in `/etc/passwd` and `/etc/group`; of a directory service
-//! the users' numbers are to be given.
+//! The kernel tells the service which user is at the other end of its socket (`SO_PEERCRED`).
+//! A group therefore stands for the members that it has when the service starts. Names are looked
+//! up in `/etc/passwd` and `/etc/group`; users of a directory service must be given by number.
 
 use super::values::Text;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A user or a group, as it was written.
+/// A user or a group, as written in the file.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Id {
-    /// Its number.
+    /// By number.
     Number(u32),
-    /// Its name.
+    /// By name.
     Name(String),
 }
 
@@ -41,23 +40,23 @@ impl<'de> Deserialize<'de> for Id {
     }
 }
 
-/// Who may hand off, besides the service's user and root.
+/// The users who may hand connections off, in addition to the service's user and root.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Access {
-    /// Users.
+    /// Users by name or number.
     pub users: Vec<Id>,
-    /// Groups, whose members are meant.
+    /// Groups, which stand for their members.
     pub groups: Vec<Id>,
-    /// A process, whose descendants are meant, whatever their users. The service ends with it.
+    /// A process whose descendants have access, whichever user they run as. The service ends with it.
     pub descendants_of: Option<u32>,
 }
 
 impl Access {
-    /// The numbers of all users that are meant, each once.
+    /// The numbers of all users who have access, each once.
     ///
     /// # Errors
-    /// The first name that nobody has.
+    /// The first user or group that does not exist.
     pub fn uids(&self, names: &Names) -> Result<Vec<u32>, Id> {
         let mut uids = BTreeSet::new();
         for user in &self.users {
@@ -80,15 +79,14 @@ pub struct Names {
 }
 
 impl Names {
-    /// This machine's, of `/etc/passwd` and `/etc/group`. A file that cannot be read names
-    /// nobody.
+    /// Reads this machine's `/etc/passwd` and `/etc/group`. A file that cannot be read counts as
+    /// empty.
     pub fn load() -> Names {
         let text = |path| std::fs::read_to_string(path).unwrap_or_default();
         Names::read(&text("/etc/passwd"), &text("/etc/group"))
     }
 
-    /// From the text of both files (`passwd(5)`, `group(5)`). Lines that are none are left
-    /// out.
+    /// Parses the text of both files (`passwd(5)`, `group(5)`) and skips malformed lines.
     pub fn read(passwd: &str, group: &str) -> Names {
         let user = |line: &str| {
             let fields: Vec<&str> = line.split(':').collect();
@@ -102,7 +100,7 @@ impl Names {
         Names { users: passwd.lines().filter_map(user).collect(), groups: group.lines().filter_map(group_of).collect() }
     }
 
-    /// A user's number; a number is its own, whether anybody has it or not.
+    /// The number of a user. A number is returned as it is, whether the user exists or not.
     pub fn user(&self, id: &Id) -> Option<u32> {
         match id {
             Id::Number(number) => Some(*number),
@@ -110,15 +108,15 @@ impl Names {
         }
     }
 
-    /// What a process of a user runs as: its number and that of its first group, which is
-    /// the same number for a user that the machine does not know.
+    /// The numbers of a user and of its primary group. For a user number that the machine does not
+    /// know, the group has the same number.
     pub fn user_and_group(&self, id: &Id) -> Option<(u32, u32)> {
         let uid = self.user(id)?;
         let known = self.users.iter().find(|(_, number, _)| *number == uid);
         Some((uid, known.map_or(uid, |(.., gid)| *gid)))
     }
 
-    /// The members of a group: those whose first group it is, and those that it lists.
+    /// The members of a group: the users whose primary group it is, and the users that it lists.
     fn members(&self, id: &Id) -> Option<BTreeSet<u32>> {
         let listed = self.groups.iter().find(|(name, gid, _)| match id {
             Id::Number(number) => gid == number,
@@ -151,19 +149,23 @@ mod tests {
     }
 
     #[test]
-    fn by_default_nobody_else() {
+    fn by_default_nobody_else_has_access() {
         assert_eq!(Access::default().uids(&names()), Ok(vec![]));
     }
 
     #[test]
-    fn who_is_listed_by_name_or_number() {
+    fn users_and_groups_are_listed_by_name_or_number() {
         assert_eq!(uids(&[name("web"), Id::Number(5000), name("web")], &[]), Ok(vec![33, 5000]));
-        assert_eq!(uids(&[], &[name("db")]), Ok(vec![1000, 1001]), "members, and whose first group it is");
+        assert_eq!(
+            uids(&[], &[name("db")]),
+            Ok(vec![1000, 1001]),
+            "listed members, and users whose primary group it is"
+        );
         assert_eq!(uids(&[name("bob")], &[Id::Number(70), name("empty")]), Ok(vec![1000, 1001]));
     }
 
     #[test]
-    fn a_name_that_nobody_has_is_told() {
+    fn an_unknown_name_is_reported() {
         assert_eq!(uids(&[name("alice"), name("carol")], &[]), Err(name("carol")));
         assert_eq!(uids(&[], &[name("db"), name("alice")]), Err(name("alice")));
         assert_eq!(uids(&[], &[Id::Number(72)]), Err(Id::Number(72)));

@@ -1,17 +1,17 @@
-//! What is wrong with a configuration file: where, what, and what to do, on one line.
+//! Errors in a configuration file: the place, the fault and the remedy, on one line.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where every key is explained.
+/// Points to the explanation of every key.
 const SEE: &str = "`baton service --print-config` explains every key";
 
 /// A configuration that was refused. Displayed as `FILE:LINE: what; remedy`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
     file: PathBuf,
-    /// From 1; `None` if the whole file is meant.
+    /// Counted from 1; `None` if the error concerns the whole file.
     line: Option<usize>,
     what: String,
     remedy: String,
@@ -26,7 +26,7 @@ impl fmt::Display for ConfigError {
 }
 
 impl ConfigError {
-    /// The line, from 1, if one is to blame.
+    /// The faulty line, counted from 1; `None` if the error concerns the whole file.
     pub fn line(&self) -> Option<usize> {
         self.line
     }
@@ -37,12 +37,13 @@ impl ConfigError {
         format!("{}:{line} {}", self.file.display(), self.what)
     }
 
-    /// What to do.
+    /// How to fix the error.
     pub fn remedy(&self) -> &str {
         &self.remedy
     }
 
-    /// Of what the parser says. What our own values say has the remedy behind a semicolon.
+    /// Builds the error from the parser's message. Messages of our own value types carry the remedy
+    /// after a semicolon.
     pub(super) fn new(file: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
         let line = error.span().map(|span| line_of(text, span.start));
         let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -79,7 +80,8 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// The line of a key of a section, or of the section, if either is written in the usual way.
+/// The line of a key in a section, or of the section's header if the key is not found. Returns
+/// `None` if the file writes both in another way, such as an inline table.
 fn find_key(text: &str, (section, key): (&str, &str)) -> Option<usize> {
     let mut inside = false;
     let mut header = None;
@@ -94,8 +96,8 @@ fn find_key(text: &str, (section, key): (&str, &str)) -> Option<usize> {
     header
 }
 
-/// The key and those that are known, from serde's message, which is "unknown field `a`,
-/// expected one of `b`, `c`" or the like.
+/// The unknown key and the known ones, taken from serde's message, which has the form "unknown
+/// field `a`, expected one of `b`, `c`".
 fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
     let rest = message.strip_prefix("unknown field `")?;
     let (key, rest) = rest.split_once('`')?;
@@ -110,7 +112,7 @@ fn instead(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// Letters to be put in, left out or changed to make one word of the other.
+/// Number of letters to insert, delete or change to turn one word into the other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

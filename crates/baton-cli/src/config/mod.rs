@@ -1,14 +1,13 @@
-//! What the service is told by its configuration file, TOML.
+//! The service's configuration file, in TOML.
 //!
 //! ```text
 //!   file --read--> Config, all of it checked      or  FILE:LINE: what; remedy
-//!   DEFAULT: the file that says what is so without one, each key explained
+//!   DEFAULT: a file with every key at its default, and explained
 //! ```
 //!
-//! A key that is not known is refused, as is a value that cannot be meant: a service that
-//! does what its file does not say is worse than one that does not start. Each section is
-//! a struct here ([`Config`]); how values are written is in `values.rs`, who may use the
-//! service in `access.rs`.
+//! Unknown keys and impossible values are refused: a service that does not do what its file says
+//! is worse than one that does not start. Each section is a struct in this file ([`Config`]);
+//! `values.rs` parses the values, and `access.rs` holds the users who may use the service.
 
 mod access;
 mod error;
@@ -30,11 +29,11 @@ use std::time::Duration;
 /// The default configuration with a comment at each key.
 pub const DEFAULT: &str = include_str!("default.toml");
 
-/// What the service is told. The default is that of [`DEFAULT`].
+/// The configuration of the service. Its default equals [`DEFAULT`].
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Config {
-    /// How much is told.
+    /// How much is logged.
     pub log: Level,
     /// `[steer]`
     pub steer: Steer,
@@ -53,15 +52,15 @@ pub struct Config {
     pub memory: Memory,
 }
 
-/// How much is told; each includes those before it.
+/// How much is logged; each level includes the ones before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// What does not work.
+    /// Failures.
     Error,
-    /// What may not be meant.
+    /// Settings and events that may be unintended.
     Warn,
-    /// What has begun and ended.
+    /// The start and end of the service.
     #[default]
     Info,
     /// Each move.
@@ -82,26 +81,26 @@ impl From<Level> for baton_journal::Level {
     }
 }
 
-/// What is steered, and how.
+/// The interfaces to steer, and how.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Steer {
-    /// Names of interfaces.
+    /// Names of the interfaces whose connections may move.
     #[serde(deserialize_with = "values::interfaces")]
     pub interfaces: Vec<String>,
-    /// How frames get to the engine.
+    /// How frames reach the engine.
     #[serde(deserialize_with = "values::kind")]
     pub kind: steer::Kind,
 }
 
-/// Where the service is found.
+/// The socket on which programs reach the service.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Socket {
-    /// The socket's name, an absolute path.
+    /// Absolute path of the socket.
     #[serde(deserialize_with = "values::absolute")]
     pub path: PathBuf,
-    /// Its mode bits.
+    /// Mode bits of the socket.
     #[serde(deserialize_with = "values::mode")]
     pub mode: u32,
 }
@@ -116,33 +115,33 @@ impl Default for Socket {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Firewall {
-    /// What becomes of connections whose packets its rules act on.
+    /// How connections whose packets its rules act on are treated.
     #[serde(deserialize_with = "values::rules")]
     pub rules: Rules,
 }
 
-/// The engine.
+/// Settings of the engines.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Engine {
-    /// The user that it runs as, if the service is root's.
+    /// The user that engines run as if the service runs as root.
     pub user: Id,
-    /// Connections at most, on each interface.
+    /// Most connections on each interface.
     #[serde(deserialize_with = "values::connections")]
     pub connections: u32,
-    /// Congestion control of connections that have none that the engine knows.
+    /// Congestion control of the connections in the engine.
     #[serde(deserialize_with = "values::congestion")]
     pub congestion: Congestion,
-    /// Segments that are handled as one, at most; 1 for none.
+    /// Most segments that are handled as one; 1 turns coalescing off.
     #[serde(deserialize_with = "values::coalesce")]
     pub coalesce: u16,
-    /// How they are acknowledged.
+    /// How often coalesced segments are acknowledged.
     #[serde(deserialize_with = "values::acks")]
     pub acks: Acks,
-    /// The longest wait of a move for what is in flight, or lies beyond a gap.
+    /// Longest wait of a move for acknowledgements of data in flight and for missing data.
     #[serde(deserialize_with = "values::drain")]
     pub drain: Duration,
-    /// The longest silence of an engine that lives.
+    /// Longest silence of an engine before it counts as dead.
     #[serde(deserialize_with = "values::patience")]
     pub patience: Duration,
 }
@@ -161,23 +160,23 @@ impl Default for Engine {
     }
 }
 
-/// What each program may have.
+/// Memory limits of each program.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Memory {
-    /// Programs at most.
+    /// Most programs at a time.
     #[serde(deserialize_with = "values::programs")]
     pub programs: u32,
-    /// Connections of a program at most.
+    /// Most connections of a program.
     #[serde(deserialize_with = "values::connections")]
     pub connections: u32,
-    /// Bytes of a stream buffer.
+    /// Size of a stream buffer in bytes.
     #[serde(deserialize_with = "values::stream_buffer")]
     pub stream_buffer: u32,
-    /// Bytes of a large one.
+    /// Size of a large stream buffer in bytes.
     #[serde(deserialize_with = "values::large_buffer")]
     pub large_buffer: u32,
-    /// Large ones of a program at most.
+    /// Most large buffers of a program.
     #[serde(deserialize_with = "values::large_buffers")]
     pub large_buffers: u32,
 }
@@ -189,8 +188,8 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Sizes of a program's region: two buffers a connection, so that none waits for
-    /// another's to come free.
+    /// Sizes of a program's region: two buffers per connection, so that no connection waits for
+    /// another to release one.
     pub fn consumer(&self) -> ConsumerConfig {
         ConsumerConfig {
             stream_buffer: self.stream_buffer,
@@ -203,10 +202,10 @@ impl Memory {
 }
 
 impl Config {
-    /// Reads a configuration; `name` is what errors call it.
+    /// Parses a configuration. Errors name it `name`.
     ///
     /// # Errors
-    /// [`ConfigError`], with the line and what to do.
+    /// [`ConfigError`], with the line and the remedy.
     pub fn read(name: &Path, text: &str) -> Result<Config, ConfigError> {
         let config: Config = toml::from_str(text).map_err(|error| ConfigError::new(name, text, &error))?;
         if let Some((key, what, remedy)) = config.contradiction() {
@@ -215,31 +214,31 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the file.
+    /// Reads a configuration file.
     ///
     /// # Errors
-    /// [`ConfigError`], also if it cannot be read.
+    /// [`ConfigError`] if the file cannot be read or is wrong.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
         Config::read(path, &text)
     }
 
-    /// Values that are right by themselves and not together: section and key, what is
-    /// wrong, and what helps.
+    /// Finds values that are valid alone but contradict each other. Returns section and key, the
+    /// fault, and the remedy.
     fn contradiction(&self) -> Option<((&'static str, &'static str), &'static str, &'static str)> {
         let listed = self.access != Access::default();
         if listed && self.socket.mode & 0o066 == 0 {
             return Some((
                 ("socket", "mode"),
-                "[access] lists others, but only the socket's owner may connect",
-                "set mode = \"0666\" in [socket]; who is not listed is refused all the same",
+                "[access] lists other users, but only the socket's owner may connect",
+                "set mode = \"0666\" in [socket]; users that [access] does not list are still refused",
             ));
         }
         if self.memory.large_buffers > 0 && self.memory.large_buffer < self.memory.stream_buffer {
             return Some((
                 ("memory", "large-buffer"),
                 "large buffers are smaller than stream buffers",
-                "make them larger, or set large-buffers = 0",
+                "make large-buffer larger, or set large-buffers = 0",
             ));
         }
         None

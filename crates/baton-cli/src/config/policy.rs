@@ -1,4 +1,4 @@
-//! `[policy]`: the rules of `baton_policy::rules` as they are written.
+//! `[policy]`: parses the rules of `baton_policy::rules`.
 
 use super::values::Text;
 use baton_policy::rules::{Policy, PortRule, Rule, Side, parse_ports};
@@ -35,7 +35,7 @@ impl TryFrom<Keys> for Entry {
         let (side, text) = match (keys.local, keys.remote) {
             (Some(text), None) => (Side::Local, text),
             (None, Some(text)) => (Side::Remote, text),
-            _ => return Err("a rule is for our port or for the peer's; give one of local and remote".to_owned()),
+            _ => return Err("a rule is for a local or for a remote port; give one of local and remote".to_owned()),
         };
         let ports = parse_ports(&text.0).map_err(|error| error.to_string())?;
         Ok(Entry(PortRule { side, ports, rule: keys.rule }))

@@ -1,5 +1,5 @@
-//! How values are written: sizes, times, modes, names. What is wrong with one is said in
-//! one sentence, and behind a semicolon what helps.
+//! Parses values: sizes, times, modes, names. An error is one sentence, and its remedy follows
+//! after a semicolon.
 
 use baton_engine::engine::COALESCE;
 use baton_kernel::Rules;
@@ -12,16 +12,16 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Connections at most, whatever is asked for: what 1 GiB is for, buffers aside.
+/// Range of the limit on connections. The largest needs about 1 GiB, without buffers.
 const CONNECTIONS: RangeInclusive<u32> = 1..=1 << 20;
-/// Nobody waits longer for a restore.
+/// Longest time that a move may wait.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
-/// An engine that is asked once a second.
+/// Range of `patience`. The broker asks an engine once per second, so it must be longer.
 const PATIENCE: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(3600);
-/// `IFNAMSIZ`, without the zero at the end.
+/// Longest interface name in bytes: `IFNAMSIZ` without the terminating zero.
 const INTERFACE_NAME_MAX: usize = 15;
 
-/// A text, or a number that is taken as one.
+/// A string, or a number taken as a string.
 #[derive(Debug)]
 pub(super) struct Text(pub String);
 
@@ -32,7 +32,7 @@ impl<'de> Deserialize<'de> for Text {
             type Value = Text;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a number")
+                f.write_str("a string or a number")
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
@@ -51,7 +51,7 @@ fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(Text::deserialize(from)?.0)
 }
 
-/// One of a few words.
+/// One of a fixed set of words.
 fn word<'de, D: Deserializer<'de>, T: Copy>(from: D, words: &[(&str, T)]) -> Result<T, D::Error> {
     let text = text(from)?;
     let found = words.iter().find(|(word, _)| *word == text);
@@ -86,7 +86,7 @@ pub(super) fn interfaces<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Strin
     for (at, name) in names.iter().enumerate() {
         let fits = (1..=INTERFACE_NAME_MAX).contains(&name.len());
         if !fits || name.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control()) {
-            return Err(D::Error::custom(format!("'{name}' is no interface's name; `ip link` has those that are")));
+            return Err(D::Error::custom(format!("'{name}' is not an interface name; `ip link` lists the interfaces")));
         }
         if names[..at].contains(name) {
             return Err(D::Error::custom(format!("'{name}' is named twice; name each interface once")));
@@ -97,10 +97,10 @@ pub(super) fn interfaces<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Strin
 
 pub(super) fn absolute<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
     let path = PathBuf::from(String::deserialize(from)?);
-    // `sockaddr_un`, with its zero.
+    // `sockaddr_un` holds 108 bytes including the terminating zero.
     if !path.is_absolute() || path.as_os_str().len() > 107 {
         let path = path.display();
-        return Err(D::Error::custom(format!("'{path}' cannot be; give an absolute path of 107 bytes at most")));
+        return Err(D::Error::custom(format!("'{path}' cannot be used; give an absolute path of at most 107 bytes")));
     }
     Ok(path)
 }
@@ -108,14 +108,14 @@ pub(super) fn absolute<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D:
 pub(super) fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     let text = text(from)?;
     let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o777 && text.starts_with('0'));
-    mode.ok_or_else(|| D::Error::custom(format!("'{text}' are no mode bits; write them in octal, as \"0660\"")))
+    mode.ok_or_else(|| D::Error::custom(format!("'{text}' is not a mode; write it in octal, as \"0660\"")))
 }
 
 /// A number in a range.
 fn number<'de, D: Deserializer<'de>>(from: D, range: RangeInclusive<u32>) -> Result<u32, D::Error> {
     let number = i64::deserialize(from)?;
     u32::try_from(number).ok().filter(|number| range.contains(number)).ok_or_else(|| {
-        D::Error::custom(format!("{number} cannot be; give a number from {} to {}", range.start(), range.end()))
+        D::Error::custom(format!("{number} is out of range; give a number from {} to {}", range.start(), range.end()))
     })
 }
 
@@ -145,7 +145,7 @@ fn power_of_two<'de, D: Deserializer<'de>>(from: D, least: u64, most: u64) -> Re
     size.map(|size| size as u32).ok_or_else(|| {
         let (least, most) = (least >> 10, most >> 20);
         D::Error::custom(format!(
-            "'{text}' is no size of a buffer; give a power of two from {least} KiB to {most} MiB, as \"256 KiB\""
+            "'{text}' is not a buffer size; give a power of two from {least} KiB to {most} MiB, as \"256 KiB\""
         ))
     })
 }
@@ -153,25 +153,25 @@ fn power_of_two<'de, D: Deserializer<'de>>(from: D, least: u64, most: u64) -> Re
 pub(super) fn drain<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = text(from)?;
     duration(&text).filter(|time| *time <= DRAIN_MAX).ok_or_else(|| {
-        D::Error::custom(format!("'{text}' is no time of at most 60 s; write it with its unit, as \"500 ms\""))
+        D::Error::custom(format!("'{text}' is not a time of at most 60 s; write it with its unit, as \"500 ms\""))
     })
 }
 
 pub(super) fn patience<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = text(from)?;
     duration(&text).filter(|time| PATIENCE.contains(time)).ok_or_else(|| {
-        D::Error::custom(format!("'{text}' is no time from 2 s to 3600 s; write it with its unit, as \"5 s\""))
+        D::Error::custom(format!("'{text}' is not a time from 2 s to 3600 s; write it with its unit, as \"5 s\""))
     })
 }
 
-/// A number and its unit, which may stand apart.
+/// Splits a number from its unit, with or without a space between them.
 fn measure(text: &str) -> Option<(u64, &str)> {
     let digits = text.trim().find(|c: char| !c.is_ascii_digit()).unwrap_or(text.trim().len());
     let (number, unit) = text.trim().split_at(digits);
     Some((number.parse().ok()?, unit.trim()))
 }
 
-/// Reads a size: `4096`, `256 KiB`, `4MiB`.
+/// Parses a size: `4096`, `256 KiB`, `4MiB`.
 fn bytes(text: &str) -> Option<u64> {
     let (number, unit) = measure(text)?;
     let unit: u64 = match unit {
@@ -184,7 +184,7 @@ fn bytes(text: &str) -> Option<u64> {
     number.checked_mul(unit)
 }
 
-/// Reads a time: `500 ms`, `2 s`, and 0 without a unit.
+/// Parses a time: `500 ms`, `2 s`, or 0 without a unit.
 fn duration(text: &str) -> Option<Duration> {
     match measure(text)? {
         (0, "") => Some(Duration::ZERO),

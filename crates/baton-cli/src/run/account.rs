@@ -6,11 +6,11 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file of counters.
+/// The file of counters that the processes of a run share.
 pub struct Account(PathBuf);
 
 impl Account {
-    /// An empty one in a directory; processes of any user may count there.
+    /// Makes an empty file in `directory`, which processes of every user can write.
     ///
     /// # Errors
     /// If it cannot be made.
@@ -21,13 +21,13 @@ impl Account {
         Ok(Account(path))
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// What was counted, in lines for people; with what to try if nothing moved and the policy is
-    /// the one that is taken where none `is_named`.
+    /// Reads the counters into lines for the user. If nothing moved, and the user did not name the
+    /// policy (`is_named`), the last line suggests another one.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -39,7 +39,7 @@ impl Account {
     }
 }
 
-/// What to try where the default policy has moved nothing.
+/// A suggestion if the default policy moved no connection.
 fn hint(entries: &[(String, u64)]) -> Option<&'static str> {
     let of = |name: &str| entries.iter().any(|(entry, count)| entry == name && *count > 0);
     if of("moved") {
@@ -48,11 +48,15 @@ fn hint(entries: &[(String, u64)]) -> Option<&'static str> {
     [
         (
             "stays large-transfers",
-            "large answers: --policy 'until bulk' moves them until they are bulk, fcfs moves all",
+            "the transfers were large: try --policy 'until bulk', which moves a connection until it carries \
+             bulk data, or --policy fcfs, which moves all",
         ),
-        ("stays waits-for-sends", "few requests a connection: --policy fcfs moves each at once"),
-        ("stays rule-never", "the policy moves nothing here: --policy fcfs moves each connection at once"),
-        ("stays io-uring", "the program uses io_uring: --no-io-uring has it do without, if it can"),
+        ("stays waits-for-sends", "the connections carried few requests: try --policy fcfs, which moves each at once"),
+        (
+            "stays rule-never",
+            "the default policy moves nothing on this machine: try --policy fcfs, which moves each connection at once",
+        ),
+        ("stays io-uring", "the program uses io_uring: try --no-io-uring, if it can do without"),
     ]
     .into_iter()
     .find_map(|(why, hint)| of(why).then_some(hint))
@@ -75,12 +79,12 @@ fn lines(entries: &[(String, u64)]) -> Vec<String> {
     )];
     let home = [of("bytes sent at home"), of("bytes received at home")];
     if home != [0, 0] {
-        // Where the service moves connections by itself, or its engine died.
+        // The service restored connections by itself, or its engine died.
         lines.push(format!("  {} bytes sent and {} received while they were back in the kernel", home[0], home[1]));
     }
     if let elsewhere @ 1.. = of("elsewhere") {
         lines.push(format!(
-            "  {elsewhere} went to the service's engine: the interface, steered by xdp, gives programs none"
+            "  {elsewhere} moved to the service's engine: an interface steered by xdp cannot give programs their own"
         ));
     }
     lines.extend(stayed.iter().map(|(why, count)| format!("  {count} stayed in the kernel: {why}")));
@@ -95,7 +99,7 @@ mod tests {
     use baton_ipc::account::{COUNT, ENTRY};
 
     #[test]
-    fn where_nothing_moved_it_is_said_what_to_try() {
+    fn a_run_that_moved_nothing_gets_a_suggestion() {
         let of = |counted: &[(&str, u64)]| {
             hint(&counted.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect::<Vec<_>>())
         };
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_told_most_first() {
+    fn counters_are_printed_most_frequent_first() {
         let mut bytes = vec![0; BYTES];
         let counted =
             [("stays loopback", 2u64), ("moved", 5), ("stays no-service", 3), ("home fork", 1), ("bytes sent", 70)];

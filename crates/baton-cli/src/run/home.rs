@@ -1,7 +1,8 @@
-//! The directory of a run: what it counts, and what its service needs.
+//! The directory of a run, for its counters and, if necessary, its service.
 //!
-//! It goes with the run. One that was killed leaves its directory, and the next run takes it away:
-//! who lives keeps a lock on its own (flock(2)), which ends with the process however that ends.
+//! A run removes its directory when it ends. A killed run leaves its directory, and the next run
+//! removes it: a live run holds a lock (flock(2)) on its directory, which the kernel releases
+//! however the process ends.
 
 use super::place::{self, try_lock};
 use anyhow::Context;
@@ -13,28 +14,29 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "baton-run-";
 
-/// See the file's head.
+/// The directory of a run, locked while this value exists and removed with it.
 pub struct Home {
     directory: TempDir,
     _lock: File,
 }
 
 impl Home {
-    /// In `place` if that can be written to, else among temporary files: a directory that
-    /// processes of every user can enter. What killed runs left beside it goes.
+    /// Creates a directory that processes of every user can enter, in `place` if that is writable,
+    /// otherwise in the system's directory for temporary files. Also removes the directories that
+    /// killed runs left there.
     ///
     /// # Errors
-    /// As `mkdir(2)`'s.
+    /// If the directory cannot be created, locked or opened to others.
     pub fn create(place: &Path) -> anyhow::Result<Home> {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix(PREFIX);
         loop {
             let made = builder.tempdir_in(place).or_else(|_| builder.tempdir());
-            let directory = made.context("making a directory")?;
+            let directory = made.context("cannot make a directory for this run")?;
             let lock = match try_lock(directory.path()) {
-                // Another run took it for one that was left.
+                // Another run took the directory for a leftover and locked or removed it.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WouldBlock) => continue,
-                lock => lock.context("locking a directory")?,
+                lock => lock.context("cannot lock the directory of this run")?,
             };
             fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
             clear(directory.path().parent().expect("it is in a directory"));
@@ -42,20 +44,20 @@ impl Home {
         }
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 }
 
-/// Removes what killed runs of this user, and their services, left in `place`.
+/// Removes the directories that killed runs of this user, and their services, left in `place`.
 pub fn clear(place: &Path) {
     place::clear(place);
     let own = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let ours = entry.metadata().is_ok_and(|it| it.is_dir() && it.uid() == own);
         if ours && entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            // Nothing hangs on it: what cannot be removed now is tried again by the next run.
+            // Failure is harmless: the next run tries again.
             let _ = try_lock(&entry.path()).and_then(|_lock| fs::remove_dir_all(entry.path()));
         }
     }

@@ -1,6 +1,6 @@
-//! What `baton run` is made of: the program and whether the library can be loaded into it, the service
-//! that the runs of a network namespace share, directories, signals, what programs leave behind, and the
-//! account of what was moved.
+//! The parts of `baton run`: the program, and whether the library can be loaded into it; the service
+//! that the runs of a network namespace share; directories; signals; processes that programs leave
+//! behind; and the account of what moved.
 
 pub mod account;
 pub mod home;

@@ -1,5 +1,5 @@
-//! Signals that `baton run` gets, and that its program is meant by; or, once that has ended,
-//! whatever it left behind.
+//! Forwards signals that `baton run` receives to its program or, once that has ended, to the
+//! processes that it left behind.
 
 use anyhow::Context;
 use baton_apps::children::children;
@@ -14,26 +14,27 @@ use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Time after which those are named that were left behind and are waited for.
+/// Time after which the processes that are still waited for are printed.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Who is meant by signals now.
+/// The current receivers of signals.
 #[derive(Default)]
 struct Meant {
-    /// Children that were not waited for, so that their numbers are their own.
+    /// Children not yet reaped, so that no other process can have their ids.
     pids: Vec<Pid>,
-    /// They are what was left behind: a terminal's keys, it may be, are not for them.
+    /// True if they are what the program left behind. Such processes may be outside the terminal's
+    /// foreground group, so signals from its keys are forwarded too.
     left: bool,
 }
 
-/// See the file's head.
+/// Forwards signals on a thread of its own; holds their current receivers.
 pub struct Passing(Arc<Mutex<Meant>>);
 
 impl Passing {
-    /// Passes signals on from now on.
+    /// Installs the handlers and starts to forward signals.
     ///
     /// # Errors
-    /// If there can be no handlers, or no thread.
+    /// If the handlers cannot be installed or the thread cannot be started.
     pub fn start() -> anyhow::Result<Passing> {
         let signals = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
         let mut signals = Signals::new(signals).context("signals")?;
@@ -42,7 +43,7 @@ impl Passing {
         std::thread::Builder::new().name("baton-signals".into()).spawn(move || {
             for number in signals.forever() {
                 let meant = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                // A terminal's go to the program too.
+                // The terminal sends these to its whole foreground group, so to the program too.
                 if !meant.left && matches!(number, SIGINT | SIGQUIT | SIGWINCH | SIGCONT) && has_terminal() {
                     continue;
                 }
@@ -62,18 +63,18 @@ impl Passing {
     /// Waits until the program has ended.
     ///
     /// # Errors
-    /// As `waitid(2)`'s.
+    /// If `waitid(2)` fails.
     pub fn until_end(&self, mut child: Child) -> anyhow::Result<ExitStatus> {
         let pid = Pid::from_child(&child);
         self.mean(vec![pid], false);
         let waited = has_ended(pid);
         self.mean(Vec::new(), false);
-        waited.context("waiting for the program")?;
-        child.wait().context("waiting for the program")
+        waited.context("cannot wait for the program")?;
+        child.wait().context("cannot wait for the program")
     }
 
-    /// Waits for what the program left behind: all children but `others`, a daemon and its
-    /// children, say. They are named if that takes a while.
+    /// Waits for the processes that the program left behind, such as a daemon: all children
+    /// except `others`. Prints their ids if that takes longer than a second.
     pub fn until_all_end(&self, others: impl Fn(Pid) -> bool) {
         let mut named = false;
         loop {
@@ -84,7 +85,7 @@ impl Passing {
                 named = true;
                 let list = left.iter().map(|pid| pid.to_string()).collect::<Vec<_>>().join(", ");
                 let _ =
-                    writeln!(io::stderr(), "baton: the program has ended; waiting for what it left: process {list}");
+                    writeln!(io::stderr(), "baton: the program has ended; waiting for the processes it left: {list}");
             }
             let ended = has_ended(first);
             self.mean(Vec::new(), true);
@@ -95,7 +96,7 @@ impl Passing {
     }
 }
 
-/// Waits until a child has ended; its number is its own until it is taken off.
+/// Waits until a child has ended, without reaping it, so that its id stays its own.
 fn has_ended(pid: Pid) -> rustix::io::Result<()> {
     loop {
         match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
@@ -112,7 +113,7 @@ fn ends_soon(pid: Pid) -> bool {
     set.wait(Some(SOON)).is_ok_and(|ready| ready > 0)
 }
 
-/// True if this process is what a terminal's keys are for.
+/// Returns true if this process is in the foreground group of its terminal.
 fn has_terminal() -> bool {
     tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
 }

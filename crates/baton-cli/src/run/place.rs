@@ -1,15 +1,15 @@
-//! Where runs in one network namespace find the service that they share.
+//! The directory where the runs in one network namespace find the service that they share.
 //!
 //! ```text
-//!   /run/baton-net-INODE/    locked (flock(2)) by who looks for a service, starts or ends one
-//!     alive                  locked by all of the service's processes: their standard output
-//!     members                locked, shared, by each run that uses it
+//!   /run/baton-net-INODE/    locked (flock(2)) by a run that looks for, starts or ends a service
+//!     alive                  standard output of the service's processes, which hold its lock
+//!     members                locked, shared, by each run that uses the service
 //!     with                   how it was started: steering, firewall rules, log, then interfaces
 //!     socket config.toml said
 //! ```
 //!
-//! The kernel drops a lock when its process ends, however it ends. So the holder of the directory's
-//! lock knows which runs and services live, and may remove what killed ones left.
+//! The kernel releases a lock when its process ends, however it ends. So the holder of the directory's
+//! lock knows which runs and services are alive, and may remove what killed ones left.
 
 use crate::logging::Log;
 use anyhow::{Context, bail};
@@ -25,14 +25,14 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The beginning of such a directory's name.
+/// Prefix of the name of such a directory.
 pub const PREFIX: &str = "baton-net-";
 
 /// The directory in which the runs of one network namespace share a service.
 #[derive(Clone, Debug)]
 pub struct Place(PathBuf);
 
-/// The directory's lock.
+/// Proof that this process holds the directory's lock.
 pub struct Locked {
     _lock: File,
 }
@@ -42,7 +42,7 @@ pub struct Locked {
 pub struct Setup {
     /// The kind of steering: `auto`, `tc` or `xdp`.
     pub steer: String,
-    /// What becomes of connections that firewall rules act on.
+    /// How connections that firewall rules act on are treated.
     pub rules: Rules,
     /// Names of the interfaces that it steers.
     pub interfaces: Vec<String>,
@@ -51,11 +51,11 @@ pub struct Setup {
 }
 
 impl Place {
-    /// That of this network namespace, in `parent`; where nothing can be made there, one in `home`,
-    /// which nobody else finds.
+    /// Finds or makes the directory of this network namespace in `parent`. If that fails, makes
+    /// one in `home`, which no other run finds.
     ///
     /// # Errors
-    /// If neither can be made, or it is another user's.
+    /// If neither can be made, or if the directory belongs to another user.
     pub fn find(parent: &Path, home: &Path) -> anyhow::Result<Place> {
         let namespace = fs::metadata("/proc/self/ns/net").context("finding the network namespace")?;
         let shared = parent.join(format!("{PREFIX}{}", namespace.ino()));
@@ -67,27 +67,27 @@ impl Place {
         Ok(Place(own))
     }
 
-    /// Where its service listens.
+    /// Path of the service's socket.
     pub fn socket(&self) -> PathBuf {
         self.file("socket")
     }
 
-    /// A file of it.
+    /// Path of a file in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Waits for its lock, so long at most. The directory is there then.
+    /// Waits for the directory's lock for at most `span`, and makes the directory if necessary.
     ///
     /// # Errors
-    /// `TimedOut`; as of making the directory.
+    /// `TimedOut`, or an error of making or locking the directory.
     pub fn lock(&self, span: Duration) -> io::Result<Locked> {
         let begun = Instant::now();
         loop {
             make(&self.0)?;
             match try_lock(&self.0) {
                 Ok(file) => return Ok(Locked { _lock: file }),
-                // Who had the lock before has removed it, or somebody has it.
+                // The previous holder removed the directory, or another process holds the lock.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WouldBlock) => {}
                 Err(error) => return Err(error),
             }
@@ -98,24 +98,24 @@ impl Place {
         }
     }
 
-    /// The file that the service's processes are to have as standard output.
+    /// Makes and locks the file that the service's processes get as standard output.
     ///
     /// # Errors
-    /// As of making it.
+    /// If the file cannot be made or locked.
     pub fn begin_life(&self) -> io::Result<File> {
         let file = File::create(self.file("alive"))?;
-        // Whoever looks has it for a moment.
+        // `is_alive` of another process may hold a shared lock briefly, so this waits.
         flock(&file, FlockOperation::LockExclusive)?;
         Ok(file)
     }
 
-    /// Whether a process of its service is there.
+    /// Returns true if any process of the service is alive.
     pub fn is_alive(&self) -> bool {
         let looked = File::open(self.file("alive"));
         looked.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
     }
 
-    /// Whether a process is of its service.
+    /// Returns true if this process belongs to the service.
     pub fn has(&self, pid: Pid) -> bool {
         // The link cannot be read once the process has ended.
         fs::read_link(format!("/proc/{pid}/fd/1")).is_ok_and(|link| link == self.file("alive"))
@@ -128,32 +128,32 @@ impl Place {
         pids.filter(|pid| self.has(*pid))
     }
 
-    /// Counts among those that use it, as long as the file is open.
+    /// Registers this run as a user of the service for as long as the returned file is open.
     ///
     /// # Errors
-    /// As of making the file.
+    /// If the file cannot be made or locked.
     pub fn enter(&self) -> io::Result<File> {
         let file = File::options().create(true).append(true).open(self.file("members"))?;
         flock(&file, FlockOperation::LockShared)?;
         Ok(file)
     }
 
-    /// Whether somebody uses it.
+    /// Returns true if any run uses the service.
     pub fn is_used(&self) -> bool {
         let looked = File::open(self.file("members"));
         looked.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err())
     }
 
-    /// Removes it.
+    /// Removes the directory.
     pub fn remove(&self, _locked: &Locked) {
-        // Nothing hangs on it: the next run takes what is left.
+        // Failure is harmless: the next run removes what is left.
         let _ = fs::remove_dir_all(&self.0);
     }
 
-    /// Keeps how a service is started.
+    /// Records how the service is started.
     ///
     /// # Errors
-    /// As of writing.
+    /// If the file cannot be written.
     pub fn keep_with(&self, setup: &Setup) -> io::Result<()> {
         let level = setup.log.level.map_or("", Level::word);
         let file = setup.log.file.as_deref().map_or_else(String::new, |file| file.display().to_string());
@@ -161,17 +161,17 @@ impl Place {
         fs::write(self.file("with"), [&head, setup.interfaces.as_slice()].concat().join("\n"))
     }
 
-    /// How the last service was started.
+    /// Reads how the last service was started.
     ///
     /// # Errors
-    /// If that is not there.
+    /// If the record is missing or cannot be understood.
     pub fn with(&self) -> anyhow::Result<Setup> {
-        let text = fs::read_to_string(self.file("with")).context("reading how the service was started")?;
+        let text = fs::read_to_string(self.file("with")).context("cannot read how the service was started")?;
         let mut lines = text.lines().map(str::to_owned);
         let (Some(steer), Some(rules), Some(level), Some(file)) =
             (lines.next(), lines.next(), lines.next(), lines.next())
         else {
-            bail!("how the service was started is not known")
+            bail!("the record of how the service was started is incomplete")
         };
         let file = Some(PathBuf::from(file)).filter(|file| !file.as_os_str().is_empty());
         let log = Log { file, level: level.parse().ok() };
@@ -179,7 +179,7 @@ impl Place {
     }
 }
 
-/// Removes the places in `parent` whose runs and services are all gone.
+/// Removes the directories in `parent` that no live run or service uses.
 pub fn clear(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let place = Place(entry.path());
@@ -195,7 +195,7 @@ pub fn clear(parent: &Path) {
     }
 }
 
-/// Makes the directory, which processes of every user can enter, if it is not there.
+/// Makes the directory if it does not exist. Processes of every user can enter it.
 fn make(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Ok(()) => fs::set_permissions(path, Permissions::from_mode(0o711)),
@@ -204,18 +204,21 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// It is a directory of ours, and not what somebody else put there.
+/// Checks that `path` is a directory of this user, and not something that another user put there.
 fn check(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     let ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
-    if ours { Ok(()) } else { Err(io::Error::new(ErrorKind::PermissionDenied, "it is another user's")) }
+    if ours { Ok(()) } else { Err(io::Error::new(ErrorKind::PermissionDenied, "it belongs to another user")) }
 }
 
-/// Locks the directory that is at `path` now and stays there.
+/// Locks the directory at `path`, and checks that it still is at `path` afterwards.
+///
+/// # Errors
+/// `WouldBlock` if another process holds the lock, `NotFound` if the directory was replaced.
 pub fn try_lock(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    // Who had the lock before may have removed it, and somebody made another.
+    // The previous holder may have removed the directory, and another process may have made a new one.
     let (ours, there) = (file.metadata()?, fs::symlink_metadata(path)?);
     if (ours.dev(), ours.ino()) == (there.dev(), there.ino()) { Ok(file) } else { Err(ErrorKind::NotFound.into()) }
 }
@@ -233,7 +236,7 @@ mod tests {
         let locked = place.lock(SOON).unwrap();
         assert_eq!(place.lock(SOON).err().unwrap().kind(), ErrorKind::TimedOut);
         place.remove(&locked);
-        // Another, which the old lock is not for.
+        // This is a new directory, which the old lock does not cover.
         let again = place.lock(SOON).unwrap();
         drop(locked);
         assert_eq!(place.lock(SOON).err().unwrap().kind(), ErrorKind::TimedOut);

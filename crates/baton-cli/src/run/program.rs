@@ -1,8 +1,8 @@
-//! The program that is run: where it is, and whether a library can be loaded into it.
+//! Finds the program to run, and checks whether the library can be loaded into it.
 //!
-//! `ld.so` loads what `LD_PRELOAD` names, so a program without an interpreter (`PT_INTERP`)
-//! gets nothing, and neither does one that runs with privileges of its own. Both run, in the kernel;
-//! that is said before they start.
+//! `ld.so` loads the libraries that `LD_PRELOAD` names. So a program without an interpreter
+//! (`PT_INTERP`) does not load the library, and neither does one that changes its user. Both run
+//! on the kernel's TCP; `baton run` says so before it starts them.
 
 use baton_apps::fail::usage;
 use std::ffi::OsStr;
@@ -11,24 +11,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Scripts may name scripts; so deep at most (`BINPRM_MAX_RECURSION`).
+/// Most scripts that may name each other as interpreters (`BINPRM_MAX_RECURSION`).
 const DEPTH: usize = 5;
 
 /// A program that can be run.
 pub struct Found {
-    /// Where it is.
+    /// Path of its file.
     pub path: PathBuf,
-    /// Why the library cannot be loaded into it.
+    /// Why the library cannot be loaded into it, or `None` if it can.
     pub unreached: Option<String>,
 }
 
-/// Finds a program as a shell would, and looks whether the library can be loaded into it.
+/// Finds a program as a shell would, and checks whether the library can be loaded into it.
 ///
 /// # Errors
-/// If there is none.
+/// A usage error if there is no such program.
 pub fn find(name: &OsStr) -> anyhow::Result<Found> {
     let path = locate(name).ok_or_else(|| {
-        usage(format!("there is no program '{}'", name.to_string_lossy()), "give its path, or look at PATH")
+        usage(format!("there is no program '{}'", name.to_string_lossy()), "give its path, or check PATH")
     })?;
     let unreached = unreached(&path)?;
     Ok(Found { path, unreached })
@@ -45,7 +45,7 @@ fn locate(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(runs)
 }
 
-/// Why the library cannot be loaded into a program; none if it can.
+/// Returns why the library cannot be loaded into a program, or `None` if it can.
 ///
 /// # Errors
 /// If there is no such file.
@@ -58,24 +58,24 @@ fn look_at(path: &Path, depth: usize) -> anyhow::Result<Option<String>> {
     let found = fs::metadata(path)?;
     let privileged = found.mode() & 0o4000 != 0 && found.uid() != rustix::process::geteuid().as_raw();
     if privileged {
-        return Ok(Some(format!("{name} changes its user when it starts, so no library can be loaded")));
+        return Ok(Some(format!("{name} changes its user when it starts, so the library cannot be loaded into it")));
     }
     let Ok(bytes) = fs::read(path) else { return Ok(None) };
     if let Some(interpreter) = interpreter(&bytes) {
-        // Whatever is wrong with it the kernel says.
+        // If the interpreter is wrong, the kernel reports it when the program starts.
         return if depth > 0 && interpreter.exists() { look_at(&interpreter, depth - 1) } else { Ok(None) };
     }
-    Ok(is_static(&bytes).then(|| format!("{name} is linked statically, so no library can be loaded")))
+    Ok(is_static(&bytes).then(|| format!("{name} is linked statically, so the library cannot be loaded into it")))
 }
 
-/// What a script names in its first line.
+/// The interpreter that a script names in its first line.
 fn interpreter(bytes: &[u8]) -> Option<PathBuf> {
     let line = bytes.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let word = line.split(|byte| byte.is_ascii_whitespace()).find(|word| !word.is_empty())?;
     Some(PathBuf::from(OsStr::from_bytes(word)))
 }
 
-/// True of a 64-bit ELF program without `PT_INTERP` (elf(5)).
+/// Returns true for a 64-bit ELF program without `PT_INTERP` (elf(5)).
 fn is_static(bytes: &[u8]) -> bool {
     const PT_INTERP: u32 = 3;
     if !bytes.starts_with(b"\x7fELF\x02\x01") {
@@ -112,7 +112,7 @@ mod tests {
         assert!(is_static(&elf));
         elf[64 + 56] = 3;
         assert!(!is_static(&elf));
-        assert!(!is_static(b"\x7fELF\x02\x01"), "what is cut off is for the kernel to refuse");
+        assert!(!is_static(b"\x7fELF\x02\x01"), "a truncated file is left to the kernel to refuse");
     }
 
     #[test]

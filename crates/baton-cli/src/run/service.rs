@@ -1,11 +1,10 @@
-//! The service of the runs in a network namespace: the first starts it, others join it, and the last
-//! ends it.
+//! The service that the runs in a network namespace share: the first run starts it, others join
+//! it, and the last one ends it.
 //!
-//! Its processes come and go: a guardian that does not do its work is replaced by the broker, a
-//! broker by the guardian. So they are known by their standard output ([`Place`]). Should a run be
-//! killed, the service ends by itself, for it serves what descends from the runs that live. Should
-//! all of the service be killed, the runs that live end what it had, and one of them starts another
-//! ([`Watch`]).
+//! Its processes change: the broker replaces a guardian that fails, and the guardian a broker. So a
+//! run identifies them by their standard output ([`Place`]). If all runs are killed, the service ends
+//! by itself, since it serves only the descendants of live runs. If the whole service is killed, the
+//! live runs end the connections that it had, and one of them starts another service ([`Watch`]).
 
 use super::place::{Locked, Place, Setup};
 use super::watch::Watch;
@@ -26,38 +25,38 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time that it may take to start, and to answer.
+/// Time that the service may take to start, and to answer.
 pub const TO_START: Duration = Duration::from_secs(10);
 
-/// Time that it may take to end in form: it brings home what the program left open, thousands of
-/// connections within a second.
+/// Time that the service may take to end in order. It first restores the connections that the
+/// program left open to the kernel, thousands per second.
 const TO_END: Duration = Duration::from_secs(20);
 
 /// Time that a killed process may take to exit.
 const TO_EXIT: Duration = Duration::from_secs(2);
 
-/// Time that others may take to start or end one.
+/// Time that other runs may take to start or end a service.
 const TO_WAIT: Duration = Duration::from_secs(40);
 
-/// A run's part of the service.
+/// A run's share of the service.
 pub struct Private {
     place: Place,
-    /// Taken off before it is seen whether anybody is left.
+    /// Dropped before the check whether other runs are left.
     watch: Option<Watch>,
     member: Option<File>,
     joined: bool,
 }
 
 impl Private {
-    /// Joins the service of this network namespace, or starts one for these interfaces (all of
-    /// Ethernet, if none is named). It serves what descends from this process, whatever user that
-    /// becomes; each user reaches its own connections only.
+    /// Joins the service of this network namespace, or starts one for these interfaces (all
+    /// Ethernet interfaces if none is named). It serves the descendants of this process, whichever
+    /// user they run as; each user reaches only its own connections.
     ///
     /// # Errors
-    /// What the service said when it ended at once; if one is there that does not answer.
+    /// The service's last message if it ended at once; an error if an existing one does not answer.
     pub fn enter(home: &Path, mut setup: Setup) -> anyhow::Result<Private> {
         let place = Place::find(Path::new("/run"), home)?;
-        let locked = place.lock(TO_WAIT).context("waiting for another run that starts or ends a service")?;
+        let locked = place.lock(TO_WAIT).context("another baton run takes too long to start or end its service")?;
         let (service, joined) = match join(&place.socket()) {
             Ok(service) => (service, true),
             Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::PermissionDenied) => {
@@ -71,44 +70,44 @@ impl Private {
                 let left = bury(&setup.interfaces)?;
                 if left > 0 {
                     bail!(
-                        "{left} connections of a service that was killed go on inside programs, and have to end first"
+                        "{left} connections of a killed service continue in engines inside programs and must end first"
                     );
                 }
                 let started = start(&place, &locked, &setup);
                 (started.inspect_err(|_| abandon(&place, &locked))?, false)
             }
         };
-        let member = place.enter().context("counting among the runs that use a service")?;
-        let watch = Watch::start(place.clone(), service).context("watching the service")?;
+        let member = place.enter().context("cannot register this run with its service")?;
+        let watch = Watch::start(place.clone(), service).context("cannot watch the service")?;
         Ok(Private { place, watch: Some(watch), member: Some(member), joined })
     }
 
-    /// Where it listens.
+    /// Path of the service's socket.
     pub fn socket(&self) -> PathBuf {
         self.place.socket()
     }
 
-    /// Where all of it is.
+    /// The directory of the service.
     pub fn place(&self) -> Place {
         self.place.clone()
     }
 
-    /// Whether another run had started it.
+    /// Returns true if another run started the service.
     pub fn was_joined(&self) -> bool {
         self.joined
     }
 
-    /// Whether a process is of the service.
+    /// Returns true if this process belongs to the service.
     pub fn has(&self, pid: Pid) -> bool {
         self.place.has(pid)
     }
 }
 
 impl Drop for Private {
-    /// Ends the service if nobody else uses it, and waits for that.
+    /// Ends the service if no other run uses it, and waits until it has ended.
     fn drop(&mut self) {
         drop(self.watch.take());
-        // Without the lock it ends by itself, with the last process that it is there for.
+        // Without the lock, leave it alone: it ends by itself after the last process that it serves.
         let Ok(locked) = self.place.lock(TO_WAIT) else { return };
         drop(self.member.take());
         if !self.place.is_used() {
@@ -118,7 +117,7 @@ impl Drop for Private {
     }
 }
 
-/// The socket of this namespace's shared service, for users that may use it but neither start nor
+/// The socket of this namespace's shared service, for users that may use it but cannot start or
 /// join one.
 pub fn usable() -> Option<PathBuf> {
     let namespace = fs::metadata("/proc/self/ns/net").ok()?;
@@ -127,16 +126,19 @@ pub fn usable() -> Option<PathBuf> {
     connect(&socket, |_| Ok(())).is_ok().then_some(socket)
 }
 
-/// Has the service that listens there go on for as long as this process.
+/// Makes the service at `socket` continue for at least as long as this process lives.
+///
+/// # Errors
+/// `TimedOut` if it does not answer; an error of connecting.
 pub fn join(socket: &Path) -> io::Result<Service> {
     connect(socket, Service::join)
 }
 
-/// Connects, and does what has to be done first; a service that stands still is not waited for.
+/// Connects and runs `first`. Gives up after [`TO_START`] on a service that does not answer.
 fn connect(socket: &Path, first: impl FnOnce(&Service) -> io::Result<()> + Send + 'static) -> io::Result<Service> {
     let (say, hear) = channel();
     let socket = socket.to_owned();
-    // One that gets no answer stays until the process ends.
+    // A thread that gets no answer remains until the process ends.
     thread::Builder::new().name("baton-join".into()).spawn(move || {
         let service = Service::connect(&socket).and_then(|service| first(&service).map(|()| service));
         let _ = say.send(service);
@@ -150,33 +152,33 @@ fn await_end(place: &Place) -> anyhow::Result<()> {
     let begun = Instant::now();
     while place.is_alive() {
         if begun.elapsed() > TO_END {
-            bail!("a service that runs before had started does not end");
+            bail!("the service of earlier runs does not end");
         }
         thread::sleep(LOOK);
     }
     Ok(())
 }
 
-/// Ends what a killed service left on these interfaces. Returns the number of connections that
-/// programs' own engines still have.
+/// Ends the connections that a killed service left on these interfaces. Returns the number of
+/// connections that programs' own engines still have.
 ///
 /// # Errors
-/// If another service steers one of them: what that has is not ended.
+/// If another service steers one of the interfaces; its connections are left alone.
 pub fn bury(interfaces: &[String]) -> anyhow::Result<usize> {
     let mut left = 0;
     for name in interfaces {
         match once_free(|| Steering::reap(name)) {
             Ok(buried) => left += buried.left,
             Err(error @ SteerError::Occupied { .. }) => return Err(error.into()),
-            // The service says what is wrong with the interface when it starts.
+            // The service will report what is wrong with the interface when it starts.
             Err(_) => {}
         }
     }
     Ok(left)
 }
 
-/// Repeats a step for a while where another process steers the interface: a killed process closes
-/// its descriptors one after the other, and the lock on its steering may go last.
+/// Retries a step for up to [`TO_EXIT`] while another process steers the interface: a killed process
+/// closes its descriptors one by one, and the lock on its steering may be the last.
 fn once_free<T>(mut step: impl FnMut() -> Result<T, SteerError>) -> Result<T, SteerError> {
     let begun = Instant::now();
     loop {
@@ -187,10 +189,10 @@ fn once_free<T>(mut step: impl FnMut() -> Result<T, SteerError>) -> Result<T, St
     }
 }
 
-/// Starts a service, in place of one that has ended.
+/// Starts a service in place of one that has ended.
 ///
 /// # Errors
-/// What it said when it ended.
+/// The service's last message if it ended; an error if it does not start in time.
 pub fn start(place: &Place, _locked: &Locked, setup: &Setup) -> anyhow::Result<Service> {
     let Setup { steer, rules, interfaces, log } = setup;
     place.keep_with(setup)?;
@@ -204,25 +206,30 @@ pub fn start(place: &Place, _locked: &Locked, setup: &Setup) -> anyhow::Result<S
     command.args(log.words().context("finding the log")?);
     command.args(interfaces.iter().flat_map(|name| ["--interface", name]));
     command.stdin(Stdio::null()).stdout(place.begin_life()?).stderr(File::create(&said)?);
-    // A terminal's Ctrl-C does not reach it.
-    command.process_group(0).spawn().context("starting a service")?;
-    // They have the file that says that they live.
+    // In a process group of its own, so that a terminal's Ctrl-C does not reach it.
+    command.process_group(0).spawn().context("cannot start a service")?;
+    // From here on only the service's processes hold the lock that marks it as alive.
     drop(command);
     let begun = Instant::now();
     loop {
         match join(&socket) {
             Ok(service) => return Ok(service),
             Err(_) if place.is_alive() && begun.elapsed() < TO_START => thread::sleep(LOOK),
-            Err(_) if place.is_alive() => bail!("the service does not start"),
+            Err(_) if place.is_alive() => {
+                bail!("the service has not answered within {} s of its start", TO_START.as_secs())
+            }
             Err(_) => {
                 let last = last_words(&fs::read_to_string(&said).unwrap_or_default());
-                return Err(usage(format!("no service could be started: {last}"), "baton doctor says what is missing"));
+                return Err(usage(
+                    format!("no service could be started: {last}"),
+                    "run 'baton doctor' to see what is missing",
+                ));
             }
         }
     }
 }
 
-/// A service that could not be started is not left behind.
+/// Removes a service that could not be started, unless another run uses it.
 fn abandon(place: &Place, locked: &Locked) {
     if !place.is_used() {
         end(place);
@@ -230,7 +237,8 @@ fn abandon(place: &Place, locked: &Locked) {
     }
 }
 
-/// Asks all of its processes to end, waits for that, and makes them after a while.
+/// Sends SIGTERM to all processes of the service and waits until they have ended; sends SIGKILL
+/// after [`TO_END`].
 fn end(place: &Place) {
     let (begun, mut asked) = (Instant::now(), Vec::new());
     while place.is_alive() {
@@ -244,20 +252,23 @@ fn end(place: &Place) {
         }
         thread::sleep(LOOK);
     }
-    // One that was killed has left its steering.
+    // A process that was killed has left its steering behind.
     for name in place.with().into_iter().flat_map(|setup| setup.interfaces) {
         let _ = once_free(|| Steering::reap_all(&name));
     }
 }
 
-/// Interfaces of Ethernet in this network namespace, but for loopback.
+/// Ethernet interfaces in this network namespace, without loopback.
 fn ethernet() -> anyhow::Result<Vec<String>> {
-    // Unlike sysfs it is of the namespace that this process is in.
+    // Unlike sysfs, this file always shows the namespace that this process is in.
     let table = fs::read_to_string("/proc/self/net/dev").context("listing interfaces")?;
     let names = table.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
     let found: Vec<String> = names.filter(|name| link::is_ethernet(name).unwrap_or(false)).collect();
     if found.is_empty() {
-        return Err(usage("there is no Ethernet interface", "name one that there is: --interface NAME"));
+        return Err(usage(
+            "there is no Ethernet interface here",
+            "name an interface that can be used: --interface NAME",
+        ));
     }
     Ok(found)
 }

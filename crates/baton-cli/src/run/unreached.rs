@@ -1,5 +1,5 @@
-//! Processes of a program that run without the library: what they connect stays in the kernel, and
-//! nothing of theirs is counted. Seen are those that run for a few looks.
+//! Finds processes of a program that run without the library. Their connections stay in the
+//! kernel, and the library counts none of them. A process is found if it lives for a few checks.
 
 use super::program;
 use baton_apps::children::family;
@@ -12,10 +12,11 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Time between two looks.
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Looks at which a process has to be without the library: one that has just begun has not loaded it.
+/// Number of checks in which a process must be without the library: a process that has just
+/// started has not loaded it yet.
 const LOOKS: u32 = 3;
 
 /// A thread that counts the program's processes that run without the library, and why.
@@ -24,23 +25,23 @@ pub struct Unreached {
     thread: JoinHandle<Seen>,
 }
 
-/// What was seen of a process: its number and what it runs.
+/// A process: its id and the file that it runs.
 type Process = (i32, PathBuf);
 
 #[derive(Default)]
 struct Seen {
     reached: BTreeSet<Process>,
     without: BTreeMap<Process, u32>,
-    /// Why, of those that are known to be without.
+    /// Processes known to run without the library, and why.
     why: BTreeMap<Process, String>,
 }
 
 impl Unreached {
-    /// Looks from now on at what descends from this process, but for `others`. `library` is what is
-    /// looked for.
+    /// Starts to watch the descendants of this process, except `others`, for whether they have
+    /// mapped `library`.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread cannot be started.
     pub fn watch(library: PathBuf, others: impl Fn(Pid) -> bool + Send + 'static) -> io::Result<Unreached> {
         let (stop, stopped) = channel();
         let thread = thread::Builder::new().name("baton-look".into()).spawn(move || {
@@ -56,7 +57,8 @@ impl Unreached {
         Ok(Unreached { stop, thread })
     }
 
-    /// What was seen, in lines for people: how many processes, and why.
+    /// Stops watching, and returns lines for the user: how many processes ran without the
+    /// library, and why.
     pub fn explain(self) -> Vec<String> {
         drop(self.stop);
         let Ok(seen) = self.thread.join() else { return Vec::new() };
@@ -66,7 +68,7 @@ impl Unreached {
         }
         let line = |(why, count): (String, usize)| {
             let processes = if count == 1 { "process" } else { "processes" };
-            format!("  {count} {processes} ran without the library, in the kernel only: {why}")
+            format!("  {count} {processes} ran without the library, with all connections in the kernel: {why}")
         };
         counts.into_iter().map(line).collect()
     }
@@ -74,7 +76,7 @@ impl Unreached {
 
 impl Seen {
     fn look(&mut self, pid: Pid, library: &Path) {
-        // One that has ended, or changes what it runs.
+        // The link cannot be read if the process has ended or is in execve.
         let Ok(file) = fs::read_link(format!("/proc/{pid}/exe")) else { return };
         let process = (pid.as_raw_nonzero().get(), file);
         if self.reached.contains(&process) || self.why.contains_key(&process) {
@@ -107,6 +109,6 @@ fn why(pid: Pid, file: &Path) -> String {
     if named {
         format!("{file} did not load it")
     } else {
-        format!("{file} was started with an environment of its own, without LD_PRELOAD")
+        format!("{file} was started with a different environment, without LD_PRELOAD")
     }
 }

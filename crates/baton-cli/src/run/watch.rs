@@ -1,9 +1,10 @@
-//! What a run does when all of its service was killed at once: broker, guardian and engines.
+//! Replaces a service whose processes (broker, guardian and engines) were all killed at once.
 //!
-//! What the engines had is ended, by a reset at both ends, since nobody can bring it home
-//! (`baton_kernel::steer`). What programs' own engines have goes on until it ends. Then one of the runs
-//! that live starts another service at the same place, which programs find there. A service that has
-//! ended in form is not started again: somebody told it to end.
+//! The connections of the service's engines are reset at both ends, since no process is left that
+//! could restore them to the kernel (`baton_kernel::steer`). The connections in programs' own
+//! engines continue until they close. Then one of the surviving runs starts another service at the
+//! same place, where programs find it. A service that ended in order is not started again, because
+//! somebody asked it to end.
 
 use super::place::Place;
 use super::service::{bury, join, start};
@@ -13,7 +14,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Time between two looks.
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Longest wait for another run that starts a service.
@@ -25,12 +26,13 @@ pub struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What became of a service that was killed.
+/// What to do about a service that is gone.
 enum Next {
+    /// This one replaces it.
     Another(Service),
-    /// Something of the old one lives.
+    /// Part of the old one is still alive, or another run holds the lock: try again.
     Later,
-    /// There is to be none.
+    /// It needs no replacement, or could not be replaced.
     None,
 }
 
@@ -38,7 +40,7 @@ impl Watch {
     /// Watches the service that this run has joined.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread cannot be started.
     pub fn start(place: Place, service: Service) -> io::Result<Watch> {
         let (stop, stopped) = channel();
         let thread = thread::Builder::new().name("baton-watch".into()).spawn(move || {
@@ -66,7 +68,7 @@ impl Drop for Watch {
 }
 
 fn replace(place: &Place) -> Next {
-    // It takes its socket along when it ends in form.
+    // A service that ends in order removes its socket.
     if !place.socket().exists() {
         return Next::None;
     }
@@ -79,7 +81,7 @@ fn replace(place: &Place) -> Next {
         return Next::Later;
     }
     let Ok(setup) = place.with() else { return Next::None };
-    // Programs' own engines have to end first, and so has whatever else steers the interface.
+    // Programs' own engines, and any other service that steers the interface, must end first.
     if bury(&setup.interfaces).map_or(true, |left| left > 0) {
         return Next::Later;
     }

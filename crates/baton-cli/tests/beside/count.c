@@ -1,4 +1,4 @@
-/* Programs of somebody else that see packets: each adds their lengths up and lets them pass. */
+/* BPF programs that stand for another product's: each adds up packet lengths and lets packets pass. */
 #include "bpf.h"
 
 struct {

@@ -1,4 +1,4 @@
-//! BPF programs of somebody else, which count what they see.
+//! BPF programs that stand for another product's and count the bytes they see.
 
 use aya::Ebpf;
 use aya::maps::Array;
@@ -30,7 +30,7 @@ impl Counting {
         Ebpf::load(object).unwrap()
     }
 
-    /// On an interface of this thread's namespace, in front of all other programs or behind them.
+    /// Attaches to an interface of this thread's namespace, before or after all other programs.
     pub fn frames(interface: &str, way: TcAttachType, before: bool) -> Counting {
         let mut ebpf = Counting::load();
         let program: &mut SchedClassifier = ebpf.program_mut("count_frames").unwrap().try_into().unwrap();
@@ -40,7 +40,7 @@ impl Counting {
         Counting(ebpf)
     }
 
-    /// On what the sockets of a control group send.
+    /// Attaches to the egress of a control group's sockets.
     pub fn packets(group: &Path) -> Counting {
         let mut ebpf = Counting::load();
         let program: &mut CgroupSkb = ebpf.program_mut("count_packets").unwrap().try_into().unwrap();
@@ -50,14 +50,14 @@ impl Counting {
         Counting(ebpf)
     }
 
-    /// Bytes seen so far, headers among them.
+    /// Bytes seen so far, including headers.
     pub fn bytes(&self) -> u64 {
         let bytes: Array<_, u64> = self.0.map("BYTES").unwrap().try_into().unwrap();
         bytes.get(&0, 0).unwrap()
     }
 }
 
-/// A control group of its own, removed in the end.
+/// A new control group, removed when this value is dropped.
 pub struct Group(PathBuf);
 
 impl Group {
@@ -69,7 +69,7 @@ impl Group {
             .find(|root| root.join("cgroup.procs").exists() && root.join("cgroup.controllers").exists())
     }
 
-    /// Whether there can be one.
+    /// Returns true if control groups can be made.
     pub fn can_be() -> bool {
         Group::root().is_some()
     }
@@ -87,7 +87,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A process that was ended just now may be in it for a moment.
+        // A process that has just ended may still be in the group.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() {
                 return;

@@ -1,4 +1,4 @@
-//! Which cells `make test` runs: so many that each pair of values of two factors occurs.
+//! Selects the cells that `make test` runs: enough that each pair of values of two factors occurs.
 
 use crate::factors::{Cell, Situation};
 use std::cmp::Reverse;
@@ -12,9 +12,9 @@ fn pairs(cell: &Cell) -> impl Iterator<Item = Pair> {
     (0..values.len()).flat_map(move |a| (a + 1..values.len()).map(move |b| ((a, values[a]), (b, values[b]))))
 }
 
-/// Cells in which each pair occurs that occurs in any of `all`. Greedy: whichever brings most new
-/// pairs is next; of several the one whose values occurred least, and of these the first. So the
-/// same cells come of the same factors.
+/// Selects cells such that every pair in `all` occurs. The selection is greedy: the next cell is the one
+/// with most new pairs; among equals, the one whose values occurred least; among those, the first. So the
+/// same factors always give the same cells.
 pub fn covering(all: &[Cell]) -> Vec<Cell> {
     let mut missing: BTreeSet<Pair> = all.iter().flat_map(pairs).collect();
     let mut chosen = Vec::new();
@@ -23,7 +23,7 @@ pub fn covering(all: &[Cell]) -> Vec<Cell> {
     while !missing.is_empty() {
         let news = |cell: &Cell| pairs(cell).filter(|pair| missing.contains(pair)).count();
         let uses = |cell: &Cell| (0..5).map(|at| used[at][cell.values()[at]]).sum::<usize>();
-        // The last of several that are greatest is taken, so that this is the first.
+        // `max_by_key` returns the last of equal elements, so iterate in reverse to get the first.
         let best = all.iter().rev().max_by_key(|cell| (news(cell), Reverse(uses(cell))));
         let best = *best.expect("what is missing occurs in a cell");
         best.values().into_iter().enumerate().for_each(|(at, value)| used[at][value] += 1);
@@ -53,7 +53,7 @@ mod tests {
                 }
             }
         }
-        // Situations and lives alone need as many.
+        // The pairs of situations and lives alone need this many.
         let least = counts[0] * counts[2];
         assert!((least..least + least / 4).contains(&chosen.len()), "{} cells", chosen.len());
         assert_eq!(chosen, covering(&Cell::all()));

@@ -1,20 +1,20 @@
-/* One end of a connection: an ordinary program of the matrix, which knows nothing of Baton.
+/* One end of a connection: an ordinary program, which does not know about Baton.
  *
  *     end listen|connect ADDRESS PORT idle|bulk|ask|answer
  *
- * It opens one connection and says "ready" (it listens) and "open". Each byte that it sends is a
- * function of its place in the stream, and each byte that it receives is compared with that. It
- * hears orders, a letter a line:
+ * It opens one connection and prints "ready" (when it listens) and "open". Each byte that it sends
+ * is a function of its place in the stream, and each byte that it receives is checked against that
+ * function. It reads commands from standard input, one letter per line:
  *
  *     p  send 64 bytes                  b  send 6 MiB (the other end is told, too)
  *     h  send nothing new               f  shut the sending side down
  *     r  report: "sent N received N end WORD wrong N"
  *
- * A burst asks for no answer: if it did, 48 MiB would follow it, for which a shaped link takes
- * most of a minute.
+ * A burst is not answered: an answer would be 48 MiB long, which takes a shaped link most of a
+ * minute.
  *
- * `end` is `-` while the connection lives, else `eof` or the name of the first error. `wrong` is
- * the place of the first byte that was not what it should be, or -1. It ends with its input. */
+ * `end` is `-` while the connection is open, then `eof` or the name of the first error. `wrong` is
+ * the place of the first wrong byte, or -1. The program ends when its standard input closes. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -31,7 +31,7 @@
 
 enum { PIECE = 65536, REQUEST = 64, ANSWER = 512, BURST = 6 << 20 };
 
-/* Bulk is that much in so many nanoseconds at most: several ends share a machine. */
+/* Limit of bulk data: bytes per interval in nanoseconds, since several ends share a machine. */
 static const long long PACE = 5000000;
 
 static int fd;
@@ -50,7 +50,7 @@ static long long now(void)
 	return time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
-/* Both directions differ, so that an echo is no answer. */
+/* The two directions differ, so that an echo cannot pass for an answer. */
 static unsigned char at(long long place, int from_client)
 {
 	return ((unsigned long long)place * 0x9e3779b97f4a7c15ULL >> 56) ^ (from_client ? 0x5a : 0);
@@ -116,13 +116,13 @@ static void receive_some(void)
 			wrong = received;
 }
 
-/* How long the stream of answers is when each of so many bytes of the asking stream is answered. */
+/* Length of the stream of answers to this many bytes of the stream of questions. */
 static long long answers(long long asked)
 {
 	return bursts + (asked - bursts) / REQUEST * ANSWER;
 }
 
-/* What there is to send by now; how long until there is more, in milliseconds. */
+/* The position up to which to send now, and the time until there is more, in milliseconds. */
 static int plan(void)
 {
 	if (hushed)
@@ -181,7 +181,7 @@ int main(int count, char **words)
 		};
 		if (poll(both, 2, patience) < 0 && errno != EINTR)
 			return 4;
-		/* Received first: a reset is told once, and it is the reader's to hear. */
+		/* Receive first: a reset is reported only once, and the reader must see it. */
 		if (both[1].revents & (POLLIN | POLLHUP | POLLERR))
 			receive_some();
 		if (both[1].revents & POLLOUT)

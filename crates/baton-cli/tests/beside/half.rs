@@ -1,4 +1,4 @@
-//! The program at one end of the connection, and what it says.
+//! The program at one end of the connection, and its reports.
 
 use crate::world::baton;
 use baton_testkit::{Running, run};
@@ -12,10 +12,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// What every process of a world has in its environment: its directory.
+/// The environment variable that holds the world's directory in all its processes.
 pub const MARK: &str = "BATON_BESIDE_WORLD";
 
-/// Longest wait for a word of a program that lives.
+/// Longest wait for a report of a live program.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program: see `end.c`.
@@ -32,7 +32,7 @@ pub fn program() -> &'static Path {
         .1
 }
 
-/// What an end has seen of its connection.
+/// An end's report of its connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     pub sent: u64,
@@ -48,7 +48,7 @@ pub struct Half {
 }
 
 impl Half {
-    /// Starts one by this command, which ends with the program's name.
+    /// Starts a program with this command, which ends with the program's name.
     pub fn start(name: &'static str, mut command: Command, words: [&str; 4]) -> Half {
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut running = Running::start(&mut command);
@@ -68,11 +68,11 @@ impl Half {
 
     pub fn tell(&mut self, order: char) {
         let mut stdin = self.running.child().stdin.as_ref().expect("it is piped");
-        // A program that was killed hears nothing.
+        // A killed program reads no commands, so ignore errors.
         let _ = stdin.write_all(&[order as u8, b'\n']);
     }
 
-    /// What it has seen; none if it has ended.
+    /// Asks for its report. Returns `None` if it has ended.
     #[track_caller]
     pub fn report(&mut self) -> Option<Report> {
         self.tell('r');
@@ -87,7 +87,7 @@ impl Half {
         Some(Report { sent: number(1) as u64, received: number(3) as u64, end: words[5].to_owned() })
     }
 
-    /// Ends it by the end of its input, and waits.
+    /// Ends it by closing its input, and waits until it has ended.
     pub fn finish(&mut self) {
         drop(self.running.child().stdin.take());
         let begun = std::time::Instant::now();
@@ -100,7 +100,7 @@ impl Half {
     }
 }
 
-/// Kills the processes of a world that have this role: the programs, or those of the service.
+/// Kills the processes of a world that have this role: the programs, or the service's processes.
 #[track_caller]
 pub fn kill(world: &Path, role: &str) {
     let found = processes(world, role);

@@ -1,19 +1,19 @@
-//! Whatever stands beside the socket, with the kernel alone and with Baton: a connection lives
-//! exactly where the kernel's lives, and stops where it stops.
+//! Connections with other features of the network stack, such as firewalls, routing and traffic control,
+//! on the kernel alone and with Baton: with Baton a connection works exactly where it works on the
+//! kernel, and stops where it stops there.
 //!
-//! A cell is a situation, a traffic, what becomes of the connection, a family of addresses and an
-//! engine (`factors`). It is played on the kernel alone first, once for all cells that do not differ
-//! there, and then with Baton (`play`); what became of the two is compared (`outcome`). Both ends
-//! are an ordinary program (`end.c`), which checks each byte.
+//! A cell is a situation, a kind of traffic, a life of the connection, an address family and an engine
+//! (`factors`). It is played on the kernel alone first, once for all cells that do not differ there, and
+//! then with Baton (`play`), and the two outcomes are compared (`outcome`). Both ends are an ordinary
+//! program (`end.c`), which checks each byte.
 //!
-//! `cargo test` plays cells in which each pair of factors' values occurs (`cover`). `cargo xtask
-//! beside` plays all of them, or those it is told:
+//! `cargo test` plays cells in which each pair of two factors' values occurs (`cover`). `cargo xtask
+//! beside` plays all cells, or a selection:
 //!
-//! * `BATON_BESIDE=all`: every cell, not only those;
-//! * `BATON_BESIDE_ONLY`: names or parts of names of cells, by commas: `redirect`, `idle/ipv6`;
-//! * `BATON_BESIDE_LOG`: a file of cells that were played; those that passed are not played again,
-//!   unless they are named;
-//! * `BATON_BESIDE_AT_ONCE`: how many cells are played at once (6).
+//! * `BATON_BESIDE=all`: every cell, not only the selected ones;
+//! * `BATON_BESIDE_ONLY`: names or parts of names of cells, separated by commas: `redirect`, `idle/ipv6`;
+//! * `BATON_BESIDE_LOG`: a file of played cells; cells that passed are not played again unless named;
+//! * `BATON_BESIDE_AT_ONCE`: the number of cells played at the same time (default 6).
 
 mod counting;
 mod cover;

@@ -1,12 +1,12 @@
-//! What became of a connection: facts only, no times.
+//! The outcome of a connection: facts only, no times.
 
 use crate::factors::{Cell, Traffic};
 use std::collections::BTreeMap;
 
-/// What is seen of the two ends over a time.
+/// The observation of both ends over some time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Look {
-    /// Bytes arrive at our end, and at the peer's.
+    /// Whether bytes arrive at our end, and at the peer's.
     pub to_us: bool,
     pub to_peer: bool,
     /// `-`, `eof`, or the name of an error.
@@ -36,15 +36,15 @@ impl Look {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// Each with what happened before it.
+    /// The observations, each with the step before it.
     pub looks: Vec<(&'static str, Look)>,
     pub facts: BTreeMap<&'static str, bool>,
-    /// It ended in form, with every byte received once and in order.
+    /// True if it closed in order, with every byte received once and in order.
     pub ended: bool,
 }
 
 impl Outcome {
-    /// In what it differs from the kernel's.
+    /// Describes the differences from the kernel's outcome.
     pub fn differences(&self, kernel: &Outcome) -> Vec<String> {
         let mut lines = Vec::new();
         for ((name, ours), (_, kernels)) in self.looks.iter().zip(&kernel.looks) {

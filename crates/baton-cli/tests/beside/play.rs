@@ -9,38 +9,39 @@ use crate::world::{PORT, World};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What is under way has arrived by then, so what comes later was sent later.
+/// Time after which data in flight has arrived, so that later data was sent later.
 const UNDER_WAY: Duration = Duration::from_millis(300);
-/// Within which bytes come on the kernel alone if they come at all; retransmissions back off.
+/// Time within which bytes arrive on the kernel alone, if at all; it covers the backoff of
+/// retransmissions.
 const KERNEL: Duration = Duration::from_secs(5);
-/// So long is waited for bytes that have to come.
+/// Time to wait for bytes that must arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// No byte within that time: it stands.
+/// A connection without a byte in this time has stopped.
 const STANDS: Duration = Duration::from_millis(1500);
-/// Within which a connection has to stand that stands on the kernel alone.
+/// Time within which a connection must stop if it stops on the kernel alone.
 const FOLLOWED: Duration = Duration::from_secs(10);
-/// How often the ends are asked.
+/// Interval at which the ends are polled.
 const TICK: Duration = Duration::from_millis(40);
-/// Over which rates are taken.
+/// Interval over which rates are measured.
 const MEASURE: Duration = Duration::from_millis(1500);
-/// Moves that a connection has seen before anything else happens to it.
+/// Number of moves of a connection before anything else happens to it.
 const MOVES: u64 = 10;
 const BURST: u64 = 6 << 20;
 
-/// A connection and who plays it.
+/// A connection and its two ends.
 struct Play {
     cell: Cell,
     world: World,
     ours: Half,
     peer: Half,
-    /// The last that was heard of each.
+    /// The last report of each end.
     last: [Report; 2],
     rates: Rates,
-    /// Our end was killed.
+    /// True once our end was killed.
     killed: bool,
 }
 
-/// What happens on the kernel alone.
+/// Plays the cell on the kernel alone.
 pub fn alone(cell: Cell) -> Outcome {
     let mut world = World::new(cell);
     cell.situation.prepare(&mut world);
@@ -69,7 +70,7 @@ pub fn alone(cell: Cell) -> Outcome {
     outcome
 }
 
-/// The same with Baton, as long as each thing takes; why it did not move, in a word.
+/// Plays the cell with Baton. Also returns the reason code if the connection did not move.
 pub fn with_baton(cell: Cell, expected: &Outcome) -> (Outcome, String) {
     let mut world = World::new(cell);
     world.start_service();
@@ -89,7 +90,7 @@ pub fn with_baton(cell: Cell, expected: &Outcome) -> (Outcome, String) {
     if cell.situation.undo(&play.world) {
         play.look_for(expected, &mut outcome, "once it was taken back");
     }
-    // It is asked for its end: nobody moves it any more.
+    // From here on the connection is closing, and nothing moves it any more.
     let moves = restless.take().map(|restless| format!(", {} moves", restless.moves()));
     play.end(&mut outcome);
     let Play { world, mut ours, mut peer, .. } = play;
@@ -126,7 +127,7 @@ impl Play {
         Play { cell, world, ours, peer, last: [nothing.clone(), nothing], rates: Rates::default(), killed: false }
     }
 
-    /// Bytes flow both ways; and what else comes before the change.
+    /// Waits until bytes flow in both directions, and takes the other steps before the change.
     fn begin(&mut self, outcome: &mut Outcome, expected: Option<&Outcome>) {
         self.go_on();
         if self.cell.life == Life::HomeByBulk {
@@ -150,7 +151,7 @@ impl Play {
         self.last[1] = self.peer.report().expect("the peer's end lives");
     }
 
-    /// Both ends have something to send.
+    /// Makes both ends send something.
     fn go_on(&mut self) {
         if self.cell.traffic == Traffic::Idle {
             self.ours.tell('p');
@@ -158,7 +159,7 @@ impl Play {
         }
     }
 
-    /// Looks until `done` says so, or for so long.
+    /// Polls until `done` returns true, or until the time is over.
     fn look_until(&mut self, done: impl Fn(&Look) -> bool, most: Duration) -> Look {
         self.hear();
         let before = self.last.clone();
@@ -179,7 +180,7 @@ impl Play {
         }
     }
 
-    /// What the kernel alone makes of it.
+    /// Observes the outcome on the kernel alone.
     fn look(&mut self) -> Look {
         sleep(UNDER_WAY);
         let killed = self.killed;
@@ -187,7 +188,7 @@ impl Play {
         if killed { look.of_killed(&self.cell) } else { look }
     }
 
-    /// The same where it is known what has to come.
+    /// The same, if the expected outcome is known.
     fn look_for(&mut self, expected: &Outcome, outcome: &mut Outcome, name: &'static str) {
         let at = outcome.looks.len();
         let expected = &expected.looks[at].1;
@@ -209,7 +210,7 @@ impl Play {
         outcome.looks.push((name, normal(look)));
     }
 
-    /// It stands by now.
+    /// Checks that the connection has stopped.
     fn stand(&mut self) {
         let begun = Instant::now();
         while self.look_until(|_| false, STANDS).moves_at_all() {
@@ -220,7 +221,7 @@ impl Play {
     fn burst(&mut self) {
         self.hear();
         let before = self.last.clone();
-        // The end that answers knows of the burst before the first byte of it arrives.
+        // Tell the answering end of the burst before the first byte arrives.
         let we_answer = self.cell.situation.meeting(&self.world).we_listen;
         let (first, second) =
             if we_answer { (&mut self.ours, &mut self.peer) } else { (&mut self.peer, &mut self.ours) };
@@ -238,7 +239,7 @@ impl Play {
         }
     }
 
-    /// Takes the rates at which it goes.
+    /// Measures the rates in both directions.
     fn rates(&mut self) {
         let begun = Instant::now();
         self.hear();
@@ -250,7 +251,7 @@ impl Play {
         self.rates = Rates { to_us: rate(0), to_peer: rate(1) };
     }
 
-    /// Waits until the connection has moved as its life says, where it has to.
+    /// Waits until the connection has moved as the cell requires.
     fn has_moved(&mut self) {
         if self.cell.life == Life::Stays || !self.cell.may_refuse().is_empty() {
             return;
@@ -259,7 +260,7 @@ impl Play {
         loop {
             let entry = self.world.entry();
             let has = entry.as_ref().map_or(self.cell.life == Life::HomeByBulk, |entry| match self.cell.life {
-                // Home for good, it may be known no more: our end says in the end what it was.
+                // A connection that is back for good may no longer be listed; our end explains it later.
                 Life::HomeByBulk => entry.place == "kernel",
                 Life::MovesOften => entry.moves >= MOVES,
                 _ => entry.place == "engine",
@@ -283,7 +284,7 @@ impl Play {
         self.killed = true;
     }
 
-    /// What has begun comes to its end in form, if it still goes on.
+    /// Closes the connection in order, if it still works.
     fn end(&mut self, outcome: &mut Outcome) {
         self.hear();
         let [ours, peer] = &self.last;
@@ -308,7 +309,7 @@ impl Play {
         let begun = Instant::now();
         loop {
             self.hear();
-            // An answer that was under way when it was asked to stop counts, too.
+            // An answer that was in flight when the end was told to stop counts, too.
             if done(&self.last) {
                 return;
             }

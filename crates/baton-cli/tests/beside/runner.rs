@@ -1,4 +1,4 @@
-//! Which cells are played, how many at once, and what is printed.
+//! Selects and plays cells, several at once, and prints the results.
 
 use crate::cover::covering;
 use crate::factors::{Cell, Family, Life, Situation, Traffic};
@@ -17,7 +17,7 @@ use std::time::Instant;
 /// Plays the cells of a situation.
 ///
 /// # Panics
-/// If any comes to something else than the kernel's.
+/// If the outcome of any cell differs from the kernel's.
 pub fn run(situation: Situation) {
     if let Some(why) = situation.lacks(&Netns::new("besidelacks")) {
         baton_testkit::skip!("{why}");
@@ -80,8 +80,8 @@ fn play_one(plan: &Plan, cell: Cell) -> bool {
     passed
 }
 
-/// What differs on the kernel alone: not the engine, and of lives only a death of the program and
-/// the bytes that send a connection home.
+/// The part of a cell that matters on the kernel alone: not the engine, and of the lives only the death
+/// of the program and the bytes that make a connection return.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key(Situation, Traffic, Family, Option<Life>);
 
@@ -122,7 +122,7 @@ impl Plan {
         kept.get_or_init(|| play::alone(cell)).clone()
     }
 
-    /// Waits for a turn, which ends with what is given.
+    /// Waits for a turn, which ends when the returned value is dropped.
     fn place(&self) -> Place<'_> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {
@@ -149,7 +149,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Whether each word of `part` is one of the cell's.
+/// Returns true if each word of `part` is one of the cell's words.
 fn is_named(cell: &Cell, part: &str) -> bool {
     let name = cell.to_string();
     part.split('/').all(|word| name.split('/').any(|of| of == word))

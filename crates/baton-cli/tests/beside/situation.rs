@@ -1,5 +1,5 @@
-//! The situations: what is set up before the connection begins, what changes while it lives, and
-//! what holds of it then on the kernel alone.
+//! The situations: the setup before the connection opens, the change while it is open, and the
+//! behaviour to expect then, as on the kernel alone.
 
 use crate::counting::Counting;
 use crate::factors::{Cell, Engine, Family, Situation};
@@ -12,22 +12,22 @@ use std::time::Duration;
 
 /// How the two ends find each other.
 pub struct Meeting {
-    /// Our end listens, and the peer connects; else the other way round.
+    /// True if our end listens and the peer connects; false for the reverse.
     pub we_listen: bool,
-    /// Whom to connect to.
+    /// The address to connect to.
     pub address: String,
     pub port: &'static str,
-    /// Where the listening end listens.
+    /// The address to listen on.
     pub at: String,
 }
 
-/// Rates of the situations that have one, in bytes a second.
+/// Rates of the situations that limit it, in bytes per second.
 const RATE: f64 = 1e6;
-/// What may come at once beyond a rate: buckets, and the buffers of a socket.
+/// Bytes that may arrive in a burst beyond a rate: token buckets, and the buffers of a socket.
 const BURST: f64 = 1.5e6;
 
 impl Situation {
-    /// Why this machine has no such thing, if so.
+    /// Why this machine cannot set up the situation, or `None` if it can.
     pub fn lacks(self, scratch: &Netns) -> Option<&'static str> {
         match self {
             Situation::XfrmTransport => {
@@ -59,21 +59,21 @@ impl Situation {
         }
     }
 
-    /// Whether bytes flow after the change, on the kernel alone. If it came otherwise, the situation
-    /// would not be what it should be.
+    /// Returns whether bytes flow after the change on the kernel alone. A different outcome means
+    /// that the situation was not set up correctly.
     pub fn kernel_goes_on(self) -> bool {
         use Situation::*;
         ![BanAdded, XfrmBlock, AddressRemoved, DownUp, MovedAway].contains(&self)
     }
 
-    /// Whether something changes while the connection lives.
+    /// Returns true if something changes while the connection is open.
     pub fn changes(self) -> bool {
         use Situation::*;
         let changing = [BanAdded, BanRemoved, XfrmBlock, XfrmTransport, AddressRemoved, Renamed, DownUp, MovedAway];
         changing.contains(&self)
     }
 
-    /// Before the connection begins.
+    /// Sets the situation up, before the connection opens.
     pub fn prepare(self, world: &mut World) {
         let tcp = if world.cell.family == Family::V4 { "ip" } else { "ip6" };
         let ours = world.address(68, 1);
@@ -121,17 +121,17 @@ impl Situation {
         }
     }
 
-    /// Whether there is a ban once bytes have flowed, whose end is the change.
+    /// Returns true if traffic is banned once bytes have flowed, and the end of the ban is the change.
     pub fn begins_with_ban(self) -> bool {
         self == Situation::BanRemoved
     }
 
-    /// Whether it bounds how much passes in a time.
+    /// Returns true if the situation limits the rate.
     pub fn has_rate(self) -> bool {
         matches!(self, Situation::Tbf | Situation::Limits)
     }
 
-    /// The change.
+    /// Makes the change.
     pub fn change(self, world: &World) {
         let (ours, peer) = (world.address(68, 1), world.address(68, 2));
         match self {
@@ -155,7 +155,7 @@ impl Situation {
         }
     }
 
-    /// Takes the change back; false where that is not part of it.
+    /// Undoes the change. Returns false if the situation does not include that.
     pub fn undo(self, world: &World) -> bool {
         match self {
             Situation::XfrmBlock => drop(world.ours.run("ip xfrm policy deleteall")),
@@ -166,7 +166,7 @@ impl Situation {
             Situation::DownUp => {
                 world.ours.run("ip link set wire up");
                 if world.cell.family == Family::V6 {
-                    // With the link went its addresses.
+                    // The addresses were lost with the link.
                     world.ours.run(&format!("ip address replace {} dev wire", world.on_link(68, 1)));
                 }
             }
@@ -175,7 +175,7 @@ impl Situation {
         true
     }
 
-    /// What else holds of the traffic: how much came through in a time, and who saw it.
+    /// Checks the other properties of the traffic: its rate, and which rules counted it.
     pub fn facts(self, world: &World, ours: &Report, peer: &Report, rates: &Rates) -> BTreeMap<&'static str, bool> {
         let counted = |at: usize| world.counting[at].bytes();
         match self {
@@ -197,15 +197,15 @@ impl Situation {
 }
 
 impl Cell {
-    /// Reasons for which Baton may leave the connection in the kernel here. None: it has to move.
+    /// Reasons for which Baton may leave the connection in the kernel here. If empty, it must move.
     pub fn may_refuse(&self) -> &'static [&'static str] {
         match self.situation {
             Situation::Redirect | Situation::DestinationNat | Situation::SourceNat => &["translated"],
             Situation::Limits => &["firewall-rule"],
-            // Its packets leave by another interface than they come in by.
+            // Its packets leave through a different interface than they arrive on.
             Situation::Marks => &["firewall-rule", "not-steerable", "bypassed"],
             Situation::TcBefore | Situation::TcBehind => &["tc-program"],
-            // What is sent by AF_XDP passes no queueing discipline.
+            // Frames sent by AF_XDP bypass queueing disciplines.
             Situation::Tbf if self.engine == Engine::ServiceXdp => &["tc-program"],
             Situation::CgroupProgram => &["cgroup-program"],
             Situation::XfrmTransport => &["ipsec"],
@@ -214,7 +214,7 @@ impl Cell {
     }
 }
 
-/// How much came in a time.
+/// The bytes that arrived in a time.
 #[derive(Default)]
 pub struct Rate {
     pub bytes: u64,
@@ -264,12 +264,12 @@ const MASQUERADE: &str = "table inet t {
 }
 ";
 
-/// A table with one chain of one rule, as `nft` reads it.
+/// A table with one chain of one rule, in the syntax of `nft`.
 fn chain(family: &str, hook: &str, rule: &str) -> String {
     format!("table {family} beside {{\n  chain c {{\n    {hook};\n    {rule}\n  }}\n}}\n")
 }
 
-/// Nothing of the peer's comes in, and nothing goes to it.
+/// Rules that drop all traffic from and to the peer.
 pub fn ban(world: &World) {
     let (tcp, peer) = (if world.cell.family == Family::V4 { "ip" } else { "ip6" }, world.address(68, 2));
     let rules = format!(

@@ -1,5 +1,5 @@
-//! The machines of a cell: one whose connections may move, its peer, and a router between them
-//! where the situation has one.
+//! The machines of a cell: one whose connections may move, its peer and, in some situations, a
+//! router between them.
 //!
 //! ```text
 //!   ours  wire 10.68.0.1 ------------------------- wire 10.68.0.2  peer
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Where the listening program listens.
 pub const PORT: &str = "9000";
 
-/// `baton`, with its library beside it.
+/// `baton`, with its library in the same directory.
 pub fn baton() -> &'static Path {
     static BATON: OnceLock<PathBuf> = OnceLock::new();
     BATON.get_or_init(|| {
@@ -45,7 +45,7 @@ pub struct World {
     home: tempfile::TempDir,
 }
 
-/// An address of each family, by what differs.
+/// An address of each family, built from the parts that differ.
 pub fn address(family: Family, net: u8, host: u8) -> String {
     match family {
         Family::V4 => format!("10.{net}.0.{host}"),
@@ -105,12 +105,12 @@ impl World {
         veth(a.0, a.1, b.0, b.1);
         for (side, device, host) in [a, b] {
             side.run(&format!("ip address add {} dev {device}", self.on_link(net, host)));
-            // How soon a peer repeats what was lost differs between senders: not what this is about.
+            // How soon a peer retransmits differs between congestion controls and is not under test.
             let settings = "net.ipv4.tcp_congestion_control=reno net.ipv4.conf.all.rp_filter=0 net.ipv4.ip_forward=1 \
                             net.ipv6.conf.all.forwarding=1";
             side.run(&format!("sysctl -q -w {settings} net.ipv4.conf.{device}.rp_filter=0"));
             if self.cell.engine == Engine::ServiceXdp && !std::ptr::eq(side, &self.ours) {
-                // AF_XDP cannot tell a checksum that a veth left out from damage.
+                // Over AF_XDP, a checksum that a veth omitted looks like damage.
                 side.run(&format!("ethtool -K {device} tx off"));
             }
         }
@@ -124,7 +124,7 @@ impl World {
         self.home.path()
     }
 
-    /// Rules of this machine's, as `nft` reads them.
+    /// Adds rules to our machine, in the syntax of `nft`.
     pub fn rules(&self, namespace: &Netns, text: &str) {
         let file = self.file("rules");
         fs::write(&file, text).unwrap();
@@ -140,7 +140,7 @@ impl World {
         }
         command.arg("--socket").arg(self.file("socket")).env(MARK, self.directory());
         command.stdin(Stdio::null()).stderr(File::create(self.file("service")).unwrap());
-        // Not by `ip netns exec`, which hides the BPF file system.
+        // This does not use `ip netns exec`, which hides the BPF file system.
         self.service = Some(self.ours.enter(|| Running::start(&mut command)));
         wait_for("the service", || Service::connect(self.file("socket")).is_ok());
     }
@@ -149,7 +149,7 @@ impl World {
         self.file("socket")
     }
 
-    /// The connection, as the service has it.
+    /// The connection, as the service reports it.
     pub fn entry(&self) -> Option<Entry> {
         let service = Service::connect(self.socket()).ok()?;
         service.list().ok()?.pop()
@@ -181,12 +181,12 @@ impl World {
         self.ours.enter(move || Half::start("our end", command, words))
     }
 
-    /// The peer's end, which no Baton is near.
+    /// Starts the peer's end, which always runs without Baton.
     pub fn peer_half(&self, words: [&str; 4]) -> Half {
         self.peer.enter(|| Half::start("the peer's end", Command::new(program()), words))
     }
 
-    /// Why the connection stayed in the kernel or came back, as `--explain` has it at the end.
+    /// Why the connection stayed in the kernel or came back, as `--explain` prints it at the end.
     pub fn reasons(&self) -> Vec<String> {
         let said = fs::read_to_string(self.file("said")).unwrap_or_default();
         let reason = |line: &str| line.split_once(" the kernel: ").map(|(_, reason)| reason.to_owned());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often frames are lost, repeated, and sent after the next ones: of a thousand.
+/// How many of a thousand frames are lost, duplicated, and sent after later ones.
 #[derive(Clone, Copy)]
 pub struct Faults {
     pub lost: u32,
@@ -53,7 +53,7 @@ fn carry(mut ports: [PacketPort; 2], faults: Faults, mut random: fastrand::Rng, 
         for way in [0, 1] {
             let [a, b] = &mut ports;
             let (from, to) = if way == 0 { (a, b) } else { (b, a) };
-            // Those that are late leave behind the frames of this turn.
+            // Delayed frames leave after the frames of this turn.
             let before = std::mem::take(&mut late[way]);
             let mut sink = Chance { to, faults, random: &mut random, late: &mut late[way] };
             busy |= from.receive(256, &mut sink).unwrap() > 0;
@@ -71,7 +71,7 @@ fn carry(mut ports: [PacketPort; 2], faults: Faults, mut random: fastrand::Rng, 
     }
 }
 
-/// A frame for which there is no room is lost as well.
+/// Sends a frame. A frame that does not fit into the queue is lost, too.
 fn send(to: &mut PacketPort, vnet: Vnet, data: &[u8]) {
     let _ = to.send(vnet, &[IoSlice::new(data)]);
 }

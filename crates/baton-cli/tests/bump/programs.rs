@@ -1,5 +1,5 @@
-//! curl, nginx and iperf3 through a bump: what arrives is what was sent, nothing is
-//! reset, and nothing stays behind.
+//! curl, nginx and iperf3 through a bump: data arrives intact, no connection is reset, and nothing
+//! is left behind.
 
 use crate::faults::Faults;
 use crate::world::{Bump, HOST, HOST6, SENDER, SENDER6, World, bytes, curl, digest_of, nginx};
@@ -9,12 +9,12 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Of a thousand frames.
+/// Faults, each out of a thousand frames.
 const BAD: Faults = Faults { lost: 5, repeated: 5, late: 10 };
-/// Largest file; more bytes are more downloads.
+/// Size of the largest file in bytes. Larger totals take several downloads.
 const FILE: u64 = 64 << 20;
 
-/// Downloads `bytes` in all, in turns from sender to host and back, by both IP versions,
+/// Downloads `bytes` in total, alternately from sender to host and back and over both IP versions,
 /// through a bump with these options, if any.
 fn downloads(faults: Faults, options: Option<&str>) {
     need_root!();
@@ -46,8 +46,8 @@ fn downloads(faults: Faults, options: Option<&str>) {
         }
         used = used.or_else(|| bump.as_mut().map(Bump::uses));
     }
-    // A segment that this wire repeats or brings late may find that its connection has ended in
-    // form, and is answered with a reset then, as by any kernel.
+    // A segment that this wire duplicates or delays may arrive after its connection has closed.
+    // Any kernel answers such a segment with a reset.
     let [sent, ended] = world.resets();
     println!("resets: {sent} sent, {ended} of connections that were open");
     assert_eq!(ended, 0, "connections that a reset ended");
@@ -110,19 +110,19 @@ fn iperf3_runs_both_ways_with_several_connections() {
         let _server = Running::start(server.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null()));
         wait_for("iperf3", || world.host.run("ss -ltn").contains(":5201 "));
         let amount = bytes() / 4;
-        // With the buffers that the kernel would choose all of it may lie in them when it looks.
+        // With the kernel's default buffers the whole transfer could be inside them at the check.
         let said = world.sender.run(&format!("iperf3 -c {address} -n {amount} -P 4 -w 128K -J {way}"));
         let outcome: serde_json::Value = serde_json::from_str(&said).unwrap();
         assert!(outcome["error"].is_null(), "{outcome}");
         let received = outcome["end"]["sum_received"]["bytes"].as_u64().unwrap();
-        // The last bytes may be under way when it looks.
+        // The last bytes may still be in flight at the check.
         assert!(received > amount / 2, "{received} of {amount}");
     }
     let report = bump.end();
     assert!(report["eliminated"].as_u64().unwrap() > 0, "{report}");
 }
 
-/// A transfer that goes on while the bump comes and goes.
+/// A transfer that continues while a bump starts and ends.
 fn transfer_goes_on(end: impl FnOnce(Bump)) {
     need_root!();
     need_program!("nginx");
@@ -161,7 +161,7 @@ fn a_connection_lives_through_the_death_of_a_bump() {
     transfer_goes_on(|mut bump| {
         bump.running.signal(Signal::KILL);
         bump.running.child().wait().unwrap();
-        // The kernel lets go of a device some time after its descriptor.
+        // The kernel removes a device some time after its descriptor is closed.
         std::thread::sleep(Duration::from_millis(200));
     });
 }

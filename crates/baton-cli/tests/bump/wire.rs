@@ -1,4 +1,4 @@
-//! What is to be seen on the wire, and what passes that does not coalesce.
+//! Behaviour of a bump on the wire, and traffic that passes without coalescing.
 
 use crate::faults::Faults;
 use crate::world::{Bump, HOST, HOST6, World};
@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use std::io::IoSlice;
 use std::process::Stdio;
 
-/// How far each ACK of a bulk transfer to the host goes beyond the one before, in segments:
-/// shares of those by up to one, up to two, and more.
+/// How far each ACK of a bulk transfer to the host advances, in segments: the shares of ACKs that
+/// advance by up to one, up to two, and more.
 fn advances(world: &World, name: &str) -> [f64; 3] {
     let capture = world.home.path().join(name);
     let mut tcpdump = world.sender.command("tcpdump");
@@ -26,11 +26,11 @@ fn advances(world: &World, name: &str) -> [f64; 3] {
     let _server = Running::start(server.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null()));
     wait_for("iperf3", || world.host.run("ss -ltn").contains(":5201 "));
     world.sender.run(&format!("iperf3 -c {HOST} -n 30M"));
-    // It writes a little later than it hears.
+    // tcpdump writes frames a little after it receives them.
     wait_for("the capture", || std::fs::metadata(&capture).is_ok_and(|file| file.len() > 8 << 10));
     tcpdump.signal(Signal::INT);
     tcpdump.child().wait().unwrap();
-    // One line an ACK: source and destination port, acknowledgment relative to the first.
+    // One line per ACK: source and destination port, and acknowledgment relative to the first.
     let mut tshark = std::process::Command::new("tshark");
     tshark.arg("-r").arg(&capture).args(["-T", "fields", "-e", "tcp.dstport", "-e", "tcp.ack", "-e", "tcp.len"]);
     let lines = String::from_utf8(output(&mut tshark).stdout).unwrap();
@@ -69,8 +69,8 @@ fn on_the_wire_acks_are_those_of_a_kernel_without_a_bump() {
     println!(
         "shares of ACKs by one, two and more segments: kernel {kernel:.3?}, bump {ours:.3?}, not expanded {stretched:.3?}"
     );
-    // A kernel acknowledges every second segment, and more at once where its program is slow to
-    // read: how often that is depends on the machine. Behind a bump it hardly shows.
+    // A kernel acknowledges every second segment, and more at once if its program reads slowly. How
+    // often that happens depends on the machine. Behind a bump it is rare.
     assert!(ours[2] < 0.05, "{ours:?} beside {kernel:?}");
     assert!(stretched[2] > ours[2], "{stretched:?} beside {ours:?}");
 }
@@ -84,7 +84,7 @@ fn what_is_no_tcp_passes() {
     let bump = Bump::start(&world.host, "");
     for address in [HOST, HOST6] {
         world.sender.run(&format!("ping -c 3 -i 0.2 -W 5 {address}"));
-        // Larger than a frame: fragments.
+        // A packet larger than a frame is sent in fragments.
         world.sender.run(&format!("ping -c 2 -i 0.2 -W 5 -s 4000 {address}"));
     }
     for (words, address) in
@@ -105,7 +105,7 @@ fn what_is_no_tcp_passes() {
     assert!(report["eliminated"].as_u64().unwrap() > 0 && report["acks_made"].as_u64().unwrap() > 0, "{report}");
 }
 
-/// Counts frames that are as this one.
+/// Counts received frames equal to this one.
 struct Wanted<'a>(&'a [u8], usize);
 
 impl VnetSink for Wanted<'_> {
@@ -121,7 +121,7 @@ fn frames_with_vlan_tags_pass_with_them_both_ways() {
     let bump = Bump::start(&world.host, "");
     let open = |netns: &Netns, device| netns.enter(|| PacketPort::open(device, PacketOptions::default()).unwrap());
     let mut ends = [open(&world.sender, "wire"), open(&world.host, "bump0")];
-    // To everybody, with one tag and with two, of a kind for experiments.
+    // Broadcast frames with one and with two tags, and an EtherType for experiments.
     for tags in [&[0x81, 0, 0x60, 5][..], &[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5]] {
         let frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9], tags, &[0x88, 0xb5], &[0x5a; 60]].concat();
         for (from, to) in [(0, 1), (1, 0)] {

@@ -25,7 +25,7 @@ pub fn bytes() -> u64 {
 }
 
 pub struct World {
-    // Dropped first: it holds devices of the namespace below it.
+    // Dropped first, because it holds devices of the namespace in the next field.
     _faulty: FaultyWire,
     pub sender: Netns,
     pub host: Netns,
@@ -34,7 +34,7 @@ pub struct World {
 }
 
 impl World {
-    /// The sender sends single segments, and nothing is merged where they arrive.
+    /// Turns off offloads, so that the sender sends single segments and the receiver merges none.
     pub fn new(faults: Faults) -> World {
         let (sender, between, host) = (Netns::new("bumpsend"), Netns::new("bumpwire"), Netns::new("bumphost"));
         veth(&sender, "wire", &between, "left");
@@ -57,22 +57,22 @@ impl World {
         let bytes: Vec<u8> =
             std::iter::repeat_with(|| random.u64(..).to_ne_bytes()).take(len as usize / 8).flatten().collect();
         fs::write(&path, &bytes).unwrap();
-        // The directory is nobody's but ours; nginx's workers are another user.
+        // The directory is private, and nginx's workers run as another user.
         run(Command::new("chmod").arg("-R").arg("a+rX").arg(self.home.path()));
         (path, digest(&bytes))
     }
 
-    /// Resets that the kernels of both ends sent, and connections that ended by one.
+    /// Number of resets that both kernels sent, and of connections that a reset ended.
     pub fn resets(&self) -> [u64; 2] {
         let of = |name| [&self.sender, &self.host].map(|netns| tcp_counter(netns, name)).iter().sum();
         [of("OutRsts"), of("EstabResets")]
     }
 
-    /// What devices and routes the host has.
+    /// Describes the host's devices and routes.
     pub fn state(&self) -> String {
         ["ip -o link", "ip -o addr", "ip route show table all", "ip -6 route show table all"]
             .map(|line| {
-                // Numbers of devices go on, ages run.
+                // Device indexes and ages change between two calls.
                 let text = self.host.run(line);
                 text.lines()
                     .filter(|line| !line.contains("bump"))
@@ -104,14 +104,14 @@ pub fn digest_of(path: &Path) -> String {
     digest(&fs::read(path).unwrap())
 }
 
-/// A bump that runs.
+/// A running bump.
 pub struct Bump {
     pub running: Running,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Bump {
-    /// On the host's wire; frames pass when this returns.
+    /// Starts a bump on the host's wire. Frames pass when this returns.
     #[track_caller]
     pub fn start(netns: &Netns, more: &str) -> Bump {
         let mut command = netns.command(env!("CARGO_BIN_EXE_baton"));
@@ -143,7 +143,7 @@ impl Bump {
     }
 }
 
-/// nginx in a namespace, serving the files of a directory on port 80, both IP versions.
+/// Starts nginx in a namespace. It serves a directory on port 80 over both IP versions.
 pub fn nginx(netns: &Netns, home: &Path, root: &Path) -> Running {
     let (home, root) = (home.display(), root.display());
     let config = format!(

@@ -1,5 +1,5 @@
-//! What else than bulk the two ends have to say to each other: many requests on
-//! one connection, half-close, refusals, resets, echo requests, neighbours.
+//! Traffic other than bulk data between the two ends: many requests on one connection,
+//! half-close, refusals, resets, ICMP echo, neighbour discovery.
 
 use crate::transfer::connect;
 use crate::wire::{BATON, DEVICE, HOST, Ip, KERNEL, Kind, Serve, Wire, counter};
@@ -26,7 +26,7 @@ fn client(wire: &Wire, ip: Ip) -> TcpStream {
     stream
 }
 
-/// A kernel listener on the far side, and where it is.
+/// A kernel listener on the far side, and its address.
 fn kernel_listener(wire: &Wire, ip: Ip) -> (TcpListener, SocketAddr) {
     let listener = wire.far.enter(|| TcpListener::bind(SocketAddr::new(ip.addr(KERNEL), 0)).unwrap());
     let addr = listener.local_addr().unwrap();
@@ -137,7 +137,7 @@ fn a_reset_of_the_kernel_ends_the_connection_and_nothing_else() {
         }
         let stats = serve.stats();
         assert_eq!(stats["accepted"], 102);
-        // Those that were reset are gone at once; the two others may be in TIME-WAIT.
+        // Connections that were reset are released at once; the two others may be in TIME-WAIT.
         assert!(counter(&stats, "tce.released") >= 100, "{stats}");
     }
     let stack = wire.stack(None, Threads::One);
@@ -206,15 +206,15 @@ fn neighbours_find_each_other_whoever_asks() {
         says_hello_back(client(&wire, ip));
         assert!(knows(&wire, ip));
         drop(serve);
-        // Baton asks, on a wire where nobody has spoken before.
+        // Baton asks, on a wire without earlier traffic.
         let wire = Wire::new(Kind::Tap, 1500);
         let (listener, addr) = kernel_listener(&wire, ip);
         let stack = wire.stack(None, Threads::One);
         let mut stream = stack.connect(addr).unwrap();
         let (mut theirs, _) = listener.accept().unwrap();
         theirs.set_read_timeout(Some(PATIENCE)).unwrap();
-        // The second time the kernel has forgotten Baton's address, and asks again
-        // in the middle of the connection.
+        // The second time the kernel has lost Baton's link address, and asks again in the middle
+        // of the connection.
         for word in [b'x', b'y'] {
             stream.write_all(&[word]).unwrap();
             let mut heard = [0];
@@ -228,7 +228,7 @@ fn neighbours_find_each_other_whoever_asks() {
     }
 }
 
-/// Whether the kernel knows Baton's link address.
+/// Returns true if the kernel knows Baton's link address.
 fn knows(wire: &Wire, ip: Ip) -> bool {
     wire.far.run(&format!("ip neigh show {} dev {DEVICE}", ip.addr(HOST))).contains("lladdr")
 }
@@ -240,5 +240,5 @@ fn faults_are_for_an_engine_and_refused_with_a_remedy() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("leave them away"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("remove them"), "{output:?}");
 }

@@ -4,7 +4,7 @@
 //!   wire          a namespace with the kernel's TCP, a device, Baton on it
 //!   transfer      one bulk transfer, checked byte by byte
 //!   matrix        every wire, MTU, IP version, with and without faults
-//!   conversation  what else the two ends say to each other
+//!   conversation  traffic other than bulk data
 //!   path          a narrow link in the middle
 //!   many          ten thousand connections
 //! ```

@@ -6,8 +6,8 @@ use baton_testkit::need_root;
 
 const CONNECTIONS: usize = 10_000;
 
-/// The kernel's clients and Baton's server over a TAP: all connections are open
-/// at once, and each has its 64 bytes sent back, over and over, for a while.
+/// The kernel's clients and Baton's server over a TAP device. All connections are open at once,
+/// and each repeatedly sends 64 bytes and receives them back.
 #[test]
 fn ten_thousand_connections_at_once_each_have_their_answers() {
     need_root!();
@@ -23,7 +23,7 @@ fn ten_thousand_connections_at_once_each_have_their_answers() {
     assert!(output.status.success(), "{}{stats:#}", String::from_utf8_lossy(&output.stderr));
     let outcome: Outcome = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(outcome.connections, CONNECTIONS);
-    // None was closed and opened again.
+    // No connection was closed and opened again.
     assert_eq!((stats["accepted"].as_u64(), stats["refused"].as_u64()), (Some(CONNECTIONS as u64), Some(0)));
     assert_eq!(counter(&stats, "streamer.no_queue_pair"), 0);
     println!("{CONNECTIONS} connections, {} requests in {:.1} s", outcome.requests, outcome.seconds);

@@ -1,27 +1,26 @@
-//! Every wire, MTU and IP version, with and without faults: bulk each way.
+//! Bulk transfers in each direction over every wire, MTU and IP version, with and without faults.
 //!
-//! `BATON_INTEROP_BYTES` sets the size of each transfer, `BATON_INTEROP_FAULTY_BYTES`
-//! that of those with faults; `cargo xtask interop` runs the whole with large ones
-//! and shows a row each.
+//! `BATON_INTEROP_BYTES` sets the size of each transfer, and `BATON_INTEROP_FAULTY_BYTES` the size
+//! of each transfer with faults. `cargo xtask interop` runs the matrix with large sizes and prints
+//! one row per transfer.
 
 use crate::transfer::{self, Nginx, Site, Transfer};
 use crate::wire::{Ip, Kind, Serve, Wire};
 use baton_port::Faults;
 use baton_testkit::{need_program, need_root};
 
-/// MTUs, with the IP versions that they carry. 576 is the least that IPv4's hosts
-/// count on (RFC 791), 1280 IPv6's.
+/// MTUs, with the IP versions that they carry. 576 is the smallest that IPv4 hosts can rely on
+/// (RFC 791), and 1280 the smallest for IPv6.
 const LINKS: [(u32, &[Ip]); 4] =
     [(576, &[Ip::V4]), (1280, &[Ip::V6]), (1500, &[Ip::V4, Ip::V6]), (9000, &[Ip::V4, Ip::V6])];
 
 const TRANSFERS: [Transfer; 4] = [Transfer::Curl, Transfer::Echo, Transfer::Get, Transfer::Put];
 
-/// Bytes from which on a transfer is sure to meet each fault at 1 %: with virtio
-/// headers a frame is up to 64 KiB, so that this is 1024 frames at the least.
+/// Size in bytes from which a transfer is sure to meet each fault at 1 %. With virtio headers a
+/// frame has up to 64 KiB, so this is at least 1024 frames.
 const LARGE: u64 = 64 << 20;
 
-/// What happens to frames. A small transfer in large frames has so few of them that
-/// 1 % might spare it.
+/// The faults. A small transfer in large frames has so few frames that 1 % might miss all of them.
 fn faults(kind: Kind, mtu: u32, bytes: u64) -> Faults {
     let share = if kind == Kind::TapVnet && bytes < LARGE { 0.03 } else { 0.01 };
     Faults { loss: share, reorder: share, dup: share, corrupt: 0.001, seed: mtu.into() }
@@ -36,13 +35,13 @@ fn matrix(kind: Kind) {
     let clean = Site::new(bytes);
     let lossy = Site::new(size("BATON_INTEROP_FAULTY_BYTES", bytes));
     let mut failures = Vec::new();
-    // The test runner's line is not ended yet.
+    // End the line that the test runner has begun.
     println!();
     for (link, (mtu, ips)) in LINKS.into_iter().enumerate() {
         for (site, faults) in [(&clean, None), (&lossy, Some(faults(kind, mtu, lossy.bytes)))] {
             let wire = Wire::new(kind, mtu);
             let _nginx = Nginx::start(&wire, site);
-            // Half of the servers have a thread for each half of the engine.
+            // Every second server runs each half of the engine on its own thread.
             let threads = if (link % 2 == 0) == faults.is_some() { 2 } else { 1 };
             let mut serve = Some(Serve::start(&wire, site.path(), faults, threads));
             for transfer in TRANSFERS {

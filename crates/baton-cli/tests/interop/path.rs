@@ -1,4 +1,4 @@
-//! A path whose narrowest link is in the middle: the routers say so, or do not.
+//! A path whose narrowest link is in the middle, with routers that report it and routers that do not.
 //!
 //! ```text
 //!   kernel ---1500--- left ---1300--- right ---1500--- Baton
@@ -59,7 +59,7 @@ impl Path {
         Path { kernel, left, wire, site, serve }
     }
 
-    /// ICMP errors that Baton has believed so far.
+    /// Number of ICMP errors that Baton has accepted so far.
     fn told(&mut self) -> u64 {
         counter(&self.serve.stats(), "streamer.icmp_errors")
     }
@@ -74,8 +74,8 @@ fn a_packet_too_big_lowers_the_segment_size_and_the_transfer_completes() {
         for ip in [Ip::V4, Ip::V6] {
             let before = path.told();
             transfer::curl(&path.kernel, ip, &path.site).unwrap_or_else(|why| panic!("{kind} {ip:?}: {why}"));
-            assert!(path.told() > before, "{kind} {ip:?}: no router said so");
-            // Both ways: the kernel's own segments are too big at first, too.
+            assert!(path.told() > before, "{kind} {ip:?}: no router reported it");
+            // In both directions: at first the kernel's segments are too big, too.
             transfer::echo(&path.kernel, ip, &path.site).unwrap_or_else(|why| panic!("{kind} {ip:?}: {why}"));
         }
     }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Bytes checked or written at once.
+/// Bytes per check or write.
 const PIECE: usize = 200 * ramp::PERIOD;
 
 /// A directory with one file of the ramp in it.
@@ -42,7 +42,7 @@ impl Site {
         self.dir.path()
     }
 
-    /// How long a transfer may take: half a minute and 1 s for each MB.
+    /// Time that a transfer may take: 30 s, and 1 s for each MB.
     fn patience(&self) -> Duration {
         Duration::from_secs(30 + self.bytes / 1_000_000)
     }
@@ -70,14 +70,14 @@ fn read_ramp(stream: &mut impl Read, bytes: u64) -> Result<(), String> {
                 return Err(format!("a wrong byte within {len} from {at} on"));
             }
             Ok(len) => at += len as u64,
-            // With a timeout set, a signal to the process ends a read.
+            // A signal to the process interrupts a read on a socket with a timeout.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(format!("after {at} bytes: {error}")),
         }
     }
 }
 
-/// What a transfer cost: payload bytes that Baton sent again, segments that the kernel did.
+/// Retransmissions of a transfer: payload bytes by Baton, segments by the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     pub seconds: f64,
@@ -88,18 +88,18 @@ pub struct Cost {
 /// One transfer over a wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transfer {
-    /// `curl` of the kernel's side fetches from Baton's HTTP server: Baton sends.
+    /// `curl` on the kernel's side fetches from Baton's HTTP server: Baton sends.
     Curl,
-    /// A kernel socket sends to Baton's echo server and reads it all back: both
-    /// ways at once, with half-close.
+    /// A kernel socket sends to Baton's echo server and reads everything back: both directions at
+    /// once, with half-close.
     Echo,
     /// `baton get` fetches from nginx: Baton receives.
     Get,
-    /// Baton's stack puts a file to nginx: Baton sends, having connected.
+    /// Baton's stack connects and puts a file to nginx: Baton sends.
     Put,
 }
 
-/// Runs one transfer; `serve` for those that need Baton's server.
+/// Runs one transfer. `serve` is Baton's server, for the transfers that need it.
 pub fn run(
     transfer: Transfer,
     wire: &Wire,
@@ -158,7 +158,7 @@ pub fn echo(netns: &Netns, ip: Ip, site: &Site) -> Result<(), String> {
         });
         let read = read_ramp(&mut reader, site.bytes);
         if read.is_err() {
-            // Else the writer might wait for ever.
+            // Otherwise the writer might wait forever.
             let _ = stream.shutdown(Shutdown::Both);
         }
         let written = writing.join().unwrap();
@@ -182,7 +182,7 @@ fn get(wire: &Wire, ip: Ip, site: &Site, faults: Option<Faults>) -> Result<u64, 
 }
 
 fn put(wire: &Wire, ip: Ip, site: &Site, faults: Option<Faults>) -> Result<u64, String> {
-    // The program drives its engine on one thread; here it has two.
+    // `baton get` drives its engine on one thread; this test uses two.
     let stack = wire.stack(faults, Threads::Two);
     let target = SocketAddr::new(ip.addr(KERNEL), 80);
     put_file(&stack, target, site).map_err(|error| format!("{error}"))?;

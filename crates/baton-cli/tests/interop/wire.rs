@@ -20,16 +20,16 @@ pub const DEVICE: &str = "bt0";
 /// Smallest MTU of a link that carries IPv6 (RFC 8200 §5).
 const IPV6_MTU_MIN: u32 = 1280;
 
-/// What Baton's end of the wire is.
+/// The kind of device at Baton's end of the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A TAP device with virtio header: super-frames, checksums left out.
+    /// A TAP device with virtio header: frames larger than the MTU, and no checksums.
     TapVnet,
-    /// One without: one segment a frame.
+    /// A TAP device without virtio header: one segment per frame.
     Tap,
     /// AF_XDP in the driver of a veth.
     Xdp,
-    /// AF_XDP behind the driver.
+    /// AF_XDP in generic mode, behind the driver.
     XdpGeneric,
 }
 
@@ -52,7 +52,7 @@ pub enum Ip {
 }
 
 impl Ip {
-    /// The host with this number, as a URL names it.
+    /// Address of the host with this number, as written in a URL.
     pub fn url_host(self, host: u8) -> String {
         match self {
             Ip::V4 => format!("10.77.0.{host}"),
@@ -60,7 +60,7 @@ impl Ip {
         }
     }
 
-    /// The host with this number.
+    /// Address of the host with this number.
     pub fn addr(self, host: u8) -> IpAddr {
         match self {
             Ip::V4 => IpAddr::from([10, 77, 0, host]),
@@ -73,14 +73,14 @@ impl Ip {
 pub const KERNEL: u8 = 1;
 pub const HOST: u8 = 2;
 
-/// Number of captures so far; `BATON_INTEROP_PCAP=DIR` has each command of Baton's captured.
+/// Number of captures so far. `BATON_INTEROP_PCAP=DIR` captures the traffic of each Baton command.
 static CAPTURES: AtomicU32 = AtomicU32::new(0);
 
 /// The wire: the kernel has [`KERNEL`]'s addresses in `far`.
 pub struct Wire {
     pub kind: Kind,
     pub far: Netns,
-    /// Where Baton is, if elsewhere.
+    /// Baton's namespace, if it is a different one.
     near: Option<Netns>,
 }
 
@@ -95,7 +95,7 @@ impl Wire {
             Kind::Xdp | Kind::XdpGeneric => {
                 let near = Netns::new("interopnear");
                 veth(&far, DEVICE, &near, DEVICE);
-                // What AF_XDP carries has its checksum, and is one segment.
+                // Frames over AF_XDP must have checksums and hold one segment each.
                 far.run(&format!("ethtool -K {DEVICE} tx off tso off gso off gro off"));
                 near.run(&format!("ip link set {DEVICE} mtu {mtu}"));
                 Some(near)
@@ -107,8 +107,8 @@ impl Wire {
             far.run(&format!("ip addr add {}/64 dev {DEVICE} nodad", Ip::V6.addr(KERNEL)));
             far.run(&format!("ip -6 route replace fd77::/64 dev {DEVICE} proto kernel metric 256 congctl cubic"));
         }
-        // The kernel's default, whatever this machine prefers. By route, since not
-        // every namespace may choose.
+        // CUBIC, whatever this machine's default is. It is set per route, since not every
+        // namespace may set the default.
         let source = Ip::V4.addr(KERNEL);
         far.run(&format!(
             "ip route replace 10.77.0.0/24 dev {DEVICE} proto kernel scope link src {source} congctl cubic"
@@ -206,7 +206,7 @@ impl Serve {
         self.lines.recv_timeout(Duration::from_secs(20)).expect("the server answers")
     }
 
-    /// Its counters now.
+    /// Reads its counters.
     pub fn stats(&mut self) -> Value {
         self.process.child().stdin.as_mut().unwrap().write_all(b"stats\n").unwrap();
         let line = self.line();
@@ -215,17 +215,17 @@ impl Serve {
     }
 }
 
-/// Payload bytes that an engine sent again, by its counters.
+/// Payload bytes that an engine retransmitted, by its counters.
 pub fn retransmitted(stats: &Value) -> u64 {
     counter(stats, "streamer.tx_retransmitted_bytes")
 }
 
-/// One of an engine's counters; 0 if it is left out.
+/// One of an engine's counters; 0 if it is missing.
 pub fn counter(stats: &Value, name: &str) -> u64 {
     stats["engine"]["counters"][name].as_u64().unwrap_or(0)
 }
 
-/// Segments that the kernel of this namespace sent again.
+/// Segments that the kernel of this namespace retransmitted.
 pub fn kernel_retransmissions(netns: &Netns) -> u64 {
     let text = netns.run("cat /proc/net/snmp");
     let mut rows = text.lines().filter(|line| line.starts_with("Tcp:")).map(|line| line.split_whitespace());

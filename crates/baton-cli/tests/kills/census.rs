@@ -1,4 +1,4 @@
-//! What there is: processes of the service, what they hold, and what they leave in the kernel.
+//! Takes stock: the processes of the service, the resources they hold, and what they leave in the kernel.
 
 use aya::maps::loaded_maps;
 use aya::programs::{loaded_links, loaded_programs};
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub struct Process {
     pub pid: u32,
-    /// What it was started as: `service`, `engine` and so on.
+    /// The command that it was started with: `service`, `engine` and so on.
     pub role: String,
 }
 
-/// Processes whose environment has this word, without those that have ended.
+/// Live processes whose environment contains this word.
 pub fn processes(word: &str) -> Vec<Process> {
     let numbers = fs::read_dir("/proc").unwrap().flatten();
     let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -30,25 +30,25 @@ pub fn processes(word: &str) -> Vec<Process> {
     found.collect()
 }
 
-/// A number of `/proc/PID/status`.
+/// A number from `/proc/PID/status`.
 fn status(pid: u32, name: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
 
-/// What a process holds.
+/// The resources of a process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Holds {
     pub descriptors: u64,
     pub mappings: u64,
     pub threads: u64,
-    /// Private memory, kilobytes.
+    /// Private memory in kilobytes.
     pub private_kb: u64,
-    /// Shared memory that it has touched, kilobytes.
+    /// Shared memory that it has touched, in kilobytes.
     pub shared_kb: u64,
 }
 
-/// What a process holds now; nothing once it has ended.
+/// The resources that a process holds now, or `None` once it has ended.
 pub fn holds(pid: u32) -> Holds {
     let count = |path: &str| fs::read_dir(format!("/proc/{pid}/{path}")).map_or(0, |entries| entries.count() as u64);
     let mappings = fs::read_to_string(format!("/proc/{pid}/maps")).map_or(0, |text| text.lines().count() as u64);
@@ -62,10 +62,10 @@ pub fn holds(pid: u32) -> Holds {
     }
 }
 
-/// What lies in the kernel.
+/// Objects in the kernel that a service may leave behind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Kernel {
-    /// Numbers of programs, maps and links of BPF.
+    /// Ids of BPF programs, maps and links.
     bpf: BTreeSet<(&'static str, u32)>,
     pins: BTreeSet<String>,
     namespaces: BTreeSet<String>,
@@ -91,14 +91,14 @@ impl Kernel {
         }
     }
 
-    /// How many there are of all.
+    /// Total number of objects.
     fn count(&self) -> usize {
         let interfaces = self.interfaces.values().map(BTreeSet::len).sum::<usize>();
         self.bpf.len() + self.pins.len() + self.namespaces.len() + interfaces
     }
 
-    /// Waits until there is nothing that was not there before: the kernel removes what
-    /// nobody holds, but not at once.
+    /// Waits until only objects of `self` are left: the kernel removes unreferenced objects, but
+    /// with a delay.
     #[track_caller]
     pub fn assert_nothing_more(&self, sides: [&Netns; 2]) {
         let begun = Instant::now();
@@ -114,13 +114,13 @@ impl Kernel {
     }
 }
 
-/// Names in a directory; none if there is none.
+/// Names in a directory; empty if it does not exist.
 fn names(directory: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Looks, one a round, at what somebody holds: nothing may grow.
+/// Samples of the resources that processes hold, one per round. None of them may grow.
 #[derive(Default)]
 pub struct Growth {
     processes: BTreeMap<String, Vec<Holds>>,
@@ -136,9 +136,9 @@ impl Growth {
         self.kernel.push(kernel.count());
     }
 
-    /// Compares the last third with the first, whose largest figures are the measure.
+    /// Compares the last third of the samples with the largest values of the first third.
     ///
-    /// Each look is at a moment of load, so memory differs a little from one to the next.
+    /// The samples are taken under load, so memory differs a little between them.
     #[track_caller]
     pub fn assert_none(&self) {
         assert!(self.kernel.last() <= self.kernel.first(), "objects in the kernel: {:?}", self.kernel);
@@ -154,12 +154,12 @@ impl Growth {
             figure("mappings", |h| h.mappings, 16);
             figure("threads", |h| h.threads, 0);
             figure("private memory", |h| h.private_kb, 16 << 10);
-            // Shared memory is touched as far as the load of the moment goes; what is kept of
-            // it for nothing shows as mappings and descriptors.
+            // The shared memory touched depends on the load, so it is not compared; a leak of it
+            // shows as mappings and descriptors.
         }
     }
 
-    /// First and last look at each.
+    /// The first and the last sample of each.
     pub fn summary(&self) -> Vec<(String, Holds, Holds)> {
         let ends = |looks: &Vec<Holds>| Some((*looks.first()?, *looks.last()?));
         self.processes.iter().filter_map(|(who, looks)| ends(looks).map(|(a, b)| (who.clone(), a, b))).collect()

@@ -1,4 +1,4 @@
-//! What the rounds came to: a line each, a table in the end, JSON if it is asked for.
+//! Results of the rounds: a line for each round, a table at the end, and JSON on request.
 
 use crate::census::Growth;
 use hdrhistogram::Histogram;
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The environment variable that names the directory for JSON.
+/// The environment variable that names the directory for JSON files.
 const OUT_VARIABLE: &str = "BATON_KILLS_OUT";
 
-/// Figures of one kind, each of many lines and rounds.
+/// Results of one kind of kill, each over many connections and rounds.
 pub struct Figures {
     kind: &'static str,
     seed: u64,
@@ -25,7 +25,7 @@ impl Figures {
         Figures { kind, seed, times: BTreeMap::new() }
     }
 
-    /// Takes times in ns; the longest.
+    /// Records times in ns, and returns the longest.
     pub fn times(&mut self, what: &'static str, all: impl IntoIterator<Item = u64>) -> u64 {
         let make = || Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("bounds that it takes");
         let histogram = self.times.entry(what).or_insert_with(make);
@@ -37,7 +37,7 @@ impl Figures {
         longest
     }
 
-    /// A line of progress.
+    /// Prints a line of progress.
     pub fn tell(&self, round: usize, rounds: usize, text: &str) {
         println!("{} {}/{rounds}: {text}", self.kind, round + 1);
     }

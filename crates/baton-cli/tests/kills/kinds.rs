@@ -1,4 +1,4 @@
-//! The kinds: who is killed, and what has to come of it.
+//! The kinds of kills: which process is killed, and what must follow.
 
 use crate::figures::Figures;
 use crate::lines::End;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-/// What the kernel has to have taken over, or told the peers of, by then.
+/// Time within which the kernel must have taken over, or the peers must have seen the end.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Two programs that share the connections.
@@ -22,7 +22,7 @@ pub fn start(plan: Plan, roles: bool) -> Rig {
     rig
 }
 
-/// Everybody goes on; what it took.
+/// Checks that every connection continues, and returns the times as text.
 pub fn went_on(rig: &mut Rig, figures: &mut Figures, after_ns: u64) -> String {
     let numbers: Vec<usize> = rig.programs.keys().copied().collect();
     let (mut home, mut texts) = (0, Vec::new());
@@ -61,14 +61,14 @@ fn a_guardian_dies() {
     a_process_dies("guardian", &GUARDIAN, Plan::of(20));
 }
 
-/// Kills the process of these roles, again and again: nothing is lost.
+/// Repeatedly kills the process that has one of these roles, and checks that nothing is lost.
 fn a_process_dies(kind: &'static str, roles: &[&str], plan: Plan) {
     need_root!();
     need_program!("clang");
     let (mut rig, mut figures) = (start(plan, false), Figures::new(kind, plan.seed));
     let resets = rig.resets();
     for round in 0..plan.rounds {
-        // Every other time in the middle of a move of all.
+        // Every second time, in the middle of a move of all connections.
         let settled = round % 2 == 0;
         if settled {
             rig.all_in_engine()
@@ -80,12 +80,12 @@ fn a_process_dies(kind: &'static str, roles: &[&str], plan: Plan) {
         let mut after = 0;
         thread::scope(|scope| {
             if !settled {
-                // Its end may be the broker's.
+                // The request may fail if the broker is the victim.
                 scope.spawn(|| admin.handoff(Selector::All));
             }
             rig.random_moment(300);
             let begun = monotonic_ns();
-            // Where some are handed over to the next engine at once, nobody sees them at home.
+            // Connections that move to the next engine at once may not be seen in the kernel.
             rig.watch(settled && kind != "guardian", || {
                 after = monotonic_ns() - begun;
                 kill(victim);
@@ -110,7 +110,7 @@ fn a_program_dies() {
     let plan = Plan::of(40);
     let (mut rig, mut figures) = (start(plan, true), Figures::new("program", plan.seed));
     let lines = plan.connections / 2;
-    // What the kernel shows of an ordinary program.
+    // What peers see when an ordinary program on the kernel's TCP is killed.
     let ordinary = rig.start_program(lines, false, true);
     let shown = die(&mut rig, ordinary, &mut figures, "the kernel alone, until the peer sees the end");
     for round in 0..plan.rounds {
@@ -131,7 +131,7 @@ fn a_program_dies() {
         rig.start_program(lines, true, true);
     }
     figures.report(&rig.growth);
-    // Their lines are not made to end in form.
+    // These programs' connections must not be closed in order.
     for number in rig.programs.keys().copied().collect::<Vec<_>>() {
         die(&mut rig, number, &mut figures, "until the peer sees the end");
     }
@@ -153,7 +153,7 @@ fn word(end: End) -> &'static str {
     }
 }
 
-/// Kills a program: what its peers see, in time.
+/// Kills a program, and returns what its peers see within [`AT_ONCE`].
 fn die(
     rig: &mut Rig,
     victim: usize,

@@ -1,15 +1,15 @@
-//! One end of a line: the ramp out, the ramp in, and what is to be seen of its going on.
+//! One end of a connection: sends the ramp, checks the ramp that it receives, and records progress.
 
 use crate::words::{Report, Role, monotonic_ns};
 use baton_apps::services::ramp;
 use std::io::{self, ErrorKind};
 
-/// Bytes taken in one read.
+/// Bytes per read.
 const READ: usize = 1 << 16;
-/// Reads at one turn, at most.
+/// Most reads per turn.
 const READS: usize = 8;
 
-/// How a line ended.
+/// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     Fin,
@@ -30,7 +30,7 @@ impl Ends {
         Ends { role, written: 0, read: 0, end: None, watch: Watch::new() }
     }
 
-    /// Writes a piece of what is next, at most `len` bytes.
+    /// Writes up to `len` of the next bytes.
     pub fn write(&mut self, len: usize, write: impl FnOnce(&[u8]) -> io::Result<usize>) -> io::Result<()> {
         match write(&ramp::from(self.written)[..len]) {
             Ok(count) => self.written += count as u64,
@@ -40,7 +40,7 @@ impl Ends {
         Ok(())
     }
 
-    /// Reads what is there, and looks at every byte.
+    /// Reads what has arrived, and checks every byte.
     pub fn read(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -66,17 +66,17 @@ impl Ends {
                 Err(error) => return Err(error),
             }
         }
-        // One that never is empty goes on all the more.
+        // A connection that never runs empty makes progress, too.
         self.watch.on_drained();
         Ok(())
     }
 }
 
-/// What comes of something that happened.
+/// Progress of a connection after an event.
 pub struct Watch {
     since_ns: u64,
     home: Option<u64>,
-    /// It was not in the kernel when it happened.
+    /// True if the connection was not in the kernel at the time of the event.
     away: bool,
     drained: bool,
     bytes: Option<u64>,
@@ -89,7 +89,8 @@ impl Watch {
         Watch { since_ns: 0, home: Some(0), away: false, drained: true, bytes: Some(0), last_ns: 0, gap: 0 }
     }
 
-    /// It happened at this time, `away` from the kernel, or where that does not matter.
+    /// Starts to watch for progress after an event at this time. `away` says whether the connection
+    /// was outside the kernel, where that matters.
     pub fn begin(&mut self, since_ns: u64, away: bool) {
         let home = (!away).then_some(0);
         *self = Watch { since_ns, home, away, drained: false, bytes: None, last_ns: self.last_ns, gap: 0 };
@@ -109,7 +110,7 @@ impl Watch {
         }
     }
 
-    /// All that had come before has been read.
+    /// Notes that everything that had arrived before the event has been read.
     fn on_drained(&mut self) {
         self.drained |= self.home.is_some();
     }

@@ -1,22 +1,22 @@
-//! What is killed, and what comes of it: the service on real wires, under load from many
-//! connections, each of its processes and its programs ended by `kill -9` at random moments.
+//! Kills with `kill -9`, at random moments, each process of a service and each of its programs, on
+//! real wires and under load from many connections.
 //!
 //! ```text
 //!   this process                          namespace "ours"
-//!     rig      what happens when            baton service and its children
+//!     rig      runs the scenario            baton service and its children
 //!     peers    the far ends, in    <=====>  programs: this binary once more (`program`),
 //!              namespace "peer"     veth      each with its share of the connections
-//!     census   what there is                  over `Service::adopt`
+//!     census   takes stock of resources       over `Service::adopt`
 //! ```
 //!
-//! Every connection carries the ramp both ways all the time, and every byte is looked at.
-//! A thread of each program moves connections to and fro meanwhile, so that moves, too, are
-//! cut off in the middle. One test a kind; `cargo xtask kills` runs the same with more rounds:
+//! Every connection carries the ramp in both directions all the time, and every byte is checked.
+//! A thread of each program moves connections back and forth at the same time, so that moves, too,
+//! are interrupted. Each kind has one test; `cargo xtask kills` runs them with more rounds:
 //!
-//! * `BATON_KILLS_ROUNDS`, `BATON_KILLS_CONNECTIONS`: how many;
-//! * `BATON_KILLS_STEER`: how frames reach the engine, `tc` (unless said otherwise) or `xdp`;
-//! * `BATON_KILLS_SEED`: the random moments, printed at the start;
-//! * `BATON_KILLS_OUT`: a directory that gets the figures, a JSON file a kind.
+//! * `BATON_KILLS_ROUNDS`, `BATON_KILLS_CONNECTIONS`: numbers of rounds and connections;
+//! * `BATON_KILLS_STEER`: how frames reach the engine, `tc` (the default) or `xdp`;
+//! * `BATON_KILLS_SEED`: seed of the random moments, printed at the start;
+//! * `BATON_KILLS_OUT`: a directory for the results, one JSON file per kind.
 
 mod census;
 mod figures;
@@ -28,7 +28,7 @@ mod rig;
 mod upgrade;
 mod words;
 
-/// Not a test: what the others start as a program.
+/// Not a test: the other tests start this as a program.
 #[test]
 fn the_programs_process() {
     program::be_the_program();

@@ -1,4 +1,4 @@
-//! The far ends of all lines: plain sockets of the kernel, served by one thread.
+//! The far ends of all connections: plain kernel sockets, served by one thread.
 
 use crate::lines::{End, Ends};
 use crate::program::{BULK, LIGHT, TURN};
@@ -15,18 +15,18 @@ use std::time::Instant;
 struct Peer {
     stream: TcpStream,
     ends: Ends,
-    /// Its program is killed: it may end at any moment.
+    /// True once its program is about to be killed, so that the connection may end at any moment.
     mortal: bool,
 }
 
-/// The lines of one program.
+/// The connections of one program.
 #[derive(Default)]
 struct Group {
     peers: Vec<Peer>,
     hushed: bool,
 }
 
-/// See the file's head.
+/// The far ends of all connections, shared with the thread that serves them.
 pub struct Peers {
     groups: Arc<Mutex<BTreeMap<usize, Group>>>,
     stop: Arc<AtomicBool>,
@@ -49,7 +49,7 @@ impl Peers {
         self.groups.lock().expect("the peers' thread has panicked, see above")
     }
 
-    /// A program's lines, in its order.
+    /// Adds the connections of a program, in its order.
     pub fn add(&self, program: usize, streams: Vec<TcpStream>, roles: bool) {
         let peer = |(at, stream): (usize, TcpStream)| {
             stream.set_nodelay(true).unwrap();
@@ -64,19 +64,19 @@ impl Peers {
         self.lock().insert(program, Group { peers, hushed: false });
     }
 
-    /// Its lines are no more.
+    /// Forgets the connections of a program.
     pub fn remove(&self, program: usize) {
         self.lock().remove(&program);
     }
 
-    /// Something happened: look at what comes of it.
+    /// Starts to record the progress after an event.
     pub fn watch(&self, since_ns: u64) {
         let mut groups = self.lock();
         let peers = groups.values_mut().flat_map(|group| &mut group.peers);
         peers.for_each(|peer| peer.ends.watch.begin(since_ns, false));
     }
 
-    /// What came of it, once every line goes on.
+    /// Waits until every connection makes progress, and returns the record.
     #[track_caller]
     pub fn report(&self, program: usize) -> Report {
         self.wait("bytes", program, |peer| peer.ends.watch.goes_on());
@@ -85,12 +85,12 @@ impl Peers {
         report
     }
 
-    /// From now on the program's lines may end.
+    /// Allows the program's connections to end from now on.
     pub fn expect_death(&self, program: usize) {
         self.lock().get_mut(&program).unwrap().peers.iter_mut().for_each(|peer| peer.mortal = true);
     }
 
-    /// How each line of the program ended, and when; once all have.
+    /// Waits until all connections of the program have ended, and returns how and when each did.
     #[track_caller]
     pub fn ends(&self, program: usize) -> Vec<(Role, End, u64)> {
         self.wait("ends", program, |peer| peer.ends.end.is_some());
@@ -99,7 +99,7 @@ impl Peers {
         groups[&program].peers.iter().filter_map(end).collect()
     }
 
-    /// Writes no more to this program's lines; what was written to each.
+    /// Stops writing to this program's connections, and returns the bytes written to each.
     pub fn hush(&self, program: usize) -> Vec<u64> {
         let mut groups = self.lock();
         let group = groups.get_mut(&program).unwrap();
@@ -107,7 +107,7 @@ impl Peers {
         group.peers.iter().map(|peer| peer.ends.written).collect()
     }
 
-    /// All of it was read, and the end seen; then closes too.
+    /// Waits until everything was read and the end was seen, then closes the connections.
     #[track_caller]
     pub fn finish(&self, program: usize, written: &[u64]) {
         self.wait("ends", program, |peer| peer.ends.end.is_some());
@@ -171,7 +171,7 @@ impl Peer {
             Role::Drained | Role::Unread => 0,
         };
         let mut io = &*stream;
-        // Read first: a reset is told once, and a write would hear it in a read's place.
+        // Read first: the kernel reports a reset only once, and a write would consume the report.
         let read = ends.read(buffer, |buffer| io.read(buffer));
         let mut io = &*stream;
         let write = read.is_ok() && ends.end.is_none() && len > 0 && !hushed;

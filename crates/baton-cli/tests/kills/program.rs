@@ -1,4 +1,4 @@
-//! A program: its lines, which go on over the service; told what to do by the rig.
+//! A program under test: it uses its connections over the service, and obeys the rig.
 
 use crate::lines::{End, Ends};
 use crate::words::{Answer, Order, Report, Role, Start};
@@ -13,18 +13,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-/// The environment variable that makes this binary a program.
+/// The environment variable that makes this test binary run as a program.
 pub const VARIABLE: &str = "BATON_KILLS_PROGRAM";
-/// What its answers begin with.
+/// Prefix of its answers.
 pub const MARK: &str = "@answer ";
 
-/// Time from one turn of all lines to the next, at least.
+/// Shortest time between two turns of all connections.
 pub const TURN: Duration = Duration::from_millis(20);
-/// Time from one look at whether lines are home to the next.
+/// Time between two checks whether connections are back in the kernel.
 const LOOK: Duration = Duration::from_millis(2);
-/// Bytes that a light line writes at a turn, at most.
+/// Most bytes that a light connection writes per turn.
 pub const LIGHT: usize = 2048;
-/// The same of a bulk one.
+/// The same for a bulk connection.
 pub const BULK: usize = 64 * 1024;
 
 /// Our end of a connection.
@@ -43,7 +43,7 @@ struct Line {
 struct Switches {
     load: AtomicBool,
     moves: AtomicBool,
-    /// Somebody wants to know when lines come home.
+    /// True while the rig wants to know when connections return to the kernel.
     watched: AtomicBool,
     turns: AtomicU64,
 }
@@ -54,7 +54,7 @@ struct Program {
     switches: Switches,
 }
 
-/// The program, if that is what this process was started for; then it does not return.
+/// Runs the program, and does not return, if this process was started as one.
 pub fn be_the_program() {
     let Ok(text) = std::env::var(VARIABLE) else { return };
     let panicked = std::panic::take_hook();
@@ -87,14 +87,14 @@ pub fn be_the_program() {
     program.adopt_all();
     answer(&Answer::Adopted);
     for order in io::stdin().lock().lines() {
-        // The rig has gone.
+        // The rig has ended.
         let Ok(order) = order else { break };
         program.obey(serde_json::from_str(&order).unwrap());
     }
     exit(0);
 }
 
-/// One piece, so that nothing of the test runner's comes in between.
+/// Prints a line with a single write, so that no output of the test runner interrupts it.
 fn answer(answer: &Answer) {
     let text = format!("\n{MARK}{}\n", serde_json::to_string(answer).unwrap());
     io::stdout().write_all(text.as_bytes()).unwrap();
@@ -112,13 +112,13 @@ impl Program {
             while matches!(self.lock(at).at, At::Kernel(_)) {
                 let Some(why) = self.lock(at).adopt(service) else { break };
                 assert!(begun.elapsed() < LONG, "line {at} is not taken over: {why}");
-                // One that has much to be read is refused until it was: it gets its turns.
+                // A connection with much unread data is refused; continue to serve it until it fits.
                 sleep(2 * TURN);
             }
         }
     }
 
-    /// Everything that can be written and read, again and again.
+    /// Repeatedly writes and reads everything that is possible.
     fn load(&self, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut buffer = Vec::new();
@@ -126,7 +126,7 @@ impl Program {
             let begun = Instant::now();
             let load = self.switches.load.load(Ordering::Relaxed);
             for (at, line) in self.lines.iter().enumerate() {
-                // One that is held is on its way.
+                // A connection whose lock is held is moving.
                 if let Ok(mut line) = line.try_lock() {
                     line.turn(at, load, &mut random, &mut buffer);
                 }
@@ -136,8 +136,8 @@ impl Program {
         }
     }
 
-    /// Notes when a line has come home. Whoever measures does not wait for its turn behind
-    /// the load.
+    /// Notes when each connection is back in the kernel. This has its own thread, so that the
+    /// measurement does not wait behind the load.
     fn look_home(&self) {
         let usual = getpriority_process(None).unwrap();
         let _ = setpriority_process(None, usual - 10);
@@ -149,7 +149,7 @@ impl Program {
         }
     }
 
-    /// Lines to and fro, one after the other.
+    /// Moves connections back and forth, one after the other.
     fn moves(&self, seed: u64) {
         let Some(service) = &self.service else { return };
         let mut random = fastrand::Rng::with_seed(seed);
@@ -171,7 +171,7 @@ impl Program {
             Order::Watch { since_ns, home } => {
                 for at in 0..self.lines.len() {
                     let mut line = self.lock(at);
-                    // One on its way may be about to go to the next engine.
+                    // A moving connection may be about to enter the next engine.
                     let away = home && line.is_in_engine();
                     line.ends.watch.begin(since_ns, away);
                 }
@@ -185,7 +185,7 @@ impl Program {
             Order::Hush => {
                 self.switches.load.store(false, Ordering::Relaxed);
                 self.switches.moves.store(false, Ordering::Relaxed);
-                // Once a turn has begun and ended, none writes.
+                // After a whole turn, no connection writes any more.
                 let turns = self.switches.turns.load(Ordering::Relaxed);
                 self.wait("the turns", || self.switches.turns.load(Ordering::Relaxed) > turns + 1);
                 answer(&Answer::Hushed((0..self.lines.len()).map(|at| self.lock(at).ends.written).collect()));
@@ -227,7 +227,7 @@ impl Program {
         answer(&Answer::Finished);
     }
 
-    /// What is known of lines that do not go on, or have not ended.
+    /// Describes connections that make no progress or have not ended.
     fn stuck(&self) -> String {
         let mut text = String::new();
         for at in 0..self.lines.len() {
@@ -269,7 +269,8 @@ impl Line {
         }
     }
 
-    /// Hands it over; if it stays, because there is no engine just now, say: why.
+    /// Hands the connection over. Returns the reason if it stays, for example because there is no
+    /// engine at the time.
     fn adopt(&mut self, service: &Service) -> Option<String> {
         let At::Kernel(stream) = std::mem::replace(&mut self.at, At::Moving) else { panic!("it is away") };
         self.ends.watch.on_home();
@@ -288,7 +289,7 @@ impl Line {
         }
     }
 
-    /// To the other side.
+    /// Moves the connection to the other side.
     fn toggle(&mut self, service: &Service) {
         match std::mem::replace(&mut self.at, At::Moving) {
             At::Kernel(stream) => {
@@ -301,7 +302,7 @@ impl Line {
                         self.ends.watch.on_home();
                         At::Kernel(fd.into())
                     }
-                    // What the engine's death left has to be read first, or the service is away.
+                    // Data that a dead engine left must be read first, or there is no service.
                     Err((stream, _)) => At::Service(stream),
                 }
             }
@@ -342,12 +343,12 @@ impl Line {
 trait ReadWrite: Read + Write {}
 impl<T: Read + Write> ReadWrite for T {}
 
-/// Its answer in a line of its output, if there is one.
+/// Parses the program's answer from a line of its output, if it is one.
 pub fn answer_in(line: &str) -> Option<Answer> {
     line.strip_prefix(MARK).map(|text| serde_json::from_str(text).expect("an answer"))
 }
 
-/// The lines' far ends, by our addresses.
+/// Finds the far ends of the connections by their local addresses.
 pub fn sorted(of: &[SocketAddr], mut streams: Vec<TcpStream>) -> Vec<TcpStream> {
     let place = |stream: &TcpStream| {
         let address = stream.peer_addr().unwrap();

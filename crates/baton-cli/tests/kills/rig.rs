@@ -20,20 +20,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-/// What every process of the service has in its environment.
+/// The environment variable that marks every process of the service.
 const WORD: &str = "BATON_KILLS_SERVICE";
 
-/// The process that was started, and those that take its place.
+/// The roles of the process that was started, and of those that replace it.
 pub const GUARDIAN: [&str; 2] = ["service", "guardian"];
 
-/// What a connection brought along is kept until the broker's next look at it, five times a
-/// second, and 1,000 move at once here.
+/// Slack for memory: the broker keeps what a connection brought along until its next check, five
+/// times per second, and 1,000 connections move at once here.
 const REST: Duration = Duration::from_millis(300);
 
-/// What a process frees it gives back at once, so that what it has is what it holds.
+/// Makes the allocator return freed memory at once, so that a process's size shows what it uses.
 const FRUGAL: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "8192"), ("MALLOC_TRIM_THRESHOLD_", "0")];
 
-/// How much is done.
+/// The size of a test.
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub rounds: usize,
@@ -44,7 +44,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// As the environment says, else so many rounds.
+    /// Reads the environment; `rounds` is the default number of rounds.
     pub fn of(rounds: usize) -> Plan {
         let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
         let plan = Plan {
@@ -57,7 +57,7 @@ impl Plan {
         plan
     }
 
-    /// By AF_XDP.
+    /// True if frames reach the engine by AF_XDP.
     pub fn over_xdp(self) -> Plan {
         Plan { steer: "xdp", ..self }
     }
@@ -94,7 +94,7 @@ impl Program {
     }
 }
 
-/// See the file's head. Dropped, all of it goes away.
+/// Namespaces, wire, service, programs and peers. Dropping it ends and removes them all.
 pub struct Rig {
     pub plan: Plan,
     pub random: fastrand::Rng,
@@ -108,7 +108,7 @@ pub struct Rig {
     directory: tempfile::TempDir,
     peer: Netns,
     ours: Netns,
-    /// One rig at a time: they count what is in the whole system.
+    /// Allows one rig at a time, since each counts objects of the whole system.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -121,18 +121,18 @@ impl Rig {
         let (ours, peer) = (Netns::new("ours"), Netns::new("peer"));
         veth(&ours, "wire", &peer, "wire");
         if plan.steer == "xdp" {
-            // AF_XDP cannot tell a checksum that a veth left out from damage.
+            // Over AF_XDP, a checksum that a veth omitted looks like damage.
             peer.enter(|| link::set_tx_checksum_offload("wire", false).unwrap());
         }
         for (side, last) in [(&ours, 1), (&peer, 2)] {
             side.run(&format!("ip addr add 10.66.0.{last}/24 dev wire"));
             side.run(&format!("ip addr add fd66::{last}/64 dev wire nodad"));
-            // How fast a peer sends again what was lost is its own affair, and with BBR, the
-            // default of some systems, it takes seconds.
+            // The peer's congestion control determines how soon it retransmits. With BBR, the
+            // default of some systems, this takes seconds.
             side.run("sysctl -q -w net.ipv4.tcp_congestion_control=reno");
         }
-        // A window or a queue larger than a stream buffer takes one of the large ones, of which
-        // there are fewer than lines: what would be refused is not what this is about.
+        // A window or queue larger than a stream buffer needs a large buffer, and there are fewer
+        // of those than connections. Such refusals are not under test here.
         for limit in ["net.ipv4.tcp_rmem=4096 131072 200000", "net.ipv4.tcp_wmem=4096 65536 200000"] {
             baton_testkit::run(ours.command("sysctl").args(["-q", "-w", limit]));
         }
@@ -175,7 +175,7 @@ impl Rig {
         [&self.ours, &self.peer]
     }
 
-    /// A connection of an administrator; waits for the service.
+    /// Connects to the service as an administrator, and waits for the service if necessary.
     #[track_caller]
     pub fn admin(&self) -> Service {
         let mut service = None;
@@ -186,7 +186,7 @@ impl Rig {
         service.expect("it was waited for")
     }
 
-    /// Starts a program with so many connections; true: they are handed over.
+    /// Starts a program with this many connections, which move to the engine if the flag is true.
     pub fn start_program(&mut self, lines: usize, adopt: bool, roles: bool) -> usize {
         let peers = [0, 1].map(|at| self.listeners[at].local_addr().unwrap());
         let service = adopt.then(|| self.socket());
@@ -226,7 +226,7 @@ impl Rig {
         streams
     }
 
-    /// Processes of the service, by what they are.
+    /// Processes of the service, by role.
     pub fn processes(&self) -> Vec<Process> {
         census::processes(&format!("{WORD}={}", self.directory.path().display()))
     }
@@ -242,7 +242,7 @@ impl Rig {
         found.expect("it was waited for")
     }
 
-    /// The process of one of these roles, which goes before the programs.
+    /// The process of one of these roles, started before the programs.
     #[track_caller]
     pub fn first(&self, roles: &[&str]) -> u32 {
         let pid = self.process(roles).pid;
@@ -251,7 +251,7 @@ impl Rig {
         pid
     }
 
-    /// Has everything handed over, and waits until it is there.
+    /// Moves every connection to the engine, and waits until all have arrived.
     #[track_caller]
     pub fn all_in_engine(&mut self) {
         for program in self.programs.values_mut() {
@@ -269,12 +269,12 @@ impl Rig {
                 return;
             }
             assert!(begun.elapsed() < LONG, "{known} are known, not in the engine are {last:?}");
-            // One that has much to be read is refused until it was: it gets its turns.
+            // A connection with much unread data is refused until its program has read it.
             sleep(2 * TURN);
         }
     }
 
-    /// Waits until there is an engine: one connection goes to it.
+    /// Waits until there is an engine, by moving one connection to it.
     #[track_caller]
     pub fn an_engine(&self) {
         let admin = self.admin();
@@ -290,12 +290,13 @@ impl Rig {
         self.programs.values_mut().for_each(|program| program.tell(&Order::Moves(on)));
     }
 
-    /// Lets some time pass, so that whatever comes comes at a random moment.
+    /// Sleeps for a random time, so that the next step comes at a random moment.
     pub fn random_moment(&mut self, most_ms: u64) {
         sleep(Duration::from_micros(self.random.u64(..most_ms * 1000)));
     }
 
-    /// Has everybody look at what comes of `happen`; `home`: that everything goes home.
+    /// Makes programs and peers record the progress after `happen`. With `home`, they also expect
+    /// every connection to return to the kernel.
     pub fn watch(&mut self, home: bool, happen: impl FnOnce()) {
         let since_ns = monotonic_ns();
         self.programs.values_mut().for_each(|program| program.tell(&Order::Watch { since_ns, home }));
@@ -303,10 +304,10 @@ impl Rig {
         self.peers.watch(monotonic_ns());
     }
 
-    /// Looks at what the service's processes and the programs hold, once they are at rest.
+    /// Samples the resources of the service's processes and of the programs, once they are at rest.
     ///
-    /// Broker and guardian hold a descriptor of each connection that the service knows, and how
-    /// many those are differs from round to round: what is compared is what they hold beside.
+    /// Broker and guardian hold a descriptor of each connection that the service knows. Their number
+    /// differs between rounds, so only the other resources are compared.
     pub fn look(&mut self) {
         sleep(REST);
         let kernel = Kernel::now(self.sides());
@@ -325,12 +326,12 @@ impl Rig {
         }
     }
 
-    /// Resets that either kernel has sent.
+    /// Number of resets that either kernel has sent.
     pub fn resets(&self) -> u64 {
         self.sides().map(|side| side.enter(resets)).iter().sum()
     }
 
-    /// Every byte arrives, and every connection ends in form.
+    /// Checks that every byte arrives and that every connection closes in order.
     #[track_caller]
     pub fn finish_programs(&mut self) {
         for (number, mut program) in std::mem::take(&mut self.programs) {
@@ -342,7 +343,7 @@ impl Rig {
         }
     }
 
-    /// Ends the service in form; nothing is left of it.
+    /// Ends the service in order, and checks that nothing of it is left.
     #[track_caller]
     pub fn finish(mut self) {
         self.finish_programs();
@@ -373,7 +374,7 @@ pub fn kill(pid: u32) {
     kill_process(Pid::from_raw(pid as i32).expect("a process"), Signal::KILL).expect("it runs");
 }
 
-/// Hears a program's answers; whatever else it says is shown.
+/// Receives a program's answers, and prints its other output.
 fn listen_to(child: &mut Child) -> Receiver<Answer> {
     let (tell, hear) = channel();
     let lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();

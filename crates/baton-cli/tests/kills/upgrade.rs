@@ -1,4 +1,4 @@
-//! A new engine takes the old one's place under load.
+//! A new engine replaces the old one under load.
 
 use crate::figures::Figures;
 use crate::kinds::{start, went_on};

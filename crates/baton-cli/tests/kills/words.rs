@@ -1,75 +1,75 @@
-//! What the rig and its programs say to each other: a line of JSON each, on the program's
-//! standard input and output.
+//! Messages between the rig and its programs: each is a line of JSON on the program's standard
+//! input or output.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What a program is started with.
+/// The parameters that a program starts with.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Start {
-    /// The service's socket; none for a program that stays in the kernel.
+    /// The service's socket; `None` for a program that stays on the kernel's TCP.
     pub service: Option<PathBuf>,
-    /// Where the peers listen: by IPv4, by IPv6.
+    /// Addresses of the peers' listeners: IPv4, then IPv6.
     pub peers: [SocketAddr; 2],
     pub lines: usize,
-    /// Some lines are quiet in one direction, see [`Role`].
+    /// True if some connections are quiet in one direction; see [`Role`].
     pub roles: bool,
     pub seed: u64,
 }
 
-/// What a program is told.
+/// A message to a program.
 #[derive(Clone, Serialize, Deserialize)]
 pub enum Order {
-    /// Hand over what is in the kernel.
+    /// Hand the connections that are in the kernel over to the engine.
     Adopt,
-    /// Move lines to and fro at random, or no more.
+    /// Start or stop moving connections back and forth at random.
     Moves(bool),
-    /// Something happened at this time: look at what comes of it.
+    /// An event happened at this time: record the progress after it.
     Watch { since_ns: u64, home: bool },
-    /// Say so once every line goes on.
+    /// Report once every connection makes progress.
     Report,
-    /// Write no more.
+    /// Stop writing.
     Hush,
-    /// Read as much from each line, then close all in form.
+    /// Read this many bytes from each connection, then close all of them in order.
     Finish(Vec<u64>),
 }
 
-/// What it says.
+/// A message from a program.
 #[derive(Clone, Serialize, Deserialize)]
 pub enum Answer {
-    /// Its ends of the lines.
+    /// The local addresses of its connections.
     Connected(Vec<SocketAddr>),
-    /// The service has them.
+    /// The service has adopted its connections.
     Adopted,
     Report(Report),
-    /// What was written to each line.
+    /// Bytes written to each connection.
     Hushed(Vec<u64>),
     Finished,
 }
 
-/// What came of something, line by line, in ns since.
+/// The progress after an event, for each connection, in ns since the event.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Until it was in the kernel, if it was not there already.
+    /// Time until it was in the kernel, if it was not there already.
     pub home: Vec<Option<u64>>,
-    /// Until the first byte that was not there before.
+    /// Time until the first new byte.
     pub bytes: Vec<u64>,
     /// The longest time without a byte.
     pub gap: Vec<u64>,
 }
 
-/// How a line is used.
+/// How a connection is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Some, both ways.
+    /// Little data, in both directions.
     Light,
-    /// As much as fits, both ways.
+    /// As much data as fits, in both directions.
     Bulk,
-    /// The peer writes nothing: all that there is was read.
+    /// The peer writes nothing, so the receive queue is empty.
     Drained,
-    /// The program reads nothing, nor writes, and the peer wrote something.
+    /// The program neither reads nor writes, and unread data of the peer is queued.
     Unread,
 }
 
@@ -84,7 +84,7 @@ impl Role {
     }
 }
 
-/// The time that all processes share.
+/// The clock that all processes share.
 pub fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

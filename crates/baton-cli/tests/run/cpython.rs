@@ -1,13 +1,13 @@
-//! CPython's own tests of sockets, on the kernel and under `baton run`: each comes to the same.
+//! CPython's own socket tests, on the kernel and under `baton run`: each must have the same result.
 //!
 //! ```text
 //!          near 10.68.0.1 ----- wire ----- far 10.68.0.2      both in one namespace
 //! ```
 //!
-//! Both ends of their connections are in one process, and loopback stays in the kernel. So
-//! the namespace sends what is for the far address over the wire, though it is its own, and
-//! the tests are copied with that address in place of 127.0.0.1. Debian keeps these tests in
-//! a package of their own, which set-up unpacks (`cargo xtask setup`).
+//! Both ends of their connections are in one process, and loopback stays in the kernel. So the namespace
+//! sends packets for the far address over the wire, although the address is its own, and the tests are
+//! copied with that address in place of 127.0.0.1. Debian has a separate package for these tests, which
+//! `cargo xtask setup` unpacks.
 
 use crate::restless::Restless;
 use crate::rough::Rough;
@@ -36,11 +36,11 @@ const PYTHON: &str = "/usr/bin/python3";
 
 const FAR: &str = "10.68.0.2";
 
-/// How often tests are repeated that came to something else: some depend on time.
+/// How often tests with a different result are repeated, since some depend on timing.
 const AGAIN: usize = 3;
 
-/// Seconds that a module's tests may take: then Python ends, and says what each thread was at.
-/// The quick ones take seconds, and minutes on a busy machine.
+/// Time limit of a module's tests in seconds. After it, Python ends and prints where each thread was. The
+/// quick modules take seconds, and minutes on a busy machine.
 const LONGEST: [&str; 2] = ["200", "500"];
 
 /// Its client gives a connection one second, after which the kernel would have sent a lost SYN
@@ -52,12 +52,12 @@ fn unpacked() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("cpython")
 }
 
-/// What lies between the tests' two ends.
+/// The wire between the tests' two ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Between {
     Loopback,
     Wire,
-    /// One that loses, repeats and swaps frames.
+    /// A wire that loses, duplicates and reorders frames.
     BadWire,
 }
 
@@ -81,11 +81,11 @@ enum How<'a> {
     With(&'a Path),
 }
 
-/// A test's name, and what it came to.
+/// A test's name and its result.
 type Outcomes = BTreeMap<String, &'static str>;
 
 impl Site {
-    /// None, said as a skip, if the tests are not there.
+    /// Returns `None`, and reports a skip, if the tests are not installed.
     fn new(between: Between, engine: &'static str) -> Option<Site> {
         let package = unpacked();
         if !package.join("test").is_dir() {
@@ -153,7 +153,7 @@ impl Site {
         }
     }
 
-    /// Runs tests, of these only those that are named if any are.
+    /// Runs tests, or only the named ones if any are named.
     fn outcomes(&self, modules: &[&str], named: &[&String], how: How<'_>) -> (Outcomes, Option<Account>) {
         let report = self.home.path().join("report.xml");
         let _ = fs::remove_file(&report);
@@ -190,7 +190,7 @@ impl Site {
         (read(&report), (!is_kernel).then(|| Account::of(&said)))
     }
 
-    /// Runs them on the kernel and so, and compares what each came to.
+    /// Runs them on the kernel and with Baton, and compares the results.
     fn compare(&self, how: How<'_>) {
         let modules = &MODULES[..if times() > 1 { MODULES.len() } else { QUICK }];
         let (kernels, _) = self.outcomes(modules, &[], How::Kernel);

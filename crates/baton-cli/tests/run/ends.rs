@@ -1,4 +1,4 @@
-//! What `baton run` started is gone once it has ended, whatever happened.
+//! After `baton run` has ended, everything that it started is gone, however it ended.
 
 use crate::world::{Account, World, baton};
 use baton_testkit::{Running, run, wait_for};
@@ -22,7 +22,7 @@ while True:
             key.fileobj.send(read) if read else set.unregister(key.fileobj)
 ";
 
-/// Has so many connections on the engine, and ends without closing them.
+/// Opens this many connections on the engine, and ends without closing them.
 const HOLDER: &str = "\
 import os, socket, sys
 held = [socket.create_connection(('10.67.0.2', 8003)) for _ in range(int(sys.argv[1]))]
@@ -71,10 +71,11 @@ pub fn after_many_connections(world: &World) {
     assert_eq!(Account::of(&said).moved, 2000, "{said}");
 }
 
-/// As a plain shell's, but that it is waited for, and meant by signals.
+/// Left-over processes behave as under a plain shell, except that `baton run` waits for them and forwards
+/// signals to them.
 pub fn after_what_the_program_left_was_told_to_end(world: &World) {
     let mut running = world.start(&["sh", "-c", "sleep 1000 & exit 3"]);
-    wait_for("a word of what is waited for", || world.said().contains("waiting for what it left: process "));
+    wait_for("the list of processes waited for", || world.said().contains("waiting for the processes it left: "));
     assert_eq!(running.child().try_wait().unwrap(), None);
     running.signal(Signal::TERM);
     let mut status = None;

@@ -1,4 +1,4 @@
-//! What `baton run` and `baton ps` say of programs that end in unusual ways, or do unusual things.
+//! The output of `baton run` and `baton ps` for programs that end or behave in unusual ways.
 
 use crate::sharing::{echo, place};
 use crate::world::{Account, World, baton};
@@ -50,7 +50,10 @@ pub fn processes_without_the_library_are_counted(world: &World) {
     let expected =
         format!("  2 processes ran without the library, in the kernel only: {} is linked", program.display());
     assert!(said.contains(&expected), "{said}");
-    assert!(said.contains("  1 process ran without the library") && said.contains("environment of its own"), "{said}");
+    assert!(
+        said.contains("  1 process ran without the library") && said.contains("with a different environment"),
+        "{said}"
+    );
     assert!(!world.run(&["sleep", "0.5"]).stderr.windows(11).any(|words| words == b"ran without"));
 }
 

@@ -1,4 +1,4 @@
-//! The page for users says of every reason what it means.
+//! The page for users explains every reason.
 
 use baton_policy::Refusal;
 use std::collections::BTreeSet;

@@ -180,7 +180,7 @@ pub fn iperf_measures_in_both_directions(world: &World) {
     let words = ["iperf3", "--server", "--bind", "10.67.0.1", "--logfile", "told", "--forceflush"];
     let iperf = world.start(&words);
     world.listens(5201);
-    // It turns away who comes before it has done with the one before.
+    // iperf3 refuses a client while it still serves the previous one.
     let (mut done, told) = (0, world.file("told"));
     let is_free = |done| fs::read_to_string(&told).is_ok_and(|told| told.matches("Server listening").count() > done);
     let bytes = (6 << 20) * times() as u64;

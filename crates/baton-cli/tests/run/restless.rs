@@ -1,4 +1,4 @@
-//! Connections that go to and fro all the time, whatever their programs do.
+//! Moves connections back and forth all the time, whatever their programs do.
 
 use baton_client::Service;
 use baton_ipc::message::Selector;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Who moves at once.
+/// Number of threads that move connections.
 const MOVERS: usize = 4;
 
 /// Time between two moves of one of them: together they try 200 a second.

@@ -1,6 +1,6 @@
-//! A wire that loses, repeats and swaps frames: a TAP device at each end, and a thread that
-//! carries frames from one to the other. What it does to them it does to each frame of an
-//! MTU by itself, since such a device takes no larger ones.
+//! A wire that loses, duplicates and reorders frames: a TAP device at each end, and a thread that carries
+//! frames between them. Faults apply to single frames of MTU size, since the devices accept no larger
+//! ones.
 
 use baton_port::{Faults, Faulty, FrameIo, FrameSink, RxFrame, Tap, TapOptions, TxMeta, WaitSet, Waitable};
 use baton_testkit::Netns;
@@ -15,7 +15,7 @@ const FAULTS: Faults = Faults { loss: 0.01, reorder: 0.01, dup: 0.01, corrupt: 0
 /// How long a frame that was held back waits for others to overtake it.
 const HELD: Duration = Duration::from_millis(2);
 
-/// See the file's head. It ends when this is dropped.
+/// A wire with faults. It ends when this value is dropped.
 pub struct Rough {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<[Faulty<Tap>; 2]>>,

@@ -1,5 +1,5 @@
-//! Several `baton run` at a time in one network namespace, and what becomes of all when one of them,
-//! or the service that they share, is killed.
+//! Several `baton run` at the same time in one network namespace, and the effects on all of them when one
+//! of them, or the service that they share, is killed.
 
 use crate::ends::services;
 use crate::world::{World, baton, listens};
@@ -168,7 +168,7 @@ pub fn two_share_a_service(world: &World) {
     third.goes_on();
     assert_eq!(processes(world, &["broker"]).len(), 1);
     let said = second.said();
-    assert!(said.contains("the service of another run is shared"), "{said}");
+    assert!(said.contains("sharing the service of another run"), "{said}");
     let said = first.end();
     assert!(said.contains("3 of 3 connections moved"), "{said}");
     second.goes_on();
@@ -285,7 +285,10 @@ pub fn engines_inside_programs_go_on_without_a_service(world: &World) {
     second.goes_on();
     first.goes_on();
     let said = second.end();
-    assert!(said.contains("go on inside programs") && said.contains("0 of 2 connections moved"), "{said}");
+    assert!(
+        said.contains("continue in engines inside programs") && said.contains("0 of 2 connections moved"),
+        "{said}"
+    );
     first.goes_on();
     first.end();
     let third = Talker::start(world, "third", 2, PORT);
@@ -341,7 +344,7 @@ fn counted(bytes: &[u8], name: &str) -> u64 {
     entry.map_or(0, |entry| u64::from_ne_bytes(entry[..8].try_into().unwrap()))
 }
 
-/// Who may not use a service runs in the kernel.
+/// A program of a user without access to the service runs in the kernel.
 pub fn other_users_stay_in_the_kernel(world: &World) {
     let _echo = echo(world);
     let first = Talker::start(world, "first", 1, PORT);
@@ -354,7 +357,10 @@ pub fn other_users_stay_in_the_kernel(world: &World) {
     let out = nobody(&["--", "sh", "-c", "exit 5"]);
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(5), "{said}");
-    assert!(said.contains("connections stay in the kernel: no service runs, and only root may start one"), "{said}");
+    assert!(
+        said.contains("connections stay in the kernel: no service is running, and only root can start one"),
+        "{said}"
+    );
     let out = nobody(&["--require", "--", "sh", "-c", "exit 5"]);
     assert_eq!(out.status.code(), Some(2), "{}", String::from_utf8_lossy(&out.stderr));
     first.end();

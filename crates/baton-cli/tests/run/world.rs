@@ -1,8 +1,8 @@
 //! Two namespaces with a wire between them, and programs under `baton run` in one.
 //!
-//! A quiet world has a good wire, and each program a service of its own. In a restless one
-//! the wire loses, repeats and swaps frames, and the connections of the one service go to and
-//! fro all the time. `BATON_PROGRAMS_TIMES` makes every load so many times as large.
+//! A quiet world has a good wire, and each program has its own service. In a restless world the wire
+//! loses, duplicates and reorders frames, and the connections of the single service move back and forth
+//! all the time. `BATON_PROGRAMS_TIMES` multiplies the size of every load.
 
 use crate::restless::Restless;
 use crate::rough::Rough;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// `baton`, with its library beside it.
+/// `baton`, with its library in the same directory.
 pub fn baton() -> &'static Path {
     static BATON: OnceLock<PathBuf> = OnceLock::new();
     BATON.get_or_init(|| {
@@ -145,7 +145,7 @@ impl World {
         let mut command = self.command(words);
         let said = fs::File::create(self.file("said")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
-        // Not by `ip netns exec`, which hides the BPF file system.
+        // This does not use `ip netns exec`, which hides the BPF file system.
         self.ours.enter(|| Running::start(&mut command))
     }
 
@@ -202,7 +202,7 @@ impl Account {
     }
 }
 
-/// True once somebody listens; seen without a connection, which would be counted.
+/// Returns true if a program listens. This makes no connection, which would be counted.
 pub fn listens(namespace: &Netns, port: u16) -> bool {
     !namespace.run(&format!("ss -Hltn sport = :{port}")).trim().is_empty()
 }
@@ -211,7 +211,7 @@ pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A file of content that is nowhere like itself.
+/// A file whose content does not repeat.
 pub fn content(path: &Path, len: usize) -> String {
     let mut random = fastrand::Rng::with_seed(len as u64);
     let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(len).collect();

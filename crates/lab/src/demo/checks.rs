@@ -1,4 +1,4 @@
-//! What has to be right before anything is measured: every byte.
+//! Checks before the measurements that every byte arrives intact.
 
 use super::loads::{Load, What};
 use crate::report::Check;
@@ -19,11 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(12);
 /// Bytes that are echoed and compared one by one.
 const ECHOED: usize = 16 << 20;
 
-/// The check that goes with a load, if there is one: HTTP by digest over IPv4
-/// and IPv6, the streams by comparing every byte.
+/// Runs the check of a load, if it has one: HTTP by digest over IPv4 and IPv6, streams by comparing
+/// every byte.
 ///
 /// # Errors
-/// Only if the demo is asked to end: what goes wrong is a check that failed.
+/// Only if the demo is asked to end. Any other error is a failed check.
 pub fn run(world: &World, link: &Link, load: &Load, site: &Site, stop: &Stop) -> anyhow::Result<Option<Check>> {
     let (what, seen) = match &load.what {
         What::Curl => {
@@ -67,7 +67,7 @@ fn digest(world: &World, addr: IpAddr, site: &Site, stop: &Stop) -> anyhow::Resu
 fn echo(world: &World, link: &Link, stop: &Stop) -> anyhow::Result<String> {
     let arguments = ["--verify", "--warmup=0", "--seconds=0"].map(str::to_owned).to_vec();
     let arguments = [arguments, vec![format!("--size={ECHOED}")]].concat();
-    // A load begins to measure only once every connection had one whole answer.
+    // A load starts to measure only after every connection has had one complete answer.
     let outcome = generate(world, link.addrs[0], Kind::Echo, &arguments, stop)?;
     anyhow::ensure!(outcome.connections == 1, "no answer");
     Ok(format!("{ECHOED} bytes"))

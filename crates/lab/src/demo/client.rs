@@ -29,10 +29,10 @@ impl Drop for Running {
     }
 }
 
-/// Fetches the site's file from nginx; `Err` is why it could not even be tried.
+/// Fetches the site's file from nginx. `Err` is the reason why this could not be tried.
 pub fn check(world: &World, site: &Site, stop: &Stop) -> Result<Check, String> {
     if find_program("nginx").is_none() {
-        return Err("Baton as a client of nginx: no program nginx: apt-get install nginx".to_owned());
+        return Err("Baton as a client of nginx: nginx is not installed: apt-get install nginx".to_owned());
     }
     let seen = fetch(world, site, stop);
     let (ok, seen) = match seen {
@@ -44,8 +44,7 @@ pub fn check(world: &World, site: &Site, stop: &Stop) -> Result<Check, String> {
 }
 
 fn fetch(world: &World, site: &Site, stop: &Stop) -> anyhow::Result<String> {
-    // The device stays when it is let go of, so that its address is there before
-    // the client is.
+    // A persistent device, so that its address can be configured before the client opens it.
     world.client.ip(&format!("tuntap add dev {DEVICE} mode tap"))?;
     world.client.ip(&format!("addr add {SERVER}/24 dev {DEVICE}"))?;
     world.client.ip(&format!("link set {DEVICE} up"))?;
@@ -59,7 +58,7 @@ fn fetch(world: &World, site: &Site, stop: &Stop) -> anyhow::Result<String> {
         command.arg(home.path().join("got")).arg(format!("http://{SERVER}/{}", Site::NAME));
         match process::run(&mut command, stop, PATIENCE) {
             Ok(printed) => return compare(&printed, site),
-            // nginx takes a moment until it listens.
+            // nginx does not listen at once.
             Err(error) if error.to_string().contains("refused") && Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(50));
             }

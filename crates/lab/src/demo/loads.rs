@@ -1,4 +1,4 @@
-//! What clients do over a wire, and how a run of it is measured.
+//! The loads that clients put on a wire, and how a run is measured.
 
 use super::Options;
 use crate::report::{LoadInfo, Run};
@@ -20,20 +20,19 @@ const PATIENCE: Duration = Duration::from_secs(12);
 pub struct Load {
     /// How the report names it.
     pub info: LoadInfo,
-    /// What is run.
+    /// The program to run.
     pub what: What,
     length: Duration,
 }
 
-/// What a load runs.
+/// The program of a load.
 #[derive(Clone, Debug)]
 pub enum What {
-    /// `curl`, one connection, as many downloads of the file in a row as fit into
-    /// a run.
+    /// `curl` over one connection, with as many successive downloads of the file as fit into a run.
     Curl,
     /// `baton load`.
     Generator {
-        /// Which.
+        /// The kind of load.
         kind: Kind,
         /// Connections at once.
         connections: usize,
@@ -60,7 +59,7 @@ pub fn all(options: &Options) -> Vec<Load> {
         load(
             "http",
             "HTTP download (curl)",
-            "curl fetches a 64 MiB file over one connection, again and again.",
+            "curl repeatedly fetches a 64 MiB file over one connection.",
             false,
             What::Curl,
         ),
@@ -153,18 +152,18 @@ pub fn curl(world: &World, url: &str, stop: &Stop) -> anyhow::Result<Run> {
     Ok(Run { seconds, bytes, requests: 0, latency_ns: None, cpu, tce: None })
 }
 
-/// How many downloads fit into `length` at the rate of a run that did `downloads`.
+/// The number of downloads that fit into `length`, at the rate of a run that completed `downloads`.
 fn fitting(run: &Run, downloads: usize, length: Duration) -> usize {
     let one = (run.seconds / downloads as f64).max(1e-3);
     ((length.as_secs_f64() / one).round() as usize).clamp(1, 200)
 }
 
 impl Load {
-    /// The same load as it is told when clients and services share a process.
+    /// Describes the load for clients and services in the same process.
     pub fn in_process(mut self) -> Load {
         if matches!(self.what, What::Curl) {
             self.info.name = "HTTP download".to_owned();
-            self.info.about = "A 64 MiB file over one connection after the other.".to_owned();
+            self.info.about = "A 64 MiB file, over a new connection each time.".to_owned();
         }
         self.info.command = "in this process".to_owned();
         self

@@ -1,8 +1,7 @@
 //! The demo without privileges: the same loads between two engines on one
 //! thread, over a wire in memory.
 //!
-//! Every run has a pair of engines of its own, so nothing of one is left to
-//! the next.
+//! Every run has its own pair of engines, so that runs do not affect each other.
 
 use super::loads::{self, Load, What};
 use super::{Options, Watch};
@@ -55,7 +54,7 @@ fn wires() -> [MemoryWire; 2] {
     ]
 }
 
-/// Runs the demo in this process; `why` says what kept it from the real one.
+/// Runs the demo in this process. `why` is the reason why the real demo is not possible.
 ///
 /// # Errors
 /// If an engine cannot be made, a load fails, or the demo is asked to end.
@@ -94,9 +93,9 @@ pub fn run(why: &str, options: &Options, stop: &Stop, watch: &dyn Watch) -> anyh
         moves: None,
         checks,
         not_shown: vec![
-            format!("the kernel beside Baton, TAP and AF_XDP: {why}"),
-            "live connections that move: there are none of the kernel's here".to_owned(),
-            "programs of the kernel's side, such as curl: they have no way into a wire in memory".to_owned(),
+            format!("the kernel next to Baton, TAP and AF_XDP: {why}"),
+            "live connections that move: this demo has no connections in the kernel".to_owned(),
+            "programs that use the kernel's TCP, such as curl: they cannot reach a wire in memory".to_owned(),
         ],
     })
 }
@@ -184,7 +183,7 @@ fn generate(
     run_pair(&mut pair, &load)
 }
 
-/// Takes a body: counts it, and digests it if asked to.
+/// Receives a body, counts its bytes, and computes its digest if asked to.
 struct Sink {
     bytes: Rc<RefCell<u64>>,
     digest: Option<Rc<RefCell<Sha256>>>,

@@ -1,4 +1,4 @@
-//! The demo: kernel and Baton on two ends of a wire, real programs between them.
+//! The demo: real programs between the kernel's TCP and Baton's, at the two ends of a wire.
 //!
 //! ```text
 //!   namespace "client"                         namespace "server"
@@ -6,14 +6,13 @@
 //!                                     |      +-- baton serve --port tap:… | xdp:…
 //! ```
 //!
-//! Every load runs over every wire once a round, so what changes on the machine
-//! meanwhile meets all of them; the kernel-alone wires are the baselines. What
-//! is measured, and how it is shown, is in [`crate::report`]. Live connections that move
-//! between the two are a chapter of their own (`moves`).
+//! Every load runs over every wire once per round, so that changes on the machine affect all of them.
+//! The wires with the kernel at both ends are the baselines. [`crate::report`] defines the measured
+//! values and their presentation. Live connections that move between kernel and engine have a chapter
+//! of their own (`moves`).
 //!
-//! Namespaces, devices and processes go away with the values that stand for them
-//! ([`crate::world`]), also by a panic; those of a killed demo are removed
-//! by the next.
+//! Namespaces, devices and processes are removed when their values are dropped ([`crate::world`]), also
+//! after a panic. The next demo removes those of a killed one.
 
 mod checks;
 mod client;
@@ -29,10 +28,10 @@ use anyhow::Context;
 use baton_apps::signal::Stop;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How the demo is run.
+/// Options of the demo.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Measured runs of every load on every wire.
+    /// Number of measured runs of each load on each wire.
     pub rounds: usize,
     /// Length of one run.
     pub run: Duration,
@@ -40,9 +39,9 @@ pub struct Options {
     pub limit: Duration,
 }
 
-/// Told of what happens, to show it.
+/// Is told of the progress, to show it.
 pub trait Watch {
-    /// So many steps are planned.
+    /// This many steps are planned.
     fn plan(&self, steps: usize);
     /// The next step begins.
     fn step(&self, what: &str);
@@ -51,9 +50,9 @@ pub trait Watch {
 /// Runs the demo between two namespaces of `world`.
 ///
 /// # Errors
-/// What kept it from being run: a program that is missing, a service that did
-/// not start, an interruption. A wire that cannot be made is left out and said
-/// so; what goes wrong on one is a check that failed, and ends its part.
+/// If a program is missing, a service does not start, or the demo is interrupted. A wire that cannot be
+/// made is omitted and reported. A failure on a wire becomes a failed check, and the wire is not used
+/// any more.
 pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> anyhow::Result<Report> {
     let (start, started) = (Instant::now(), httpdate::fmt_http_date(SystemTime::now()));
     let background = baton_apps::measure::Cpu::idle_check(Duration::from_millis(300))?;
@@ -98,7 +97,7 @@ pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> 
     for round in 1..=options.rounds {
         let round_time = measured.elapsed() / (round as u32 - 1).max(1);
         if round > 1 && start.elapsed() + round_time > options.limit {
-            not_shown.push(format!("more than {} rounds, for want of time", round - 1));
+            not_shown.push(format!("more than {} rounds, for lack of time", round - 1));
             break;
         }
         measure_round(world, &mut links, &loads, &mut report, stop, &|what| {
@@ -138,7 +137,7 @@ fn measure_round(
                 Ok(run) => run,
                 Err(error) if stop.requested() => return Err(error),
                 Err(error) => {
-                    // It would take its time to fail again: the wire is left out from here on.
+                    // Another failure would cost as much time, so the wire is omitted from here on.
                     link.broken = true;
                     report.checks.push(Check {
                         wire: link.wire.name.clone(),

@@ -1,9 +1,8 @@
-//! How busy the TCP Control Engine is while data moves, by message size (LC §5,
-//! figures 3 to 6).
+//! How busy the TCP Control Engine (TCE) is while data moves, by message size (LC §5, figures 3 to 6).
 //!
-//! The paper measured its control engine at 12 % of one 1.8 GHz CPU while
-//! receiving 3.7 Gb/s, and at less than 20 % in all. What carries over to another
-//! machine is the share per Gb/s, so it stands beside.
+//! LC is Shalev, Makhervaks and others, *Loosely Coupled TCP Acceleration Architecture* (2006). It
+//! measured its control engine at 12 % of one 1.8 GHz CPU while receiving 3.7 Gb/s, and at less than
+//! 20 % in all cases. Only the share per Gb/s carries over to another machine, so the report has it too.
 
 use crate::report::html::page;
 use crate::report::plot::{Group, Mark, Plot, Row};
@@ -24,10 +23,10 @@ use std::time::Duration;
 /// Message sizes in bytes: the paper's range.
 pub const SIZES: [usize; 7] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 
-/// What the paper says: share of a CPU of 1.8 GHz, at a rate in Gb/s, receiving.
+/// The paper's result: share of a 1.8 GHz CPU at a rate in Gb/s, receiving.
 const PAPER: (f64, f64) = (0.12, 3.7);
 
-/// All that was measured.
+/// All results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// Where.
@@ -41,26 +40,26 @@ pub struct Outcome {
 /// One size in one direction.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// What Baton does.
+    /// Whether Baton sends or receives.
     pub direction: Direction,
-    /// Bytes that the service takes or writes at once, and the client writes.
+    /// Bytes per read or write of the service, and per write of the client.
     pub message_bytes: usize,
     /// Each measured run.
     pub runs: Vec<Run>,
 }
 
-/// What Baton does with the data.
+/// Direction of the data, as Baton sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// Takes it.
+    /// Baton receives.
     Receive,
-    /// Sends it.
+    /// Baton sends.
     Transmit,
 }
 
 impl Direction {
-    /// The load that makes Baton do it.
+    /// The client's load for this direction.
     fn load(self) -> LoadKind {
         match self {
             Direction::Receive => LoadKind::Send,
@@ -83,19 +82,19 @@ impl Direction {
     }
 }
 
-/// How it is measured.
+/// Options of the measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Runs of every size in each direction.
+    /// Number of runs of each size in each direction.
     pub rounds: usize,
     /// Length of one run.
     pub length: Duration,
-    /// Segments of up to 64 KB pass whole.
+    /// True if segments of up to 64 KB pass unsplit.
     pub offloads: bool,
 }
 
-/// Measures every size in both directions; over a TAP device
-/// against the kernel if there is a world for it, else over a wire in memory.
+/// Measures every size in both directions: over a TAP device against the kernel if there is a `world`,
+/// otherwise over a wire in memory.
 ///
 /// # Errors
 /// If a load fails or the measurement is asked to end.
@@ -123,7 +122,7 @@ pub fn run(world: Option<&World>, options: &Options, stop: &Stop, tell: &dyn Fn(
         Some(_) => "TAP device, MTU 1500, the kernel at the other end",
         None => "wire in memory, MTU 1500, another engine at the other end, both on one thread",
     };
-    let frames = if offloads { "segments of up to 64 KB pass whole" } else { "every segment is a frame" };
+    let frames = if offloads { "segments of up to 64 KB pass unsplit" } else { "every segment is a frame" };
     Ok(Outcome { machine: Machine::here(background), wire: format!("{wire}; {frames}"), points })
 }
 
@@ -150,7 +149,7 @@ impl Point {
         median(&self.runs.iter().filter_map(|run| figure.of(run)).collect::<Vec<_>>())
     }
 
-    /// Share of a CPU, in percent, for each Gb/s.
+    /// Share of a CPU in percent per Gb/s.
     fn tce_per_gbps(&self) -> Option<f64> {
         Some(self.median(Figure::Tce)?.median / self.median(Figure::Throughput)?.median)
     }

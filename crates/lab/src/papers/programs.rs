@@ -1,15 +1,15 @@
-//! Unmodified programs under `baton run`, beside the kernel.
+//! Unmodified programs under `baton run`, compared with the kernel.
 //!
-//! Every load runs on every way ([`crate::workload`]) once a round, in an order that turns
-//! round by round, so that what changes on the machine meets all of them. CPU time is that of
-//! the whole machine, the client's included. A ratio is the median of the rounds' ratios to
-//! the kernel over the same frames; with xdp the second ratio is to the kernel with its
-//! offloads. Each stands with the first and third quartile. One way is the kernel again, over
-//! another wire: a ratio says no more than that one's distance from one.
+//! Every load runs on every way ([`crate::workload`]) once per round, in an order that rotates from
+//! round to round, so that changes on the machine affect all of them. CPU time is that of the whole
+//! machine, including the client. A ratio is the median of the rounds' ratios to the kernel over the
+//! same frames, with the first and third quartile; with xdp a second ratio is to the kernel with its
+//! offloads. One way is the kernel a second time, over another wire: its distance from one is the noise
+//! of every ratio.
 //!
-//! Beside them stands what the bare TAP device costs for the same direction, without TCP and
-//! without steering: a responder that answers frames ([`crate::workload::bare`]). And at the end
-//! stands what connections cost that do nothing ([`crate::workload::idle`]).
+//! For comparison, the report also has the cost of the bare TAP device for the same direction, without
+//! TCP and without steering: a responder that answers frames ([`crate::workload::bare`]). The cost of
+//! idle connections ([`crate::workload::idle`]) comes last.
 
 use crate::report::{Machine, short};
 use crate::workload::client::{LOADS, Load, Outcome, What};
@@ -35,28 +35,28 @@ use std::path::Path;
 const SUBNET: u8 = 120;
 const BARE_SUBNET: u8 = 119;
 
-/// What stands for the bare device among the ways.
+/// The id of the bare device among the ways.
 const BARE: &str = "bare";
 
-/// What stands for idle connections among the loads.
+/// The id of idle connections among the loads.
 const IDLE: &str = "idle";
 
-/// For how long they are looked at.
+/// Time for which idle connections are measured.
 const IDLE_FOR: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Bytes that iperf3 writes at once.
+/// Bytes per write of iperf3.
 const MESSAGE: u32 = 128 << 10;
 
-/// How it is measured.
+/// Options of the measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Runs of every load on every way.
+    /// Number of runs of each load on each way.
     pub rounds: usize,
     /// Length of one run.
     pub seconds: u32,
-    /// Only loads whose id contains one of these.
+    /// Run only loads whose ids contain one of these.
     pub loads: Vec<String>,
-    /// Only these ways, by id, and the kernels' that they are compared with.
+    /// Run only these ways, by id, and the kernel ways that they are compared with.
     pub ways: Vec<String>,
 }
 
@@ -67,11 +67,11 @@ pub struct Series {
     pub load: String,
     /// Id of the way.
     pub way: String,
-    /// One a round.
+    /// The runs, one per round.
     pub runs: Vec<Outcome>,
 }
 
-/// Where a server's connections were.
+/// How many of a server's connections were on the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Share {
     /// Id of the way.
@@ -84,7 +84,7 @@ pub struct Share {
     pub all: u64,
 }
 
-/// All that was measured.
+/// All results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Where.
@@ -93,22 +93,22 @@ pub struct Report {
     pub series: Vec<Series>,
     /// Connections that do nothing, on every way.
     pub idle: Vec<Idle>,
-    /// Whose connections moved.
+    /// How many connections of each server moved.
     pub shares: Vec<Share>,
-    /// What is not here, and why.
+    /// Parts that are missing, with the reasons.
     pub not_here: Vec<String>,
 }
 
 /// Runs all loads on all ways.
 ///
 /// # Errors
-/// If the kernel's ways cannot be had, a load fails, or the measurement is asked to end.
+/// If the kernel's ways cannot be set up, a load fails, or the measurement is asked to end.
 pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
     let (loads, mut not_here) = loads(options);
     let idle = find_program(Kind::Redis.program().0).is_some() && options.wants(IDLE);
-    ensure!(!loads.is_empty() || idle, "no such load here; known: {} {IDLE}", LOADS.map(|load| load.id).join(" "));
+    ensure!(!loads.is_empty() || idle, "no load matches --only; known: {} {IDLE}", LOADS.map(|load| load.id).join(" "));
     let ways = ways(options);
-    ensure!(!ways.is_empty(), "no such way; known: {}", WAYS.map(|way| way.id).join(" "));
+    ensure!(!ways.is_empty(), "no way matches --way; known: {}", WAYS.map(|way| way.id).join(" "));
     let home = home()?;
     let mut places = Vec::new();
     for (way, subnet) in ways.iter().zip(SUBNET..) {
@@ -169,7 +169,7 @@ impl Options {
     }
 }
 
-/// The loads that are asked for and can be had; why the others cannot.
+/// The requested loads that are possible, and the reasons why others are not.
 fn loads(options: &Options) -> (Vec<Load>, Vec<String>) {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for load in LOADS.into_iter().filter(|load| options.wants(load.id)) {
@@ -177,7 +177,7 @@ fn loads(options: &Options) -> (Vec<Load>, Vec<String>) {
         match programs.into_iter().find(|(name, _)| *name != "baton" && find_program(name).is_none()) {
             None => found.push(load),
             Some((name, package)) => {
-                missing.push(format!("{}: no program {name}: apt-get install {package}", load.name))
+                missing.push(format!("{}: {name} is not installed: apt-get install {package}", load.name))
             }
         }
     }
@@ -188,7 +188,7 @@ fn ways(options: &Options) -> Vec<Way> {
     let named = |way: &Way| options.ways.is_empty() || options.ways.iter().any(|id| id == way.id);
     let is_base = |way: &Way| WAYS.iter().any(|other| named(other) && other.baseline == Some(way.id));
     let any = WAYS.iter().any(named);
-    // What is lost by giving offloads away is shown too.
+    // Also show the cost of losing the offloads.
     WAYS.into_iter().filter(|way| any && (named(way) || is_base(way) || way.id == "kernel")).collect()
 }
 
@@ -214,7 +214,7 @@ fn keep(series: &mut [Series], load: &str, way: &str, run: Outcome) {
     of_this.expect("one was made for each").runs.push(run);
 }
 
-/// What the bare device can do of a load.
+/// The load for the bare device that corresponds to a load, if there is one.
 fn bare_kind(load: &Load) -> Option<load::Kind> {
     match load.what {
         What::Iperf { reverse: true, connections: 1 } => Some(load::Kind::Receive),
@@ -244,7 +244,7 @@ fn run_bare(world: &World, kind: load::Kind, seconds: u32, stop: &Stop) -> anyho
         format!("--size={size}"),
         format!("--seconds={seconds}"),
         "--warmup=0.2".to_owned(),
-        // What it sends is not the ramp.
+        // The bare device does not send the ramp.
         "--unchecked".to_owned(),
     ];
     let run = generate(world, bare_address(), kind, &arguments, stop).context("the bare device")?;
@@ -253,10 +253,10 @@ fn run_bare(world: &World, kind: load::Kind, seconds: u32, stop: &Stop) -> anyho
     Ok(Outcome { seconds: run.seconds, requests: run.requests, bytes, p50_ns, cpu: run.cpu })
 }
 
-/// A figure of a run, less of which is better.
+/// A measured value of a run; smaller is better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Figure {
-    /// CPU time of the machine a request or byte, in nanoseconds.
+    /// CPU time of the machine per request or byte, in nanoseconds.
     Cost,
     /// Median latency in nanoseconds.
     Median,
@@ -292,7 +292,7 @@ impl Report {
         LOADS.into_iter().filter(|load| self.series.iter().any(|series| series.load == load.id)).collect()
     }
 
-    /// Ids and names of ways in the order shown, the bare device last.
+    /// Ids and names of the ways in the order of display; the bare device is last.
     fn ways(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         WAYS.iter().map(|way| (way.id, way.name)).chain([(BARE, "bare TAP device")])
     }
@@ -332,7 +332,7 @@ impl Report {
                 );
             }
         }
-        out.push_str("medians of alternated rounds; ratios of CPU time and latency with quartiles, less is better\n");
+        out.push_str("medians of alternating rounds; ratios of CPU time and latency with quartiles; less is better\n");
         for idle in &self.idle {
             let name = Way::of(&idle.way).map_or("", |way| way.name);
             let _ = writeln!(out, "{} idle connections, {name}: {:.1} % of a CPU", idle.connections, idle.cpu * 100.0);
@@ -345,7 +345,7 @@ impl Report {
         for what in &self.not_here {
             let _ = writeln!(out, "not here: {what}");
         }
-        let _ = writeln!(out, "others used {:.0} % of the CPUs just before", self.machine.background * 100.0);
+        let _ = writeln!(out, "other programs used {:.0} % of the CPUs just before", self.machine.background * 100.0);
         out
     }
 
@@ -390,7 +390,7 @@ fn rate(series: &Series, load: &Load) -> String {
 
 fn cost(series: &Series, load: &Load) -> String {
     let cost = middle(&series.values(Figure::Cost));
-    // Nanoseconds a byte are seconds a gigabyte.
+    // Nanoseconds per byte equal seconds per gigabyte.
     if load.has_requests() { format!("{} µs", short(cost / 1e3)) } else { format!("{} s/GB", short(cost)) }
 }
 

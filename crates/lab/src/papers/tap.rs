@@ -1,4 +1,4 @@
-//! Baton on a TAP device, beside the kernel and beside the bare device.
+//! Baton on a TAP device, compared with the kernel and with the bare device.
 //!
 //! ```text
 //!   client: kernel TCP, baton load ─┬─ veth pair ─── kernel TCP, baton serve (without GRO, and with it)
@@ -6,25 +6,22 @@
 //!                                   └─ TAP device ── baton bare: frames, no TCP
 //! ```
 //!
-//! The client is the same program on the same stack every time, so what differs
-//! is the far end. The kernel's far end is behind a veth pair, the cheapest wire
-//! that the kernel has between two of its stacks: a frame is handed over by
-//! reference, without the copy through a file descriptor that TAP costs.
+//! The client is always the same program on the same stack, so only the far end differs. The kernel's
+//! far end is behind a veth pair, the cheapest wire between two stacks of the kernel: it passes frames
+//! by reference, without TAP's copy through a file descriptor.
 //!
-//! Without offloads both ends of the veth pair have every offload off, and the
-//! client's end of the TAP device all but GRO, which merges what Baton lets wait
-//! there: the same frames of MTU size with checksums in software pass everywhere. So
-//! that it is seen what merging does for the kernel itself, a second veth pair has
-//! GRO on. With offloads segments of up to 64 KB pass whole and checksums are left
-//! out, on all wires. Congestion control is NewReno everywhere.
+//! Without offloads, both ends of the veth pair have every offload off, and the client's end of the TAP
+//! device has all off except GRO, which merges frames that Baton makes wait there. So the same frames of
+//! MTU size with software checksums pass everywhere. A second veth pair has GRO on, to show what merging
+//! does for the kernel itself. With offloads, segments of up to 64 KB pass unsplit and without checksums
+//! on all wires. Congestion control is NewReno everywhere.
 //!
-//! Programs at both ends of a bulk transfer write and read messages of one size, 64 KB
-//! unless told. With offloads the kernel's cost depends on it more than Baton's does.
+//! Programs at both ends of a bulk transfer write and read messages of one size, 64 KB by default. With
+//! offloads, the kernel's cost depends on this size more than Baton's does.
 //!
-//! Every load runs on every wire once a round, in an order that turns round by
-//! round. CPU time is that of the whole machine, soft interrupts included; beside
-//! it is that of the two programs and the soft-interrupt threads alone, which
-//! other programs on the machine disturb less.
+//! Every load runs on every wire once per round, in an order that rotates from round to round. CPU time
+//! is that of the whole machine, including soft interrupts. The CPU time of only the two programs and the
+//! soft-interrupt threads, which other programs disturb less, is reported too.
 
 use crate::report::{Machine, short};
 use crate::workload::generate::generate;
@@ -41,13 +38,13 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Who is at the far end.
+/// The far end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Far {
     /// The kernel's TCP, behind a veth pair.
     Kernel,
-    /// The same, with receive offload; only on wires that have no other.
+    /// The same with GRO; only on wires without other offloads.
     KernelGro,
     /// Baton's engine on a TAP device.
     Baton,
@@ -75,7 +72,7 @@ impl Far {
     }
 }
 
-/// What the client does.
+/// The client's load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LoadSpec {
     /// Send, receive or echo.
@@ -96,16 +93,16 @@ const LOADS: [(LoadSpec, &str); 5] = [
     (LoadSpec { kind: Kind::Echo, connections: 256, size: 64 }, "echo 64 B, 256 connections"),
 ];
 
-/// How it is measured.
+/// Options of the measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Runs of every load on every wire.
+    /// Number of runs of each load on each wire.
     pub rounds: usize,
     /// Length of one run.
     pub length: Duration,
-    /// Bytes of a bulk write and of a bulk read, at both ends.
+    /// Bytes per write and per read of bulk loads, at both ends.
     pub message: usize,
-    /// Only loads whose name contains this.
+    /// Run only loads whose names contain this.
     pub only: String,
 }
 
@@ -114,15 +111,15 @@ pub struct Options {
 pub struct Series {
     /// Segments of up to 64 KB pass whole.
     pub offloads: bool,
-    /// Who is at the far end.
+    /// The far end.
     pub far: Far,
-    /// What is done, by name, from the far end's view.
+    /// Name of the load, from the far end's view.
     pub load: String,
-    /// One a round.
+    /// The runs, one per round.
     pub runs: Vec<Outcome>,
 }
 
-/// All that was measured.
+/// All results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Where.
@@ -141,7 +138,7 @@ struct Wire {
     server: Server,
 }
 
-/// A figure of a run, less of which is better.
+/// A measured value of a run; smaller is better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Figure {
     /// CPU time of the machine a byte or request, in nanoseconds.
@@ -203,7 +200,7 @@ fn measure(world: &World, wire: &Wire, spec: &LoadSpec, options: &Options, stop:
         format!("--warmup={}", (options.length / 4).as_secs_f64()),
         format!("--peer-pid={}", wire.server.pid()),
     ];
-    // What the bare device sends is not the ramp.
+    // The bare device does not send the ramp.
     let unchecked = (wire.far == Far::Bare).then(|| "--unchecked".to_owned());
     let arguments: Vec<String> = arguments.into_iter().chain(unchecked).collect();
     generate(world, wire.addr, spec.kind, &arguments, stop)
@@ -378,7 +375,7 @@ impl Series {
         let Some(Median { median, min, max }) = median(&self.values(figure)) else { return String::new() };
         let (scale, unit) = match figure {
             Figure::Median => return format!("{} µs", short(median / 1e3)),
-            // Nanoseconds a byte are seconds a gigabyte.
+            // Nanoseconds per byte equal seconds per gigabyte.
             _ if self.load.starts_with("bulk") => (1.0, "s/GB"),
             _ => (1e-3, "µs"),
         };

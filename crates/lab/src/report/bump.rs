@@ -22,7 +22,7 @@ pub enum Line {
         /// The device.
         host: String,
     },
-    /// Counters: when asked for, and at the end.
+    /// Counters, printed on request and at the end.
     Stats(Report),
 }
 
@@ -30,12 +30,12 @@ impl Line {
     /// Writes it to standard output.
     pub fn print(&self) {
         let text = serde_json::to_string(self).expect("counters and names have a JSON form");
-        // A reader that went away is no reason to stop carrying frames.
+        // A closed standard output does not stop the bump.
         let _ = writeln!(std::io::stdout().lock(), "{text}");
     }
 }
 
-/// What has passed.
+/// The counters of a bump.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Time since the start, in seconds.
@@ -44,11 +44,11 @@ pub struct Report {
     pub wire_in: u64,
     /// Their bytes.
     pub wire_in_bytes: u64,
-    /// Among them, super-frames already.
+    /// Those that already held several segments.
     pub wire_in_super: u64,
     /// Frames handed to the kernel.
     pub host_in: u64,
-    /// Among them, runs of two segments or more.
+    /// Those that are runs of two or more segments.
     pub runs: u64,
     /// Segments that were appended to another.
     pub eliminated: u64,
@@ -62,9 +62,9 @@ pub struct Report {
     pub host_out_bytes: u64,
     /// Frames handed to the wire.
     pub wire_out: u64,
-    /// ACKs of the kernel that stood for several.
+    /// ACKs of the kernel that were expanded into several.
     pub acks_expanded: u64,
-    /// ACKs sent besides those.
+    /// Additional ACKs sent for them.
     pub acks_made: u64,
     /// Times that the wire was full and the kernel had to wait.
     pub wire_full: u64,
@@ -77,7 +77,7 @@ fn named<'a>(all: impl Iterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64>
 }
 
 impl Report {
-    /// Of what the parts counted.
+    /// Builds the report from the counters of the parts.
     pub fn new(time: Duration, counters: Counters, counts: &Counts, wire: PacketCounters, host: TapCounters) -> Report {
         let lost = [
             ("wire_ring_full", wire.rx_ring_full),
@@ -109,7 +109,7 @@ impl Report {
         }
     }
 
-    /// One line about what has passed since `before`.
+    /// One line about the traffic since `before`.
     pub fn live(&self, before: &Report) -> String {
         let seconds = (self.seconds - before.seconds).max(f64::MIN_POSITIVE);
         let rate = |now: u64, then: u64| (now - then) as f64 / seconds;

@@ -1,4 +1,4 @@
-//! What `baton trace` found, as text and as a page.
+//! The report of `baton trace`, as text and as an HTML page.
 
 use super::plot::{Group, Mark, Plot, Row};
 use super::{Side, html, short};
@@ -7,7 +7,7 @@ use baton_apps::html_text::escape;
 use baton_apps::measure::Median;
 use std::fmt::Write as _;
 
-/// Rows of the run-length plot: what is longer shares the last.
+/// Rows of the plot of run lengths; all longer runs share the last row.
 const LENGTH_ROWS: usize = 24;
 
 /// The rules in a line.
@@ -54,7 +54,7 @@ fn sentence(report: &Report) -> String {
 fn model(report: &Report) -> String {
     let prices = report.cpu.prices;
     format!(
-        "{} of the CPU by a model: {} ns a frame, {} ns a byte, {} ns a segment coalesced ({} s become {} s)",
+        "{} of the CPU time by a model with {} ns per frame, {} ns per byte and {} ns per coalesced segment ({} s become {} s)",
         percent(report.cpu.saved),
         prices.frame_ns,
         prices.byte_ns,
@@ -70,7 +70,7 @@ fn delay(report: &Report) -> String {
     format!("p50 {}, p99 {}, max {}{unmeasured}", time(delay.p50), time(delay.p99), time(delay.max))
 }
 
-/// What a reader has to know before believing figures.
+/// Warnings that affect the results.
 fn cautions(report: &Report) -> Vec<String> {
     let links = report
         .unknown_links
@@ -139,7 +139,7 @@ fn counts(out: &mut String, title: &str, lines: impl Iterator<Item = (String, u6
     }
 }
 
-/// The report as a page that needs nothing else.
+/// The report as a self-contained HTML page.
 pub fn page(report: &Report) -> String {
     let mut body = format!("<p class=\"soft\">{}</p>", escape(&rules(&report.rules)));
     for caution in cautions(report) {

@@ -1,5 +1,5 @@
-//! The report as one page that needs nothing else: no fetch, no script, plots as
-//! inline SVG, readable on a phone, in light and dark.
+//! The report as one self-contained HTML page, without scripts or external files. Its plots are inline
+//! SVG, and it is readable on a phone and in light and dark mode.
 
 use super::plot::{Group, Mark, Plot, Row};
 use super::ratio::ratio_cell;
@@ -73,7 +73,7 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// What Baton costs of what the kernel costs, at a glance.
+/// A summary of Baton's cost relative to the kernel's.
 fn ratios(page: &mut String, report: &Report) {
     let wires: Vec<&Wire> = report.wires.iter().filter(|wire| wire.baseline.is_some()).collect();
     if wires.is_empty() {
@@ -108,16 +108,16 @@ fn plots(page: &mut String, report: &Report) {
     let all = |_: &&LoadInfo| true;
     let plots = [
         (bars(report, "throughput", "Throughput", Figure::Throughput, &bulk), "More is better."),
-        (bars(report, "cpu-gb", "CPU a gigabyte", Figure::CpuPerGb, &bulk), "Whole machine. Less is better."),
-        (bars(report, "requests", "Requests a second", Figure::Requests, &requests), "More is better."),
+        (bars(report, "cpu-gb", "CPU per gigabyte", Figure::CpuPerGb, &bulk), "Whole machine. Less is better."),
+        (bars(report, "requests", "Requests per second", Figure::Requests, &requests), "More is better."),
         (
-            bars(report, "cpu-request", "CPU a request", Figure::CpuPerRequest, &requests),
+            bars(report, "cpu-request", "CPU per request", Figure::CpuPerRequest, &requests),
             "Whole machine. Less is better.",
         ),
         (spans(report, "latency", "Latency: median to 99th percentile", &requests), "Less is better."),
         (
             bars(report, "tce", "TCP Control Engine", Figure::Tce, &all),
-            "Share of one CPU that protocol decisions took, apart from data movement.",
+            "Share of one CPU spent on protocol decisions, without data movement.",
         ),
     ];
     page.push_str(
@@ -169,7 +169,7 @@ fn checks(page: &mut String, report: &Report) {
         return;
     }
     page.push_str(
-        "<h2>Checked on the way</h2><div class=\"scroll\"><table class=\"text\"><thead><tr><th>Wire</th><th>What</th><th></th>\
+        "<h2>Checks</h2><div class=\"scroll\"><table class=\"text\"><thead><tr><th>Wire</th><th>What</th><th></th>\
          <th>Seen</th></tr></thead><tbody>",
     );
     for check in &report.checks {
@@ -185,7 +185,7 @@ fn checks(page: &mut String, report: &Report) {
     page.push_str("</tbody></table></div>");
 }
 
-/// Figures of the full table, beside the rate and the cost.
+/// Columns of the full table after the rate and the cost.
 const FIGURES: [Figure; 4] = [Figure::P50, Figure::P99, Figure::Softirq, Figure::Tce];
 
 fn numbers(page: &mut String, report: &Report) {

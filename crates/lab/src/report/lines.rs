@@ -1,7 +1,7 @@
-//! Lines over steps as inline SVG, coloured by the page's style sheet.
+//! Line plots as inline SVG, coloured by the page's style sheet.
 //!
-//! Values of x stand at equal distances, as those of a sweep do that doubles them; y
-//! begins at 0. What a paper says is drawn in the kernel's colour, dashed.
+//! The values of x are drawn at equal distances, which suits sweeps that double x; y begins at 0. A
+//! paper's results are drawn as dashed lines in the kernel's colour.
 
 use super::short;
 use baton_apps::html_text::escape;
@@ -18,7 +18,7 @@ const BASE: f64 = 148.0;
 pub struct Lines {
     /// A short word, unique in the page.
     pub id: String,
-    /// What it shows.
+    /// Title of the plot.
     pub title: String,
     /// Unit of y.
     pub unit: &'static str,
@@ -28,11 +28,11 @@ pub struct Lines {
 
 /// One line.
 pub struct Line {
-    /// What it stands for; written at its end.
+    /// Its label, written at its end.
     pub label: String,
     /// x and y.
     pub points: Vec<(f64, f64)>,
-    /// It is a paper's.
+    /// True if it shows a paper's results.
     pub paper: bool,
 }
 

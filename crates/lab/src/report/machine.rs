@@ -1,14 +1,14 @@
-//! The facts of a machine without which its figures say nothing.
+//! The properties of a machine that are needed to interpret its results.
 
 use serde::{Deserialize, Serialize};
 use std::fs::read_to_string;
 
-/// Where a report's figures were measured.
+/// The machine on which a report's results were measured.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     /// The CPU's name.
     pub cpu: String,
-    /// CPUs that may be used.
+    /// Number of usable CPUs.
     pub cpus: usize,
     /// Memory in GiB.
     pub memory_gib: f64,
@@ -16,12 +16,12 @@ pub struct Machine {
     pub kernel: String,
     /// This program's version.
     pub baton: String,
-    /// Share of the CPUs that others used just before, 0 to 1.
+    /// Share of the CPUs that other programs used just before the measurement, 0 to 1.
     pub background: f64,
 }
 
 impl Machine {
-    /// Looks around; what cannot be found out stays empty.
+    /// Examines this machine. Properties that cannot be found out stay empty.
     pub fn here(background: f64) -> Machine {
         let field = |file: &str, name: &str| {
             let text = read_to_string(file).ok()?;

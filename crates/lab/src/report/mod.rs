@@ -1,10 +1,9 @@
-//! What the demo found, and its three forms: a table for the terminal
-//! ([`table`]), JSON (this module's types), and a self-contained page ([`html`]).
+//! The results of the demo in three forms: a table for the terminal ([`table`]), JSON (the types of this
+//! module), and a self-contained HTML page ([`html`]).
 //!
-//! A report is wires × loads: each [`Cell`] holds the runs of one load over one
-//! wire. What is shown is the median of the runs; a Baton wire is compared with
-//! the kernel wire that it names as its baseline. Connections that move have a chapter
-//! of their own ([`moves`]).
+//! A report is a matrix of wires and loads: each [`Cell`] holds the runs of one load over one wire, and
+//! the median of the runs is shown. A Baton wire is compared with the kernel wire that it names as its
+//! baseline. Connections that move have a chapter of their own ([`moves`]).
 
 pub mod bump;
 pub mod capture;
@@ -25,14 +24,14 @@ use baton_apps::load::Outcome;
 use baton_apps::measure::{Cpu, Median, median};
 use serde::{Deserialize, Serialize};
 
-/// Everything that one demo found.
+/// All results of one demo.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// When it began, as an HTTP date (GMT).
     pub started: String,
-    /// How long it took in all, in seconds.
+    /// How long it took in total, in seconds.
     pub seconds: f64,
-    /// Where it ran.
+    /// The machine that it ran on.
     pub machine: Machine,
     /// Measured runs a cell.
     pub rounds: usize,
@@ -44,13 +43,13 @@ pub struct Report {
     pub cells: Vec<Cell>,
     /// Live connections that move; `None` where the demo has no kernel to move them from.
     pub moves: Option<moves::Moves>,
-    /// What was checked beside the measurements.
+    /// The checks made in addition to the measurements.
     pub checks: Vec<Check>,
-    /// What could not be shown, and why.
+    /// Parts that could not be shown, with the reasons.
     pub not_shown: Vec<String>,
 }
 
-/// Whose TCP serves on a wire.
+/// The TCP that serves on a wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
@@ -63,32 +62,32 @@ pub enum Side {
 /// One way to join client and server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wire {
-    /// A short word.
+    /// Short identifier.
     pub id: String,
-    /// Who serves.
+    /// The TCP that serves.
     pub side: Side,
-    /// A few words.
+    /// Name for people.
     pub name: String,
-    /// A sentence.
+    /// A sentence that describes it.
     pub about: String,
     /// The kernel wire to compare a Baton wire with.
     pub baseline: Option<String>,
-    /// What was run to serve, as a person would type it.
+    /// The command that serves, as a user would type it.
     pub command: String,
 }
 
-/// One thing that clients do.
+/// A load that clients put on the services.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadInfo {
-    /// A short word.
+    /// Short identifier.
     pub id: String,
-    /// A few words.
+    /// Name for people.
     pub name: String,
-    /// A sentence.
+    /// A sentence that describes it.
     pub about: String,
-    /// Whether it is measured in requests; else in bytes.
+    /// True if it is measured in requests, false if in bytes.
     pub requests: bool,
-    /// What was run, as a person would type it.
+    /// The command that was run, as a user would type it.
     pub command: String,
 }
 
@@ -114,22 +113,22 @@ pub struct Run {
     pub requests: u64,
     /// Latency of a request in nanoseconds: median, 99th percentile, largest.
     pub latency_ns: Option<[u64; 3]>,
-    /// What the whole machine spent.
+    /// CPU time of the whole machine.
     pub cpu: Cpu,
     /// Share of the interval that the TCP Control Engine worked.
     pub tce: Option<f64>,
 }
 
-/// Something that is right or wrong.
+/// A check, which passed or failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Check {
     /// Name of the wire.
     pub wire: String,
-    /// What was checked.
+    /// The property that was checked.
     pub what: String,
-    /// Whether it was right.
+    /// True if it passed.
     pub ok: bool,
-    /// What was seen.
+    /// The observation.
     pub seen: String,
 }
 
@@ -145,11 +144,11 @@ impl From<Outcome> for Run {
 pub enum Figure {
     /// Payload, in Gb/s.
     Throughput,
-    /// Requests a second.
+    /// Requests per second.
     Requests,
-    /// CPU seconds of the machine a GB of payload.
+    /// CPU seconds of the machine per GB of payload.
     CpuPerGb,
-    /// CPU microseconds of the machine a request.
+    /// CPU microseconds of the machine per request.
     CpuPerRequest,
     /// Median latency in microseconds.
     P50,
@@ -178,7 +177,7 @@ impl Figure {
         }
     }
 
-    /// Its unit, as written behind a number.
+    /// Its unit, as written after a number.
     pub fn unit(self) -> &'static str {
         match self {
             Figure::Throughput => "Gb/s",
@@ -216,15 +215,14 @@ impl Report {
         Some(value(&wire.id)? / baseline)
     }
 
-    /// What a reader has to know of the machine's state, if anything.
+    /// A warning about the state of the machine, if one is needed.
     pub fn caution(&self) -> Option<String> {
         let percent = self.machine.background * 100.0;
-        (percent >= 10.0).then(|| {
-            format!("other programs used {percent:.0} % of the CPUs just before: all figures here are disturbed")
-        })
+        (percent >= 10.0)
+            .then(|| format!("other programs used {percent:.0} % of the CPUs just before, which disturbs all results"))
     }
 
-    /// True if nothing that was checked was wrong.
+    /// Returns true if every check passed.
     pub fn all_right(&self) -> bool {
         self.checks.iter().all(|check| check.ok)
     }

@@ -1,8 +1,7 @@
-//! The chapter about live connections that move: what was found.
+//! Results of the chapter about live connections that move.
 //!
-//! A [`Way`] is a way to serve: the kernel alone, or Baton by one kind of steering. It has
-//! measured downloads that stayed where they were, and one that moved all the while
-//! ([`Live`]), shown as what came when.
+//! A [`Way`] is a way of serving: the kernel alone, or Baton with one kind of steering. It has measured
+//! downloads that did not move, and one that moved repeatedly ([`Live`]), shown as bytes over time.
 
 use super::{Figure, Run, Wire, median_of, short};
 use baton_apps::measure::Median;
@@ -15,10 +14,10 @@ pub struct Moves {
     pub ways: Vec<Way>,
 }
 
-/// One way to serve a program's downloads.
+/// One way of serving a program's downloads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Way {
-    /// How it is named.
+    /// Its description.
     pub wire: Wire,
     /// Measured downloads of files of 1 MB.
     pub runs: Vec<Run>,
@@ -26,56 +25,56 @@ pub struct Way {
     pub requests: Vec<Run>,
     /// The download that moved.
     pub live: Option<Live>,
-    /// Why this machine cannot have it.
+    /// Why this way is not possible on this machine, if so.
     pub missing: Option<String>,
 }
 
 /// A download that moved to the engine and back while it ran.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Live {
-    /// From the first byte that came to the last.
+    /// Time from the first received byte to the last.
     pub seconds: f64,
-    /// Bytes that came.
+    /// Bytes received.
     pub bytes: u64,
     /// Bytes that the program sent.
     pub sent: u64,
-    /// SHA-256 of what came.
+    /// SHA-256 of the received bytes.
     pub sha256: String,
-    /// Whether it is that of what was sent.
+    /// True if it equals the digest of the sent bytes.
     pub equal: bool,
-    /// Times that the connection changed sides, those after the engine's death included.
+    /// Number of moves, including those after the engine's death.
     pub moves: u64,
-    /// Longest that a move let the connection stand still, by the service's word.
+    /// Longest pause of a move, as reported by the service.
     pub pause_us: u64,
-    /// Longest that the client got nothing, while the engine lived.
+    /// Longest time without a byte at the client, while the engine was alive.
     pub gap_us: u64,
-    /// What the engine's death did.
+    /// The effects of the engine's death.
     pub killed: Killed,
     /// Length of a slice.
     pub slice_seconds: f64,
-    /// What came when, from the first byte on.
+    /// Received bytes over time, starting at the first byte.
     pub slices: Vec<Slice>,
 }
 
-/// What the engine's death did.
+/// The effects of the engine's death.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Killed {
     /// When it was killed, after the first byte.
     pub at_seconds: f64,
-    /// Time from then until the connection went on in the kernel.
+    /// Time from then until the connection continued in the kernel.
     pub home_us: u64,
     /// Time from then until another engine had it.
     pub again_us: u64,
-    /// Longest that the client got nothing around that time.
+    /// Longest time without a byte at the client around that time.
     pub gap_us: u64,
 }
 
-/// What came in a short time.
+/// The bytes received in a short interval.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Slice {
     /// Bytes.
     pub bytes: u64,
-    /// Whether an engine had the connection.
+    /// True if an engine had the connection.
     pub engine: bool,
 }
 
@@ -97,15 +96,15 @@ impl Moves {
     }
 }
 
-/// What the chapter is called.
+/// Title of the chapter.
 pub const TITLE: &str = "nginx under baton run";
 
-/// What has to be known beside its rows.
+/// A note that the rows need.
 pub const NOTE: &str =
-    "xdp takes the interface's receive offloads, from the kernel's connections on it too; tc does not";
+    "xdp disables the interface's receive offloads, also for the kernel's connections on it; tc does not";
 
 impl Live {
-    /// What happened to it, in a sentence.
+    /// Describes the download in a sentence.
     pub fn tell(&self) -> String {
         let ms = |micros: u64| short(micros as f64 / 1e3);
         format!(

@@ -21,7 +21,7 @@ pub(super) fn section(page: &mut String, moves: &Moves) {
     page.push_str("<div class=\"plots\">");
     for (id, title, figure, about) in [
         ("moves-throughput", "Throughput", Figure::Throughput, "More is better."),
-        ("moves-cpu", "CPU a gigabyte", Figure::CpuPerGb, "Whole machine. Less is better."),
+        ("moves-cpu", "CPU per gigabyte", Figure::CpuPerGb, "Whole machine. Less is better."),
     ] {
         if let Some(svg) = bars(moves, id, title, figure).render() {
             let unit = figure.unit();

@@ -1,9 +1,9 @@
 //! Plots as inline SVG, coloured by the page's style sheet so that they follow
 //! light and dark mode.
 //!
-//! All are rows of one shape: a label at the left, a mark on a scale from zero
-//! that the rows of a group share, the number at the right. The drawing is 312
-//! units wide, so that its text stays readable when a phone shows it at 300 pixels.
+//! All rows have one form: a label at the left, a mark on a scale from zero that the rows of a group
+//! share, and the number at the right. The drawing is 312 units wide, so that its text stays readable on
+//! a phone at 300 pixels.
 //!
 //! ```text
 //!   group
@@ -17,7 +17,7 @@ use baton_apps::measure::Median;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 312.0;
-/// Where marks begin and end.
+/// Left and right limits of marks.
 const LEFT: f64 = 108.0;
 const RIGHT: f64 = 226.0;
 const ROW: f64 = 19.0;
@@ -26,9 +26,9 @@ const BAR: f64 = 11.0;
 
 /// A plot.
 pub struct Plot {
-    /// A short word, unique in the page.
+    /// Short identifier, unique in the page.
     pub id: &'static str,
-    /// What it shows.
+    /// Title of the plot.
     pub title: String,
     /// Unit of the numbers.
     pub unit: &'static str,
@@ -38,7 +38,7 @@ pub struct Plot {
 
 /// Rows that belong together.
 pub struct Group {
-    /// What they share.
+    /// The group's label.
     pub label: String,
     /// The rows.
     pub rows: Vec<Row>,
@@ -46,15 +46,15 @@ pub struct Group {
 
 /// One row.
 pub struct Row {
-    /// What it stands for.
+    /// Label of the row.
     pub label: String,
-    /// Whose it is: the colour.
+    /// The side, which determines the colour.
     pub side: Side,
-    /// What is drawn.
+    /// The mark to draw.
     pub mark: Mark,
 }
 
-/// What a row shows.
+/// The mark of a row.
 pub enum Mark {
     /// A bar to the median, with a line over the range of the runs.
     Bar(Median),

@@ -1,4 +1,4 @@
-//! A ratio in a table of the page.
+//! Renders a ratio in a table of the page.
 
 /// A ratio of costs, as a cell of a table.
 pub(super) fn ratio_cell(ratio: Option<f64>) -> String {

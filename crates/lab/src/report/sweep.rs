@@ -1,4 +1,4 @@
-//! What `baton trace sweep` found: table, comma-separated values, page.
+//! The results of `baton trace sweep`, as a table, as comma-separated values and as an HTML page.
 
 use super::capture::rules;
 use super::html;
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 /// All points of a sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// What is held while one number varies.
+    /// The base rules, of which one number varies at a time.
     pub rules: Rules,
     /// The points.
     pub points: Vec<Point>,

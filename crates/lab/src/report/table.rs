@@ -4,7 +4,7 @@ use super::moves::{self, Moves};
 use super::{Figure, Report, Run, median_of, short};
 use std::fmt::Write as _;
 
-/// Columns right of the wire's name, with their width.
+/// Columns after the wire's name, with their widths.
 const COLUMNS: [(&str, usize); 7] =
     [("rate", 12), ("CPU", 12), ("CPU vs kernel", 15), ("p50", 10), ("p99", 10), ("softirq", 9), ("TCE", 8)];
 

@@ -1,5 +1,5 @@
-//! What came when of a download that moved, as a figure: a bar a slice of time, coloured
-//! by who had the connection, and a line where the engine was killed.
+//! A figure of a download that moved: one bar per slice of time, coloured by the side that had the
+//! connection, and a line at the time when the engine was killed.
 //!
 //! ```text
 //!             engine killed
@@ -14,10 +14,10 @@ use std::fmt::Write as _;
 
 const WIDTH: f64 = 312.0;
 const HEIGHT: f64 = 108.0;
-/// Where bars begin, and where they end at most.
+/// Left edge of the first bar, and right limit of the last.
 const BASE: f64 = 90.0;
 const TOP: f64 = 20.0;
-/// A bar lower than this would not be seen.
+/// Smallest height of a bar; lower ones would be invisible.
 const LOWEST: f64 = 0.5;
 
 /// The figure of one way's download.

@@ -1,15 +1,14 @@
-//! The cost of the bare device: a responder that reads and writes the frames of
-//! a load and does nothing else. What an engine needs beyond it is its own.
+//! Measures the cost of the bare device: a responder that only reads and writes the frames of a load.
+//! The cost of an engine beyond this is the engine's own.
 //!
-//! It keeps no connection. Sequence numbers are mirrored: what a segment
-//! acknowledges is where the answer starts, what it ends with is what the answer
-//! acknowledges. Payload is neither copied nor summed on its way in, nothing is
-//! ever retransmitted, and a wire that loses a frame stalls.
+//! It keeps no connection state except for port 19. Sequence numbers are mirrored: an answer starts at
+//! the segment's acknowledgment number and acknowledges the end of the segment. Received payload is
+//! neither copied nor checksummed, nothing is ever retransmitted, and a lost frame stalls the load.
 //!
 //! ```text
 //!   port 7   each segment is sent back
 //!   port 9   the last segment of a burst is acknowledged
-//!   port 19  segments of zeros, as far as the peer's window and WINDOW allow
+//!   port 19  segments of zeros are sent, as the peer's window and WINDOW allow
 //! ```
 
 use baton_port::{
@@ -32,18 +31,18 @@ use crate::world::serve::port;
 
 /// Our Ethernet address.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
-/// Bytes in flight at most.
+/// Most bytes in flight.
 const WINDOW: u32 = 1 << 20;
-/// The window that we offer, before scaling.
+/// The window that we advertise, before scaling.
 const OFFER: u16 = 0xffff;
-/// Our window scale: 4 MB and a bit.
+/// Our window scale, which makes the window slightly more than 4 MB.
 const SCALE: u8 = 6;
-/// Frames of one receive call.
+/// Most frames per receive call.
 const LIMIT: usize = 256;
 /// Ethernet, IPv4 and TCP header without options.
 const HEADERS: usize = 54;
 
-/// A port-19 connection: what went, and how far the peer lets it go.
+/// A connection to port 19: the next sequence number to send, and the limit set by the peer.
 struct Source {
     snd_nxt: Seq,
     wscale: u8,
@@ -56,7 +55,7 @@ pub struct Bare {
     work: Work,
 }
 
-/// What a burst asks for.
+/// The answers that a burst of frames requires.
 struct Work {
     capabilities: Capabilities,
     addr: Ipv4Addr,
@@ -66,23 +65,23 @@ struct Work {
     zeros: Vec<u8>,
 }
 
-/// A frame to be written, with how much of it is a header.
+/// A frame to write.
 enum Answer {
-    /// As it stands.
+    /// A complete frame.
     Whole(Vec<u8>),
     /// Headers, and the payload that an echo sends back.
     Echo(Packet, Vec<u8>),
-    /// An acknowledgment of all up to the end of this segment.
+    /// An acknowledgment of everything up to the end of this segment.
     Ack(Packet, [u8; 14]),
-    /// The peer's window opened.
+    /// The peer's window has opened.
     Open(Packet, [u8; 14]),
 }
 
 impl Bare {
-    /// A responder for `addr` on the TAP device `name`.
+    /// Makes a responder for `addr` on the TAP device `name`.
     ///
     /// # Errors
-    /// As [`Tap::open`].
+    /// The errors of [`Tap::open`].
     pub fn open(name: &str, options: TapOptions, addr: Ipv4Addr) -> Result<Bare, OpenError> {
         let tap = Tap::open(name, options)?;
         let mut wait = WaitSet::new();
@@ -92,13 +91,13 @@ impl Bare {
         Ok(Bare { tap, wait, work: Work { capabilities, addr, answers: Vec::new(), sources: HashMap::new(), zeros } })
     }
 
-    /// Answers what has arrived, after waiting for at most `wait` for it.
+    /// Waits for frames for at most `wait`, and answers them.
     ///
     /// # Errors
-    /// [`PortError`] when the device is gone.
+    /// [`PortError`] if the device has disappeared.
     pub fn turn(&mut self, wait: Duration) -> Result<(), PortError> {
         if self.tap.receive(LIMIT, &mut self.work)? == 0 {
-            // An interrupted wait is a short one.
+            // An interrupted wait counts as a short one.
             let _ = self.wait.wait(Some(wait));
             return Ok(());
         }
@@ -179,7 +178,7 @@ impl Work {
         let options = [TcpOption::Mss(mss), TcpOption::WindowScale(SCALE)];
         let mut out = vec![0; 14 + 20 + 60];
         let len = header.write(&options, &mut out[34..]).expect("room for 60 bytes");
-        // The headers before it are those of any segment of this length.
+        // The Ethernet and IP headers are those of any segment of this length.
         let plain = Emit { payload_len: len as u32 - 20, payload_sum: Some(0), ..emit(Seq(0), Seq(0)) };
         let mut headers = [0; MAX_HEADERS];
         template(packet, frame.first_chunk().expect("a parsed frame")).emit(&mut headers, &plain);
@@ -211,7 +210,7 @@ impl Work {
         }
     }
 
-    /// Sends as much as the window has room for.
+    /// Sends as much as the window allows.
     fn fill(&mut self, tap: &mut Tap, packet: &Packet, link: &[u8; 14]) {
         let Some(source) = self.sources.get(&packet.src_port) else { return };
         let mss = u32::from(self.capabilities.mtu) - 40;
@@ -222,7 +221,7 @@ impl Work {
         let edge = packet.ack + (u32::from(packet.window) << source.wscale).min(WINDOW);
         let mut at = source.snd_nxt;
         let zeros = std::mem::take(&mut self.zeros);
-        // Half a window of small frames at a time would be silly.
+        // Avoid silly windows: do not send small frames as the window opens in small steps.
         while edge.since(at) >= most as i32 {
             let segment = Emit { payload_len: most, ..emit(at, packet.seq) };
             self.write(tap, packet, link, segment, &zeros[..most as usize]);
@@ -237,7 +236,7 @@ impl Work {
     fn write(&self, tap: &mut Tap, packet: &Packet, link: &[u8; 14], segment: Emit<'_>, payload: &[u8]) {
         let mss = u32::from(self.capabilities.mtu) - 40;
         let offload = self.capabilities.tx_checksum;
-        // Zeros add nothing; an echo's few bytes are summed.
+        // Zeros do not change the checksum; the few bytes of an echo are summed.
         let sum = if packet.dst_port == port::ECHO { baton_wire::checksum::sum(payload) } else { 0 };
         let segment = Emit { payload_sum: (!offload).then_some(sum), ..segment };
         let mut headers = [0; MAX_HEADERS];
@@ -259,7 +258,7 @@ impl Work {
     }
 }
 
-/// Headers towards whom this segment came from.
+/// Headers for an answer to the sender of this segment.
 fn template(packet: &Packet, link: &[u8; 14]) -> Template {
     let mut back = *link;
     back[..6].copy_from_slice(&link[6..12]);

@@ -1,4 +1,4 @@
-//! The clients: what each does to its server, and what it cost the whole machine.
+//! The clients: the load that each puts on its server, and the CPU time of the whole machine.
 
 use super::place::Place;
 use super::server::Kind;
@@ -15,46 +15,46 @@ use std::time::Duration;
 /// Time that a run may take beyond its length.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a client does.
+/// A client program and its parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
-    /// `redis-benchmark` with this command, each on so many connections, without pipelining.
+    /// `redis-benchmark` with this command, without pipelining.
     Redis {
         /// GET or SET.
         command: &'static str,
-        /// At once.
+        /// Number of connections.
         connections: u32,
     },
-    /// `wrk`, one thread, for a file of nginx's.
+    /// `wrk` with one thread, for a file that nginx serves.
     Wrk {
-        /// Which.
+        /// Name of the file.
         file: &'static str,
-        /// At once.
+        /// Number of connections.
         connections: u32,
     },
-    /// `iperf3`; in `reverse` the server sends.
+    /// `iperf3`.
     Iperf {
-        /// The server sends.
+        /// True if the server sends.
         reverse: bool,
-        /// At once.
+        /// Number of connections.
         connections: u32,
     },
-    /// A byte to and fro, then the next.
+    /// One byte there and back, then the next.
     PingPong,
 }
 
-/// A load: what a client does to a server.
+/// A load that a client puts on a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
-    /// A short word.
+    /// Short identifier.
     pub id: &'static str,
-    /// A few words.
+    /// Name for people.
     pub name: &'static str,
-    /// Its client.
+    /// The client program and its parameters.
     pub what: What,
 }
 
-/// All loads, in the order shown.
+/// All loads, in the order of display.
 pub const LOADS: [Load; 14] = [
     redis("redis-get", "redis GET, 50 connections", "GET"),
     redis("redis-set", "redis SET, 50 connections", "SET"),
@@ -68,7 +68,7 @@ pub const LOADS: [Load; 14] = [
     iperf("receive-16", "iperf3, server receives, 16 connections", false, 16),
     iperf("send-1", "iperf3, server sends, 1 connection", true, 1),
     iperf("send-16", "iperf3, server sends, 16 connections", true, 16),
-    Load { id: "ping-pong", name: "1 byte to and fro, 1 connection", what: What::PingPong },
+    Load { id: "ping-pong", name: "1 byte there and back, 1 connection", what: What::PingPong },
     redis("redis-get-1", "redis GET, 1 connection", "GET"),
 ];
 
@@ -85,29 +85,29 @@ const fn iperf(id: &'static str, name: &'static str, reverse: bool, connections:
     Load { id, name, what: What::Iperf { reverse, connections } }
 }
 
-/// What a run measured.
+/// The results of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Its length.
+    /// Length in seconds.
     pub seconds: f64,
-    /// Answers; 0 of bulk.
+    /// Requests answered; 0 for bulk loads.
     pub requests: u64,
-    /// Payload bytes; 0 of what is counted in requests.
+    /// Payload bytes; 0 for loads measured in requests.
     pub bytes: u64,
-    /// Median latency of a request in nanoseconds; 0 of bulk.
+    /// Median latency of a request in nanoseconds; 0 for bulk loads.
     pub p50_ns: u64,
-    /// What the whole machine spent, the client included.
+    /// CPU time of the whole machine, including the client.
     pub cpu: Cpu,
 }
 
 impl Outcome {
-    /// CPU time in nanoseconds a request or byte.
+    /// CPU time in nanoseconds per request or per byte.
     pub fn cost(&self) -> Option<f64> {
         let count = if self.requests > 0 { self.requests } else { self.bytes };
         (count > 0).then(|| self.cpu.busy() * 1e9 / count as f64)
     }
 
-    /// Requests or bytes a second.
+    /// Requests or bytes per second.
     pub fn rate(&self) -> f64 {
         let count = if self.requests > 0 { self.requests } else { self.bytes };
         count as f64 / self.seconds
@@ -115,7 +115,7 @@ impl Outcome {
 }
 
 impl Load {
-    /// The load of this id.
+    /// The load with this id.
     pub fn of(id: &str) -> Option<Load> {
         LOADS.into_iter().find(|load| load.id == id)
     }
@@ -140,16 +140,16 @@ impl Load {
         }
     }
 
-    /// True if it is measured in requests; else in bytes.
+    /// Returns true if it is measured in requests, and false if in bytes.
     pub fn has_requests(&self) -> bool {
         !matches!(self.what, What::Iperf { .. })
     }
 
-    /// Runs it for about `seconds`; `requests` is how many a run of that length has, as the
-    /// last one showed, for clients that count instead of looking at a clock.
+    /// Runs it for about `seconds`. `requests` is the number of requests in a run of that length, taken
+    /// from the previous run, for clients that run for a number of requests and not for a time.
     ///
     /// # Errors
-    /// What the client said; an interruption.
+    /// The client's error message, or an interruption.
     pub fn run(&self, place: &Place<'_>, seconds: u32, requests: &mut u64, stop: &Stop) -> anyhow::Result<Outcome> {
         let address = place.address;
         let (port, length) = (self.server().port(), Duration::from_secs(seconds.into()));
@@ -190,7 +190,7 @@ impl Load {
     }
 }
 
-/// Runs a client to its end; what it printed, and what the machine spent meanwhile.
+/// Runs a client to its end. Returns its output and the machine's CPU time in that period.
 fn timed(client: &mut Command, length: Duration, stop: &Stop) -> anyhow::Result<(String, Cpu)> {
     let before = Cpu::now()?;
     let said = process::run(client, stop, length + PATIENCE)?;
@@ -224,7 +224,7 @@ fn wrk_outcome(said: &str) -> anyhow::Result<Outcome> {
     parse().with_context(|| format!("wrk printed '{}'", said.trim()))
 }
 
-/// Seconds of a time as wrk writes it.
+/// Parses a time that wrk printed; returns seconds.
 fn span(text: &str) -> Option<f64> {
     let text = text.trim();
     let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0)];
@@ -233,7 +233,7 @@ fn span(text: &str) -> Option<f64> {
 }
 
 fn iperf_outcome(said: &str) -> anyhow::Result<Outcome> {
-    let told: serde_json::Value = serde_json::from_str(said).context("iperf3 printed no JSON")?;
+    let told: serde_json::Value = serde_json::from_str(said).context("iperf3 did not print JSON")?;
     let sum = &told["end"]["sum_received"];
     let (bytes, seconds) = (sum["bytes"].as_u64(), sum["seconds"].as_f64());
     let (bytes, seconds) = bytes.zip(seconds).with_context(|| format!("iperf3: {}", told["error"]))?;

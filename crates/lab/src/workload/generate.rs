@@ -1,4 +1,4 @@
-//! `baton load` as a client, and what it asks of an engine.
+//! Runs `baton load` as a client, and computes the TCE's share of the time.
 
 use crate::world::serve::port;
 use crate::world::{World, process};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Time that one run may take beyond its length.
 const PATIENCE: Duration = Duration::from_secs(12);
 
-/// A load's name on the command line.
+/// The name of a load on the command line.
 pub fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Echo => "echo",
@@ -37,7 +37,7 @@ pub fn generate(
     serde_json::from_str(&printed).with_context(|| format!("baton load printed '{}'", printed.trim()))
 }
 
-/// Share of the time between two looks at an engine that its TCE worked.
+/// The share of the time between two readings of an engine's counters in which its TCE worked.
 pub fn tce_share(before: Option<&EngineStats>, after: Option<&EngineStats>) -> Option<f64> {
     let (before, after) = (before?, after?);
     let elapsed = after.elapsed_ns.saturating_sub(before.elapsed_ns).max(1);

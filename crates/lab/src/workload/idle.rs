@@ -1,9 +1,9 @@
-//! Connections that do nothing: what they cost while they do it.
+//! The CPU cost of idle connections.
 //!
-//! Each is asked for one answer first, so that it is where its way has it. What is counted is the
-//! CPU time of the way's server and service, and of the kernel's soft-interrupt threads: the whole
-//! machine's has more of others in it than idle connections cost. A redis with nothing to do looks
-//! at its clock ten times a second, which is what the kernel's way shows.
+//! Each connection carries one request first, so that it runs where its way puts it. The cost is the
+//! CPU time of the way's server and service, and of the kernel's soft-interrupt threads. CPU time of
+//! the whole machine would be dominated by other programs. An idle redis checks its clock ten times per
+//! second, which is the cost that the kernel's way shows.
 
 use super::place::Place;
 use super::server::Kind;
@@ -15,27 +15,27 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// How many there are.
+/// Number of idle connections.
 pub const CONNECTIONS: usize = 1000;
 
-/// Time in which what their beginning has left to do is done: timers, buffers that go back.
+/// Time for work left from opening them: timers, and buffers that are returned.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What idle connections cost on one way.
+/// The cost of idle connections on one way.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Idle {
     /// Id of the way.
     pub way: String,
-    /// How many there were.
+    /// Number of connections.
     pub connections: usize,
-    /// Share of one CPU.
+    /// Share of one CPU, from 0 to 1.
     pub cpu: f64,
 }
 
-/// Has [`CONNECTIONS`] of them to a way's redis for so long.
+/// Opens [`CONNECTIONS`] connections to a way's redis, and measures their cost for this time.
 ///
 /// # Errors
-/// If they cannot be had, or an answer is not redis's.
+/// If they cannot be opened, or if an answer is wrong.
 pub fn measure(place: &Place<'_>, length: Duration) -> anyhow::Result<Idle> {
     let target = (place.address, Kind::Redis.port());
     let all = place.world.client.enter(|| {

@@ -12,17 +12,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Two engines on a wire in memory: services on one, clients on the other.
+/// Two engines on a wire in memory: one runs the services, the other the clients.
 pub struct Pair {
-    /// Where services listen, on 10.77.0.2.
+    /// The services' engine, at 10.77.0.2.
     pub server: EngineNet<MemoryPort>,
-    /// Where clients connect from.
+    /// The clients' engine, at 10.77.0.1.
     pub client: EngineNet<MemoryPort>,
 }
 
 impl Pair {
-    /// A new pair; with `offloads` segments of up to 64 KB pass whole and
-    /// checksums are left out.
+    /// Makes a pair. With `offloads`, segments of up to 64 KB pass unsplit and without checksums.
     ///
     /// # Errors
     /// If an engine cannot be made.
@@ -38,22 +37,22 @@ impl Pair {
     /// Offers a service on its port.
     ///
     /// # Errors
-    /// As [`Net::listen`].
+    /// The errors of [`Net::listen`].
     pub fn offer(&mut self, kind: &Kind, message: Message) -> anyhow::Result<()> {
         self.server.listen(SocketAddr::new([10, 77, 0, 2].into(), kind.default_port()), kind.accept(message)?)?;
         Ok(())
     }
 
-    /// Lets both engines do what is due.
+    /// Runs one turn of both engines.
     ///
     /// # Errors
-    /// As [`Net::turn`].
+    /// The errors of [`Net::turn`].
     pub fn turn(&mut self) -> io::Result<()> {
         self.client.turn(Duration::ZERO)?;
         self.server.turn(Duration::ZERO)
     }
 
-    /// What the services' engine has counted.
+    /// The counters of the services' engine.
     pub fn engine_stats(&mut self) -> Option<EngineStats> {
         self.server.stats().engine
     }
@@ -62,7 +61,7 @@ impl Pair {
 /// Runs a load between the engines of a pair.
 ///
 /// # Errors
-/// As [`load::run`].
+/// The errors of [`load::run`].
 pub fn run_pair(pair: &mut Pair, load: &load::Load) -> anyhow::Result<Run> {
     let before = pair.engine_stats();
     let outcome = load::run(&mut pair.client, load, Some(&mut pair.server))?;

@@ -1,5 +1,5 @@
-//! Real servers, unchanged, in the kernel and under `baton run`: what `bench programs` and the
-//! demo measure.
+//! The workloads of `bench programs` and of the demo: real, unmodified servers on the kernel's TCP and
+//! under `baton run`, and their clients.
 //!
 //! ```text
 //!   namespace "client"                      namespace "server"
@@ -8,8 +8,8 @@
 //!                          -- veth pair --  baton run -- the same    each placement and kind
 //! ```
 //!
-//! A [`ways::Way`] is one way to serve; a [`place`] is one that is up. Next to these real
-//! servers are our own services ([`wires`], [`memory`]), and the bare device ([`bare`]).
+//! A [`ways::Way`] is one way to serve, and a [`place`] is one that has been set up. In addition to
+//! the real servers there are our own services ([`wires`], [`memory`]) and the bare device ([`bare`]).
 
 pub mod bare;
 pub mod client;

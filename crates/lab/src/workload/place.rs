@@ -1,6 +1,6 @@
-//! A way that is up: its wire, its service, its servers.
+//! A way of serving that has been set up: its wire, its service and its servers.
 
-use super::server::{Kind, Moved, Server, listens, make_files};
+use super::server::{Kind, Moved, Server, make_files};
 use super::ways::{Placement, Steer, Way};
 use crate::world::World;
 use crate::world::service::Running;
@@ -12,46 +12,47 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// See the file's head. Servers end before their service, and that before its wire.
+/// A way of serving that has been set up. Its servers end before its service, and the service before
+/// the wire.
 pub struct Place<'a> {
-    /// Which way it is.
+    /// The way of serving.
     pub way: Way,
-    /// Where it is.
+    /// The namespaces that it is in.
     pub world: &'a World,
-    /// Where the servers are.
+    /// Address of the servers.
     pub address: IpAddr,
-    /// Directory of this way.
+    /// Directory for the files of this way.
     pub home: PathBuf,
     servers: Vec<(Kind, Server)>,
     service: Option<Running>,
 }
 
 impl<'a> Place<'a> {
-    /// Makes the wire and starts the service; `home` holds the files that are served, and
-    /// everything else of this way in a directory of its own.
+    /// Makes the wire and starts the service. `home` holds the files to serve; the other files of this
+    /// way go into a directory of their own inside it.
     ///
     /// # Errors
-    /// If the wire cannot be made, or the service not started.
+    /// If the wire cannot be made or the service cannot be started.
     pub fn new(world: &'a World, way: Way, subnet: u8, home: &Path) -> anyhow::Result<Place<'a>> {
         let device = format!("bt-{subnet}");
         let address = |host: u8| IpAddr::from([10, 77, subnet, host]);
         veth(world, &device, true)?;
         if way.steer == Steer::Xdp {
-            // AF_XDP cannot tell a checksum that a veth left out from damage.
+            // Over AF_XDP, a checksum that a veth omitted looks like damage.
             world.client.run(&format!("ethtool -K {device} tx off"))?;
-            // The program leaves what the interface sends as it was: segments of up to 64 KB.
+            // An XDP program does not change what the interface sends: segments of up to 64 KB.
             world.server.run(&format!("ethtool -K {device} tso off gso off"))?;
         }
         configure(&world.server, &device, &[format!("{}/24", address(2))])?;
         configure(&world.client, &device, &[format!("{}/24", address(1))])?;
         let home = home.join(way.id);
         std::fs::create_dir(&home)?;
-        // Where frames are to be as with xdp, its program is there, and steers nothing.
+        // A kernel way with the frames of xdp also needs the XDP program, which steers nothing then.
         let mut service = None;
         if way.moves() || way.steer == Steer::Xdp {
             service = Some(Running::start(&world.server, &device, way.steer.word(), &home)?);
         } else if way.placement == Placement::Unmoved {
-            // It has to be there to be asked, but not on the wire that is measured.
+            // `baton run` needs a service to ask, but not on the measured wire.
             world.server.ip("link add bt-idle type veth peer name bt-idle-far")?;
             world.server.ip("link set bt-idle up")?;
             service = Some(Running::start(&world.server, "bt-idle", way.steer.word(), &home)?);
@@ -62,14 +63,15 @@ impl<'a> Place<'a> {
     /// Starts a server.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// The errors of [`Server::start`].
     pub fn serve(&mut self, kind: Kind) -> anyhow::Result<()> {
-        let server = Server::start(self, kind).with_context(|| format!("{}: {:?}", self.way.name, kind))?;
+        let server = Server::start(kind, self.world, self.address, &self.home, |words| self.command(words))
+            .with_context(|| format!("{}: {:?}", self.way.name, kind))?;
         self.servers.push((kind, server));
         Ok(())
     }
 
-    /// Ends the servers; what became of each one's connections.
+    /// Ends the servers, and returns how many connections of each one moved.
     ///
     /// # Errors
     /// If one cannot be ended.
@@ -81,7 +83,7 @@ impl<'a> Place<'a> {
         Ok(all)
     }
 
-    /// Processes that serve on this way: a server's, and those of the service, if it has one.
+    /// The processes of a server and of the service, if there is one.
     pub fn processes(&self, kind: Kind) -> Vec<u32> {
         let servers = self.servers.iter().filter(|(its, _)| *its == kind).map(|(_, server)| server.id());
         let roots = servers.chain(self.service.iter().map(Running::id));
@@ -89,13 +91,13 @@ impl<'a> Place<'a> {
         roots.flat_map(family).map(|pid| pid.as_raw_nonzero().get().unsigned_abs()).collect()
     }
 
-    /// The service, if it has one.
+    /// The service, if this way has one.
     pub fn service(&self) -> Option<&Running> {
         self.service.as_ref()
     }
 
-    /// A server's command, as this way runs it.
-    pub(super) fn command(&self, words: &[String]) -> anyhow::Result<Command> {
+    /// The command that runs a server's words in this way.
+    fn command(&self, words: &[String]) -> anyhow::Result<Command> {
         let own = std::env::current_exe().context("cannot find this program")?;
         let mut command = match self.way.placement {
             Placement::Kernel => {
@@ -118,13 +120,9 @@ impl<'a> Place<'a> {
         command.arg("--").args(words);
         Ok(command)
     }
-
-    pub(super) fn listens(&self, port: u16) -> anyhow::Result<bool> {
-        listens(&mut self.world.server.command("ss"), port)
-    }
 }
 
-/// A directory with the files that are served.
+/// Makes a directory with the files to serve.
 ///
 /// # Errors
 /// If it cannot be made.
@@ -133,6 +131,9 @@ pub fn home() -> anyhow::Result<tempfile::TempDir> {
     let home = tempfile::Builder::new().prefix("baton-programs-").tempdir()?;
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755))?;
     make_files(home.path())?;
-    ensure!(!home.path().to_string_lossy().contains([' ', ';']), "no space may be in the temporary directory's path");
+    ensure!(
+        !home.path().to_string_lossy().contains([' ', ';']),
+        "the path of the temporary directory must not contain spaces; set TMPDIR"
+    );
     Ok(home)
 }

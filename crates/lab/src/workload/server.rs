@@ -1,15 +1,16 @@
 //! The servers: how each is started, and on which port it listens.
 
-use super::place::Place;
+use crate::world::World;
 use crate::world::process::output;
 use anyhow::{Context, bail, ensure};
 use baton_apps::background::{Background, LOOK, last_words};
 use std::fs::{self, File};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Time that one may take to listen, and to end.
+/// Time that a server may take to start listening, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server.
@@ -17,23 +18,23 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub enum Kind {
     /// nginx with one worker, which serves the files of [`FILES`].
     Nginx,
-    /// redis-server that saves nothing.
+    /// redis-server, without persistence.
     Redis,
     /// iperf3.
     Iperf,
-    /// Echo of `baton serve` over kernel sockets: an ordinary program to `baton run`.
+    /// The echo service of `baton serve` over kernel sockets, which `baton run` treats as any program.
     Echo,
 }
 
-/// Files that nginx serves: name and bytes.
+/// Files that nginx serves: name and size in bytes.
 pub const FILES: [(&str, usize); 6] =
     [("1k", 1 << 10), ("4k", 4 << 10), ("16k", 16 << 10), ("64k", 64 << 10), ("256k", 256 << 10), ("1m", 1 << 20)];
 
-/// Bytes a second of what nginx serves under `/live/`, from the directory `live` beside its own.
+/// Rate in bytes per second at which nginx serves `/live/`, from the directory `live` next to its own.
 pub const LIVE_RATE: u64 = 16 << 20;
 
-/// What it writes of that at once. It sleeps afterwards for as long as that may take: for 8 ms
-/// with this, for a quarter of a second with the 4 MB that a socket takes.
+/// Bytes per write of nginx under `/live/`. After a write it sleeps for as long as the rate requires:
+/// 8 ms with this size, but a quarter of a second with the 4 MB that a socket accepts.
 const LIVE_CHUNK: u64 = 128 << 10;
 
 impl Kind {
@@ -47,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// Where it listens.
+    /// The port that it listens on.
     pub fn port(self) -> u16 {
         match self {
             Kind::Nginx => 8000,
@@ -57,7 +58,7 @@ impl Kind {
         }
     }
 
-    /// Its words, with what it needs in `home`.
+    /// Its command line; makes the files that it needs in `home`.
     fn words(self, address: &str, home: &Path) -> anyhow::Result<Vec<String>> {
         let line = match self {
             Kind::Nginx => format!("nginx -p / -c {}", nginx_configuration(address, home)?.display()),
@@ -73,7 +74,7 @@ impl Kind {
         };
         let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         if self == Kind::Redis {
-            // An empty list of times: it saves nothing.
+            // An empty list for --save turns persistence off.
             words.push(String::new());
         }
         Ok(words)
@@ -84,7 +85,7 @@ fn nginx_configuration(address: &str, home: &Path) -> anyhow::Result<PathBuf> {
     let (path, home) = (home.join("nginx.conf"), home.display());
     let temporary: String =
         ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {home};")).concat();
-    // As Debian's configuration has it, but for users, logs and places.
+    // Debian's configuration, except for users, logs and paths.
     let text = format!(
         "user root; worker_processes 1; daemon off; pid {home}/nginx.pid; error_log {home}/nginx.log;\n\
          events {{ }}\nhttp {{ sendfile on; tcp_nopush on; access_log off; {temporary}\n\
@@ -95,29 +96,35 @@ fn nginx_configuration(address: &str, home: &Path) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// A server that runs; dropped, it ends.
+/// A running server, which ends when this value is dropped.
 pub struct Server {
     child: Background,
     said: PathBuf,
 }
 
 impl Server {
-    /// Starts one, and waits until it listens.
+    /// Starts a server on `address` in the server's namespace of `world`, and waits until it listens.
+    /// `home` is the directory for its files; `command` wraps its words as its way requires.
     ///
     /// # Errors
-    /// What it said when it ended at once.
-    pub fn start(place: &Place<'_>, kind: Kind) -> anyhow::Result<Server> {
-        let address = place.address.to_string();
-        let words = kind.words(&address, &place.home)?;
-        let said = place.home.join(format!("{}.said", kind.program().0));
-        let mut command = place.command(&words)?;
+    /// The server's last message if it ended at once; an error if it does not listen in time.
+    pub fn start(
+        kind: Kind,
+        world: &World,
+        address: IpAddr,
+        home: &Path,
+        command: impl FnOnce(&[String]) -> anyhow::Result<Command>,
+    ) -> anyhow::Result<Server> {
+        let words = kind.words(&address.to_string(), home)?;
+        let said = home.join(format!("{}.said", kind.program().0));
+        let mut command = command(&words)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
-        // Not by `ip netns exec`, which hides the BPF file system.
+        // This does not use `ip netns exec`, which hides the BPF file system.
         let start = || Background::start(&mut command, PATIENCE).with_context(|| format!("cannot start {}", words[0]));
-        let child = place.world.server.enter(start)?;
+        let child = world.server.enter(start)?;
         let mut server = Server { child, said };
         let begun = Instant::now();
-        while !place.listens(kind.port())? {
+        while !listens(&mut world.server.command("ss"), kind.port())? {
             if server.child.has_ended()? {
                 bail!("{}: {}", words[0], last_words(&fs::read_to_string(&server.said).unwrap_or_default()));
             }
@@ -127,12 +134,12 @@ impl Server {
         Ok(server)
     }
 
-    /// Its process, or `baton run`'s.
+    /// The id of its process, or of `baton run`.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it; what `baton run` said of its connections, if it ran it.
+    /// Ends the server. Returns what `baton run` printed about its connections, if it ran under that.
     ///
     /// # Errors
     /// If it cannot be ended.
@@ -142,12 +149,12 @@ impl Server {
     }
 }
 
-/// What `baton run --explain` said of a program's connections.
+/// What `baton run --explain` printed about a program's connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Moved {
-    /// Those that moved.
+    /// Connections that moved.
     pub moved: u64,
-    /// All that there were.
+    /// All connections.
     pub all: u64,
 }
 
@@ -161,13 +168,13 @@ impl Moved {
     }
 }
 
-/// True once somebody listens on a port; seen without a connection, which would be counted.
-pub(super) fn listens(command: &mut Command, port: u16) -> anyhow::Result<bool> {
+/// Returns true if a program listens on the port. This asks `ss`, since a connection would be counted.
+fn listens(command: &mut Command, port: u16) -> anyhow::Result<bool> {
     let out = output(command.args(["-Hltn", &format!("sport = :{port}")])).context("cannot run ss")?;
     Ok(!out.stdout.trim_ascii().is_empty())
 }
 
-/// Makes the files that nginx serves, in the directory above its own.
+/// Makes the files that nginx serves, in the parent of its own directory.
 ///
 /// # Errors
 /// If they cannot be written.

@@ -4,11 +4,11 @@ use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::path::Path;
 
-/// Bytes of the file that is served: fits in every cache of pages, and a
-/// download takes long enough to be timed.
+/// Size of the served file in bytes: it fits into the page cache, and a download takes long enough to
+/// be timed.
 const FILE: usize = 64 << 20;
 
-/// The directory that HTTP serves.
+/// The directory that HTTP services serve.
 pub struct Site {
     dir: tempfile::TempDir,
     /// Digest of the file in it.
@@ -21,7 +21,7 @@ impl Site {
     /// Its length.
     pub const BYTES: usize = FILE;
 
-    /// Writes the file: bytes without pattern.
+    /// Writes the file, which has random content.
     pub fn new() -> std::io::Result<Site> {
         let dir = tempfile::Builder::new().prefix("baton-demo-").tempdir()?;
         let mut file = std::fs::File::create(dir.path().join(Site::NAME))?;
@@ -34,7 +34,7 @@ impl Site {
         Ok(Site { dir, sha256: digest.finalize().into() })
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }

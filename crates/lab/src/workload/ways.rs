@@ -1,12 +1,11 @@
-//! The ways to serve: where the engine runs, and how frames reach it.
+//! The ways of serving: where the engine runs, and how frames reach it.
 //!
-//! Each [`Way`] has a wire of its own, and servers of its own behind it
-//! ([`super::place`]); the client is the same program on the kernel's stack every time
-//! ([`super::client`]), so what differs is the far end.
+//! Each [`Way`] has its own wire and its own servers ([`super::place`]). The client is always the same
+//! program on the kernel's stack ([`super::client`]), so only the far end differs.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the servers' connections are.
+/// Where the servers' connections run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
@@ -26,32 +25,32 @@ pub enum Placement {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Steer {
-    /// The interface keeps its offloads.
+    /// By tc; the interface keeps its offloads.
     Tc,
-    /// Every segment is a frame, the kernel's too.
+    /// By AF_XDP; every segment is a frame of its own, for the kernel too.
     Xdp,
 }
 
-/// A way to serve.
+/// A way of serving.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// A short word.
+    /// Short identifier.
     pub id: &'static str,
-    /// A few words.
+    /// Name for people.
     pub name: &'static str,
     /// Where the engine runs.
     pub placement: Placement,
-    /// What the wire is made for: with [`Steer::Xdp`] an XDP program takes its offloads, even
-    /// if nothing is steered.
+    /// The kind of steering that the wire is set up for. With [`Steer::Xdp`] an XDP program disables its
+    /// offloads even if nothing is steered.
     pub steer: Steer,
     /// Id of the kernel's way over the same frames.
     pub baseline: Option<&'static str>,
 }
 
-/// Every way, each kernel before what is compared with it.
+/// Every way; each kernel way stands before the ways that are compared with it.
 pub const WAYS: [Way; 8] = [
     Way { id: "kernel", name: "kernel", placement: Placement::Kernel, steer: Steer::Tc, baseline: None },
-    // Another wire and other servers, but nothing else.
+    // Differs from "kernel" only in that it has another wire and other servers.
     Way {
         id: "again",
         name: "kernel, again",
@@ -82,14 +81,14 @@ pub const WAYS: [Way; 8] = [
     },
     Way {
         id: "run",
-        name: "Baton as it chooses, tc",
+        name: "Baton by default, tc",
         placement: Placement::Chosen,
         steer: Steer::Tc,
         baseline: Some("kernel"),
     },
     Way {
         id: "kernel-xdp",
-        name: "kernel, a segment a frame",
+        name: "kernel, 1 segment per frame",
         placement: Placement::Kernel,
         steer: Steer::Xdp,
         baseline: None,
@@ -104,7 +103,7 @@ pub const WAYS: [Way; 8] = [
 ];
 
 impl Steer {
-    /// As the command line has it.
+    /// Its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Steer::Tc => "tc",
@@ -114,27 +113,27 @@ impl Steer {
 }
 
 impl Way {
-    /// The way of this id.
+    /// The way with this id.
     pub fn of(id: &str) -> Option<Way> {
         WAYS.into_iter().find(|way| way.id == id)
     }
 
-    /// Whether connections are to be on an engine.
+    /// Returns true if connections run on an engine.
     pub fn moves(&self) -> bool {
         !matches!(self.placement, Placement::Kernel | Placement::Unmoved)
     }
 
-    /// Whether it is measured to see how far ratios of equals are from one.
+    /// Returns true if it only shows the noise: how far the ratio of two equal ways is from one.
     pub fn is_control(&self) -> bool {
         self.placement == Placement::Kernel && self.baseline.is_some()
     }
 
-    /// Whether its engine is a process of its own, which can die alone.
+    /// Returns true if its engine is a process of its own, which can die without the program.
     pub fn has_engine_process(&self) -> bool {
         self.placement == Placement::Service
     }
 
-    /// What stands before a server's own words, as a person would type it.
+    /// The prefix of a server's command line, as a user would type it.
     pub fn prefix(&self) -> String {
         match self.placement {
             Placement::Kernel => String::new(),

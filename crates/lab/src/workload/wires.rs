@@ -12,17 +12,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A wire that is up, with services at its far end.
+/// A wire that has been set up, with services at its far end.
 pub struct Link {
-    /// How the report names it.
+    /// Its description in the report.
     pub wire: Wire,
     /// The services' addresses: IPv4, then IPv6 if this machine has it.
     pub addrs: Vec<IpAddr>,
-    /// Who serves; the kernel's wires share one.
+    /// The server process; the kernel's wires share one.
     pub server: Rc<RefCell<Server>>,
-    /// Downloads that fit into a run; 0 while that is not known.
+    /// Number of downloads that fit into a run; 0 while unknown.
     pub downloads: usize,
-    /// Something went wrong on it: it is used no more.
+    /// True after a failure; the wire is not used any more.
     pub broken: bool,
 }
 
@@ -35,30 +35,30 @@ struct Plan {
     baseline: Option<&'static str>,
 }
 
-/// What a wire is made of.
+/// The devices of a wire.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A veth pair with the kernel at both ends.
     Kernel { offloads: bool },
-    /// A TAP device, Baton behind it.
+    /// A TAP device with Baton behind it.
     Tap { vnet: bool },
-    /// A veth pair, Baton on an AF_XDP socket at one end.
+    /// A veth pair with Baton on an AF_XDP socket at one end.
     Xdp,
 }
 
-/// The wires in the order shown; a wire's place is its subnet.
+/// The wires in the order of display. The index of a wire is its subnet.
 const PLANS: [Plan; 5] = [
     Plan {
         id: "veth",
         name: "kernel, offloads",
-        about: "veth pair, MTU 1500: segments of up to 64 KB pass whole and checksums are left out.",
+        about: "veth pair, MTU 1500: segments of up to 64 KB pass unsplit and without checksums.",
         kind: Kind::Kernel { offloads: true },
         baseline: None,
     },
     Plan {
         id: "tap",
         name: "Baton, TAP offloads",
-        about: "TAP device with virtio header, MTU 1500: segments of up to 64 KB pass whole and checksums are left out.",
+        about: "TAP device with virtio header, MTU 1500: segments of up to 64 KB pass unsplit and without checksums.",
         kind: Kind::Tap { vnet: true },
         baseline: Some("veth"),
     },
@@ -92,7 +92,7 @@ fn addrs(subnet: u8, host: u8) -> Vec<IpAddr> {
     if has_ipv6() { vec![v4, v6] } else { vec![v4] }
 }
 
-/// The same with prefix lengths.
+/// The same addresses with prefix lengths.
 fn cidrs(subnet: u8, host: u8) -> Vec<String> {
     addrs(subnet, host).iter().map(|addr| format!("{addr}/{}", if addr.is_ipv4() { 24 } else { 64 })).collect()
 }
@@ -101,8 +101,8 @@ fn has_ipv6() -> bool {
     std::path::Path::new("/proc/net/if_inet6").exists()
 }
 
-/// Makes all wires that this machine allows and starts who serves on them; what
-/// could not be made, with the reason, is the second part.
+/// Makes all wires that this machine allows, and starts their servers. The second value lists the wires
+/// that could not be made, with the reasons.
 ///
 /// # Errors
 /// If not even the kernel's own wires can be made.
@@ -110,7 +110,7 @@ pub fn links(world: &World, site: &Site, stop: &Stop) -> anyhow::Result<(Vec<Lin
     let services = [format!("--service=http={}", site.dir().display())];
     let (mut links, mut not_shown) = (Vec::new(), Vec::new());
     if !has_ipv6() {
-        not_shown.push("IPv6: this kernel runs without it".to_owned());
+        not_shown.push("IPv6: not enabled in this kernel".to_owned());
     }
     for (plan, subnet) in PLANS.iter().zip(0..) {
         if let Kind::Kernel { offloads } = plan.kind {
@@ -134,7 +134,7 @@ pub fn links(world: &World, site: &Site, stop: &Stop) -> anyhow::Result<(Vec<Lin
     Ok((links, not_shown))
 }
 
-/// The kernel's stack, as `baton serve` is told.
+/// The options of `baton serve` for the kernel's stack.
 const KERNEL: &str = "--port kernel";
 
 /// Makes a wire with Baton at its far end and starts Baton there.
@@ -160,7 +160,7 @@ fn baton(
     }
     let server = Server::start(&world.server, &stack, options, stop)?;
     if plan.kind != Kind::Xdp {
-        // The kernel's end of the TAP goes to the client; Baton's stays open here.
+        // The kernel's end of the TAP device moves to the client; Baton's descriptor stays open here.
         world.server.ip(&format!("link set {device} netns {}", world.client.name()))?;
     }
     configure(&world.client, &device, &cidrs(subnet, 1))?;
@@ -195,20 +195,20 @@ impl Plan {
 
 /// A bulk load of one message size over a TAP device.
 pub struct TapRun {
-    /// With virtio header: segments of up to 64 KB pass whole.
+    /// True with a virtio header: segments of up to 64 KB pass unsplit.
     pub offloads: bool,
-    /// What the client does: send or receive.
+    /// The client's load: send or receive.
     pub load: baton_apps::load::Kind,
-    /// Bytes that both sides write at once.
+    /// Bytes per write at both ends.
     pub message_bytes: usize,
     /// Length of the measured interval.
     pub length: Duration,
 }
 
-/// Runs it against a server of its own.
+/// Runs the load against a server started for it.
 ///
 /// # Errors
-/// If the device cannot be made, the server not started, or the load fails.
+/// If the device cannot be made, the server cannot be started, or the load fails.
 pub fn tap_run(world: &World, run: &TapRun, stop: &Stop) -> anyhow::Result<Run> {
     let plan = PLANS.iter().find(|plan| plan.kind == Kind::Tap { vnet: run.offloads }).expect("the plans have both");
     let options = [format!("--message={}", run.message_bytes)];

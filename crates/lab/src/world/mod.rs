@@ -1,10 +1,9 @@
-//! Two namespaces that go away whatever happens.
+//! Two network namespaces, and their removal in every case.
 //!
-//! A namespace is named `baton-LABEL-PID-START-N`: the process that made it, the
-//! time it started (clock ticks since boot, so that a reused process id is not
-//! taken for it), and a number. Dropped, it is removed with the processes and
-//! devices in it. A process that is killed leaves its namespaces; [`World::new`]
-//! sees by the name that their maker is gone, and removes them.
+//! A namespace is named `baton-LABEL-PID-START-N` after the process that made it, the time that this
+//! process started (clock ticks since boot, so that a reused process id is not mistaken for it), and a
+//! number. Dropping a namespace removes it with its processes and devices. A killed process leaves its
+//! namespaces; [`World::new`] recognizes them by their names and removes them.
 
 pub mod process;
 pub mod serve;
@@ -22,7 +21,7 @@ use std::process::Command;
 const PREFIX: &str = "baton-";
 const DIRECTORY: &str = "/run/netns";
 
-/// Why this machine does not let us make namespaces.
+/// The reason why no namespaces can be made on this machine.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Impossible(String);
@@ -30,23 +29,24 @@ pub struct Impossible(String);
 /// The two ends of the demo's wires.
 #[derive(Debug)]
 pub struct World {
-    /// Where programs use the kernel's TCP.
+    /// The clients' namespace, where programs use the kernel's TCP.
     pub client: Namespace,
-    /// Where services are.
+    /// The services' namespace.
     pub server: Namespace,
 }
 
 impl World {
-    /// Programs that the demo runs, with the packages that bring them.
+    /// Programs that the demo runs, with their packages.
     pub const PROGRAMS: [(&str, &str); 3] = [("ip", "iproute2"), ("ethtool", "ethtool"), ("curl", "curl")];
 
-    /// Makes the namespaces, after removing those of demos that were killed. The
-    /// kernel's congestion control in them is NewReno.
+    /// Removes the namespaces of killed demos, and makes new ones. The kernel's congestion control in
+    /// them is NewReno.
     ///
     /// # Errors
-    /// [`Impossible`] with the reason: not privileged, or a program is missing.
+    /// [`Impossible`] with the reason: missing privileges or a missing program.
     pub fn new() -> Result<World, Impossible> {
-        let impossible = |error: anyhow::Error| Impossible(format!("no network namespaces: {error:#}; run it as root"));
+        let impossible =
+            |error: anyhow::Error| Impossible(format!("cannot make network namespaces: {error:#}; run as root"));
         for (name, package) in World::PROGRAMS {
             if find_program(name).is_none() {
                 return Err(Impossible(format!("no program {name}: apt-get install {package}")));
@@ -58,7 +58,7 @@ impl World {
             server: Namespace::new("server", 1).map_err(impossible)?,
         };
         for namespace in [&world.client, &world.server] {
-            // The one that every kernel has; BBR, which some machines choose, paces.
+            // Every kernel has NewReno. BBR, the default of some machines, would pace.
             let line = "echo reno >/proc/sys/net/ipv4/tcp_congestion_control";
             succeed(namespace.command("sh").args(["-c", line]), line).map_err(impossible)?;
         }
@@ -75,7 +75,7 @@ pub struct Namespace {
 impl Namespace {
     fn new(label: &str, number: u32) -> anyhow::Result<Namespace> {
         let pid = std::process::id();
-        let start = start_time(pid).context("/proc does not tell when this process started")?;
+        let start = start_time(pid).context("cannot read the start time of this process from /proc")?;
         let name = format!("{PREFIX}{label}-{pid}-{start}-{number}");
         ip(&format!("netns add {name}"))?;
         let namespace = Namespace { name };
@@ -83,7 +83,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Its name, as `ip netns` knows it.
+    /// Its name for `ip netns`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -95,8 +95,8 @@ impl Namespace {
         command
     }
 
-    /// Calls `f` on a thread inside: the sockets that it opens and the programs that it
-    /// starts belong there.
+    /// Calls `f` on a thread inside the namespace. Sockets that it opens and programs that it starts
+    /// are in the namespace.
     pub fn enter<T: Send>(&self, f: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
         let path = format!("{DIRECTORY}/{}", self.name);
         let file = fs::File::open(&path).with_context(|| format!("cannot open {path}"))?;
@@ -125,12 +125,15 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         if let Err(error) = remove(&self.name) {
-            eprintln!("baton: {} remains: {error:#}; remove it by: ip netns delete {}", self.name, self.name);
+            eprintln!(
+                "baton: cannot remove namespace {}: {error:#}; remove it with: ip netns delete {}",
+                self.name, self.name
+            );
         }
     }
 }
 
-/// Where a program is. Daemons and the like are not on every user's path.
+/// Finds a program in PATH, and in directories of daemons that are not in every user's PATH.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -145,24 +148,24 @@ fn succeed(command: &mut Command, line: &str) -> anyhow::Result<()> {
     let output = output(command).with_context(|| format!("cannot run '{line}'"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        bail!("'{line}' failed: {}", said.trim().lines().next().unwrap_or("without a word"));
+        bail!("'{line}' failed: {}", said.trim().lines().next().unwrap_or("without output"));
     }
     Ok(())
 }
 
-/// Ends what runs in a namespace and removes it.
+/// Ends the processes in a namespace and removes it.
 fn remove(name: &str) -> anyhow::Result<()> {
     let pids = output(Command::new("ip").args(["netns", "pids", name]))?;
     for pid in String::from_utf8_lossy(&pids.stdout).split_whitespace() {
         if let Some(pid) = pid.parse().ok().and_then(rustix::process::Pid::from_raw) {
-            // It may have ended by itself meanwhile.
+            // It may have ended in the meantime.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
     ip(&format!("netns delete {name}"))
 }
 
-/// Removes the namespaces of processes that are gone.
+/// Removes the namespaces of processes that no longer exist.
 fn sweep() -> anyhow::Result<()> {
     let entries = match fs::read_dir(DIRECTORY) {
         Ok(entries) => entries,
@@ -172,7 +175,7 @@ fn sweep() -> anyhow::Result<()> {
     for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
         if maker(&name).is_some_and(|(pid, start)| start_time(pid) != Some(start)) {
             let removed = remove(&name);
-            // Another demo may have been at it at the same time.
+            // Another demo may be removing it at the same time.
             if fs::exists(format!("{DIRECTORY}/{name}")).unwrap_or(true) {
                 removed.with_context(|| format!("cannot remove the left-over namespace {name}"))?;
             }
@@ -181,7 +184,7 @@ fn sweep() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Process id and start time of the maker of a namespace of ours.
+/// The process id and start time of the maker of a namespace, if the name is one of ours.
 fn maker(name: &str) -> Option<(u32, u64)> {
     let mut fields = name.strip_prefix(PREFIX)?.split('-').skip(1);
     let pid = fields.next()?.parse().ok()?;
@@ -190,16 +193,16 @@ fn maker(name: &str) -> Option<(u32, u64)> {
     Some((pid, start))
 }
 
-/// When a process started, in clock ticks since boot, or `None` if there is none.
+/// The start time of a process in clock ticks since boot, or `None` if there is no such process.
 fn start_time(pid: u32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
-/// A number from `proc_pid_stat(5)`, by the field's number there, from 4 on; `None` if
-/// there is no such process.
+/// A number from `/proc/PID/stat`, by its field number in `proc_pid_stat(5)`, which must be at least 4.
+/// `None` if there is no such process.
 pub fn stat_field(pid: u32, field: usize) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, in parentheses, may hold anything.
+    // The second field, in parentheses, may contain any characters.
     let rest = &stat[stat.rfind(')')? + 1..];
     rest.split_whitespace().nth(field - 3)?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Programs that the demo runs: to their end, within a time, stoppable.
+//! Runs programs to their end, with a time limit, and stops them on request.
 
 use anyhow::{Context, bail};
 use baton_apps::background::LOOK;
@@ -13,14 +13,14 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
     command.stdin(Stdio::null()).output()
 }
 
-/// Runs a command that says little to its end and returns what it printed.
+/// Runs a command with little output to its end, and returns its output.
 ///
 /// # Errors
-/// If it fails, takes longer than `limit`, or the demo is asked to end; then
-/// the program is ended.
+/// If it fails, takes longer than `limit`, or the demo is asked to end. In the last two cases the
+/// program is ended.
 pub fn run(command: &mut Command, stop: &Stop, limit: Duration) -> anyhow::Result<String> {
     let name = format!("{command:?}").replace('"', "");
-    // In a group of its own a terminal's SIGINT does not reach it: the demo ends it.
+    // In a process group of its own, so that a terminal's SIGINT does not reach it: the demo ends it.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
     let deadline = Instant::now() + limit;
@@ -45,10 +45,10 @@ pub fn run(command: &mut Command, stop: &Stop, limit: Duration) -> anyhow::Resul
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a command and hands what it prints to `take`, as it comes.
+/// Runs a command and passes its output to `take` as it arrives.
 ///
 /// # Errors
-/// As for [`run`].
+/// The errors of [`run`].
 pub fn stream(
     command: &mut Command,
     stop: &Stop,

@@ -1,4 +1,4 @@
-//! `baton serve` as a child: started, asked for its counters, ended.
+//! Runs `baton serve` as a child process, and reads its counters.
 
 use super::Namespace;
 use anyhow::{Context, bail};
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time that it may take to end.
 const END: Duration = Duration::from_secs(2);
 
-/// Ports of the services, the registered ones.
+/// The registered ports of the services.
 pub mod port {
     /// Echo.
     pub const ECHO: u16 = 7;
@@ -36,16 +36,16 @@ pub mod port {
     }
 }
 
-/// A running server. It ends when this is dropped, and by itself when this
-/// process dies, since its standard input then ends.
+/// A running server. It ends when this value is dropped, and by itself when this process dies, because
+/// its standard input then closes.
 pub struct Server {
     child: Background,
     lines: Receiver<Line>,
 }
 
 impl Server {
-    /// Starts the streams' services in `namespace`, on a stack and with more
-    /// arguments as `stack` and `options` say.
+    /// Starts echo, discard and chargen in `namespace`, with the arguments for the stack in `stack` and
+    /// further ones in `options`.
     pub fn start(namespace: &Namespace, stack: &str, options: &[String], stop: &Stop) -> anyhow::Result<Server> {
         let services = "--json --control --service echo --service discard --service chargen";
         let words = stack.split_whitespace().chain(services.split_whitespace()).map(str::to_owned);
@@ -53,8 +53,8 @@ impl Server {
         Server::start_as(namespace, "serve", &arguments, stop)
     }
 
-    /// Starts another command that says when it is ready and ends with its
-    /// standard input.
+    /// Starts another command of this program that reports when it is ready and ends when its standard
+    /// input closes.
     pub fn start_as(namespace: &Namespace, command: &str, arguments: &[String], stop: &Stop) -> anyhow::Result<Server> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut child = namespace.command(&program.to_string_lossy());
@@ -73,7 +73,7 @@ impl Server {
         let mut server = Server { child, lines };
         match server.line(stop)? {
             Line::Ready { .. } => Ok(server),
-            Line::Stats { .. } => bail!("a server that counts before it is ready"),
+            Line::Stats { .. } => bail!("a server sent counters before it was ready"),
         }
     }
 
@@ -83,12 +83,12 @@ impl Server {
         self.child.id()
     }
 
-    /// The server's counters now.
+    /// Reads the server's counters.
     pub fn stats(&mut self, stop: &Stop) -> anyhow::Result<Stats> {
         self.child.tell(b"stats\n").context("a server ended")?;
         match self.line(stop)? {
             Line::Stats { stats, .. } => Ok(stats),
-            Line::Ready { .. } => bail!("a server that is ready twice"),
+            Line::Ready { .. } => bail!("a server reported twice that it is ready"),
         }
     }
 
@@ -105,11 +105,11 @@ impl Server {
         }
     }
 
-    /// What a server that ended said last.
+    /// The last message of a server that has ended.
     fn last_words(&mut self) -> String {
         let mut said = String::new();
         if let Some(mut stderr) = self.child.child().stderr.take() {
-            // Whatever is readable of it is better than nothing.
+            // A part of the message is better than none, so ignore errors.
             let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
         }
         last_words(&said)

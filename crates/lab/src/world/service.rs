@@ -1,4 +1,4 @@
-//! `baton service` as a child: started, its engine found and killed, ended.
+//! Runs `baton service` as a child process, and kills its engine on request.
 
 use crate::world::{Namespace, stat_field};
 use anyhow::{Context, bail, ensure};
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Time that it may take to start, and to end.
+/// Time that the service may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A service that runs; dropped, it ends in form.
+/// A running service. Dropping it ends it in order.
 pub struct Running {
     child: Background,
     socket: PathBuf,
@@ -24,14 +24,14 @@ impl Running {
     /// Starts a service for one interface of `namespace`, with its socket in `home`.
     ///
     /// # Errors
-    /// What it said when it ended at once.
+    /// The service's last message if it ended at once; an error if it does not start in time.
     pub fn start(namespace: &Namespace, interface: &str, steer: &str, home: &Path) -> anyhow::Result<Running> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let (socket, said) = (home.join(format!("{steer}.sock")), home.join(format!("{steer}.said")));
         let mut command = Command::new(program);
         command.args(["service", "--interface", interface, "--steer", steer, "--socket"]).arg(&socket);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
-        // Not by `ip netns exec`, which hides the BPF file system.
+        // This does not use `ip netns exec`, which hides the BPF file system.
         let child = namespace.enter(|| Background::start(&mut command, PATIENCE).context("cannot start a service"))?;
         let mut running = Running { child, socket };
         let begun = Instant::now();
@@ -39,34 +39,34 @@ impl Running {
             if running.child.has_ended()? {
                 bail!("{}", last_words(&fs::read_to_string(&said).unwrap_or_default()));
             }
-            ensure!(begun.elapsed() < PATIENCE, "the service does not start");
+            ensure!(begun.elapsed() < PATIENCE, "the service has not started within {} s", PATIENCE.as_secs());
             std::thread::sleep(LOOK);
         }
         Ok(running)
     }
 
-    /// Its first process.
+    /// The id of its first process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where it listens.
+    /// Path of its socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// A program's connection to it.
+    /// Connects to it as a program does.
     ///
     /// # Errors
-    /// As [`Service::connect`]'s.
+    /// The errors of [`Service::connect`].
     pub fn connect(&self) -> io::Result<Service> {
         Service::connect(&self.socket)
     }
 
-    /// Kills its engine, as `kill -9` would.
+    /// Kills its engine with SIGKILL.
     ///
     /// # Errors
-    /// If it has none.
+    /// If it has no engine.
     pub fn kill_engine(&self) -> anyhow::Result<()> {
         let is_engine = |pid: &u32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -77,13 +77,13 @@ impl Running {
         Ok(kill_process(engine, Signal::KILL)?)
     }
 
-    /// Ends it at once: whoever waits for its answer waits no longer.
+    /// Kills it at once, so that no caller continues to wait for its answers.
     pub fn kill(&self) {
         self.child.signal(Signal::KILL);
     }
 }
 
-/// A process's children, and theirs, as long as they live.
+/// The live descendants of a process.
 fn descendants(of: u32) -> io::Result<Vec<u32>> {
     let entries = fs::read_dir("/proc")?.flatten();
     let pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();

@@ -1,11 +1,11 @@
-//! What joins two namespaces, and addresses on it.
+//! Makes the devices that connect two namespaces, and configures their addresses.
 
 use super::{Namespace, World};
 
-/// A veth pair with one end in each namespace, named alike.
+/// Makes a veth pair with one end in each namespace; both ends have the same name.
 ///
 /// # Errors
-/// If the devices cannot be made or set.
+/// If the devices cannot be made or configured.
 pub fn veth(world: &World, name: &str, offloads: bool) -> anyhow::Result<()> {
     let (client, server) = (&world.client, &world.server);
     client.ip(&format!("link add {name} mtu 1500 type veth peer name {name} mtu 1500 netns {}", server.name()))?;
@@ -23,7 +23,7 @@ pub fn veth(world: &World, name: &str, offloads: bool) -> anyhow::Result<()> {
 /// If the kernel refuses.
 pub fn configure(namespace: &Namespace, name: &str, cidrs: &[String]) -> anyhow::Result<()> {
     for cidr in cidrs {
-        // Nobody else has the address: waiting for a duplicate would be in vain.
+        // Skip duplicate address detection: no other host has the address.
         let nodad = if cidr.contains(':') { "nodad" } else { "" };
         namespace.ip(&format!("addr add {cidr} dev {name} {nodad}"))?;
     }

@@ -1,14 +1,14 @@
-//! How the two halves of an engine are driven: both by the caller in turn, or the
-//! TCP Control Engine by a thread of its own.
+//! Drives the two halves of an engine: the caller drives both in turn, or the TCP Control Engine
+//! (TCE) has a thread of its own.
 //!
 //! ```text
 //!   Together   caller: Streamer, TCE, Streamer ...
 //!   Apart      caller: Streamer <--event ring, order ring--> TCE: thread
 //! ```
 //!
-//! Apart, each side wakes the other: before one sleeps it says so and looks at
-//! its ring once more; who has put something into a ring then sees that the
-//! other sleeps. The caller's side sleeps on descriptors, so it is woken by one.
+//! In `Apart`, each side wakes the other. Before a side sleeps, it says so and checks its ring once
+//! more. A side that has put an entry into a ring then checks whether the other sleeps. The caller's
+//! side sleeps on descriptors, so a descriptor wakes it.
 
 use baton_engine::counters::{StreamerCounters, TceCounters};
 use baton_engine::engine::{Activity, Engine};
@@ -25,18 +25,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Frames taken from the port in one turn.
+/// Most frames received from the port in one turn.
 pub const RX_BUDGET: usize = BURST;
 
-/// The halves of an engine and who drives them.
+/// The halves of an engine, by how they are driven.
 pub enum Drive {
-    /// Both by the caller.
+    /// The caller drives both.
     Together(Box<Engine>),
-    /// The TCE by a thread of its own.
+    /// A thread of its own drives the TCE.
     Apart(Box<Apart>),
 }
 
-/// The Streamer, and what it shares with the thread that drives the TCE.
+/// The Streamer, and the state that it shares with the thread that drives the TCE.
 pub struct Apart {
     streamer: Streamer,
     shared: Arc<Shared>,
@@ -53,7 +53,7 @@ struct Shared {
     noted: Mutex<Noted>,
 }
 
-/// What the TCE's thread tells of itself whenever it pauses.
+/// Counters that the TCE's thread publishes whenever it pauses.
 #[derive(Clone, Copy, Default)]
 struct Noted {
     counters: TceCounters,
@@ -66,11 +66,10 @@ impl Drive {
         Drive::Together(Box::new(engine))
     }
 
-    /// Starts a thread for the TCE. `clock` gives nanoseconds, the same in every
-    /// thread.
+    /// Starts a thread for the TCE. `clock` returns nanoseconds and is the same in every thread.
     ///
     /// # Errors
-    /// If the thread or what wakes the caller cannot be made.
+    /// If the thread, or the descriptor that wakes the caller, cannot be made.
     pub fn apart(engine: Engine, clock: fn() -> u64) -> io::Result<Drive> {
         let (streamer, tce) = engine.split();
         let shared = Arc::new(Shared {
@@ -86,17 +85,17 @@ impl Drive {
         Ok(Drive::Apart(Box::new(Apart { streamer, shared, thread: Some(thread) })))
     }
 
-    /// Adds what else the caller's side has to sleep on.
+    /// Adds the other descriptors that the caller's side must sleep on.
     pub fn poll_fds(&self, set: &mut WaitSet) {
         if let Drive::Apart(apart) = self {
             set.add(&apart.shared.bell);
         }
     }
 
-    /// One turn.
+    /// Runs one turn.
     ///
     /// # Errors
-    /// [`PortError`] when the device is gone.
+    /// [`PortError`] if the device has disappeared.
     pub fn poll<P: FrameIo>(&mut self, now: Instant, port: &mut P, clock: fn() -> u64) -> Result<Activity, PortError> {
         match self {
             Drive::Together(engine) => engine.poll(now, port, clock),
@@ -111,10 +110,10 @@ impl Drive {
         }
     }
 
-    /// Sends what the consumer posted, without a look for frames.
+    /// Sends what the consumer posted, without checking for received frames.
     ///
     /// # Errors
-    /// [`PortError`] when the device is gone.
+    /// [`PortError`] if the device has disappeared.
     pub fn send<P: FrameIo>(&mut self, now: Instant, port: &mut P, mut clock: fn() -> u64) -> Result<(), PortError> {
         match self {
             Drive::Together(engine) => {
@@ -130,8 +129,8 @@ impl Drive {
         Ok(())
     }
 
-    /// To be called before the caller's side sleeps: the next moment at which
-    /// there is something to do, of the past if there is something now.
+    /// Call this before the caller's side sleeps. Returns the next time at which there is work to
+    /// do; a time in the past means that there is work now.
     pub fn prepare_sleep(&mut self) -> Option<Instant> {
         match self {
             Drive::Together(engine) => {
@@ -149,17 +148,17 @@ impl Drive {
         }
     }
 
-    /// To be called after the caller's side slept, or decided not to.
+    /// Call this after the caller's side has slept, or has decided not to.
     pub fn awake(&mut self) {
         if let Drive::Apart(apart) = self {
             apart.shared.streamer_asleep.store(false, Ordering::SeqCst);
-            // Empty it: nothing to read is as good.
+            // Empty the descriptor. It is fine if there is nothing to read.
             let _ = rustix::io::read(&apart.shared.bell, &mut [0; 8]);
         }
     }
 
-    /// The Streamer's counters, the TCE's (those of its last pause if it has a
-    /// thread), and the most events and orders that ever waited.
+    /// The counters of the Streamer and of the TCE (as of its last pause if it has a thread), and
+    /// the largest numbers of events and orders that have waited at once.
     pub fn counters(&mut self) -> (StreamerCounters, TceCounters, [usize; 2]) {
         match self {
             Drive::Together(engine) => {
@@ -195,13 +194,13 @@ impl Drop for Apart {
         self.shared.stop.store(true, Ordering::Release);
         self.wake_tce();
         if let Some(thread) = self.thread.take() {
-            // A panic in it was reported where it happened.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }
 }
 
-/// The TCE's thread.
+/// The body of the TCE's thread.
 fn decide(shared: &Shared, mut tce: Tce) {
     let now = || Instant((shared.clock)());
     let mut ticks = shared.clock;
@@ -209,7 +208,7 @@ fn decide(shared: &Shared, mut tce: Tce) {
         if tce.poll_timed(now(), &mut ticks) > 0 {
             fence(Ordering::SeqCst);
             if shared.streamer_asleep.swap(false, Ordering::SeqCst) {
-                // Only a counter at its maximum refuses, and that wakes as well.
+                // The write fails only if the counter is at its maximum, and then the caller wakes too.
                 let _ = rustix::io::write(&shared.bell, &1u64.to_ne_bytes());
             }
             continue;

@@ -1,9 +1,9 @@
-//! [`Net`] over Baton's engine: port, engine and handlers on one thread.
+//! [`Net`] over Baton's engine: the port, the engine and the handlers run on one thread.
 //!
 //! ```text
-//!   turn:  poll the engine -> call the handlers of what is ready -> send what
-//!          they wrote; again while frames may be left, else sleep on the port
-//!          until the next frame or deadline
+//!   turn:  poll the engine -> call the handlers of ready connections -> send
+//!          what they wrote; repeat while frames may be left, otherwise sleep
+//!          on the port until the next frame or deadline
 //! ```
 
 mod drive;
@@ -22,13 +22,13 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Half-open connections of one listener before SYN cookies.
+/// Half-open connections of a listener before it uses SYN cookies.
 const BACKLOG: u32 = 1024;
 
-/// Time between two looks for connections that stayed idle too long.
+/// Interval between two checks for connections that have been idle too long.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Turns of the engine before the caller has its turn.
+/// Most turns of the engine in one call.
 const TURNS: usize = 64;
 
 /// An engine on a port, and the handlers of its connections.
@@ -38,7 +38,7 @@ pub struct EngineNet<P> {
     consumer: Consumer,
     wait: WaitSet,
     listeners: HashMap<Listener, Accept>,
-    /// Connections to be begun once the ring of requests has room.
+    /// Connections to start once the ring of requests has room.
     waiting: VecDeque<(SocketAddr, Box<dyn Handler>)>,
     opening: HashMap<Attempt, Box<dyn Handler>>,
     /// By index of the connection.
@@ -48,7 +48,7 @@ pub struct EngineNet<P> {
     open: usize,
     next_sweep: Instant,
     pace: Pace,
-    /// The last look at the port left nothing there.
+    /// True if the last receive emptied the port.
     drained: bool,
     stats: Stats,
 }
@@ -88,7 +88,7 @@ impl StreamIo for EngineStream<'_> {
     }
 }
 
-/// When the clock of this process began.
+/// Origin of this process's clock.
 fn origin() -> Instant {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
     *ORIGIN.get_or_init(Instant::now)
@@ -100,10 +100,10 @@ fn nanos() -> u64 {
 }
 
 impl<P: FrameIo + Waitable> EngineNet<P> {
-    /// An engine on `port`, its two halves on one thread or on two.
+    /// Makes an engine on `port`, with its two halves on one thread or on two.
     ///
     /// # Errors
-    /// If the sizes in `config` make no region.
+    /// If no region can be made with the sizes in `config`.
     pub fn new(config: &HostConfig, port: P, two_threads: bool) -> io::Result<EngineNet<P>> {
         origin();
         let (engine, port, consumer) = Host::new(config, port)?.into_parts();
@@ -129,8 +129,8 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
         })
     }
 
-    /// One turn of the engine and of what it made ready; false if there was
-    /// nothing to do.
+    /// Runs one turn of the engine and the handlers of connections that it made ready. Returns false if
+    /// there was nothing to do.
     fn work(&mut self) -> io::Result<bool> {
         let mut worked = self.poll()?;
         let mut handled = false;
@@ -146,8 +146,8 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
             self.serve(conn);
         }
         if handled {
-            // What handlers wrote goes now. A look for more frames would be one
-            // system call too many: the sleep finds out, too.
+            // Send what the handlers wrote. Checking for more frames would cost a system call, and
+            // the sleep checks for them anyway.
             self.drive.send(time::Instant(nanos()), &mut self.port, nanos).map_err(io::Error::other)?;
             self.consumer.poll(time::Instant(nanos()));
             worked = true;
@@ -163,8 +163,7 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
         Ok(!activity.is_idle())
     }
 
-    /// Waits for work: looks for it a while if it is likely to come soon, then
-    /// sleeps.
+    /// Waits for work: polls for a while if work is likely soon, then sleeps.
     fn pause(&mut self, wait: Duration) -> io::Result<()> {
         if wait.is_zero() {
             return Ok(());
@@ -182,7 +181,7 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
         Ok(())
     }
 
-    /// Begins connections for as long as the ring of requests takes them.
+    /// Starts waiting connections while the ring of requests has room.
     fn connect_waiting(&mut self) -> io::Result<()> {
         while let Some((addr, handler)) = self.waiting.pop_front() {
             match self.consumer.connect(addr, None) {
@@ -215,9 +214,9 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
             }
             SocketEvent::Listening { .. } => {}
             SocketEvent::Ready { conn } => self.serve(conn),
-            // Nobody here asks for one.
+            // This consumer never requests it.
             SocketEvent::Adopted { conn, .. } => self.consumer.abort(conn),
-            // Nor do its connections move.
+            // The connections of this consumer never move.
             SocketEvent::Parted { .. } => {}
         }
     }
@@ -285,8 +284,7 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
         }
     }
 
-    /// Sleeps until a frame arrives, the engine has something to do, or `wait`
-    /// has passed.
+    /// Sleeps until a frame arrives, the engine has work, or `wait` has passed.
     fn sleep(&mut self, wait: Duration) -> io::Result<()> {
         let deadline = self.drive.prepare_sleep().into_iter().chain(self.consumer.next_look()).min();
         let wait = match deadline {

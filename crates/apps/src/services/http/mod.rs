@@ -1,14 +1,14 @@
 //! HTTP/1.1 for the files of a directory (RFC 9110, RFC 9112): GET and HEAD,
 //! one byte range, keep-alive and pipelining, listings.
 //!
-//! A connection is a loop over four steps, each of which may block on the
-//! stream and is taken up again there:
+//! A connection is a loop over four steps. Each step may block on the stream, and continues there
+//! later:
 //!
 //! ```text
 //!   send what is queued -> refill it from the file -> parse a request -> read
 //! ```
 //!
-//! Bounded: 16 KiB of request head, 256 KiB of response in memory.
+//! Limits per connection: 16 KiB of request head, 256 KiB of response in memory.
 
 mod request;
 mod resource;
@@ -24,37 +24,37 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-/// Largest request head that is taken, in bytes.
+/// Largest accepted request head in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// Bytes of a file in memory at once.
+/// Most bytes of a file in memory at once.
 const CHUNK: usize = 256 * 1024;
 
-/// Bytes sent before other connections have their turn.
+/// Bytes sent before other connections run.
 const SHARE: usize = 4 << 20;
 
 /// One HTTP connection.
 pub struct Http {
     site: Rc<Site>,
-    /// Received and not parsed yet.
+    /// Received bytes that are not parsed yet.
     input: Vec<u8>,
-    /// Queued for sending from `sent` on.
+    /// Bytes to send; those before `sent` have been sent.
     output: Vec<u8>,
     sent: usize,
-    /// What is still to come of the file being sent.
+    /// The file being sent, and how many bytes of it remain.
     body: Option<(File, u64)>,
     ending: Ending,
 }
 
-/// How far the end of a connection has come.
+/// Stages of closing a connection.
 #[derive(PartialEq, Eq)]
 enum Ending {
-    /// Requests are taken.
+    /// Requests are accepted.
     Open,
-    /// The response on its way is the last.
+    /// The current response is the last.
     AfterResponse,
-    /// Our side is finished; the peer's bytes are dropped until it is, too, so
-    /// that no reset overtakes the response.
+    /// Our side has finished. Bytes of the peer are dropped until it finishes too, so that no reset
+    /// overtakes the response.
     Draining,
 }
 
@@ -64,8 +64,8 @@ impl Http {
         Http { site, input: Vec::new(), output: Vec::new(), sent: 0, body: None, ending: Ending::Open }
     }
 
-    /// Sends what is queued, the file's rest included; true if a share was used
-    /// up before the end.
+    /// Sends what is queued, including the rest of the file. Returns true if its share of the turn
+    /// ended before that.
     fn send(&mut self, io: &mut dyn StreamIo) -> io::Result<bool> {
         let mut moved = 0;
         loop {
@@ -77,7 +77,7 @@ impl Http {
             self.output.clear();
             self.sent = 0;
             if self.body.is_none() {
-                // An idle connection keeps no buffer of a file.
+                // Free the buffer, so that an idle connection holds none.
                 self.output.shrink_to(MAX_HEAD);
                 return Ok(false);
             }
@@ -95,7 +95,7 @@ impl Http {
         let room = CHUNK.saturating_sub(start).max(1);
         let len = usize::try_from(*rest).unwrap_or(room).min(room);
         self.output.resize(start + len, 0);
-        // A file that shrank since its length was announced ends the connection.
+        // If the file has shrunk since its length was announced, the connection must end.
         file.read_exact(&mut self.output[start..])?;
         *rest -= len as u64;
         if *rest == 0 {
@@ -104,7 +104,7 @@ impl Http {
         Ok(())
     }
 
-    /// Answers one request from the input, if there is a whole one.
+    /// Answers one request from the input, if it is complete.
     fn answer(&mut self) -> io::Result<bool> {
         let (used, wanted) = match request::parse(&self.input) {
             Head::Partial if self.input.len() < MAX_HEAD => return Ok(false),
@@ -171,7 +171,7 @@ impl Http {
         self.respond(wanted, refusal.status(), &fields, text);
     }
 
-    /// For input after which the next request cannot be found.
+    /// Refuses input after which the start of the next request is unknown.
     fn refuse_and_end(&mut self, refusal: Refusal) -> io::Result<bool> {
         self.input.clear();
         self.ending = Ending::AfterResponse;
@@ -199,7 +199,7 @@ impl Http {
         self.output.extend_from_slice(head.as_bytes());
     }
 
-    /// Reads more of a request; false at the peer's end.
+    /// Reads more of a request. Returns false once the peer has finished.
     fn receive(&mut self, io: &mut dyn StreamIo) -> io::Result<bool> {
         let mut buf = [0; 4096];
         let len = io.read(&mut buf)?;

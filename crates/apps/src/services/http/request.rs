@@ -1,39 +1,39 @@
-//! Request heads (RFC 9112 §2–3), parsed by `httparse` and reduced to what a
-//! file server decides by.
+//! Request heads (RFC 9112 §2–3), parsed by `httparse` and reduced to the parts that a file server
+//! needs.
 
 use super::resource::Refusal;
 
 /// Most header fields in one request.
 const MAX_FIELDS: usize = 64;
 
-/// What the input starts with.
+/// The result of parsing the start of the input.
 pub enum Head {
-    /// Not yet a whole head.
+    /// The head is not complete yet.
     Partial,
-    /// Something that is answered with this refusal and nothing after it.
+    /// The input must be answered with this refusal, and the connection closed.
     Bad(Refusal),
-    /// A request whose head takes so many bytes.
+    /// A request, and the length of its head in bytes.
     Whole(usize, Wanted),
 }
 
-/// What a request asks for.
+/// A request.
 pub struct Wanted {
-    /// HEAD: the body stays away.
+    /// True for HEAD: the response has no body.
     pub head_only: bool,
     /// Target without query, still percent-encoded.
     pub path: String,
-    /// The one byte range asked for.
+    /// The byte range asked for, if it is a single one.
     pub range: Option<Range>,
-    /// Date that the range is good for (RFC 9110 §13.1.5).
+    /// Date of the If-Range field (RFC 9110 §13.1.5).
     pub if_range: Option<String>,
-    /// The connection goes on afterwards.
+    /// The connection stays open afterwards.
     pub keep_alive: bool,
     /// The client speaks HTTP/1.0.
     pub http_1_0: bool,
 }
 
 impl Wanted {
-    /// Stands for a request that could not be read.
+    /// A placeholder for a request that could not be parsed.
     pub fn unreadable() -> Wanted {
         Wanted {
             head_only: false,
@@ -56,7 +56,7 @@ pub enum Range {
 }
 
 impl Range {
-    /// `[start, end)` within a file of `len` bytes, or `None` if outside.
+    /// The range as `[start, end)` within a file of `len` bytes, or `None` if it lies outside.
     pub fn within(self, len: u64) -> Option<(u64, u64)> {
         let (start, end) = match self {
             Range::From(first, None) => (first, len),
@@ -66,8 +66,8 @@ impl Range {
         (start < end).then_some((start, end))
     }
 
-    /// Reads a `Range` field. A list of ranges, another unit and nonsense are
-    /// all `None`: a server may ignore the field (RFC 9110 §14.2).
+    /// Parses a `Range` field. Returns `None` for a list of ranges, another unit, or invalid text:
+    /// a server may ignore the field (RFC 9110 §14.2).
     pub fn parse(field: &str) -> Option<Range> {
         let (unit, spec) = field.split_once('=')?;
         if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -86,7 +86,7 @@ impl Range {
     }
 }
 
-/// Looks for a request at the start of `input`.
+/// Parses a request at the start of `input`.
 pub fn parse(input: &[u8]) -> Head {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
@@ -116,7 +116,7 @@ fn reduce(request: &httparse::Request<'_, '_>, used: usize) -> Head {
     }
     let connection = field("connection").unwrap_or("").to_ascii_lowercase();
     let says = |word: &str| connection.split(',').any(|token| token.trim() == word);
-    // A body is of no use to GET and HEAD; rather than find its end, end here.
+    // GET and HEAD need no body. Close the connection instead of finding the end of one.
     let body = field("transfer-encoding").is_some() || field("content-length").is_some_and(|len| len != "0");
     let keep_alive = !body && !says("close") && (!http_1_0 || says("keep-alive"));
     let path = target.split(['?', '#']).next().unwrap_or("");

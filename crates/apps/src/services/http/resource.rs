@@ -1,8 +1,8 @@
-//! From a request's path to a file, a listing or a refusal.
+//! Maps the path of a request to a file, a listing or a refusal.
 //!
-//! Nothing outside the root is served: the path is cut into components before
-//! it is decoded, a component that decodes to `..` or holds a slash is refused,
-//! and the file's real path, links followed, has to lie below the root's.
+//! Nothing outside the root is served: the path is split into components before it is decoded, a
+//! component that decodes to `..` or contains a slash is refused, and the file's real path, with
+//! links resolved, must lie below the root's.
 
 use crate::html_text::escape;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// What stays as it is in a link: RFC 3986 §2.3, unreserved.
+/// Characters that are not percent-encoded in a link: unreserved characters (RFC 3986 §2.3).
 const LINK: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Most entries of a listing.
@@ -23,7 +23,7 @@ pub struct Site {
     root: PathBuf,
 }
 
-/// What a path leads to.
+/// The resource that a path names.
 pub enum Found {
     /// A regular file.
     File {
@@ -31,27 +31,27 @@ pub enum Found {
         file: File,
         /// Its length in bytes.
         len: u64,
-        /// When it was changed.
+        /// Time of its last change.
         modified: Option<SystemTime>,
         /// Its content type.
         kind: &'static str,
     },
-    /// A directory, as a page.
+    /// The listing of a directory, as an HTML page.
     Listing(String),
-    /// A directory whose path lacks the last slash: the path that has it.
+    /// A directory whose path lacks the final slash; holds the path with the slash.
     Elsewhere(String),
 }
 
 /// Why a request is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// Not HTTP, or a path that cannot be meant.
+    /// Not HTTP, or an invalid path.
     BadRequest,
-    /// Nothing there, or nothing that may be seen.
+    /// The file does not exist, or must not be shown.
     NotFound,
-    /// Neither GET nor HEAD.
+    /// The method is neither GET nor HEAD.
     Method,
-    /// More than 16 KiB, or more than 64 fields.
+    /// The head has more than 16 KiB or more than 64 fields.
     HeadTooLarge,
 }
 
@@ -66,7 +66,7 @@ impl Refusal {
         }
     }
 
-    /// Fields that go with the status.
+    /// Header fields that the status requires.
     pub fn fields(self) -> &'static str {
         match self {
             Refusal::Method => "Allow: GET, HEAD\r\n",
@@ -84,10 +84,10 @@ impl Site {
         Ok(Site { root: root.canonicalize()? })
     }
 
-    /// Finds what a request's path means.
+    /// Finds the resource that a request's path names.
     ///
     /// # Errors
-    /// A refusal, which says no more than the client may know.
+    /// A refusal, which does not reveal whether a hidden file exists.
     pub fn find(&self, path: &str) -> Result<Found, Refusal> {
         let relative = relative(path)?;
         let full = self.root.join(&relative).canonicalize().map_err(|_| Refusal::NotFound)?;
@@ -108,7 +108,7 @@ impl Site {
     }
 }
 
-/// Opens a regular file below `root`; nothing else, so that no pipe can block.
+/// Opens a regular file below `root`. Other kinds are refused, since a pipe could block.
 fn open(path: &Path, root: &Path) -> Option<Found> {
     let path = path.canonicalize().ok().filter(|path| path.starts_with(root))?;
     let about = fs::metadata(&path).ok().filter(|about| about.is_file())?;
@@ -134,7 +134,7 @@ fn relative(path: &str) -> Result<PathBuf, Refusal> {
     Ok(relative)
 }
 
-/// `/a/b` for the relative path `a/b`, percent-encoded.
+/// Returns `/a/b` for the relative path `a/b`, percent-encoded.
 fn absolute(relative: &Path) -> String {
     relative.iter().fold(String::new(), |path, part| {
         let part = part.to_string_lossy();

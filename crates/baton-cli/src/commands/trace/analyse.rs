@@ -1,4 +1,4 @@
-//! `baton trace FILE…`: one set of rules over captures, or over live traffic.
+//! `baton trace FILE…`: applies one set of rules to captures or to live traffic.
 
 use super::files;
 use super::rules::Rules;
@@ -15,25 +15,25 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long a quiet interface is waited for before signals are looked at.
+/// Longest wait for a frame before signals are checked.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Bursts that are taken after the end at most: what the kernel may hold.
+/// Most bursts read after the end: the kernel may still hold frames that came before it.
 const DRAIN: usize = 4096;
 
 /// Arguments of `baton trace`.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Args {
-    /// Captures: pcap or pcapng, plain, gzip or zstd; - is standard input
+    /// Captures to read: pcap or pcapng, plain or compressed with gzip or zstd; - is standard input
     #[arg(value_name = "FILE", required_unless_present = "interface")]
     files: Vec<PathBuf>,
 
-    /// Listen to an interface instead, until a signal (Ctrl-C) or --seconds
+    /// Listen on an interface instead, until Ctrl-C or for --seconds
     #[arg(short, long, value_name = "IFACE", conflicts_with = "files")]
     interface: Option<String>,
 
-    /// How long to listen
+    /// Time to listen in seconds
     #[arg(long, value_name = "S", requires = "interface")]
     seconds: Option<f64>,
 
@@ -47,24 +47,24 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Write a page with plots
+    /// Write an HTML page with plots to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
-/// The model of CPU cost.
+/// The parameters of the CPU cost model.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "CPU model (nanoseconds of one CPU)")]
 struct PriceArgs {
-    /// A frame or run through the stack
+    /// Cost of a frame or run in the stack
     #[arg(long, value_name = "NS", default_value_t = Prices::default().frame_ns)]
     cost_frame: f64,
 
-    /// A byte on the wire
+    /// Cost of a byte on the wire
     #[arg(long, value_name = "NS", default_value_t = Prices::default().byte_ns)]
     cost_byte: f64,
 
-    /// A data segment through the coalescer
+    /// Cost of a data segment in the coalescer
     #[arg(long, value_name = "NS", default_value_t = Prices::default().segment_ns)]
     cost_segment: f64,
 }
@@ -75,12 +75,12 @@ impl PriceArgs {
         let all = [prices.frame_ns, prices.byte_ns, prices.segment_ns];
         match all.iter().find(|price| !(0.0..1e12).contains(*price)) {
             None => Ok(prices),
-            Some(bad) => Err(usage(format!("a price cannot be {bad} ns"), "give a number from 0 on")),
+            Some(bad) => Err(usage(format!("a cost cannot be {bad} ns"), "give a number of at least 0")),
         }
     }
 }
 
-/// Reads and reports.
+/// Analyses the captures or the live traffic and prints the report.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let prices = args.prices.prices()?;
     let (limits, checksums) = (args.rules.limits(), args.rules.checksums());
@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     files::complain(&report.files)
 }
 
-/// Analyses what passes an interface.
+/// Analyses the frames that pass an interface.
 fn listen(
     interface: &str,
     seconds: Option<f64>,
@@ -113,11 +113,11 @@ fn listen(
     stop: &Stop,
 ) -> anyhow::Result<(Analysis, Vec<FileLine>)> {
     let length = seconds.map(Duration::try_from_secs_f64).transpose();
-    let length = length.map_err(|_| usage("seconds are a number from 0 on", "give --seconds another"))?;
+    let length = length.map_err(|_| usage("--seconds is out of range", "give a number of at least 0"))?;
     let mut live = Live::open(interface).map_err(|error| {
         let remedy = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => "run it as root, or with CAP_NET_RAW",
-            _ => "'ip link' lists the interfaces that there are",
+            std::io::ErrorKind::PermissionDenied => "run as root, or with CAP_NET_RAW",
+            _ => "name an existing interface; 'ip link' lists them",
         };
         usage(format!("cannot listen to {interface}: {error}"), remedy)
     })?;
@@ -133,7 +133,7 @@ fn listen(
             break;
         }
     }
-    // What came before the end counts.
+    // Frames that arrived before the end count.
     for _ in 0..DRAIN {
         if trouble.is_some() || live.read(Duration::ZERO, &mut analysis).unwrap_or(0) == 0 {
             break;
@@ -141,7 +141,7 @@ fn listen(
     }
     let dropped = live.dropped();
     if dropped > 0 {
-        trouble.get_or_insert_with(|| format!("{dropped} frames were lost: the machine is too busy"));
+        trouble.get_or_insert_with(|| format!("{dropped} frames were lost because the machine is too busy"));
     }
     analysis.end();
     Ok((analysis, vec![FileLine { path: interface.to_owned(), trouble }]))

@@ -1,5 +1,5 @@
-//! Captures read with a progress bar, stoppable, and what is said of those that could
-//! not be read to their end.
+//! Reads captures with a progress bar, stops on a signal, and reports captures that could not be
+//! read to their end.
 
 use anyhow::Context;
 use baton_analyse::report::FileLine;
@@ -13,13 +13,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time between two looks at how far it is.
+/// Interval at which the progress bar is updated.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Reads `files`, on all CPUs.
 ///
 /// # Errors
-/// A file cannot be opened: nothing was read then.
+/// A usage error if a file cannot be opened. In this case nothing has been read.
 pub fn read<S: Study>(
     files: &[PathBuf],
     make: impl Fn() -> S + Send + Sync,
@@ -47,11 +47,12 @@ pub fn read<S: Study>(
     Ok((study, outcomes.iter().map(line).collect()))
 }
 
-/// Bytes in all files, as far as that is known; and that they can be opened.
+/// Checks that all files can be opened, and returns the sum of their sizes in bytes as far as
+/// they are known.
 fn size(files: &[PathBuf]) -> anyhow::Result<u64> {
     let mut size = 0;
     for path in files.iter().filter(|path| *path != Path::new("-")) {
-        // A pipe is opened once only: its writer would see it closed.
+        // A pipe must not be opened here, since its writer would see it close.
         let look = std::fs::metadata(path).and_then(|facts| match facts.is_file() {
             true => std::fs::File::open(path).map(|_| facts),
             false => Ok(facts),
@@ -63,7 +64,7 @@ fn size(files: &[PathBuf]) -> anyhow::Result<u64> {
             )
         })?;
         if facts.is_dir() {
-            return Err(usage(format!("{} is a directory", path.display()), "name the captures in it"));
+            return Err(usage(format!("{} is a directory", path.display()), "name the captures in it instead"));
         }
         size += if facts.is_file() { facts.len() } else { 0 };
     }
@@ -83,18 +84,20 @@ fn line(outcome: &Outcome) -> FileLine {
     FileLine { path: outcome.path.display().to_string(), trouble }
 }
 
-/// The error that stands for captures that could not be read to their end, if any.
+/// Returns an error if any capture could not be read to its end.
 pub fn complain(files: &[FileLine]) -> anyhow::Result<()> {
     let bad: Vec<String> =
         files.iter().filter_map(|file| Some(format!("{}: {}", file.path, file.trouble.as_ref()?))).collect();
     match bad.as_slice() {
         [] => Ok(()),
-        [one] => Err(anyhow::anyhow!("{one}; what came before is reported")),
-        [first, rest @ ..] => Err(anyhow::anyhow!("{first}; and {} more; what came before is reported", rest.len())),
+        [one] => Err(anyhow::anyhow!("{one}; the report covers what came before")),
+        [first, rest @ ..] => {
+            Err(anyhow::anyhow!("{first}; and {} more; the report covers what came before", rest.len()))
+        }
     }
 }
 
-/// A flag that signals set.
+/// Installs the signal handlers that ask the command to stop.
 pub fn stop() -> anyhow::Result<Stop> {
     Stop::install().context("cannot catch signals")
 }

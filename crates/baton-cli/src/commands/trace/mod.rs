@@ -1,4 +1,4 @@
-//! `baton trace`: what a capture, or live traffic, would gain from coalescing.
+//! `baton trace`: computes what receive coalescing would save on a capture or on live traffic.
 
 mod analyse;
 mod files;
@@ -17,8 +17,8 @@ mod sweep;
         tcpdump -i eth0 -w - | baton trace - --html out/trace.html\n  \
         baton trace -i eth0 --seconds 10\n  \
         baton trace sweep capture.pcap --html out/sweep.html\n\n\
-        Exit code: 0; 1 if a capture is damaged or was not read to its end (the rest is reported);\n\
-        2 if a file is not there."
+        Exit code: 0 on success; 1 if a capture is damaged or was not read to its end (the report\n\
+        covers the rest); 2 if a file cannot be opened."
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -30,9 +30,9 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum What {
-    /// How the outcome depends on connections, cache, buffer, window and limit, in one pass
+    /// Vary connections, cache, buffer, window and limit, in one pass over the captures
     Sweep(sweep::Args),
-    /// RSC Figures 4 to 8, rebuilt from real transfers between two namespaces
+    /// Reproduce Figures 4 to 8 of Receive Side Coalescing (RSC) with transfers between two namespaces
     Paper(paper::Args),
 }
 

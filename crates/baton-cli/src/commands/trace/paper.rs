@@ -1,4 +1,5 @@
-//! `baton trace paper`: RSC Figures 4 to 8 from real transfers, in one command.
+//! `baton trace paper`: reproduces Figures 4 to 8 of the paper on Receive Side Coalescing (RSC)
+//! from real transfers.
 
 use super::files;
 use crate::commands::measuring::Output;
@@ -15,21 +16,21 @@ use std::time::Duration;
 
 /// Arguments of `baton trace paper`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Needs root, for two network namespaces; they go away with the command.\n\n\
+#[command(after_help = "Needs root, for its two network namespaces, which end with the command.\n\n\
         Examples:\n  \
         baton trace paper\n  \
         baton trace paper --html out/rsc.html --csv out/rsc.csv\n  \
         baton trace paper --senders 16 --messages 8192 --keep out")]
 pub struct Args {
-    /// Numbers of senders
+    /// Numbers of senders to measure
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = SENDERS, value_parser = number(1, 1000))]
     senders: Vec<usize>,
 
-    /// Sizes of a message, in bytes
+    /// Message sizes to measure, in bytes
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_values_t = MESSAGES, value_parser = number(1, 1 << 20))]
     messages: Vec<usize>,
 
-    /// Keep the captures of all experiments in this directory (headers only)
+    /// Keep the captures of all experiments, headers only, in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 

@@ -1,40 +1,41 @@
-//! Options that say how frames are coalesced.
+//! The options that choose how frames are coalesced.
 
 use baton_analyse::coalesce::{Checksums, Limits, Profile, Window};
 use std::num::{NonZeroU32, NonZeroU64};
 
-/// Most runs held at a time: a run costs some hundred bytes, and memory is to stay small.
+/// Most runs held at a time. A run costs some hundred bytes; this bounds the memory.
 const CACHE_MAX: i64 = 65_536;
 
-/// The rules, as options.
+/// The rules of coalescing, as options.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Rules")]
 pub struct Rules {
-    /// Whose rules: of a NIC with buffers (RSC §4), or in front of a stack (RA §3)
+    /// Rules of coalescing: receive side coalescing in a NIC with buffers (rsc, RSC §4), or receive
+    /// aggregation in front of a stack (ra, RA §3)
     #[arg(long, value_enum, default_value_t = Choice::Rsc)]
     profile: Choice,
 
-    /// Runs held at a time
+    /// Most runs held at a time
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=CACHE_MAX))]
     cache: u32,
 
-    /// Bytes of payload in a run (rsc; in ra a run is an IP packet of 65535 bytes at most)
+    /// Most bytes of payload in a run (rsc only; with ra a run is an IP packet of at most 65535 bytes)
     #[arg(long, value_name = "BYTES", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
     buffer: u32,
 
-    /// Segments in a run [default: none for rsc, 20 for ra]
+    /// Most segments in a run [default: no limit for rsc, 20 for ra]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
 
-    /// Frames, of any kind, after which all runs are flushed [default: 20]
+    /// Flush all runs after this many frames of any kind [default: 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     window_packets: Option<u32>,
 
-    /// Flush all runs this many microseconds after the first frame of a window, instead
+    /// Flush all runs this many microseconds after the first frame of a window instead
     #[arg(long, value_name = "T", conflicts_with = "window_packets", value_parser = clap::value_parser!(u64).range(1..=u64::MAX / 1000))]
     window_us: Option<u64>,
 
-    /// Take checksums for right, or leave out segments whose checksum is wrong or cannot be checked
+    /// Trust checksums, or verify them and bypass segments whose checksum is wrong or cannot be checked
     #[arg(long, value_enum, default_value_t = Checksum::Trust)]
     checksum: Checksum,
 }
@@ -52,7 +53,7 @@ enum Checksum {
 }
 
 impl Rules {
-    /// As a coalescer takes them.
+    /// The limits for the coalescer.
     pub fn limits(&self) -> Limits {
         let base = Limits::of(match self.profile {
             Choice::Rsc => Profile::Rsc,
@@ -72,7 +73,7 @@ impl Rules {
         }
     }
 
-    /// What is asked of checksums.
+    /// How checksums are treated.
     pub fn checksums(&self) -> Checksums {
         match self.checksum {
             Checksum::Trust => Checksums::Trust,

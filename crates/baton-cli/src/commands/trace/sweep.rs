@@ -1,4 +1,4 @@
-//! `baton trace sweep FILE…`: many sets of rules in one pass.
+//! `baton trace sweep FILE…`: applies many sets of rules in one pass.
 
 use super::files;
 use super::rules::Rules;
@@ -10,12 +10,12 @@ use std::path::PathBuf;
 
 /// Arguments of `baton trace sweep`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "The options are the base: each axis varies one number and holds the others.\n\n\
+#[command(after_help = "The options set the base. Each axis varies one number and keeps the others at the base.\n\n\
         Examples:\n  \
         baton trace sweep capture.pcap\n  \
         baton trace sweep --window-packets 64 --csv out/sweep.csv --html out/sweep.html day-*.pcap.zst")]
 pub struct Args {
-    /// Captures: pcap or pcapng, plain, gzip or zstd; - is standard input
+    /// Captures to read: pcap or pcapng, plain or compressed with gzip or zstd; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
@@ -26,7 +26,7 @@ pub struct Args {
     output: Output,
 }
 
-/// Reads and reports.
+/// Reads the captures and reports.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let (limits, checksums) = (args.rules.limits(), args.rules.checksums());
     let (sweep, files) = files::read(&args.files, || Sweep::new(limits, checksums), &files::stop()?)?;

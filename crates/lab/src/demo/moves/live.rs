@@ -1,14 +1,13 @@
-//! A download that moves to the engine and back while it runs, and whose engine is killed
-//! on the way.
+//! A download that moves to the engine and back while it runs, and whose engine is killed once.
 //!
 //! ```text
 //!   nginx     under baton run     ─ write, write, write ...                        ─ end
-//!   mover     the service's order:   home, away, home, away ... rest, kill -9, home by itself, away ...
+//!   mover     asks the service:      kernel, engine, kernel ... rest, kill -9, kernel by itself, engine
 //!   curl      ─ read, read, read ...                                               ─ end
 //! ```
 //!
-//! nginx and `curl` know of no move. nginx is told to send at a steady rate (`limit_rate`), as a
-//! live source does, so that what is seen in what came is the moves.
+//! nginx and `curl` do not know of the moves. nginx sends at a steady rate (`limit_rate`), as a live
+//! source does, so that the moves are visible in the received bytes over time.
 
 use crate::report::moves::{Killed, Live, Slice};
 use crate::workload::site::Site;
@@ -27,30 +26,30 @@ use std::time::{Duration, Instant};
 /// Time that the connection spends on each side.
 const DWELL: Duration = Duration::from_millis(20);
 
-/// Time that it is left in the engine before that is killed. A kernel that gets a
-/// connection back asks the peer for what was lost by a bare probe, and Linux answers one
-/// of these in 500 ms (`tcp_invalid_ratelimit`): an engine's death just after a move would
-/// show that limit.
+/// Time that the connection stays in the engine before the engine is killed. A kernel that gets a
+/// connection back asks the peer for lost data with a bare probe, and Linux answers only one of these
+/// per 500 ms (`tcp_invalid_ratelimit`). If the engine died just after a move, the result would show
+/// that limit.
 const REST: Duration = Duration::from_millis(600);
 
-/// Time between two looks at where it is, and between two tries to move it.
+/// Interval between two checks of its place, and between two attempts to move it.
 const LOOK: Duration = Duration::from_micros(200);
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Time that one bar of the plot stands for.
+/// Time that one bar of the plot covers.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Time that all of it may take beyond its length, and that any part may be waited for.
+/// Time that the whole may take beyond its length, and the longest wait for any part.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// What `curl` got.
+/// What `curl` received.
 struct Fetched {
     sha256: Sha256,
-    /// When how many bytes came.
+    /// Times and numbers of received bytes.
     arrivals: Vec<(Instant, usize)>,
 }
 
-/// What happened to the connection.
+/// The history of the connection.
 struct Moved {
     moves: u64,
     pause_us: u64,
@@ -62,10 +61,10 @@ struct Moved {
     again: Duration,
 }
 
-/// Runs one: `url` is of the site's file, which takes about `length` to come.
+/// Runs one download. `url` names the site's file, which takes about `length` to download.
 ///
 /// # Errors
-/// Whatever kept it from being whole; unequal digests are no error.
+/// If the download or a move fails. Unequal digests are not an error.
 pub fn run(
     world: &World,
     url: &str,
@@ -85,7 +84,7 @@ pub fn run(
         });
         let got = fetch(world, url, length, stop, &mut fetched);
         over.store(true, Ordering::Relaxed);
-        // Whoever still waits then for a service that does not answer waits no longer.
+        // Kill the service then, so that no thread waits for its answer any longer.
         let ended = Instant::now();
         while !moving.is_finished() && ended.elapsed() < Duration::from_secs(2) {
             thread::sleep(Duration::from_millis(1));
@@ -94,7 +93,7 @@ pub fn run(
             service.kill();
         }
         let moved = moving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // The first that failed is the likeliest to say why.
+        // The first failure is the most likely cause.
         let moved = moved.context("moving it")?;
         got.context("fetching it")?;
         Ok(moved)
@@ -111,11 +110,11 @@ fn fetch(world: &World, url: &str, length: Duration, stop: &Stop, into: &mut Fet
     })
 }
 
-/// Who moves the connection, as an administrator would.
+/// Moves the connection, as an administrator would.
 struct Mover<'a> {
     service: &'a Running,
     operator: &'a Service,
-    /// Nobody reads or writes any more.
+    /// Set once nothing is read or written any more.
     over: &'a AtomicBool,
     moves: u64,
     pause_us: u64,
@@ -123,23 +122,25 @@ struct Mover<'a> {
 }
 
 impl Mover<'_> {
-    /// Moves it for a part of `length`, so that it is there still when that is over.
+    /// Moves it for a part of `length`, so that the connection is still open afterwards.
     fn run(&mut self, length: Duration) -> anyhow::Result<Moved> {
         self.until("no connection moved", AGAIN, &mut |mover| mover.is_at("engine"))?;
         let begun = Instant::now();
         self.places.push((begun, true));
         self.move_until(begun + length / 4)?;
-        self.until("it does not go to the engine", AGAIN, &mut |mover| {
+        self.until("the connection does not move to the engine", AGAIN, &mut |mover| {
             mover.to(true)?;
             mover.is_at("engine")
         })?;
         thread::sleep(REST);
         self.service.kill_engine()?;
         let killed = Instant::now();
-        self.until("it does not come home from a killed engine", LOOK, &mut |mover| mover.is_at("kernel"))?;
+        self.until("the connection does not return to the kernel from a killed engine", LOOK, &mut |mover| {
+            mover.is_at("kernel")
+        })?;
         let home = killed.elapsed();
         self.places.push((killed, false));
-        self.until("no new engine takes it", AGAIN, &mut |mover| {
+        self.until("the connection does not move to a new engine", AGAIN, &mut |mover| {
             mover.to(true)?;
             mover.is_at("engine")
         })?;
@@ -149,7 +150,7 @@ impl Mover<'_> {
         Ok(Moved { moves, pause_us, places: std::mem::take(&mut self.places), killed, home, again })
     }
 
-    /// Whether the service has a connection, and it is there.
+    /// Returns true if the service has the connection at this place.
     fn is_at(&self, place: &str) -> anyhow::Result<bool> {
         Ok(self.operator.list()?.iter().any(|entry| entry.place == place))
     }
@@ -165,7 +166,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Has it moved to the engine, or home, unless it is there.
+    /// Asks for a move to the engine or to the kernel, unless the connection is there already.
     fn to(&mut self, engine: bool) -> anyhow::Result<()> {
         let tally =
             if engine { self.operator.handoff(Selector::All) } else { self.operator.bring_home(Selector::All) }?;
@@ -187,7 +188,7 @@ impl Mover<'_> {
         while !done(self)? {
             ensure!(begun.elapsed() < PATIENCE, "{what}");
             if self.over.load(Ordering::Relaxed) {
-                bail!("the download ended before");
+                bail!("the download ended too early");
             }
             thread::sleep(pause);
         }
@@ -195,13 +196,13 @@ impl Mover<'_> {
     }
 }
 
-/// All of it, as it is reported.
+/// Builds the report.
 fn live(site: &Site, fetched: Fetched, moved: &Moved) -> Live {
     let arrivals = &fetched.arrivals;
     let (first, last) = (arrivals.first().map_or(moved.killed, |a| a.0), arrivals.last().map_or(moved.killed, |a| a.0));
     let micros = |time: Duration| time.as_micros() as u64;
     let (from, to) = (moved.killed, moved.killed + moved.again);
-    // A gap belongs to the killed engine if it began between its death and the next one's start.
+    // A gap is due to the killed engine if it began between its death and the start of the next one.
     let gap = |killed: bool| {
         let gaps = arrivals.windows(2).map(|pair| (pair[0].0, pair[1].0));
         let mine = gaps.filter(|(a, b)| (*b > from && *a < to) == killed);

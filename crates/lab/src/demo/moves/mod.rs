@@ -1,4 +1,4 @@
-//! The flagship: nginx under `baton run`, beside nginx in the kernel.
+//! The main chapter of the demo: nginx under `baton run`, compared with nginx on the kernel's TCP.
 //!
 //! ```text
 //!   namespace "client"                       namespace "server"
@@ -6,9 +6,9 @@
 //!                              + veth +-- baton run -- nginx, for each placement and kind
 //! ```
 //!
-//! First a download of each kind moves to and fro and loses its engine (`live`); then `wrk`
-//! measures nginx on every way in rounds. Ways, servers and clients are [`crate::workload`]'s;
-//! they run for the chapter only, so they are in nobody else's figures.
+//! First a download on each way moves back and forth and loses its engine (`live`). Then `wrk` measures
+//! nginx on every way in rounds. Ways, servers and clients come from [`crate::workload`]. They run only
+//! during this chapter, so they do not affect other results.
 
 mod live;
 
@@ -25,10 +25,10 @@ use anyhow::ensure;
 use baton_apps::signal::Stop;
 use std::time::Duration;
 
-/// Time in which a killed engine's connection is to be in the kernel.
+/// Time within which the connection of a killed engine must be in the kernel.
 const HOME: Duration = Duration::from_secs(1);
 
-/// Measured runs of a load on a way at most, of a second each.
+/// Most measured runs of a load on a way; each takes a second.
 const ROUNDS: usize = 3;
 
 /// The loads: whole files, and requests.
@@ -37,7 +37,8 @@ const LOADS: [&str; 2] = ["nginx-1m", "nginx-1k"];
 /// The first way's subnet.
 const SUBNET: u8 = 50;
 
-/// The ways in the order shown: those that stay as they are.
+/// The ways in the order of display, without those that move nothing under `baton run`, that it chooses by
+/// default, or that only show the noise.
 fn ways() -> impl Iterator<Item = crate::workload::ways::Way> {
     let stays = |way: &crate::workload::ways::Way| !matches!(way.placement, Placement::Unmoved | Placement::Chosen);
     WAYS.into_iter().filter(move |way| stays(way) && !way.is_control())
@@ -53,11 +54,11 @@ fn rounds(options: &Options) -> usize {
     options.rounds.min(ROUNDS)
 }
 
-/// Runs the chapter; what it checked goes to `checks`.
+/// Runs the chapter, and adds its checks to `checks`.
 ///
 /// # Errors
-/// If not even the kernel alone can serve, or the demo is asked to end. What cannot be had
-/// says why in its row.
+/// If even the kernel alone cannot serve, or if the demo is asked to end. A way that is not possible
+/// gives its reason in its row.
 pub fn run(
     world: &World,
     site: &Site,
@@ -119,7 +120,7 @@ fn ways_with_subnets() -> impl Iterator<Item = (crate::workload::ways::Way, u8)>
     ways().zip(SUBNET..)
 }
 
-/// A way as it is reported.
+/// Describes a way for the report.
 fn way(plan: &crate::workload::ways::Way) -> Way {
     let about = match (plan.moves(), plan.steer) {
         (false, Steer::Tc) => "veth pair, MTU 1500, all offloads.",
@@ -149,7 +150,7 @@ fn way(plan: &crate::workload::ways::Way) -> Way {
     }
 }
 
-/// One run of a load; a way on which it fails is used no more.
+/// Runs a load once. A way on which it fails is not used any more.
 fn measure(
     way: &mut Way,
     place: &mut Option<Place<'_>>,
@@ -164,7 +165,7 @@ fn measure(
         Ok(run) if load.id == LOADS[0] => way.runs.push(as_run(run, 1 << 20)),
         Ok(run) => way.requests.push(as_run(run, 1 << 10)),
         Err(error) => {
-            // It would take its time to fail again.
+            // Another failure would cost as much time.
             *place = None;
             checks.push(check(way, &format!("a run of {}", load.name), false, format!("{error:#}")));
         }
@@ -177,10 +178,10 @@ fn as_run(run: Outcome, file: u64) -> Run {
     Run { seconds, requests, bytes: requests * file, cpu, ..Run::default() }
 }
 
-/// What a download that moved proves.
+/// The checks of a download that moved.
 fn judge(way: &mut Way, live: anyhow::Result<Live>) -> Vec<Check> {
-    let whole = "a live download that moved to and fro has its digest";
-    let home = "its engine killed, it goes on in the kernel within 1 s, then in a new engine";
+    let whole = "a live download that moved back and forth has the right digest";
+    let home = "after its engine is killed, it continues in the kernel within 1 s, then in a new engine";
     let live = match live {
         Ok(live) => live,
         Err(error) => return vec![check(way, whole, false, format!("{error:#}"))],

@@ -1,13 +1,13 @@
-//! Sender and receiver on CPUs of their own, the kernel's part of each included.
+//! Pins sender and receiver to different CPUs, including the kernel's work for each.
 //!
 //! ```text
 //!   CPU 0   baton load, the client's TCP, segmentation, receiving of ACKs
 //!   CPU 1   the interface's receive path, baton bump, the server's TCP, baton serve
 //! ```
 //!
-//! Programs stay where they are started. What a device's other end hands over is received
-//! on the sender's CPU by default; receive packet steering (RPS) takes it to the
-//! receiver's, as an interface's interrupt would. So what a CPU spends is one side's.
+//! Programs stay on the CPU on which they are started. By default, frames of a veth pair are received
+//! on the sender's CPU; receive packet steering (RPS) moves them to the receiver's, as the interrupt of
+//! an interface would. So each CPU's time belongs to one side.
 
 use crate::world::{Namespace, World};
 use anyhow::{Context, bail};
@@ -18,8 +18,7 @@ pub const SENDER: usize = 0;
 /// The CPU of the receiving side.
 pub const RECEIVER: usize = 1;
 
-/// Calls `f` on a thread that is bound to a CPU, if one is named: programs that it starts
-/// stay there.
+/// Calls `f` on a thread that is pinned to `cpu`, if there is one. Programs that `f` starts stay there.
 pub fn on<T: Send>(cpu: Option<usize>, f: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
     let Some(cpu) = cpu else { return f() };
     std::thread::scope(|scope| {
@@ -33,7 +32,7 @@ pub fn on<T: Send>(cpu: Option<usize>, f: impl FnOnce() -> anyhow::Result<T> + S
     })
 }
 
-/// Both ends of a wire receive on the CPU of their side.
+/// Makes both ends of a wire receive on the CPU of their side.
 pub fn steer(world: &World, device: &str) -> anyhow::Result<()> {
     for (namespace, cpu) in [(&world.client, SENDER), (&world.server, RECEIVER)] {
         steer_end(namespace, device, cpu)?;

@@ -1,33 +1,36 @@
-//! What is measured, and what the papers say of it.
+//! The chapters of `baton bump bench`: the measurements, and the papers' results.
+//!
+//! RA is *Optimizing TCP Receive Performance* (receive aggregation); RSC is *Receive Side Coalescing
+//! for Accelerating TCP/IP Processing*.
 
 use super::{Contender, Figure, Work};
 use Contender::{Bare, Kernel, Limit, Rsc, Stretch};
 use baton_apps::load::Kind;
 
-/// Contenders at works, beside some figures of a paper.
+/// A chapter: contenders, works, and a paper's results to compare with.
 pub struct Chapter {
     /// A word, for `--only`.
     pub name: &'static str,
     /// A few words.
     pub title: &'static str,
-    /// Who; the second word of the paper's comparison, off, is among them.
+    /// The contenders; "off", the base of the paper's comparison, is among them.
     pub contenders: &'static [Contender],
-    /// At what.
+    /// The works.
     pub works: &'static [Work],
-    /// Requests are what counts, not bytes.
+    /// True if requests are measured, and not bytes.
     pub requests: bool,
     /// Sender and receiver have CPUs of their own, and the receiver's is what counts.
     pub apart: bool,
     /// The receiver's time by routine is wanted.
     pub routines: bool,
-    /// What the paper measured, a line each.
+    /// The paper's results, one per line.
     pub paper: &'static [&'static str],
-    /// Why ours differs, a line each.
+    /// Reasons for differences, one per line.
     pub differs: &'static [&'static str],
 }
 
 impl Chapter {
-    /// What its contenders are compared by.
+    /// The value by which its contenders are compared.
     pub fn figure(&self) -> Figure {
         match (self.requests, self.apart) {
             (true, _) => Figure::Requests,
@@ -43,7 +46,7 @@ const fn bulk(connections: usize, size: usize) -> Work {
 
 const MESSAGE: usize = 64 << 10;
 
-/// All of them, in the order measured.
+/// All chapters, in the order of measurement.
 pub const CHAPTERS: [Chapter; 5] = [
     Chapter {
         name: "limit",
@@ -85,7 +88,7 @@ pub const CHAPTERS: [Chapter; 5] = [
              frame into its ring and of ACKs to the wire, tap the way of a run to the kernel",
             "off, each segment is a system call and wakes the receiving program on the same CPU (most of misc), which an \
              interrupt for several frames does not: so there is more to be saved here than there",
-            "a look is by a timer: work with interrupts off is seen where they come on again",
+            "samples are taken by a timer: work with interrupts off is attributed to where they are enabled again",
         ],
     },
     Chapter {

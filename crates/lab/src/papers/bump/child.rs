@@ -1,4 +1,4 @@
-//! `baton bump` as a child: started, asked for its counters, ended.
+//! Runs `baton bump` as a child process, and reads its counters.
 
 use crate::report::bump::{Line, Report};
 use crate::world::Namespace;
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{ChildStdout, Stdio};
 use std::time::Duration;
 
-/// Time that one may take to end.
+/// Time that a bump may take to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A running bump. It ends when this is dropped, and by itself when this process dies,
@@ -30,7 +30,7 @@ impl BumpChild {
         let mut bump = BumpChild { child, stdout };
         match bump.line()? {
             Line::Ready { .. } => Ok(bump),
-            Line::Stats(_) => bail!("a bump that counts before it is ready"),
+            Line::Stats(_) => bail!("a bump sent counters before it was ready"),
         }
     }
 
@@ -39,20 +39,20 @@ impl BumpChild {
         self.child.id()
     }
 
-    /// What it has counted so far.
+    /// Reads its counters.
     pub fn report(&mut self) -> anyhow::Result<Report> {
         self.child.tell(b"stats\n").context("a bump ended")?;
         match self.line()? {
             Line::Stats(report) => Ok(report),
-            Line::Ready { .. } => bail!("a bump that is ready twice"),
+            Line::Ready { .. } => bail!("a bump reported twice that it is ready"),
         }
     }
 
-    /// Its next line. It answers within a turn, or has ended: then there is none.
+    /// Reads its next line. It answers within a turn, unless it has ended; then this fails.
     fn line(&mut self) -> anyhow::Result<Line> {
         let mut line = String::new();
         if self.stdout.read_line(&mut line).context("a bump ended")? == 0 {
-            bail!("a bump ended; it has said why");
+            bail!("a bump ended; its message above says why");
         }
         serde_json::from_str(&line).with_context(|| format!("a bump printed '{}'", line.trim()))
     }

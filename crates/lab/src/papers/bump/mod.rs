@@ -1,4 +1,7 @@
-//! What coalescing in front of it saves the kernel's stack: `baton bump bench`.
+//! `baton bump bench`: measures what coalescing in front of the kernel's stack saves it.
+//!
+//! It compares with RA, *Optimizing TCP Receive Performance* (receive aggregation), and RSC, *Receive
+//! Side Coalescing for Accelerating TCP/IP Processing*.
 //!
 //! ```text
 //!   namespace "client"                    namespace "server"
@@ -6,12 +9,11 @@
 //!                                veth --- baton bump --- TAP --- kernel TCP    all others
 //! ```
 //!
-//! The client sends single segments of MTU size (TSO and GSO off, checksums left to the
-//! device as the papers' NICs had them), and GRO is off at the receiving end, where it
-//! would hide what is measured. Every contender has a wire of its own; the rest is the
-//! same, so that what differs is the bump and its limit. CPU time is that of the whole
-//! machine, sender included, but in the chapters that have sender and receiver on CPUs of
-//! their own (`apart`): the papers' senders were machines of their own.
+//! The client sends single segments of MTU size (TSO and GSO off, checksums left to the device, as with
+//! the papers' NICs). GRO is off at the receiving end, where it would hide the effect. Every contender
+//! has its own wire, and only the bump and its limit differ. CPU time is that of the whole machine,
+//! including the sender, except in chapters that pin sender and receiver to different CPUs (`apart`),
+//! since the papers' senders were separate machines.
 
 mod apart;
 mod chapters;
@@ -40,7 +42,7 @@ use std::time::Duration;
 /// Runs by routine at most, until one is seen.
 const LOOKS: usize = 3;
 
-/// What stands in front of the kernel's stack.
+/// The device in front of the kernel's stack.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
@@ -69,7 +71,7 @@ impl Contender {
         }
     }
 
-    /// What the bump is told, if there is one.
+    /// The options of the bump, if there is one.
     fn arguments(self) -> Option<Vec<String>> {
         let words = match self {
             Contender::Kernel => return None,
@@ -82,7 +84,7 @@ impl Contender {
     }
 }
 
-/// What the client does.
+/// The client's load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Work {
     /// Send or echo.
@@ -93,14 +95,14 @@ pub struct Work {
     pub size: usize,
 }
 
-/// How it is measured.
+/// Options of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Runs of everything.
     pub rounds: usize,
     /// Length of one run.
     pub length: Duration,
-    /// Only chapters whose name contains this.
+    /// Run only chapters whose names contain this.
     pub only: String,
 }
 
@@ -109,24 +111,24 @@ pub struct Options {
 pub struct Series {
     /// Name of the chapter.
     pub chapter: String,
-    /// Who.
+    /// The contender.
     pub contender: Contender,
-    /// At what.
+    /// The work.
     pub work: Work,
-    /// One a round.
+    /// The runs, one per round.
     pub runs: Vec<Outcome>,
 }
 
-/// All that was measured.
+/// All results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Findings {
     /// Where.
     pub machine: Machine,
     /// Every contender at every work.
     pub series: Vec<Series>,
-    /// What each bump counted, by its contender's name and chapter.
+    /// The counters of each bump, by the contender's name and the chapter.
     pub bumps: Vec<(String, BumpReport)>,
-    /// What a segment costs the receiver's CPU, by routine; none where there is no `perf`.
+    /// Receiver's CPU time per segment by routine; empty if there is no `perf`.
     pub routines: Vec<(Contender, Costs)>,
 }
 
@@ -151,7 +153,7 @@ impl Figure {
         match self {
             Figure::Throughput => "Gb/s",
             Figure::CpuPerByte => "ns/byte",
-            Figure::PerCpuSecond | Figure::PerReceiverSecond => "Gb a CPU s",
+            Figure::PerCpuSecond | Figure::PerReceiverSecond => "Gb/CPU s",
             Figure::Requests => "/s",
         }
     }
@@ -280,8 +282,8 @@ impl Wire {
         Ok(Wire { contender, addr: addr(2), server, bump, apart: chapter.apart })
     }
 
-    /// What a segment costs by routine, of a run that counts for nothing else; `None` where
-    /// there is no `perf`, or where it sees nothing.
+    /// The cost of a segment by routine, from a run used only for this. `None` if there is no `perf`, or
+    /// if it takes no samples.
     fn routines(
         &self,
         world: &World,
@@ -294,7 +296,7 @@ impl Wire {
             let Some(looking) = Looking::start(apart::RECEIVER)? else { return Ok(None) };
             let run = self.measure(world, work, options, stop)?;
             let looks = looking.end(bump)?;
-            // Read from a disk for the first time it may have begun too late.
+            // The first start of perf, from disk, may have been too slow.
             if !looks.is_empty() {
                 let busy = run.peer_cpu.map_or(0.0, |cpu| cpu.busy());
                 return Ok(Some((self.contender, routines::costs(&looks, busy, run.bytes))));

@@ -13,9 +13,9 @@ use std::fmt::Write as _;
 /// A fit of CPU time over the limit k.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Fit {
-    /// What does not depend on it, in the unit of the values.
+    /// The part that does not depend on the limit, in the unit of the values.
     pub x: f64,
-    /// What is divided by it.
+    /// The part that is divided by the limit.
     pub y: f64,
     /// Coefficient of determination.
     pub r2: f64,
@@ -112,7 +112,7 @@ impl Findings {
         if let (true, Some(Fit { x, y, r2 })) = (chapter.name == "limit", self.fit()) {
             let _ = writeln!(
                 out,
-                "  CPU time a byte at limit k is x + y/k: x = {} ns, y = {} ns, R² = {r2:.3}",
+                "  CPU time per byte at limit k is x + y/k: x = {} ns, y = {} ns, R² = {r2:.3}",
                 short(x),
                 short(y)
             );
@@ -191,8 +191,8 @@ impl Findings {
         figures.into_iter().map(plot).collect()
     }
 
-    /// A group for each work; of the first figure's best comparison the paper's gain stands
-    /// beside ours, as the bar that it would make of our own base.
+    /// One group for each work. Where the paper has a comparable gain, a bar shows it applied to our
+    /// own base.
     fn groups(&self, chapter: &Chapter, figure: Figure) -> Vec<Group> {
         let mut groups = Vec::new();
         for work in chapter.works {
@@ -216,7 +216,7 @@ impl Findings {
     }
 }
 
-/// What the paper's gain over off was, CPU-scaled.
+/// The paper's CPU-scaled gain over no coalescing.
 fn paper_gain(chapter: &str, contender: Contender, connections: usize) -> Option<f64> {
     match (chapter, contender, connections) {
         ("limit" | "receiver", Contender::Limit(20), _) => Some(1.67),

@@ -1,9 +1,9 @@
-//! What the receiver's CPU does, by routine (RA Fig. 3, 8 and 9).
+//! CPU time of the receiver by routine (RA Fig. 3, 8 and 9).
 //!
-//! The system's `perf` looks at that CPU 2,000 times a second, by a timer. Each look is put
-//! into one of RA's groups by the names of the functions that were under way, the innermost
-//! first: what it was at, and on whose behalf. Work under way with interrupts off is seen
-//! where they come on again.
+//! RA is *Optimizing TCP Receive Performance*. The system's `perf` samples that CPU 2,000 times per
+//! second by a timer. Each sample goes into one of RA's groups by the names of the functions on its
+//! stack, the innermost first. Work with interrupts off is attributed to the place where they are
+//! enabled again.
 
 use super::Contender;
 use crate::world::find_program;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
-/// Looks a second.
+/// Samples per second.
 const RATE: u32 = 2_000;
 /// Payload of a full segment, with timestamps, in bytes.
 const MSS: f64 = 1448.0;
@@ -39,7 +39,7 @@ pub enum Group {
     Aggr,
     /// Copying.
     PerByte,
-    /// Scheduling, the receiving program, and what is nobody's.
+    /// Scheduling, the receiving program, and everything else.
     Misc,
 }
 
@@ -72,7 +72,7 @@ impl Group {
         }
     }
 
-    /// Of those that are the stack's and per packet.
+    /// The groups of the stack whose cost is per packet.
     pub fn is_stack(self) -> bool {
         matches!(self, Group::Rx | Group::Tx | Group::Buffer | Group::NonProto)
     }
@@ -81,17 +81,17 @@ impl Group {
 /// CPU time of the receiver by group, in nanoseconds a segment.
 pub type Costs = BTreeMap<Group, f64>;
 
-/// Looks by group.
+/// Samples by group.
 pub type Looks = BTreeMap<Group, u32>;
 
-/// A `perf` that looks.
+/// A running `perf record`.
 pub struct Looking {
     child: std::process::Child,
     file: tempfile::NamedTempFile,
 }
 
 impl Looking {
-    /// From now on, at this CPU; `None` where there is no `perf`.
+    /// Starts to sample this CPU. Returns `None` if there is no `perf`.
     pub fn start(cpu: usize) -> anyhow::Result<Option<Looking>> {
         if find_program("perf").is_none() {
             return Ok(None);
@@ -103,7 +103,7 @@ impl Looking {
         Ok(Some(Looking { child: command.spawn().context("cannot start perf")?, file }))
     }
 
-    /// Ends it; what it saw, the program of this number being the bump.
+    /// Ends it, and returns its samples by group. `bump` is the process id of the bump.
     pub fn end(mut self, bump: u32) -> anyhow::Result<Looks> {
         kill_process(Pid::from_child(&self.child), Signal::INT)?;
         self.child.wait()?;
@@ -111,14 +111,14 @@ impl Looking {
         command.args(["script", "-F", "pid,ip,sym", "-i"]).arg(self.file.path()).stderr(Stdio::null());
         let output = command.output().context("cannot run perf")?;
         if !output.status.success() {
-            bail!("perf record was refused: see 'perf record -e cpu-clock -a sleep 1'");
+            bail!("perf record failed; run 'perf record -e cpu-clock -a sleep 1' to see why");
         }
         Ok(looks(&String::from_utf8_lossy(&output.stdout), bump))
     }
 }
 
-/// Counts the looks in what `perf script` prints: a line with the process, a line for each
-/// function, the innermost first, and an empty one.
+/// Counts the samples in the output of `perf script`. Each sample has a line with the process, a line for
+/// each function, the innermost first, and an empty line.
 fn looks(text: &str, bump: u32) -> Looks {
     let mut looks = Looks::new();
     for sample in text.split("\n\n") {
@@ -139,10 +139,10 @@ fn starts(name: &str, with: &[&str]) -> bool {
     with.iter().any(|start| name.starts_with(start))
 }
 
-/// Where a CPU is that has nothing to do.
+/// Functions of an idle CPU.
 const IDLE: &[&str] = &["pv_native_safe_halt", "native_safe_halt", "default_idle", "acpi_", "poll_idle", "intel_idle"];
 const COPY: &[&str] = &["_copy_", "copy_", "__pi_memcpy", "memcpy", "rep_movs", "__memcpy", "csum_", "skb_copy_"];
-/// From here on inward it is the wire's: frames of its own queue, and the packet socket.
+/// Functions that belong to the wire, with everything that they call: its queue, and the packet socket.
 const WIRE: &[&str] = &["process_backlog", "packet_", "tpacket_", "veth_", "__sys_sendmmsg"];
 const TAP: &[&str] = &["tun_", "__tun_"];
 const BUFFER: &[&str] = &[
@@ -202,7 +202,7 @@ const NON_PROTO: &[&str] =
 const SLEEP: &[&str] =
     &["schedule", "__schedule", "try_to_wake_up", "ep_", "do_epoll", "__wake_up", "wake_up", "sock_def"];
 
-/// The group of a look: whether each function is the kernel's, and its name. `None` if the
+/// The group of a sample, given for each function whether it is the kernel's, and its name. `None` if the
 /// CPU was idle.
 fn group(frames: &[(bool, &str)], bump: bool) -> Option<Group> {
     let (kernel, innermost) = *frames.first()?;
@@ -232,14 +232,14 @@ fn group(frames: &[(bool, &str)], bump: bool) -> Option<Group> {
     Some(found.unwrap_or(Group::Misc))
 }
 
-/// What a segment cost: `busy` seconds of the CPU, for so many bytes of payload.
+/// The cost of a segment, from `busy` seconds of CPU time and the bytes of payload.
 pub fn costs(looks: &Looks, busy: f64, bytes: u64) -> Costs {
     let all: u32 = looks.values().sum();
     let a_segment = busy * 1e9 / (bytes as f64 / MSS);
     looks.iter().map(|(group, count)| (*group, a_segment * f64::from(*count) / f64::from(all.max(1)))).collect()
 }
 
-/// What of it is the stack's, and per packet.
+/// The part of the cost that is the stack's and is spent per packet.
 pub fn stack(costs: &Costs) -> f64 {
     costs.iter().filter(|(group, _)| group.is_stack()).map(|(_, ns)| ns).sum()
 }
@@ -266,7 +266,10 @@ pub fn table(out: &mut String, routines: &[(Contender, Costs)]) {
         }
         let _ = writeln!(out, "{:>10.0}{:>14.1}", stack(costs), stack(base) / stack(costs));
     }
-    let _ = writeln!(out, "  stack: rx, tx, buffer and non-proto together, and how many times less that is than off");
+    let _ = writeln!(
+        out,
+        "  stack: sum of rx, tx, buffer and non-proto, and how many times smaller it is than with coalescing off"
+    );
 }
 
 #[cfg(test)]

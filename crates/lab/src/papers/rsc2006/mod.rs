@@ -1,4 +1,5 @@
-//! RSC §5 again, with today's kernel as sender: how much of real traffic can be joined.
+//! Repeats §5 of RSC (*Receive Side Coalescing for Accelerating TCP/IP Processing*) with today's kernel
+//! as the sender: how many frames of real traffic can be joined.
 //!
 //! ```text
 //!   namespace "client"                               namespace "server"
@@ -6,11 +7,11 @@
 //!                                                        \------> N receivers
 //! ```
 //!
-//! As in the paper: one connection a sender, each message ends in a segment of its own
-//! (with PSH), 10,000 received frames are looked at, MSS 1460. Segmentation offload
-//! stays on in the senders' stacks and is undone before the wire, so a message leaves in
-//! a burst, and the wire carries frames of 1500 bytes. Two switches and a machine for
-//! each sender are here one queue at 1 Gb/s: bursts of different senders do not mix.
+//! As in the paper, each sender has one connection, each message ends with a segment of its own (with
+//! PSH), 10,000 received frames are analysed, and the MSS is 1460. Segmentation offload stays on in the
+//! senders' stacks and is undone before the wire, so a message leaves in a burst, and the wire carries
+//! frames of 1500 bytes. One queue at 1 Gb/s replaces the paper's two switches and a machine per sender,
+//! so bursts of different senders do not mix.
 
 pub mod report;
 
@@ -49,7 +50,7 @@ const DEVICE: &str = "rsc";
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 90, 2);
 /// Traffic before the first frame that counts.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// An experiment that takes longer than this is broken.
+/// Time limit of an experiment.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of a frame that a kept capture has.
 const SNAPSHOT: usize = 128;
@@ -57,11 +58,11 @@ const SNAPSHOT: usize = 128;
 /// One experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// Senders, with a connection each.
+    /// Number of senders, which have one connection each.
     pub senders: usize,
     /// Bytes of a message.
     pub message: usize,
-    /// What came of each set of rules; `connections` is the base.
+    /// The results of each set of rules; `connections` is the base.
     pub points: Vec<Point>,
 }
 
@@ -77,20 +78,20 @@ impl Cell {
     }
 }
 
-/// What is done.
+/// Options of the experiments.
 pub struct Options {
     /// Senders of Figures 4 and 5.
     pub senders: Vec<usize>,
     /// Bytes of a message.
     pub messages: Vec<usize>,
-    /// Where captures are kept.
+    /// Directory in which captures are kept.
     pub keep: Option<PathBuf>,
 }
 
-/// Runs all experiments; `tell` hears of each.
+/// Runs all experiments, and reports each to `tell`.
 ///
 /// # Errors
-/// Namespaces or devices cannot be made, a transfer does not start, or an interruption.
+/// If devices cannot be made, a transfer does not start, or the measurement is interrupted.
 pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Vec<Cell>> {
     prepare(world)?;
     let mut cells = Vec::new();
@@ -111,7 +112,7 @@ pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -
     Ok(cells)
 }
 
-/// What is looked at: the base, and with as many senders as in the paper the rest.
+/// The sets of rules to apply: the base and, with the paper's number of senders, the other axes.
 fn points(senders: usize) -> Vec<(Axis, u32)> {
     let mut points = vec![(Axis::Connections, u32::MAX)];
     if senders == STUDIED {
@@ -221,9 +222,9 @@ fn experiment(
     Ok(received.sweep.points().copied().collect())
 }
 
-/// Hands what the receiver's device receives to `received`, until it has enough. They
-/// follow each other without a gap: the socket's queue, empty at first, holds more than
-/// that many, so what a busy machine loses comes behind them.
+/// Passes frames of the receiver's device to `received` until it has enough. The frames have no gap: the
+/// socket's queue is empty at first and holds more than that number, so a busy machine can lose only
+/// later frames.
 fn capture(world: &World, received: &mut Received, stop: &Stop) -> anyhow::Result<()> {
     let mut live = world.server.enter(|| Live::open(DEVICE).context("cannot capture"))?;
     let deadline = Instant::now() + PATIENCE;
@@ -239,8 +240,7 @@ fn capture(world: &World, received: &mut Received, stop: &Stop) -> anyhow::Resul
     Ok(())
 }
 
-/// Sends messages until told to end, each with a mark behind it, so that what comes
-/// next begins a new segment.
+/// Sends messages until told to end. A mark after each makes the next one begin a new segment.
 fn transmit(socket: &TcpStream, message: usize, done: &AtomicBool) {
     let data = vec![0x5a; message];
     if socket.set_nodelay(true).is_err() {
@@ -258,7 +258,7 @@ fn transmit(socket: &TcpStream, message: usize, done: &AtomicBool) {
     }
 }
 
-/// Takes in what comes, until it ends.
+/// Receives and discards data until the connection ends.
 fn receive(mut socket: &TcpStream) {
     let mut buffer = vec![0; 64 << 10];
     while socket.read(&mut buffer).is_ok_and(|len| len > 0) {}

@@ -1,4 +1,5 @@
-//! RSC Figures 4 to 8 rebuilt, with what the paper says of each beside ours.
+//! Figures 4 to 8 of RSC (*Receive Side Coalescing for Accelerating TCP/IP Processing*), reproduced, with
+//! the paper's statements next to our results.
 
 use super::{Cell, STUDIED};
 use crate::report::Machine;
@@ -12,24 +13,24 @@ use std::fmt::Write as _;
 /// All experiments.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Where they ran.
+    /// The machine that they ran on.
     pub machine: Machine,
     /// Each of them.
     pub cells: Vec<Cell>,
-    /// What the paper says, and what was seen here.
+    /// The paper's statements and our results.
     pub claims: Vec<Claim>,
 }
 
-/// A sentence of the paper beside what was seen here.
+/// A statement of the paper, and our result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Claim {
     /// Number of the figure.
     pub figure: u8,
     /// The paper's words.
     pub paper: &'static str,
-    /// What was seen here.
+    /// Our result.
     pub here: String,
-    /// Whether it is so here too.
+    /// True if our result agrees.
     pub holds: bool,
 }
 
@@ -42,11 +43,11 @@ struct Figure {
 }
 
 const FIGURES: [Figure; 5] = [
-    Figure { number: 4, title: "4, 8 and 16 connections", x: "bytes of a message; a line a number of connections" },
-    Figure { number: 5, title: "16 to 90 connections", x: "bytes of a message; a line a number of connections" },
-    Figure { number: 6, title: "cache entries", x: "entries; a line a message size; 16 connections" },
-    Figure { number: 7, title: "buffer size", x: "bytes; a line a message size; 16 connections" },
-    Figure { number: 8, title: "moderation window", x: "frames; a line a message size; 16 connections" },
+    Figure { number: 4, title: "4, 8 and 16 connections", x: "bytes of a message; one line per number of connections" },
+    Figure { number: 5, title: "16 to 90 connections", x: "bytes of a message; one line per number of connections" },
+    Figure { number: 6, title: "cache entries", x: "entries; one line per message size; 16 connections" },
+    Figure { number: 7, title: "buffer size", x: "bytes; one line per message size; 16 connections" },
+    Figure { number: 8, title: "moderation window", x: "frames; one line per message size; 16 connections" },
 ];
 
 /// Why figures here differ from the paper's.
@@ -74,7 +75,7 @@ fn at_least(shares: &[f64], bound: f64) -> bool {
 }
 
 impl Outcome {
-    /// Puts what the paper says beside the experiments.
+    /// Compares the experiments with the paper's statements.
     pub fn new(machine: Machine, cells: Vec<Cell>) -> Outcome {
         let claims = claims(&cells);
         Outcome { machine, cells, claims }
@@ -186,11 +187,11 @@ impl Outcome {
         body.push_str("</dl>");
         let lead = "Frames that receive side coalescing joins, of 10,000 that a receiver gets from real kernel senders, \
             by the rules of RSC §4.";
-        html::page("RSC Figures 4 to 8, rebuilt", lead, &body)
+        html::page("RSC Figures 4 to 8, reproduced", lead, &body)
     }
 }
 
-/// What RSC §5 says in words, beside the experiments.
+/// The statements of RSC §5, compared with the experiments.
 fn claims(cells: &[Cell]) -> Vec<Claim> {
     let base = |senders: &[usize], least: usize| -> Vec<f64> {
         let wanted = |cell: &&Cell| senders.contains(&cell.senders) && cell.message >= least;
