@@ -1,4 +1,4 @@
-//! `cargo xtask beside`: every cell of the matrix of `crates/baton-cli/tests/beside`.
+//! `cargo xtask beside`: every cell of the matrix of `crates/cli/tests/beside`.
 //!
 //! Results are kept in a file, so that an interrupted run continues where it stopped.
 

@@ -117,7 +117,8 @@ impl fmt::Display for Kind {
 /// Bytes of a text at most; a longer one is cut.
 const TEXT: usize = 400;
 
-/// See the file's head.
+/// Something that happened in a process of Baton's: when, of what kind, to which connection or
+/// program, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     /// Microseconds since 1970 began (UTC).

@@ -33,7 +33,7 @@ struct Window {
     suppressed: Option<(u64, Level)>,
 }
 
-/// See the file's head.
+/// How many events of each kind were told in the current second.
 #[derive(Default, Debug)]
 pub struct Limit(BTreeMap<Kind, Window>);
 

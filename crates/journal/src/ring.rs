@@ -16,7 +16,7 @@ pub struct Numbered {
     pub event: Event,
 }
 
-/// See the file's head.
+/// The last events, numbered; an old one makes way for a new one.
 #[derive(Debug)]
 pub struct Ring {
     events: VecDeque<Event>,

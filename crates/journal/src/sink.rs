@@ -38,7 +38,7 @@ enum Output {
     File(OwnedFd, (u64, u64)),
 }
 
-/// See the file's head.
+/// Where this process's events are written.
 struct Sink {
     process: String,
     level: LevelFilter,

@@ -57,7 +57,7 @@ impl Group {
         Group::Misc,
     ];
 
-    /// Its name.
+    /// The routine's name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Group::Rx => "rx",

@@ -337,7 +337,7 @@ while not os.path.exists('enough'):
     nothing_is_left(world);
 }
 
-/// A counter of a run (`crates/baton-cli/src/run/account.rs`).
+/// A counter of a run (`crates/cli/src/run/account.rs`).
 fn counted(bytes: &[u8], name: &str) -> u64 {
     let is = |entry: &&[u8]| entry[8..].starts_with(name.as_bytes()) && entry[8 + name.len()] == 0;
     let entry = bytes.chunks_exact(64).find(is);

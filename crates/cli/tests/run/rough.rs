@@ -49,7 +49,7 @@ impl Rough {
 }
 
 fn carry(from: &mut Faulty<Tap>, to: &mut Faulty<Tap>) {
-    // Whoever removes a namespace removes its device.
+    // The device disappears when its namespace is removed.
     let received = from.receive(64, &mut Onto(to.port_mut()));
     let _ = received.and_then(|_| to.port_mut().flush());
 }
