@@ -156,11 +156,11 @@ fn the_chapter_about_moves_has_a_row_for_each_way() {
     assert!((chapter.ratio(&chapter.ways[1]).unwrap() - 1.2).abs() < 1e-9);
     assert!((chapter.request_ratio(&chapter.ways[1]).unwrap() - 1.44).abs() < 1e-9);
     assert_eq!([0, 2].map(|way| chapter.ratio(&chapter.ways[way])), [None; 2]);
-    let told = "99 moves while 400 MB came, longest pause 2.35 ms; engine killed: on in the kernel after 3.46 ms, \
+    let told = "99 moves while 400 MB arrived, longest pause 2.35 ms; engine killed: continued in the kernel after 3.46 ms, \
                 longest pause 5.68 ms; digest equal";
     let plain = table::render(&report, false);
     for part in
-        [told, "1.20×", "1.44×", "made-up & xdp", "not here: no <driver>", "takes the interface's receive offloads"]
+        [told, "1.20×", "1.44×", "made-up & xdp", "not here: no <driver>", "disables the interface's receive offloads"]
     {
         assert!(plain.contains(part), "{part}: {plain}");
     }
@@ -169,7 +169,7 @@ fn the_chapter_about_moves_has_a_row_for_each_way() {
     assert!(table::render(&unequal, false).contains("digest NOT equal"));
     let page = html::render(&report);
     assert!(page.contains("99 moves while") && page.contains("not here: no &lt;driver&gt;"));
-    // What came in a slice is a bar, unless nothing did.
+    // Each slice with received bytes is a bar.
     assert!(page.contains("data-plot=\"moves-tc\" data-marks=\"171\""));
 }
 

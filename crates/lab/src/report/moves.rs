@@ -108,7 +108,7 @@ impl Live {
     pub fn tell(&self) -> String {
         let ms = |micros: u64| short(micros as f64 / 1e3);
         format!(
-            "{} moves while {} MB came, longest pause {} ms; engine killed: on in the kernel after {} ms, longest pause \
+            "{} moves while {} MB arrived, longest pause {} ms; engine killed: continued in the kernel after {} ms, longest pause \
              {} ms; digest {}",
             self.moves,
             short(self.bytes as f64 / 1e6),
