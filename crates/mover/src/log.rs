@@ -1,4 +1,4 @@
-//! Events of a mover's connections.
+//! The events about connections that a mover logs.
 
 use crate::error::MoveError;
 use baton_journal::{Event, Kind, Level, tell};
@@ -16,7 +16,7 @@ pub(crate) fn home(tuple: Tuple) {
     tell(Level::Debug, Kind::HOME, |event| event.tuple(tuple).reason("asked-for").text("it is in the kernel again"));
 }
 
-/// A connection did not move, or was lost over it.
+/// A connection did not move, or was lost in the move.
 pub(crate) fn aborted(tuple: Option<Tuple>, aborted: &Aborted<MoveError>) {
     let code = aborted.cause.refusal().map_or("failed", Refusal::code);
     let describe = |event: Event| event.tuple(tuple).reason(code).text(aborted.to_string());

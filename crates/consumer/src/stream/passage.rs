@@ -1,6 +1,7 @@
 //! A stream whose connection arrives from another stack, or has left for one.
 
 use super::ring::{Ring, piece, post_laps};
+use super::unpublished::UNPUBLISHED;
 use super::{Stream, flags};
 use crate::adoption::{Brought, LeftBehind, Remains};
 use crate::buffers::BufferPool;
@@ -10,7 +11,9 @@ use baton_engine::region::{ConsumerRegion, Events, Queue};
 const WAITING: Events = Events(1 << 30);
 /// Flag in addition to the engine's events: the bytes that a moved connection left here were
 /// reported.
-const LEFT: Events = Events(1 << 29);
+const LEFT: Events = Events(1 << 28);
+
+const _: () = assert!(LEFT.0 & (WAITING.0 | UNPUBLISHED.0) == 0, "each flag has a bit of its own");
 
 impl Stream {
     /// True once the connection has moved to another stack. Readable bytes can still be read, but

@@ -6,7 +6,7 @@ use baton_engine::region::{ConsumerRegion, Events};
 use std::io;
 
 /// Flag in addition to the engine's events: some written bytes were not posted.
-const UNPUBLISHED: Events = Events(1 << 29);
+pub(super) const UNPUBLISHED: Events = Events(1 << 29);
 
 impl Stream {
     pub(super) fn has_unpublished(&self) -> bool {

@@ -60,7 +60,7 @@ pub(super) struct Process {
     pub unanswering: u32,
     /// The program that contains the engine has closed its channel.
     pub hung_up: bool,
-    /// How it ended, of one that we started.
+    /// The exit status of an engine that this broker started, once the engine has ended.
     pub status: Option<ExitStatus>,
     born: Instant,
     /// The programs' memory, by the program's number.

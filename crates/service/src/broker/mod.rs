@@ -106,7 +106,7 @@ impl Stopper {
 pub struct Broker {
     config: Config,
     journal: Journal,
-    /// Moves since the journal was told of their sum.
+    /// Moves since the last event that summed them up.
     sum: log::Sum,
     kernel: KernelSide,
     listener: Arc<OwnedFd>,
